@@ -1,0 +1,2 @@
+//! The `readpath` command.
+fn main() {}

@@ -1,0 +1,185 @@
+//! How a law is named in text: `NAME` or `NAME,key=value,…`, as in
+//! `deadline,fifo_batch=1`.
+//!
+//! The same form names devices. Text is parsed and validated once; each room
+//! then takes the keys that it knows and refuses the rest by name.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// A law or a device, with its parameters, as the user wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The name before the first comma.
+    pub name: String,
+    /// The `key=value` pairs after it.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// What is wrong with a [`Spec`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// There is nothing by that name in the room.
+    UnknownName {
+        /// What sort of thing was named: `readahead law`, `device`, ….
+        kind: &'static str,
+        /// The name.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// The thing is known, its parameter is not.
+    UnknownParameter {
+        /// The law or device.
+        name: String,
+        /// The key.
+        key: String,
+        /// The keys that it takes.
+        known: Vec<&'static str>,
+    },
+    /// The value can't be used.
+    BadValue {
+        /// The law or device.
+        name: String,
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What is expected: form, unit, bounds.
+        expected: String,
+    },
+    /// The text is not `NAME,key=value,…`.
+    Malformed {
+        /// The text.
+        text: String,
+    },
+}
+
+impl Spec {
+    /// Parses `NAME,key=value,…`.
+    ///
+    /// # Errors
+    /// [`SpecError::Malformed`] when the name is empty, a part has no `=`, or a key comes twice.
+    pub fn parse(text: &str) -> Result<Spec, SpecError> {
+        let malformed = || SpecError::Malformed { text: text.to_owned() };
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default().trim();
+        if name.is_empty() {
+            return Err(malformed());
+        }
+        let mut parameters = BTreeMap::new();
+        for part in parts {
+            let (key, value) = part.split_once('=').ok_or_else(malformed)?;
+            if parameters.insert(key.trim().to_owned(), value.trim().to_owned()).is_some() {
+                return Err(malformed());
+            }
+        }
+        Ok(Spec { name: name.to_owned(), parameters })
+    }
+
+    /// A law or device without parameters.
+    pub fn plain(name: &str) -> Spec {
+        Spec { name: name.to_owned(), parameters: BTreeMap::new() }
+    }
+
+    /// Refuses every parameter whose key is not in `known`.
+    ///
+    /// # Errors
+    /// [`SpecError::UnknownParameter`] for the first such key.
+    pub fn only(&self, known: &[&'static str]) -> Result<(), SpecError> {
+        match self.parameters.keys().find(|key| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some(key) => Err(SpecError::UnknownParameter {
+                name: self.name.clone(),
+                key: key.clone(),
+                known: known.to_vec(),
+            }),
+        }
+    }
+
+    /// The whole number under `key`, `default` when it is not given.
+    ///
+    /// # Errors
+    /// [`SpecError::BadValue`] when it is no number, or outside `bounds` (both ends included).
+    pub fn integer(
+        &self,
+        key: &str,
+        default: u64,
+        bounds: core::ops::RangeInclusive<u64>,
+    ) -> Result<u64, SpecError> {
+        let Some(text) = self.parameters.get(key) else { return Ok(default) };
+        match text.parse() {
+            Ok(number) if bounds.contains(&number) => Ok(number),
+            _ => Err(SpecError::BadValue {
+                name: self.name.clone(),
+                key: key.to_string(),
+                value: text.clone(),
+                expected: alloc::format!(
+                    "a whole number from {} to {}",
+                    bounds.start(),
+                    bounds.end()
+                ),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.parameters.iter().try_for_each(|(key, value)| write!(f, ",{key}={value}"))
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpecError::UnknownName { kind, name, known } => {
+                write!(f, "there is no {kind} `{name}`; there are: {}", known.join(", "))
+            }
+            SpecError::UnknownParameter { name, key, known } if known.is_empty() => {
+                write!(f, "`{name}` has no parameter `{key}`; it takes none")
+            }
+            SpecError::UnknownParameter { name, key, known } => {
+                write!(f, "`{name}` has no parameter `{key}`; it takes: {}", known.join(", "))
+            }
+            SpecError::BadValue { name, key, value, expected } => {
+                write!(f, "`{name},{key}={value}`: expected {expected}")
+            }
+            SpecError::Malformed { text } => {
+                write!(f, "`{text}` is not of the form NAME or NAME,key=value,…")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SpecError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_reads_back_as_it_was_written() {
+        let spec = Spec::parse("deadline,fifo_batch=1,read_expire=500").unwrap();
+        assert_eq!(spec.name, "deadline");
+        assert_eq!(spec.integer("fifo_batch", 16, 1..=1000), Ok(1));
+        assert_eq!(spec.to_string(), "deadline,fifo_batch=1,read_expire=500");
+    }
+
+    #[test]
+    fn bad_specs_say_what_is_wrong() {
+        assert!(Spec::parse("").is_err());
+        assert!(Spec::parse("cfq,quantum").is_err());
+        assert!(Spec::parse("cfq,a=1,a=2").is_err());
+        let spec = Spec::parse("cfq,qantum=8").unwrap();
+        let error = spec.only(&["quantum", "slice_idle"]).unwrap_err().to_string();
+        assert_eq!(error, "`cfq` has no parameter `qantum`; it takes: quantum, slice_idle");
+        let spec = Spec::parse("cfq,quantum=many").unwrap();
+        let error = spec.integer("quantum", 8, 1..=100).unwrap_err().to_string();
+        assert_eq!(error, "`cfq,quantum=many`: expected a whole number from 1 to 100");
+    }
+}

@@ -1,0 +1,26 @@
+//! The read path as a pure machine.
+//!
+//! Events and the time go in, requests come out. There is no clock, thread,
+//! file, system call or randomness in here, so that the same decisions drive
+//! modelled devices in virtual time and real devices on the wall clock.
+//!
+//! The rooms, in the order in which a read walks through them:
+//!
+//! - [`machine`] joins everything: a read comes in, requests go out,
+//!   completions come back, the read is done;
+//! - [`cache`] holds pages under a memory budget;
+//! - [`readahead`] holds the laws that decide what is read beyond the request;
+//! - [`scheduler`] holds the laws that decide the order of the requests.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod law;
+pub mod readahead;
+pub mod request;
+pub mod scheduler;
+pub mod unit;

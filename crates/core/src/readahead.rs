@@ -1,0 +1,170 @@
+//! Readahead: what is read beyond the request, and why.
+//!
+//! A law watches the reads of one open file and says which pages to add to the
+//! cache ahead of need. It never decides how what *was* asked reaches the
+//! device: whatever the law leaves absent, the machine reads in as few and as
+//! large requests as the device takes. The one exception is a law that
+//! [splits the demand](ReadaheadLaw::splits_demand), a fault of 2003 that is
+//! kept to be measured.
+//!
+//! State belongs to the open file, as in the kernel: each handle has a law of
+//! its own, built by [`build`].
+
+use alloc::boxed::Box;
+
+use crate::law::{Spec, SpecError};
+use crate::unit::PageRange;
+
+mod none;
+
+pub use none::NoReadahead;
+
+/// What a program said about how it will read (`posix_fadvise(2)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Advice {
+    /// Nothing is known.
+    #[default]
+    Normal,
+    /// In order, soon.
+    Sequential,
+    /// At places that can't be guessed.
+    Random,
+    /// The range will be needed: read it now.
+    WillNeed,
+    /// The range is not needed any more: drop it.
+    DontNeed,
+}
+
+/// A block of `1 << order` pages, aligned to its size, that was added to the cache as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Folio {
+    /// Its first page, a multiple of its size.
+    pub first: u64,
+    /// The binary logarithm of its size in pages.
+    pub order: u8,
+}
+
+impl Folio {
+    /// The folio of `order` that holds `page`.
+    pub const fn holding(page: u64, order: u8) -> Folio {
+        Folio { first: page >> order << order, order }
+    }
+
+    /// Its pages.
+    pub const fn range(self) -> PageRange {
+        PageRange::new(self.first, 1 << self.order)
+    }
+}
+
+/// The pages of one file, as a law sees and extends them.
+pub trait Pages {
+    /// Whether the page is in the cache, or on its way into it.
+    fn is_cached(&self, page: u64) -> bool;
+
+    /// The folio of `page`, if it carries the readahead mark.
+    fn marked(&self, page: u64) -> Option<Folio>;
+
+    /// Takes the readahead mark off.
+    fn clear_mark(&mut self, folio: Folio);
+
+    /// Adds a folio, none of whose pages is cached, and has it read.
+    ///
+    /// Adjacent folios that are added during one call of the law reach the
+    /// device together. Returns false when memory is short: nothing was added,
+    /// and the law had better stop.
+    fn add(&mut self, folio: Folio, is_marked: bool) -> bool;
+
+    /// How many pages directly before `page` are cached, counted up to `most`.
+    fn cached_run_before(&self, page: u64, most: u64) -> u64 {
+        (1..=most.min(page))
+            .find(|&back| !self.is_cached(page - back))
+            .map_or(most.min(page), |back| back - 1)
+    }
+}
+
+/// One read, as a law sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The first byte asked for.
+    pub offset: u64,
+    /// How many bytes are asked for; may reach past the end of the file.
+    pub bytes: u64,
+    /// The length of the file in bytes.
+    pub file_bytes: u64,
+    /// Whether the device's queue is so full that reading ahead would only add to the wait.
+    pub is_congested: bool,
+}
+
+impl Ask {
+    /// The pages asked for, past the end of the file too.
+    pub const fn request(&self) -> PageRange {
+        PageRange::covering(self.offset, self.bytes)
+    }
+
+    /// How many pages the file has.
+    pub const fn file_pages(&self) -> u64 {
+        self.file_bytes.div_ceil(crate::unit::PAGE_BYTES)
+    }
+}
+
+/// A readahead law: it watches the reads of one open file.
+///
+/// Order of calls: any of `read`, `fault`, `advise`, in the order in which the
+/// program made them. `miss` is called only when [`splits_demand`] is true.
+///
+/// [`splits_demand`]: ReadaheadLaw::splits_demand
+pub trait ReadaheadLaw: Send {
+    /// A read came. The law adds to `pages` what should be read now; whatever
+    /// it leaves absent of the request, the machine adds afterwards.
+    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages);
+
+    /// A memory-mapped access touched `page`, cached or not. As [`read`](ReadaheadLaw::read).
+    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages);
+
+    /// The program gave a hint. `WillNeed` and `DontNeed` name a range and are
+    /// carried out by the machine; the law hears of them all the same.
+    fn advise(&mut self, advice: Advice);
+
+    /// Whether what is still absent after [`read`](ReadaheadLaw::read) is read
+    /// page by page, each waited for before the next. False but for the law of 2003.
+    fn splits_demand(&self) -> bool {
+        false
+    }
+
+    /// The read came to `page`, which is absent and is now read alone.
+    fn miss(&mut self, _page: u64) {}
+}
+
+/// What a readahead law may know of the device that it reads ahead from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadaheadLimits {
+    /// The most pages to read ahead (`read_ahead_kb` / 4).
+    pub window_pages_max: u64,
+    /// The device's largest request in pages.
+    pub request_pages_max: u64,
+}
+
+impl Default for ReadaheadLimits {
+    /// The kernel's defaults: 128 KiB of readahead, and requests of up to 1280 KiB.
+    fn default() -> ReadaheadLimits {
+        ReadaheadLimits { window_pages_max: 32, request_pages_max: 320 }
+    }
+}
+
+/// The laws by name, each with one line on what it does.
+pub const LAWS: &[(&str, &str)] = &[("none", "reads what was asked, whole, and nothing beyond it")];
+
+/// Builds the law that `spec` names, for one open file.
+///
+/// # Errors
+/// The name or a parameter is unknown, or a value can't be used.
+pub fn build(spec: &Spec, _limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadLaw>, SpecError> {
+    match spec.name.as_str() {
+        "none" => spec.only(&[]).map(|()| Box::new(NoReadahead) as Box<dyn ReadaheadLaw>),
+        _ => Err(SpecError::UnknownName {
+            kind: "readahead law",
+            name: spec.name.clone(),
+            known: LAWS.iter().map(|(name, _)| *name).collect(),
+        }),
+    }
+}

@@ -1,0 +1,174 @@
+//! A request: one transfer between memory and the device, and what comes of it.
+
+use crate::unit::{SECTOR_BYTES, Time};
+
+/// Names a request from its creation in the machine until its completion; reused afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u32);
+
+/// Names the process (or the stream) on whose behalf something is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u32);
+
+/// The direction of a transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// From the device to memory.
+    #[default]
+    Read,
+    /// From memory to the device.
+    Write,
+}
+
+/// The I/O scheduling class of a process, as `ioprio_set(2)` names them, strongest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Served before every other class.
+    RealTime,
+    /// The normal class.
+    #[default]
+    BestEffort,
+    /// Served only when nobody else wants the device.
+    Idle,
+}
+
+/// The I/O priority of a process: its class, and a level inside the class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority {
+    /// The class, which decides first.
+    pub class: Class,
+    /// 0 (most) to 7 (least); 4 is the default.
+    pub level: u8,
+}
+
+impl Default for Priority {
+    fn default() -> Priority {
+        Priority { class: Class::BestEffort, level: 4 }
+    }
+}
+
+/// What a scheduler knows of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its name in the machine.
+    pub id: RequestId,
+    /// The direction.
+    pub op: Op,
+    /// The first sector (512 bytes each) on the device.
+    pub start: u64,
+    /// How many sectors; at least 1.
+    pub sectors: u32,
+    /// Who asked.
+    pub process: ProcessId,
+    /// How urgent that process is.
+    pub priority: Priority,
+    /// Whether somebody waits for it: every read, and a write that its caller waits for.
+    pub is_sync: bool,
+}
+
+impl Request {
+    /// The sector after the last: exclusive.
+    pub const fn end(&self) -> u64 {
+        self.start + self.sectors as u64
+    }
+
+    /// How many bytes it moves.
+    pub const fn bytes(&self) -> u64 {
+        self.sectors as u64 * SECTOR_BYTES
+    }
+}
+
+/// How a request ended on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All bytes were moved.
+    Done,
+    /// Only the first `bytes` bytes were moved: the end of the file, or of the device, came first.
+    Short {
+        /// Bytes that were moved, from the start of the request.
+        bytes: u64,
+    },
+    /// The device reported an error; no byte of the request may be used.
+    Failed(DeviceError),
+}
+
+/// Why a device could not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The medium could not be read or written there (`EIO`).
+    Medium,
+    /// The device is gone (`ENODEV`, `ENXIO`).
+    Gone,
+    /// The device, or the file system on it, has no room left (`ENOSPC`).
+    Full,
+    /// The request was withdrawn (`ECANCELED`).
+    Cancelled,
+    /// Permission was refused (`EACCES`, `EPERM`).
+    Refused,
+    /// Any other error, by its number in `errno(3)`.
+    Other(i32),
+}
+
+impl core::fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            DeviceError::Medium => {
+                f.write_str("the device could not read or write these sectors (EIO)")
+            }
+            DeviceError::Gone => f.write_str("the device is gone (ENODEV)"),
+            DeviceError::Full => f.write_str("no space left on the device (ENOSPC)"),
+            DeviceError::Cancelled => f.write_str("the request was cancelled (ECANCELED)"),
+            DeviceError::Refused => f.write_str("permission refused by the device (EACCES)"),
+            DeviceError::Other(errno) => write!(f, "the device answered with errno {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for DeviceError {}
+
+/// What a device can do, given once when the path over it is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceCaps {
+    /// Its size in sectors.
+    pub sectors: u64,
+    /// The largest request that it takes, in sectors.
+    pub request_sectors_max: u32,
+    /// How many requests it takes at once; at least 1.
+    pub depth_max: u32,
+    /// Whether it has a head that must travel (`queue/rotational`).
+    pub is_rotational: bool,
+    /// The alignment that it asks of addresses and sizes, in sectors: 1 or 8.
+    pub alignment_sectors: u32,
+}
+
+/// What the machine hands to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceRequest {
+    /// The name under which the completion comes back.
+    pub id: RequestId,
+    /// The direction.
+    pub op: Op,
+    /// The first sector.
+    pub start: u64,
+    /// How many sectors.
+    pub sectors: u32,
+}
+
+impl DeviceRequest {
+    /// The sector after the last: exclusive.
+    pub const fn end(&self) -> u64 {
+        self.start + self.sectors as u64
+    }
+}
+
+/// What the device hands back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which request.
+    pub id: RequestId,
+    /// When the device was done with it.
+    pub at: Time,
+    /// How it ended.
+    pub outcome: Outcome,
+}

@@ -1,0 +1,75 @@
+//! I/O schedulers: in which order, and when, requests go to the device.
+//!
+//! A scheduler holds the requests that the machine has made and the device has
+//! not been given yet. It merges neighbours, orders them, and may hold the
+//! device idle for a request that it expects. It knows sectors, processes and
+//! times; it knows nothing of files, pages or frames.
+
+use alloc::boxed::Box;
+
+use crate::law::{Spec, SpecError};
+use crate::request::{DeviceCaps, ProcessId, Request, RequestId};
+use crate::unit::Time;
+
+/// What became of a request that was inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It waits on its own.
+    Queued,
+    /// It was merged with a neighbour, which now covers both; `into` is the
+    /// name that will be dispatched for both.
+    Merged {
+        /// The request that was there before.
+        into: RequestId,
+    },
+}
+
+/// What the scheduler wants to happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// Give this request, with all that was merged into it, to the device.
+    Request(Request),
+    /// Nothing now, though something may be queued: ask again at this time, or
+    /// when a request arrives or completes, whichever comes first.
+    WaitUntil(Time),
+    /// Nothing now: ask again when a request arrives or completes.
+    Nothing,
+}
+
+/// A scheduling law.
+///
+/// Order of calls: `insert` for each new request; `dispatch`, as long as the
+/// device has room, until it gives no request; `complete` for each request
+/// that the device has finished. Time never goes backwards between calls.
+pub trait Scheduler: Send {
+    /// Takes a request in, and merges it when a neighbour of the same
+    /// direction is queued and the two together are no larger than the device takes.
+    fn insert(&mut self, now: Time, request: Request) -> Inserted;
+
+    /// Says what goes to the device next; called only while the device has room.
+    fn dispatch(&mut self, now: Time) -> Dispatch;
+
+    /// The device has finished a request that was dispatched.
+    fn complete(&mut self, now: Time, request: &Request);
+
+    /// How many requests are queued, merged ones counted as one.
+    fn queued(&self) -> usize;
+
+    /// The process will ask for nothing more.
+    fn process_ended(&mut self, _now: Time, _process: ProcessId) {}
+}
+
+/// The laws by name, each with one line on what it does.
+pub const LAWS: &[(&str, &str)] = &[];
+
+/// Builds the scheduler that `spec` names, for one device.
+///
+/// # Errors
+/// The name or a parameter is unknown, or a value can't be used.
+pub fn build(spec: &Spec, _caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecError> {
+    Err(SpecError::UnknownName {
+        kind: "scheduler",
+        name: spec.name.clone(),
+        known: LAWS.iter().map(|(name, _)| *name).collect(),
+    })
+}

@@ -1,0 +1,140 @@
+//! The units of the read path: time, pages, sectors.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+
+/// Bytes in a page, the unit of the cache.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Bytes in a sector, the unit of a device's addresses.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// Sectors in a page.
+pub const PAGE_SECTORS: u64 = PAGE_BYTES / SECTOR_BYTES;
+
+/// A point in time, or a span of it, in nanoseconds. Zero is the start of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// The start of the run.
+    pub const ZERO: Time = Time(0);
+
+    /// A span of `us` microseconds.
+    pub const fn from_us(us: u64) -> Time {
+        Time(us * 1_000)
+    }
+
+    /// A span of `ms` milliseconds.
+    pub const fn from_ms(ms: u64) -> Time {
+        Time(ms * 1_000_000)
+    }
+
+    /// A span of `s` seconds.
+    pub const fn from_s(s: u64) -> Time {
+        Time(s * 1_000_000_000)
+    }
+
+    /// The time in nanoseconds.
+    pub const fn ns(self) -> u64 {
+        self.0
+    }
+
+    /// The time in seconds, for reports.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The span from `earlier` to this time; zero when `earlier` is later.
+    pub const fn since(self, earlier: Time) -> Time {
+        Time(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Time {
+    type Output = Time;
+    fn add(self, span: Time) -> Time {
+        Time(self.0 + span.0)
+    }
+}
+
+impl AddAssign for Time {
+    fn add_assign(&mut self, span: Time) {
+        self.0 += span.0;
+    }
+}
+
+impl Sub for Time {
+    type Output = Time;
+    fn sub(self, earlier: Time) -> Time {
+        Time(self.0 - earlier.0)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06} ms", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// Pages `first` up to, and without, `end` of one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PageRange {
+    /// The first page.
+    pub first: u64,
+    /// The page after the last: exclusive.
+    pub end: u64,
+}
+
+impl PageRange {
+    /// `count` pages from `first`.
+    pub const fn new(first: u64, count: u64) -> PageRange {
+        PageRange { first, end: first + count }
+    }
+
+    /// The pages that hold `bytes` bytes at `offset`; empty when `bytes` is 0.
+    pub const fn covering(offset: u64, bytes: u64) -> PageRange {
+        if bytes == 0 {
+            return PageRange { first: offset / PAGE_BYTES, end: offset / PAGE_BYTES };
+        }
+        PageRange { first: offset / PAGE_BYTES, end: (offset + bytes).div_ceil(PAGE_BYTES) }
+    }
+
+    /// How many pages.
+    pub const fn count(self) -> u64 {
+        self.end.saturating_sub(self.first)
+    }
+
+    /// Whether there is no page in it.
+    pub const fn is_empty(self) -> bool {
+        self.end <= self.first
+    }
+
+    /// Whether `page` is in it.
+    pub const fn contains(self, page: u64) -> bool {
+        self.first <= page && page < self.end
+    }
+
+    /// The part of it before page `end`.
+    pub fn clipped(self, end: u64) -> PageRange {
+        PageRange { first: self.first.min(end), end: self.end.min(end) }
+    }
+
+    /// Its pages, in order.
+    pub fn pages(self) -> core::ops::Range<u64> {
+        self.first..self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covering_takes_every_page_that_a_byte_falls_in() {
+        assert_eq!(PageRange::covering(0, 1), PageRange::new(0, 1));
+        assert_eq!(PageRange::covering(4095, 2), PageRange::new(0, 2));
+        assert_eq!(PageRange::covering(4096, 4096), PageRange::new(1, 1));
+        assert_eq!(PageRange::covering(10_000, 0).count(), 0);
+    }
+}

@@ -1,0 +1,25 @@
+//! Modelled devices, in virtual time.
+
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
+use readpath_core::unit::Time;
+
+/// A device that takes requests and finishes them later, in virtual time.
+///
+/// Order of calls: `submit` while fewer than `depth_max` requests are in it;
+/// `next_event` says when it next needs to be looked at; `poll(now)`, with a
+/// `now` that never goes backwards and never passes `next_event`, gives the
+/// requests that are finished by then, one a call, until there is none.
+pub trait Device {
+    /// What it can do; constant over its life.
+    fn caps(&self) -> DeviceCaps;
+
+    /// Takes a request in. It lies within the device, is no larger than the
+    /// largest request, and there is room for it: the machine saw to that.
+    fn submit(&mut self, now: Time, request: DeviceRequest);
+
+    /// The earliest time at which something happens inside; `None` when it is idle.
+    fn next_event(&self) -> Option<Time>;
+
+    /// Lets time come to `now` and gives the next finished request, if there is one.
+    fn poll(&mut self, now: Time) -> Option<Completion>;
+}

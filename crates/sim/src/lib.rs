@@ -1,0 +1,8 @@
+//! The modelled world: devices in virtual time, workloads, experiments.
+//!
+//! Everything here is deterministic: the same inputs and the same seed give the
+//! same decisions, to the bit.
+
+#![forbid(unsafe_code)]
+
+pub mod device;
