@@ -16,8 +16,14 @@ use crate::law::{Spec, SpecError};
 use crate::unit::PageRange;
 
 mod none;
+mod page_set;
+mod window;
+mod window_fixed;
 
 pub use none::NoReadahead;
+pub use page_set::PageSet;
+pub use window::Window;
+pub use window_fixed::WindowFixed;
 
 /// What a program said about how it will read (`posix_fadvise(2)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -158,13 +164,29 @@ pub const LAWS: &[(&str, &str)] = &[("none", "reads what was asked, whole, and n
 ///
 /// # Errors
 /// The name or a parameter is unknown, or a value can't be used.
-pub fn build(spec: &Spec, _limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadLaw>, SpecError> {
-    match spec.name.as_str() {
-        "none" => spec.only(&[]).map(|()| Box::new(NoReadahead) as Box<dyn ReadaheadLaw>),
-        _ => Err(SpecError::UnknownName {
-            kind: "readahead law",
-            name: spec.name.clone(),
-            known: LAWS.iter().map(|(name, _)| *name).collect(),
-        }),
-    }
+pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadLaw>, SpecError> {
+    let pages_max = limits.window_pages_max;
+    let known = LAWS.iter().map(|(name, _)| *name);
+    Ok(match spec.name.as_str() {
+        "none" => {
+            spec.only(&[])?;
+            Box::new(NoReadahead)
+        }
+        "window" => Box::new(Window::new(window_pages(spec, pages_max)?)),
+        "window-fixed" => Box::new(WindowFixed::new(window_pages(spec, pages_max)?)),
+        _ => {
+            let name = spec.name.clone();
+            return Err(SpecError::UnknownName {
+                kind: "readahead law",
+                name,
+                known: known.collect(),
+            });
+        }
+    })
+}
+
+/// The law's only parameter `max`: the largest window in KiB, in place of the device's.
+fn window_pages(spec: &Spec, default: u64) -> Result<u64, SpecError> {
+    spec.only(&["max"])?;
+    Ok(spec.integer("max", default * 4, 0..=1 << 30)? / 4)
 }
