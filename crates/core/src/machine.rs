@@ -118,6 +118,23 @@ pub struct Transfer {
     pub tag: u64,
 }
 
+/// A piece of memory that a request of the device fills, or takes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// A whole frame of the cache.
+    Frame(FrameId),
+    /// A piece of the buffer that the caller gave with a direct transfer.
+    Caller {
+        /// Whose buffer.
+        read: ReadId,
+        /// The first byte of it.
+        offset: u64,
+        /// How many bytes; may reach up to one alignment past what was asked,
+        /// where a file does not end on a sector.
+        bytes: u64,
+    },
+}
+
 /// A read or a write that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
@@ -429,24 +446,19 @@ impl ReadPath {
         &self.reads[read.0 as usize].frames
     }
 
-    /// The frames that a request of the device fills, in the order of its
-    /// sectors; none for direct transfers.
-    pub fn request_frames(&self, id: RequestId, mut each: impl FnMut(FrameId)) {
+    /// Where the bytes of a request of the device go to, or come from, in the
+    /// order of its sectors.
+    pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
         for part in self.transfers.parts_in_order(id) {
-            if let Content::Pages { file, range, .. } = self.transfers.content(part) {
-                for page in range.pages() {
-                    each(self.cache.find(file, page).expect("a page in flight is in its table"));
+            match self.transfers.content(part) {
+                Content::Pages { file, range, .. } => range.pages().for_each(|page| {
+                    let frame = self.cache.find(file, page);
+                    each(Buffer::Frame(frame.expect("a page in flight is in its table")));
+                }),
+                Content::Direct { read, offset } => {
+                    let bytes = self.transfers.request(part).bytes();
+                    each(Buffer::Caller { read, offset, bytes });
                 }
-            }
-        }
-    }
-
-    /// The direct transfers that a request of the device carries, in the order
-    /// of its sectors: whose, from which byte of it on, and how many bytes.
-    pub fn request_direct(&self, id: RequestId, mut each: impl FnMut(ReadId, u64, u64)) {
-        for part in self.transfers.parts_in_order(id) {
-            if let Content::Direct { read, offset } = self.transfers.content(part) {
-                each(read, offset, self.transfers.request(part).bytes());
             }
         }
     }
@@ -469,6 +481,11 @@ impl ReadPath {
     /// What the cache has counted so far.
     pub fn cache_counters(&self) -> CacheCounters {
         self.cache.counters()
+    }
+
+    /// Whether a page of the handle's file is in the cache, or on its way into it.
+    pub fn is_cached(&self, handle: HandleId, page: u64) -> bool {
+        self.cache.find(self.handles[handle.0 as usize].file, page).is_some()
     }
 
     /// Whether nothing is open, queued, in the device or reserved.
