@@ -16,8 +16,14 @@ use crate::law::{Spec, SpecError};
 use crate::unit::PageRange;
 
 mod none;
+mod ondemand;
+mod page_table;
+mod recording;
 
 pub use none::NoReadahead;
+pub use ondemand::OnDemand;
+pub use page_table::PageTable;
+pub use recording::{Recording, Step};
 
 /// What a program said about how it will read (`posix_fadvise(2)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -152,15 +158,21 @@ impl Default for ReadaheadLimits {
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[(&str, &str)] = &[("none", "reads what was asked, whole, and nothing beyond it")];
+pub const LAWS: &[(&str, &str)] = &[
+    ("none", "reads what was asked, whole, and nothing beyond it"),
+    ("ondemand", "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum"),
+];
 
 /// Builds the law that `spec` names, for one open file.
 ///
 /// # Errors
 /// The name or a parameter is unknown, or a value can't be used.
-pub fn build(spec: &Spec, _limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadLaw>, SpecError> {
+pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadLaw>, SpecError> {
     match spec.name.as_str() {
         "none" => spec.only(&[]).map(|()| Box::new(NoReadahead) as Box<dyn ReadaheadLaw>),
+        "ondemand" => {
+            OnDemand::from_spec(spec, limits).map(|law| Box::new(law) as Box<dyn ReadaheadLaw>)
+        }
         _ => Err(SpecError::UnknownName {
             kind: "readahead law",
             name: spec.name.clone(),
