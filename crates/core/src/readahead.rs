@@ -67,6 +67,12 @@ pub trait Pages {
     /// Whether the page is in the cache, or on its way into it.
     fn is_cached(&self, page: u64) -> bool;
 
+    /// The block that `page` came in as, if it is cached. A cache of single
+    /// pages leaves this as it is.
+    fn folio(&self, page: u64) -> Option<Folio> {
+        self.is_cached(page).then_some(Folio { first: page, order: 0 })
+    }
+
     /// The folio of `page`, if it carries the readahead mark.
     fn marked(&self, page: u64) -> Option<Folio>;
 

@@ -10,10 +10,10 @@ use rustix::fs::{Advice, fadvise, fsync};
 
 /// How often pages are dropped again while some are still there: those that are
 /// locked for I/O in flight can't be dropped until it ends.
-const ATTEMPTS: u32 = 400;
+pub(crate) const ATTEMPTS: u32 = 400;
 
 /// Between two attempts; with [`ATTEMPTS`], two seconds in all.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 /// Makes the file cold: writes it back, drops its pages, and looks whether
 /// that worked. Gives the number of pages that stayed in memory all the same

@@ -14,7 +14,7 @@ use readpath_core::readahead::{Advice, Folio, ReadaheadLimits, Recording, Step};
 use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::{fadvise, major, minor};
 
-use crate::cold::{make_cold, resident};
+use crate::cold::{ATTEMPTS, PAUSE, make_cold, resident};
 use crate::kernel_trace::{PageCacheTrace, TraceError};
 
 /// Why the kernel could not be asked.
@@ -212,14 +212,24 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether every page that came in is still there.
+    /// Whether every page that came in is still there. One whose I/O is in
+    /// flight counts as absent for `mincore`, so this waits for it.
     fn check_residence(&self) -> Result<(), OracleError> {
-        let resident =
-            resident(&self.file).map_err(|source| failed("look at", self.path, source))?;
-        let pages = std::iter::zip(&self.cached, &resident)
-            .filter(|&(&was_added, &is_there)| was_added && !is_there)
-            .count() as u64;
-        if pages > 0 { Err(OracleError::Reclaimed { pages }) } else { Ok(()) }
+        let mut missing = 0;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let resident =
+                resident(&self.file).map_err(|source| failed("look at", self.path, source))?;
+            missing = std::iter::zip(&self.cached, &resident)
+                .filter(|&(&was_added, &is_there)| was_added && !is_there)
+                .count() as u64;
+            if missing == 0 {
+                return Ok(());
+            }
+        }
+        Err(OracleError::Reclaimed { pages: missing })
     }
 }
 

@@ -30,6 +30,10 @@
 //! back to single pages), a mark that it leaves alone because its folio is
 //! under writeback, and pages that memory pressure took away.
 
+mod lookaround;
+
+use lookaround::{absent_from, run_before};
+
 use super::{Advice, Ask, Folio, Pages, ReadaheadLaw, ReadaheadLimits};
 use crate::law::{Spec, SpecError};
 use crate::unit::PAGE_BYTES;
@@ -124,14 +128,11 @@ impl OnDemand {
             self.size = first_size(request, most);
             self.async_size = if self.size > request { self.size - request } else { self.size / 2 };
         } else {
-            // The look-back counts at most `most` pages, the last of which only
-            // tells that the run goes on: a longer run counts as `most - 1`,
-            // and one that starts at page 0 counts double if it was seen whole.
-            let seen = pages.cached_run_before(page, most);
-            let run = if seen == most { most - 1 } else { seen };
+            let run = run_before(page, most, pages);
             if run <= request {
                 return fill_singly(page, request, 0, ask, pages);
             }
+            // A run that reaches the start of the file counts double.
             let run = if run == page { run * 2 } else { run };
             self.size = most.min(run + request);
             self.async_size = 1;
@@ -156,10 +157,7 @@ impl OnDemand {
             self.start += self.size;
             self.size = self.size.max(next_size(self.size, most));
         } else {
-            let after = folio.first + 1;
-            let Some(start) = (after..after + most).find(|&page| !pages.is_cached(page)) else {
-                return;
-            };
+            let Some(start) = absent_from(folio.first + 1, most, pages) else { return };
             self.start = start;
             self.size = next_size(start - folio.first + request, most);
         }

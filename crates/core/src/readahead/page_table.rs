@@ -31,7 +31,7 @@ impl PageTable {
     }
 
     /// The cached folio that holds `page`, and whether it is marked.
-    pub fn folio(&self, page: u64) -> Option<(Folio, bool)> {
+    fn find(&self, page: u64) -> Option<(Folio, bool)> {
         let (&first, &(order, is_marked)) = self.folios.range(..=page).next_back()?;
         let folio = Folio { first, order };
         folio.range().contains(page).then_some((folio, is_marked))
@@ -40,11 +40,15 @@ impl PageTable {
 
 impl Pages for PageTable {
     fn is_cached(&self, page: u64) -> bool {
-        self.folio(page).is_some()
+        self.find(page).is_some()
+    }
+
+    fn folio(&self, page: u64) -> Option<Folio> {
+        self.find(page).map(|(folio, _)| folio)
     }
 
     fn marked(&self, page: u64) -> Option<Folio> {
-        self.folio(page).filter(|&(_, is_marked)| is_marked).map(|(folio, _)| folio)
+        self.find(page).filter(|&(_, is_marked)| is_marked).map(|(folio, _)| folio)
     }
 
     fn clear_mark(&mut self, folio: Folio) {
