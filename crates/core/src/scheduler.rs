@@ -11,11 +11,16 @@ use crate::law::{Spec, SpecError};
 use crate::request::{DeviceCaps, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
+pub mod cfq;
 mod deadline;
+pub mod decision;
 mod noop;
+pub mod replay;
 mod sorted;
 
+pub use cfq::{Cfq, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
+use decision::DecisionLog;
 pub use noop::Noop;
 
 /// What became of a request that was inserted.
@@ -63,13 +68,22 @@ pub trait Scheduler: Send {
     fn queued(&self) -> usize;
 
     /// The process will ask for nothing more.
+    ///
+    /// Something may be free to go now: ask `dispatch` again.
     fn process_ended(&mut self, _now: Time, _process: ProcessId) {}
+
+    /// The log of this law's decisions, to turn it on and to take them out;
+    /// `None` for a law that keeps none.
+    fn decisions(&mut self) -> Option<&mut DecisionLog> {
+        None
+    }
 }
 
 /// The laws by name, each with one line on what it does.
 pub const LAWS: &[(&str, &str)] = &[
     ("noop", "first come, first served, with merging"),
     ("deadline", "by sector in batches, reads before writes, nobody waits too long"),
+    ("cfq", "processes take turns, idling for the next near request (seeky=mean|history)"),
 ];
 
 /// Builds the scheduler that `spec` names, for one device.
@@ -83,6 +97,7 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
             Box::new(Noop::new(caps))
         }
         "deadline" => Box::new(Deadline::new(caps, DeadlineTunables::from_spec(spec)?)),
+        "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
         _ => {
             return Err(SpecError::UnknownName {
                 kind: "scheduler",
