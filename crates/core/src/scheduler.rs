@@ -7,7 +7,7 @@
 
 use alloc::boxed::Box;
 
-use crate::law::{Spec, SpecError};
+use crate::law::{self, Law, Spec, SpecError};
 use crate::request::{DeviceCaps, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
@@ -80,10 +80,22 @@ pub trait Scheduler: Send {
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[(&str, &str)] = &[
-    ("noop", "first come, first served, with merging"),
-    ("deadline", "by sector in batches, reads before writes, nobody waits too long"),
-    ("cfq", "processes take turns, idling for the next near request (seeky=mean|history)"),
+pub const LAWS: &[Law] = &[
+    Law {
+        name: "noop",
+        line: "first come, first served, with merging",
+        source: include_str!("scheduler/noop.rs"),
+    },
+    Law {
+        name: "deadline",
+        line: "by sector in batches, reads before writes, nobody waits too long",
+        source: include_str!("scheduler/deadline.rs"),
+    },
+    Law {
+        name: "cfq",
+        line: "processes take turns, idling for the next near request (seeky=mean|history)",
+        source: include_str!("scheduler/cfq.rs"),
+    },
 ];
 
 /// Builds the scheduler that `spec` names, for one device.
@@ -98,13 +110,7 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
         }
         "deadline" => Box::new(Deadline::new(caps, DeadlineTunables::from_spec(spec)?)),
         "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
-        _ => {
-            return Err(SpecError::UnknownName {
-                kind: "scheduler",
-                name: spec.name.clone(),
-                known: LAWS.iter().map(|(name, _)| *name).collect(),
-            });
-        }
+        _ => return Err(law::unknown("scheduler", &spec.name, LAWS)),
     })
 }
 
