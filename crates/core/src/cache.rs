@@ -148,6 +148,11 @@ impl Cache {
         self.frame(frame).state
     }
 
+    /// The folio that the page came in as, if it is cached.
+    pub fn folio(&self, file: FileId, page: u64) -> Option<Folio> {
+        Some(Folio::holding(page, self.frame(self.find(file, page)?).order))
+    }
+
     /// The folio of the page, if the page carries the readahead mark.
     pub fn marked(&self, file: FileId, page: u64) -> Option<Folio> {
         let frame = self.frame(self.find(file, page)?);

@@ -45,7 +45,7 @@ mod reads;
 mod transfers;
 
 pub use meter::Meter;
-use reads::ReadSlot;
+use reads::{Kind, ReadSlot};
 use transfers::{Content, Transfers};
 
 /// How a read path is built.
@@ -461,6 +461,11 @@ impl ReadPath {
                 }
             }
         }
+    }
+
+    /// Whether a read that is not yet released is a fault.
+    pub fn is_fault(&self, read: ReadId) -> bool {
+        self.reads[read.0 as usize].kind == Kind::Read(Access::Fault)
     }
 
     /// The caller's tag of a read that is not yet released.

@@ -5,5 +5,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod conform;
 pub mod device;
 pub mod report;

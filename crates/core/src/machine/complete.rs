@@ -1,6 +1,5 @@
 //! Completions: pages are filled or fail, and their readers go on.
 
-use super::reads::Kind;
 use super::*;
 use crate::request::Outcome;
 

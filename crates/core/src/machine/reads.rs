@@ -529,6 +529,10 @@ impl Pages for FilePages<'_> {
         self.cache.find(self.file, page).is_some()
     }
 
+    fn folio(&self, page: u64) -> Option<Folio> {
+        self.cache.folio(self.file, page)
+    }
+
     fn marked(&self, page: u64) -> Option<Folio> {
         self.cache.marked(self.file, page)
     }

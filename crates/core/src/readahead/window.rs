@@ -254,10 +254,22 @@ impl ReadaheadLaw for Window {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::PageSet;
+    use super::super::PageTable;
     use super::*;
     use crate::unit::{PAGE_BYTES, PageRange};
     use alloc::vec::Vec;
+
+    /// What was added since the last call, neighbours joined.
+    pub(in super::super) fn ranges(pages: &mut PageTable) -> Vec<PageRange> {
+        let mut ranges: Vec<PageRange> = Vec::new();
+        for (folio, _) in pages.take_added() {
+            match ranges.last_mut() {
+                Some(last) if last.end == folio.first => last.end = folio.range().end,
+                _ => ranges.push(folio.range()),
+            }
+        }
+        ranges
+    }
 
     pub(in super::super) fn ask(first: u64, count: u64) -> Ask {
         Ask {
@@ -272,10 +284,10 @@ pub(super) mod tests {
     #[test]
     fn golden_trajectory_of_a_sequential_reader_from_page_0() {
         let mut law = Window::new(32);
-        let mut pages = PageSet::default();
+        let mut pages = PageTable::default();
         let mut step = |page: u64| -> Vec<(u64, u64)> {
             law.read(&ask(page, 1), &mut pages);
-            pages.take_ranges().iter().map(|range| (range.first, range.count())).collect()
+            ranges(&mut pages).iter().map(|range| (range.first, range.count())).collect()
         };
         // First use at page 0: a window of max/2 = 16.
         assert_eq!(step(0), [(0, 16)]);
@@ -293,10 +305,10 @@ pub(super) mod tests {
     #[test]
     fn a_first_read_elsewhere_than_at_page_0_turns_it_off_and_a_window_of_misses_turns_it_on() {
         let mut law = Window::new(32);
-        let mut pages = PageSet::default();
+        let mut pages = PageTable::default();
         law.read(&ask(160, 16), &mut pages);
         assert!(law.is_off());
-        assert_eq!(pages.take_ranges(), []);
+        assert_eq!(ranges(&mut pages), []);
         // 16 pages missed: the first is no successor (size stays 0), 15 follow.
         (160..176).for_each(|page| law.miss(page));
         assert_eq!(law.size, 15);
@@ -313,7 +325,7 @@ pub(super) mod tests {
     #[test]
     fn interleaved_misses_never_turn_it_on_again() {
         let mut law = Window::new(32);
-        let mut pages = PageSet::default();
+        let mut pages = PageTable::default();
         law.read(&ask(160, 16), &mut pages);
         for step in 0..1000 {
             for reader in 0..8 {
@@ -326,7 +338,7 @@ pub(super) mod tests {
     #[test]
     fn congestion_and_cached_pages_shrink_the_window_alike() {
         let mut law = Window::new(32);
-        let mut pages = PageSet::default();
+        let mut pages = PageTable::default();
         law.read(&ask(0, 1), &mut pages);
         let congested = Ask { is_congested: true, ..ask(1, 1) };
         law.read(&congested, &mut pages);
@@ -338,18 +350,18 @@ pub(super) mod tests {
     #[test]
     fn faults_read_the_aligned_block_around_until_a_hundred_misses_too_many() {
         let mut law = Window::new(32);
-        let mut pages = PageSet::default();
+        let mut pages = PageTable::default();
         law.fault(37, &ask(37, 1), &mut pages);
-        assert_eq!(pages.take_ranges(), [PageRange::new(32, 16)]);
+        assert_eq!(ranges(&mut pages), [PageRange::new(32, 16)]);
         for miss in 0..100 {
             law.fault(1000 + 50 * miss, &ask(0, 1), &mut pages);
         }
-        pages.take_ranges();
+        ranges(&mut pages);
         law.fault(9000, &ask(9000, 1), &mut pages);
-        assert_eq!(pages.take_ranges(), []);
+        assert_eq!(ranges(&mut pages), []);
         let mut random = Window::new(32);
         random.advise(Advice::Random);
         random.fault(9100, &ask(9100, 1), &mut pages);
-        assert_eq!(pages.take_ranges(), []);
+        assert_eq!(ranges(&mut pages), []);
     }
 }

@@ -46,17 +46,17 @@ impl ReadaheadLaw for WindowFixed {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PageSet;
-    use super::super::window::tests::ask;
+    use super::super::PageTable;
+    use super::super::window::tests::{ask, ranges};
     use super::*;
     use crate::unit::PageRange;
 
     #[test]
     fn a_read_is_started_whole_though_readahead_is_off() {
         let mut law = WindowFixed::new(32);
-        let mut pages = PageSet::default();
+        let mut pages = PageTable::default();
         law.read(&ask(160, 16), &mut pages);
-        assert_eq!(pages.take_ranges(), [PageRange::new(160, 16)]);
+        assert_eq!(ranges(&mut pages), [PageRange::new(160, 16)]);
     }
 
     /// 15 + 14 + … as in `window`: the misses of the third record reach a
@@ -64,12 +64,12 @@ mod tests {
     #[test]
     fn three_records_of_sixteen_pages_bring_readahead_back() {
         let mut law = WindowFixed::new(32);
-        let mut pages = PageSet::default();
+        let mut pages = PageTable::default();
         law.read(&ask(160, 16), &mut pages);
         law.read(&ask(480, 16), &mut pages);
         assert!(law.window.is_off());
         law.read(&ask(800, 16), &mut pages);
         assert!(!law.window.is_off());
-        assert_eq!(pages.take_ranges().len(), 3);
+        assert_eq!(ranges(&mut pages).len(), 3);
     }
 }
