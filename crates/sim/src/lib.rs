@@ -7,4 +7,6 @@
 
 pub mod conform;
 pub mod device;
+pub mod job;
 pub mod report;
+pub mod workload;
