@@ -131,6 +131,8 @@ impl Target {
         }
         let alignment = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
+            // A device's node lives in a file system in memory; the device doesn't.
+            _ if !is_block_device && lives_in_memory(&file) => Err(BufferedBecause::InMemory),
             Direct::Preferred | Direct::Required => turn_direct(&file),
         };
         let (mode, alignment_bytes) = match alignment {
@@ -223,13 +225,13 @@ fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> Result<FileType, OpenEr
     }
 }
 
+/// Whether the kernel's cache is all the storage that a file has.
+fn lives_in_memory(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|system| MEMORY_FILE_SYSTEMS.contains(&system.f_type))
+}
+
 /// Has `file` pass by the kernel's cache and gives the alignment it then asks for.
 fn turn_direct(file: &File) -> Result<u32, BufferedBecause> {
-    let lives_in_memory =
-        rustix::fs::fstatfs(file).is_ok_and(|system| MEMORY_FILE_SYSTEMS.contains(&system.f_type));
-    if lives_in_memory {
-        return Err(BufferedBecause::InMemory);
-    }
     let alignment = alignment_known(file);
     if alignment == Some(0) {
         return Err(BufferedBecause::Refused);
