@@ -5,11 +5,12 @@
 //! do about it for [`crate::transfers`]. Both backends give the same answers to
 //! the same transfers; the contract tests hold them to that.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use readpath_core::request::Op;
 
+use crate::outcome::raw_result;
 use crate::ring::Ring;
 use crate::threads::Threads;
 
@@ -25,11 +26,16 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    /// Builds it for `depth` transfers at once on the open file `fd`.
+    /// Builds it for `depth` transfers at once on `file`, which stays open as long.
     ///
     /// # Errors
     /// The kernel gives no ring, or no thread.
-    pub(crate) fn build(self, fd: RawFd, depth: u32) -> Result<Box<dyn Backend>, BackendError> {
+    pub(crate) fn build(
+        self,
+        file: &impl AsRawFd,
+        depth: u32,
+    ) -> Result<Box<dyn Backend>, BackendError> {
+        let fd = file.as_raw_fd();
         match self {
             BackendKind::Ring => Ok(Box::new(Ring::new(fd, depth)?)),
             BackendKind::Threads => Ok(Box::new(Threads::new(fd, depth)?)),
@@ -95,6 +101,23 @@ pub(crate) trait Backend {
     /// # Errors
     /// The kernel refuses the exchange as such; no answer is lost by that.
     fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError>;
+}
+
+/// Carries one transfer with one system call, and gives the kernel's raw answer.
+///
+/// # Safety
+/// The pieces of memory are valid, and nobody else uses them; the file is open.
+pub(crate) unsafe fn carry(fd: RawFd, op: Op, offset: u64, segments: &[libc::iovec]) -> i32 {
+    let count = segments.len() as i32;
+    let offset = offset as i64;
+    // SAFETY: the caller's promise.
+    let moved = unsafe {
+        match op {
+            Op::Read => libc::preadv64(fd, segments.as_ptr(), count, offset),
+            Op::Write => libc::pwritev64(fd, segments.as_ptr(), count, offset),
+        }
+    };
+    raw_result(moved)
 }
 
 /// Why a backend can't carry.

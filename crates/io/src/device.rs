@@ -59,7 +59,8 @@ impl RealDevice {
         clock: Clock,
     ) -> Result<RealDevice, BackendError> {
         let caps = target.caps();
-        let transfers = Transfers::new(target, backend, caps.depth_max, clock)?;
+        let backend = backend.build(&target, caps.depth_max)?;
+        let transfers = Transfers::over(target, backend, caps.depth_max, clock);
         Ok(RealDevice { transfers, pool, spare: Vec::new(), caps, polled: VecDeque::new() })
     }
 

@@ -11,16 +11,20 @@
 //! - [`backend`]: io_uring, or a pool of threads, chosen by name;
 //! - [`sysfs`]: what the kernel says of a device;
 //! - [`clock`]: the wall clock as the core's time;
-//! - [`cold`]: a cold start, checked.
+//! - [`cold`]: a cold start, checked;
+//! - [`usage`]: processor time;
+//! - [`kernel`]: the peer: the same reads through the kernel's own path.
 
 pub mod backend;
 pub mod clock;
 pub mod cold;
 pub mod device;
 pub mod frames;
+pub mod kernel;
 mod outcome;
 mod ring;
 pub mod sysfs;
 pub mod target;
 mod threads;
 mod transfers;
+pub mod usage;

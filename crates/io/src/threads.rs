@@ -12,8 +12,7 @@ use std::thread::JoinHandle;
 
 use readpath_core::request::Op;
 
-use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
-use crate::outcome::raw_result;
+use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
 
 /// More threads than this don't carry more: each is a sleeping system call.
 const THREADS_MAX: u32 = 64;
@@ -142,7 +141,9 @@ fn work(fd: RawFd, shared: &Shared) {
     loop {
         if let Some(job) = state.jobs.pop_front() {
             drop(state);
-            let answer = Answer { token: job.token, raw: carry(fd, &job) };
+            // SAFETY: by the contract of `Backend::queue`, until the answer.
+            let raw = unsafe { carry(fd, job.op, job.offset, &job.segments) };
+            let answer = Answer { token: job.token, raw };
             state = shared.lock();
             state.answers.push(answer);
             shared.answered.notify_one();
@@ -152,19 +153,4 @@ fn work(fd: RawFd, shared: &Shared) {
             state = shared.work.wait(state).expect("no thread panics while it holds the lock");
         }
     }
-}
-
-/// Carries one job and gives the kernel's raw answer.
-fn carry(fd: RawFd, job: &Job) -> i32 {
-    let count = job.segments.len() as i32;
-    let offset = job.offset as i64;
-    // SAFETY: by the contract of `Backend::queue` the memory is valid and ours
-    // until the answer, and the file is open.
-    let moved = unsafe {
-        match job.op {
-            Op::Read => libc::preadv64(fd, job.segments.as_ptr(), count, offset),
-            Op::Write => libc::pwritev64(fd, job.segments.as_ptr(), count, offset),
-        }
-    };
-    raw_result(moved)
 }

@@ -9,10 +9,12 @@
 //! 3. A transfer that was withdrawn is not continued: it ends as `Cancelled`,
 //!    unless the kernel had finished it by then.
 
+use std::collections::VecDeque;
+
 use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 
-use crate::backend::{Answer, Backend, BackendError, BackendKind, Sleep, Transfer};
+use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
 use crate::clock::Clock;
 use crate::outcome::{Asked, Verdict, verdict};
 use crate::target::Target;
@@ -37,6 +39,8 @@ pub(crate) struct Ended<K> {
     pub completion: Completion,
     /// The direction.
     pub op: Op,
+    /// How many bytes were moved; 0 if it failed.
+    pub bytes: u64,
     /// What was given to `start`, back to its owner.
     pub kept: K,
 }
@@ -48,7 +52,7 @@ pub(crate) struct Transfers<K> {
     slots: Vec<Slot<K>>,
     free: Vec<u32>,
     answers: Vec<Answer>,
-    ended: std::collections::VecDeque<Ended<K>>,
+    ended: VecDeque<Ended<K>>,
     clock: Clock,
     target: Target,
 }
@@ -63,15 +67,13 @@ struct Slot<K> {
 }
 
 impl<K> Transfers<K> {
-    /// Room for `depth` transfers at once on `target`.
-    pub(crate) fn new(
+    /// Room for `depth` transfers at once on `target`, carried by `backend`.
+    pub(crate) fn over(
         target: Target,
-        kind: BackendKind,
+        backend: Box<dyn Backend>,
         depth: u32,
         clock: Clock,
-    ) -> Result<Transfers<K>, BackendError> {
-        use std::os::fd::AsRawFd;
-        let backend = kind.build(target.as_raw_fd(), depth)?;
+    ) -> Transfers<K> {
         let asked = Asked {
             op: Op::Read,
             offset: 0,
@@ -88,15 +90,15 @@ impl<K> Transfers<K> {
             is_withdrawn: false,
             kept: None,
         });
-        Ok(Transfers {
+        Transfers {
             backend,
             slots: slots.collect(),
             free: (0..depth).rev().collect(),
             answers: Vec::new(),
-            ended: std::collections::VecDeque::new(),
+            ended: VecDeque::new(),
             clock,
             target,
-        })
+        }
     }
 
     /// What is read.
@@ -112,6 +114,11 @@ impl<K> Transfers<K> {
     /// How many transfers are in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// How many more can be started.
+    pub(crate) fn room(&self) -> u32 {
+        self.free.len() as u32
     }
 
     /// Starts a transfer; `describe` fills in the memory, in the order of the file.
@@ -232,7 +239,12 @@ impl<K> Transfers<K> {
         };
         let kept = slot.kept.take().expect("only a slot that is taken is answered");
         let completion = Completion { id: slot.id, at: now, outcome };
-        self.ended.push_back(Ended { completion, op: slot.asked.op, kept });
+        let bytes = match outcome {
+            Outcome::Done => slot.asked.bytes,
+            Outcome::Short { bytes } => bytes,
+            Outcome::Failed(_) => 0,
+        };
+        self.ended.push_back(Ended { completion, op: slot.asked.op, bytes, kept });
         self.free.push(index);
     }
 
