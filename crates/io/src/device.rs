@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
-use readpath_core::unit::{PAGE_SECTORS, SECTOR_BYTES, Time};
+use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use crate::backend::{BackendError, BackendKind};
 use crate::clock::Clock;
-use crate::frames::FramePool;
+use crate::frames::{FramePool, Piece};
 use crate::target::Target;
 use crate::transfers::{Start, Transfers};
 
@@ -33,6 +33,8 @@ pub struct RealDevice {
     pool: FramePool,
     /// Lists of frames from earlier requests, kept for their room.
     spare: Vec<Vec<u32>>,
+    /// The segments of the request that is being submitted.
+    segments: Vec<libc::iovec>,
     caps: DeviceCaps,
     polled: VecDeque<Completion>,
 }
@@ -61,7 +63,8 @@ impl RealDevice {
         let caps = target.caps();
         let backend = backend.build(&target, caps.depth_max)?;
         let transfers = Transfers::over(target, backend, caps.depth_max, clock);
-        Ok(RealDevice { transfers, pool, spare: Vec::new(), caps, polled: VecDeque::new() })
+        let (spare, segments) = (Vec::new(), Vec::new());
+        Ok(RealDevice { transfers, pool, spare, segments, caps, polled: VecDeque::new() })
     }
 
     /// What it can do; constant over its life.
@@ -100,29 +103,41 @@ impl RealDevice {
         self.pool.bytes_mut(frame)
     }
 
-    /// Takes a request in. It moves whole pages between the device and
-    /// `frames`, one frame a page, in order; the last page may reach past the
-    /// end of the device, and then the request ends `Short`.
+    /// As [`submit_pieces`](RealDevice::submit_pieces), with one whole frame for
+    /// each page of the request.
     ///
     /// # Panics
-    /// The frames are not as many as the request's pages, or are in flight, or
-    /// more requests than the depth are.
+    /// As there.
     pub fn submit(&mut self, request: DeviceRequest, frames: &[u32]) {
+        self.submit_pieces(request, frames.iter().map(|&frame| Piece::whole(frame)));
+    }
+
+    /// Takes a request in that moves its bytes between the device and
+    /// `pieces` of the frames, in order. It may reach past the end of the
+    /// device, and then ends `Short`.
+    ///
+    /// # Panics
+    /// The pieces are not as long as the request, or are in flight, or more
+    /// requests than the depth are.
+    pub fn submit_pieces(&mut self, request: DeviceRequest, pieces: impl Iterator<Item = Piece>) {
+        let mut frames = self.spare.pop().unwrap_or_default();
+        let mut segments = std::mem::take(&mut self.segments);
+        self.pool.depart(request.op, pieces, &mut frames, &mut segments);
+        let bytes: usize = segments.iter().map(|segment| segment.iov_len).sum();
         assert_eq!(
-            frames.len() as u64 * PAGE_SECTORS,
-            request.sectors as u64,
-            "a request has one frame for each of its pages"
+            bytes as u64,
+            request.sectors as u64 * SECTOR_BYTES,
+            "a request fills its pieces"
         );
-        let mut list = self.spare.pop().unwrap_or_default();
-        list.extend_from_slice(frames);
-        let pool = &mut self.pool;
         // SAFETY: the frames belong to the pool, which lends none of them until
         // `collect` marks them as back, and which outlives the transfers.
         unsafe {
-            self.transfers.start(start(request), Memory::Frames(list), |_, segments| {
-                pool.depart(request.op, frames, segments);
+            self.transfers.start(start(request), Memory::Frames(frames), |_, described| {
+                described.extend_from_slice(&segments);
             });
         }
+        segments.clear();
+        self.segments = segments;
     }
 
     /// Takes a request in that moves its bytes between the device and the

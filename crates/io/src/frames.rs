@@ -26,6 +26,27 @@ const AT_REST: u8 = 0;
 /// number of requests that write the frame out.
 const FILLING: u8 = u8::MAX;
 
+/// Bytes in consecutive frames: from the start of `frame` on, `bytes` of them,
+/// at least 1. The last frame need not be filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The first frame.
+    pub frame: u32,
+    /// How many bytes.
+    pub bytes: u32,
+}
+
+impl Piece {
+    /// All bytes of one frame.
+    pub const fn whole(frame: u32) -> Piece {
+        Piece { frame, bytes: PAGE_BYTES as u32 }
+    }
+}
+
+fn ends_at(segment: &libc::iovec, address: *mut u8) -> bool {
+    segment.iov_base.cast::<u8>().wrapping_add(segment.iov_len) == address
+}
+
 /// A fixed number of page frames in one piece of memory, aligned to a page.
 ///
 /// Memory is taken from the system when a frame is first touched, and given
@@ -94,35 +115,47 @@ impl FramePool {
         unsafe { std::slice::from_raw_parts_mut(self.address(frame), PAGE_BYTES as usize) }
     }
 
-    /// Marks `frames` as in flight and describes their memory, in order, with
-    /// as few segments as it has gaps.
+    /// Marks the frames of `pieces` as in flight, adds their numbers to
+    /// `departed`, and describes their memory, in order, with as few segments
+    /// as it has gaps.
     ///
     /// # Panics
     /// A frame doesn't exist, or is in flight in a way that excludes `op`.
-    pub(crate) fn depart(&mut self, op: Op, frames: &[u32], segments: &mut Vec<libc::iovec>) {
-        let mut end_previous = None;
-        for &frame in frames {
-            let state = &mut self.states[frame as usize];
-            match op {
-                Op::Read => {
-                    assert!(*state == AT_REST, "frame {frame} is filled while in flight");
-                    *state = FILLING;
-                }
-                Op::Write => {
-                    assert!(*state < FILLING - 1, "frame {frame} is written while it is filled");
-                    *state += 1;
-                }
+    pub(crate) fn depart(
+        &mut self,
+        op: Op,
+        pieces: impl Iterator<Item = Piece>,
+        departed: &mut Vec<u32>,
+        segments: &mut Vec<libc::iovec>,
+    ) {
+        let departed_before = departed.len();
+        for piece in pieces {
+            let frames = piece.bytes.div_ceil(PAGE_BYTES as u32);
+            for frame in piece.frame..piece.frame + frames {
+                self.mark(op, frame);
+                departed.push(frame);
             }
+            let (address, length) = (self.address(piece.frame), piece.bytes as usize);
             match segments.last_mut() {
-                Some(last) if end_previous == Some(frame) => last.iov_len += PAGE_BYTES as usize,
-                _ => segments.push(libc::iovec {
-                    iov_base: self.address(frame).cast(),
-                    iov_len: PAGE_BYTES as usize,
-                }),
+                Some(last) if ends_at(last, address) => last.iov_len += length,
+                _ => segments.push(libc::iovec { iov_base: address.cast(), iov_len: length }),
             }
-            end_previous = Some(frame + 1);
         }
-        self.in_flight += frames.len() as u32;
+        self.in_flight += (departed.len() - departed_before) as u32;
+    }
+
+    fn mark(&mut self, op: Op, frame: u32) {
+        let state = &mut self.states[frame as usize];
+        match op {
+            Op::Read => {
+                assert!(*state == AT_REST, "frame {frame} is filled while in flight");
+                *state = FILLING;
+            }
+            Op::Write => {
+                assert!(*state < FILLING - 1, "frame {frame} is written while it is filled");
+                *state += 1;
+            }
+        }
     }
 
     /// Marks `frames`, which departed for `op`, as back.
@@ -198,7 +231,10 @@ mod tests {
     fn contiguous_frames_share_a_segment() {
         let mut pool = FramePool::new(16).unwrap();
         let mut segments = Vec::new();
-        pool.depart(Op::Read, &[3, 4, 5, 9, 8, 10], &mut segments);
+        let frames = [3, 4, 5, 9, 8, 10];
+        let mut departed = Vec::new();
+        pool.depart(Op::Read, frames.map(Piece::whole).into_iter(), &mut departed, &mut segments);
+        assert_eq!(departed, frames);
         let lengths: Vec<usize> = segments.iter().map(|segment| segment.iov_len).collect();
         assert_eq!(lengths, [3 * 4096, 4096, 4096, 4096]);
         let first = segments[0].iov_base as usize;
@@ -222,8 +258,8 @@ mod tests {
     #[test]
     fn a_frame_that_is_written_out_can_be_read_and_written_out_again() {
         let mut pool = FramePool::new(1).unwrap();
-        pool.depart(Op::Write, &[0], &mut Vec::new());
-        pool.depart(Op::Write, &[0], &mut Vec::new());
+        pool.depart(Op::Write, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
+        pool.depart(Op::Write, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
         assert_eq!(pool.bytes(0)[0], 0);
         pool.arrive(Op::Write, &[0]);
         pool.arrive(Op::Write, &[0]);
@@ -234,7 +270,7 @@ mod tests {
     #[should_panic(expected = "read while it is filled")]
     fn a_frame_that_is_filled_is_lent_to_nobody() {
         let mut pool = FramePool::new(1).unwrap();
-        pool.depart(Op::Read, &[0], &mut Vec::new());
+        pool.depart(Op::Read, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
         pool.bytes(0);
     }
 
@@ -242,15 +278,15 @@ mod tests {
     #[should_panic(expected = "filled while in flight")]
     fn a_frame_is_filled_by_one_request_at_a_time() {
         let mut pool = FramePool::new(1).unwrap();
-        pool.depart(Op::Read, &[0], &mut Vec::new());
-        pool.depart(Op::Read, &[0], &mut Vec::new());
+        pool.depart(Op::Read, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
+        pool.depart(Op::Read, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
     }
 
     #[test]
     #[should_panic(expected = "changed while in flight")]
     fn a_frame_that_is_written_out_is_not_changed() {
         let mut pool = FramePool::new(1).unwrap();
-        pool.depart(Op::Write, &[0], &mut Vec::new());
+        pool.depart(Op::Write, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
         pool.bytes_mut(0);
     }
 

@@ -4,6 +4,7 @@
 //! them out: memory, files, io_uring, the wall clock. Its modules, from the
 //! machine downwards, and then the peers that it is measured against:
 //!
+//! - [`carrier`]: the machine's requests, carried out on a real device;
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
 //! - [`frames`]: the page frames;
@@ -17,6 +18,7 @@
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
 pub mod backend;
+pub mod carrier;
 pub mod clock;
 pub mod cold;
 pub mod device;

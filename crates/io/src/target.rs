@@ -194,7 +194,8 @@ impl Target {
         let depth = self.queue.as_ref().map_or(DEPTH_UNKNOWN, |queue| queue.requests_max);
         let is_sector_aligned = self.alignment_bytes as u64 <= SECTOR_BYTES;
         DeviceCaps {
-            sectors: self.bytes.div_ceil(SECTOR_BYTES),
+            // Whole pages: the last one may reach past the end, and then comes short.
+            sectors: self.bytes.div_ceil(PAGE_BYTES) * (PAGE_BYTES / SECTOR_BYTES),
             request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
             depth_max: depth.clamp(1, DEPTH_MAX),
             is_rotational: self.queue.as_ref().is_some_and(|queue| queue.is_rotational),
