@@ -1,1 +1,5 @@
 //! The real world of the read path.
+
+pub mod cold;
+pub mod kernel_trace;
+pub mod oracle;

@@ -5,4 +5,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod conform;
 pub mod device;
+pub mod report;

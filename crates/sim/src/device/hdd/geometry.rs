@@ -139,93 +139,80 @@ impl Geometry {
     /// the front of the zone takes the first numbers away.
     fn number_zone(&mut self, layout: &Layout, index: usize) {
         let zone = &layout.zones[index];
-        let facts = self.zones[index];
         let zone_sectors = zone.physical_sectors(layout.heads);
         let region_sectors = layout.sparing.region_sectors(zone, layout.heads).min(zone_sectors);
-        let mut slips = layout.sparing.bad_sectors(zone);
+        let mut slips = layout.sparing.slipped_sectors(zone);
         slips.sort_unstable();
         slips.dedup();
+        let mut remaps = layout.sparing.remapped_sectors(zone);
+        remaps.retain(|(bad, spare)| bad != spare);
+        remaps.sort_unstable();
         let mut dead = zone.front_sectors;
-        let mut numbers_left = layout.sparing.zone_numbers(zone, layout.heads);
-        let mut region = 0;
-        while region < zone_sectors && numbers_left > 0 {
+        for region in (0..zone_sectors).step_by(region_sectors as usize) {
             let end = (region + region_sectors).min(zone_sectors);
+            let first_slip = slips.partition_point(|slip| *slip < region);
+            let here = &slips[first_slip..slips.partition_point(|slip| *slip < end)];
+            // A last region cut short by the end of the zone has no spares of its own.
             let is_whole = end - region == region_sectors;
-            let spare = if is_whole { layout.sparing.region_spares(zone) } else { 0 };
-            let mut quota = (end - region).saturating_sub(spare).min(numbers_left);
-            if layout.sparing.slips_leave_spares_alone() {
-                quota = quota.min(numbers_left);
-            }
-            let at_front = layout.sparing.spares_at_front();
-            let mut place = if at_front { region + spare } else { region };
-            let usable_end = if layout.sparing.slips_leave_spares_alone() && !at_front {
-                end - spare
-            } else {
-                end
+            let spares = if is_whole { layout.sparing.region_spares(zone) } else { 0 };
+            let usable = layout.sparing.usable(region, end, spares, here.len() as u64);
+            let push = match layout.sparing.slips_push_skew() {
+                true => (first_slip as u64).wrapping_mul(self.zones[index].sector_width),
+                false => 0,
             };
-            let earlier = slips.partition_point(|slip| *slip < region) as u64;
-            let push = if layout.sparing.slips_push_skew() {
-                earlier.wrapping_mul(facts.sector_width)
-            } else {
-                0
-            };
-            let mut next_slip = slips.partition_point(|slip| *slip < place);
-            while place < usable_end && quota > 0 {
-                let stop = slips.get(next_slip).copied().unwrap_or(u64::MAX).min(usable_end);
-                let mut count = (stop - place).min(quota);
-                quota -= count;
-                numbers_left -= count;
+            let mut quota = usable.numbers_max;
+            let mut place = usable.start;
+            let bounds = here.iter().copied().filter(|slip| *slip >= usable.start);
+            for stop in bounds.chain([usable.end]).take_while(|stop| *stop <= usable.end) {
+                let count = (stop - place).min(quota);
                 let skipped = dead.min(count);
+                let run = Run { place: place + skipped, zone: index as u32, push };
+                self.push_run(&remaps, run, count - skipped);
                 dead -= skipped;
-                count -= skipped;
-                self.push_run(zone, index, place + skipped, count, push);
-                next_slip += 1;
+                quota -= count;
                 place = stop + 1;
             }
-            region = end;
         }
     }
 
     /// Appends `count` sectors from `place`, pulling remapped sectors out to their spares.
-    fn push_run(&mut self, zone: &Zone, index: usize, place: u64, count: u64, push: Angle) {
-        let mut from = place;
-        let end = place + count;
-        let mut remaps: Vec<(u64, u64)> = zone
-            .remaps
-            .iter()
-            .copied()
-            .filter(|(bad, spare)| bad != spare && (place..end).contains(bad))
-            .collect();
-        remaps.sort_unstable();
-        for (bad, spare) in remaps {
-            self.append(index, from, bad - from, push);
-            self.append(index, spare, 1, push);
+    fn push_run(&mut self, remaps: &[(u64, u64)], run: Run, count: u64) {
+        let end = run.place + count;
+        let first = remaps.partition_point(|(bad, _)| *bad < run.place);
+        let mut from = run.place;
+        for (bad, spare) in remaps[first..].iter().take_while(|(bad, _)| *bad < end) {
+            self.append(Run { place: from, ..run }, bad - from);
+            self.append(Run { place: *spare, ..run }, 1);
             from = bad + 1;
         }
-        self.append(index, from, end - from, push);
+        self.append(Run { place: from, ..run }, end - from);
     }
 
     /// Appends a run, joined to the last one where it goes on from it.
-    fn append(&mut self, index: usize, place: u64, count: u64, push: Angle) {
+    fn append(&mut self, run: Run, count: u64) {
         if count == 0 {
             return;
         }
         let end = self.firsts[self.runs.len()];
         if let Some(last) = self.runs.last() {
-            let length = end - self.firsts[self.runs.len() - 1];
-            if last.zone == index as u32 && last.push == push && last.place + length == place {
-                *self.firsts.last_mut().expect("one more first than runs") = end + count;
+            let follows = Run { place: last.place + end - self.firsts[self.runs.len() - 1], ..*last };
+            if follows == run {
+                self.firsts.pop();
+                self.firsts.push(end + count);
                 return;
             }
         }
-        self.runs.push(Run { place, zone: index as u32, push });
+        self.runs.push(run);
         self.firsts.push(end + count);
     }
 }
 
 fn facts(zone: &Zone, heads: u32) -> ZoneFacts {
-    let width = (u64::MAX / u64::from(zone.track_sectors)).wrapping_add(0);
-    let turn = |sectors: f64| (sectors.rem_euclid(f64::from(zone.track_sectors)) * width as f64) as u64;
+    // Rounded down, so that the last sector of a track ends within the revolution.
+    let width = u64::MAX / u64::from(zone.track_sectors);
+    let turn = |sectors: f64| {
+        (sectors.rem_euclid(f64::from(zone.track_sectors)) * width as f64) as Angle
+    };
     let track_skew = turn(zone.track_skew_sectors);
     ZoneFacts {
         first_cylinder: zone.first_cylinder,
