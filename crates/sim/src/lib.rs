@@ -7,4 +7,9 @@
 
 pub mod conform;
 pub mod device;
+pub mod job;
 pub mod report;
+pub mod run;
+pub mod simulate;
+pub mod workload;
+pub mod world;
