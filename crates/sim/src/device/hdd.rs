@@ -14,24 +14,27 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use readpath_core::request::{
-    Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId,
-};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 
 use self::ahead::ReadAheadRun;
 use self::cache::Segments;
 use self::drive::{CommandTimes, Drive};
 use self::geometry::Geometry;
+pub use self::load::drive_from_disksim;
 use self::mechanics::{Arm, Mechanics};
-use self::queue::{Command, DirtyList, Queue};
+use self::queue::{DirtyList, Queue};
 use super::Device;
 
 mod ahead;
 mod cache;
+mod disksim;
+mod disksim_syntax;
 pub mod drive;
+pub mod field;
 mod geometry;
 pub mod layout;
+mod load;
 mod mechanics;
 mod queue;
 pub mod seek;
@@ -92,6 +95,13 @@ impl Hdd {
     /// The description that it was built from.
     pub fn drive(&self) -> &Drive {
         &self.drive
+    }
+
+    /// Tells the drive what was seen of its spindle: at `at` the last sector of `start`,
+    /// `sectors` long, had passed under the head.
+    pub fn observe_end(&mut self, at: Time, start: u64, sectors: u32, period_ns: f64) {
+        let place = self.geometry.locate(start + u64::from(sectors) - 1);
+        self.mechanics.observe(at.0, place.angle.wrapping_add(place.sector_width), period_ns);
     }
 
     /// Its size in sectors.

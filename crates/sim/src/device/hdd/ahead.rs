@@ -66,7 +66,8 @@ impl ReadAheadRun {
             let pass = mechanics.pass((self.since, 0), self.arm, &place, sectors, Op::Read);
             let on_track = Arm { cylinder: place.cylinder, head: place.head };
             if pass.end <= now {
-                (self.next, self.since, self.arm) = (self.next + u64::from(sectors), pass.end, on_track);
+                (self.next, self.since, self.arm) =
+                    (self.next + u64::from(sectors), pass.end, on_track);
                 continue;
             }
             if pass.begin >= now {
@@ -74,7 +75,8 @@ impl ReadAheadRun {
                 return Standing { free_at: now.max(pass.settled_at), arm: on_track };
             }
             let read = mechanics.sectors_in(now - pass.begin, place.sector_width);
-            let end_of_sector = pass.begin + mechanics.turn_ns((read + 1).wrapping_mul(place.sector_width));
+            let end_of_sector =
+                pass.begin + mechanics.turn_ns((read + 1).wrapping_mul(place.sector_width));
             (self.next, self.arm) = (self.next + read, on_track);
             self.since = pass.begin + mechanics.turn_ns(read.wrapping_mul(place.sector_width));
             return Standing { free_at: end_of_sector, arm: on_track };

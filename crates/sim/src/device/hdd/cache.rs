@@ -70,20 +70,19 @@ impl Segments {
     pub(super) fn put_written(&mut self, start: u64, end: u64) -> usize {
         self.drop_overlap(start, end);
         let writes_to = if self.reads_from > 0 { self.reads_from } else { self.segments.len() };
-        let index = match self.segments[..writes_to]
-            .iter()
-            .position(|s| s.end == start && s.end > s.start)
-        {
-            Some(index) => {
-                self.extend(index, end);
-                index
-            }
-            None => {
-                let index = self.least_used(0, writes_to);
-                self.fill(index, start, end);
-                index
-            }
-        };
+        let index =
+            match self.segments[..writes_to].iter().position(|s| s.end == start && s.end > s.start)
+            {
+                Some(index) => {
+                    self.extend(index, end);
+                    index
+                }
+                None => {
+                    let index = self.least_used(0, writes_to);
+                    self.fill(index, start, end);
+                    index
+                }
+            };
         self.touch(index, end);
         index
     }

@@ -12,7 +12,7 @@
 //! arithmetic is arithmetic modulo a revolution, and a skew multiplied by
 //! millions of tracks loses nothing.
 
-use super::layout::{Layout, Mapping, Sparing, Zone};
+use super::layout::{Layout, Mapping, Zone};
 
 /// A fraction of a revolution, in units of 2⁻⁶⁴ revolution.
 pub(super) type Angle = u64;
@@ -83,9 +83,14 @@ impl Geometry {
         for index in 0..layout.zones.len() {
             geometry.number_zone(layout, index);
         }
-        let numbered = geometry.firsts[geometry.runs.len()];
-        geometry.sectors = layout.sectors.map_or(numbered, |stated| stated.min(numbered));
+        let held = geometry.held_sectors();
+        geometry.sectors = layout.sectors.map_or(held, |stated| stated.min(held));
         geometry
+    }
+
+    /// How many numbered sectors the zones hold.
+    pub(super) fn held_sectors(&self) -> u64 {
+        self.firsts[self.runs.len()]
     }
 
     /// The size of the drive in sectors.
@@ -195,7 +200,8 @@ impl Geometry {
         }
         let end = self.firsts[self.runs.len()];
         if let Some(last) = self.runs.last() {
-            let follows = Run { place: last.place + end - self.firsts[self.runs.len() - 1], ..*last };
+            let follows =
+                Run { place: last.place + end - self.firsts[self.runs.len() - 1], ..*last };
             if follows == run {
                 self.firsts.pop();
                 self.firsts.push(end + count);
@@ -210,9 +216,8 @@ impl Geometry {
 fn facts(zone: &Zone, heads: u32) -> ZoneFacts {
     // Rounded down, so that the last sector of a track ends within the revolution.
     let width = u64::MAX / u64::from(zone.track_sectors);
-    let turn = |sectors: f64| {
-        (sectors.rem_euclid(f64::from(zone.track_sectors)) * width as f64) as Angle
-    };
+    let turn =
+        |sectors: f64| (sectors.rem_euclid(f64::from(zone.track_sectors)) * width as f64) as Angle;
     let track_skew = turn(zone.track_skew_sectors);
     ZoneFacts {
         first_cylinder: zone.first_cylinder,

@@ -201,3 +201,69 @@ pub struct Layout {
     /// The zones, outermost first.
     pub zones: Vec<Zone>,
 }
+
+/// How much less than it states a drive's zones may hold: parameter files in the field are
+/// off by a few parts in a thousand, and DiskSim takes the zones' sum for the size.
+const STATED_OVER_HELD_MAX: f64 = 1.01;
+
+impl Layout {
+    /// Checks what one field alone can't tell: that the geometry is one.
+    ///
+    /// # Errors
+    /// The zone (if it is one zone's fault), the field, and what contradicts it.
+    pub(super) fn check(&self) -> Result<(), (Option<usize>, &'static str, String)> {
+        if self.zones.is_empty() {
+            return Err((None, "zones", "is empty; a drive has at least one zone".to_owned()));
+        }
+        let mut free_cylinder = 0;
+        for (index, zone) in self.zones.iter().enumerate() {
+            let fail = |key, problem| Err((Some(index), key, problem));
+            let (first, last) = (zone.first_cylinder, zone.last_cylinder);
+            if last < first {
+                return fail("last_cylinder", format!("{last} is less than the first, {first}"));
+            }
+            if first < free_cylinder {
+                let before = free_cylinder - 1;
+                return fail(
+                    "first_cylinder",
+                    format!("{first} lies in the zone before, up to {before}"),
+                );
+            }
+            if last >= self.cylinders {
+                let all = self.cylinders;
+                return fail(
+                    "last_cylinder",
+                    format!("{last} is beyond the drive's {all} cylinders"),
+                );
+            }
+            free_cylinder = last + 1;
+            let held = zone.physical_sectors(self.heads);
+            if zone.front_sectors >= held {
+                let front = zone.front_sectors;
+                return fail("front_sectors", format!("{front} sectors of a zone of {held}"));
+            }
+            let region = self.sparing.region_sectors(zone, self.heads).min(held);
+            let spares = self.sparing.region_spares(zone);
+            if spares >= region {
+                return fail("spares", format!("{spares} spare sectors in a region of {region}"));
+            }
+            if let Some(slip) = self.sparing.slipped_sectors(zone).iter().find(|s| **s >= held) {
+                return fail(
+                    "slips",
+                    format!("sector {slip} is not in the zone of {held} sectors"),
+                );
+            }
+            let remaps = self.sparing.remapped_sectors(zone);
+            if let Some(pair) = remaps.iter().find(|(bad, spare)| *bad.max(spare) >= held) {
+                return fail("remaps", format!("{pair:?} is not in the zone of {held} sectors"));
+            }
+        }
+        let held = super::geometry::Geometry::new(self).held_sectors();
+        match self.sectors {
+            Some(stated) if stated as f64 > held as f64 * STATED_OVER_HELD_MAX => {
+                Err((None, "sectors", format!("{stated} sectors, but its zones hold {held}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -126,9 +126,7 @@ impl Mechanics {
     pub(super) fn positioning_ns(&self, at: u64, arm: Arm, place: &Place, op: Op) -> u64 {
         let move_ns = self.move_ns(arm, place, op);
         match self.access {
-            AccessTime::Tracked => {
-                move_ns + self.wait_ns(self.angle_at(at + move_ns), place.angle)
-            }
+            AccessTime::Tracked => move_ns + self.wait_ns(self.angle_at(at + move_ns), place.angle),
             AccessTime::HalfTurn => move_ns + self.period_ns() / 2,
             AccessTime::Constant { ns } => ns,
         }

@@ -74,7 +74,8 @@ impl Queue {
         let oldest = self.commands.front()?;
         if is_ready(oldest) {
             let age_ns = now - oldest.arrived_at;
-            if self.commands.len() == 1 || self.spec.window == 1 || age_ns > self.spec.age_limit_ns {
+            if self.commands.len() == 1 || self.spec.window == 1 || age_ns > self.spec.age_limit_ns
+            {
                 return self.commands.pop_front();
             }
         }

@@ -85,8 +85,8 @@ impl SeekCurve {
             SeekCurve::Lee(ThreePoints { single_ms, average_ms, full_ms }) => {
                 let root = (-10.0 * single_ms + 15.0 * average_ms - 5.0 * full_ms)
                     / (3.0 * f64::from(total).sqrt());
-                let line =
-                    (7.0 * single_ms - 15.0 * average_ms + 8.0 * full_ms) / (3.0 * f64::from(total));
+                let line = (7.0 * single_ms - 15.0 * average_ms + 8.0 * full_ms)
+                    / (3.0 * f64::from(total));
                 root * (distance - 1.0).sqrt() + line * (distance - 1.0) + single_ms
             }
             SeekCurve::SquareRoot { single_ms, full_ms } => {
@@ -140,6 +140,20 @@ impl fmt::Display for SeekCurve {
                 hpl.line_slope_ms
             ),
             SeekCurve::Table(points) => write!(f, "{} measured distances", points.len()),
+        }
+    }
+}
+
+/// Refuses a table that is empty or whose distances do not rise; the index of the bad point.
+pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> {
+    if points.is_empty() {
+        return Err((0, "holds no distance; expected cylinders and ms".to_owned()));
+    }
+    match points.windows(2).position(|pair| pair[1].0 <= pair[0].0) {
+        None => Ok(()),
+        Some(index) => {
+            let (before, after) = (points[index].0, points[index + 1].0);
+            Err((index + 1, format!("{after} cylinders follow {before}; distances must rise")))
         }
     }
 }

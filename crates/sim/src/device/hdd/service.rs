@@ -2,11 +2,11 @@
 
 use readpath_core::request::{DeviceRequest, Op};
 
+use super::Hdd;
 use super::ahead::ReadAheadRun;
 use super::drive::{EarlyDisconnect, ReadAhead};
 use super::mechanics::Arm;
 use super::queue::{Command, Dirty, is_read};
-use super::Hdd;
 
 /// Sectors moved between medium and cache.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +20,8 @@ struct Transfer {
 impl Hdd {
     /// A read comes in: answered from the cache, or queued for the arm.
     pub(super) fn accept_read(&mut self, now: u64, request: DeviceRequest) {
-        let controller = &self.drive.controller;
         let cached_end = self.cached_end(now, request.start);
+        let controller = &self.drive.controller;
         let is_hit = cached_end.is_some_and(|end| end >= request.end());
         let is_arm_idle = self.queue.is_empty() && self.free_at <= now;
         if is_hit && (is_arm_idle || self.drive.cache.hits_pass) {
