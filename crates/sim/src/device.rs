@@ -4,6 +4,7 @@ use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
 use readpath_core::unit::Time;
 
 pub mod earliest;
+pub mod hdd;
 pub mod knob;
 pub mod parameter;
 pub mod raid0;
