@@ -48,8 +48,8 @@ pub struct Operation {
     pub bytes: u64,
     /// The direction.
     pub op: Op,
-    /// Whether it fills a batch (`iodepth_batch`): all that was issued since the last batch,
-    /// this one included, is submitted now, together.
+    /// Whether all that was issued since the last such operation, this one included, is
+    /// submitted now, together: it fills a batch (`iodepth_batch`) or the depth.
     pub is_batch_end: bool,
 }
 
@@ -85,8 +85,8 @@ pub struct Process {
     issued_bytes: u64,
     in_flight: u32,
     completed_not_taken: u32,
-    /// Operations since the last full batch. A wait submits them early and does not
-    /// start the count anew, as in fio.
+    /// Operations since the last full batch. A full depth or a wait submits them early
+    /// and does not start the count anew, as in fio.
     batched: u32,
     taken: u64,
     /// What `taken` was when the last pause was decided.
@@ -342,13 +342,14 @@ impl Process {
         };
         let bytes = rules.block_bytes[op as usize];
         let (file, offset) = self.place(op)?;
-        self.batched += 1;
-        let is_batch_end = self.batched == self.rules.batch;
-        if is_batch_end {
-            self.batched = 0;
-        }
         self.issued_bytes = self.issued_bytes.saturating_add(bytes);
         self.in_flight += 1;
+        self.batched += 1;
+        let is_batch_full = self.batched == self.rules.batch;
+        if is_batch_full {
+            self.batched = 0;
+        }
+        let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
         self.may_pause = true;
         Some(Operation { file, offset, bytes, op, is_batch_end })
     }
