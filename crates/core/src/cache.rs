@@ -17,6 +17,7 @@
 
 use alloc::vec::Vec;
 
+use crate::law::Law;
 use crate::readahead::Folio;
 use crate::request::RequestId;
 use crate::unit::PageRange;
@@ -27,6 +28,13 @@ mod table;
 pub use lists::TwoLists;
 use lists::{Links, List};
 use table::FileTable;
+
+/// The reclaim laws by name. There is one so far.
+pub const LAWS: &[Law] = &[Law {
+    name: "two-lists",
+    line: "pages that are used once flow through, pages that are used again stay",
+    source: include_str!("cache/lists.rs"),
+}];
 
 /// Names a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -463,6 +463,11 @@ impl ReadPath {
         }
     }
 
+    /// The first byte, in its file, of a read that is not yet released.
+    pub fn offset(&self, read: ReadId) -> u64 {
+        self.reads[read.0 as usize].transfer.offset
+    }
+
     /// Whether a read that is not yet released is a fault.
     pub fn is_fault(&self, read: ReadId) -> bool {
         self.reads[read.0 as usize].kind == Kind::Read(Access::Fault)

@@ -12,7 +12,7 @@
 
 use alloc::boxed::Box;
 
-use crate::law::{Spec, SpecError};
+use crate::law::{self, Law, Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
 mod none;
@@ -168,9 +168,17 @@ impl Default for ReadaheadLimits {
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[(&str, &str)] = &[
-    ("none", "reads what was asked, whole, and nothing beyond it"),
-    ("ondemand", "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum"),
+pub const LAWS: &[Law] = &[
+    Law {
+        name: "none",
+        line: "reads what was asked, whole, and nothing beyond it",
+        source: include_str!("readahead/none.rs"),
+    },
+    Law {
+        name: "ondemand",
+        line: "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum",
+        source: include_str!("readahead/ondemand.rs"),
+    },
 ];
 
 /// Builds the law that `spec` names, for one open file.
@@ -186,13 +194,7 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadL
         "window" => Box::new(Window::new(window_pages(spec, limits)?)),
         "window-fixed" => Box::new(WindowFixed::new(window_pages(spec, limits)?)),
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
-        _ => {
-            return Err(SpecError::UnknownName {
-                kind: "readahead law",
-                name: spec.name.clone(),
-                known: LAWS.iter().map(|(name, _)| *name).collect(),
-            });
-        }
+        _ => return Err(law::unknown("readahead law", &spec.name, LAWS)),
     })
 }
 

@@ -7,15 +7,20 @@
 
 use alloc::boxed::Box;
 
-use crate::law::{Spec, SpecError};
+use crate::law::{self, Law, Spec, SpecError};
 use crate::request::{DeviceCaps, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
+pub mod cfq;
 mod deadline;
+pub mod decision;
 mod noop;
+pub mod replay;
 mod sorted;
 
+pub use cfq::{Cfq, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
+use decision::DecisionLog;
 pub use noop::Noop;
 
 /// What became of a request that was inserted.
@@ -63,13 +68,34 @@ pub trait Scheduler: Send {
     fn queued(&self) -> usize;
 
     /// The process will ask for nothing more.
+    ///
+    /// Something may be free to go now: ask `dispatch` again.
     fn process_ended(&mut self, _now: Time, _process: ProcessId) {}
+
+    /// The log of this law's decisions, to turn it on and to take them out;
+    /// `None` for a law that keeps none.
+    fn decisions(&mut self) -> Option<&mut DecisionLog> {
+        None
+    }
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[(&str, &str)] = &[
-    ("noop", "first come, first served, with merging"),
-    ("deadline", "by sector in batches, reads before writes, nobody waits too long"),
+pub const LAWS: &[Law] = &[
+    Law {
+        name: "noop",
+        line: "first come, first served, with merging",
+        source: include_str!("scheduler/noop.rs"),
+    },
+    Law {
+        name: "deadline",
+        line: "by sector in batches, reads before writes, nobody waits too long",
+        source: include_str!("scheduler/deadline.rs"),
+    },
+    Law {
+        name: "cfq",
+        line: "processes take turns, idling for the next near request (seeky=mean|history)",
+        source: include_str!("scheduler/cfq.rs"),
+    },
 ];
 
 /// Builds the scheduler that `spec` names, for one device.
@@ -83,13 +109,8 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
             Box::new(Noop::new(caps))
         }
         "deadline" => Box::new(Deadline::new(caps, DeadlineTunables::from_spec(spec)?)),
-        _ => {
-            return Err(SpecError::UnknownName {
-                kind: "scheduler",
-                name: spec.name.clone(),
-                known: LAWS.iter().map(|(name, _)| *name).collect(),
-            });
-        }
+        "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
+        _ => return Err(law::unknown("scheduler", &spec.name, LAWS)),
     })
 }
 

@@ -13,11 +13,11 @@ use readpath_core::scheduler;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
 fn laws() -> impl Strategy<Value = &'static str> {
-    proptest::sample::select(readahead::LAWS.iter().map(|law| law.0).collect::<Vec<_>>())
+    proptest::sample::select(readahead::LAWS.iter().map(|law| law.name).collect::<Vec<_>>())
 }
 
 fn schedulers() -> impl Strategy<Value = &'static str> {
-    proptest::sample::select(scheduler::LAWS.iter().map(|law| law.0).collect::<Vec<_>>())
+    proptest::sample::select(scheduler::LAWS.iter().map(|law| law.name).collect::<Vec<_>>())
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     /// Reads, faults, hints and completions in any order, over any law, with
     /// memory from one read's worth up: every byte is right, every read ends,

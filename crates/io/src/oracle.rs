@@ -11,15 +11,24 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::{Advice, Folio, ReadaheadLimits, Recording, Step};
-use readpath_core::unit::PAGE_BYTES;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{fadvise, major, minor};
 
-use crate::cold::{ATTEMPTS, PAUSE, make_cold, resident};
+use crate::cold::{ATTEMPTS, PAUSE, make_cold, pages_of, resident};
 use crate::kernel_trace::{PageCacheTrace, TraceError};
 
 /// How often a list is run when the system takes pages away in between. With
 /// proactive reclaim (DAMON) on, one run in six of 2,000 reads lost a page.
 const RUNS: u32 = 10;
+
+/// The largest folio of a file system that takes large ones, as an order.
+const FOLIO_ORDER_MAX: u8 = 9;
+
+/// The probe for large folios reads no more than this at once, …
+const PROBE_BYTES_MAX: u64 = 4 << 20;
+
+/// … and then this many single pages.
+const PROBE_PAGES: u64 = 16;
 
 /// Why the kernel could not be asked.
 #[derive(Debug)]
@@ -151,6 +160,7 @@ fn record_once(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
         cached: vec![false; metadata.len().div_ceil(PAGE_BYTES) as usize],
         buffer: Vec::new(),
     };
+    let folio_order_max = session.probe_folio_order_max(metadata.len())?;
     session.drop_pages()?;
     let mut added = Vec::with_capacity(steps.len());
     for step in steps {
@@ -165,7 +175,7 @@ fn record_once(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
         system: system_name(),
         limits,
         file_bytes: metadata.len(),
-        folio_order_max: 9,
+        folio_order_max,
         added,
     })
 }
@@ -181,6 +191,25 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Whether the file system takes large folios: it can't be asked, so a
+    /// stream is read that would get them. One that begins with a quarter of the
+    /// file works with any window, one of single pages also in a small file.
+    fn probe_folio_order_max(&mut self, file_bytes: u64) -> Result<u8, OracleError> {
+        let quarter = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
+        let pages = (0..PROBE_PAGES).map(|page| (page * PAGE_BYTES, PAGE_BYTES));
+        let mut has_large = false;
+        for stream in [vec![(0, quarter)], pages.collect()] {
+            self.drop_pages()?;
+            self.play(Step::Reopen)?;
+            for (offset, bytes) in stream {
+                let added = self.play(Step::Read { offset, bytes })?;
+                has_large |= added.iter().any(|folio| folio.order > 0);
+            }
+        }
+        self.play(Step::Reopen)?;
+        Ok(if has_large { FOLIO_ORDER_MAX } else { 0 })
+    }
+
     fn play(&mut self, step: Step) -> Result<Vec<Folio>, OracleError> {
         match step {
             Step::Read { offset, bytes } => self.read(offset, bytes)?,
@@ -220,7 +249,9 @@ impl Session<'_> {
     }
 
     fn drop_pages(&mut self) -> Result<(), OracleError> {
-        match make_cold(&self.file).map_err(|source| failed("drop pages of", self.path, source))? {
+        let residency =
+            make_cold(&self.file).map_err(|source| failed("drop pages of", self.path, source))?;
+        match residency.resident {
             0 => self.cached.fill(false),
             pages => return Err(OracleError::NotCold { path: self.path.to_owned(), pages }),
         }
@@ -230,13 +261,14 @@ impl Session<'_> {
     /// Whether every page that came in is still there. One whose I/O is in
     /// flight counts as absent for `mincore`, so this waits for it.
     fn check_residence(&self) -> Result<(), OracleError> {
+        let look = |source| failed("look at", self.path, source);
+        let whole = PageRange::new(0, pages_of(&self.file).map_err(look)?);
         let mut missing = 0;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 std::thread::sleep(PAUSE);
             }
-            let resident =
-                resident(&self.file).map_err(|source| failed("look at", self.path, source))?;
+            let resident = resident(&self.file, whole).map_err(look)?;
             missing = std::iter::zip(&self.cached, &resident)
                 .filter(|&(&was_added, &is_there)| was_added && !is_there)
                 .count() as u64;

@@ -3,6 +3,17 @@
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
 use readpath_core::unit::Time;
 
+pub mod earliest;
+pub mod knob;
+pub mod parameter;
+pub mod raid0;
+pub mod rate;
+pub mod registry;
+pub mod ssd;
+
+/// Any modelled device; it may be handed to another thread.
+pub type BoxedDevice = Box<dyn Device + Send>;
+
 /// A device that takes requests and finishes them later, in virtual time.
 ///
 /// Order of calls: `submit` while fewer than `depth_max` requests are in it;

@@ -9,4 +9,7 @@ pub mod conform;
 pub mod device;
 pub mod job;
 pub mod report;
+pub mod run;
+pub mod simulate;
 pub mod workload;
+pub mod world;

@@ -67,9 +67,6 @@ pub struct TwoLists {
 }
 
 impl TwoLists {
-    /// The policy's name in reports.
-    pub const NAME: &'static str = "two-lists";
-
     pub(super) fn push_front(&mut self, frames: &mut [Frame], id: FrameId, list: List) {
         let ends = self.ends(list);
         let was_newest = core::mem::replace(&mut ends.newest, id.0);

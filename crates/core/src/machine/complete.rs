@@ -17,7 +17,9 @@ impl ReadPath {
         let head = completion.id;
         let merged = self.transfers.merged(head);
         self.meter.completed(now);
-        self.scheduler.complete(now, &merged);
+        if !self.transfers.is_retry(head) {
+            self.scheduler.complete(now, &merged);
+        }
         let is_merged = self.transfers.next_part(head).is_some();
         let mut next = Some(head);
         while let Some(part) = next {
@@ -108,7 +110,7 @@ impl ReadPath {
             && is_merged
         {
             // The error may lie in a part that belongs to somebody else.
-            let again = self.transfers.open(request, Content::Direct { read, offset });
+            let again = self.transfers.open_retry(request, Content::Direct { read, offset });
             return self.retries.push_back(again);
         }
         let slot = &mut self.reads[read.0 as usize];
@@ -171,7 +173,7 @@ impl ReadPath {
             let start = request.start + (piece.first - range.first) * PAGE_SECTORS;
             let sectors = (piece.count() * PAGE_SECTORS) as u32;
             let content = Content::Pages { file, range: piece, ahead_pages: 0 };
-            let again = self.transfers.open(Request { start, sectors, ..request }, content);
+            let again = self.transfers.open_retry(Request { start, sectors, ..request }, content);
             for page in piece.pages() {
                 let frame = self.cache.find(file, page).expect("a page in flight is in its table");
                 self.cache.carry(frame, again.id);

@@ -552,3 +552,36 @@ impl Pages for FilePages<'_> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(run: (u64, u64), demand: (u64, u64)) -> Vec<(u64, u64)> {
+        let range = |(first, end)| PageRange { first, end };
+        let mut pieces = Vec::new();
+        cut(range(run), range(demand), 16, |piece| pieces.push((piece.first, piece.end)));
+        pieces
+    }
+
+    #[test]
+    fn a_run_that_fits_is_one_request_wherever_the_demand_lies() {
+        assert_eq!(pieces((0, 16), (5, 9)), [(0, 16)]);
+    }
+
+    #[test]
+    fn a_demand_that_fits_one_request_gets_one_though_the_run_is_too_large() {
+        assert_eq!(pieces((0, 40), (10, 26)), [(0, 10), (10, 26), (26, 40)]);
+        assert_eq!(pieces((0, 40), (0, 16)), [(0, 16), (16, 32), (32, 40)]);
+        assert_eq!(pieces((4, 40), (30, 50)), [(4, 20), (20, 30), (30, 40)]);
+    }
+
+    #[test]
+    fn runs_that_touch_are_joined() {
+        let mut runs = [(8, 12), (0, 4), (4, 8), (20, 21)]
+            .map(|(first, end)| PageRange { first, end })
+            .to_vec();
+        join_adjacent(&mut runs);
+        assert_eq!(runs, [PageRange { first: 0, end: 12 }, PageRange { first: 20, end: 21 }]);
+    }
+}

@@ -32,6 +32,8 @@ struct Slot {
     /// The reads that wait for it; the vector is kept when the slot is reused.
     waiters: Vec<ReadId>,
     next_part: Option<RequestId>,
+    /// Tried again after a failure, past the scheduler.
+    is_retry: bool,
     is_open: bool,
 }
 
@@ -53,6 +55,7 @@ impl Transfers {
                     content,
                     waiters: Vec::new(),
                     next_part: None,
+                    is_retry: false,
                     is_open: false,
                 });
                 RequestId(self.slots.len() as u32 - 1)
@@ -64,8 +67,20 @@ impl Transfers {
         slot.request = request;
         slot.content = content;
         slot.next_part = None;
+        slot.is_retry = false;
         slot.is_open = true;
         request
+    }
+
+    /// Makes a transfer that goes to the device past the scheduler.
+    pub(super) fn open_retry(&mut self, request: Request, content: Content) -> Request {
+        let request = self.open(request, content);
+        self.slot_mut(request.id).is_retry = true;
+        request
+    }
+
+    pub(super) fn is_retry(&self, id: RequestId) -> bool {
+        self.slots[id.0 as usize].is_retry
     }
 
     /// Ends one transfer (not its other parts) and gives its waiters back, in

@@ -315,3 +315,151 @@ fn fill_singly(first: u64, count: u64, ahead: u64, ask: &Ask, pages: &mut dyn Pa
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::readahead::PageTable;
+    use crate::unit::PageRange;
+
+    const LIMITS: ReadaheadLimits =
+        ReadaheadLimits { window_pages_max: 32, request_pages_max: 320 };
+
+    fn ask(first: u64, count: u64) -> Ask {
+        Ask {
+            offset: first * PAGE_BYTES,
+            bytes: count * PAGE_BYTES,
+            file_bytes: 10_000 * PAGE_BYTES,
+            is_congested: false,
+        }
+    }
+
+    /// The pages that one read adds, as one range, and the first marked page.
+    fn read(law: &mut OnDemand, pages: &mut PageTable, ask: &Ask) -> (PageRange, Option<u64>) {
+        law.read(ask, pages);
+        span(pages)
+    }
+
+    fn span(pages: &mut PageTable) -> (PageRange, Option<u64>) {
+        let added = pages.take_added();
+        let mark = added.iter().find(|(_, is_marked)| *is_marked).map(|(folio, _)| folio.first);
+        let first = added.iter().map(|(folio, _)| folio.first).min().unwrap_or(0);
+        let end = added.iter().map(|(folio, _)| folio.range().end).max().unwrap_or(0);
+        (PageRange { first, end }, mark)
+    }
+
+    fn law(text: &str) -> Result<OnDemand, SpecError> {
+        OnDemand::from_spec(&Spec::parse(text)?, &LIMITS)
+    }
+
+    /// What a first read of one page adds under `text`: the knobs' effect.
+    fn first_read_pages(text: &str) -> u64 {
+        let added = read(&mut law(text).unwrap(), &mut PageTable::default(), &ask(0, 1));
+        added.0.count()
+    }
+
+    #[test]
+    fn the_worked_example_of_the_page_on_kernel_policies() {
+        let mut law = law("ondemand,read_ahead_kb=8192").unwrap();
+        let pages = &mut PageTable::default();
+        assert_eq!(read(&mut law, pages, &ask(0, 1)), (PageRange { first: 0, end: 4 }, Some(1)));
+        assert_eq!(read(&mut law, pages, &ask(1, 1)), (PageRange { first: 4, end: 20 }, Some(4)));
+        assert_eq!(read(&mut law, pages, &ask(4, 1)), (PageRange { first: 20, end: 80 }, Some(20)));
+    }
+
+    #[test]
+    fn a_random_read_gets_its_request_and_leaves_the_state() {
+        let mut law = OnDemand::new(&LIMITS);
+        let pages = &mut PageTable::default();
+        read(&mut law, pages, &ask(0, 1));
+        let before = law.clone();
+        let added = read(&mut law, pages, &ask(500, 16));
+        assert_eq!(added, (PageRange::new(500, 16), None));
+        assert_eq!((law.start, law.size, law.async_size), (before.start, before.size, 3));
+    }
+
+    #[test]
+    fn advice_changes_the_window() {
+        let mut law = OnDemand::new(&LIMITS);
+        let pages = &mut PageTable::default();
+        law.advise(Advice::Random);
+        assert_eq!(read(&mut law, pages, &ask(0, 400)), (PageRange::new(0, 400), None));
+        law.advise(Advice::Sequential);
+        // A window of 64: a request of 9 pages rounds to 16 <= 64/4, doubled 32.
+        assert_eq!(read(&mut law, pages, &ask(400, 9)), (PageRange::new(400, 32), Some(409)));
+        law.advise(Advice::Normal);
+        pages.clear();
+        // A window of 32: 16 > 32/4, so the whole window.
+        assert_eq!(read(&mut law, pages, &ask(0, 9)), (PageRange::new(0, 32), Some(9)));
+    }
+
+    #[test]
+    fn without_a_window_or_on_a_full_queue_only_the_request_is_read() {
+        let pages = &mut PageTable::default();
+        let mut off = law("ondemand,read_ahead_kb=0").unwrap();
+        assert_eq!(read(&mut off, pages, &ask(0, 24)), (PageRange::new(0, 24), None));
+        let mut law = OnDemand::new(&LIMITS);
+        let full = Ask { is_congested: true, ..ask(100, 24) };
+        assert_eq!(read(&mut law, pages, &full), (PageRange::new(100, 24), None));
+    }
+
+    #[test]
+    fn nothing_is_read_past_the_end_of_the_file() {
+        let mut law = OnDemand::new(&LIMITS);
+        let pages = &mut PageTable::default();
+        let past = Ask { file_bytes: 10 * PAGE_BYTES, ..ask(10, 1) };
+        assert_eq!(read(&mut law, pages, &past).0.count(), 0);
+        assert_eq!(law.previous_end, None, "such a read is not remembered");
+        let across = Ask { offset: 9 * PAGE_BYTES + 1, bytes: 1 << 20, ..past };
+        assert_eq!(read(&mut law, pages, &across).0, PageRange::new(9, 1));
+        assert_eq!(law.previous_end, Some(10 * PAGE_BYTES));
+    }
+
+    #[test]
+    fn when_memory_is_short_the_law_stops() {
+        struct Full(PageTable);
+        impl Pages for Full {
+            fn is_cached(&self, page: u64) -> bool {
+                self.0.is_cached(page)
+            }
+            fn marked(&self, page: u64) -> Option<Folio> {
+                self.0.marked(page)
+            }
+            fn clear_mark(&mut self, folio: Folio) {
+                self.0.clear_mark(folio);
+            }
+            fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+                folio.first < 2 && self.0.add(folio, is_marked)
+            }
+        }
+        let mut pages = Full(PageTable::default());
+        OnDemand::new(&LIMITS).read(&ask(0, 8), &mut pages);
+        assert_eq!(pages.0.take_added().len(), 2);
+    }
+
+    #[test]
+    fn each_parameter_changes_the_outcome_and_is_checked() {
+        assert_eq!(first_read_pages("ondemand"), 4);
+        assert_eq!(first_read_pages("ondemand,read_ahead_kb=8"), 2);
+        let orders = |text| {
+            let (mut law, pages) = (law(text).unwrap(), &mut PageTable::default());
+            law.read(&ask(0, 1), pages);
+            law.read(&ask(1, 1), pages);
+            pages.take_added().iter().map(|(folio, _)| folio.order).collect::<Vec<u8>>()
+        };
+        assert_eq!(orders("ondemand"), [0, 0, 0, 0, 2, 2]);
+        assert_eq!(orders("ondemand,folio_order=0"), [0; 12]);
+        let message = |text| law(text).unwrap_err().to_string();
+        assert_eq!(
+            message("ondemand,folio_order=10"),
+            "`ondemand,folio_order=10`: expected a whole number from 0 to 9"
+        );
+        assert_eq!(
+            message("ondemand,max=1"),
+            "`ondemand` has no parameter `max`; it takes: read_ahead_kb, folio_order"
+        );
+    }
+}

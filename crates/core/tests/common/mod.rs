@@ -187,10 +187,13 @@ impl World {
         let mut all = self.collect();
         loop {
             self.issue();
-            if self.in_device.is_empty() {
+            if !self.in_device.is_empty() {
+                self.finish(0);
+            } else if let Some(time) = self.path.next_wake() {
+                self.now = self.now.max(time);
+            } else {
                 break;
             }
-            self.finish(0);
             all.extend(self.collect());
         }
         assert!(self.path.is_idle(), "nothing is left reserved or open");

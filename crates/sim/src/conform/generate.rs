@@ -1,5 +1,7 @@
 //! Made lists of reads: every pattern that a readahead law could stumble over.
 
+use std::ops::Range;
+
 use readpath_core::readahead::{Advice, Step};
 use readpath_core::unit::PAGE_BYTES;
 
@@ -10,15 +12,22 @@ const READ_BYTES_MAX: u64 = 4 << 20;
 /// doesn't fill the memory.
 const PATTERN_BYTES_MAX: u64 = 16 << 20;
 
+/// The smallest arena.
+const ARENA_BYTES_MIN: u64 = 64 << 10;
+
 /// Makes a list of `count` reads of a file of `file_bytes` bytes.
 ///
 /// Patterns follow one another: sequential, random, strided, interleaved
-/// streams, backward, re-reads, and a mix of all; reads of 1 byte to 4 MiB,
-/// aligned and not, some past the end. Between them the advice changes, the
-/// file is reopened, or made cold. The same arguments give the same list.
+/// streams, backward, re-reads, small steps around earlier reads, and a mix of
+/// all; reads of 1 byte to 4 MiB, aligned and not, some past the end. Between
+/// them the advice changes, the file is reopened or made cold, or the patterns move
+/// to another arena: a part of the file, large or small, often at its start or
+/// end, where reads meet what earlier ones left in the cache. The same arguments
+/// give the same list.
 pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<Step> {
-    let mut maker =
-        Maker { random: Random(seed), file_bytes: file_bytes.max(1), steps: Vec::new() };
+    let file_bytes = file_bytes.max(1);
+    let random = Random(seed);
+    let mut maker = Maker { random, file_bytes, arena: 0..file_bytes, steps: Vec::new() };
     let mut reads = 0;
     while reads < count {
         maker.interlude();
@@ -30,6 +39,8 @@ pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<Step> {
 struct Maker {
     random: Random,
     file_bytes: u64,
+    /// The part of the file in which patterns begin, in bytes; not empty.
+    arena: Range<u64>,
     steps: Vec<Step>,
 }
 
@@ -46,6 +57,17 @@ impl Maker {
         if self.random.one_in(8) {
             self.steps.push(Step::Advise(Advice::DontNeed));
         }
+        if self.random.one_in(4) {
+            let most = 1 << self.random.between(ARENA_BYTES_MIN.ilog2().into(), 34);
+            let bytes = self.random.between(most / 2, most).min(self.file_bytes);
+            let free = self.file_bytes - bytes;
+            let start = match self.random.below(3) {
+                0 => 0,
+                1 => free,
+                _ => self.random.between(0, free),
+            };
+            self.arena = start..start + bytes;
+        }
     }
 
     /// Appends one pattern of at most `most` reads, and gives its number of reads.
@@ -54,7 +76,7 @@ impl Maker {
         let length = self.random.between(1, 80).min(1 + PATTERN_BYTES_MAX / bytes);
         let length = most.min(length as usize);
         let start = self.place();
-        match self.random.below(7) {
+        match self.random.below(8) {
             0 => self.progress(length, start, bytes, bytes),
             1 => self.scattered(length, bytes),
             2 => {
@@ -64,6 +86,7 @@ impl Maker {
             3 => self.interleaved(length, bytes),
             4 => self.backward(length, start, bytes),
             5 => self.again(length),
+            6 => self.around(length),
             _ => self.mixed(length, start),
         }
         length
@@ -111,6 +134,24 @@ impl Maker {
         }
     }
 
+    /// Small reads, each a few pages before or after the last, or after the one before.
+    fn around(&mut self, length: usize) {
+        let mut offset = self.place();
+        let mut end = offset;
+        for _ in 0..length {
+            let bytes = self.pages(4);
+            self.read(offset, bytes);
+            let distance = self.pages(7) - PAGE_BYTES;
+            let next = match self.random.below(3) {
+                0 => end + distance,
+                1 => offset + bytes + distance,
+                _ => offset.saturating_sub(distance),
+            };
+            end = offset + bytes;
+            offset = next;
+        }
+    }
+
     /// Forward with reads of all sizes, small gaps, small steps back, and jumps.
     fn mixed(&mut self, length: usize, start: u64) {
         let mut offset = start;
@@ -133,22 +174,34 @@ impl Maker {
         self.steps.push(Step::Read { offset, bytes });
     }
 
-    /// 1 byte to 4 MiB; each doubling equally likely; often whole pages.
+    /// 1 byte to 4 MiB; each doubling equally likely; often whole pages, and
+    /// often a power of two.
     fn size(&mut self) -> u64 {
         let most = 1 << self.random.between(0, READ_BYTES_MAX.ilog2().into());
         let bytes = self.random.between(most / 2 + 1, most);
-        if self.random.one_in(2) { bytes.next_multiple_of(PAGE_BYTES) } else { bytes }
+        match self.random.below(4) {
+            0 => bytes,
+            1 => most.next_multiple_of(PAGE_BYTES),
+            _ => bytes.next_multiple_of(PAGE_BYTES),
+        }
     }
 
-    /// A place in the file, often a page's start; now and then page 0, or around the end.
+    /// 1 to `1 << doublings` pages, each doubling equally likely, in bytes.
+    fn pages(&mut self, doublings: u64) -> u64 {
+        let most = 1 << self.random.between(0, doublings);
+        self.random.between(1, most) * PAGE_BYTES
+    }
+
+    /// A place in the arena, often a page's start; now and then the start of the
+    /// file, or around its end.
     fn place(&mut self) -> u64 {
-        let offset = match self.random.below(12) {
+        let offset = match self.random.below(16) {
             0 => 0,
             1 => {
                 let reach = self.random.below(READ_BYTES_MAX);
                 (self.file_bytes + PAGE_BYTES).saturating_sub(reach)
             }
-            _ => self.random.below(self.file_bytes),
+            _ => self.arena.start + self.random.below(self.arena.end - self.arena.start),
         };
         if self.random.one_in(2) { offset / PAGE_BYTES * PAGE_BYTES } else { offset }
     }

@@ -135,3 +135,64 @@ impl Walk {
 const fn offset(slot: u64) -> u64 {
     slot & ((1 << LEVEL_BITS) - 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readahead::{Folio, PageTable};
+
+    /// A table with folios of `order` from page `first` to `end`.
+    fn table(folios: &[(u64, u64, u8)]) -> PageTable {
+        let mut table = PageTable::default();
+        for &(first, end, order) in folios {
+            for first in (first..end).step_by(1 << order) {
+                assert!(table.add(Folio { first, order }, false));
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn single_pages_are_counted_as_they_are() {
+        let table = table(&[(10, 200, 0)]);
+        assert_eq!(absent_from(11, 1000, &table), Some(200));
+        assert_eq!(absent_from(201, 1000, &table), Some(201));
+        assert_eq!(absent_from(11, 100, &table), None, "no gap within reach");
+        assert_eq!(run_before(200, 1000, &table), 190);
+        assert_eq!(run_before(200, 100, &table), 99, "the last page looked at doesn't count");
+        assert_eq!(run_before(202, 100, &table), 0);
+    }
+
+    #[test]
+    fn a_run_from_the_start_of_the_file_is_seen_whole() {
+        assert_eq!(run_before(70, 1000, &table(&[(0, 70, 0)])), 70);
+        assert_eq!(run_before(128, 1000, &table(&[(0, 128, 6)])), 128);
+    }
+
+    #[test]
+    fn looking_ahead_from_inside_a_folio_reports_the_gap_one_page_late() {
+        // Linux 6.18: folios of 4 pages up to 39052, a mark at one of them, the
+        // next window began at 39053.
+        assert_eq!(absent_from(39_045, 2048, &table(&[(39_044, 39_052, 2)])), Some(39_053));
+        // From the first page of a folio nothing drifts.
+        assert_eq!(absent_from(39_044, 2048, &table(&[(39_044, 39_052, 2)])), Some(39_052));
+        // At the end of a node the slot follows the index again: slot 64 isn't
+        // looked at, and the gap at 70 is found where it is.
+        assert_eq!(absent_from(61, 2048, &table(&[(60, 64, 2), (65, 70, 0)])), Some(70));
+    }
+
+    #[test]
+    fn looking_back_over_small_folios_skips_most_of_a_node() {
+        // Linux 6.18: 424 cached pages from 26,976, the last 12 in folios of 4,
+        // the rest single; it saw a run of 360, a node less.
+        let table = table(&[(26_976, 27_388, 0), (27_388, 27_400, 2)]);
+        assert_eq!(run_before(27_400, 2048, &table), 424 - 64);
+    }
+
+    #[test]
+    fn folios_of_64_pages_and_more_lie_a_level_higher() {
+        let table = table(&[(128, 512, 7), (512, 1024, 9)]);
+        assert_eq!(absent_from(129, 2048, &table), Some(1024));
+        assert_eq!(absent_from(513, 2048, &table), Some(1024));
+    }
+}
