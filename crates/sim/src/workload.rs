@@ -20,6 +20,7 @@ mod layout;
 mod permutation;
 mod places;
 mod process;
+mod rules;
 
 pub use process::{Next, Operation, Process};
 
