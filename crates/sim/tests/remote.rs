@@ -114,7 +114,7 @@ fn nfs_jitter_follows_the_seed_and_its_bound() {
 #[test]
 fn an_object_arrives_at_the_speed_of_its_connection() {
     let mut device = build("object");
-    let (took, _) = one(&mut device, &mut Time::ZERO.clone(), Op::Read, 0, 32_768);
+    let (took, _) = one(&mut device, &mut Time::default(), Op::Read, 0, 32_768);
     let body_ms = 16_777_216.0 / 85e6 * 1e3;
     assert!((body_ms + 10.0..body_ms + 2_000.0).contains(&(us(took) / 1e3)), "{took}");
     let (latencies, _) = many(&mut build("object"), 1, 4_001, 8, 1);
@@ -129,9 +129,10 @@ fn an_object_arrives_at_the_speed_of_its_connection() {
 fn an_object_store_limits_rate_and_network() {
     // 1,000 in flight over 1,000 connections at about 45 ms each would be 20,000 a second.
     let mut device = build("object,connections=1000");
-    let (_, bytes_per_second) = many(&mut device, 1_000, 20_000, 8, 1);
+    let (_, bytes_per_second) = many(&mut device, 1_000, 100_000, 8, 1);
     let per_second = bytes_per_second / 4_096.0;
-    assert!((5_000.0..5_501.0).contains(&per_second), "{per_second}");
+    // The last of them is awaited for up to 2 s of about 18 s.
+    assert!((4_900.0..5_501.0).contains(&per_second), "{per_second}");
     let (_, bytes_per_second) = many(&mut build("object"), 256, 4_000, 32_768, 1);
     assert!((8e9..12.5e9).contains(&bytes_per_second), "{bytes_per_second}");
     let (_, bytes_per_second) = many(&mut build("object,bandwidth=1g"), 256, 1_000, 32_768, 1);
@@ -163,7 +164,7 @@ fn an_array_answers_writes_from_memory_until_it_is_full() {
     let (took, _) = one(&mut build("array:4xssd"), &mut now, Op::Write, 0, 8);
     assert!((us(took) - 60.12).abs() < 0.05, "{took}");
     let (through, _) =
-        one(&mut build("array:4xssd,write_cache=0"), &mut Time::ZERO.clone(), Op::Write, 0, 8);
+        one(&mut build("array:4xssd,write_cache=0"), &mut Time::default(), Op::Write, 0, 8);
     assert!(through > took + Time::from_us(70), "{through}");
     let sum = |text: &str| {
         let (mut device, mut now) = (build(text), Time::ZERO);
