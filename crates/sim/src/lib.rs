@@ -5,4 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod conform;
 pub mod device;
+pub mod job;
+pub mod report;
+pub mod run;
+pub mod simulate;
+pub mod workload;
+pub mod world;

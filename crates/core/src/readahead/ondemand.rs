@@ -1,0 +1,465 @@
+//! `ondemand`: the readahead of Linux since 2.6.23, as it is in 6.18.
+//!
+//! The law in words. A read walks over its pages. At a page that is absent it
+//! decides *synchronously*: at the start of the file, right after the previous
+//! read, or when the request is larger than the window, a stream begins and a
+//! window is read that is two or four times the request; where a long run of
+//! cached pages lies directly before the page, an old stream goes on there;
+//! anything else is a random read and gets exactly what it asked. The first
+//! page beyond the request (or the middle of the window, when the request
+//! fills it) carries the *mark*. At a marked page the law decides
+//! *asynchronously*: the stream has come there, so the next window, twice or
+//! four times as large up to the maximum, is read now, before it is needed.
+//! A mark that is not where the state expects it belongs to another stream on
+//! the same open file; that stream is continued from its first absent page.
+//!
+//! Each asynchronous window also raises the folio order by two: pages are
+//! allocated as aligned blocks of up to 512, smaller at an unaligned start and
+//! at the end. A page that is cached already ends the blocks: the rest of the
+//! window is filled in single pages around what is there.
+//!
+//! Source: KERNEL.md section 2, then the running 6.18 kernel, read by read
+//! (`readpath conform`).
+//!
+//! What differs on purpose: with a window of 0, or a congested queue, the
+//! kernel reads page by page and waits for each. Here the same pages are added
+//! one by one but reach the device together (source C).
+//!
+//! What can't be known from outside, and so is not modelled: a folio that the
+//! kernel could not allocate or the file system declined (the kernel then falls
+//! back to single pages), a mark that it leaves alone because its folio is
+//! under writeback, and pages that memory pressure took away.
+
+mod lookaround;
+
+use lookaround::{absent_from, run_before};
+
+use super::{Advice, Ask, Folio, Pages, ReadaheadLaw, ReadaheadLimits};
+use crate::law::{Spec, SpecError};
+use crate::unit::PAGE_BYTES;
+
+/// The largest folio of the page cache on x86-64, as an order: 2 MiB, one huge page.
+const FOLIO_ORDER_MAX: u8 = 9;
+
+/// A forced read goes out in pieces of 2 MiB, so that one call doesn't pin more than that.
+const FORCED_PIECE_PAGES: u64 = 512;
+
+/// Once misses exceed hits by this many, mapped reads stop reading around.
+const MAPPED_MISSES_MAX: u32 = 100;
+
+/// Where the count of mapped misses stops, so that hits can bring it back.
+const MAPPED_MISSES_CEILING: u32 = 10 * MAPPED_MISSES_MAX;
+
+/// The law `ondemand`: the state of one open file.
+#[derive(Clone, Debug)]
+pub struct OnDemand {
+    window_pages_normal: u64,
+    request_pages_max: u64,
+    folio_order_max: u8,
+
+    /// The window now: doubled by sequential advice.
+    window_pages_max: u64,
+    is_random: bool,
+    is_sequential: bool,
+
+    /// The newest window: its first page.
+    start: u64,
+    /// Its size in pages.
+    size: u64,
+    /// How many of its last pages are ahead of need; the first of these is marked.
+    async_size: u64,
+    /// The folio order of the newest window.
+    order: u8,
+    /// Where the last read ended, in bytes; none before the first.
+    previous_end: Option<u64>,
+    mapped_misses: u32,
+}
+
+impl OnDemand {
+    /// The law for a file on a device with these limits, on a file system with large folios.
+    pub fn new(limits: &ReadaheadLimits) -> OnDemand {
+        OnDemand {
+            window_pages_normal: limits.window_pages_max,
+            request_pages_max: limits.request_pages_max,
+            folio_order_max: FOLIO_ORDER_MAX,
+            window_pages_max: limits.window_pages_max,
+            is_random: false,
+            is_sequential: false,
+            start: 0,
+            size: 0,
+            async_size: 0,
+            order: 0,
+            previous_end: None,
+            mapped_misses: 0,
+        }
+    }
+
+    /// Parses `ondemand,read_ahead_kb=KIB,folio_order=ORDER`.
+    ///
+    /// `read_ahead_kb`: the window in KiB (default: the device's; 0 to 1 GiB); more
+    /// hides more latency and wastes more on short streams. `folio_order`: the
+    /// largest folio as a power of two of pages (default 9; 0 for a file
+    /// system without large folios).
+    ///
+    /// # Errors
+    /// A parameter is unknown or out of bounds.
+    pub fn from_spec(spec: &Spec, limits: &ReadaheadLimits) -> Result<OnDemand, SpecError> {
+        spec.only(&["read_ahead_kb", "folio_order"])?;
+        let page_kib = PAGE_BYTES / 1024;
+        let window_kib =
+            spec.integer("read_ahead_kb", limits.window_pages_max * page_kib, 0..=1 << 20)?;
+        let order =
+            spec.integer("folio_order", FOLIO_ORDER_MAX.into(), 0..=FOLIO_ORDER_MAX.into())?;
+        let limits = ReadaheadLimits { window_pages_max: window_kib / page_kib, ..*limits };
+        Ok(OnDemand { folio_order_max: order as u8, ..OnDemand::new(&limits) })
+    }
+
+    /// An absent page: `request` is what the read still wants from `page` on.
+    fn synchronous(&mut self, page: u64, request: u64, ask: &Ask, pages: &mut dyn Pages) {
+        if self.window_pages_max == 0 || ask.is_congested {
+            return self.forced(page, 1, ask, pages);
+        }
+        if self.is_random {
+            return self.forced(page, request, ask, pages);
+        }
+        let most = self.pages_max(request);
+        let follows = self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
+        if page == 0 || request > most || follows {
+            self.size = first_size(request, most);
+            self.async_size = if self.size > request { self.size - request } else { self.size / 2 };
+        } else {
+            let run = run_before(page, most, pages);
+            if run <= request {
+                return fill_singly(page, request, 0, ask, pages);
+            }
+            // A run that reaches the start of the file counts double.
+            let run = if run == page { run * 2 } else { run };
+            self.size = most.min(run + request);
+            self.async_size = 1;
+        }
+        self.start = page;
+        self.order = 0;
+        self.submit(ask, pages);
+    }
+
+    /// A marked folio: `request` is what the read still wants from the folio's first page on.
+    fn asynchronous(&mut self, folio: Folio, request: u64, ask: &Ask, pages: &mut dyn Pages) {
+        if self.window_pages_max == 0 {
+            return;
+        }
+        pages.clear_mark(folio);
+        if ask.is_congested {
+            return;
+        }
+        let most = self.pages_max(request);
+        let expected = (self.start + self.size - self.async_size) >> folio.order << folio.order;
+        if folio.first == expected {
+            self.start += self.size;
+            self.size = self.size.max(next_size(self.size, most));
+        } else {
+            let Some(start) = absent_from(folio.first + 1, most, pages) else { return };
+            self.start = start;
+            self.size = next_size(start - folio.first + request, most);
+        }
+        self.order += 2;
+        let alignment = 1u64 << u32::from(self.order).min(most.trailing_zeros());
+        let end = self.start + self.size;
+        let aligned_end = end - end % alignment;
+        if aligned_end > self.start {
+            self.size = aligned_end - self.start;
+        }
+        self.async_size = self.size;
+        self.submit(ask, pages);
+    }
+
+    /// Exactly the request, at most the device's largest, without a mark.
+    fn forced(&self, page: u64, request: u64, ask: &Ask, pages: &mut dyn Pages) {
+        let count = request.min(self.request_pages_max.max(self.window_pages_max));
+        for piece in (0..count).step_by(FORCED_PIECE_PAGES as usize) {
+            fill_singly(page + piece, FORCED_PIECE_PAGES.min(count - piece), 0, ask, pages);
+        }
+    }
+
+    /// Adds the window of the state, in the largest folios that the order allows.
+    fn submit(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+        if self.folio_order_max == 0 {
+            self.order = 0;
+            return fill_singly(self.start, self.size, self.async_size, ask, pages);
+        }
+        self.order = self.order.min(self.folio_order_max).min(self.size.max(1).ilog2() as u8);
+        let end = (self.start + self.size).min(ask.file_pages());
+        let mark = self.start + self.size - self.async_size;
+        let mut page = self.start;
+        while page < end {
+            let mut order = self.order.min(page.trailing_zeros().min(63) as u8);
+            while page + (1 << order) > end {
+                order -= 1;
+            }
+            let folio = Folio { first: page, order };
+            if folio.range().pages().any(|page| pages.is_cached(page)) {
+                let left = self.start + self.size - page;
+                return fill_singly(page, left, self.async_size, ask, pages);
+            }
+            if !pages.add(folio, page == mark >> order << order) {
+                return;
+            }
+            page = folio.range().end;
+        }
+    }
+
+    /// The most pages to read at once: the window, or for a request larger
+    /// than it as much of that as the device takes in one request.
+    fn pages_max(&self, request: u64) -> u64 {
+        self.window_pages_max.max(request.min(self.request_pages_max))
+    }
+}
+
+impl ReadaheadLaw for OnDemand {
+    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+        let request = ask.request();
+        let end = request.clipped(ask.file_pages()).end;
+        let mut page = request.first;
+        if ask.bytes == 0 || ask.offset >= ask.file_bytes {
+            return;
+        }
+        while page < end {
+            if !pages.is_cached(page) {
+                self.synchronous(page, request.end - page, ask, pages);
+                if !pages.is_cached(page) {
+                    break; // memory is short
+                }
+            }
+            if let Some(folio) = pages.marked(page) {
+                self.asynchronous(folio, request.end - folio.first, ask, pages);
+            }
+            page += 1;
+        }
+        self.previous_end = Some((ask.offset + ask.bytes).min(ask.file_bytes));
+    }
+
+    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+        let window = self.window_pages_normal;
+        if self.is_random || window == 0 || page >= ask.file_pages() {
+            return;
+        }
+        if pages.is_cached(page) {
+            self.mapped_misses = self.mapped_misses.saturating_sub(1);
+            if let Some(folio) = pages.marked(page) {
+                self.asynchronous(folio, window, ask, pages);
+            }
+        } else if self.is_sequential {
+            self.synchronous(page, window, ask, pages);
+        } else {
+            self.mapped_misses = MAPPED_MISSES_CEILING.min(self.mapped_misses + 1);
+            if self.mapped_misses <= MAPPED_MISSES_MAX {
+                self.start = page.saturating_sub(window / 2);
+                self.size = window;
+                self.async_size = window / 4;
+                self.order = 0;
+                self.submit(ask, pages);
+            }
+        }
+    }
+
+    fn advise(&mut self, advice: Advice) {
+        let is_sequential = match advice {
+            Advice::Normal => false,
+            Advice::Sequential => true,
+            Advice::Random => {
+                self.is_random = true;
+                return;
+            }
+            Advice::WillNeed | Advice::DontNeed => return,
+        };
+        self.is_random = false;
+        self.is_sequential = is_sequential;
+        self.window_pages_max = self.window_pages_normal << u32::from(is_sequential);
+    }
+}
+
+/// The size of a stream's first window.
+fn first_size(request: u64, most: u64) -> u64 {
+    let size = request.next_power_of_two();
+    if size <= most / 32 {
+        size * 4
+    } else if size <= most / 4 {
+        size * 2
+    } else {
+        most
+    }
+}
+
+/// The size of the window after one of `size` pages.
+fn next_size(size: u64, most: u64) -> u64 {
+    if size < most / 16 {
+        size * 4
+    } else if size <= most / 2 {
+        size * 2
+    } else {
+        most
+    }
+}
+
+/// Adds the absent ones of `count` pages one by one, none past the end of the
+/// file, and marks the page that has `ahead` pages from it to the end.
+///
+/// The mark counts from the end *after* clipping to the file, and is lost when
+/// that page is cached already: both as the kernel has it.
+fn fill_singly(first: u64, count: u64, ahead: u64, ask: &Ask, pages: &mut dyn Pages) {
+    let end = (first + count).min(ask.file_pages());
+    let mark = end.checked_sub(ahead).filter(|&mark| mark >= first);
+    for page in first..end {
+        if !pages.is_cached(page) && !pages.add(Folio { first: page, order: 0 }, mark == Some(page))
+        {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::readahead::PageTable;
+    use crate::unit::PageRange;
+
+    const LIMITS: ReadaheadLimits =
+        ReadaheadLimits { window_pages_max: 32, request_pages_max: 320 };
+
+    fn ask(first: u64, count: u64) -> Ask {
+        Ask {
+            offset: first * PAGE_BYTES,
+            bytes: count * PAGE_BYTES,
+            file_bytes: 10_000 * PAGE_BYTES,
+            is_congested: false,
+        }
+    }
+
+    /// The pages that one read adds, as one range, and the first marked page.
+    fn read(law: &mut OnDemand, pages: &mut PageTable, ask: &Ask) -> (PageRange, Option<u64>) {
+        law.read(ask, pages);
+        span(pages)
+    }
+
+    fn span(pages: &mut PageTable) -> (PageRange, Option<u64>) {
+        let added = pages.take_added();
+        let mark = added.iter().find(|(_, is_marked)| *is_marked).map(|(folio, _)| folio.first);
+        let first = added.iter().map(|(folio, _)| folio.first).min().unwrap_or(0);
+        let end = added.iter().map(|(folio, _)| folio.range().end).max().unwrap_or(0);
+        (PageRange { first, end }, mark)
+    }
+
+    fn law(text: &str) -> Result<OnDemand, SpecError> {
+        OnDemand::from_spec(&Spec::parse(text)?, &LIMITS)
+    }
+
+    /// What a first read of one page adds under `text`: the knobs' effect.
+    fn first_read_pages(text: &str) -> u64 {
+        let added = read(&mut law(text).unwrap(), &mut PageTable::default(), &ask(0, 1));
+        added.0.count()
+    }
+
+    #[test]
+    fn the_worked_example_of_the_page_on_kernel_policies() {
+        let mut law = law("ondemand,read_ahead_kb=8192").unwrap();
+        let pages = &mut PageTable::default();
+        assert_eq!(read(&mut law, pages, &ask(0, 1)), (PageRange { first: 0, end: 4 }, Some(1)));
+        assert_eq!(read(&mut law, pages, &ask(1, 1)), (PageRange { first: 4, end: 20 }, Some(4)));
+        assert_eq!(read(&mut law, pages, &ask(4, 1)), (PageRange { first: 20, end: 80 }, Some(20)));
+    }
+
+    #[test]
+    fn a_random_read_gets_its_request_and_leaves_the_state() {
+        let mut law = OnDemand::new(&LIMITS);
+        let pages = &mut PageTable::default();
+        read(&mut law, pages, &ask(0, 1));
+        let before = law.clone();
+        let added = read(&mut law, pages, &ask(500, 16));
+        assert_eq!(added, (PageRange::new(500, 16), None));
+        assert_eq!((law.start, law.size, law.async_size), (before.start, before.size, 3));
+    }
+
+    #[test]
+    fn advice_changes_the_window() {
+        let mut law = OnDemand::new(&LIMITS);
+        let pages = &mut PageTable::default();
+        law.advise(Advice::Random);
+        assert_eq!(read(&mut law, pages, &ask(0, 400)), (PageRange::new(0, 400), None));
+        law.advise(Advice::Sequential);
+        // A window of 64: a request of 9 pages rounds to 16 <= 64/4, doubled 32.
+        assert_eq!(read(&mut law, pages, &ask(400, 9)), (PageRange::new(400, 32), Some(409)));
+        law.advise(Advice::Normal);
+        pages.clear();
+        // A window of 32: 16 > 32/4, so the whole window.
+        assert_eq!(read(&mut law, pages, &ask(0, 9)), (PageRange::new(0, 32), Some(9)));
+    }
+
+    #[test]
+    fn without_a_window_or_on_a_full_queue_only_the_request_is_read() {
+        let pages = &mut PageTable::default();
+        let mut off = law("ondemand,read_ahead_kb=0").unwrap();
+        assert_eq!(read(&mut off, pages, &ask(0, 24)), (PageRange::new(0, 24), None));
+        let mut law = OnDemand::new(&LIMITS);
+        let full = Ask { is_congested: true, ..ask(100, 24) };
+        assert_eq!(read(&mut law, pages, &full), (PageRange::new(100, 24), None));
+    }
+
+    #[test]
+    fn nothing_is_read_past_the_end_of_the_file() {
+        let mut law = OnDemand::new(&LIMITS);
+        let pages = &mut PageTable::default();
+        let past = Ask { file_bytes: 10 * PAGE_BYTES, ..ask(10, 1) };
+        assert_eq!(read(&mut law, pages, &past).0.count(), 0);
+        assert_eq!(law.previous_end, None, "such a read is not remembered");
+        let across = Ask { offset: 9 * PAGE_BYTES + 1, bytes: 1 << 20, ..past };
+        assert_eq!(read(&mut law, pages, &across).0, PageRange::new(9, 1));
+        assert_eq!(law.previous_end, Some(10 * PAGE_BYTES));
+    }
+
+    #[test]
+    fn when_memory_is_short_the_law_stops() {
+        struct Full(PageTable);
+        impl Pages for Full {
+            fn is_cached(&self, page: u64) -> bool {
+                self.0.is_cached(page)
+            }
+            fn marked(&self, page: u64) -> Option<Folio> {
+                self.0.marked(page)
+            }
+            fn clear_mark(&mut self, folio: Folio) {
+                self.0.clear_mark(folio);
+            }
+            fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+                folio.first < 2 && self.0.add(folio, is_marked)
+            }
+        }
+        let mut pages = Full(PageTable::default());
+        OnDemand::new(&LIMITS).read(&ask(0, 8), &mut pages);
+        assert_eq!(pages.0.take_added().len(), 2);
+    }
+
+    #[test]
+    fn each_parameter_changes_the_outcome_and_is_checked() {
+        assert_eq!(first_read_pages("ondemand"), 4);
+        assert_eq!(first_read_pages("ondemand,read_ahead_kb=8"), 2);
+        let orders = |text| {
+            let (mut law, pages) = (law(text).unwrap(), &mut PageTable::default());
+            law.read(&ask(0, 1), pages);
+            law.read(&ask(1, 1), pages);
+            pages.take_added().iter().map(|(folio, _)| folio.order).collect::<Vec<u8>>()
+        };
+        assert_eq!(orders("ondemand"), [0, 0, 0, 0, 2, 2]);
+        assert_eq!(orders("ondemand,folio_order=0"), [0; 12]);
+        let message = |text| law(text).unwrap_err().to_string();
+        assert_eq!(
+            message("ondemand,folio_order=10"),
+            "`ondemand,folio_order=10`: expected a whole number from 0 to 9"
+        );
+        assert_eq!(
+            message("ondemand,max=1"),
+            "`ondemand` has no parameter `max`; it takes: read_ahead_kb, folio_order"
+        );
+    }
+}

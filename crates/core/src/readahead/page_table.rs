@@ -1,0 +1,102 @@
+//! A cache of one file that forgets nothing, for driving a law alone.
+//!
+//! It has no budget, no device and no time: a folio that is added is there.
+//! What a law added is logged in order, so that its decisions can be compared
+//! with a recording, a table in a paper, or a number worked by hand.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{Folio, Pages};
+
+/// The pages of one file, without eviction, and a log of what was added.
+///
+/// Invariant: no two folios share a page; [`Pages::add`] asserts it.
+#[derive(Clone, Debug, Default)]
+pub struct PageTable {
+    /// First page of each cached folio, its order and whether it is marked.
+    folios: BTreeMap<u64, (u8, bool)>,
+    added: Vec<(Folio, bool)>,
+}
+
+impl PageTable {
+    /// The folios that were added since the last call, in order, and whether each was marked.
+    pub fn take_added(&mut self) -> Vec<(Folio, bool)> {
+        core::mem::take(&mut self.added)
+    }
+
+    /// Drops every page, as `posix_fadvise(DONTNEED)` on an idle file does.
+    pub fn clear(&mut self) {
+        self.folios.clear();
+    }
+
+    /// The cached folio that holds `page`, and whether it is marked.
+    fn find(&self, page: u64) -> Option<(Folio, bool)> {
+        let (&first, &(order, is_marked)) = self.folios.range(..=page).next_back()?;
+        let folio = Folio { first, order };
+        folio.range().contains(page).then_some((folio, is_marked))
+    }
+}
+
+impl Pages for PageTable {
+    fn is_cached(&self, page: u64) -> bool {
+        self.find(page).is_some()
+    }
+
+    fn folio(&self, page: u64) -> Option<Folio> {
+        self.find(page).map(|(folio, _)| folio)
+    }
+
+    fn marked(&self, page: u64) -> Option<Folio> {
+        self.find(page).filter(|&(_, is_marked)| is_marked).map(|(folio, _)| folio)
+    }
+
+    fn clear_mark(&mut self, folio: Folio) {
+        if let Some((_, is_marked)) = self.folios.get_mut(&folio.first) {
+            *is_marked = false;
+        }
+    }
+
+    fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+        assert!(
+            folio.first.is_multiple_of(1 << folio.order),
+            "{folio:?} is not aligned to its size"
+        );
+        let last = folio.range().end - 1;
+        let before = self.folios.range(..=last).next_back();
+        assert!(
+            before.is_none_or(|(&first, &(order, _))| first + (1 << order) <= folio.first),
+            "{folio:?} overlaps a cached folio"
+        );
+        self.folios.insert(folio.first, (folio.order, is_marked));
+        self.added.push((folio, is_marked));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folio_is_found_by_each_of_its_pages_and_by_no_other() {
+        let mut table = PageTable::default();
+        let folio = Folio { first: 8, order: 2 };
+        assert!(table.add(folio, true));
+        assert_eq!((7..13).filter(|&page| table.is_cached(page)).count(), 4);
+        assert_eq!(table.marked(11), Some(folio));
+        table.clear_mark(folio);
+        assert_eq!(table.marked(11), None);
+        assert_eq!(table.cached_run_before(12, 10), 4);
+        assert_eq!(table.take_added(), [(folio, true)]);
+        assert_eq!(table.take_added(), []);
+    }
+
+    #[test]
+    #[should_panic(expected = "overlaps a cached folio")]
+    fn a_page_is_never_added_twice() {
+        let mut table = PageTable::default();
+        table.add(Folio { first: 8, order: 0 }, false);
+        table.add(Folio { first: 8, order: 3 }, false);
+    }
+}

@@ -1,0 +1,6 @@
+//! The law `cfq` in virtual time.
+
+mod golden;
+mod priorities;
+mod rig;
+mod spindles;

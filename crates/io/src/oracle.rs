@@ -1,0 +1,361 @@
+//! The running kernel as an oracle: what its readahead does, read by read.
+//!
+//! The steps are played on a cold file through `pread(2)` and
+//! `posix_fadvise(2)`; after each, the folios that came into the page cache are
+//! taken from a trace. Nothing is guessed: lost events, pages that were
+//! reclaimed meanwhile, and a file that would not become cold are errors.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use readpath_core::readahead::{Advice, Folio, ReadaheadLimits, Recording, Step};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::fs::{fadvise, major, minor};
+
+use crate::cold::{ATTEMPTS, PAUSE, make_cold, pages_of, resident};
+use crate::kernel_trace::{PageCacheTrace, TraceError};
+
+/// How often a list is run when the system takes pages away in between. With
+/// proactive reclaim (DAMON) on, one run in six of 2,000 reads lost a page.
+const RUNS: u32 = 10;
+
+/// The largest folio of a file system that takes large ones, as an order.
+const FOLIO_ORDER_MAX: u8 = 9;
+
+/// The probe for large folios reads no more than this at once, …
+const PROBE_BYTES_MAX: u64 = 4 << 20;
+
+/// … and then this many single pages.
+const PROBE_PAGES: u64 = 16;
+
+/// Why the kernel could not be asked.
+#[derive(Debug)]
+pub enum OracleError {
+    /// Tracing is not to be had, or failed.
+    Trace(TraceError),
+    /// The file could not be used.
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+    /// The path names something that is not a regular file.
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file lies on no block device whose readahead could be looked up.
+    NoQueue {
+        /// The file.
+        path: PathBuf,
+        /// Where the settings were looked for.
+        looked: PathBuf,
+    },
+    /// Some pages could not be dropped.
+    NotCold {
+        /// The file.
+        path: PathBuf,
+        /// How many pages stayed.
+        pages: u64,
+    },
+    /// Pages were dropped by the system during the run: what came after can't be compared.
+    Reclaimed {
+        /// How many pages are missing.
+        pages: u64,
+    },
+    /// SIGINT or SIGTERM came.
+    Interrupted,
+}
+
+impl OracleError {
+    /// Whether this system can't be asked at all (no root, no tracefs), as
+    /// opposed to a run that failed.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, OracleError::Trace(TraceError::Unavailable { .. }))
+    }
+}
+
+impl std::fmt::Display for OracleError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OracleError::Trace(error) => error.fmt(f),
+            OracleError::File { action, path, source } => {
+                write!(f, "cannot {action} {}: {source}", path.display())
+            }
+            OracleError::NotRegular { path } => {
+                write!(f, "{} is not a regular file; name one on a local disk", path.display())
+            }
+            OracleError::NoQueue { path, looked } => write!(
+                f,
+                "{}: its device has no readahead settings in {}; \
+                 use a file on a local disk (ext4, xfs)",
+                path.display(),
+                looked.display()
+            ),
+            OracleError::NotCold { path, pages } => write!(
+                f,
+                "{}: {pages} pages stay in memory; close the programs that use or map it",
+                path.display()
+            ),
+            OracleError::Reclaimed { pages } => write!(
+                f,
+                "the system took {pages} pages away during each of {RUNS} runs; free some memory, \
+                 turn proactive reclaim (DAMON) off, or use a shorter list"
+            ),
+            OracleError::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for OracleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OracleError::Trace(error) => Some(error),
+            OracleError::File { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<TraceError> for OracleError {
+    fn from(error: TraceError) -> OracleError {
+        OracleError::Trace(error)
+    }
+}
+
+/// Plays `steps` on the file at `path` and records what the kernel read.
+///
+/// The file is only read, but its cached pages are dropped. A run in which the
+/// system took pages away is thrown away and done again, [`RUNS`] times at most.
+///
+/// # Errors
+/// [`OracleError`]; nothing is left behind in any case.
+pub fn record(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
+    let _signals = HeldSignals::hold();
+    let mut run = 1;
+    loop {
+        match record_once(path, steps) {
+            Err(OracleError::Reclaimed { .. }) if run < RUNS => run += 1,
+            ended => return ended,
+        }
+    }
+}
+
+fn record_once(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
+    let file = open(path)?;
+    let metadata = file.metadata().map_err(|source| failed("look at", path, source))?;
+    if !metadata.is_file() {
+        return Err(OracleError::NotRegular { path: path.to_owned() });
+    }
+    let limits = device_limits(path, metadata.dev())?;
+    let mut session = Session {
+        path,
+        file,
+        trace: PageCacheTrace::start(metadata.dev(), metadata.ino())?,
+        cached: vec![false; metadata.len().div_ceil(PAGE_BYTES) as usize],
+        buffer: Vec::new(),
+    };
+    let folio_order_max = session.probe_folio_order_max(metadata.len())?;
+    session.drop_pages()?;
+    let mut added = Vec::with_capacity(steps.len());
+    for step in steps {
+        if HeldSignals::is_one_pending() {
+            return Err(OracleError::Interrupted);
+        }
+        added.push(session.play(*step)?);
+    }
+    session.check_residence()?;
+    session.trace.finish()?;
+    Ok(Recording {
+        system: system_name(),
+        limits,
+        file_bytes: metadata.len(),
+        folio_order_max,
+        added,
+    })
+}
+
+/// One file, open, under the eyes of a trace.
+struct Session<'a> {
+    path: &'a Path,
+    file: File,
+    trace: PageCacheTrace,
+    /// For each page, whether the trace saw it come in since the file was last cold.
+    cached: Vec<bool>,
+    buffer: Vec<u8>,
+}
+
+impl Session<'_> {
+    /// Whether the file system takes large folios: it can't be asked, so a
+    /// stream is read that would get them. One that begins with a quarter of the
+    /// file works with any window, one of single pages also in a small file.
+    fn probe_folio_order_max(&mut self, file_bytes: u64) -> Result<u8, OracleError> {
+        let quarter = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
+        let pages = (0..PROBE_PAGES).map(|page| (page * PAGE_BYTES, PAGE_BYTES));
+        let mut has_large = false;
+        for stream in [vec![(0, quarter)], pages.collect()] {
+            self.drop_pages()?;
+            self.play(Step::Reopen)?;
+            for (offset, bytes) in stream {
+                let added = self.play(Step::Read { offset, bytes })?;
+                has_large |= added.iter().any(|folio| folio.order > 0);
+            }
+        }
+        self.play(Step::Reopen)?;
+        Ok(if has_large { FOLIO_ORDER_MAX } else { 0 })
+    }
+
+    fn play(&mut self, step: Step) -> Result<Vec<Folio>, OracleError> {
+        match step {
+            Step::Read { offset, bytes } => self.read(offset, bytes)?,
+            Step::Reopen => self.file = open(self.path)?,
+            Step::Advise(Advice::DontNeed) => {
+                self.check_residence()?;
+                self.drop_pages()?;
+            }
+            Step::Advise(advice) => fadvise(&self.file, 0, None, kernel_advice(advice))
+                .map_err(|errno| failed("advise on", self.path, errno.into()))?,
+        }
+        let added = self.trace.drain()?;
+        for page in added.iter().flat_map(|folio| folio.range().pages()) {
+            match self.cached.get_mut(page as usize) {
+                Some(is_cached) if !*is_cached => *is_cached = true,
+                Some(_) => return Err(OracleError::Reclaimed { pages: 1 }),
+                None => {} // the tail of a folio beyond the end of the file
+            }
+        }
+        Ok(added)
+    }
+
+    fn read(&mut self, offset: u64, bytes: u64) -> Result<(), OracleError> {
+        let bytes = bytes as usize;
+        if self.buffer.len() < bytes {
+            self.buffer.resize(bytes, 0);
+        }
+        // One call, as the program made it: what it leaves unread at the end of
+        // the file is no error, and asking again would be another read.
+        loop {
+            match self.file.read_at(&mut self.buffer[..bytes], offset) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(failed("read", self.path, source)),
+            }
+        }
+    }
+
+    fn drop_pages(&mut self) -> Result<(), OracleError> {
+        let residency =
+            make_cold(&self.file).map_err(|source| failed("drop pages of", self.path, source))?;
+        match residency.resident {
+            0 => self.cached.fill(false),
+            pages => return Err(OracleError::NotCold { path: self.path.to_owned(), pages }),
+        }
+        Ok(())
+    }
+
+    /// Whether every page that came in is still there. One whose I/O is in
+    /// flight counts as absent for `mincore`, so this waits for it.
+    fn check_residence(&self) -> Result<(), OracleError> {
+        let look = |source| failed("look at", self.path, source);
+        let whole = PageRange::new(0, pages_of(&self.file).map_err(look)?);
+        let mut missing = 0;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let resident = resident(&self.file, whole).map_err(look)?;
+            missing = std::iter::zip(&self.cached, &resident)
+                .filter(|&(&was_added, &is_there)| was_added && !is_there)
+                .count() as u64;
+            if missing == 0 {
+                return Ok(());
+            }
+        }
+        Err(OracleError::Reclaimed { pages: missing })
+    }
+}
+
+fn open(path: &Path) -> Result<File, OracleError> {
+    File::open(path).map_err(|source| failed("open", path, source))
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> OracleError {
+    OracleError::File { action, path: path.to_owned(), source }
+}
+
+fn kernel_advice(advice: Advice) -> rustix::fs::Advice {
+    match advice {
+        Advice::Normal => rustix::fs::Advice::Normal,
+        Advice::Sequential => rustix::fs::Advice::Sequential,
+        Advice::Random => rustix::fs::Advice::Random,
+        Advice::WillNeed => rustix::fs::Advice::WillNeed,
+        Advice::DontNeed => rustix::fs::Advice::DontNeed,
+    }
+}
+
+/// The window and the largest request of the device with number `device`.
+///
+/// A partition has no queue of its own: its disk's is one level up.
+fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleError> {
+    let device = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+    let own = device.join("queue");
+    let queue = if own.is_dir() { own } else { device.join("../queue") };
+    let pages = |name: &str| -> Option<u64> {
+        let kib: u64 = fs::read_to_string(queue.join(name)).ok()?.trim().parse().ok()?;
+        Some(kib * 1024 / PAGE_BYTES)
+    };
+    match (pages("read_ahead_kb"), pages("max_sectors_kb")) {
+        (Some(window_pages_max), Some(request_pages_max)) => {
+            Ok(ReadaheadLimits { window_pages_max, request_pages_max })
+        }
+        _ => Err(OracleError::NoQueue { path: path.to_owned(), looked: queue }),
+    }
+}
+
+fn system_name() -> String {
+    let name = rustix::system::uname();
+    format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
+}
+
+/// Holds SIGINT and SIGTERM back while a trace is running, so that it can be
+/// taken down first; on drop they are delivered.
+struct HeldSignals {
+    before: libc::sigset_t,
+}
+
+impl HeldSignals {
+    fn hold() -> HeldSignals {
+        // SAFETY: both sets are initialised by the calls before they are read.
+        unsafe {
+            let mut held = std::mem::zeroed();
+            let mut before = std::mem::zeroed();
+            libc::sigemptyset(&mut held);
+            libc::sigaddset(&mut held, libc::SIGINT);
+            libc::sigaddset(&mut held, libc::SIGTERM);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before);
+            HeldSignals { before }
+        }
+    }
+
+    fn is_one_pending() -> bool {
+        // SAFETY: the set is initialised by `sigpending` before it is read.
+        unsafe {
+            let mut pending = std::mem::zeroed();
+            libc::sigpending(&mut pending) == 0
+                && (libc::sigismember(&pending, libc::SIGINT) == 1
+                    || libc::sigismember(&pending, libc::SIGTERM) == 1)
+        }
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        // SAFETY: `before` was filled by `pthread_sigmask` in `hold`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,123 @@
+//! Conformance: the law `ondemand` held against the running kernel, read by read.
+//!
+//! A list of [`Step`]s (from a file: [`parse_steps`]; made: [`generate`]) is
+//! played by the kernel (crate `readpath`, module `oracle`) and by our law
+//! ([`play`]). Each gives a [`Recording`]: for each step the folios that came
+//! into the cache. [`compare`] holds one against the other. A step is equal
+//! when the same folios came in the same order: not only the same pages, but in
+//! the same blocks, since the size of a block decides where the next mark lies.
+//!
+//! Recordings can be kept as text ([`format_recording`], [`parse_recording`]),
+//! so that a test of the law lives where the kernel can't be traced.
+
+use std::fmt;
+
+use readpath_core::law::{Spec, SpecError};
+use readpath_core::readahead::{self, Advice, Ask, Folio, PageTable, Recording, Step};
+
+mod generate;
+mod text;
+
+pub use generate::generate;
+pub use text::{FolioRuns, TextError, format_recording, format_step, parse_recording, parse_steps};
+
+/// Plays `steps` to the law `spec` under the conditions of `kernel` (its
+/// limits, its file), on a cache without eviction.
+///
+/// # Errors
+/// There is no such law, or a parameter can't be used.
+pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording, SpecError> {
+    let mut law = readahead::build(spec, &kernel.limits)?;
+    let mut pages = PageTable::default();
+    let mut added = Vec::with_capacity(steps.len());
+    for step in steps {
+        match *step {
+            Step::Read { offset, bytes } => {
+                let ask = Ask { offset, bytes, file_bytes: kernel.file_bytes, is_congested: false };
+                law.read(&ask, &mut pages);
+            }
+            Step::Advise(advice) => {
+                law.advise(advice);
+                if advice == Advice::DontNeed {
+                    pages.clear();
+                }
+            }
+            Step::Reopen => law = readahead::build(spec, &kernel.limits)?,
+        }
+        added.push(pages.take_added().into_iter().map(|(folio, _)| folio).collect());
+    }
+    Ok(Recording { system: spec.to_string(), added, ..kernel.clone() })
+}
+
+/// The law that stands for the kernel under the conditions of a recording.
+pub fn kernel_law(kernel: &Recording) -> Spec {
+    let mut spec = Spec::plain("ondemand");
+    spec.parameters.insert("folio_order".to_owned(), kernel.folio_order_max.to_string());
+    spec
+}
+
+/// One step in which two recordings differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Which step, counted from 0.
+    pub index: usize,
+    /// The step.
+    pub step: Step,
+    /// What the kernel added.
+    pub kernel: Vec<Folio>,
+    /// What our law added.
+    pub law: Vec<Folio>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kernel, law) = (FolioRuns(&self.kernel), FolioRuns(&self.law));
+        write!(f, "step {}: {}: ", self.index + 1, format_step(&self.step))?;
+        write!(f, "the kernel read {kernel}, the law {law}")
+    }
+}
+
+/// How two recordings of one list compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How many reads there were; advice and reopening are not counted.
+    pub reads: usize,
+    /// How many of them brought in the same folios.
+    pub equal: usize,
+    /// The steps that differ. After the first, the states have parted: what
+    /// follows may be its consequence.
+    pub differences: Vec<Difference>,
+    /// Pages that the kernel added in all.
+    pub kernel_pages: u64,
+    /// Pages that the law added in all.
+    pub law_pages: u64,
+}
+
+/// Holds what `law` added against what `kernel` added, step by step.
+///
+/// # Panics
+/// When the three lists have different lengths: they belong to different runs.
+pub fn compare(steps: &[Step], kernel: &Recording, law: &Recording) -> Report {
+    assert_eq!(steps.len(), kernel.added.len(), "the kernel's recording is of another list");
+    assert_eq!(steps.len(), law.added.len(), "the law's recording is of another list");
+    let differences: Vec<Difference> = (0..steps.len())
+        .filter(|&index| kernel.added[index] != law.added[index])
+        .map(|index| Difference {
+            index,
+            step: steps[index],
+            kernel: kernel.added[index].clone(),
+            law: law.added[index].clone(),
+        })
+        .collect();
+    let reads = steps.iter().filter(|step| matches!(step, Step::Read { .. })).count();
+    let pages = |recording: &Recording| -> u64 {
+        recording.added.iter().flatten().map(|folio| folio.range().count()).sum()
+    };
+    Report {
+        reads,
+        equal: reads - differences.len(),
+        kernel_pages: pages(kernel),
+        law_pages: pages(law),
+        differences,
+    }
+}

@@ -1,0 +1,271 @@
+//! Made lists of reads: every pattern that a readahead law could stumble over.
+
+use std::ops::Range;
+
+use readpath_core::readahead::{Advice, Step};
+use readpath_core::unit::PAGE_BYTES;
+
+/// The largest read that is made.
+const READ_BYTES_MAX: u64 = 4 << 20;
+
+/// A pattern ends when it has asked for this much, so that one of large reads
+/// doesn't fill the memory.
+const PATTERN_BYTES_MAX: u64 = 16 << 20;
+
+/// The smallest arena.
+const ARENA_BYTES_MIN: u64 = 64 << 10;
+
+/// Makes a list of `count` reads of a file of `file_bytes` bytes.
+///
+/// Patterns follow one another: sequential, random, strided, interleaved
+/// streams, backward, re-reads, small steps around earlier reads, and a mix of
+/// all; reads of 1 byte to 4 MiB, aligned and not, some past the end. Between
+/// them the advice changes, the file is reopened or made cold, or the patterns move
+/// to another arena: a part of the file, large or small, often at its start or
+/// end, where reads meet what earlier ones left in the cache. The same arguments
+/// give the same list.
+pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<Step> {
+    let file_bytes = file_bytes.max(1);
+    let random = Random(seed);
+    let mut maker = Maker { random, file_bytes, arena: 0..file_bytes, steps: Vec::new() };
+    let mut reads = 0;
+    while reads < count {
+        maker.interlude();
+        reads += maker.pattern(count - reads);
+    }
+    maker.steps
+}
+
+struct Maker {
+    random: Random,
+    file_bytes: u64,
+    /// The part of the file in which patterns begin, in bytes; not empty.
+    arena: Range<u64>,
+    steps: Vec<Step>,
+}
+
+impl Maker {
+    /// What may happen between two patterns.
+    fn interlude(&mut self) {
+        if self.random.one_in(4) {
+            let advice = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::Normal];
+            self.steps.push(Step::Advise(advice[self.random.below(4) as usize]));
+        }
+        if self.random.one_in(6) {
+            self.steps.push(Step::Reopen);
+        }
+        if self.random.one_in(8) {
+            self.steps.push(Step::Advise(Advice::DontNeed));
+        }
+        if self.random.one_in(4) {
+            let most = 1 << self.random.between(ARENA_BYTES_MIN.ilog2().into(), 34);
+            let bytes = self.random.between(most / 2, most).min(self.file_bytes);
+            let free = self.file_bytes - bytes;
+            let start = match self.random.below(3) {
+                0 => 0,
+                1 => free,
+                _ => self.random.between(0, free),
+            };
+            self.arena = start..start + bytes;
+        }
+    }
+
+    /// Appends one pattern of at most `most` reads, and gives its number of reads.
+    fn pattern(&mut self, most: usize) -> usize {
+        let bytes = self.size();
+        let length = self.random.between(1, 80).min(1 + PATTERN_BYTES_MAX / bytes);
+        let length = most.min(length as usize);
+        let start = self.place();
+        match self.random.below(8) {
+            0 => self.progress(length, start, bytes, bytes),
+            1 => self.scattered(length, bytes),
+            2 => {
+                let stride = bytes + self.size();
+                self.progress(length, start, bytes, stride);
+            }
+            3 => self.interleaved(length, bytes),
+            4 => self.backward(length, start, bytes),
+            5 => self.again(length),
+            6 => self.around(length),
+            _ => self.mixed(length, start),
+        }
+        length
+    }
+
+    fn progress(&mut self, length: usize, start: u64, bytes: u64, stride: u64) {
+        for index in 0..length as u64 {
+            self.read(start + index * stride, bytes);
+        }
+    }
+
+    fn scattered(&mut self, length: usize, bytes: u64) {
+        for _ in 0..length {
+            let offset = self.place();
+            self.read(offset, bytes);
+        }
+    }
+
+    /// Two to five sequential streams in turn, on one open file.
+    fn interleaved(&mut self, length: usize, bytes: u64) {
+        let count = self.random.between(2, 5) as usize;
+        let mut streams: Vec<u64> = (0..count).map(|_| self.place()).collect();
+        for index in 0..length {
+            let stream = &mut streams[index % count];
+            let offset = *stream;
+            *stream += bytes;
+            self.read(offset, bytes);
+        }
+    }
+
+    fn backward(&mut self, length: usize, start: u64, bytes: u64) {
+        for index in 1..=length as u64 {
+            self.read(start.saturating_sub(index * bytes), bytes);
+        }
+    }
+
+    /// Earlier reads once more; at the very beginning, the start of the file.
+    fn again(&mut self, length: usize) {
+        for _ in 0..length {
+            let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
+            match self.steps.get(earlier) {
+                Some(&Step::Read { offset, bytes }) => self.read(offset, bytes),
+                _ => self.read(0, PAGE_BYTES),
+            }
+        }
+    }
+
+    /// Small reads, each a few pages before or after the last, or after the one before.
+    fn around(&mut self, length: usize) {
+        let mut offset = self.place();
+        let mut end = offset;
+        for _ in 0..length {
+            let bytes = self.pages(4);
+            self.read(offset, bytes);
+            let distance = self.pages(7) - PAGE_BYTES;
+            let next = match self.random.below(3) {
+                0 => end + distance,
+                1 => offset + bytes + distance,
+                _ => offset.saturating_sub(distance),
+            };
+            end = offset + bytes;
+            offset = next;
+        }
+    }
+
+    /// Forward with reads of all sizes, small gaps, small steps back, and jumps.
+    fn mixed(&mut self, length: usize, start: u64) {
+        let mut offset = start;
+        let mut asked = 0;
+        for _ in 0..length {
+            let bytes = if asked < PATTERN_BYTES_MAX { self.size() } else { PAGE_BYTES };
+            self.read(offset, bytes);
+            asked += bytes;
+            offset += bytes;
+            match self.random.below(8) {
+                0 => offset += self.random.below(16 * PAGE_BYTES),
+                1 => offset = offset.saturating_sub(self.random.below(16 * PAGE_BYTES)),
+                2 => offset = self.place(),
+                _ => {}
+            }
+        }
+    }
+
+    fn read(&mut self, offset: u64, bytes: u64) {
+        self.steps.push(Step::Read { offset, bytes });
+    }
+
+    /// 1 byte to 4 MiB; each doubling equally likely; often whole pages, and
+    /// often a power of two.
+    fn size(&mut self) -> u64 {
+        let most = 1 << self.random.between(0, READ_BYTES_MAX.ilog2().into());
+        let bytes = self.random.between(most / 2 + 1, most);
+        match self.random.below(4) {
+            0 => bytes,
+            1 => most.next_multiple_of(PAGE_BYTES),
+            _ => bytes.next_multiple_of(PAGE_BYTES),
+        }
+    }
+
+    /// 1 to `1 << doublings` pages, each doubling equally likely, in bytes.
+    fn pages(&mut self, doublings: u64) -> u64 {
+        let most = 1 << self.random.between(0, doublings);
+        self.random.between(1, most) * PAGE_BYTES
+    }
+
+    /// A place in the arena, often a page's start; now and then the start of the
+    /// file, or around its end.
+    fn place(&mut self) -> u64 {
+        let offset = match self.random.below(16) {
+            0 => 0,
+            1 => {
+                let reach = self.random.below(READ_BYTES_MAX);
+                (self.file_bytes + PAGE_BYTES).saturating_sub(reach)
+            }
+            _ => self.arena.start + self.random.below(self.arena.end - self.arena.start),
+        };
+        if self.random.one_in(2) { offset / PAGE_BYTES * PAGE_BYTES } else { offset }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.below(most - least + 1)
+    }
+
+    fn one_in(&mut self, chances: u64) -> bool {
+        self.below(chances) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generator_is_splitmix64() {
+        // The first outputs for seed 1234567, as published with the reference code.
+        let mut random = Random(1_234_567);
+        assert_eq!(random.next(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn a_list_has_what_it_promises() {
+        let file_bytes = 64 << 20;
+        let steps = generate(2000, 1, file_bytes);
+        assert_eq!(steps, generate(2000, 1, file_bytes));
+        assert_ne!(steps, generate(2000, 2, file_bytes));
+        let sizes: Vec<(u64, u64)> = steps
+            .iter()
+            .filter_map(|step| match *step {
+                Step::Read { offset, bytes } => Some((offset, bytes)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sizes.len(), 2000);
+        assert!(sizes.iter().all(|&(_, bytes)| (1..=READ_BYTES_MAX).contains(&bytes)));
+        assert!(sizes.iter().any(|&(_, bytes)| bytes == 1));
+        assert!(sizes.iter().any(|&(_, bytes)| bytes > 2 << 20));
+        assert!(sizes.iter().any(|&(offset, bytes)| offset + bytes > file_bytes));
+        assert!(sizes.iter().any(|&(offset, _)| offset % PAGE_BYTES != 0));
+        for advice in [Advice::Normal, Advice::Sequential, Advice::Random, Advice::DontNeed] {
+            assert!(steps.contains(&Step::Advise(advice)), "{advice:?}");
+        }
+        assert!(steps.contains(&Step::Reopen));
+    }
+}

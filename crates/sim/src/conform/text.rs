@@ -1,0 +1,240 @@
+//! Lists of steps and recordings, as text.
+//!
+//! A list has one step a line: `OFFSET LENGTH` in bytes, `advice NAME`,
+//! `reopen`; `#` begins a comment. A recording is a list with a head of `key
+//! value` lines, where each step is followed by `->` and what it added: runs of
+//! pages `FIRST..END`, `END` exclusive, with `xCOUNT` where they came in folios of
+//! `COUNT` pages each: `4..20 20..80x4`.
+
+use std::fmt;
+
+use readpath_core::readahead::{Advice, Folio, ReadaheadLimits, Recording, Step};
+use readpath_core::unit::PAGE_BYTES;
+
+/// What is wrong with a text, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong, and what is expected.
+    pub reason: String,
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
+    }
+}
+
+impl std::error::Error for TextError {}
+
+/// The advice that a list may give, by name.
+const ADVICE: [(&str, Advice); 4] = [
+    ("normal", Advice::Normal),
+    ("sequential", Advice::Sequential),
+    ("random", Advice::Random),
+    ("dontneed", Advice::DontNeed),
+];
+
+/// The longest read that the kernel takes in one call (`MAX_RW_COUNT`).
+const READ_BYTES_MAX: u64 = 0x7fff_f000;
+
+/// The last offset that a file may have.
+const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
+
+/// Parses a list of steps.
+///
+/// # Errors
+/// The first line that is not a step.
+pub fn parse_steps(text: &str) -> Result<Vec<Step>, TextError> {
+    let steps = lines(text).map(|(line, content)| parse_step(content).map_err(at(line)));
+    steps.collect()
+}
+
+/// The lines that say something: number from 1, content without comment.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim())
+        .enumerate()
+        .map(|(index, content)| (index + 1, content))
+        .filter(|(_, content)| !content.is_empty())
+}
+
+fn at(line: usize) -> impl Fn(String) -> TextError {
+    move |reason| TextError { line, reason }
+}
+
+fn parse_step(text: &str) -> Result<Step, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words[..] {
+        ["reopen"] => Ok(Step::Reopen),
+        ["advice", name] => {
+            let known = ADVICE.iter().find(|(known, _)| *known == name);
+            known.map(|(_, advice)| Step::Advise(*advice)).ok_or_else(|| {
+                let names = ADVICE.map(|(name, _)| name).join(", ");
+                format!("there is no advice `{name}` here; there are: {names}")
+            })
+        }
+        [offset, length] => Ok(Step::Read {
+            offset: number("an offset", offset, OFFSET_MAX)?,
+            bytes: number("a length", length, READ_BYTES_MAX)?,
+        }),
+        _ => Err(format!(
+            "`{text}` is no step; a step is `OFFSET LENGTH` in bytes, `advice NAME`, or `reopen`"
+        )),
+    }
+}
+
+fn number(what: &str, text: &str, most: u64) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number) if number <= most => Ok(number),
+        _ => Err(format!("`{text}` is not {what} in bytes, a whole number up to {most}")),
+    }
+}
+
+/// One step, as [`parse_steps`] reads it.
+pub fn format_step(step: &Step) -> String {
+    match step {
+        Step::Read { offset, bytes } => format!("{offset} {bytes}"),
+        Step::Reopen => "reopen".to_owned(),
+        Step::Advise(advice) => {
+            let name = ADVICE.iter().find(|(_, known)| known == advice);
+            format!("advice {}", name.map_or("willneed", |(name, _)| name))
+        }
+    }
+}
+
+/// Folios in the order in which they were added, written as runs of pages.
+#[derive(Clone, Copy, Debug)]
+pub struct FolioRuns<'a>(pub &'a [Folio]);
+
+impl fmt::Display for FolioRuns<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("nothing");
+        }
+        let follows = |a: &Folio, b: &Folio| a.order == b.order && a.range().end == b.first;
+        for (index, run) in self.0.chunk_by(follows).enumerate() {
+            let separator = if index > 0 { " " } else { "" };
+            let end = run[run.len() - 1].range().end;
+            write!(f, "{separator}{}..{end}", run[0].first)?;
+            if run[0].order > 0 {
+                write!(f, "x{}", 1u64 << run[0].order)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_runs(text: &str) -> Result<Vec<Folio>, String> {
+    let mut folios = Vec::new();
+    for run in text.split_whitespace().filter(|&run| run != "nothing") {
+        let parsed = (|| {
+            let (first, rest) = run.split_once("..")?;
+            let (end, size) = rest.split_once('x').unwrap_or((rest, "1"));
+            let (first, end, size): (u64, u64, u64) =
+                (first.parse().ok()?, end.parse().ok()?, size.parse().ok()?);
+            let is_sound = size.is_power_of_two()
+                && first < end
+                && first.is_multiple_of(size)
+                && end.is_multiple_of(size);
+            is_sound.then_some((first, end, size))
+        })();
+        let (first, end, size) = parsed.ok_or_else(|| {
+            format!("`{run}` is no run of pages `FIRST..END` or `FIRST..ENDxFOLIO`")
+        })?;
+        let order = size.trailing_zeros() as u8;
+        folios.extend((first..end).step_by(size as usize).map(|first| Folio { first, order }));
+    }
+    Ok(folios)
+}
+
+/// Writes a recording of `steps`, as [`parse_recording`] reads it.
+pub fn format_recording(steps: &[Step], recording: &Recording) -> String {
+    let kib = |pages: u64| pages * PAGE_BYTES / 1024;
+    let mut text = format!("system {}\n", recording.system);
+    text += &format!("read_ahead_kb {}\n", kib(recording.limits.window_pages_max));
+    text += &format!("max_sectors_kb {}\n", kib(recording.limits.request_pages_max));
+    text += &format!("file_bytes {}\n", recording.file_bytes);
+    text += &format!("folio_order_max {}\n", recording.folio_order_max);
+    for (step, added) in std::iter::zip(steps, &recording.added) {
+        text += &format!("{} -> {}\n", format_step(step), FolioRuns(added));
+    }
+    text
+}
+
+/// Parses a recording and the steps that it is of.
+///
+/// # Errors
+/// The first line that is neither `key value` of the head nor a step with its result.
+pub fn parse_recording(text: &str) -> Result<(Vec<Step>, Recording), TextError> {
+    let mut recording = Recording::default();
+    let ReadaheadLimits { window_pages_max, request_pages_max } = &mut recording.limits;
+    let mut steps = Vec::new();
+    for (line, content) in lines(text) {
+        let at = at(line);
+        if let Some((step, added)) = content.split_once("->") {
+            steps.push(parse_step(step.trim()).map_err(&at)?);
+            recording.added.push(parse_runs(added).map_err(&at)?);
+            continue;
+        }
+        let (key, value) = content.split_once(' ').unwrap_or((content, ""));
+        let whole = |most| number(key, value, most).map_err(&at);
+        match key {
+            "system" => recording.system = value.to_owned(),
+            "read_ahead_kb" => *window_pages_max = whole(1 << 30)? * 1024 / PAGE_BYTES,
+            "max_sectors_kb" => *request_pages_max = whole(1 << 30)? * 1024 / PAGE_BYTES,
+            "file_bytes" => recording.file_bytes = whole(OFFSET_MAX)?,
+            "folio_order_max" => recording.folio_order_max = whole(9)? as u8,
+            _ => return Err(at(format!("`{content}` is neither a head line nor `STEP -> RUNS`"))),
+        }
+    }
+    Ok((steps, recording))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_with_its_comments() {
+        let steps = parse_steps("# cold\n0 4096\n\nadvice random # now\n 4095   2\nreopen\n");
+        let expected = [
+            Step::Read { offset: 0, bytes: 4096 },
+            Step::Advise(Advice::Random),
+            Step::Read { offset: 4095, bytes: 2 },
+            Step::Reopen,
+        ];
+        assert_eq!(steps.unwrap(), expected);
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let message = |text| parse_steps(text).unwrap_err().to_string();
+        assert_eq!(
+            message("0 4096\n0 4k\n"),
+            "line 2: `4k` is not a length in bytes, a whole number up to 2147479552"
+        );
+        assert_eq!(
+            message("\nadvice fast"),
+            "line 2: there is no advice `fast` here; \
+             there are: normal, sequential, random, dontneed"
+        );
+        assert!(message("17").starts_with("line 1: `17` is no step; a step is `OFFSET LENGTH`"));
+        assert!(message("99999999999999999999 1").contains("is not an offset"));
+    }
+
+    #[test]
+    fn a_recording_reads_back_as_it_was_written() {
+        let text = "system Linux 6.18.44 ext4\nread_ahead_kb 128\nmax_sectors_kb 1280\n\
+                    file_bytes 1000000\nfolio_order_max 9\n0 4096 -> 0..4\n\
+                    advice random -> nothing\n8192 9 -> 4..8 8..24x4 24..25\n";
+        let (steps, recording) = parse_recording(text).unwrap();
+        assert_eq!(recording.limits.window_pages_max, 32);
+        assert_eq!(recording.added[2].len(), 4 + 4 + 1);
+        assert_eq!(recording.added[2][4], Folio { first: 8, order: 2 });
+        assert_eq!(format_recording(&steps, &recording), text);
+        let error = parse_recording("0 1 -> 3..9x4").unwrap_err().to_string();
+        assert!(error.starts_with("line 1: `3..9x4` is no run of pages"), "{error}");
+    }
+}
