@@ -22,8 +22,9 @@
 //! (`readpath conform`).
 //!
 //! What differs on purpose: with a window of 0, or a congested queue, the
-//! kernel reads page by page and waits for each. Here the same pages are added
-//! one by one but reach the device together (source C).
+//! kernel reads page by page and waits for each; with random advice it reads in
+//! pieces of the device's largest request. Here the same pages are added, but all
+//! of the request reaches the device together (source C).
 //!
 //! What can't be known from outside, and so is not modelled: a folio that the
 //! kernel could not allocate or the file system declined (the kernel then falls
@@ -40,9 +41,6 @@ use crate::unit::PAGE_BYTES;
 
 /// The largest folio of the page cache on x86-64, as an order: 2 MiB, one huge page.
 const FOLIO_ORDER_MAX: u8 = 9;
-
-/// A forced read goes out in pieces of 2 MiB, so that one call doesn't pin more than that.
-const FORCED_PIECE_PAGES: u64 = 512;
 
 /// Once misses exceed hits by this many, mapped reads stop reading around.
 const MAPPED_MISSES_MAX: u32 = 100;
@@ -116,11 +114,8 @@ impl OnDemand {
 
     /// An absent page: `request` is what the read still wants from `page` on.
     fn synchronous(&mut self, page: u64, request: u64, ask: &Ask, pages: &mut dyn Pages) {
-        if self.window_pages_max == 0 || ask.is_congested {
-            return self.forced(page, 1, ask, pages);
-        }
-        if self.is_random {
-            return self.forced(page, request, ask, pages);
+        if self.window_pages_max == 0 || self.is_random || ask.is_congested {
+            return fill_singly(page, request, 0, ask, pages);
         }
         let most = self.pages_max(request);
         let follows = self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
@@ -172,14 +167,6 @@ impl OnDemand {
         self.submit(ask, pages);
     }
 
-    /// Exactly the request, at most the device's largest, without a mark.
-    fn forced(&self, page: u64, request: u64, ask: &Ask, pages: &mut dyn Pages) {
-        let count = request.min(self.request_pages_max.max(self.window_pages_max));
-        for piece in (0..count).step_by(FORCED_PIECE_PAGES as usize) {
-            fill_singly(page + piece, FORCED_PIECE_PAGES.min(count - piece), 0, ask, pages);
-        }
-    }
-
     /// Adds the window of the state, in the largest folios that the order allows.
     fn submit(&mut self, ask: &Ask, pages: &mut dyn Pages) {
         if self.folio_order_max == 0 {
@@ -200,7 +187,7 @@ impl OnDemand {
                 let left = self.start + self.size - page;
                 return fill_singly(page, left, self.async_size, ask, pages);
             }
-            if !pages.add(folio, page == mark >> order << order) {
+            if !pages.add(folio, page == mark) {
                 return;
             }
             page = folio.range().end;
