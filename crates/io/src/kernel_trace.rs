@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use readpath_core::readahead::Folio;
 use readpath_core::unit::PAGE_BYTES;
@@ -180,8 +181,10 @@ impl Tracefs {
                 return Ok(Tracefs { path: place, is_ours: false });
             }
         }
-        let path =
-            std::env::temp_dir().join(format!("{INSTANCE_PREFIX}tracefs-{}", std::process::id()));
+        static MOUNTS: AtomicU32 = AtomicU32::new(0);
+        let count = MOUNTS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{INSTANCE_PREFIX}tracefs-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let unavailable =
             |action, source| TraceError::Unavailable { action, path: path.clone(), source };
         fs::create_dir(&path).map_err(|source| unavailable("create", source))?;
