@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::{Advice, fadvise, fsync};
+
+use crate::mapping::Mapping;
 
 /// How often pages are dropped again while some are still there: those that are
 /// locked for I/O in flight can't be dropped until it ends.
@@ -37,37 +37,10 @@ pub fn make_cold(file: &File) -> io::Result<u64> {
     Ok(left)
 }
 
-/// For each page of the file, whether it is in the page cache.
+/// For each page of the file, whether it is in the page cache and read.
 ///
 /// # Errors
 /// What `fstat`, `mmap` or `mincore` answered.
 pub fn resident(file: &File) -> io::Result<Vec<bool>> {
-    let bytes = file.metadata()?.len();
-    if bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    let mut flags = vec![0u8; bytes.div_ceil(PAGE_BYTES) as usize];
-    // SAFETY: a new mapping at an address of the kernel's choice; it is not
-    // read or written, only asked about, and taken down before this returns.
-    let answer = unsafe {
-        let address = libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        );
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let answer = match libc::mincore(address, length, flags.as_mut_ptr()) {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        };
-        libc::munmap(address, length);
-        answer
-    };
-    answer.map(|()| flags.iter().map(|flag| flag & 1 == 1).collect())
+    Mapping::of(file)?.map_or_else(|| Ok(Vec::new()), |mapping| mapping.resident())
 }

@@ -2,4 +2,5 @@
 
 pub mod cold;
 pub mod kernel_trace;
+pub mod mapping;
 pub mod oracle;
