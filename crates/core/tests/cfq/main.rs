@@ -1,5 +1,6 @@
 //! The law `cfq` in virtual time.
 
+mod conservation;
 mod cooperators;
 mod cost;
 mod devices;
