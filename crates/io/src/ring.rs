@@ -15,6 +15,15 @@ use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
 /// The token of a cancellation's own answer, which nobody waits for.
 const NOBODY: u64 = u64::MAX;
 
+/// How many transfers are queued before the kernel gets them without being asked to.
+///
+/// A larger batch spares system calls, but the device stands idle while it is
+/// put together. Measured with 4 KiB random direct reads at depth 32, against
+/// fio (one call each) in the same run, throughput and CPU a read: each at once
+/// 0.97 and 4.7 us (fio 4.8), in fours 0.98 and 3.7, in eights 1.00 and 3.5,
+/// only when about to sleep 0.80 to 0.88 and 4.0. Four also suits small depths.
+const BATCH: usize = 4;
+
 /// The ring backend.
 pub(crate) struct Ring {
     ring: IoUring,
@@ -126,6 +135,11 @@ impl Backend for Ring {
         };
         self.unanswered += 1;
         self.push(&entry.user_data(token));
+        if self.ring.submission().len() >= BATCH {
+            // If the kernel has no room now, they stay queued, and `exchange`
+            // tries again and reports what hinders it.
+            let _ = self.ring.submit();
+        }
     }
 
     fn cancel(&mut self, token: u64) {
