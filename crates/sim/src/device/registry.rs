@@ -10,6 +10,7 @@ use readpath_core::law::{Spec, SpecError};
 use readpath_core::unit::SECTOR_BYTES;
 
 use super::BoxedDevice;
+use super::hdd::{self, HddError};
 use super::knob::{Knob, Quantity, Settings};
 use super::parameter::Parameter;
 use super::raid0::{MEMBERS_MAX, Raid0};
@@ -19,6 +20,7 @@ use super::ssd::{self, Ssd};
 pub const DEVICES: &[(&str, &str)] = &[
     ("ssd", "a SATA solid-state drive of 2012"),
     ("nvme", "an NVMe solid-state drive of a data centre, TLC flash"),
+    ("hdd", "a hard disk: drive=scsi2002 (default), sata2010, sata; toml=FILE; disksim=FILE"),
     ("raid0", "members side by side, as in raid0:12xssd or raid0:2xssd+1xnvme"),
 ];
 
@@ -30,6 +32,9 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
     match spec.name.split(':').next().unwrap_or_default() {
         "ssd" => Ok(Box::new(Ssd::from_spec(spec, &ssd::sata_2012())?)),
         "nvme" => Ok(Box::new(Ssd::from_spec(spec, &ssd::nvme_today())?)),
+        "hdd" => {
+            Ok(Box::new(hdd::build_hdd(spec, seed).map_err(|error| refused_hdd(spec, error))?))
+        }
         "raid0" => build_raid0(spec, seed),
         _ => Err(unknown(spec)),
     }
@@ -43,6 +48,7 @@ pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
     match spec.name.split(':').next().unwrap_or_default() {
         "ssd" => Ok(Settings::read(spec, &ssd::sata_2012())?.parameters()),
         "nvme" => Ok(Settings::read(spec, &ssd::nvme_today())?.parameters()),
+        "hdd" => hdd::parameters(spec).map_err(|error| refused_hdd(spec, error)),
         "raid0" => {
             let (own, members) = members(spec, "ssd")?;
             let mut parameters = Settings::read(&own, &RAID0_KNOBS)?.parameters();
@@ -139,6 +145,22 @@ fn members(spec: &Spec, alone: &str) -> Result<(Spec, Vec<Members>), SpecError> 
         }
     }
     Ok((own, members))
+}
+
+/// A description file is the value of one parameter of the spec that names it.
+fn refused_hdd(spec: &Spec, error: HddError) -> SpecError {
+    match error {
+        HddError::Spec(error) => error,
+        HddError::File(error) => {
+            let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
+            SpecError::BadValue {
+                name: spec.name.clone(),
+                key: key.clone(),
+                value: value.clone(),
+                expected: format!("a file that describes a drive; {error}"),
+            }
+        }
+    }
 }
 
 fn unknown(spec: &Spec) -> SpecError {
