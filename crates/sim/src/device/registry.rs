@@ -11,6 +11,7 @@ use readpath_core::law::{Spec, SpecError};
 use readpath_core::unit::SECTOR_BYTES;
 
 use super::faulty::{self, Faulty};
+use super::hdd::{self, HddError};
 use super::knob::{Knob, Quantity, Settings};
 use super::nfs::{self, Nfs};
 use super::object::{self, Object};
@@ -22,10 +23,11 @@ use super::{BoxedDevice, array};
 
 /// What there is, each with one line on what it is.
 pub const DEVICES: &[(&str, &str)] = &[
+    ("hdd", "a hard disk: drive=scsi2002 (default), sata2010, sata; toml=FILE; disksim=FILE"),
     ("ssd", "a SATA solid-state drive of 2012"),
     ("nvme", "an NVMe solid-state drive of a data centre, TLC flash"),
-    ("raid0", "members side by side: raid0:12xssd, raid0:2xssd+1xnvme"),
-    ("array", "members behind a controller with memory and one link: array:12xssd"),
+    ("raid0", "members side by side: raid0:12xhdd, raid0:2xssd+1xnvme"),
+    ("array", "members behind a controller with memory and one link: array:12xhdd"),
     ("nfs", "an NFS mount, whose server stores on the member named: nfs:ssd"),
     ("object", "an object store, read in ranges"),
     ("faulty", "the member named, failing as told: faulty:nvme,fail_every=100"),
@@ -37,6 +39,9 @@ pub const DEVICES: &[(&str, &str)] = &[
 /// The name or a parameter is unknown, or a value can't be used.
 pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
     match base_name(spec) {
+        "hdd" => {
+            Ok(Box::new(hdd::build_hdd(spec, seed).map_err(|error| refused_hdd(spec, error))?))
+        }
         "ssd" => Ok(Box::new(Ssd::from_spec(spec, &ssd::sata_2012())?)),
         "nvme" => Ok(Box::new(Ssd::from_spec(spec, &ssd::nvme_today())?)),
         "object" => Ok(Box::new(Object::from_spec(spec, seed)?)),
@@ -87,6 +92,7 @@ pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
         Ok(parameters)
     };
     match base_name(spec) {
+        "hdd" => hdd::parameters(spec).map_err(|error| refused_hdd(spec, error)),
         "ssd" => alone(&ssd::sata_2012()),
         "nvme" => alone(&ssd::nvme_today()),
         "object" => alone(&object::KNOBS),
@@ -213,6 +219,22 @@ fn refused(spec: &Spec, list: &str) -> SpecError {
             "members after a colon, as in {name}:ssd, {name}:12xssd or {name}:2xssd+1xnvme; \
              {MEMBERS_MAX} at most"
         ),
+    }
+}
+
+/// A description file is the value of one parameter of the spec that names it.
+fn refused_hdd(spec: &Spec, error: HddError) -> SpecError {
+    match error {
+        HddError::Spec(error) => error,
+        HddError::File(error) => {
+            let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
+            SpecError::BadValue {
+                name: spec.name.clone(),
+                key: key.clone(),
+                value: value.clone(),
+                expected: format!("a file that describes a drive; {error}"),
+            }
+        }
     }
 }
 
