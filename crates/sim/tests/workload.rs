@@ -115,7 +115,7 @@ fn a_job_that_does_not_fit_is_refused() {
 #[test]
 fn percentages_are_of_the_whole_file() {
     let offsets = |options: &str| {
-        let jobs = JobFile::parse(&format!("[j]\nrw=read\n{options}\n")).unwrap();
+        let jobs = JobFile::parse(&format!("[j]\nrw=read\nbs=4k\n{options}\n")).unwrap();
         let mut workload =
             Workload::new(&jobs, Placement::Existing(&|_| Some(102_400)), 1).unwrap();
         let (issued, _) = run(workload.processes.remove(0), Time::ZERO, 1000);
@@ -127,6 +127,7 @@ fn percentages_are_of_the_whole_file() {
     assert_eq!(offsets("size=50%\noffset=80%\nbs=8k"), [81_920, 90_112]);
     assert_eq!(offsets("size=100%\noffset=80%\nbs=8k"), [81_920, 90_112]);
     assert_eq!(offsets("size=33%").len(), 8);
+    assert_eq!(offsets("size=33%\nrw=randread\nnorandommap").len(), 8);
 }
 
 #[test]
