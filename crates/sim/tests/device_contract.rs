@@ -18,6 +18,13 @@ const DEVICES: &[&str] = &[
     "nvme,amplification=500",
     "raid0:4xssd",
     "raid0:2xssd+1xnvme,stripe=4k",
+    "array:4xssd",
+    "array:4xssd,cache=2m,write_cache=0,readahead_after=0",
+    "nfs:ssd",
+    "nfs:raid0:2xssd,rsize=64k,slots=3,jitter=5ms",
+    "object",
+    "object,connections=3,get_rate=50",
+    "faulty:nvme,slow_every=3",
 ];
 
 const SEED: u64 = 20_100_224;

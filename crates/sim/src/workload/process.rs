@@ -195,6 +195,11 @@ impl Process {
         self.rules.is_direct
     }
 
+    /// Whether any of its operations may be a write.
+    pub const fn writes(&self) -> bool {
+        self.rules.reads_percent < 100
+    }
+
     /// What it says of its pattern when it opens a file, to `posix_fadvise(2)`.
     pub const fn advice(&self) -> Advice {
         self.rules.advice
