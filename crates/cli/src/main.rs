@@ -5,11 +5,14 @@ mod conform;
 mod devices;
 mod exit;
 mod laws;
+mod made_files;
+mod output;
 mod peer;
 mod progress;
 mod real;
 mod reproduce;
 mod run;
+mod size;
 mod storage;
 mod table;
 

@@ -1,8 +1,8 @@
 //! What carries bytes: the ring or the threads, behind one small interface.
 //!
 //! A backend knows pieces of memory, offsets and the kernel's raw answers. It
-//! decides nothing: what an answer means is for [`crate::outcome`], and what to
-//! do about it for [`crate::transfers`]. Both backends give the same answers to
+//! decides nothing: what an answer means is for `outcome.rs`, and what to
+//! do about it for `transfers.rs`. Both backends give the same answers to
 //! the same transfers; the contract tests hold them to that.
 
 use std::os::fd::{AsRawFd, RawFd};

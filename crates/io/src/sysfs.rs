@@ -17,6 +17,8 @@ pub struct QueueLimits {
     pub read_ahead_bytes: u64,
     /// Whether it has a head that must travel (`rotational`).
     pub is_rotational: bool,
+    /// The kernel's scheduler on it (`scheduler`, the one in brackets).
+    pub scheduler: Option<String>,
 }
 
 impl QueueLimits {
@@ -36,8 +38,16 @@ impl QueueLimits {
             requests_max: u32::try_from(number("nr_requests")?).ok()?,
             read_ahead_bytes: number("read_ahead_kb")? << 10,
             is_rotational: number("rotational")? == 1,
+            scheduler: std::fs::read_to_string(directory.join("scheduler"))
+                .ok()
+                .and_then(|line| chosen(&line).map(str::to_owned)),
         })
     }
+}
+
+/// The word in brackets of a line such as `none [mq-deadline] kyber`.
+fn chosen(line: &str) -> Option<&str> {
+    line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
 }
 
 /// Where the queue of a device is described; a partition shares its disk's.

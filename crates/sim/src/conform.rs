@@ -13,7 +13,8 @@
 use std::fmt;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::readahead::{self, Advice, Ask, Folio, PageTable, Recording, Step};
+use readpath_core::readahead::{self, Advice, Ask, Folio, PageTable, Pages, Recording, Step};
+use readpath_core::unit::PAGE_BYTES;
 
 mod generate;
 mod text;
@@ -22,7 +23,8 @@ pub use generate::generate;
 pub use text::{FolioRuns, TextError, format_recording, format_step, parse_recording, parse_steps};
 
 /// Plays `steps` to the law `spec` under the conditions of `kernel` (its
-/// limits, its file), on a cache without eviction.
+/// limits, its file), on a cache without eviction. What the law leaves absent of
+/// a request is added in single pages.
 ///
 /// # Errors
 /// There is no such law, or a parameter can't be used.
@@ -30,11 +32,19 @@ pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording
     let mut law = readahead::build(spec, &kernel.limits)?;
     let mut pages = PageTable::default();
     let mut added = Vec::with_capacity(steps.len());
+    let ask =
+        |offset, bytes| Ask { offset, bytes, file_bytes: kernel.file_bytes, is_congested: false };
     for step in steps {
         match *step {
             Step::Read { offset, bytes } => {
-                let ask = Ask { offset, bytes, file_bytes: kernel.file_bytes, is_congested: false };
+                let ask = ask(offset, bytes);
                 law.read(&ask, &mut pages);
+                add_absent(&ask, &mut pages);
+            }
+            Step::Touch { offset } => {
+                let ask = ask(offset, 1);
+                law.fault(offset / PAGE_BYTES, &ask, &mut pages);
+                add_absent(&ask, &mut pages);
             }
             Step::Advise(advice) => {
                 law.advise(advice);
@@ -47,6 +57,15 @@ pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording
         added.push(pages.take_added().into_iter().map(|(folio, _)| folio).collect());
     }
     Ok(Recording { system: spec.to_string(), added, ..kernel.clone() })
+}
+
+/// Adds what is still absent of the request.
+fn add_absent(ask: &Ask, pages: &mut PageTable) {
+    for page in ask.request().clipped(ask.file_pages()).pages() {
+        if !pages.is_cached(page) {
+            pages.add(Folio { first: page, order: 0 }, false);
+        }
+    }
 }
 
 /// The law that stands for the kernel under the conditions of a recording.
@@ -80,7 +99,7 @@ impl fmt::Display for Difference {
 /// How two recordings of one list compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How many reads there were; advice and reopening are not counted.
+    /// How many reads and touches there were; advice and reopening are not counted.
     pub reads: usize,
     /// How many of them brought in the same folios.
     pub equal: usize,
@@ -109,7 +128,8 @@ pub fn compare(steps: &[Step], kernel: &Recording, law: &Recording) -> Report {
             law: law.added[index].clone(),
         })
         .collect();
-    let reads = steps.iter().filter(|step| matches!(step, Step::Read { .. })).count();
+    let reads =
+        steps.iter().filter(|step| matches!(step, Step::Read { .. } | Step::Touch { .. })).count();
     let pages = |recording: &Recording| -> u64 {
         recording.added.iter().flatten().map(|folio| folio.range().count()).sum()
     };

@@ -7,6 +7,7 @@ pub mod agenda;
 pub mod array;
 pub mod earliest;
 pub mod faulty;
+pub mod hdd;
 pub mod knob;
 pub mod nfs;
 pub mod object;

@@ -11,5 +11,6 @@ pub mod job;
 pub mod report;
 pub mod run;
 pub mod simulate;
+pub mod validate;
 pub mod workload;
 pub mod world;

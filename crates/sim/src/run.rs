@@ -13,7 +13,7 @@ use readpath_core::cache::FileId;
 use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, ReadError, ReadPath, Transfer};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, Op, ProcessId};
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use crate::job::{Engine, JobFile};
 use crate::report::{Row, Tally};
@@ -151,11 +151,10 @@ impl<'a> Run<'a> {
         workload: Workload,
         world: &'a mut dyn World,
     ) -> Result<Run<'a>, BeyondDevice> {
+        let (starts, _) = workload.side_by_side();
         let mut files = Vec::new();
-        let mut start_sector = 0;
-        for file in &workload.files {
-            files.push(path.add_file(file.bytes, start_sector)?);
-            start_sector += file.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS;
+        for (file, start) in workload.files.iter().zip(starts) {
+            files.push(path.add_file(file.bytes, start / SECTOR_BYTES)?);
         }
         let job_count = workload.processes.iter().map(|process| process.job() + 1).max();
         let planned = workload.processes.iter().map(Process::bytes_planned);

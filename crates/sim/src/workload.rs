@@ -12,6 +12,7 @@
 use std::fmt;
 
 use readpath_core::request::ProcessId;
+use readpath_core::unit::PAGE_BYTES;
 
 use crate::job::{Job, JobFile};
 
@@ -19,6 +20,7 @@ mod layout;
 mod permutation;
 mod places;
 mod process;
+mod rules;
 
 pub use process::{Next, Operation, Process};
 
@@ -139,6 +141,20 @@ impl Workload {
             }
         }
         Ok(Workload { files: layout.into_files(), processes })
+    }
+}
+
+impl Workload {
+    /// Where each file begins when they are laid side by side on one device, in
+    /// bytes, and where the last one ends: whole pages each.
+    pub fn side_by_side(&self) -> (Vec<u64>, u64) {
+        let mut end = 0;
+        let starts = self.files.iter().map(|file| {
+            let start = end;
+            end += file.bytes.next_multiple_of(PAGE_BYTES);
+            start
+        });
+        (starts.collect(), end)
     }
 }
 

@@ -11,11 +11,13 @@
 //!
 //! One idea, one file:
 //!
-//! - [`queue`](self) what a queue is; `requests` what waits in it, by sector and by age;
-//! - `seek` whether its requests lie close, by two detectors: [`verdict_table`];
-//! - `trees` whose turn is next; `slices` for how long; `turns` how one turn ends and the next begins;
-//! - `idling` whether to wait for a queue's next request; `depth` how many at once;
-//! - `preemption` who may cut in; `cooperators` who works next to whom; `processes` who sends where.
+//! - `queue`: what a queue is; `requests`: what waits in it, by sector and by age;
+//! - `seek`: whether its requests lie close, by two detectors ([`verdict_table`]);
+//! - `trees`: whose turn is next; `slices`: for how long; `turns`: how one turn
+//!   ends and the next begins;
+//! - `idling`: whether to wait for a queue's next request; `depth`: how many at once;
+//! - `preemption`: who may cut in; `cooperators`: who works next to whom;
+//!   `processes`: who sends where.
 //!
 //! Source: source D, and the description of 2.6.33 and 2.6.34. `seeky=mean` is
 //! the detector of the former and `seeky=history` of the latter; all else is

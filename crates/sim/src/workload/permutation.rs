@@ -34,11 +34,6 @@ impl Permutation {
         Permutation { count, rows, columns: count.div_ceil(rows), key }
     }
 
-    /// How many numbers it orders.
-    pub const fn count(&self) -> u64 {
-        self.count
-    }
-
     /// The number at `index`; both lie in `0..count`.
     pub fn at(&self, index: u64) -> u64 {
         debug_assert!(index < self.count, "the index is below the count");
@@ -77,4 +72,56 @@ fn mixed(input: u64, bound: u64) -> u64 {
     let input = (input ^ (input >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let input = (input ^ (input >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((u128::from(input ^ (input >> 31)) * u128::from(bound)) >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The definition of a permutation, on all small sizes and on some odd large ones.
+    #[test]
+    fn each_number_comes_exactly_once() {
+        for count in (1..200).chain([1_000, 4_095, 4_097, 65_537, 262_144]) {
+            let order = Permutation::new(count, 0x5eed ^ count);
+            let mut is_seen = vec![false; count as usize];
+            for index in 0..count {
+                let number = order.at(index) as usize;
+                assert!(
+                    !std::mem::replace(&mut is_seen[number], true),
+                    "{number} twice of {count}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_size_stays_inside() {
+        let order = Permutation::new(u64::MAX, 7);
+        assert_ne!(order.at(0), order.at(1));
+        let half = 1 << 63;
+        let below = (0..10_000).filter(|index| order.at(*index) < half).count();
+        assert!((4_700..5_300).contains(&below), "{below} of 10000 in the lower half");
+    }
+
+    /// In a random order of n numbers one pair of neighbours is expected in which the second
+    /// is the first plus 1 (n - 1 places, each with a chance of 1/n); over 64 keys 64, with a
+    /// standard deviation of 8.
+    #[test]
+    fn neighbours_are_not_kept_together() {
+        let count = 4096;
+        let runs: usize = (0..64)
+            .map(|key| {
+                let order = Permutation::new(count, key);
+                (1..count).filter(|index| order.at(index - 1) + 1 == order.at(*index)).count()
+            })
+            .sum();
+        assert!((32..=96).contains(&runs), "{runs} neighbours");
+    }
+
+    #[test]
+    fn the_key_decides_the_order() {
+        let (one, other) = (Permutation::new(1_000, 1), Permutation::new(1_000, 2));
+        let equal = (0..1_000).filter(|index| one.at(*index) == other.at(*index)).count();
+        assert!(equal < 10, "{equal} of 1000 at the same place");
+    }
 }

@@ -18,10 +18,11 @@ use readpath_core::readahead::Advice;
 use readpath_core::request::{Op, Priority, ProcessId};
 use readpath_core::unit::Time;
 
-use super::layout::{Area, share};
+use super::FileId;
+use super::layout::Area;
 use super::places::{Places, below};
-use super::{FileId, block_bytes_largest};
-use crate::job::{Engine, Extent, Hint, Job};
+use super::rules::Rules;
+use crate::job::{Engine, Job};
 
 /// What a process does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +48,8 @@ pub struct Operation {
     pub bytes: u64,
     /// The direction.
     pub op: Op,
-    /// Whether it fills a batch (`iodepth_batch`): all that was issued since the last batch,
-    /// this one included, is submitted now, together.
+    /// Whether all that was issued since the last such operation, this one included, is
+    /// submitted now, together: it fills a batch (`iodepth_batch`) or the depth.
     pub is_batch_end: bool,
 }
 
@@ -84,37 +85,14 @@ pub struct Process {
     issued_bytes: u64,
     in_flight: u32,
     completed_not_taken: u32,
-    /// Operations in the batch that is not submitted yet.
+    /// Operations since the last full batch. A full depth or a wait submits them early
+    /// and does not start the count anew, as in fio.
     batched: u32,
     taken: u64,
     /// What `taken` was when the last pause was decided.
     taken_at_pause: u64,
     /// Whether an operation was issued since it was last asked whether to pause.
     may_pause: bool,
-}
-
-/// What the job says, in the form in which the loop needs it.
-#[derive(Debug)]
-struct Rules {
-    start_delay: Time,
-    priority: Option<Priority>,
-    engine: Engine,
-    is_direct: bool,
-    advice: Advice,
-    depth: u32,
-    batch: u32,
-    batch_complete: u32,
-    block_bytes: [u64; 2],
-    block_bytes_largest: u64,
-    reads_percent: u8,
-    think_time: Time,
-    think_blocks: u64,
-    runtime: Option<Time>,
-    is_time_based: bool,
-    loops: u32,
-    /// Bytes that end the work, per loop: `io_size`, or else `size`.
-    limit_bytes: u64,
-    has_io_size: bool,
 }
 
 /// An area, and where in it the process is.
@@ -217,10 +195,19 @@ impl Process {
         self.rules.is_direct
     }
 
-    /// What it says of its pattern when it opens a file: to `posix_fadvise(2)`,
-    /// and with the engine `mmap` to `madvise(2)` as well.
+    /// Whether any of its operations may be a write.
+    pub const fn writes(&self) -> bool {
+        self.rules.reads_percent < 100
+    }
+
+    /// What it says of its pattern when it opens a file, to `posix_fadvise(2)`.
     pub const fn advice(&self) -> Advice {
         self.rules.advice
+    }
+
+    /// What it says of its pattern when it maps a file, to `madvise(2)`; only for the engine `mmap`.
+    pub const fn mapping_advice(&self) -> Advice {
+        self.rules.mapping_advice
     }
 
     /// The most operations that it keeps in flight.
@@ -264,9 +251,9 @@ impl Process {
                 Stage::Draining(then) => {
                     self.take(self.completed_not_taken);
                     if self.in_flight > 0 {
-                        return self.wait_for_completion();
+                        return Next::WaitForCompletion;
                     }
-                    self.stage = self.drained(then, now, begun);
+                    self.stage = self.drained(then, now);
                 }
                 Stage::Pausing { until } if now < until => return Next::WaitUntil(until),
                 Stage::Pausing { .. } => self.stage = Stage::Issuing,
@@ -279,7 +266,7 @@ impl Process {
     fn issuing(&mut self, now: Time, begun: Time) -> Option<Next> {
         if self.in_flight == self.rules.depth {
             if self.completed_not_taken < self.rules.batch_complete {
-                return Some(self.wait_for_completion());
+                return Some(Next::WaitForCompletion);
             }
             self.take(self.rules.batch_complete);
         }
@@ -315,13 +302,10 @@ impl Process {
     }
 
     /// The stage that follows when nothing is in flight any more.
-    fn drained(&mut self, then: AfterDrain, now: Time, begun: Time) -> Stage {
+    fn drained(&mut self, then: AfterDrain, now: Time) -> Stage {
         match then {
-            AfterDrain::Pause => {
-                let until = now + self.rules.think_time;
-                let end = self.rules.runtime.map(|runtime| begun + runtime);
-                Stage::Pausing { until: end.map_or(until, |end| until.min(end)) }
-            }
+            // A pause is not cut short by the end of the runtime, nor is it in fio.
+            AfterDrain::Pause => Stage::Pausing { until: now + self.rules.think_time },
             AfterDrain::NextPass if self.goes_on() => {
                 for region in &mut self.regions {
                     region.places.restart();
@@ -363,13 +347,14 @@ impl Process {
         };
         let bytes = rules.block_bytes[op as usize];
         let (file, offset) = self.place(op)?;
-        self.batched += 1;
-        let is_batch_end = self.batched == self.rules.batch;
-        if is_batch_end {
-            self.batched = 0;
-        }
         self.issued_bytes = self.issued_bytes.saturating_add(bytes);
         self.in_flight += 1;
+        self.batched += 1;
+        let is_batch_full = self.batched == self.rules.batch;
+        if is_batch_full {
+            self.batched = 0;
+        }
+        let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
         self.may_pause = true;
         Some(Operation { file, offset, bytes, op, is_batch_end })
     }
@@ -395,56 +380,6 @@ impl Process {
         self.completed_not_taken -= count;
         self.in_flight -= count;
         self.taken += u64::from(count);
-    }
-
-    /// A wait submits what is batched.
-    fn wait_for_completion(&mut self) -> Next {
-        self.batched = 0;
-        Next::WaitForCompletion
-    }
-}
-
-impl Rules {
-    fn new(job: &Job, area_bytes: u64) -> Rules {
-        let pass_bytes = match job.size {
-            Some(Extent::Bytes(bytes)) => bytes.min(area_bytes),
-            _ => area_bytes,
-        };
-        let limit_bytes = match job.io_size {
-            Some(Extent::Bytes(bytes)) => bytes,
-            Some(Extent::Percent(percent)) => share(area_bytes, percent),
-            None => pass_bytes,
-        };
-        Rules {
-            start_delay: job.start_delay,
-            priority: job.priority,
-            engine: job.engine,
-            is_direct: job.is_direct,
-            advice: advice(job),
-            depth: job.depth,
-            batch: job.batch,
-            batch_complete: job.batch_complete,
-            block_bytes: [job.block_bytes_read, job.block_bytes_write],
-            block_bytes_largest: block_bytes_largest(job),
-            reads_percent: job.pattern.reads_percent,
-            think_time: job.think_time,
-            think_blocks: u64::from(job.think_blocks),
-            runtime: job.runtime,
-            is_time_based: job.is_time_based,
-            loops: job.loops,
-            limit_bytes,
-            has_io_size: job.io_size.is_some(),
-        }
-    }
-}
-
-/// What fio says to the kernel when it opens a file of this job.
-fn advice(job: &Job) -> Advice {
-    match job.hint {
-        Hint::None => Advice::Normal,
-        Hint::Pattern if job.pattern.is_random => Advice::Random,
-        Hint::Pattern | Hint::Sequential => Advice::Sequential,
-        Hint::Random => Advice::Random,
     }
 }
 

@@ -135,7 +135,8 @@ impl Cfq {
     /// Measures the slice out, now that its first request has completed.
     fn set_slice(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
-        let class = queue.priority.class;
+        // The idle class is measured by the best-effort queues beside it.
+        let class = queue.priority.class.min(Class::BestEffort);
         let average = slices::busy_average(self.average(class), self.trees.busy_in(class));
         match class {
             Class::RealTime => self.average_real_time = average,
