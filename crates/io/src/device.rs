@@ -102,7 +102,8 @@ impl RealDevice {
 
     /// Takes a request in. It moves whole pages between the device and
     /// `frames`, one frame a page, in order; the last page may reach past the
-    /// end of the device, and then the request ends `Short`.
+    /// end of the device, and then a read ends `Short`: the rest of its frames
+    /// holds what it held before. (A write there makes a regular file longer.)
     ///
     /// # Panics
     /// The frames are not as many as the request's pages, or are in flight, or
