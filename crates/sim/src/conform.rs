@@ -1,6 +1,7 @@
 //! Conformance: the law `ondemand` held against the running kernel, read by read.
 //!
-//! A list of [`Step`]s (from a file: [`parse_steps`]; made: [`generate`]) is
+//! A list of [`Step`]s (from a file: [`parse_steps`]; made: [`generate`],
+//! [`generate_mapped`]) is
 //! played by the kernel (crate `readpath`, module `oracle`) and by our law
 //! ([`play`]). Each gives a [`Recording`]: for each step the folios that came
 //! into the cache. [`compare`] holds one against the other. A step is equal
@@ -19,7 +20,7 @@ use readpath_core::unit::PAGE_BYTES;
 mod generate;
 mod text;
 
-pub use generate::generate;
+pub use generate::{generate, generate_mapped};
 pub use text::{FolioRuns, TextError, format_recording, format_step, parse_recording, parse_steps};
 
 /// Plays `steps` to the law `spec` under the conditions of `kernel` (its
@@ -59,8 +60,11 @@ pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording
     Ok(Recording { system: spec.to_string(), added, ..kernel.clone() })
 }
 
-/// Adds what is still absent of the request.
+/// Adds what is still absent of the request; one past the end of the file gets nothing.
 fn add_absent(ask: &Ask, pages: &mut PageTable) {
+    if ask.offset >= ask.file_bytes {
+        return;
+    }
     for page in ask.request().clipped(ask.file_pages()).pages() {
         if !pages.is_cached(page) {
             pages.add(Folio { first: page, order: 0 }, false);

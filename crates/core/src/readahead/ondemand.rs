@@ -116,7 +116,10 @@ impl OnDemand {
     /// An absent page: `request` is what the read still wants from `page` on.
     fn synchronous(&mut self, page: u64, request: u64, ask: &Ask, pages: &mut dyn Pages) {
         if self.window_pages_max == 0 || self.is_random || ask.is_congested {
-            return fill_singly(page, request, 0, ask, pages);
+            // The rest comes when the walk gets there, unless a mark on the way
+            // has brought it in by then.
+            let most = self.request_pages_max.max(self.window_pages_max);
+            return fill_singly(page, request.min(most), 0, ask, pages);
         }
         let most = self.pages_max(request);
         let follows = self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
