@@ -145,3 +145,32 @@ pub fn compare(steps: &[Step], kernel: &Recording, law: &Recording) -> Report {
         differences,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_reported_with_both_page_ranges() {
+        let text = "read_ahead_kb 128\nmax_sectors_kb 1280\nfile_bytes 1000000\n\
+                    folio_order_max 9\n0 4096 -> 0..4\nadvice normal -> nothing\n\
+                    4096 4096 -> 4..12x4\n";
+        let (steps, kernel) = parse_recording(text).unwrap();
+        let same = compare(&steps, &kernel, &play(&kernel_law(&kernel), &steps, &kernel).unwrap());
+        assert_eq!((same.reads, same.equal, same.kernel_pages), (2, 2, 12));
+        let none = compare(&steps, &kernel, &play(&Spec::plain("none"), &steps, &kernel).unwrap());
+        assert_eq!((none.reads, none.equal, none.law_pages), (2, 0, 2));
+        assert_eq!(
+            none.differences[1].to_string(),
+            "step 3: 4096 4096: the kernel read 4..12x4, the law 1..2"
+        );
+    }
+
+    #[test]
+    fn a_read_past_the_end_gets_nothing() {
+        let text = "file_bytes 5000\n4096 10 -> 1..2\n5000 10 -> nothing\n8192 1 -> nothing\n";
+        let (steps, kernel) = parse_recording(text).unwrap();
+        let law = play(&Spec::plain("none"), &steps, &kernel).unwrap();
+        assert_eq!(law.added, kernel.added);
+    }
+}

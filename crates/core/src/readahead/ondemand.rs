@@ -26,7 +26,13 @@
 //! mapped access, so that one in its middle looks like another stream.
 //!
 //! Source: KERNEL.md section 2, then the running 6.18 kernel, read by read
-//! (`readpath conform`).
+//! (`readpath conform`). Where the two differ the kernel is followed: a look-back
+//! counts at most one page less than the window; looking around goes wrong
+//! inside large folios (see `lookaround`), so that two streams on one open file
+//! leave holes of a page; a forced read stops at the largest request, which shows
+//! when a mark lies beyond; the mark of a window that goes around cached pages
+//! counts from the end of the file where that clips the window; and mapped
+//! reads go on reading around however many miss.
 //!
 //! What differs on purpose: with a window of 0, or a congested queue, the
 //! kernel reads page by page and waits for each; with random advice it reads in
@@ -37,8 +43,9 @@
 //! kernel could not allocate or the file system declined (the kernel then falls
 //! back to single pages); a mark that it leaves alone because its folio is
 //! under writeback; and the count of mapped misses, above which (100) it stops
-//! reading around: every fault that ends well counts as at least one hit, so
-//! that it grows only when pages come back that were evicted shortly before.
+//! reading around: every fault that ends well counts as at least one hit (3,000
+//! far-apart touches all read around), so that it grows only when pages come
+//! back that were evicted shortly before, which the cache's pages don't tell.
 
 mod lookaround;
 
