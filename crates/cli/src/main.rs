@@ -1,2 +1,37 @@
-//! The `readpath` command.
-fn main() {}
+//! The `readpath` command: one job under several policies and devices, in one table.
+
+mod args;
+mod conform;
+mod devices;
+mod exit;
+mod laws;
+mod made_files;
+mod output;
+mod peer;
+mod progress;
+mod real;
+mod reproduce;
+mod run;
+mod size;
+mod storage;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let ended = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Conform(args) => conform::run(&args),
+        Command::Laws(args) => laws::run(&args),
+        Command::Devices(args) => devices::run(&args),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}

@@ -19,6 +19,31 @@ pub struct Spec {
     pub parameters: BTreeMap<String, String>,
 }
 
+/// A law that there is: its name, one line on what it does, and its page.
+#[derive(Clone, Copy, Debug)]
+pub struct Law {
+    /// The name by which it is chosen.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub line: &'static str,
+    /// The text of its source file.
+    pub(crate) source: &'static str,
+}
+
+impl Law {
+    /// The law in words: the prose on top of its source, line by line.
+    pub fn page(&self) -> impl Iterator<Item = &'static str> {
+        let prose = self.source.lines().map_while(|line| line.strip_prefix("//!"));
+        prose.map(|line| line.strip_prefix(' ').unwrap_or(line))
+    }
+}
+
+/// The error for a name that is none of `laws`.
+pub(crate) fn unknown(kind: &'static str, name: &str, laws: &[Law]) -> SpecError {
+    let known = laws.iter().map(|law| law.name).collect();
+    SpecError::UnknownName { kind, name: name.to_owned(), known }
+}
+
 /// What is wrong with a [`Spec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {

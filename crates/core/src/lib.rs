@@ -19,7 +19,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod cache;
 pub mod law;
+pub mod machine;
 pub mod readahead;
 pub mod request;
 pub mod scheduler;

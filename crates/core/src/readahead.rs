@@ -12,18 +12,22 @@
 
 use alloc::boxed::Box;
 
-use crate::law::{Spec, SpecError};
-use crate::unit::PageRange;
+use crate::law::{self, Law, Spec, SpecError};
+use crate::unit::{PAGE_BYTES, PageRange};
 
 mod none;
 mod ondemand;
 mod page_table;
 mod recording;
+mod window;
+mod window_fixed;
 
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;
 pub use recording::{Recording, Step};
+pub use window::Window;
+pub use window_fixed::WindowFixed;
 
 /// What a program said about how it will read (`posix_fadvise(2)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -115,7 +119,7 @@ impl Ask {
 
     /// How many pages the file has.
     pub const fn file_pages(&self) -> u64 {
-        self.file_bytes.div_ceil(crate::unit::PAGE_BYTES)
+        self.file_bytes.div_ceil(PAGE_BYTES)
     }
 }
 
@@ -164,9 +168,17 @@ impl Default for ReadaheadLimits {
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[(&str, &str)] = &[
-    ("none", "reads what was asked, whole, and nothing beyond it"),
-    ("ondemand", "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum"),
+pub const LAWS: &[Law] = &[
+    Law {
+        name: "none",
+        line: "reads what was asked, whole, and nothing beyond it",
+        source: include_str!("readahead/none.rs"),
+    },
+    Law {
+        name: "ondemand",
+        line: "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum",
+        source: include_str!("readahead/ondemand.rs"),
+    },
 ];
 
 /// Builds the law that `spec` names, for one open file.
@@ -174,15 +186,23 @@ pub const LAWS: &[(&str, &str)] = &[
 /// # Errors
 /// The name or a parameter is unknown, or a value can't be used.
 pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadLaw>, SpecError> {
-    match spec.name.as_str() {
-        "none" => spec.only(&[]).map(|()| Box::new(NoReadahead) as Box<dyn ReadaheadLaw>),
-        "ondemand" => {
-            OnDemand::from_spec(spec, limits).map(|law| Box::new(law) as Box<dyn ReadaheadLaw>)
+    Ok(match spec.name.as_str() {
+        "none" => {
+            spec.only(&[])?;
+            Box::new(NoReadahead)
         }
-        _ => Err(SpecError::UnknownName {
-            kind: "readahead law",
-            name: spec.name.clone(),
-            known: LAWS.iter().map(|(name, _)| *name).collect(),
-        }),
-    }
+        "window" => Box::new(Window::new(window_pages(spec, limits)?)),
+        "window-fixed" => Box::new(WindowFixed::new(window_pages(spec, limits)?)),
+        "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
+        _ => return Err(law::unknown("readahead law", &spec.name, LAWS)),
+    })
+}
+
+/// The only parameter of the laws of 2003, `read_ahead_kb`: the largest window
+/// in KiB (default: the device's).
+fn window_pages(spec: &Spec, limits: &ReadaheadLimits) -> Result<u64, SpecError> {
+    spec.only(&["read_ahead_kb"])?;
+    let page_kib = PAGE_BYTES / 1024;
+    let kib = spec.integer("read_ahead_kb", limits.window_pages_max * page_kib, 0..=1 << 20)?;
+    Ok(kib / page_kib)
 }

@@ -7,9 +7,21 @@
 
 use alloc::boxed::Box;
 
-use crate::law::{Spec, SpecError};
+use crate::law::{self, Law, Spec, SpecError};
 use crate::request::{DeviceCaps, ProcessId, Request, RequestId};
 use crate::unit::Time;
+
+pub mod cfq;
+mod deadline;
+pub mod decision;
+mod noop;
+pub mod replay;
+mod sorted;
+
+pub use cfq::{Cfq, CfqTunables};
+pub use deadline::{Deadline, DeadlineTunables};
+use decision::DecisionLog;
+pub use noop::Noop;
 
 /// What became of a request that was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,20 +68,96 @@ pub trait Scheduler: Send {
     fn queued(&self) -> usize;
 
     /// The process will ask for nothing more.
+    ///
+    /// Something may be free to go now: ask `dispatch` again.
     fn process_ended(&mut self, _now: Time, _process: ProcessId) {}
+
+    /// The log of this law's decisions, to turn it on and to take them out;
+    /// `None` for a law that keeps none.
+    fn decisions(&mut self) -> Option<&mut DecisionLog> {
+        None
+    }
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[(&str, &str)] = &[];
+pub const LAWS: &[Law] = &[
+    Law {
+        name: "noop",
+        line: "first come, first served, with merging",
+        source: include_str!("scheduler/noop.rs"),
+    },
+    Law {
+        name: "deadline",
+        line: "by sector in batches, reads before writes, nobody waits too long",
+        source: include_str!("scheduler/deadline.rs"),
+    },
+    Law {
+        name: "cfq",
+        line: "processes take turns, idling for the next near request (seeky=mean|history)",
+        source: include_str!("scheduler/cfq.rs"),
+    },
+];
 
 /// Builds the scheduler that `spec` names, for one device.
 ///
 /// # Errors
 /// The name or a parameter is unknown, or a value can't be used.
-pub fn build(spec: &Spec, _caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecError> {
-    Err(SpecError::UnknownName {
-        kind: "scheduler",
-        name: spec.name.clone(),
-        known: LAWS.iter().map(|(name, _)| *name).collect(),
+pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecError> {
+    Ok(match spec.name.as_str() {
+        "noop" => {
+            spec.only(&[])?;
+            Box::new(Noop::new(caps))
+        }
+        "deadline" => Box::new(Deadline::new(caps, DeadlineTunables::from_spec(spec)?)),
+        "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
+        _ => return Err(law::unknown("scheduler", &spec.name, LAWS)),
     })
+}
+
+#[cfg(test)]
+mod testing {
+    //! What the tests of every scheduler need.
+
+    use super::{Dispatch, Scheduler};
+    use crate::request::{DeviceCaps, Op, ProcessId, Request, RequestId};
+    use crate::unit::Time;
+
+    pub(super) fn caps() -> DeviceCaps {
+        DeviceCaps {
+            sectors: 1 << 30,
+            request_sectors_max: 256,
+            depth_max: 32,
+            is_rotational: true,
+            alignment_sectors: 1,
+        }
+    }
+
+    pub(super) fn read(id: u32, start: u64, sectors: u32) -> Request {
+        Request {
+            id: RequestId(id),
+            op: Op::Read,
+            start,
+            sectors,
+            process: ProcessId(0),
+            priority: Default::default(),
+            is_sync: true,
+        }
+    }
+
+    pub(super) fn write(id: u32, start: u64, sectors: u32) -> Request {
+        Request { op: Op::Write, is_sync: false, ..read(id, start, sectors) }
+    }
+
+    /// The next `N` dispatches as (name, first sector, sectors); there must be just `N`.
+    pub(super) fn dispatched<const N: usize>(
+        law: &mut dyn Scheduler,
+        now: Time,
+    ) -> [(u32, u64, u32); N] {
+        let got = core::array::from_fn(|_| match law.dispatch(now) {
+            Dispatch::Request(request) => (request.id.0, request.start, request.sectors),
+            other => panic!("expected a request, got {other:?}"),
+        });
+        assert_eq!(law.dispatch(now), Dispatch::Nothing);
+        got
+    }
 }

@@ -1,6 +1,36 @@
-//! The real world of the read path.
+//! The read path in user space: page cache, readahead and scheduling over real storage.
+//!
+//! The decisions are made by the pure core, `readpath-core`. This crate carries
+//! them out: memory, files, io_uring, the wall clock. Its modules, from the
+//! machine downwards, and then the peers that it is measured against:
+//!
+//! - [`carrier`]: the machine's requests, carried out on a real device;
+//! - [`device`]: requests over page frames in, completions out: what stands
+//!   under the machine;
+//! - [`frames`]: the page frames;
+//! - [`target`]: the file or block device, opened, with all that is known of it;
+//! - [`backend`]: io_uring, or a pool of threads, chosen by name;
+//! - [`sysfs`]: what the kernel says of a device;
+//! - [`clock`]: the wall clock as the core's time;
+//! - [`cold`]: a cold start, checked;
+//! - [`usage`]: processor time;
+//! - [`kernel`]: the peer: the same reads through the kernel's own path;
+//! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
+pub mod backend;
+pub mod carrier;
+pub mod clock;
 pub mod cold;
+pub mod device;
+pub mod frames;
+pub mod kernel;
 pub mod kernel_trace;
-pub mod mapping;
+mod mapping;
 pub mod oracle;
+mod outcome;
+mod ring;
+pub mod sysfs;
+pub mod target;
+mod threads;
+mod transfers;
+pub mod usage;

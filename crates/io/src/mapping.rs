@@ -1,12 +1,10 @@
-//! A read-only mapping of a whole file: to touch its bytes, to advise on them,
-//! and to ask which of its pages are in memory.
+//! A read-only mapping of a whole file: to touch its bytes, and to advise on them.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
 use readpath_core::readahead::Advice;
-use readpath_core::unit::PAGE_BYTES;
 
 /// The mapping of one file, as long as the file was when it was made.
 ///
@@ -70,19 +68,6 @@ impl Mapping {
         // SAFETY: the whole of a mapping of ours; no reference into it is alive.
         match unsafe { libc::madvise(self.address, self.length, advice) } {
             0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
-    /// For each page, whether it is in the page cache and read.
-    ///
-    /// # Errors
-    /// What `mincore` answered.
-    pub fn resident(&self) -> io::Result<Vec<bool>> {
-        let mut flags = vec![0u8; (self.length as u64).div_ceil(PAGE_BYTES) as usize];
-        // SAFETY: one byte for each page of the mapping, as `mincore` asks for.
-        match unsafe { libc::mincore(self.address, self.length, flags.as_mut_ptr()) } {
-            0 => Ok(flags.iter().map(|flag| flag & 1 == 1).collect()),
             _ => Err(io::Error::last_os_error()),
         }
     }

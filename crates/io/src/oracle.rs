@@ -11,10 +11,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::{Advice, Folio, ReadaheadLimits, Recording, Step};
-use readpath_core::unit::PAGE_BYTES;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{fadvise, major, minor};
 
-use crate::cold::{ATTEMPTS, PAUSE, make_cold, resident};
+use crate::cold::{ATTEMPTS, PAUSE, make_cold, pages_of, resident};
 use crate::kernel_trace::{PageCacheTrace, TraceError};
 use crate::mapping::Mapping;
 
@@ -303,7 +303,9 @@ impl Session<'_> {
                 .advise(Advice::DontNeed)
                 .map_err(|source| failed("unmap pages of", self.path, source))?;
         }
-        match make_cold(&self.file).map_err(|source| failed("drop pages of", self.path, source))? {
+        let residency =
+            make_cold(&self.file).map_err(|source| failed("drop pages of", self.path, source))?;
+        match residency.resident {
             0 => self.cached.fill(false),
             pages => return Err(OracleError::NotCold { path: self.path.to_owned(), pages }),
         }
@@ -313,13 +315,14 @@ impl Session<'_> {
     /// Whether every page that came in is still there. One whose I/O is in
     /// flight counts as absent for `mincore`, so this waits for it.
     fn check_residence(&self) -> Result<(), OracleError> {
+        let look = |source| failed("look at", self.path, source);
+        let whole = PageRange::new(0, pages_of(&self.file).map_err(look)?);
         let mut missing = 0;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 std::thread::sleep(PAUSE);
             }
-            let resident =
-                resident(&self.file).map_err(|source| failed("look at", self.path, source))?;
+            let resident = resident(&self.file, whole).map_err(look)?;
             missing = std::iter::zip(&self.cached, &resident)
                 .filter(|&(&was_added, &is_there)| was_added && !is_there)
                 .count() as u64;

@@ -3,6 +3,25 @@
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
 use readpath_core::unit::Time;
 
+pub mod agenda;
+pub mod array;
+pub mod earliest;
+pub mod faulty;
+pub mod hdd;
+pub mod knob;
+pub mod nfs;
+pub mod object;
+pub mod parameter;
+pub mod places;
+pub mod raid0;
+pub mod random;
+pub mod rate;
+pub mod registry;
+pub mod ssd;
+
+/// Any modelled device; it may be handed to another thread.
+pub type BoxedDevice = Box<dyn Device + Send>;
+
 /// A device that takes requests and finishes them later, in virtual time.
 ///
 /// Order of calls: `submit` while fewer than `depth_max` requests are in it;

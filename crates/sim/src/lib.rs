@@ -7,3 +7,10 @@
 
 pub mod conform;
 pub mod device;
+pub mod job;
+pub mod report;
+pub mod run;
+pub mod simulate;
+pub mod validate;
+pub mod workload;
+pub mod world;

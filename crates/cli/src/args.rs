@@ -1,0 +1,163 @@
+//! The command line, and the lists in it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use readpath_core::law::Spec;
+
+use crate::exit::Failure;
+
+/// The storage read path in user space: one job, many policies and devices, one table.
+#[derive(Debug, Parser)]
+#[command(name = "readpath", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "Start with:\n  \
+    readpath run examples/quickstart.fio --on hdd,ssd\n  \
+    readpath run examples/quickstart.fio --on hdd --on file:DATA --on kernel:DATA --create\n  \
+    readpath reproduce A\n\n\
+    Exit codes: 0 done; 1 some operations failed, or compared things differ; 2 bad input;\n\
+    3 this system lacks something that the command needs; 130 interrupted.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the command can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a fio job file through the read path: one row per storage and laws
+    Run(RunArgs),
+    /// Print the sources' tables: published beside modelled
+    Reproduce(ReproduceArgs),
+    /// Hold the law `ondemand` against the running kernel, read by read
+    Conform(ConformArgs),
+    /// List the laws, or tell one in full
+    Laws(NameArgs),
+    /// List the modelled devices, or one with every parameter and its source
+    Devices(NameArgs),
+}
+
+/// `readpath run`.
+#[derive(Debug, Args)]
+#[command(after_help = "STORAGE is one of\n  \
+    hdd, ssd, nvme, raid0:12xhdd, …  a modelled device (`readpath devices`); parameters follow\n                                   \
+    after commas: hdd,rpm=7200\n  \
+    file:PATH                        a file or block device, through our read path\n  \
+    kernel:PATH                      the same through the kernel's own: the peer\n\n\
+    LAW is a name from `readpath laws`; parameters follow after commas:\n  \
+    --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
+pub struct RunArgs {
+    /// A job file in fio's format
+    #[arg(value_name = "JOB.fio")]
+    pub job: PathBuf,
+    /// Where to run it; repeat it, or separate with commas [default: hdd]
+    #[arg(long = "on", value_name = "STORAGE")]
+    pub storages: Vec<String>,
+    /// Readahead laws, each a row
+    #[arg(long, value_name = "LAW,…", default_value = "ondemand")]
+    pub readahead: String,
+    /// Schedulers, each a row
+    #[arg(long, value_name = "LAW,…", default_value = "deadline")]
+    pub scheduler: String,
+    /// Memory of the page cache, with a unit (KiB, MiB, GiB)
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub memory: String,
+    /// Seed of everything that is random in the run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Make the files of file: and kernel: that don't exist, filled with random bytes, and remove
+    /// them afterwards
+    #[arg(long)]
+    pub create: bool,
+    /// Let a job that writes overwrite the data of file: and kernel: storage
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Print one JSON document in place of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `readpath reproduce`.
+#[derive(Debug, Args)]
+pub struct ReproduceArgs {
+    /// Which tables (A to E); all that there are when none is named
+    #[arg(value_name = "TABLE")]
+    pub tables: Vec<String>,
+    /// Seed of everything that is random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON document in place of the tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `readpath conform`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Needs root and tracefs (exit code 3 without). A list of reads has one step a \
+    line:\n  OFFSET LENGTH    a read, in bytes\n  advice NAME      normal, sequential, random, \
+    dontneed\n  # …              a comment"
+)]
+pub struct ConformArgs {
+    /// The list of reads
+    #[arg(long, value_name = "FILE", conflicts_with = "generate")]
+    pub reads: Option<PathBuf>,
+    /// Make a list of so many reads of all sorts
+    #[arg(long, value_name = "N")]
+    pub generate: Option<usize>,
+    /// Seed of the list
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// A file to read from, on the device to be asked; one is made in the
+    /// temporary folder, and removed, when none is given
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
+    /// Print one JSON document in place of the text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A list, or one of it in full.
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// One of them, in full
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// Takes a list of laws or devices apart: a part with a `=` belongs to the name before it.
+pub fn specs(text: &str) -> Result<Vec<Spec>, Failure> {
+    split(text).iter().map(|text| Spec::parse(text).map_err(Failure::usage)).collect()
+}
+
+/// The names of a list, each with its parameters, still as text.
+pub fn split(text: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match names.last_mut() {
+            Some(last) if part.contains('=') => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => names.push(part.to_owned()),
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_belongs_to_the_name_before_it() {
+        let names = split("cfq,seeky=mean,slice_idle=0,cfq,deadline,fifo_batch=1");
+        assert_eq!(names, ["cfq,seeky=mean,slice_idle=0", "cfq", "deadline,fifo_batch=1"]);
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

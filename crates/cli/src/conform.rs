@@ -1,0 +1,146 @@
+//! `readpath conform`: the law `ondemand` against the running kernel, read by read.
+
+use std::path::{Path, PathBuf};
+
+use readpath::oracle::{self, OracleError};
+use readpath_core::readahead::{Folio, Step};
+use readpath_sim::conform::{self, Difference, Report};
+use serde::Serialize;
+
+use crate::args::ConformArgs;
+use crate::exit::{Ended, Failure};
+use crate::output::{print, print_json};
+
+/// The size of the file that is made when none is named: 1 GiB, sparse.
+const FILE_BYTES: u64 = 1 << 30;
+
+/// Runs the list through both and prints how they compare.
+pub fn run(args: &ConformArgs) -> Ended {
+    let made;
+    let path: &Path = match &args.file {
+        Some(path) => path,
+        None => {
+            made = MadeFile::new()?;
+            &made.0
+        }
+    };
+    let metadata =
+        std::fs::metadata(path).map_err(|error| Failure::about(path.display(), error))?;
+    let steps = steps(args, metadata.len())?;
+    let kernel = oracle::record(path, &steps).map_err(failure)?;
+    let law =
+        conform::play(&conform::kernel_law(&kernel), &steps, &kernel).map_err(Failure::usage)?;
+    let report = conform::compare(&steps, &kernel, &law);
+    if args.json {
+        print_json(&[Result::new(&report, &kernel.system)], args.seed)?;
+    } else {
+        print(&text(&report, &kernel.system))?;
+    }
+    match report.differences.len() {
+        0 => Ok(()),
+        count => Err(Failure::Run(format!("{count} steps differ"))),
+    }
+}
+
+fn steps(args: &ConformArgs, file_bytes: u64) -> std::result::Result<Vec<Step>, Failure> {
+    match (&args.reads, args.generate) {
+        (Some(list), _) => {
+            let text = std::fs::read_to_string(list)
+                .map_err(|error| Failure::about(list.display(), error))?;
+            conform::parse_steps(&text).map_err(|error| Failure::about(list.display(), error))
+        }
+        (None, count) => Ok(conform::generate(count.unwrap_or(2000), args.seed, file_bytes)),
+    }
+}
+
+fn failure(error: OracleError) -> Failure {
+    match error {
+        OracleError::Interrupted => Failure::Interrupted,
+        error if error.is_unavailable() => Failure::Unavailable(error.to_string()),
+        error => Failure::usage(error),
+    }
+}
+
+fn text(report: &Report, system: &str) -> String {
+    let mut text = format!(
+        "{system}: {} reads, {} equal, {} different; {} pages read by the kernel, {} by the law\n",
+        report.reads,
+        report.equal,
+        report.differences.len(),
+        report.kernel_pages,
+        report.law_pages
+    );
+    for difference in &report.differences {
+        text += &format!("{difference}\n");
+    }
+    text
+}
+
+/// A made file, removed when the comparison ends.
+struct MadeFile(PathBuf);
+
+impl MadeFile {
+    fn new() -> std::result::Result<MadeFile, Failure> {
+        let name = format!("readpath-conform-{}", std::process::id());
+        let made = MadeFile(std::env::temp_dir().join(name));
+        std::fs::File::create_new(&made.0)
+            .and_then(|file| file.set_len(FILE_BYTES))
+            .map_err(|error| Failure::about(made.0.display(), error))?;
+        Ok(made)
+    }
+}
+
+impl Drop for MadeFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The comparison in the JSON document.
+#[derive(Serialize)]
+struct Result {
+    system: String,
+    reads: usize,
+    equal: usize,
+    different: usize,
+    kernel_pages: u64,
+    law_pages: u64,
+    differences: Vec<Parted>,
+}
+
+/// One difference in the JSON document; pages as `[first, count]`.
+#[derive(Serialize)]
+struct Parted {
+    step: usize,
+    what: String,
+    kernel: Vec<[u64; 2]>,
+    law: Vec<[u64; 2]>,
+}
+
+impl Result {
+    fn new(report: &Report, system: &str) -> Result {
+        Result {
+            system: system.to_owned(),
+            reads: report.reads,
+            equal: report.equal,
+            different: report.differences.len(),
+            kernel_pages: report.kernel_pages,
+            law_pages: report.law_pages,
+            differences: report.differences.iter().map(Parted::new).collect(),
+        }
+    }
+}
+
+impl Parted {
+    fn new(difference: &Difference) -> Parted {
+        let pages = |folios: &[Folio]| {
+            folios.iter().map(|folio| [folio.first, folio.range().count()]).collect()
+        };
+        Parted {
+            step: difference.index,
+            what: format!("{:?}", difference.step),
+            kernel: pages(&difference.kernel),
+            law: pages(&difference.law),
+        }
+    }
+}

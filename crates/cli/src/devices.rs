@@ -1,0 +1,45 @@
+//! `readpath devices`: the modelled devices, or one with every parameter and its source.
+
+use readpath_core::law::Spec;
+use readpath_core::unit::SECTOR_BYTES;
+use readpath_sim::device::registry;
+
+use crate::args::NameArgs;
+use crate::exit::{Ended, Failure};
+use crate::output::print;
+use crate::table::Table;
+
+/// Prints the list, or one device in full.
+pub fn run(args: &NameArgs) -> Ended {
+    match &args.name {
+        None => list(),
+        Some(name) => tell(name),
+    }
+}
+
+fn list() -> Ended {
+    let mut text = String::new();
+    for (name, line) in registry::DEVICES {
+        text += &format!("{name:10} {line}\n");
+    }
+    text += "\n`readpath devices NAME` tells every parameter of one, with unit and source.\n";
+    print(&text)
+}
+
+fn tell(name: &str) -> Ended {
+    let spec = Spec::parse(name).map_err(Failure::usage)?;
+    let device = registry::build(&spec, 1).map_err(Failure::usage)?;
+    let caps = device.caps();
+    let mut table = Table::new(["parameter", "value", "unit", "what it is, and the source"], 9);
+    for parameter in registry::describe(&spec).map_err(Failure::usage)? {
+        let unit = parameter.unit.to_owned();
+        table.row(vec![parameter.name, parameter.value, unit, parameter.source]);
+    }
+    print(&format!(
+        "{spec}: {:.1} GB, requests of up to {} KiB, {} at once, {}\n\n{table}",
+        (caps.sectors * SECTOR_BYTES) as f64 / 1e9,
+        u64::from(caps.request_sectors_max) * SECTOR_BYTES / 1024,
+        caps.depth_max,
+        if caps.is_rotational { "rotating" } else { "no moving parts" },
+    ))
+}

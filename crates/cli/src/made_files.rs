@@ -1,0 +1,73 @@
+//! Files that are made for a run (`--create`), and removed after it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use readpath_sim::workload::{Placement, Workload};
+
+use crate::exit::Failure;
+use crate::run::Plan;
+use crate::storage::Storage;
+
+/// Files that this run has made. They are removed when it ends, however it ends.
+#[derive(Debug, Default)]
+pub struct MadeFiles(Vec<PathBuf>);
+
+impl MadeFiles {
+    /// Makes those of the storages' files that don't exist, as large as the job needs.
+    pub fn make(plan: &Plan<'_>, storages: &[Storage]) -> Result<MadeFiles, Failure> {
+        let mut made = MadeFiles::default();
+        if !plan.args.create {
+            return Ok(made);
+        }
+        let workload = Workload::new(&plan.job, Placement::Modelled, plan.args.seed)
+            .map_err(|error| Failure::about(plan.args.job.display(), error))?;
+        let (_, bytes) = workload.side_by_side();
+        for path in storages.iter().filter_map(Storage::path) {
+            if !path.exists() {
+                let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
+                made.0.push(path.clone());
+                fill(file, bytes, plan).map_err(|error| cannot_make(path, &error))?;
+            }
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for MadeFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            if let Err(error) = std::fs::remove_file(path) {
+                eprintln!("readpath: {}: can't be removed: {error}", path.display());
+            }
+        }
+    }
+}
+
+fn cannot_make(path: &Path, error: &io::Error) -> Failure {
+    Failure::Usage(format!("{}: can't be made: {error}", path.display()))
+}
+
+/// Fills a file with bytes that no file system stores shorter, and has them written back.
+fn fill(mut file: File, bytes: u64, plan: &Plan<'_>) -> io::Result<()> {
+    let mut state = plan.args.seed | 1;
+    let mut chunk = vec![0u8; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        if plan.interrupt.has_come() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+        }
+        for word in chunk.chunks_exact_mut(8) {
+            // Marsaglia's xorshift64.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        let part = left.min(chunk.len() as u64);
+        file.write_all(&chunk[..part as usize])?;
+        left -= part;
+    }
+    file.sync_all()
+}

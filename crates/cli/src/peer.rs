@@ -1,0 +1,265 @@
+//! `kernel:PATH`: the same job through the kernel's own path, one thread a process.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use readpath::clock::Clock;
+use readpath::cold;
+use readpath::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
+use readpath::sysfs::QueueLimits;
+use readpath::target::{Direct, OpenOptions, Target};
+use readpath::usage::CpuTime;
+use readpath_core::request::{Op, Outcome, RequestId};
+use readpath_core::unit::Time;
+use readpath_sim::report::{Row, Tally};
+use readpath_sim::run::{Go, Measured, Progress};
+use readpath_sim::workload::{Next, Operation, Process, Workload};
+
+use crate::exit::Failure;
+use crate::progress::Bar;
+use crate::real::{notes, workload_on};
+use crate::run::Plan;
+
+/// What one process has measured.
+#[derive(Debug, Default)]
+struct Ended {
+    tally: Tally,
+    first_error: Option<String>,
+    engine: Option<&'static str>,
+}
+
+/// What the threads share.
+struct Shared<'a> {
+    path: &'a Path,
+    /// Where each file begins in the one that they are laid out on.
+    starts: Vec<u64>,
+    clock: Clock,
+    bytes: AtomicU64,
+    is_stopping: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Runs the job on `path` and gives its row.
+pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
+    let options = OpenOptions { is_writable: plan.args.overwrite, direct: Direct::Never };
+    let target = Target::open(path, options).map_err(Failure::usage)?;
+    let workload = workload_on(plan, path, target.bytes())?;
+    let residency =
+        cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
+    let queue = target.queue().cloned();
+    let is_warm = notes(&target, &residency).filter(|_| residency.resident > 0);
+    drop(target);
+
+    let cpu = CpuTime::of_process();
+    let (measured, engines) = run_processes(plan, path, workload, bar)?;
+    let mut row = measured.row(&plan.name, &format!("kernel:{}", path.display()), &plan.job);
+    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
+    row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
+    row.scheduler = queue.and_then(|queue| queue.scheduler);
+    row.engine = Some(engines);
+    row.note = [row.note, is_warm].into_iter().flatten().reduce(|one, two| format!("{one}; {two}"));
+    Ok(row)
+}
+
+fn window_kib(queue: &QueueLimits) -> u64 {
+    queue.read_ahead_bytes / 1024
+}
+
+/// Runs phase after phase, the processes of each at the same time.
+fn run_processes(
+    plan: &Plan<'_>,
+    path: &Path,
+    workload: Workload,
+    bar: &Bar,
+) -> Result<(Measured, String), Failure> {
+    let (starts, _) = workload.side_by_side();
+    let planned = workload.processes.iter().map(Process::bytes_planned);
+    let bytes_total = planned.sum::<Option<u64>>();
+    let is_stopping = || plan.interrupt.has_come();
+    let clock = Clock::start();
+    let bytes = AtomicU64::new(0);
+    let shared = Shared { path, starts, clock, bytes, is_stopping: &is_stopping };
+
+    let mut jobs = vec![Tally::default(); plan.job.jobs.len()];
+    let mut first_error = None;
+    let mut engines: Vec<String> = Vec::new();
+    let mut waiting = workload.processes;
+    while let Some(phase) = waiting.first().map(Process::phase) {
+        let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
+        let tell = || {
+            bar.tell(Progress {
+                now: shared.clock.now(),
+                bytes: shared.bytes.load(Ordering::Relaxed),
+                bytes_total,
+            })
+        };
+        for (process, ended) in run_phase(waiting, &shared, &tell)? {
+            let direct = if process.is_direct { " direct" } else { "" };
+            let engine = ended.engine.map(|name| format!("{name}{direct}"));
+            engines.extend(engine.filter(|engine| !engines.contains(engine)));
+            jobs[process.job].add(&ended.tally);
+            first_error = first_error.or(ended.first_error);
+        }
+        waiting = later;
+    }
+    let mut total = Tally::default();
+    jobs.iter().for_each(|job| total.add(job));
+    let is_interrupted = plan.interrupt.has_come();
+    Ok((Measured { total, jobs, first_error, is_interrupted }, engines.join(", ")))
+}
+
+/// What is still known of a process after it has ended.
+struct Past {
+    job: usize,
+    is_direct: bool,
+}
+
+fn run_phase(
+    processes: Vec<Process>,
+    shared: &Shared<'_>,
+    tell: &dyn Fn() -> Go,
+) -> Result<Vec<(Past, Ended)>, Failure> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = processes
+            .into_iter()
+            .map(|process| {
+                let past = Past { job: process.job(), is_direct: process.is_direct() };
+                (past, scope.spawn(|| run_process(process, shared)))
+            })
+            .collect();
+        while threads.iter().any(|(_, thread)| !thread.is_finished()) {
+            tell();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        threads
+            .into_iter()
+            .map(|(past, thread)| match thread.join().expect("a peer's thread does not panic") {
+                Ok(ended) => Ok((past, ended)),
+                Err(error) => Err(Failure::about(shared.path.display(), error)),
+            })
+            .collect()
+    })
+}
+
+/// One process, from its first operation to its last completion.
+fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, KernelError> {
+    let name = process.engine().name();
+    let engine = KernelEngine::of_ioengine(name).expect("every engine of a job file has a peer");
+    let options = KernelOptions {
+        engine,
+        is_direct: process.is_direct(),
+        depth: process.depth(),
+        bytes_max: u32::try_from(process.block_bytes_max()).unwrap_or(u32::MAX),
+        is_writable: process.writes(),
+        advice: process.advice(),
+    };
+    let mut file = KernelFile::open(shared.path, options, shared.clock)?;
+    let mut under = Under::default();
+    let mut ended = Ended { engine: Some(file.engine().name()), ..Ended::default() };
+    sleep_until(process.start_delay(), shared);
+    loop {
+        let now = shared.clock.now();
+        if (shared.is_stopping)() && under.is_empty() {
+            return Ok(ended);
+        }
+        let next = if (shared.is_stopping)() { Next::WaitForCompletion } else { process.next(now) };
+        match next {
+            Next::Operation(operation) => start(&mut file, &mut under, operation, now, shared),
+            Next::WaitUntil(time) => sleep_until(time, shared),
+            Next::WaitForCompletion => {
+                file.wait(None).map_err(KernelError::Backend)?;
+                collect(&mut file, &mut under, &mut process, &mut ended, shared);
+            }
+            Next::Ended => return Ok(ended),
+        }
+        if file.room() == 0 && !under.is_empty() {
+            file.wait(Some(Time::ZERO)).map_err(KernelError::Backend)?;
+            collect(&mut file, &mut under, &mut process, &mut ended, shared);
+        }
+    }
+}
+
+/// The operations of one process that are under way, by the name of their request.
+#[derive(Debug, Default)]
+struct Under {
+    operations: Vec<Option<(Operation, Time)>>,
+    free: Vec<u32>,
+}
+
+impl Under {
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.operations.len()
+    }
+
+    fn open(&mut self, operation: Operation, now: Time) -> RequestId {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.operations.push(None);
+            self.operations.len() as u32 - 1
+        });
+        self.operations[id as usize] = Some((operation, now));
+        RequestId(id)
+    }
+
+    fn close(&mut self, id: RequestId) -> (Operation, Time) {
+        self.free.push(id.0);
+        self.operations[id.0 as usize].take().expect("only what was started ends")
+    }
+}
+
+fn start(
+    file: &mut KernelFile,
+    under: &mut Under,
+    operation: Operation,
+    now: Time,
+    shared: &Shared<'_>,
+) {
+    let id = under.open(operation, now);
+    let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+    match operation.op {
+        Op::Read => file.read(id, offset, operation.bytes as u32),
+        Op::Write => file.write(id, offset, operation.bytes as u32, |bytes| bytes.fill(id.0 as u8)),
+    }
+}
+
+fn collect(
+    file: &mut KernelFile,
+    under: &mut Under,
+    process: &mut Process,
+    ended: &mut Ended,
+    shared: &Shared<'_>,
+) {
+    while let Some((completion, bytes)) = file.poll() {
+        std::hint::black_box(bytes);
+        let (operation, issued) = under.close(completion.id);
+        let error = match completion.outcome {
+            Outcome::Done => None,
+            Outcome::Short { bytes } => Some(format!(
+                "{} of {} bytes at {}: the file ends there",
+                bytes, operation.bytes, operation.offset
+            )),
+            Outcome::Failed(error) => Some(format!("at byte {}: {error}", operation.offset)),
+        };
+        match error {
+            None => {
+                ended.tally.record(issued, completion.at, operation.bytes);
+                shared.bytes.fetch_add(operation.bytes, Ordering::Relaxed);
+            }
+            Some(error) => {
+                ended.tally.record_error(issued, completion.at);
+                ended.first_error.get_or_insert(error);
+            }
+        }
+        process.completed(completion.at);
+    }
+}
+
+/// Sleeps until a time of the run, in steps short enough to hear of an interrupt.
+fn sleep_until(time: Time, shared: &Shared<'_>) {
+    loop {
+        let left = time.since(shared.clock.now());
+        if left == Time::ZERO || (shared.is_stopping)() {
+            return;
+        }
+        std::thread::sleep(Duration::from_nanos(left.ns()).min(Duration::from_millis(50)));
+    }
+}

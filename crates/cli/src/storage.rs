@@ -1,0 +1,78 @@
+//! What `--on` names.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use readpath_core::law::Spec;
+
+use crate::args;
+use crate::exit::Failure;
+
+/// Where a job runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// On a modelled device, in virtual time.
+    Modelled(Spec),
+    /// On a file or block device, through our read path.
+    File(PathBuf),
+    /// On a file or block device, through the kernel's own path.
+    Kernel(PathBuf),
+}
+
+impl Storage {
+    /// Takes the values of `--on` apart. A path is taken whole; modelled
+    /// devices may be several, separated by commas. None at all: `hdd`.
+    pub fn parse_all(texts: &[String]) -> Result<Vec<Storage>, Failure> {
+        let mut storages = Vec::new();
+        for text in texts {
+            match text.split_once(':') {
+                Some(("file", path)) => storages.push(Storage::File(whole(text, path)?)),
+                Some(("kernel", path)) => storages.push(Storage::Kernel(whole(text, path)?)),
+                _ => storages.extend(args::specs(text)?.into_iter().map(Storage::Modelled)),
+            }
+        }
+        if storages.is_empty() {
+            storages.push(Storage::Modelled(Spec::plain("hdd")));
+        }
+        Ok(storages)
+    }
+
+    /// The file that it is on, unless it is modelled.
+    pub fn path(&self) -> Option<&PathBuf> {
+        match self {
+            Storage::Modelled(_) => None,
+            Storage::File(path) | Storage::Kernel(path) => Some(path),
+        }
+    }
+}
+
+fn whole(text: &str, path: &str) -> Result<PathBuf, Failure> {
+    if path.is_empty() {
+        return Err(Failure::Usage(format!("`--on {text}` names no file: write {text}PATH")));
+    }
+    Ok(PathBuf::from(path))
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Storage::Modelled(spec) => spec.fmt(f),
+            Storage::File(path) => write!(f, "file:{}", path.display()),
+            Storage::Kernel(path) => write!(f, "kernel:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_a_list_and_paths_are_whole() {
+        let texts = ["hdd,rpm=7200,ssd".to_owned(), "file:/tmp/a,b=c".to_owned()];
+        let storages = Storage::parse_all(&texts).unwrap();
+        let names: Vec<String> = storages.iter().map(Storage::to_string).collect();
+        assert_eq!(names, ["hdd,rpm=7200", "ssd", "file:/tmp/a,b=c"]);
+        assert!(Storage::parse_all(&["kernel:".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! Tables on standard output: text columns, numbers to the right.
+
+use std::fmt;
+
+/// A table that is printed in aligned columns.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    /// Columns from this one on hold numbers.
+    numbers_from: usize,
+}
+
+impl Table {
+    /// An empty table; columns from `numbers_from` on are set to the right.
+    pub fn new<const N: usize>(header: [&str; N], numbers_from: usize) -> Table {
+        Table { header: header.map(str::to_owned).to_vec(), rows: Vec::new(), numbers_from }
+    }
+
+    /// Adds a row; it has as many cells as the header.
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.header.len());
+        self.rows.push(cells);
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let lines = || std::iter::once(&self.header).chain(&self.rows);
+        (0..self.header.len())
+            .map(|at| lines().map(|line| line[at].chars().count()).max().unwrap_or(0))
+            .collect()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
+        for line in std::iter::once(&self.header).chain(&self.rows) {
+            let mut text = String::new();
+            for (at, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+                let pad = " ".repeat(width - cell.chars().count());
+                let (before, after) =
+                    if at >= self.numbers_from { (pad.as_str(), "") } else { ("", pad.as_str()) };
+                text += &format!("{before}{cell}{after}  ");
+            }
+            writeln!(f, "{}", text.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A number with so many decimals; `-` where there is none.
+pub fn number(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+/// A time in microseconds, in the unit that suits it; `-` where there is none.
+pub fn duration(us: Option<f64>) -> String {
+    match us {
+        None => "-".to_owned(),
+        Some(us) if us < 1_000.0 => format!("{us:.1} us"),
+        Some(us) if us < 1_000_000.0 => format!("{:.2} ms", us / 1e3),
+        Some(us) => format!("{:.2} s", us / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_stands_left_and_numbers_right() {
+        let mut table = Table::new(["storage", "MiB/s"], 1);
+        table.row(vec!["hdd".into(), number(Some(8.456), 1)]);
+        table.row(vec!["a".into(), number(Some(1234.0), 1)]);
+        table.row(vec!["b".into(), number(None, 1)]);
+        assert_eq!(
+            table.to_string(),
+            "storage   MiB/s\nhdd         8.5\na        1234.0\nb             -\n"
+        );
+    }
+}

@@ -1,0 +1,460 @@
+//! The page cache: pages of files in frames of memory, under a budget.
+//!
+//! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory that the world outside owns; the cache
+//! knows it by number only. A page is *in flight* from the moment it is added
+//! until the device has delivered it, so that a second reader of a missing page
+//! finds it and waits, and one device read serves both.
+//!
+//! Which page goes when memory is short is decided by [`TwoLists`].
+//!
+//! Invariants:
+//! 1. a page is in the table of its file from `add` until it is evicted,
+//!    dropped, or its read failed;
+//! 2. a frame that is pinned or in flight is never given away;
+//! 3. only frames that are filled are on a reclaim list;
+//! 4. a page that was read ahead counts as waste exactly once, when it leaves
+//!    the cache without having been used.
+
+use alloc::vec::Vec;
+
+use crate::law::Law;
+use crate::readahead::Folio;
+use crate::request::RequestId;
+use crate::unit::PageRange;
+
+mod lists;
+mod table;
+
+pub use lists::TwoLists;
+use lists::{Links, List};
+use table::FileTable;
+
+/// The reclaim laws by name. There is one so far.
+pub const LAWS: &[Law] = &[Law {
+    name: "two-lists",
+    line: "pages that are used once flow through, pages that are used again stay",
+    source: include_str!("cache/lists.rs"),
+}];
+
+/// Names a file in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// Names a frame of memory: 0 up to the budget in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub u32);
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameState {
+    /// Nothing. Entered at the start, by eviction, by a drop, and when a read
+    /// fails; left by [`Cache::add`].
+    Free,
+    /// A page that the device is to deliver, by the request named. Entered by
+    /// [`Cache::add`]; left by [`Cache::fill`] or [`Cache::fail`].
+    InFlight(RequestId),
+    /// A page whose bytes are good. Entered by [`Cache::fill`]; left by
+    /// eviction or a drop.
+    Filled,
+    /// A page that has left its file's table while a reader still held it.
+    /// Entered by a drop or a failed read; becomes free with the last unpin.
+    Orphan,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    file: FileId,
+    page: u64,
+    pins: u32,
+    state: FrameState,
+    links: Links,
+    order: u8,
+    is_marked: bool,
+    /// Read ahead and not used yet.
+    is_unused: bool,
+    is_referenced: bool,
+    /// Its bytes were overwritten on the device while it was in flight.
+    is_stale: bool,
+}
+
+/// What the cache has counted since it was made, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounters {
+    /// Pages added ahead of need.
+    pub readahead_pages: u64,
+    /// Pages read ahead that somebody then used.
+    pub used_pages: u64,
+    /// Pages read ahead that left the cache unused.
+    pub waste_pages: u64,
+    /// Filled pages that were given up for others.
+    pub evicted_pages: u64,
+}
+
+/// The page cache.
+#[derive(Debug)]
+pub struct Cache {
+    frames: Vec<Frame>,
+    free: Vec<FrameId>,
+    tables: Vec<FileTable>,
+    lists: TwoLists,
+    counters: CacheCounters,
+}
+
+impl Cache {
+    /// An empty cache of `budget_pages` frames.
+    pub fn new(budget_pages: u32) -> Cache {
+        let empty = Frame {
+            file: FileId(0),
+            page: 0,
+            pins: 0,
+            state: FrameState::Free,
+            links: Links::default(),
+            order: 0,
+            is_marked: false,
+            is_unused: false,
+            is_referenced: false,
+            is_stale: false,
+        };
+        Cache {
+            frames: alloc::vec![empty; budget_pages as usize],
+            // Popped from the end: the first pages get the lowest frames, side by side in memory.
+            free: (0..budget_pages).rev().map(FrameId).collect(),
+            tables: Vec::new(),
+            lists: TwoLists::default(),
+            counters: CacheCounters::default(),
+        }
+    }
+
+    /// Makes room for the pages of one more file.
+    pub fn add_file(&mut self) -> FileId {
+        self.tables.push(FileTable::default());
+        FileId(self.tables.len() as u32 - 1)
+    }
+
+    /// How many frames there are.
+    pub fn budget_pages(&self) -> u32 {
+        self.frames.len() as u32
+    }
+
+    /// How many frames hold nothing.
+    pub fn free_pages(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> CacheCounters {
+        self.counters
+    }
+
+    /// The frame that holds the page, filled or in flight.
+    pub fn find(&self, file: FileId, page: u64) -> Option<FrameId> {
+        self.tables[file.0 as usize].find(page)
+    }
+
+    /// What the frame holds.
+    pub fn state(&self, frame: FrameId) -> FrameState {
+        self.frame(frame).state
+    }
+
+    /// The folio that the page came in as, if it is cached.
+    pub fn folio(&self, file: FileId, page: u64) -> Option<Folio> {
+        Some(Folio::holding(page, self.frame(self.find(file, page)?).order))
+    }
+
+    /// The folio of the page, if the page carries the readahead mark.
+    pub fn marked(&self, file: FileId, page: u64) -> Option<Folio> {
+        let frame = self.frame(self.find(file, page)?);
+        frame.is_marked.then(|| Folio::holding(page, frame.order))
+    }
+
+    /// Takes the readahead mark off every page of the folio.
+    pub fn clear_mark(&mut self, file: FileId, folio: Folio) {
+        for page in folio.range().pages() {
+            if let Some(frame) = self.find(file, page) {
+                self.frame_mut(frame).is_marked = false;
+            }
+        }
+    }
+
+    /// Adds an absent page, in flight; `is_ahead` when nobody has asked for it yet.
+    /// None when every frame is pinned or in flight.
+    pub fn add(
+        &mut self,
+        file: FileId,
+        page: u64,
+        folio: Folio,
+        mark: Mark,
+        is_ahead: bool,
+    ) -> Option<FrameId> {
+        debug_assert!(self.find(file, page).is_none(), "the page is cached already");
+        let id = self.free.pop().or_else(|| self.reclaim())?;
+        let frame = self.frame_mut(id);
+        *frame = Frame {
+            file,
+            page,
+            pins: 0,
+            state: FrameState::InFlight(RequestId(u32::MAX)),
+            links: Links::default(),
+            order: folio.order,
+            is_marked: mark == Mark::Set,
+            is_unused: is_ahead,
+            is_referenced: false,
+            is_stale: false,
+        };
+        self.counters.readahead_pages += u64::from(is_ahead);
+        self.tables[file.0 as usize].insert(page, id);
+        Some(id)
+    }
+
+    /// Says which request will deliver a page that is in flight.
+    pub fn carry(&mut self, frame: FrameId, request: RequestId) {
+        debug_assert!(matches!(self.state(frame), FrameState::InFlight(_)));
+        self.frame_mut(frame).state = FrameState::InFlight(request);
+    }
+
+    /// The device has delivered the page.
+    pub fn fill(&mut self, id: FrameId) {
+        debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
+        self.frame_mut(id).state = FrameState::Filled;
+        if self.frame(id).is_stale {
+            return self.remove(id);
+        }
+        self.lists.push_front(&mut self.frames, id, List::Inactive);
+    }
+
+    /// The device could not deliver the page: it leaves the cache.
+    pub fn fail(&mut self, id: FrameId) {
+        debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
+        self.remove(id);
+    }
+
+    /// Keeps the frame from being given away.
+    pub fn pin(&mut self, id: FrameId) {
+        self.frame_mut(id).pins += 1;
+    }
+
+    /// Takes one pin back.
+    pub fn unpin(&mut self, id: FrameId) {
+        let frame = self.frame_mut(id);
+        debug_assert!(frame.pins > 0, "unpinned more often than pinned");
+        frame.pins -= 1;
+        if frame.pins > 0 {
+            return;
+        }
+        match frame.state {
+            FrameState::Orphan => self.release(id),
+            // Reclaim took it off its list when it found it pinned.
+            FrameState::Filled if !frame.links.is_listed() => {
+                self.lists.push_front(&mut self.frames, id, List::Inactive);
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody uses the page: it is no waste any more, and a second use makes it active.
+    pub fn touch(&mut self, id: FrameId) {
+        let frame = self.frame_mut(id);
+        if frame.is_unused {
+            frame.is_unused = false;
+            self.counters.used_pages += 1;
+        }
+        let frame = self.frame_mut(id);
+        if !frame.is_referenced {
+            frame.is_referenced = true;
+        } else if frame.links.list() == Some(List::Inactive) {
+            frame.is_referenced = false;
+            self.lists.unlink(&mut self.frames, id);
+            self.lists.push_front(&mut self.frames, id, List::Active);
+        }
+    }
+
+    /// Drops the filled pages of the range that nobody holds, as `POSIX_FADV_DONTNEED` does.
+    pub fn drop_unused(&mut self, file: FileId, range: PageRange) {
+        self.drop_where(file, range, |frame| frame.state == FrameState::Filled && frame.pins == 0);
+    }
+
+    /// The bytes of the range have changed on the device: no page of it may be
+    /// served again. Readers that hold one keep what they have.
+    pub fn invalidate(&mut self, file: FileId, range: PageRange) {
+        self.drop_where(file, range, |frame| frame.state == FrameState::Filled);
+        let mut next = range.first;
+        while let Some((page, id)) = self.tables[file.0 as usize].first_from(next, range.end) {
+            self.frame_mut(id).is_stale = true;
+            next = page + 1;
+        }
+    }
+
+    fn drop_where(&mut self, file: FileId, range: PageRange, goes: impl Fn(&Frame) -> bool) {
+        let mut next = range.first;
+        while let Some((page, id)) = self.tables[file.0 as usize].first_from(next, range.end) {
+            if goes(self.frame(id)) {
+                self.remove(id);
+            }
+            next = page + 1;
+        }
+    }
+
+    /// Gives the frame of the page that reclaim likes least; None when all are held.
+    fn reclaim(&mut self) -> Option<FrameId> {
+        loop {
+            let id = self.lists.pop_victim(&mut self.frames)?;
+            if self.frame(id).pins == 0 {
+                self.counters.evicted_pages += 1;
+                self.remove(id);
+                return self.free.pop();
+            }
+        }
+    }
+
+    /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
+    fn remove(&mut self, id: FrameId) {
+        let frame = *self.frame(id);
+        if frame.links.is_listed() {
+            self.lists.unlink(&mut self.frames, id);
+        }
+        self.tables[frame.file.0 as usize].remove(frame.page);
+        self.counters.waste_pages += u64::from(frame.is_unused);
+        if frame.pins > 0 {
+            self.frame_mut(id).state = FrameState::Orphan;
+        } else {
+            self.release(id);
+        }
+    }
+
+    fn release(&mut self, id: FrameId) {
+        self.frame_mut(id).state = FrameState::Free;
+        self.free.push(id);
+    }
+
+    fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    fn frame_mut(&mut self, id: FrameId) -> &mut Frame {
+        &mut self.frames[id.0 as usize]
+    }
+}
+
+/// Whether a page carries the readahead mark: its use starts the next window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// It does.
+    Set,
+    /// It does not.
+    Clear,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(cache: &mut Cache, file: FileId, page: u64, is_ahead: bool) -> FrameId {
+        let id = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead).unwrap();
+        cache.fill(id);
+        id
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_oldest_unused_page_goes_first() {
+        let mut cache = Cache::new(3);
+        let file = cache.add_file();
+        for page in 0..5 {
+            filled(&mut cache, file, page, false);
+        }
+        let cached: Vec<u64> = (0..5).filter(|&page| cache.find(file, page).is_some()).collect();
+        assert_eq!(cached, [2, 3, 4]);
+        assert_eq!(cache.counters().evicted_pages, 2);
+        assert_eq!(cache.free_pages(), 0);
+    }
+
+    #[test]
+    fn a_page_that_was_used_twice_outlives_a_stream_of_pages_that_were_used_once() {
+        let mut cache = Cache::new(4);
+        let file = cache.add_file();
+        let kept = filled(&mut cache, file, 100, false);
+        cache.touch(kept);
+        cache.touch(kept);
+        for page in 0..50 {
+            let frame = filled(&mut cache, file, page, false);
+            cache.touch(frame);
+        }
+        assert_eq!(cache.find(file, 100), Some(kept));
+    }
+
+    #[test]
+    fn pinned_and_in_flight_pages_stay_and_a_full_cache_says_so() {
+        let mut cache = Cache::new(2);
+        let file = cache.add_file();
+        let pinned = filled(&mut cache, file, 0, false);
+        cache.pin(pinned);
+        let folio = Folio::holding(1, 0);
+        let in_flight = cache.add(file, 1, folio, Mark::Clear, false).unwrap();
+        assert_eq!(cache.add(file, 2, Folio::holding(2, 0), Mark::Clear, false), None);
+        cache.unpin(pinned);
+        assert_eq!(cache.add(file, 2, Folio::holding(2, 0), Mark::Clear, false), Some(pinned));
+        assert_eq!(cache.find(file, 1), Some(in_flight));
+        assert_eq!(cache.find(file, 0), None);
+    }
+
+    #[test]
+    fn waste_is_a_page_read_ahead_that_leaves_unused() {
+        let mut cache = Cache::new(2);
+        let file = cache.add_file();
+        let used = filled(&mut cache, file, 0, true);
+        cache.touch(used);
+        filled(&mut cache, file, 1, true);
+        filled(&mut cache, file, 2, true);
+        filled(&mut cache, file, 3, true);
+        let counted = cache.counters();
+        assert_eq!((counted.readahead_pages, counted.used_pages, counted.waste_pages), (4, 1, 1));
+    }
+
+    #[test]
+    fn a_failed_page_is_gone_from_the_table_at_once_and_its_frame_with_the_last_pin() {
+        let mut cache = Cache::new(1);
+        let file = cache.add_file();
+        let id = cache.add(file, 7, Folio::holding(7, 0), Mark::Clear, false).unwrap();
+        cache.pin(id);
+        cache.fail(id);
+        assert_eq!(cache.find(file, 7), None);
+        assert_eq!(cache.free_pages(), 0);
+        cache.unpin(id);
+        assert_eq!(cache.free_pages(), 1);
+    }
+
+    #[test]
+    fn a_page_overwritten_while_in_flight_is_not_served_later() {
+        let mut cache = Cache::new(2);
+        let file = cache.add_file();
+        let id = cache.add(file, 0, Folio::holding(0, 0), Mark::Clear, false).unwrap();
+        cache.invalidate(file, PageRange::new(0, 4));
+        cache.fill(id);
+        assert_eq!(cache.find(file, 0), None);
+        assert_eq!(cache.free_pages(), 2);
+    }
+
+    #[test]
+    fn dontneed_spares_what_is_held() {
+        let mut cache = Cache::new(4);
+        let file = cache.add_file();
+        let held = filled(&mut cache, file, 0, false);
+        cache.pin(held);
+        filled(&mut cache, file, 1, false);
+        cache.drop_unused(file, PageRange::new(0, 1000));
+        assert_eq!(cache.find(file, 0), Some(held));
+        assert_eq!(cache.find(file, 1), None);
+    }
+
+    #[test]
+    fn the_mark_belongs_to_the_whole_folio() {
+        let mut cache = Cache::new(8);
+        let file = cache.add_file();
+        let folio = Folio { first: 4, order: 2 };
+        for page in folio.range().pages() {
+            cache.add(file, page, folio, Mark::Set, true).unwrap();
+        }
+        assert_eq!(cache.marked(file, 6), Some(folio));
+        cache.clear_mark(file, folio);
+        assert_eq!(cache.marked(file, 4), None);
+    }
+}

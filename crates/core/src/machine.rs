@@ -1,0 +1,610 @@
+//! The machine that joins cache, readahead and scheduler: reads come in,
+//! requests go out, completions come back, reads are done.
+//!
+//! # The poll contract
+//! 1. Commands: [`open`](ReadPath::open), [`read`](ReadPath::read),
+//!    [`write`](ReadPath::write), [`advise`](ReadPath::advise). They never block.
+//! 2. [`poll_request`](ReadPath::poll_request) until it gives none: what to hand to the device.
+//!    Requests that were made since the last poll are *plugged* until then: they
+//!    are merged with each other before the device sees the first of them.
+//! 3. [`handle_completion`](ReadPath::handle_completion) for each request that the device finished.
+//! 4. [`poll_done`](ReadPath::poll_done) until it gives none: which reads are done. Their
+//!    pages stay pinned until [`release`](ReadPath::release).
+//! 5. When there is nothing to do, wait for a completion, a new command, or the
+//!    time that [`next_wake`](ReadPath::next_wake) names.
+//!
+//! `now` never goes backwards from one call to the next.
+//!
+//! # What holds
+//! 1. Pages pinned by reads plus pages being read ahead never exceed the
+//!    budget: a read that would break this waits, with nothing pinned, until
+//!    earlier ones are released. So a demand read that has begun always finds
+//!    frames, and two reads never wait for each other's memory.
+//! 2. What was asked reaches the device whole: each absent run of a read is cut
+//!    only where the device's largest request forces it, unless the law
+//!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
+//! 3. A page is filled only by a completion that says that its bytes are good.
+//! 4. A device error reaches exactly the reads that needed the bytes.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::cache::{Cache, CacheCounters, FileId, FrameId};
+use crate::law::{Spec, SpecError};
+use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
+use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
+use crate::request::{Request, RequestId};
+use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
+use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
+
+mod complete;
+mod meter;
+mod reads;
+mod transfers;
+
+pub use meter::Meter;
+use reads::{Kind, ReadSlot};
+use transfers::{Content, Transfers};
+
+/// How a read path is built.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What the device can do.
+    pub caps: DeviceCaps,
+    /// Memory for the cache, in bytes; rounded down to whole pages, at least
+    /// one. Default 256 MiB. More memory costs 64 bytes of bookkeeping a page.
+    pub memory_bytes: u64,
+    /// The readahead law of each file that is opened. Default `ondemand`.
+    pub readahead: Spec,
+    /// What the readahead law may know of the device.
+    pub limits: ReadaheadLimits,
+    /// The scheduler between all readers and the device. Default `noop`.
+    pub scheduler: Spec,
+    /// The most requests in the device at once; bounded by what the device
+    /// takes. Default: what the device takes.
+    pub depth_max: u32,
+    /// The most reads that may be open at once, waiting ones included. Default 65,536.
+    pub open_reads_max: u32,
+}
+
+impl Config {
+    /// The defaults over a device with these abilities.
+    pub fn new(caps: DeviceCaps) -> Config {
+        Config {
+            caps,
+            memory_bytes: 256 << 20,
+            readahead: Spec::plain("ondemand"),
+            limits: ReadaheadLimits::default(),
+            scheduler: Spec::plain("noop"),
+            depth_max: caps.depth_max,
+            open_reads_max: 65_536,
+        }
+    }
+}
+
+/// Names an open file: a file of the cache, with the readahead state of one opener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandleId(pub u32);
+
+/// Names a read from its start until its release; reused afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadId(pub u32);
+
+/// How a read goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Through the cache, as `read(2)` does.
+    Buffered,
+    /// Through the cache, one page, as a fault on a memory mapping does.
+    Fault,
+    /// Past the cache, from the device into the caller's buffer, as `O_DIRECT` does.
+    Direct,
+}
+
+/// A read or a write, as the caller gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Which open file.
+    pub handle: HandleId,
+    /// On whose behalf.
+    pub process: ProcessId,
+    /// The first byte, from the start of the file.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// Comes back with the result; the machine doesn't look at it.
+    pub tag: u64,
+}
+
+/// A piece of memory that a request of the device fills, or takes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// A whole frame of the cache.
+    Frame(FrameId),
+    /// A piece of the buffer that the caller gave with a direct transfer.
+    Caller {
+        /// Whose buffer.
+        read: ReadId,
+        /// The first byte of it.
+        offset: u64,
+        /// How many bytes; may reach up to one alignment past what was asked,
+        /// where a file does not end on a sector.
+        bytes: u64,
+    },
+}
+
+/// A read or a write that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its name; call [`ReadPath::release`] with it once its bytes were taken.
+    pub read: ReadId,
+    /// The caller's tag.
+    pub tag: u64,
+    /// On whose behalf it was.
+    pub process: ProcessId,
+    /// When it was started.
+    pub started: Time,
+    /// How many bytes were read or written: fewer than asked only at the end of the file.
+    pub result: Result<u64, ReadError>,
+}
+
+/// Why a read path could not be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A law's name or parameter is wrong.
+    Law(SpecError),
+    /// There is not even memory for one page.
+    NoMemory {
+        /// What was given, in bytes.
+        memory_bytes: u64,
+    },
+    /// There is more memory than the cache can name frames for.
+    TooMuchMemory {
+        /// What was given, in bytes.
+        memory_bytes: u64,
+    },
+    /// The depth is 0.
+    NoDepth,
+    /// The device takes no request of a page.
+    RequestTooSmall {
+        /// Its largest request in sectors.
+        request_sectors_max: u32,
+    },
+}
+
+/// Why a file could not be opened on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BeyondDevice {
+    /// The sector after the file's last, were it there: exclusive.
+    pub end_sector: u64,
+    /// How many sectors the device has.
+    pub device_sectors: u64,
+}
+
+/// Why a read or a write failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The read alone is larger than the memory of the cache.
+    NotEnoughMemory {
+        /// Memory for the pages that the read touches, in bytes.
+        needed_bytes: u64,
+        /// The memory that there is, in bytes.
+        memory_bytes: u64,
+    },
+    /// Too many reads are open.
+    TooManyReads {
+        /// The limit that was set.
+        open_reads_max: u32,
+    },
+    /// A direct transfer is not aligned as the device asks.
+    Misaligned {
+        /// The offset or the size that is not a multiple of the alignment, in bytes.
+        value: u64,
+        /// The alignment in bytes.
+        alignment_bytes: u32,
+    },
+    /// A write would go past the end of the file.
+    PastEnd {
+        /// The length of the file in bytes.
+        file_bytes: u64,
+    },
+    /// The device failed on bytes that were needed.
+    Device {
+        /// The first byte of the file that could not be transferred.
+        offset: u64,
+        /// What the device said.
+        error: DeviceError,
+    },
+    /// The file has become shorter than it was when it was opened.
+    Shrunk {
+        /// The first byte that is no longer there.
+        offset: u64,
+    },
+}
+
+#[derive(Debug)]
+struct File {
+    bytes: u64,
+    start_sector: u64,
+}
+
+struct Handle {
+    file: FileId,
+    law: Box<dyn ReadaheadLaw>,
+}
+
+/// How many pages are promised, and to whom: invariant 1 of the machine.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    pages: u64,
+    /// One for each page of each read that has begun and is not released.
+    pinned: u64,
+    /// Pages read ahead that the device has not delivered yet.
+    ahead: u64,
+}
+
+impl Budget {
+    fn has_room_for(&self, pages: u64) -> bool {
+        self.pinned + self.ahead + pages <= self.pages
+    }
+}
+
+/// The read path over one device. See the [module](self) for the order of calls.
+pub struct ReadPath {
+    config: Config,
+    cache: Cache,
+    files: Vec<File>,
+    handles: Vec<Handle>,
+    priorities: Vec<Priority>,
+    scheduler: Box<dyn Scheduler>,
+    budget: Budget,
+    reads: Vec<ReadSlot>,
+    reads_free: Vec<ReadId>,
+    /// Reads that wait for memory, in the order in which they came.
+    waiting: VecDeque<ReadId>,
+    done: VecDeque<ReadId>,
+    transfers: Transfers,
+    /// Requests made since the last poll.
+    plug: Vec<Request>,
+    /// Runs of pages that were added to the cache and have no request yet.
+    runs: Vec<PageRange>,
+    /// Parts of failed requests that are tried again on their own, past the scheduler.
+    retries: VecDeque<Request>,
+    wake: Option<Time>,
+    meter: Meter,
+}
+
+/// Above this many requests queued and in the device, laws are told that the
+/// queue is congested: 7/8 of the kernel's `nr_requests` of 128, plus one.
+const CONGESTED_REQUESTS: usize = 113;
+
+impl ReadPath {
+    /// An idle path with an empty cache.
+    ///
+    /// # Errors
+    /// A law is unknown or has a bad parameter; memory, depth or the device's
+    /// largest request is too small.
+    pub fn new(config: Config) -> Result<ReadPath, ConfigError> {
+        let pages = config.memory_bytes / PAGE_BYTES;
+        if pages == 0 {
+            return Err(ConfigError::NoMemory { memory_bytes: config.memory_bytes });
+        }
+        if pages >= u64::from(u32::MAX) {
+            return Err(ConfigError::TooMuchMemory { memory_bytes: config.memory_bytes });
+        }
+        if config.depth_max == 0 || config.caps.depth_max == 0 {
+            return Err(ConfigError::NoDepth);
+        }
+        let request_sectors_max = config.caps.request_sectors_max;
+        if u64::from(request_sectors_max) < PAGE_SECTORS {
+            return Err(ConfigError::RequestTooSmall { request_sectors_max });
+        }
+        readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Law)?;
+        let scheduler =
+            scheduler::build(&config.scheduler, &config.caps).map_err(ConfigError::Law)?;
+        Ok(ReadPath {
+            cache: Cache::new(pages as u32),
+            files: Vec::new(),
+            handles: Vec::new(),
+            priorities: Vec::new(),
+            scheduler,
+            budget: Budget { pages, pinned: 0, ahead: 0 },
+            reads: Vec::new(),
+            reads_free: Vec::new(),
+            waiting: VecDeque::new(),
+            done: VecDeque::new(),
+            transfers: Transfers::default(),
+            plug: Vec::new(),
+            runs: Vec::new(),
+            retries: VecDeque::new(),
+            wake: None,
+            meter: Meter::default(),
+            config,
+        })
+    }
+
+    /// Adds a file of `bytes` bytes that lies on the device from `start_sector` on, in one piece.
+    ///
+    /// # Errors
+    /// The file, rounded up to whole pages, would reach past the device.
+    pub fn add_file(&mut self, bytes: u64, start_sector: u64) -> Result<FileId, BeyondDevice> {
+        let end_sector = start_sector + bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS;
+        if end_sector > self.config.caps.sectors {
+            return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
+        }
+        self.files.push(File { bytes, start_sector });
+        Ok(self.cache.add_file())
+    }
+
+    /// Opens a file: the handle has a readahead state of its own.
+    pub fn open(&mut self, file: FileId) -> HandleId {
+        let law = readahead::build(&self.config.readahead, &self.config.limits)
+            .expect("the law was built once already, from the same text");
+        self.handles.push(Handle { file, law });
+        HandleId(self.handles.len() as u32 - 1)
+    }
+
+    /// The length of the handle's file in bytes.
+    pub fn file_bytes(&self, handle: HandleId) -> u64 {
+        self.file_of(handle).bytes
+    }
+
+    /// Sets the I/O priority of a process, for the schedulers that look at it.
+    pub fn set_priority(&mut self, process: ProcessId, priority: Priority) {
+        let at = process.0 as usize;
+        if at >= self.priorities.len() {
+            self.priorities.resize(at + 1, Priority::default());
+        }
+        self.priorities[at] = priority;
+    }
+
+    /// The process will ask for nothing more: no scheduler need wait for it.
+    pub fn process_ended(&mut self, now: Time, process: ProcessId) {
+        self.scheduler.process_ended(now, process);
+    }
+
+    /// A hint about a range of an open file, as `posix_fadvise(2)` gives it.
+    ///
+    /// `WillNeed` reads the absent pages of the range ahead, as far as memory
+    /// allows; `DontNeed` drops its pages that nobody holds; the others go to
+    /// the readahead law and concern the whole handle.
+    pub fn advise(
+        &mut self,
+        now: Time,
+        handle: HandleId,
+        process: ProcessId,
+        advice: Advice,
+        range: PageRange,
+    ) {
+        let file = self.handles[handle.0 as usize].file;
+        let range = range.clipped(self.files[file.0 as usize].bytes.div_ceil(PAGE_BYTES));
+        match advice {
+            Advice::WillNeed => self.read_ahead(now, file, range, process),
+            Advice::DontNeed => self.cache.drop_unused(file, range),
+            Advice::Normal | Advice::Sequential | Advice::Random => {}
+        }
+        self.handles[handle.0 as usize].law.advise(advice);
+    }
+
+    /// The next request for the device; None when it is full, or when the
+    /// scheduler has nothing for it now.
+    pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
+        self.unplug(now);
+        if self.meter.in_device() >= self.depth_max() {
+            return None;
+        }
+        let request = match self.retries.pop_front() {
+            Some(request) => request,
+            None => match self.scheduler.dispatch(now) {
+                Dispatch::Request(request) => request,
+                Dispatch::WaitUntil(time) => {
+                    self.wake = Some(time);
+                    return None;
+                }
+                Dispatch::Nothing => {
+                    self.wake = None;
+                    return None;
+                }
+            },
+        };
+        self.wake = None;
+        debug_assert_eq!(request, self.transfers.merged(request.id), "merged and dispatched alike");
+        self.meter.dispatched(now, &request);
+        Some(DeviceRequest {
+            id: request.id,
+            op: request.op,
+            start: request.start,
+            sectors: request.sectors,
+        })
+    }
+
+    /// When to poll again though nothing has come or completed; None: no need.
+    pub fn next_wake(&self) -> Option<Time> {
+        self.wake
+    }
+
+    /// The next read or write that has ended.
+    pub fn poll_done(&mut self) -> Option<Done> {
+        let read = self.done.pop_front()?;
+        let slot = &self.reads[read.0 as usize];
+        Some(Done {
+            read,
+            tag: slot.transfer.tag,
+            process: slot.transfer.process,
+            started: slot.started,
+            result: slot.error.map_or(Ok(slot.bytes), Err),
+        })
+    }
+
+    /// The frames of a read that is done and not yet released, first page
+    /// first; none for a direct transfer.
+    pub fn read_frames(&self, read: ReadId) -> &[FrameId] {
+        &self.reads[read.0 as usize].frames
+    }
+
+    /// Where the bytes of a request of the device go to, or come from, in the
+    /// order of its sectors.
+    pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
+        for part in self.transfers.parts_in_order(id) {
+            match self.transfers.content(part) {
+                Content::Pages { file, range, .. } => range.pages().for_each(|page| {
+                    let frame = self.cache.find(file, page);
+                    each(Buffer::Frame(frame.expect("a page in flight is in its table")));
+                }),
+                Content::Direct { read, offset } => {
+                    let bytes = self.transfers.request(part).bytes();
+                    each(Buffer::Caller { read, offset, bytes });
+                }
+            }
+        }
+    }
+
+    /// The first byte, in its file, of a read that is not yet released.
+    pub fn offset(&self, read: ReadId) -> u64 {
+        self.reads[read.0 as usize].transfer.offset
+    }
+
+    /// Whether a read that is not yet released is a fault.
+    pub fn is_fault(&self, read: ReadId) -> bool {
+        self.reads[read.0 as usize].kind == Kind::Read(Access::Fault)
+    }
+
+    /// The caller's tag of a read that is not yet released.
+    pub fn tag(&self, read: ReadId) -> u64 {
+        self.reads[read.0 as usize].transfer.tag
+    }
+
+    /// The most requests in the device at once.
+    pub fn depth_max(&self) -> u32 {
+        self.config.depth_max.min(self.config.caps.depth_max)
+    }
+
+    /// What was counted so far.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// What the cache has counted so far.
+    pub fn cache_counters(&self) -> CacheCounters {
+        self.cache.counters()
+    }
+
+    /// Whether a page of the handle's file is in the cache, or on its way into it.
+    pub fn is_cached(&self, handle: HandleId, page: u64) -> bool {
+        self.cache.find(self.handles[handle.0 as usize].file, page).is_some()
+    }
+
+    /// Whether nothing is open, queued, in the device or reserved.
+    pub fn is_idle(&self) -> bool {
+        self.reads_free.len() == self.reads.len()
+            && self.transfers.is_empty()
+            && self.budget.pinned == 0
+            && self.budget.ahead == 0
+    }
+
+    fn file_of(&self, handle: HandleId) -> &File {
+        &self.files[self.handles[handle.0 as usize].file.0 as usize]
+    }
+
+    fn priority(&self, process: ProcessId) -> Priority {
+        self.priorities.get(process.0 as usize).copied().unwrap_or_default()
+    }
+
+    fn is_congested(&self) -> bool {
+        self.scheduler.queued() + self.meter.in_device() as usize >= CONGESTED_REQUESTS
+    }
+
+    /// Hands what was plugged to the scheduler.
+    fn unplug(&mut self, now: Time) {
+        for request in self.plug.drain(..) {
+            if let Inserted::Merged { into } = self.scheduler.insert(now, request) {
+                self.transfers.merge(into, request.id);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ReadPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadPath").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Law(error) => error.fmt(f),
+            ConfigError::NoMemory { memory_bytes } => write!(
+                f,
+                "a memory of {memory_bytes} bytes holds no page; give at least {PAGE_BYTES} bytes"
+            ),
+            ConfigError::TooMuchMemory { memory_bytes } => write!(
+                f,
+                "a memory of {memory_bytes} bytes has more pages than the cache can number; \
+                 give less than 16 TiB"
+            ),
+            ConfigError::NoDepth => {
+                f.write_str("a depth of 0 lets nothing through; give at least 1")
+            }
+            ConfigError::RequestTooSmall { request_sectors_max } => write!(
+                f,
+                "the device's largest request of {request_sectors_max} sectors is less than a page \
+                 ({PAGE_SECTORS} sectors)"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl fmt::Display for BeyondDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the file would end at byte {}, the device ends at byte {}",
+            self.end_sector * SECTOR_BYTES,
+            self.device_sectors * SECTOR_BYTES
+        )
+    }
+}
+
+impl core::error::Error for BeyondDevice {}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::NotEnoughMemory { needed_bytes, memory_bytes } => write!(
+                f,
+                "one read needs {needed_bytes} bytes of cache and there are {memory_bytes}; \
+                 give more memory or read in smaller pieces"
+            ),
+            ReadError::TooManyReads { open_reads_max } => {
+                write!(
+                    f,
+                    "{open_reads_max} reads are open already, the limit; wait for some to end"
+                )
+            }
+            ReadError::Misaligned { value, alignment_bytes } => write!(
+                f,
+                "a direct transfer at or of {value} bytes; the device takes multiples of \
+                 {alignment_bytes} bytes"
+            ),
+            ReadError::PastEnd { file_bytes } => {
+                write!(f, "the write would go past the end of the file at byte {file_bytes}")
+            }
+            ReadError::Device { offset, error } => {
+                write!(f, "at byte {offset} of the file: {error}")
+            }
+            ReadError::Shrunk { offset } => write!(
+                f,
+                "the file ends at or before byte {offset}: it has become shorter since it was opened"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ReadError {}

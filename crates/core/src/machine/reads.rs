@@ -1,0 +1,587 @@
+//! Reads and writes from their start to the requests that they make.
+
+use super::*;
+use crate::cache::{FrameState, Mark};
+use crate::readahead::{Ask, Folio, Pages};
+
+/// Where a read stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadState {
+    /// Not in use. Entered at release.
+    Free,
+    /// Waits for memory, with nothing pinned. Entered at the start; left by `begin`.
+    Waiting,
+    /// Has its memory; `pending` transfers are awaited. Entered by `begin`; left by `finish`.
+    Active,
+    /// Has ended; its pages stay pinned. Entered by `finish`; left by release.
+    Done,
+}
+
+/// What sort of transfer a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read(Access),
+    Write { is_sync: bool },
+}
+
+#[derive(Debug)]
+pub(super) struct ReadSlot {
+    pub(super) transfer: Transfer,
+    pub(super) kind: Kind,
+    pub(super) state: ReadState,
+    pub(super) started: Time,
+    /// Bytes to be moved: those asked for, cut at the end of the file.
+    pub(super) bytes: u64,
+    /// The pages touched; empty for direct transfers.
+    pub(super) range: PageRange,
+    /// The frame of each page, pinned; the vector is kept when the slot is reused.
+    pub(super) frames: Vec<FrameId>,
+    /// How many transfers are awaited.
+    pub(super) pending: u32,
+    /// Where a law that splits the demand has come to.
+    pub(super) cursor: u64,
+    pub(super) error: Option<ReadError>,
+}
+
+/// Stands in a read's list of frames for a page that has none yet.
+const NO_FRAME: FrameId = FrameId(u32::MAX);
+
+impl ReadPath {
+    /// Starts a read.
+    ///
+    /// A [`Fault`](Access::Fault) is for one page, the one that holds `offset`. A read at or past the
+    /// end of the file is done at once, with 0 bytes.
+    ///
+    /// # Errors
+    /// The read is larger than the memory of the cache, misaligned though
+    /// direct, or one too many.
+    pub fn read(
+        &mut self,
+        now: Time,
+        access: Access,
+        transfer: Transfer,
+    ) -> Result<ReadId, ReadError> {
+        let file_bytes = self.file_bytes(transfer.handle);
+        let bytes = transfer.bytes.min(file_bytes.saturating_sub(transfer.offset));
+        if access == Access::Direct {
+            self.check_alignment(&transfer)?;
+        }
+        let range = match access {
+            Access::Direct => PageRange::default(),
+            Access::Buffered | Access::Fault => PageRange::covering(transfer.offset, bytes),
+        };
+        if range.count() > self.budget.pages {
+            return Err(ReadError::NotEnoughMemory {
+                needed_bytes: range.count() * PAGE_BYTES,
+                memory_bytes: self.budget.pages * PAGE_BYTES,
+            });
+        }
+        let read = self.open_read(now, Kind::Read(access), transfer, bytes, range)?;
+        self.meter.asked_bytes += bytes;
+        if access == Access::Direct {
+            self.start_direct(now, read, Op::Read, true);
+        } else if self.waiting.is_empty() && self.budget.has_room_for(range.count()) {
+            self.begin(now, read);
+        } else {
+            self.waiting.push_back(read);
+        }
+        Ok(read)
+    }
+
+    /// Starts a write, past the cache, from the caller's buffer to the device;
+    /// cached pages of its range are dropped. `is_sync` says whether somebody
+    /// waits for it, which schedulers look at.
+    ///
+    /// # Errors
+    /// It is misaligned, goes past the end of the file, or is one too many.
+    pub fn write(
+        &mut self,
+        now: Time,
+        transfer: Transfer,
+        is_sync: bool,
+    ) -> Result<ReadId, ReadError> {
+        self.check_alignment(&transfer)?;
+        let file_bytes = self.file_bytes(transfer.handle);
+        if transfer.offset + transfer.bytes > file_bytes {
+            return Err(ReadError::PastEnd { file_bytes });
+        }
+        let kind = Kind::Write { is_sync };
+        let read = self.open_read(now, kind, transfer, transfer.bytes, PageRange::default())?;
+        self.meter.written_bytes += transfer.bytes;
+        self.forget_overwritten(read);
+        self.start_direct(now, read, Op::Write, is_sync);
+        Ok(read)
+    }
+
+    /// Gives a read that is done back: its pages may be evicted, and reads that
+    /// waited for memory go on.
+    pub fn release(&mut self, now: Time, read: ReadId) {
+        let slot = &mut self.reads[read.0 as usize];
+        debug_assert_eq!(slot.state, ReadState::Done, "only what is done is released");
+        slot.state = ReadState::Free;
+        for &frame in slot.frames.iter().filter(|&&frame| frame != NO_FRAME) {
+            self.cache.unpin(frame);
+        }
+        slot.frames.clear();
+        self.budget.pinned -= slot.range.count();
+        self.reads_free.push(read);
+        self.admit(now);
+    }
+
+    /// Begins the reads that waited for memory, in their order, as far as there is room.
+    pub(super) fn admit(&mut self, now: Time) {
+        while let Some(&read) = self.waiting.front() {
+            if !self.budget.has_room_for(self.reads[read.0 as usize].range.count()) {
+                return;
+            }
+            self.waiting.pop_front();
+            self.begin(now, read);
+        }
+    }
+
+    /// Drops the cached pages that a write overwrites.
+    pub(super) fn forget_overwritten(&mut self, write: ReadId) {
+        let transfer = self.reads[write.0 as usize].transfer;
+        let file = self.handles[transfer.handle.0 as usize].file;
+        self.cache.invalidate(file, PageRange::covering(transfer.offset, transfer.bytes));
+    }
+
+    /// Goes on with a read whose transfers have all come: to the next page
+    /// where the law splits the demand, else to its end.
+    pub(super) fn advance(&mut self, now: Time, read: ReadId) {
+        let slot = &self.reads[read.0 as usize];
+        let is_whole = slot.error.is_some() || slot.cursor >= slot.range.end;
+        if is_whole || !self.handles[slot.transfer.handle.0 as usize].law.splits_demand() {
+            return self.finish(read);
+        }
+        self.next_page(now, read);
+    }
+
+    fn check_alignment(&self, transfer: &Transfer) -> Result<(), ReadError> {
+        let alignment_bytes = self.config.caps.alignment_sectors * SECTOR_BYTES as u32;
+        let is_odd = |value: u64| !value.is_multiple_of(u64::from(alignment_bytes));
+        match [transfer.offset, transfer.bytes].into_iter().find(|&value| is_odd(value)) {
+            Some(value) => Err(ReadError::Misaligned { value, alignment_bytes }),
+            None => Ok(()),
+        }
+    }
+
+    fn open_read(
+        &mut self,
+        now: Time,
+        kind: Kind,
+        transfer: Transfer,
+        bytes: u64,
+        range: PageRange,
+    ) -> Result<ReadId, ReadError> {
+        let id = match self.reads_free.pop() {
+            Some(id) => id,
+            None => {
+                let open_reads_max = self.config.open_reads_max;
+                if self.reads.len() as u64 >= u64::from(open_reads_max) {
+                    return Err(ReadError::TooManyReads { open_reads_max });
+                }
+                self.reads.push(ReadSlot {
+                    transfer,
+                    kind,
+                    state: ReadState::Free,
+                    started: now,
+                    bytes,
+                    range,
+                    frames: Vec::new(),
+                    pending: 0,
+                    cursor: 0,
+                    error: None,
+                });
+                ReadId(self.reads.len() as u32 - 1)
+            }
+        };
+        let slot = &mut self.reads[id.0 as usize];
+        debug_assert_eq!(slot.state, ReadState::Free);
+        let frames = core::mem::take(&mut slot.frames);
+        *slot = ReadSlot {
+            transfer,
+            kind,
+            state: ReadState::Waiting,
+            started: now,
+            bytes,
+            range,
+            frames,
+            pending: 0,
+            cursor: range.first,
+            error: None,
+        };
+        Ok(id)
+    }
+
+    /// Begins a read through the cache: there is memory for all its pages.
+    fn begin(&mut self, now: Time, read: ReadId) {
+        let is_congested = self.is_congested();
+        let slot = &mut self.reads[read.0 as usize];
+        slot.state = ReadState::Active;
+        self.budget.pinned += slot.range.count();
+        let handle = &mut self.handles[slot.transfer.handle.0 as usize];
+        let file = handle.file;
+        pin_cached(&mut self.cache, file, slot, &mut self.meter);
+
+        let mut view = FilePages {
+            cache: &mut self.cache,
+            file,
+            file_pages: self.files[file.0 as usize].bytes.div_ceil(PAGE_BYTES),
+            demand: slot.range,
+            frames: &mut slot.frames,
+            runs: &mut self.runs,
+            budget: &mut self.budget,
+        };
+        let ask = Ask {
+            offset: slot.transfer.offset,
+            bytes: slot.transfer.bytes,
+            file_bytes: self.files[file.0 as usize].bytes,
+            is_congested,
+        };
+        match slot.kind {
+            Kind::Read(Access::Fault) => handle.law.fault(slot.range.first, &ask, &mut view),
+            _ => handle.law.read(&ask, &mut view),
+        }
+        if handle.law.splits_demand() {
+            self.send_runs(now, read);
+            return self.next_page(now, read);
+        }
+        for page in slot.range.pages() {
+            if view.frames[(page - slot.range.first) as usize] == NO_FRAME {
+                view.add_page(page, Folio::holding(page, 0), Mark::Clear);
+            }
+        }
+        self.send_runs(now, read);
+        self.await_in_flight(read);
+        if self.reads[read.0 as usize].pending == 0 {
+            self.finish(read);
+        }
+    }
+
+    /// Reads the pages of `range` that are absent ahead of need, as far as memory allows.
+    pub(super) fn read_ahead(
+        &mut self,
+        now: Time,
+        file: FileId,
+        range: PageRange,
+        process: ProcessId,
+    ) {
+        let mut view = FilePages {
+            cache: &mut self.cache,
+            file,
+            file_pages: range.end,
+            demand: PageRange::default(),
+            frames: &mut [],
+            runs: &mut self.runs,
+            budget: &mut self.budget,
+        };
+        for page in range.pages() {
+            if !view.is_cached(page) && !view.add(Folio::holding(page, 0), false) {
+                break;
+            }
+        }
+        self.send_file_runs(now, file, PageRange::default(), process);
+    }
+
+    /// One step of the read loop of 2003: to the next page that is not there,
+    /// which is read alone, or that is in flight; then it waits for that page.
+    fn next_page(&mut self, now: Time, read: ReadId) {
+        let slot = &mut self.reads[read.0 as usize];
+        let handle = &mut self.handles[slot.transfer.handle.0 as usize];
+        while slot.cursor < slot.range.end {
+            let page = slot.cursor;
+            slot.cursor += 1;
+            let at = (page - slot.range.first) as usize;
+            if slot.frames[at] == NO_FRAME {
+                // Another read may have brought it in the meantime.
+                match self.cache.find(handle.file, page) {
+                    Some(frame) => {
+                        self.cache.pin(frame);
+                        slot.frames[at] = frame;
+                    }
+                    None => {
+                        handle.law.miss(page);
+                        let mut view = FilePages {
+                            cache: &mut self.cache,
+                            file: handle.file,
+                            file_pages: slot.range.end,
+                            demand: slot.range,
+                            frames: &mut slot.frames,
+                            runs: &mut self.runs,
+                            budget: &mut self.budget,
+                        };
+                        view.add_page(page, Folio::holding(page, 0), Mark::Clear);
+                        self.send_runs(now, read);
+                        return self.await_frame(read, at);
+                    }
+                }
+            }
+            if matches!(self.cache.state(slot.frames[at]), FrameState::InFlight(_)) {
+                return self.await_frame(read, at);
+            }
+        }
+        self.finish(read);
+    }
+
+    fn finish(&mut self, read: ReadId) {
+        let slot = &mut self.reads[read.0 as usize];
+        slot.state = ReadState::Done;
+        for &frame in slot.frames.iter().filter(|&&frame| frame != NO_FRAME) {
+            self.cache.touch(frame);
+        }
+        self.done.push_back(read);
+    }
+
+    /// Has the read wait for every transfer that brings one of its pages.
+    fn await_in_flight(&mut self, read: ReadId) {
+        let slot = &mut self.reads[read.0 as usize];
+        let mut last = None;
+        for &frame in &slot.frames {
+            if let FrameState::InFlight(request) = self.cache.state(frame)
+                && last != Some(request)
+            {
+                self.transfers.wait(request, read);
+                slot.pending += 1;
+                last = Some(request);
+            }
+        }
+    }
+
+    fn await_frame(&mut self, read: ReadId, at: usize) {
+        let slot = &mut self.reads[read.0 as usize];
+        if let FrameState::InFlight(request) = self.cache.state(slot.frames[at]) {
+            self.transfers.wait(request, read);
+            slot.pending += 1;
+        }
+    }
+
+    /// Makes requests of the runs of pages that a read has added.
+    fn send_runs(&mut self, now: Time, read: ReadId) {
+        let slot = &self.reads[read.0 as usize];
+        let file = self.handles[slot.transfer.handle.0 as usize].file;
+        self.send_file_runs(now, file, slot.range, slot.transfer.process);
+    }
+
+    fn send_file_runs(&mut self, now: Time, file: FileId, demand: PageRange, process: ProcessId) {
+        let pages_max = u64::from(self.config.caps.request_sectors_max) / PAGE_SECTORS;
+        let mut runs = core::mem::take(&mut self.runs);
+        join_adjacent(&mut runs);
+        for &run in &runs {
+            cut(run, demand, pages_max, |range| self.send_pages(now, file, range, demand, process));
+        }
+        runs.clear();
+        self.runs = runs;
+    }
+
+    fn send_pages(
+        &mut self,
+        now: Time,
+        file: FileId,
+        range: PageRange,
+        demand: PageRange,
+        process: ProcessId,
+    ) {
+        let asked =
+            PageRange { first: range.first.max(demand.first), end: range.end.min(demand.end) };
+        let ahead_pages = (range.count() - asked.count()) as u32;
+        let request = Request {
+            id: RequestId(0),
+            op: Op::Read,
+            start: self.files[file.0 as usize].start_sector + range.first * PAGE_SECTORS,
+            sectors: (range.count() * PAGE_SECTORS) as u32,
+            process,
+            priority: self.priority(process),
+            is_sync: true,
+        };
+        let request = self.transfers.open(request, Content::Pages { file, range, ahead_pages });
+        for page in range.pages() {
+            let frame = self.cache.find(file, page).expect("a page that was added is in its table");
+            self.cache.carry(frame, request.id);
+        }
+        self.push(now, request);
+    }
+
+    /// Cuts a direct transfer into the largest pieces that the device takes.
+    fn start_direct(&mut self, now: Time, read: ReadId, op: Op, is_sync: bool) {
+        let slot = &mut self.reads[read.0 as usize];
+        slot.state = ReadState::Active;
+        let file = self.handles[slot.transfer.handle.0 as usize].file;
+        let start = self.files[file.0 as usize].start_sector + slot.transfer.offset / SECTOR_BYTES;
+        let process = slot.transfer.process;
+        // The last piece reaches to the end of the sector, or of what the device can address.
+        let unit = u64::from(self.config.caps.alignment_sectors);
+        let sectors = slot.bytes.div_ceil(SECTOR_BYTES).next_multiple_of(unit);
+        if sectors == 0 {
+            return self.finish(read);
+        }
+        let piece_max = u64::from(self.config.caps.request_sectors_max) / unit * unit;
+        slot.pending = sectors.div_ceil(piece_max) as u32;
+        let priority = self.priority(process);
+        let mut at = 0;
+        while at < sectors {
+            let piece = piece_max.min(sectors - at);
+            let request = Request {
+                id: RequestId(0),
+                op,
+                start: start + at,
+                sectors: piece as u32,
+                process,
+                priority,
+                is_sync,
+            };
+            let content = Content::Direct { read, offset: at * SECTOR_BYTES };
+            let request = self.transfers.open(request, content);
+            self.push(now, request);
+            at += piece;
+        }
+    }
+
+    fn push(&mut self, now: Time, request: Request) {
+        self.plug.push(request);
+        if self.plug.len() >= PLUG_REQUESTS_MAX {
+            self.unplug(now);
+        }
+    }
+}
+
+/// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
+const PLUG_REQUESTS_MAX: usize = 32;
+
+/// Pins the pages that are cached, and counts those that are there in time.
+fn pin_cached(cache: &mut Cache, file: FileId, slot: &mut ReadSlot, meter: &mut Meter) {
+    for page in slot.range.pages() {
+        let frame = cache.find(file, page);
+        if let Some(frame) = frame {
+            cache.pin(frame);
+            if cache.state(frame) == FrameState::Filled {
+                let start = slot.transfer.offset.max(page * PAGE_BYTES);
+                let end = (slot.transfer.offset + slot.bytes).min((page + 1) * PAGE_BYTES);
+                meter.hit_bytes += end - start;
+            }
+        }
+        slot.frames.push(frame.unwrap_or(NO_FRAME));
+    }
+}
+
+/// Sorts runs and joins those that touch.
+fn join_adjacent(runs: &mut Vec<PageRange>) {
+    runs.sort_unstable_by_key(|run| run.first);
+    runs.dedup_by(|run, before| {
+        let touches = before.end == run.first;
+        if touches {
+            before.end = run.end;
+        }
+        touches
+    });
+}
+
+/// Cuts a run where the device's largest request forces it, and never so that
+/// the demand in it takes a request more than it must: if the run is too large,
+/// the demand starts a request of its own.
+fn cut(run: PageRange, demand: PageRange, pages_max: u64, mut piece: impl FnMut(PageRange)) {
+    let is_split_before_demand =
+        run.count() > pages_max && run.first < demand.first && demand.first < run.end;
+    let middle = if is_split_before_demand { demand.first } else { run.first };
+    for half in [PageRange { first: run.first, end: middle }, PageRange { first: middle, ..run }] {
+        let mut first = half.first;
+        while first < half.end {
+            let end = half.end.min(first + pages_max);
+            piece(PageRange { first, end });
+            first = end;
+        }
+    }
+}
+
+/// One file's pages, as its law sees and extends them during one read.
+struct FilePages<'a> {
+    cache: &'a mut Cache,
+    file: FileId,
+    file_pages: u64,
+    demand: PageRange,
+    frames: &'a mut [FrameId],
+    runs: &'a mut Vec<PageRange>,
+    budget: &'a mut Budget,
+}
+
+impl FilePages<'_> {
+    fn add_page(&mut self, page: u64, folio: Folio, mark: Mark) {
+        let is_ahead = !self.demand.contains(page);
+        let frame = self
+            .cache
+            .add(self.file, page, folio, mark, is_ahead)
+            .expect("pinned and in-flight pages stay within the budget");
+        if is_ahead {
+            self.budget.ahead += 1;
+        } else {
+            self.cache.pin(frame);
+            self.frames[(page - self.demand.first) as usize] = frame;
+        }
+        match self.runs.last_mut() {
+            Some(run) if run.end == page => run.end += 1,
+            _ => self.runs.push(PageRange::new(page, 1)),
+        }
+    }
+}
+
+impl Pages for FilePages<'_> {
+    fn is_cached(&self, page: u64) -> bool {
+        self.cache.find(self.file, page).is_some()
+    }
+
+    fn folio(&self, page: u64) -> Option<Folio> {
+        self.cache.folio(self.file, page)
+    }
+
+    fn marked(&self, page: u64) -> Option<Folio> {
+        self.cache.marked(self.file, page)
+    }
+
+    fn clear_mark(&mut self, folio: Folio) {
+        self.cache.clear_mark(self.file, folio);
+    }
+
+    fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+        let range = folio.range().clipped(self.file_pages);
+        let ahead = range.pages().filter(|&page| !self.demand.contains(page)).count() as u64;
+        if !self.budget.has_room_for(ahead) {
+            return false;
+        }
+        let mark = if is_marked { Mark::Set } else { Mark::Clear };
+        range.pages().for_each(|page| self.add_page(page, folio, mark));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(run: (u64, u64), demand: (u64, u64)) -> Vec<(u64, u64)> {
+        let range = |(first, end)| PageRange { first, end };
+        let mut pieces = Vec::new();
+        cut(range(run), range(demand), 16, |piece| pieces.push((piece.first, piece.end)));
+        pieces
+    }
+
+    #[test]
+    fn a_run_that_fits_is_one_request_wherever_the_demand_lies() {
+        assert_eq!(pieces((0, 16), (5, 9)), [(0, 16)]);
+    }
+
+    #[test]
+    fn a_demand_that_fits_one_request_gets_one_though_the_run_is_too_large() {
+        assert_eq!(pieces((0, 40), (10, 26)), [(0, 10), (10, 26), (26, 40)]);
+        assert_eq!(pieces((0, 40), (0, 16)), [(0, 16), (16, 32), (32, 40)]);
+        assert_eq!(pieces((4, 40), (30, 50)), [(4, 20), (20, 30), (30, 40)]);
+    }
+
+    #[test]
+    fn runs_that_touch_are_joined() {
+        let mut runs = [(8, 12), (0, 4), (4, 8), (20, 21)]
+            .map(|(first, end)| PageRange { first, end })
+            .to_vec();
+        join_adjacent(&mut runs);
+        assert_eq!(runs, [PageRange { first: 0, end: 12 }, PageRange { first: 20, end: 21 }]);
+    }
+}

@@ -1,0 +1,327 @@
+//! `cfq`: complete fair queueing, as Linux had it around 2.6.34.
+//!
+//! The law in words: each process that waits for its requests has a queue of
+//! its own, and queues take turns. The queue whose turn it is may use the
+//! device for a *slice* of time; its requests go in the order of their sectors.
+//! When it runs empty and its next request is likely to come soon and to lie
+//! close, the device is kept *idle* for it: on one spindle that wins, since a
+//! request of another process would move the head away twice. Processes that
+//! seek anyway are served together, several requests at once, and so are
+//! requests that nobody waits for.
+//!
+//! One idea, one file:
+//!
+//! - `queue`: what a queue is; `requests`: what waits in it, by sector and by age;
+//! - `seek`: whether its requests lie close, by two detectors ([`verdict_table`]);
+//! - `trees`: whose turn is next; `slices`: for how long; `turns`: how one turn
+//!   ends and the next begins;
+//! - `idling`: whether to wait for a queue's next request; `depth`: how many at once;
+//! - `preemption`: who may cut in; `cooperators`: who works next to whom;
+//!   `processes`: who sends where.
+//!
+//! Source: source D, and the description of 2.6.33 and 2.6.34. `seeky=mean` is
+//! the detector of the former and `seeky=history` of the latter; all else is
+//! the same for both, so that a comparison shows the detector alone.
+//!
+//! Time is in jiffies of 1 ms wherever it decides. There is one group (the
+//! root): `group_idle`, weights and the charge of groups have nothing to decide
+//! and are left out. Only synchronous requests count for a process's think
+//! time (as since 3.x): write-back is nobody's thought. Two things of the
+//! kernel don't exist here: plugging, so an awaited request always ends the
+//! idle time; and requests that are flagged as metadata or as not idled for.
+
+use alloc::collections::BTreeMap;
+
+use super::decision::{Decision, DecisionLog};
+use super::{Dispatch, Inserted, Scheduler};
+use crate::request::{Class, DeviceCaps, ProcessId, Request, RequestId};
+use crate::unit::{PAGE_BYTES, Time};
+
+mod cooperators;
+mod depth;
+mod idling;
+mod preemption;
+mod processes;
+mod queue;
+mod requests;
+mod seek;
+mod slices;
+mod trees;
+mod tunables;
+mod turns;
+
+pub use seek::{Seekiness, VERDICT_REQUESTS, Verdict, verdict_table};
+pub use tunables::{CfqTunables, KEYS};
+
+use cooperators::QueuesByPlace;
+use depth::QueueingDetector;
+use idling::Think;
+use processes::{AsyncQueues, Process};
+use queue::{QueueId, Queues};
+use requests::{Waiting, nearer};
+use trees::{Kind, ServiceTrees};
+use tunables::{HZ, Jiffies, jiffies, time_of};
+
+/// The law `cfq` over one device.
+///
+/// 1. `queued` is the number of requests in all queues together.
+/// 2. At most one queue is active; while one is idled for, it is that one.
+/// 3. Every queue in the trees but the active one has requests.
+#[derive(Debug)]
+pub struct Cfq {
+    tunables: CfqTunables,
+    is_rotational: bool,
+    request_sectors_max: u32,
+
+    queues: Queues,
+    processes: BTreeMap<ProcessId, Process>,
+    async_queues: AsyncQueues,
+    trees: ServiceTrees,
+    by_place: QueuesByPlace,
+    /// How many requests have come, merged ones left out: names their arrival.
+    arrivals: u64,
+    queued: usize,
+
+    serving: Serving,
+    /// Mean number of busy queues: best-effort, real-time.
+    average_best_effort: u32,
+    average_real_time: u32,
+    active: Option<QueueId>,
+    /// Whose request was sent last in this turn.
+    active_process: Option<ProcessId>,
+    /// Until when the device is kept idle for the active queue.
+    idle_until: Option<Jiffies>,
+
+    sent: BTreeMap<RequestId, Sent>,
+    in_device_sync: u32,
+    in_device_async: u32,
+    /// The sector after the last request that was sent: where the head is.
+    head: u64,
+    /// When a synchronous request last completed late.
+    last_late_sync: Jiffies,
+    queueing: QueueingDetector,
+
+    log: DecisionLog,
+}
+
+/// Which tree is served, and until when.
+#[derive(Clone, Copy, Debug)]
+struct Serving {
+    class: Class,
+    kind: Kind,
+    /// `None`: another is to be chosen.
+    expires: Option<Jiffies>,
+}
+
+/// A request in the device.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    queue: QueueId,
+    arrived: Jiffies,
+}
+
+impl Cfq {
+    /// The law for one device.
+    pub fn new(caps: &DeviceCaps, tunables: CfqTunables) -> Cfq {
+        Cfq {
+            tunables,
+            is_rotational: caps.is_rotational,
+            request_sectors_max: caps.request_sectors_max,
+            queues: Queues::default(),
+            processes: BTreeMap::new(),
+            async_queues: AsyncQueues::new(),
+            trees: ServiceTrees::default(),
+            by_place: QueuesByPlace::new(),
+            arrivals: 0,
+            queued: 0,
+            serving: Serving { class: Class::BestEffort, kind: Kind::SyncNoIdle, expires: None },
+            average_best_effort: 0,
+            average_real_time: 0,
+            active: None,
+            active_process: None,
+            idle_until: None,
+            sent: BTreeMap::new(),
+            in_device_sync: 0,
+            in_device_async: 0,
+            head: 0,
+            // As if the last second had been without a late one, so that
+            // asynchronous requests start at a good depth.
+            last_late_sync: -HZ,
+            queueing: QueueingDetector::default(),
+            log: DecisionLog::default(),
+        }
+    }
+
+    /// How many requests are in the device.
+    fn in_device(&self) -> u32 {
+        self.in_device_sync + self.in_device_async
+    }
+
+    /// Adds the request to a neighbour of its own process, if there is one.
+    fn try_merge(&mut self, request: &Request) -> Option<RequestId> {
+        let id = self.present_queue(request)?;
+        let queue = &mut self.queues[id];
+        let merge = queue.requests.merge(request, self.request_sectors_max)?;
+        if merge.from != merge.to {
+            let next = queue.next.map(|next| if next == merge.from { merge.to } else { next });
+            queue.next = nearer(next, Some(merge.to), self.head, &self.tunables);
+            self.update_place_of_next(id);
+        }
+        Some(merge.into)
+    }
+
+    /// Puts the request into its queue and judges anew what the law knows of the queue.
+    fn enqueue(&mut self, now: Time, id: QueueId, request: Request) {
+        let jiffy = jiffies(now);
+        let expires = jiffy + self.tunables.fifo_expire(request.is_sync);
+        self.arrivals += 1;
+        self.queued += 1;
+        let queue = &mut self.queues[id];
+        let waiting = Waiting { request, arrived: jiffy, expires };
+        let place = queue.requests.insert(self.arrivals, waiting);
+        queue.next = nearer(queue.next, Some(place), self.head, &self.tunables);
+        if queue.position.is_none() {
+            self.put_in_trees(jiffy, id, false);
+        }
+        self.update_place_of_next(id);
+
+        let process = self.processes.get_mut(&request.process);
+        let process = process.expect("queue_for knows each process that sends a request");
+        if request.is_sync {
+            process.thought(jiffy, self.tunables.slice_idle);
+        }
+        let think = Think { mean: process.think_time(), is_alive: true };
+        self.queues[id].seek.observe(request.start, request.sectors);
+        self.watch_shared(jiffy, id);
+        self.update_idle_window(now, id, think);
+
+        if self.active == Some(id) {
+            self.take_awaited(now, id, &request);
+        } else {
+            self.try_preempt(now, id, &request);
+        }
+    }
+
+    /// The active queue was idled for, and here is its request. A small one of
+    /// the only busy queue may still be sent when the slice is used up.
+    fn take_awaited(&mut self, now: Time, id: QueueId, request: &Request) {
+        if self.idle_until.is_some() {
+            self.stop_idling(now, id, "arrival");
+            let is_small = request.bytes() <= PAGE_BYTES;
+            self.queues[id].must_dispatch = is_small && self.trees.busy() == 1;
+        }
+    }
+
+    /// Sends one request of the active queue to the device: the oldest, when it
+    /// has waited too long, which is looked at once in a slice; else the next by sector.
+    fn send(&mut self, now: Time, id: QueueId, limit: Option<u32>) -> Request {
+        let jiffy = jiffies(now);
+        let queue = &mut self.queues[id];
+        let expired = if core::mem::replace(&mut queue.is_fifo_checked, true) {
+            None
+        } else {
+            queue.requests.oldest().filter(|(_, oldest)| jiffy >= oldest.expires)
+        };
+        let expired = expired.map(|(place, _)| place);
+        let place = expired.or(queue.next).expect("a queue with requests has a next one");
+        queue.next = queue.requests.follower(place, &self.tunables);
+        let Waiting { request, arrived, .. } =
+            queue.requests.remove(place).expect("next is among the requests");
+        queue.in_device += 1;
+        queue.slice_dispatched += 1;
+        queue.must_dispatch = false;
+
+        let distance = request.start.abs_diff(self.head);
+        self.queued -= 1;
+        self.head = request.end();
+        self.active_process = Some(request.process);
+        *self.in_device_of(request.is_sync) += 1;
+        self.sent.insert(request.id, Sent { queue: id, arrived });
+        let in_device = self.in_device();
+        self.log.say(now, || Decision::Dispatch {
+            request: request.id,
+            queue: Some(id.0),
+            process: request.process,
+            start: request.start,
+            sectors: request.sectors,
+            why: if expired.is_some() { "waited_too_long" } else { "next_by_sector" },
+            distance,
+            in_device,
+            limit,
+        });
+        request
+    }
+
+    fn in_device_of(&mut self, is_sync: bool) -> &mut u32 {
+        if is_sync { &mut self.in_device_sync } else { &mut self.in_device_async }
+    }
+}
+
+impl Scheduler for Cfq {
+    fn insert(&mut self, now: Time, request: Request) -> Inserted {
+        if let Some(into) = self.try_merge(&request) {
+            return Inserted::Merged { into };
+        }
+        let queue = self.queue_for(now, &request);
+        self.enqueue(now, queue, request);
+        Inserted::Queued
+    }
+
+    fn dispatch(&mut self, now: Time) -> Dispatch {
+        self.end_vain_idling(now);
+        let nothing = |cfq: &Cfq| match cfq.idle_until {
+            Some(until) => Dispatch::WaitUntil(time_of(until)),
+            None => Dispatch::Nothing,
+        };
+        let Some(id) = self.select_queue(now) else { return nothing(self) };
+        match self.depth_limit(now, id) {
+            Ok(limit) => {
+                let request = self.send(now, id, limit);
+                self.end_short_turn(now, id);
+                Dispatch::Request(request)
+            }
+            Err(held) => {
+                self.log.say(now, || Decision::Hold {
+                    queue: id.0,
+                    why: held.why,
+                    in_device: held.in_device,
+                    limit: held.limit,
+                });
+                nothing(self)
+            }
+        }
+    }
+
+    fn complete(&mut self, now: Time, request: &Request) {
+        let jiffy = jiffies(now);
+        self.observe_load(now);
+        let sent = self.sent.remove(&request.id);
+        let Sent { queue: id, arrived } = sent.expect("only what was sent completes");
+        self.queues[id].in_device -= 1;
+        *self.in_device_of(request.is_sync) -= 1;
+        if request.is_sync {
+            if let Some(process) = self.processes.get_mut(&request.process) {
+                process.last_end = jiffy;
+            }
+            if jiffy - arrived >= self.tunables.fifo_expire_sync {
+                self.last_late_sync = jiffy;
+            }
+        }
+        if self.active == Some(id) {
+            self.go_on_after(now, id);
+        }
+        self.queues.release(id);
+    }
+
+    fn queued(&self) -> usize {
+        self.queued
+    }
+
+    fn process_ended(&mut self, now: Time, process: ProcessId) {
+        self.forget_process(now, process);
+    }
+
+    fn decisions(&mut self) -> Option<&mut DecisionLog> {
+        Some(&mut self.log)
+    }
+}

@@ -1,0 +1,118 @@
+//! Close cooperators: processes that work next to each other, as several
+//! threads that read one file in turn.
+//!
+//! When a queue runs empty and another has a request close to the head, that
+//! one is served instead of idling, and the two are joined: with its next
+//! request each process of the one moves to the other. A joined queue that
+//! turns seeky is split again, process by process.
+
+use alloc::collections::BTreeSet;
+
+use super::Cfq;
+use super::queue::QueueId;
+use super::seek::SeekDetector;
+use super::tunables::{HZ, Jiffies};
+use crate::request::Class;
+use crate::scheduler::decision::Decision;
+use crate::unit::Time;
+
+/// What counts as close: 8 × 1024 sectors, 4 MiB.
+pub(super) const CLOSE_SECTORS: u64 = 8 * 1024;
+
+/// With `seeky=mean` a joined queue must be seeky for this long before it is split.
+const SPLIT_AFTER: Jiffies = HZ;
+
+/// Queues by level and by the sector of the request that they would serve next.
+pub(super) type QueuesByPlace = BTreeSet<(u8, u64, QueueId)>;
+
+impl Cfq {
+    /// Brings the queue's entry in `by_place` up to date (see invariant 3 of `Queue`).
+    pub(super) fn update_place_of_next(&mut self, id: QueueId) {
+        let queue = &mut self.queues[id];
+        let is_findable = queue.is_sync
+            && queue.priority.class != Class::Idle
+            && queue.position.is_some()
+            && self.active != Some(id);
+        let place =
+            queue.next.filter(|_| is_findable).map(|next| (queue.priority.level, next.start));
+        let before = core::mem::replace(&mut queue.place_of_next, place);
+        if before == place {
+            return;
+        }
+        if let Some((level, sector)) = before {
+            self.by_place.remove(&(level, sector, id));
+        }
+        if let Some((level, sector)) = place {
+            self.by_place.insert((level, sector, id));
+        }
+    }
+
+    /// A queue of the same level and class whose next request is close to where the
+    /// head is, neither of the two seeky; and how far away that request is.
+    pub(super) fn close_cooperator(&self, id: QueueId) -> Option<(QueueId, u64)> {
+        let queue = &self.queues[id];
+        if !queue.is_sync
+            || queue.is_idle_class()
+            || queue.seek.is_seeky()
+            || self.trees.busy() == 1
+        {
+            return None;
+        }
+        let level = queue.priority.level;
+        let head = (level, self.head, QueueId(0));
+        let ahead = self.by_place.range(head..).next();
+        let behind = self.by_place.range(..head).next_back();
+        let distance = |&(_, sector, _): &(u8, u64, QueueId)| sector.abs_diff(self.head);
+        let place = ahead
+            .into_iter()
+            .chain(behind)
+            .filter(|place| place.0 == level)
+            .min_by_key(|place| distance(place))?;
+        let other = &self.queues[place.2];
+        let is_partner = distance(place) <= CLOSE_SECTORS
+            && !other.seek.is_seeky()
+            && (other.priority.class == Class::RealTime)
+                == (queue.priority.class == Class::RealTime);
+        is_partner.then(|| (place.2, distance(place)))
+    }
+
+    /// Lets the processes of one of two queues move to the other: to where more are already.
+    pub(super) fn join(&mut self, now: Time, one: QueueId, other: QueueId, distance: u64) {
+        let Some(other) = self.end_of_joins(other, one) else { return };
+        if self.queues[one].joins.is_some()
+            || self.queues[one].processes == 0
+            || self.queues[other].processes == 0
+        {
+            return;
+        }
+        let is_other_larger = self.queues[other].processes >= self.queues[one].processes;
+        let (from, to) = if is_other_larger { (one, other) } else { (other, one) };
+        self.queues[from].joins = Some(to);
+        self.queues[to].joined_by += 1;
+        self.log.say(now, || Decision::Join { queue: from.0, into: to.0, distance });
+    }
+
+    /// Where those that join `from` end up; `None` when that is `not`, a circle.
+    fn end_of_joins(&self, from: QueueId, not: QueueId) -> Option<QueueId> {
+        let mut end = from;
+        while let Some(next) = self.queues[end].joins {
+            end = next;
+        }
+        Some(end).filter(|&end| end != not)
+    }
+
+    /// Whether the next process that sends a request to this queue leaves it.
+    pub(super) fn must_split(&self, now: Jiffies, id: QueueId) -> bool {
+        let queue = &self.queues[id];
+        let is_long_seeky = queue.seeky_since.is_some_and(|since| now > since + SPLIT_AFTER);
+        queue.is_shared && (queue.must_split || is_long_seeky)
+    }
+
+    /// With `seeky=mean`: notes since when a joined queue is seeky.
+    pub(super) fn watch_shared(&mut self, now: Jiffies, id: QueueId) {
+        let queue = &mut self.queues[id];
+        if queue.is_shared && SeekDetector::is_mean(&queue.seek) {
+            queue.seeky_since = queue.seek.is_seeky().then(|| queue.seeky_since.unwrap_or(now));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! How many at once: how many requests of a queue may be in the device, and
+//! whether the device queues requests itself.
+
+use super::Cfq;
+use super::queue::QueueId;
+use super::tunables::{Jiffies, jiffies};
+use crate::scheduler::decision::Decision;
+use crate::unit::Time;
+
+/// A device that takes this many at once queues them itself.
+const QUEUEING_LEAST: u32 = 5;
+
+/// After so many completions under load the verdict is given.
+const QUEUEING_SAMPLES: u32 = 50;
+
+/// Finds out whether the device queues requests itself (NCQ, an array): from
+/// how many it was ever given at once.
+#[derive(Debug, Default)]
+pub(super) struct QueueingDetector {
+    peak: u32,
+    samples: u32,
+    /// The verdict; until there is one, the device is taken for one that queues.
+    verdict: Option<bool>,
+}
+
+/// What a completion tells of the load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// How many requests wait.
+    pub queued: u32,
+    /// How many are in the device, the completed one included.
+    pub in_device: u32,
+    /// Whether the active queue is idled for and has few requests, so that
+    /// the device could not be given more.
+    pub is_held_back: bool,
+}
+
+impl QueueingDetector {
+    /// Whether the device queues requests itself.
+    pub(super) fn is_queueing(&self) -> bool {
+        self.verdict.unwrap_or(true)
+    }
+
+    /// Looks at one completion. Returns the verdict when it changes, with the
+    /// peak that led to it; once it is "yes" it stays.
+    pub(super) fn observe(&mut self, load: Load) -> Option<(bool, u32)> {
+        self.peak = self.peak.max(load.in_device);
+        let is_loaded = load.queued > QUEUEING_LEAST || load.in_device > QUEUEING_LEAST;
+        if self.verdict == Some(true) || !is_loaded || load.is_held_back {
+            return None;
+        }
+        self.samples += 1;
+        if self.samples <= QUEUEING_SAMPLES {
+            return None;
+        }
+        let verdict = self.peak >= QUEUEING_LEAST;
+        (self.verdict.replace(verdict) != Some(verdict)).then_some((verdict, self.peak))
+    }
+}
+
+/// What a queue that may not send a request waits for, with the two numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub why: &'static str,
+    pub in_device: u32,
+    pub limit: u32,
+}
+
+impl Cfq {
+    /// Whether the active queue may send a request: `Ok` with how many it may
+    /// have in the device (`None`: any number), or what holds it back.
+    pub(super) fn depth_limit(&self, now: Time, id: QueueId) -> Result<Option<u32>, Held> {
+        let queue = &self.queues[id];
+        if self.in_device_async > 0 && self.should_idle(id) {
+            let why = "async_in_device";
+            return Err(Held { why, in_device: self.in_device_async, limit: 0 });
+        }
+        if self.in_device_sync > 0 && !queue.is_sync {
+            return Err(Held { why: "sync_in_device", in_device: self.in_device_sync, limit: 0 });
+        }
+        let mut limit = self.queue_limit(jiffies(now), id)?;
+        if !queue.is_sync && self.tunables.low_latency {
+            let depth = self.async_depth(jiffies(now), queue.in_device);
+            limit = Some(limit.map_or(depth, |limit| limit.min(depth)));
+        }
+        match limit {
+            Some(limit) if queue.in_device >= limit => {
+                Err(Held { why: "depth", in_device: queue.in_device, limit })
+            }
+            _ => Ok(limit),
+        }
+    }
+
+    /// Half the quantum; beyond it, any number for the only busy queue, and
+    /// the whole quantum early in a slice.
+    fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, Held> {
+        let queue = &self.queues[id];
+        let in_device = queue.in_device;
+        let limit = if queue.is_idle_class() { 1 } else { (self.tunables.quantum / 2).max(1) };
+        if in_device < limit {
+            return Ok(Some(limit));
+        }
+        if queue.is_idle_class() {
+            return Err(Held { why: "idle_class", in_device, limit });
+        }
+        if self.trees.busy() == 1 {
+            return Ok(None);
+        }
+        let after = now + self.tunables.slice_idle * Jiffies::from(in_device);
+        if queue.slice_end.is_none_or(|end| after > end) {
+            return Err(Held { why: "slice_used_soon", in_device, limit });
+        }
+        Ok(Some(self.tunables.quantum))
+    }
+
+    /// Asynchronous requests may be as many in the device as synchronous
+    /// slices have passed since a synchronous request last was late; one, so
+    /// that they come through at all.
+    fn async_depth(&self, now: Jiffies, in_device: u32) -> u32 {
+        let slices = (now - self.last_late_sync) / self.tunables.slice_sync;
+        let depth = u32::try_from(slices).unwrap_or(0);
+        if depth == 0 && in_device == 0 { 1 } else { depth }
+    }
+
+    /// Shows a completion to the detector, before the request is taken out of the counts.
+    pub(super) fn observe_load(&mut self, now: Time) {
+        let is_held_back = self.active.is_some_and(|id| {
+            let queue = &self.queues[id];
+            let requests = queue.in_device + queue.requests.count() as u32;
+            queue.has_idle_window && requests < QUEUEING_LEAST
+        });
+        let in_device = self.in_device();
+        let load = Load {
+            queued: self.queued as u32,
+            in_device,
+            is_held_back: is_held_back && in_device < QUEUEING_LEAST,
+        };
+        if let Some((is_queueing, peak)) = self.queueing.observe(load) {
+            self.log.say(now, || Decision::Queueing { is_queueing, peak });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_queues_when_it_was_given_five_at_once() {
+        let verdict_after_51 = |in_device, is_held_back| {
+            let mut detector = QueueingDetector::default();
+            (0..51).find_map(|_| detector.observe(Load { queued: 9, in_device, is_held_back }))
+        };
+        assert_eq!(verdict_after_51(5, false), Some((true, 5)));
+        assert_eq!(verdict_after_51(4, false), Some((false, 4)));
+        assert_eq!(verdict_after_51(1, true), None, "held back, so it tells nothing");
+        assert!(QueueingDetector::default().is_queueing(), "taken for one that does, at first");
+    }
+}

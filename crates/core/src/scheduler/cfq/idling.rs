@@ -1,0 +1,165 @@
+//! Idling: keeping the device free for the next request of the process that
+//! was just served, because that request will be close and any other far.
+
+use super::Cfq;
+use super::queue::QueueId;
+use super::tunables::{Jiffies, jiffies};
+use crate::scheduler::decision::Decision;
+use crate::unit::Time;
+
+/// A queue with so many requests waiting at once is deep: it gets a slice of
+/// its own even when it is seeky.
+const DEEP: usize = 4;
+
+impl Cfq {
+    /// Judges, with each request of a process for which it waits, whether idling for it pays.
+    pub(super) fn update_idle_window(&mut self, now: Time, id: QueueId, request_process: Think) {
+        let slice_idle = self.tunables.slice_idle;
+        let queue = &mut self.queues[id];
+        if !queue.is_sync || queue.is_idle_class() {
+            return;
+        }
+        let queued = queue.requests.count();
+        queue.is_deep |= queued >= DEEP;
+        let (is_open, why) = match request_process.mean {
+            _ if slice_idle == 0 => (false, "slice_idle_is_0"),
+            _ if !queue.is_deep && queue.seek.is_seeky() => (false, "seeky"),
+            Some(mean) if mean > slice_idle => (false, "thinks_too_long"),
+            Some(_) => (true, "thinks_briefly"),
+            None => (queue.has_idle_window, "think_time_unknown"),
+        };
+        if is_open != queue.has_idle_window {
+            queue.has_idle_window = is_open;
+            let seek = queue.seek.measure();
+            self.log.say(now, || Decision::Window {
+                queue: id.0,
+                is_open,
+                why,
+                seek,
+                think_ms: request_process.mean_ms(),
+                queued: queued as u32,
+            });
+        }
+    }
+
+    /// Whether the device is kept idle for this queue's next request: when
+    /// idling for it pays, or when it is the last of its tree (so that the
+    /// sync-noidle tree as a whole is idled for once, at its end).
+    pub(super) fn should_idle(&self, id: QueueId) -> bool {
+        let queue = &self.queues[id];
+        if queue.is_idle_class() {
+            return false;
+        }
+        if queue.has_idle_window && !self.is_idling_useless() {
+            return true;
+        }
+        queue.is_sync && queue.position.is_some_and(|it| self.trees.count_beside(it) == 1)
+    }
+
+    /// A device without a head that queues requests itself is never idled for.
+    fn is_idling_useless(&self) -> bool {
+        !self.is_rotational && self.queueing.is_queueing()
+    }
+
+    /// The active queue has run empty: keeps the device idle for it, or says why not.
+    pub(super) fn try_idle(&mut self, now: Time, id: QueueId) {
+        let jiffy = jiffies(now);
+        let think = self.active_think();
+        let refusal = self.idle_refusal(jiffy, id, think);
+        if let Some(why) = refusal {
+            let think_ms = think.mean_ms();
+            self.log.say(now, || Decision::NoIdle { queue: id.0, why, think_ms });
+            return;
+        }
+        let until = jiffy + self.tunables.slice_idle;
+        self.idle_until = Some(until);
+        let has_window = self.queues[id].has_idle_window;
+        self.log.say(now, || Decision::IdleStart {
+            queue: id.0,
+            until_ms: until,
+            why: if has_window { "idle_window" } else { "last_of_tree" },
+            think_ms: think.mean_ms(),
+        });
+    }
+
+    fn idle_refusal(&self, now: Jiffies, id: QueueId, think: Think) -> Option<&'static str> {
+        let queue = &self.queues[id];
+        if self.is_idling_useless() {
+            return Some("device_without_head_queues_itself");
+        }
+        if self.tunables.slice_idle == 0 {
+            return Some("slice_idle_is_0");
+        }
+        if !self.should_idle(id) {
+            return Some("seeky_or_slow_and_not_last_of_tree");
+        }
+        if queue.in_device > 0 {
+            return Some("requests_in_device");
+        }
+        if !think.is_alive {
+            return Some("process_ended");
+        }
+        let left = queue.slice_end.map(|end| end - now);
+        match (left, think.mean) {
+            (Some(left), Some(mean)) if left < mean => Some("slice_ends_before_it_thinks"),
+            _ => None,
+        }
+    }
+
+    /// Ends the idle time, if there is one.
+    pub(super) fn stop_idling(&mut self, now: Time, id: QueueId, why: &'static str) {
+        if self.idle_until.take().is_some() {
+            self.log.say(now, || Decision::IdleStop { queue: id.0, why });
+        }
+    }
+
+    /// The idle time is over and nothing came from the queue: it was in vain.
+    pub(super) fn end_vain_idling(&mut self, now: Time) {
+        let jiffy = jiffies(now);
+        if self.idle_until.is_none_or(|until| jiffy < until) {
+            return;
+        }
+        let Some(id) = self.active else { return };
+        self.stop_idling(now, id, "in_vain");
+        let queue = &mut self.queues[id];
+        if queue.is_slice_used(jiffy) {
+            self.end_slice(now, "used", false);
+        } else {
+            queue.is_deep = false;
+            self.end_slice(now, "idled_in_vain", false);
+        }
+    }
+
+    /// Whether the only busy queue, now empty, should be waited for though its slice ends.
+    pub(super) fn should_wait_busy(&self, now: Jiffies, id: QueueId) -> bool {
+        let queue = &self.queues[id];
+        let Some(end) = queue.slice_end else { return false };
+        if !queue.requests.is_empty() || self.trees.busy() > 1 {
+            return false;
+        }
+        let is_thinking_longer = self.active_think().mean.is_some_and(|mean| end - now < mean);
+        now >= end || is_thinking_longer || end - now == 1
+    }
+
+    /// The think time of the process whose request was sent last.
+    fn active_think(&self) -> Think {
+        let process = self.active_process.and_then(|process| self.processes.get(&process));
+        Think { mean: process.and_then(|it| it.think_time()), is_alive: process.is_some() }
+    }
+}
+
+/// What is known of how long a process thinks between two requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Think {
+    /// The mean in jiffies, once there are enough samples.
+    pub mean: Option<Jiffies>,
+    /// Whether the process has not ended.
+    pub is_alive: bool,
+}
+
+impl Think {
+    /// As the log prints it; 0 while unknown.
+    fn mean_ms(self) -> u64 {
+        self.mean.unwrap_or(0) as u64
+    }
+}

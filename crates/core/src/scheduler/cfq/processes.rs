@@ -1,0 +1,170 @@
+//! Processes: how long each thinks between requests, and to which queue its
+//! requests go.
+
+use alloc::collections::BTreeMap;
+
+use super::Cfq;
+use super::queue::{Queue, QueueId};
+use super::seek::{DecayingMean, SeekDetector};
+use super::tunables::{Jiffies, jiffies};
+use crate::request::{Class, Priority, ProcessId, Request};
+use crate::scheduler::decision::Decision;
+use crate::unit::Time;
+
+/// What is known of a process that has not ended.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// How urgent it is, by its last request.
+    pub priority: Priority,
+    /// Where its synchronous requests go.
+    pub sync_queue: Option<QueueId>,
+    /// When the last request that it waited for completed.
+    pub last_end: Jiffies,
+    /// The time from there to its next request.
+    pub think: DecayingMean,
+}
+
+impl Process {
+    /// Its mean think time, once there are enough samples.
+    pub(super) fn think_time(&self) -> Option<Jiffies> {
+        self.think.is_valid().then(|| self.think.mean() as Jiffies)
+    }
+
+    /// Takes a request that it will wait for into the mean. A pause counts no
+    /// more than twice the idle time: by how much it is too long is no matter.
+    pub(super) fn thought(&mut self, now: Jiffies, slice_idle: Jiffies) {
+        self.think.add((now - self.last_end).clamp(0, 2 * slice_idle) as u64);
+    }
+}
+
+/// The asynchronous queues: one for each class and level, one for the whole idle class.
+pub(super) type AsyncQueues = BTreeMap<(Class, u8), QueueId>;
+
+impl Cfq {
+    /// The queue in which `request` may find a neighbour: where its process's
+    /// requests went so far.
+    pub(super) fn present_queue(&self, request: &Request) -> Option<QueueId> {
+        if request.is_sync {
+            self.processes.get(&request.process)?.sync_queue
+        } else {
+            self.async_queues.get(&async_key(request.priority)).copied()
+        }
+    }
+
+    /// The queue that `request` goes to; made when there is none yet.
+    pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
+        let jiffy = jiffies(now);
+        let process = self.processes.entry(request.process).or_insert_with(|| Process {
+            priority: request.priority,
+            sync_queue: None,
+            last_end: jiffy,
+            think: DecayingMean::default(),
+        });
+        if !request.is_sync {
+            return self.async_queue(request.priority);
+        }
+        let is_priority_new = process.priority != request.priority;
+        process.priority = request.priority;
+        let Some(mut queue) = process.sync_queue else {
+            return self.own_queue(request);
+        };
+        if self.must_split(jiffy, queue) && self.split(now, queue, request.process) {
+            return self.own_queue(request);
+        }
+        if let Some(into) = self.queues[queue].joins {
+            self.move_process(request.process, queue, into);
+            queue = into;
+        }
+        if is_priority_new {
+            self.set_priority(jiffy, queue, request.priority);
+        }
+        queue
+    }
+
+    /// Makes a queue for the process of `request`.
+    fn own_queue(&mut self, request: &Request) -> QueueId {
+        let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
+        let mut queue = Queue::new(Some(request.process), true, request.priority, seek);
+        queue.processes = 1;
+        let id = self.queues.add(queue);
+        if let Some(process) = self.processes.get_mut(&request.process) {
+            process.sync_queue = Some(id);
+        }
+        id
+    }
+
+    /// The shared queue of a level; once made, it stays.
+    fn async_queue(&mut self, priority: Priority) -> QueueId {
+        let key = async_key(priority);
+        if let Some(&id) = self.async_queues.get(&key) {
+            return id;
+        }
+        let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
+        let mut queue = Queue::new(None, false, Priority { class: key.0, level: key.1 }, seek);
+        queue.processes = 1;
+        let id = self.queues.add(queue);
+        self.async_queues.insert(key, id);
+        id
+    }
+
+    /// Lets the requests of `process` go to `to`, no longer to `from`.
+    fn move_process(&mut self, process: ProcessId, from: QueueId, to: QueueId) {
+        self.queues[from].processes -= 1;
+        self.queues[to].processes += 1;
+        self.queues[to].is_shared = true;
+        self.queues[to].owner = None;
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.sync_queue = Some(to);
+        }
+        self.queues.release(from);
+    }
+
+    /// Gives a joined queue back to single processes. Returns whether
+    /// `process` needs a new one; the last process keeps the queue.
+    fn split(&mut self, now: Time, id: QueueId, process: ProcessId) -> bool {
+        let queue = &mut self.queues[id];
+        let seek = queue.seek.measure();
+        self.log.say(now, || Decision::Split { queue: id.0, process, seek });
+        if queue.processes == 1 {
+            queue.owner = Some(process);
+            queue.is_shared = false;
+            queue.must_split = false;
+            queue.seeky_since = None;
+            return false;
+        }
+        queue.processes -= 1;
+        self.queues.release(id);
+        true
+    }
+
+    /// The process asked for another priority: its queue moves to where it belongs now.
+    fn set_priority(&mut self, jiffy: Jiffies, id: QueueId, priority: Priority) {
+        let queue = &mut self.queues[id];
+        if queue.priority.class != priority.class {
+            queue.has_idle_window = priority.class != Class::Idle;
+        }
+        queue.priority = priority;
+        if queue.position.is_some() {
+            self.put_in_trees(jiffy, id, false);
+            self.update_place_of_next(id);
+        }
+    }
+
+    /// The process sends nothing more: its queue is left, and no longer idled for.
+    pub(super) fn forget_process(&mut self, now: Time, process: ProcessId) {
+        let Some(gone) = self.processes.remove(&process) else { return };
+        let Some(queue) = gone.sync_queue else { return };
+        if self.active == Some(queue) {
+            self.end_slice(now, "process_ended", false);
+        }
+        self.queues[queue].processes -= 1;
+        self.queues.release(queue);
+    }
+}
+
+fn async_key(priority: Priority) -> (Class, u8) {
+    match priority.class {
+        Class::Idle => (Class::Idle, 7),
+        class => (class, priority.level.min(7)),
+    }
+}

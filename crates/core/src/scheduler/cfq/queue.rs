@@ -1,0 +1,196 @@
+//! A queue: the requests of one process for which it waits, or the shared
+//! asynchronous requests of one level; and what the law knows of it.
+
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+use super::requests::{Place, Requests};
+use super::seek::SeekDetector;
+use super::trees::{Kind, Position};
+use super::tunables::Jiffies;
+use crate::request::{Class, Priority, ProcessId};
+
+/// Names a queue; reused when the queue is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueueId(pub u32);
+
+/// A queue.
+///
+/// 1. `position` is there while the queue has requests, or is the active one.
+/// 2. `next` is there as long as requests are.
+/// 3. `place_of_next` is there while it has requests, is synchronous, not of
+///    the idle class, and not the active one.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// Whose it is; `None`: many processes share it.
+    pub owner: Option<ProcessId>,
+    pub is_sync: bool,
+    pub priority: Priority,
+    /// What waits.
+    pub requests: Requests,
+    /// Which of them is served next, unless one has waited too long.
+    pub next: Option<Place>,
+    /// How many of its requests are in the device.
+    pub in_device: u32,
+    /// Where it stands in the service trees.
+    pub position: Option<Position>,
+    /// Under which level and sector cooperators find it.
+    pub place_of_next: Option<(u8, u64)>,
+
+    /// When its slice ends; `None` until the first request of the slice has completed.
+    pub slice_end: Option<Jiffies>,
+    /// How many requests it sent in this slice.
+    pub slice_dispatched: u32,
+    /// What was left of its last slice; negative: it overran it.
+    pub residual: Jiffies,
+    /// Whether the oldest request was looked at in this slice.
+    pub is_fifo_checked: bool,
+    /// Whether it may send one request though its slice is used up: that request was idled for.
+    pub must_dispatch: bool,
+    /// Whether it is the only queue, and its slice was stretched to wait for its next request.
+    pub is_waited_for: bool,
+
+    /// Whether idling for it pays.
+    pub has_idle_window: bool,
+    /// Whether it had four requests waiting at once, and no idling for it was in vain since.
+    pub is_deep: bool,
+    /// The distances between its requests.
+    pub seek: SeekDetector,
+
+    /// How many processes send their requests here.
+    pub processes: u32,
+    /// The queue to which its processes move with their next request.
+    pub joins: Option<QueueId>,
+    /// How many queues have this one in `joins`.
+    pub joined_by: u32,
+    /// Whether processes have moved here.
+    pub is_shared: bool,
+    /// Whether the next process that sends a request here gets a queue of its own again.
+    pub must_split: bool,
+    /// Since when a shared queue is seeky (`seeky=mean` only).
+    pub seeky_since: Option<Jiffies>,
+}
+
+impl Queue {
+    /// A queue without requests.
+    pub(super) fn new(
+        owner: Option<ProcessId>,
+        is_sync: bool,
+        priority: Priority,
+        seek: SeekDetector,
+    ) -> Queue {
+        Queue {
+            owner,
+            is_sync,
+            priority,
+            requests: Requests::default(),
+            next: None,
+            in_device: 0,
+            position: None,
+            place_of_next: None,
+            slice_end: None,
+            slice_dispatched: 0,
+            residual: 0,
+            is_fifo_checked: false,
+            must_dispatch: false,
+            is_waited_for: false,
+            has_idle_window: is_sync && priority.class != Class::Idle,
+            is_deep: false,
+            seek,
+            processes: 0,
+            joins: None,
+            joined_by: 0,
+            is_shared: false,
+            must_split: false,
+            seeky_since: None,
+        }
+    }
+
+    /// In which kind of tree it belongs.
+    pub(super) fn kind(&self) -> Kind {
+        match (self.is_sync, self.has_idle_window) {
+            (false, _) => Kind::Async,
+            (true, false) => Kind::SyncNoIdle,
+            (true, true) => Kind::Sync,
+        }
+    }
+
+    /// Whether it is of the idle class.
+    pub(super) fn is_idle_class(&self) -> bool {
+        self.priority.class == Class::Idle
+    }
+
+    /// Whether its slice is used up.
+    pub(super) fn is_slice_used(&self, now: Jiffies) -> bool {
+        self.slice_end.is_some_and(|end| now >= end)
+    }
+
+    /// Readies it for a new slice.
+    pub(super) fn begin_slice(&mut self) {
+        self.slice_end = None;
+        self.slice_dispatched = 0;
+        self.is_fifo_checked = false;
+        self.must_dispatch = false;
+        self.is_waited_for = false;
+    }
+
+    /// Whether nothing and nobody needs it any more.
+    fn is_unused(&self) -> bool {
+        self.processes == 0
+            && self.joined_by == 0
+            && self.in_device == 0
+            && self.position.is_none()
+            && self.requests.is_empty()
+    }
+}
+
+/// All queues, by id.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    slots: Vec<Option<Queue>>,
+    free: Vec<QueueId>,
+}
+
+impl Queues {
+    /// Takes a queue in.
+    pub(super) fn add(&mut self, queue: Queue) -> QueueId {
+        match self.free.pop() {
+            Some(id) => {
+                self.slots[id.0 as usize] = Some(queue);
+                id
+            }
+            None => {
+                self.slots.push(Some(queue));
+                QueueId(self.slots.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Forgets a queue, unless it is forgotten already, when nothing needs it, and the one that it joins when
+    /// nothing but it needed that.
+    pub(super) fn release(&mut self, id: QueueId) {
+        let is_unused = self.slots[id.0 as usize].as_ref().is_some_and(Queue::is_unused);
+        let mut unused = Some(id).filter(|_| is_unused);
+        while let Some(id) = unused {
+            let queue = self.slots[id.0 as usize].take();
+            self.free.push(id);
+            unused = queue.and_then(|queue| queue.joins).filter(|&joined| {
+                self[joined].joined_by -= 1;
+                self[joined].is_unused()
+            });
+        }
+    }
+}
+
+impl Index<QueueId> for Queues {
+    type Output = Queue;
+    fn index(&self, id: QueueId) -> &Queue {
+        self.slots[id.0 as usize].as_ref().expect("a queue lives while its id is held")
+    }
+}
+
+impl IndexMut<QueueId> for Queues {
+    fn index_mut(&mut self, id: QueueId) -> &mut Queue {
+        self.slots[id.0 as usize].as_mut().expect("a queue lives while its id is held")
+    }
+}

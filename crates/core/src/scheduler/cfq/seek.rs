@@ -1,0 +1,280 @@
+//! Seek detection: does a queue's next request lie near its last one, so that
+//! it is worth keeping the device idle for it?
+//!
+//! Two detectors, the old and its repair (source D):
+//!
+//! - **mean** (until 2.6.33): a decaying average of the distance between the
+//!   end of one request and the start of the next; seeky above 8 × 1024
+//!   sectors. An average can't tell "always medium seeks" from "runs of
+//!   sequential requests with large seeks between".
+//! - **history** (since 2.6.34): each request is judged on its own, near or
+//!   far, and the last 32 verdicts are kept as bits; seeky when more than 1/8
+//!   of them are far. On a device without a head position means nothing and
+//!   size does: there a request below 32 KiB counts as far.
+//!
+//! [`verdict_table`] holds both against labelled streams.
+
+use alloc::vec::Vec;
+
+/// Which detector is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seekiness {
+    /// The average distance, until 2.6.33.
+    Mean,
+    /// The last 32 verdicts, since 2.6.34.
+    #[default]
+    History,
+}
+
+/// The mean distance beyond which a queue is seeky: 8 × 1024 sectors, 4 MiB.
+const MEAN_SECTORS: u64 = 8 * 1024;
+
+/// The distance beyond which one request is far: 8 × 100 sectors, 400 KiB,
+/// "likely in the disk's own cache" within it.
+const FAR_SECTORS: u64 = 8 * 100;
+
+/// On a device without a head, a request smaller than this counts as far: 32 KiB.
+const SMALL_SECTORS: u32 = 2 * 32;
+
+/// More far requests than this among the last 32: seeky. 1/8 of 32.
+const FAR_OF_32: u32 = 32 / 8;
+
+/// The weight of one sample in a decaying average of 7/8: 32, 60, 84, … samples' worth.
+const SAMPLE: u64 = 256;
+
+/// An average is trusted from the third sample on.
+pub(super) const SAMPLES_VALID: u64 = 80;
+
+/// A decaying average in fixed point: each sample weighs 1/8, those before 7/8.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DecayingMean {
+    samples: u64,
+    total: u64,
+}
+
+impl DecayingMean {
+    /// Takes one sample in.
+    pub(super) fn add(&mut self, value: u64) {
+        self.samples = (7 * self.samples + SAMPLE) / 8;
+        self.total = (7 * self.total + SAMPLE * value) / 8;
+    }
+
+    /// The average, 0 before the first sample; `rounding` is added to the total.
+    fn rounded(&self, rounding: u64) -> u64 {
+        (self.total + rounding).checked_div(self.samples).unwrap_or(0)
+    }
+
+    /// The average as think time is averaged.
+    pub(super) fn mean(&self) -> u64 {
+        self.rounded(SAMPLE / 2)
+    }
+
+    /// Whether enough samples were seen to trust it.
+    pub(super) fn is_valid(&self) -> bool {
+        self.samples > SAMPLES_VALID
+    }
+}
+
+/// The detector of one queue.
+#[derive(Clone, Debug)]
+pub(super) struct SeekDetector {
+    /// The sector after the last request; `None` before the first.
+    end_of_last: Option<u64>,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Mean(DecayingMean),
+    History { bits: u32, is_rotational: bool },
+}
+
+impl SeekDetector {
+    /// A detector that has seen nothing.
+    pub(super) fn new(seekiness: Seekiness, is_rotational: bool) -> SeekDetector {
+        let state = match seekiness {
+            Seekiness::Mean => State::Mean(DecayingMean::default()),
+            Seekiness::History => State::History { bits: 0, is_rotational },
+        };
+        SeekDetector { end_of_last: None, state }
+    }
+
+    /// Takes in the next request of the queue.
+    pub(super) fn observe(&mut self, start: u64, sectors: u32) {
+        let distance = self.end_of_last.map_or(0, |end| end.abs_diff(start));
+        match &mut self.state {
+            State::Mean(mean) => {
+                // One far seek may not spoil the average for long: the early
+                // samples are cut at 1 GiB above four times the mean, later ones at 64 MiB.
+                let slack = if mean.samples <= 60 { 2 * 1024 * 1024 } else { 2 * 1024 * 64 };
+                let longest = 4 * mean.rounded(mean.samples / 2) + slack;
+                mean.add(distance.min(longest));
+            }
+            State::History { bits, is_rotational } => {
+                let is_far =
+                    if *is_rotational { distance > FAR_SECTORS } else { sectors < SMALL_SECTORS };
+                *bits = *bits << 1 | u32::from(is_far);
+            }
+        }
+        self.end_of_last = Some(start + u64::from(sectors));
+    }
+
+    /// Whether the queue is seeky.
+    pub(super) fn is_seeky(&self) -> bool {
+        match &self.state {
+            State::Mean(mean) => mean.is_valid() && mean.rounded(mean.samples / 2) > MEAN_SECTORS,
+            State::History { bits, .. } => bits.count_ones() > FAR_OF_32,
+        }
+    }
+
+    /// The number that decides: the mean distance in sectors, or how many of the last 32 were far.
+    pub(super) fn measure(&self) -> u64 {
+        match &self.state {
+            State::Mean(mean) => mean.rounded(mean.samples / 2),
+            State::History { bits, .. } => bits.count_ones().into(),
+        }
+    }
+
+    /// Whether this is the average of 2.6.33.
+    pub(super) fn is_mean(&self) -> bool {
+        matches!(self.state, State::Mean(_))
+    }
+}
+
+/// What both detectors say of one labelled stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What the stream does.
+    pub stream: &'static str,
+    /// After how many of the last [`VERDICT_REQUESTS`] requests the average of 2.6.33 said "seeky".
+    pub mean_seeky: u32,
+    /// The same for the history of 32 verdicts.
+    pub history_seeky: u32,
+}
+
+/// Over how many requests the verdicts are counted: ten periods of the 15 + 1 stream.
+pub const VERDICT_REQUESTS: u32 = 160;
+
+/// The labelled streams, of 4 KiB requests on a disk: request number in, first sector out.
+type Stream = fn(u64) -> u64;
+const STREAMS: &[(&str, Stream)] = &[
+    ("sequential", |number| 8 * number),
+    ("medium seeks of 2 MiB", |number| (8 + 4096) * number),
+    ("15 near, 1 far (mmap of random 64 KiB)", |number| {
+        let (record, page) = (number / 16, number % 16);
+        scattered(record) * 128 + page * 8
+    }),
+    ("random", |number| scattered(number) * 128),
+    ("two sequential streams, 1 GiB apart", |number| {
+        let (step, stream) = (number / 2, number % 2);
+        step * 8 + stream * (1 << 21)
+    }),
+];
+
+/// One of 2^17 places (records of 64 KiB in 8 GiB), each far from the one
+/// before: multiples of an odd constant (2^17 divided by the golden ratio).
+fn scattered(number: u64) -> u64 {
+    number * 81_007 % (1 << 17)
+}
+
+/// The verdicts of both detectors on labelled streams, each counted over the
+/// last [`VERDICT_REQUESTS`] requests of three times as many.
+pub fn verdict_table() -> Vec<Verdict> {
+    let seeky_requests = |seekiness, stream: Stream| {
+        let mut detector = SeekDetector::new(seekiness, true);
+        let mut seeky = 0;
+        for number in 0..3 * u64::from(VERDICT_REQUESTS) {
+            detector.observe(stream(number), 8);
+            let is_counted = number >= 2 * u64::from(VERDICT_REQUESTS);
+            seeky += u32::from(is_counted && detector.is_seeky());
+        }
+        seeky
+    };
+    STREAMS
+        .iter()
+        .map(|&(stream, place)| Verdict {
+            stream,
+            mean_seeky: seeky_requests(Seekiness::Mean, place),
+            history_seeky: seeky_requests(Seekiness::History, place),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Worked by hand.
+    ///
+    /// Sequential: every distance is 0. Medium: every distance is 4096
+    /// sectors, above 800 and below 8192. Random, and two streams: every
+    /// distance is large, and the mean settles above 131,072.
+    ///
+    /// 15 near, 1 far: history has at most 2 far among 32, not above 4. The
+    /// mean before the far request be m; after it, with the distance cut at
+    /// 4 m + 131,072, it is 1.375 m + 16,384; 15 distances of 0 multiply it
+    /// with (7/8)^15 = 0.1349. So m = 2,714 and the peak 20,116; then 17,601,
+    /// 15,401, 13,476, 11,791, 10,317, 9,028, 7,899: above 8,192 after 7 of 16.
+    #[test]
+    fn verdicts_on_labelled_streams() {
+        let table: Vec<_> =
+            verdict_table().iter().map(|v| (v.stream, v.mean_seeky, v.history_seeky)).collect();
+        assert_eq!(
+            table,
+            [
+                ("sequential", 0, 0),
+                ("medium seeks of 2 MiB", 0, 160),
+                ("15 near, 1 far (mmap of random 64 KiB)", 70, 0),
+                ("random", 160, 160),
+                ("two sequential streams, 1 GiB apart", 160, 160),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mean_counts_from_the_third_sample() {
+        let mut mean = DecayingMean::default();
+        let samples: Vec<_> = (0..3)
+            .map(|_| {
+                mean.add(8);
+                (mean.samples, mean.mean(), mean.is_valid())
+            })
+            .collect();
+        // 256/8 = 32; (7*32+256)/8 = 60; (7*60+256)/8 = 84. Total: 256, 480, 676.
+        // (256+128)/32 = 12; (480+128)/60 = 10; (676+128)/84 = 9.
+        assert_eq!(samples, [(32, 12, false), (60, 10, false), (84, 9, true)]);
+    }
+
+    #[test]
+    fn four_far_of_32_are_not_yet_seeky_and_five_are() {
+        let mut detector = SeekDetector::new(Seekiness::History, true);
+        let mut start = 0;
+        let verdicts: Vec<_> = (0..6)
+            .map(|_| {
+                detector.observe(start, 8);
+                start += 8 + 801;
+                detector.is_seeky()
+            })
+            .collect();
+        // The first request has no predecessor, and counts as near.
+        assert_eq!(verdicts, [false, false, false, false, false, true]);
+        let mut near = SeekDetector::new(Seekiness::History, true);
+        for number in 0..40 {
+            near.observe(number * (8 + 800), 8);
+        }
+        assert_eq!(near.measure(), 0, "800 sectors are near");
+    }
+
+    #[test]
+    fn without_a_head_size_counts_and_distance_does_not() {
+        let judged = |sectors: u32| {
+            let mut detector = SeekDetector::new(Seekiness::History, false);
+            for number in 0..40 {
+                detector.observe(scattered(number) * 128, sectors);
+            }
+            detector.is_seeky()
+        };
+        assert!(judged(63));
+        assert!(!judged(64));
+    }
+}

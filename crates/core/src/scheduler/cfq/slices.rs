@@ -1,0 +1,150 @@
+//! How long: the slice of a queue, the share of a tree, and the key that says
+//! whose turn is next. Pure arithmetic on jiffies.
+
+use super::tunables::{CfqTunables, HZ, Jiffies};
+
+/// The idle class stands this far behind its last queue: 200 ms.
+pub(super) const IDLE_DELAY: Jiffies = HZ / 5;
+
+/// A tree is served for at least this long: CFQ_MIN_TT.
+const WORKLOAD_LEAST: Jiffies = 2;
+
+/// A slice changes by base / 5 for each level away from 4: CFQ_SLICE_SCALE.
+const SLICE_SCALE: Jiffies = 5;
+
+/// The level in the middle.
+const LEVEL_DEFAULT: Jiffies = 4;
+
+/// The slice of a queue by its level, before `low_latency` shrinks it.
+pub(super) fn slice_of_level(tunables: &CfqTunables, is_sync: bool, level: u8) -> Jiffies {
+    let base = if is_sync { tunables.slice_sync } else { tunables.slice_async };
+    base + base / SLICE_SCALE * (LEVEL_DEFAULT - Jiffies::from(level))
+}
+
+/// The slice of a queue when `average` queues of its class are busy: with
+/// `low_latency`, so much that all come round within `target_latency`, yet
+/// never below two idle times (scaled as the slice).
+pub(super) fn scaled_slice(
+    tunables: &CfqTunables,
+    is_sync: bool,
+    level: u8,
+    average: u32,
+) -> Jiffies {
+    let slice = slice_of_level(tunables, is_sync, level);
+    let round = tunables.slice_sync * Jiffies::from(average);
+    if !tunables.low_latency || round <= tunables.target_latency {
+        return slice;
+    }
+    let least = slice.min(2 * tunables.slice_idle * slice / tunables.slice_sync);
+    (slice * tunables.target_latency / round).max(least)
+}
+
+/// How many requests an asynchronous queue may send in one slice while others wait.
+pub(super) fn async_requests_per_slice(tunables: &CfqTunables, level: u8) -> u32 {
+    2 * tunables.slice_async_rq * (1 + 7u32.saturating_sub(level.into()))
+}
+
+/// How far behind `now` a queue is put when `queues` (itself included) are in the group.
+pub(super) fn key_offset(tunables: &CfqTunables, is_sync: bool, level: u8, queues: u32) -> Jiffies {
+    let shortfall = slice_of_level(tunables, true, 0) - slice_of_level(tunables, is_sync, level);
+    Jiffies::from(queues.max(1) - 1) * shortfall
+}
+
+/// Facts from which a tree's share of the time follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Workload {
+    /// How many queues are in the tree.
+    pub queues: u32,
+    /// How many queues of its class are busy, now or on average, whichever is more.
+    pub queues_of_class: u32,
+    /// For an asynchronous tree: how many of all busy queues are asynchronous.
+    pub async_of_busy: Option<(u32, u32)>,
+}
+
+/// How long a tree is served: its queues' share of `target_latency`. An
+/// asynchronous tree gets `slice_async` / `slice_sync` of that; a synchronous
+/// one at least two idle times.
+pub(super) fn workload_slice(tunables: &CfqTunables, workload: Workload) -> Jiffies {
+    let target = tunables.target_latency;
+    let share =
+        target * Jiffies::from(workload.queues) / Jiffies::from(workload.queues_of_class.max(1));
+    let slice = match workload.async_of_busy {
+        Some((queues, busy)) => {
+            let of_all = target * Jiffies::from(queues) / Jiffies::from(busy.max(1));
+            share.min(of_all) * tunables.slice_async / tunables.slice_sync
+        }
+        None => share.max(2 * tunables.slice_idle),
+    };
+    slice.max(WORKLOAD_LEAST)
+}
+
+/// How many queues of a class are busy on average: follows a rise fast (3/4 of
+/// it at once) and a fall slowly (1/4).
+pub(super) fn busy_average(average: u32, busy: u32) -> u32 {
+    /// `hist_divisor` of the kernel.
+    const DIVISOR: u32 = 4;
+    ((DIVISOR - 1) * average.max(busy) + average.min(busy) + DIVISOR / 2) / DIVISOR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// The published table: 180 to 40 ms, and 72 to 16 ms; 32 to 4 requests.
+    #[test]
+    fn slices_by_level() {
+        let tunables = CfqTunables::default();
+        let by_level = |is_sync| -> Vec<_> {
+            (0..8).map(|level| slice_of_level(&tunables, is_sync, level)).collect()
+        };
+        assert_eq!(by_level(true), [180, 160, 140, 120, 100, 80, 60, 40]);
+        assert_eq!(by_level(false), [72, 64, 56, 48, 40, 32, 24, 16]);
+        let requests: Vec<_> =
+            (0..8).map(|level| async_requests_per_slice(&tunables, level)).collect();
+        assert_eq!(requests, [32, 28, 24, 20, 16, 12, 8, 4]);
+    }
+
+    #[test]
+    fn low_latency_shrinks_slices_to_the_target_and_no_further_than_two_idle_times() {
+        let tunables = CfqTunables::default();
+        let slice = |queues| scaled_slice(&tunables, true, 4, queues);
+        // 3 queues fit into 300 ms; 6 get 300/6; 64 would get 4.7 and get 2 * 8.
+        assert_eq!([1, 3, 6, 64].map(slice), [100, 100, 50, 16]);
+        let off = CfqTunables { low_latency: false, ..tunables };
+        assert_eq!(scaled_slice(&off, true, 4, 64), 100);
+    }
+
+    #[test]
+    fn a_tree_gets_its_share_of_the_target() {
+        let tunables = CfqTunables::default();
+        let share = |queues, queues_of_class, async_of_busy| {
+            workload_slice(&tunables, Workload { queues, queues_of_class, async_of_busy })
+        };
+        assert_eq!(share(1, 4, None), 75);
+        assert_eq!(share(1, 100, None), 16);
+        // A quarter of 300 ms, scaled by 40/100.
+        assert_eq!(share(1, 4, Some((1, 4))), 30);
+        assert_eq!(share(1, 400, Some((1, 400))), 2);
+    }
+
+    #[test]
+    fn the_average_rises_fast_and_falls_slowly() {
+        // (3*8+0+2)/4 = 6; (3*8+6+2)/4 = 8; (3*8+0+2)/4 = 6; (3*6+0+2)/4 = 5.
+        let mut average = 0;
+        let trail = [8, 8, 0, 0].map(|busy| {
+            average = busy_average(average, busy);
+            average
+        });
+        assert_eq!(trail, [6, 8, 6, 5]);
+    }
+
+    #[test]
+    fn a_queue_is_put_behind_by_the_number_of_queues_and_its_level() {
+        let tunables = CfqTunables::default();
+        assert_eq!(key_offset(&tunables, true, 4, 1), 0);
+        assert_eq!(key_offset(&tunables, true, 4, 3), 160);
+        assert_eq!(key_offset(&tunables, true, 0, 3), 0);
+        assert_eq!(key_offset(&tunables, false, 4, 3), 280);
+    }
+}

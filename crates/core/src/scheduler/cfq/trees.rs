@@ -1,0 +1,150 @@
+//! The service trees: which queue's turn is next.
+//!
+//! A queue that has requests stands in one tree, by its class (real-time,
+//! best-effort) and its kind:
+//!
+//! - **sync**: somebody waits, and idling for the next request pays;
+//! - **sync-noidle**: somebody waits, but idling does not pay (seeky queues,
+//!   long think times): these share one slice, several in the device at once;
+//! - **async**: nobody waits.
+//!
+//! The idle class has one tree for all. Inside a tree the lowest key is served
+//! first. A key is a time: when the queue came, later the more queues there
+//! are and the lower its priority, earlier by what was left of its last slice.
+
+use alloc::collections::BTreeMap;
+
+use super::queue::QueueId;
+use super::tunables::Jiffies;
+use crate::request::Class;
+
+/// The kind of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Async,
+    SyncNoIdle,
+    Sync,
+}
+
+impl Kind {
+    /// All kinds; the first wins when two have equal keys.
+    pub(super) const ALL: [Kind; 3] = [Kind::SyncNoIdle, Kind::Sync, Kind::Async];
+
+    /// As the decision log names it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Kind::Async => "async",
+            Kind::SyncNoIdle => "sync_noidle",
+            Kind::Sync => "sync",
+        }
+    }
+}
+
+/// A queue's place in the trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    tree: usize,
+    /// The key, in jiffies.
+    pub key: Jiffies,
+    order: u64,
+}
+
+/// A tree: queues by key, equal keys in the order in which they came.
+type Tree = BTreeMap<(Jiffies, u64), QueueId>;
+
+/// How many trees: three kinds for each of two classes, and one for the idle class.
+const TREES: usize = 7;
+
+/// All service trees of the one group.
+#[derive(Debug, Default)]
+pub(super) struct ServiceTrees {
+    trees: [Tree; TREES],
+    order: u64,
+}
+
+const fn tree_index(class: Class, kind: Kind) -> usize {
+    let base = match class {
+        Class::RealTime => 0,
+        Class::BestEffort => 3,
+        Class::Idle => return TREES - 1,
+    };
+    base + kind as usize
+}
+
+impl ServiceTrees {
+    /// Puts a queue in under `key`.
+    pub(super) fn insert(
+        &mut self,
+        queue: QueueId,
+        class: Class,
+        kind: Kind,
+        key: Jiffies,
+    ) -> Position {
+        self.order += 1;
+        let position = Position { tree: tree_index(class, kind), key, order: self.order };
+        self.trees[position.tree].insert((key, self.order), queue);
+        position
+    }
+
+    /// Takes a queue out.
+    pub(super) fn remove(&mut self, position: Position) {
+        self.trees[position.tree].remove(&(position.key, position.order));
+    }
+
+    /// The queue whose turn is next in a tree, and its key.
+    pub(super) fn first(&self, class: Class, kind: Kind) -> Option<(QueueId, Jiffies)> {
+        let ((key, _), &queue) = self.trees[tree_index(class, kind)].first_key_value()?;
+        Some((queue, *key))
+    }
+
+    /// The highest key of the idle class.
+    pub(super) fn last_idle_key(&self) -> Option<Jiffies> {
+        self.trees[TREES - 1].last_key_value().map(|((key, _), _)| *key)
+    }
+
+    /// How many queues are in a tree.
+    pub(super) fn count(&self, class: Class, kind: Kind) -> u32 {
+        self.trees[tree_index(class, kind)].len() as u32
+    }
+
+    /// How many queues stand in the same tree as the one at `position`, itself included.
+    pub(super) fn count_beside(&self, position: Position) -> u32 {
+        self.trees[position.tree].len() as u32
+    }
+
+    /// How many queues of a class have requests.
+    pub(super) fn busy_in(&self, class: Class) -> u32 {
+        match class {
+            Class::Idle => self.count(class, Kind::Sync),
+            _ => Kind::ALL.iter().map(|&kind| self.count(class, kind)).sum(),
+        }
+    }
+
+    /// How many queues have requests.
+    pub(super) fn busy(&self) -> u32 {
+        self.trees.iter().map(|tree| tree.len() as u32).sum()
+    }
+
+    /// How many asynchronous queues have requests, the idle class left out.
+    pub(super) fn busy_async(&self) -> u32 {
+        self.count(Class::RealTime, Kind::Async) + self.count(Class::BestEffort, Kind::Async)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_key_is_first_and_equal_keys_keep_their_order() {
+        let mut trees = ServiceTrees::default();
+        let best = Class::BestEffort;
+        let late = trees.insert(QueueId(1), best, Kind::Sync, 80);
+        trees.insert(QueueId(2), best, Kind::Sync, -5);
+        trees.insert(QueueId(3), best, Kind::Sync, -5);
+        trees.insert(QueueId(4), best, Kind::SyncNoIdle, -9);
+        assert_eq!(trees.first(best, Kind::Sync), Some((QueueId(2), -5)));
+        assert_eq!((trees.count_beside(late), trees.busy_in(best), trees.busy()), (3, 4, 4));
+        assert_eq!(trees.first(Class::RealTime, Kind::Sync), None);
+    }
+}

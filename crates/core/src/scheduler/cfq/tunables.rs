@@ -1,0 +1,205 @@
+//! The tunables of CFQ, by the names that they had under `/sys/block/*/queue/iosched`.
+//!
+//! Times are whole milliseconds, which at HZ = 1000 are jiffies: the law
+//! decides on that grain (see [`jiffies`]).
+
+use alloc::borrow::ToOwned;
+
+use super::seek::Seekiness;
+use crate::law::{Spec, SpecError};
+use crate::unit::Time;
+
+/// Milliseconds on the clock of the law; signed, since a key in a service tree
+/// and the rest of a slice can be negative.
+pub(super) type Jiffies = i64;
+
+/// One second, as the law counts time.
+pub(super) const HZ: Jiffies = 1000;
+
+/// The jiffy that `now` falls in. As in the kernel a point of time is rounded
+/// down, so that a timer of 8 jiffies fires 7 to 8 ms later.
+pub(super) const fn jiffies(now: Time) -> Jiffies {
+    (now.0 / 1_000_000) as Jiffies
+}
+
+/// The first point of time in a jiffy.
+pub(super) const fn time_of(jiffy: Jiffies) -> Time {
+    Time((if jiffy < 0 { 0 } else { jiffy as u64 }) * 1_000_000)
+}
+
+/// What can be set, with the defaults of Linux 2.6.34.
+///
+/// `group_idle` is not among them: it does nothing while there is one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CfqTunables {
+    /// How a queue is judged to be seeky: `seeky=mean` or `seeky=history` (default).
+    pub seeky: Seekiness,
+    /// The most requests of one queue in the device, when others wait; half of
+    /// it is the normal limit. Default 8, at least 1.
+    pub quantum: u32,
+    /// How long a synchronous request waits before it is served out of order, in ms. Default 125.
+    pub fifo_expire_sync: Jiffies,
+    /// The same for asynchronous requests. Default 250.
+    pub fifo_expire_async: Jiffies,
+    /// How far behind the head a request may lie and still be served next, in KiB. Default 16384.
+    pub back_seek_max: u64,
+    /// What a distance backwards is multiplied with to compare it with one forwards. Default 2.
+    pub back_seek_penalty: u64,
+    /// The slice of a synchronous queue of level 4, in ms. Default 100.
+    pub slice_sync: Jiffies,
+    /// The slice of an asynchronous queue of level 4, in ms. Default 40.
+    pub slice_async: Jiffies,
+    /// Scales how many requests an asynchronous queue may send in one slice. Default 2.
+    pub slice_async_rq: u32,
+    /// How long the device is kept idle for a process's next request, in ms; 0: never. Default 8.
+    pub slice_idle: Jiffies,
+    /// Whether slices shrink so that all queues come round within
+    /// `target_latency`, and asynchronous depth ramps up slowly: 0 or 1. Default 1.
+    pub low_latency: bool,
+    /// In what time all queues should come round, in ms. Default 300.
+    pub target_latency: Jiffies,
+}
+
+impl Default for CfqTunables {
+    fn default() -> CfqTunables {
+        CfqTunables {
+            seeky: Seekiness::History,
+            quantum: 8,
+            fifo_expire_sync: HZ / 8,
+            fifo_expire_async: HZ / 4,
+            back_seek_max: 16 * 1024,
+            back_seek_penalty: 2,
+            slice_sync: HZ / 10,
+            slice_async: HZ / 25,
+            slice_async_rq: 2,
+            slice_idle: HZ / 125,
+            low_latency: true,
+            target_latency: 300,
+        }
+    }
+}
+
+/// The keys that [`CfqTunables::from_spec`] takes.
+pub const KEYS: &[&str] = &[
+    "seeky",
+    "quantum",
+    "fifo_expire_sync",
+    "fifo_expire_async",
+    "back_seek_max",
+    "back_seek_penalty",
+    "slice_sync",
+    "slice_async",
+    "slice_async_rq",
+    "slice_idle",
+    "low_latency",
+    "target_latency",
+];
+
+/// No time may be set longer than this, in ms: a minute.
+const TIME_MAX: u64 = 60_000;
+
+impl CfqTunables {
+    /// Reads the tunables from `cfq,key=value,…`.
+    ///
+    /// # Errors
+    /// A key is unknown, or a value is outside its bounds.
+    pub fn from_spec(spec: &Spec) -> Result<CfqTunables, SpecError> {
+        spec.only(KEYS)?;
+        let default = CfqTunables::default();
+        let time = |key, value: Jiffies, least| {
+            spec.integer(key, value as u64, least..=TIME_MAX).map(|ms| ms as Jiffies)
+        };
+        Ok(CfqTunables {
+            seeky: seekiness(spec)?,
+            quantum: spec.integer("quantum", default.quantum.into(), 1..=65_536)? as u32,
+            fifo_expire_sync: time("fifo_expire_sync", default.fifo_expire_sync, 1)?,
+            fifo_expire_async: time("fifo_expire_async", default.fifo_expire_async, 1)?,
+            back_seek_max: spec.integer("back_seek_max", default.back_seek_max, 0..=1 << 40)?,
+            back_seek_penalty: spec.integer(
+                "back_seek_penalty",
+                default.back_seek_penalty,
+                1..=1 << 16,
+            )?,
+            slice_sync: time("slice_sync", default.slice_sync, 1)?,
+            slice_async: time("slice_async", default.slice_async, 1)?,
+            slice_async_rq: spec.integer(
+                "slice_async_rq",
+                default.slice_async_rq.into(),
+                1..=65_536,
+            )? as u32,
+            slice_idle: time("slice_idle", default.slice_idle, 0)?,
+            low_latency: spec.integer("low_latency", default.low_latency.into(), 0..=1)? == 1,
+            target_latency: time("target_latency", default.target_latency, 1)?,
+        })
+    }
+
+    /// How long a request may wait before it is served out of order.
+    pub(super) const fn fifo_expire(&self, is_sync: bool) -> Jiffies {
+        if is_sync { self.fifo_expire_sync } else { self.fifo_expire_async }
+    }
+
+    /// `back_seek_max` in sectors.
+    pub(super) const fn back_seek_max_sectors(&self) -> u64 {
+        self.back_seek_max * 2
+    }
+}
+
+fn seekiness(spec: &Spec) -> Result<Seekiness, SpecError> {
+    match spec.parameters.get("seeky").map(|text| text.as_str()) {
+        None | Some("history") => Ok(Seekiness::History),
+        Some("mean") => Ok(Seekiness::Mean),
+        Some(other) => Err(SpecError::BadValue {
+            name: spec.name.clone(),
+            key: "seeky".to_owned(),
+            value: other.to_owned(),
+            expected: "`mean` (until 2.6.33) or `history` (since 2.6.34)".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn each_tunable_is_read_under_its_own_name() {
+        let text = "cfq,seeky=mean,quantum=4,fifo_expire_sync=1,fifo_expire_async=2,\
+                    back_seek_max=3,back_seek_penalty=5,slice_sync=6,slice_async=7,\
+                    slice_async_rq=9,slice_idle=0,low_latency=0,target_latency=10";
+        let read = CfqTunables::from_spec(&Spec::parse(text).unwrap()).unwrap();
+        let expected = CfqTunables {
+            seeky: Seekiness::Mean,
+            quantum: 4,
+            fifo_expire_sync: 1,
+            fifo_expire_async: 2,
+            back_seek_max: 3,
+            back_seek_penalty: 5,
+            slice_sync: 6,
+            slice_async: 7,
+            slice_async_rq: 9,
+            slice_idle: 0,
+            low_latency: false,
+            target_latency: 10,
+        };
+        assert_eq!(read, expected);
+        assert_eq!(CfqTunables::from_spec(&Spec::plain("cfq")), Ok(CfqTunables::default()));
+    }
+
+    #[test]
+    fn a_bad_value_says_what_is_expected() {
+        let message = |text| {
+            let spec = Spec::parse(text).unwrap();
+            CfqTunables::from_spec(&spec).unwrap_err().to_string()
+        };
+        assert_eq!(
+            message("cfq,seeky=often"),
+            "`cfq,seeky=often`: expected `mean` (until 2.6.33) or `history` (since 2.6.34)"
+        );
+        assert_eq!(
+            message("cfq,slice_sync=0"),
+            "`cfq,slice_sync=0`: expected a whole number from 1 to 60000"
+        );
+        assert!(message("cfq,group_idle=8").starts_with("`cfq` has no parameter `group_idle`"));
+    }
+}

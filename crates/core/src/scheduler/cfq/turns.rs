@@ -1,0 +1,250 @@
+//! Turns: which queue is the active one, how its turn ends, and who is next.
+
+use super::queue::QueueId;
+use super::slices::{self, Workload};
+use super::trees::Kind;
+use super::tunables::{HZ, Jiffies, jiffies};
+use super::{Cfq, Serving};
+use crate::request::Class;
+use crate::scheduler::decision::Decision;
+use crate::unit::Time;
+
+/// The idle class is served for one jiffy; then the others are looked at again.
+const IDLE_CLASS_SLICE: Jiffies = 1;
+
+impl Cfq {
+    /// The queue that may send now: the active one, or the next one after its
+    /// turn has ended. `None`: nothing waits, or the active queue is waited for.
+    pub(super) fn select_queue(&mut self, now: Time) -> Option<QueueId> {
+        if self.queued == 0 {
+            return None;
+        }
+        let Some(active) = self.active else { return self.next_queue(now) };
+        let queue = &self.queues[active];
+        let has_requests = !queue.requests.is_empty();
+        let is_awaited = queue.in_device > 0 && self.should_idle(active);
+        if queue.is_waited_for && has_requests {
+            self.end_slice(now, "waited_busy", false);
+            return self.next_queue(now);
+        }
+        if queue.is_slice_used(jiffies(now)) && !queue.must_dispatch {
+            if self.trees.busy() == 1 && !has_requests && is_awaited {
+                return None;
+            }
+            self.end_slice(now, "used", false);
+            return self.next_queue(now);
+        }
+        if has_requests {
+            return Some(active);
+        }
+        if let Some((other, distance)) = self.close_cooperator(active) {
+            self.join(now, active, other, distance);
+            self.end_slice(now, "cooperator_is_close", false);
+            self.begin_slice(now, other, "close_cooperator");
+            return Some(other);
+        }
+        if self.idle_until.is_some() || is_awaited {
+            return None;
+        }
+        self.end_slice(now, "empty", false);
+        self.next_queue(now)
+    }
+
+    /// Gives the turn to the first queue of the tree that is served.
+    fn next_queue(&mut self, now: Time) -> Option<QueueId> {
+        self.choose_tree(now);
+        let (queue, _) = self.trees.first(self.serving.class, self.serving.kind)?;
+        self.begin_slice(now, queue, "first_of_tree");
+        Some(queue)
+    }
+
+    /// Which tree is served: of the strongest class that has requests, the one
+    /// served before as long as its share lasts, else the one whose first queue
+    /// has the lowest key.
+    fn choose_tree(&mut self, now: Time) {
+        let jiffy = jiffies(now);
+        let class = [Class::RealTime, Class::BestEffort]
+            .into_iter()
+            .find(|&class| self.trees.busy_in(class) > 0)
+            .unwrap_or(Class::Idle);
+        let Serving { class: served, kind, expires } = self.serving;
+        let is_empty = self.trees.count(served, kind) == 0;
+        let why = if class != served {
+            "class"
+        } else if class != Class::Idle && is_empty {
+            "tree_empty"
+        } else if expires.is_none_or(|end| jiffy >= end) {
+            "share_used"
+        } else {
+            return;
+        };
+        let lowest = Kind::ALL
+            .into_iter()
+            .filter_map(|kind| Some((self.trees.first(class, kind)?.1, kind)))
+            .min_by_key(|&(key, _)| key);
+        let kind = lowest.map_or(Kind::SyncNoIdle, |(_, kind)| kind);
+        let busy = self.trees.busy_in(class);
+        let average = self.average(class);
+        let queues = self.trees.count(class, kind);
+        let slice = if class == Class::Idle {
+            IDLE_CLASS_SLICE
+        } else {
+            let async_of_busy =
+                (kind == Kind::Async).then(|| (self.trees.busy_async(), self.trees.busy()));
+            let queues_of_class = busy.max(average);
+            slices::workload_slice(
+                &self.tunables,
+                Workload { queues, queues_of_class, async_of_busy },
+            )
+        };
+        self.serving = Serving { class, kind, expires: Some(jiffy + slice) };
+        self.log.say(now, || Decision::Tree {
+            class,
+            kind: kind.name(),
+            why,
+            queues,
+            busy,
+            average,
+            until_ms: jiffy + slice,
+        });
+    }
+
+    fn average(&self, class: Class) -> u32 {
+        if class == Class::RealTime { self.average_real_time } else { self.average_best_effort }
+    }
+
+    /// Makes `id` the active queue.
+    fn begin_slice(&mut self, now: Time, id: QueueId, why: &'static str) {
+        self.active = Some(id);
+        self.active_process = None;
+        self.queues[id].begin_slice();
+        self.update_place_of_next(id);
+        let queue = &self.queues[id];
+        self.log.say(now, || Decision::SliceBegin {
+            queue: id.0,
+            process: queue.owner,
+            class: queue.priority.class,
+            level: queue.priority.level,
+            kind: queue.kind().name(),
+            why,
+            key_ms: queue.position.map_or(0, |position| position.key),
+            queued: queue.requests.count() as u32,
+        });
+    }
+
+    /// Measures the slice out, now that its first request has completed.
+    fn set_slice(&mut self, now: Time, id: QueueId) {
+        let queue = &self.queues[id];
+        // The idle class is measured by the best-effort queues beside it.
+        let class = queue.priority.class.min(Class::BestEffort);
+        let average = slices::busy_average(self.average(class), self.trees.busy_in(class));
+        match class {
+            Class::RealTime => self.average_real_time = average,
+            _ => self.average_best_effort = average,
+        }
+        let level = queue.priority.level.min(7);
+        let slice = slices::scaled_slice(&self.tunables, queue.is_sync, level, average);
+        let end = jiffies(now) + slice;
+        self.queues[id].slice_end = Some(end);
+        self.log.say(now, || Decision::SliceSet {
+            queue: id.0,
+            slice_ms: slice,
+            end_ms: end,
+            average,
+        });
+    }
+
+    /// A request of the active queue has completed: its turn goes on, or the
+    /// device is kept idle for it, or its turn ends.
+    pub(super) fn go_on_after(&mut self, now: Time, id: QueueId) {
+        let jiffy = jiffies(now);
+        if self.queues[id].slice_end.is_none() {
+            self.set_slice(now, id);
+        }
+        if self.should_wait_busy(jiffy, id) {
+            self.queues[id].slice_end = Some(jiffy + self.tunables.slice_idle);
+            self.queues[id].is_waited_for = true;
+        }
+        let queue = &self.queues[id];
+        if queue.is_slice_used(jiffy) {
+            self.end_slice(now, "used", true);
+        } else if queue.is_idle_class() {
+            self.end_slice(now, "idle_class", true);
+        } else if queue.is_sync && queue.requests.is_empty() && self.close_cooperator(id).is_none()
+        {
+            self.try_idle(now, id);
+        }
+    }
+
+    /// After a dispatch: an asynchronous queue that has sent its number of
+    /// requests ends its turn while others wait, and the idle class after each.
+    pub(super) fn end_short_turn(&mut self, now: Time, id: QueueId) {
+        let queue = &self.queues[id];
+        if self.trees.busy() <= 1 {
+            return;
+        }
+        let level = queue.priority.level.min(7);
+        let most = slices::async_requests_per_slice(&self.tunables, level);
+        if queue.is_idle_class() {
+            self.end_slice(now, "idle_class", false);
+        } else if !queue.is_sync && queue.slice_dispatched >= most {
+            self.end_slice(now, "async_requests_used", false);
+        }
+    }
+
+    /// Ends the turn of the active queue. When its time was cut short, or
+    /// overrun (`is_timed`), the rest counts for its next place in the tree.
+    pub(super) fn end_slice(&mut self, now: Time, why: &'static str, is_timed: bool) {
+        let Some(id) = self.active else { return };
+        let jiffy = jiffies(now);
+        self.stop_idling(now, id, why);
+        let queue = &mut self.queues[id];
+        let left = queue.slice_end.map(|end| end - jiffy);
+        let dispatched = queue.slice_dispatched;
+        self.log.say(now, || Decision::SliceEnd { queue: id.0, why, left_ms: left, dispatched });
+        queue.is_waited_for = false;
+        queue.must_split |= queue.is_shared && !queue.seek.is_mean() && queue.seek.is_seeky();
+        if let Some(left) = left.filter(|_| is_timed) {
+            queue.residual = left;
+        }
+        self.active = None;
+        self.active_process = None;
+        if self.queues[id].requests.is_empty() {
+            self.take_out_of_trees(id);
+        } else {
+            self.put_in_trees(jiffy, id, false);
+        }
+        self.update_place_of_next(id);
+        self.queues.release(id);
+    }
+
+    fn take_out_of_trees(&mut self, id: QueueId) {
+        if let Some(position) = self.queues[id].position.take() {
+            self.trees.remove(position);
+        }
+        if self.trees.busy() == 0 {
+            self.serving.expires = None;
+        }
+    }
+
+    /// Puts a queue where it belongs in the trees, or moves it there;
+    /// `is_first`: before all others of its tree.
+    pub(super) fn put_in_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
+        let queue = &mut self.queues[id];
+        let (class, kind) = (queue.priority.class, queue.kind());
+        if let Some(position) = queue.position.take() {
+            self.trees.remove(position);
+        }
+        let key = if class == Class::Idle {
+            self.trees.last_idle_key().unwrap_or(now) + slices::IDLE_DELAY
+        } else if is_first {
+            self.trees.first(class, kind).map_or(now, |(_, key)| key) - HZ
+        } else {
+            let queues = self.trees.busy() + 1;
+            let level = queue.priority.level.min(7);
+            let offset = slices::key_offset(&self.tunables, queue.is_sync, level, queues);
+            now + offset - core::mem::take(&mut queue.residual)
+        };
+        queue.position = Some(self.trees.insert(id, class, kind, key));
+    }
+}

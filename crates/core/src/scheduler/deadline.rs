@@ -1,0 +1,241 @@
+//! `deadline`: in the order of the sectors, but nobody waits too long.
+//!
+//! The law in words: requests of one direction are served in batches, upwards
+//! through the sectors. When a batch ends, reads come before writes, unless
+//! writes have been passed over `writes_starved` times; and if the oldest
+//! request of the chosen direction is past its deadline, the next batch starts
+//! there instead of where the last one ended. It knows nothing of processes
+//! and never leaves the device idle.
+//! Source: KERNEL.md section 4.13 (Linux 2.6's `deadline`).
+//!
+//! The longest wait: once a read has expired, it is served after the current
+//! batch and after the expired reads before it, each of which costs one batch,
+//! and each such batch of reads may let one batch of writes through after
+//! `writes_starved` of them.
+
+use alloc::collections::VecDeque;
+
+use crate::law::{Spec, SpecError};
+use crate::request::{DeviceCaps, Op, Request, RequestId};
+use crate::unit::Time;
+
+use super::sorted::Sorted;
+use super::{Dispatch, Inserted, Scheduler};
+
+/// The tunables of `deadline`, under the kernel's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadlineTunables {
+    /// How long a read may wait before it is preferred (`read_expire`; 500 ms).
+    pub read_expire: Time,
+    /// The same for a write (`write_expire`; 5,000 ms).
+    pub write_expire: Time,
+    /// How many batches of reads may pass writes that wait (`writes_starved`; 2).
+    pub writes_starved: u32,
+    /// The most requests in a batch (`fifo_batch`; 16).
+    pub fifo_batch: u32,
+}
+
+impl Default for DeadlineTunables {
+    fn default() -> DeadlineTunables {
+        DeadlineTunables {
+            read_expire: Time::from_ms(500),
+            write_expire: Time::from_s(5),
+            writes_starved: 2,
+            fifo_batch: 16,
+        }
+    }
+}
+
+impl DeadlineTunables {
+    /// Reads `read_expire` and `write_expire` (ms), `writes_starved`, `fifo_batch`.
+    ///
+    /// # Errors
+    /// A parameter is unknown, or a value is no number or out of bounds.
+    pub fn from_spec(spec: &Spec) -> Result<DeadlineTunables, SpecError> {
+        spec.only(&["read_expire", "write_expire", "writes_starved", "fifo_batch"])?;
+        Ok(DeadlineTunables {
+            read_expire: Time::from_ms(spec.integer("read_expire", 500, 0..=3_600_000)?),
+            write_expire: Time::from_ms(spec.integer("write_expire", 5_000, 0..=3_600_000)?),
+            writes_starved: spec.integer("writes_starved", 2, 0..=1_000_000)? as u32,
+            fifo_batch: spec.integer("fifo_batch", 16, 1..=1_000_000)? as u32,
+        })
+    }
+}
+
+/// The scheduler `deadline`.
+#[derive(Debug)]
+pub struct Deadline {
+    tunables: DeadlineTunables,
+    sectors_max: u32,
+    queued: [Sorted; 2],
+    /// Deadlines in the order of arrival; a name whose request was dispatched
+    /// is skipped when it comes to the head.
+    deadlines: [VecDeque<(Time, RequestId)>; 2],
+    direction: Op,
+    /// Where the batch goes on, per direction.
+    next_sector: [u64; 2],
+    in_batch: u32,
+    passed_over: u32,
+}
+
+impl Deadline {
+    /// For a device with these abilities.
+    pub fn new(caps: &DeviceCaps, tunables: DeadlineTunables) -> Deadline {
+        Deadline {
+            tunables,
+            sectors_max: caps.request_sectors_max,
+            queued: Default::default(),
+            deadlines: Default::default(),
+            direction: Op::Read,
+            next_sector: [0; 2],
+            // No batch has begun: the first dispatch begins one.
+            in_batch: tunables.fifo_batch,
+            passed_over: 0,
+        }
+    }
+
+    fn choose(&mut self, now: Time) -> Option<Request> {
+        if self.in_batch < self.tunables.fifo_batch
+            && let Some(next) = self.next_in_order(self.direction)
+        {
+            self.in_batch += 1;
+            return Some(next);
+        }
+        self.direction = self.choose_direction()?;
+        self.in_batch = 1;
+        let oldest = self.expired(self.direction, now);
+        oldest.or_else(|| self.next_in_order(self.direction)).or_else(|| {
+            // Nothing further up: the sweep starts again where the oldest waits.
+            let &(_, id) = self.deadlines[self.direction as usize].front()?;
+            self.queued[self.direction as usize].find(id)
+        })
+    }
+
+    fn choose_direction(&mut self) -> Option<Op> {
+        let waits = |op: Op| self.queued[op as usize].len() > 0;
+        match (waits(Op::Read), waits(Op::Write)) {
+            (false, false) => None,
+            (true, false) => Some(Op::Read),
+            (true, true) if self.passed_over < self.tunables.writes_starved => {
+                self.passed_over += 1;
+                Some(Op::Read)
+            }
+            (_, true) => {
+                self.passed_over = 0;
+                Some(Op::Write)
+            }
+        }
+    }
+
+    fn next_in_order(&self, op: Op) -> Option<Request> {
+        self.queued[op as usize].first_from(self.next_sector[op as usize])
+    }
+
+    fn expired(&self, op: Op, now: Time) -> Option<Request> {
+        let &(deadline, id) = self.deadlines[op as usize].front()?;
+        if deadline > now { None } else { self.queued[op as usize].find(id) }
+    }
+
+    /// Forgets the deadlines at the head whose requests are gone.
+    fn forget_dispatched(&mut self, op: Op, dispatched: RequestId) {
+        let deadlines = &mut self.deadlines[op as usize];
+        if deadlines.front().is_some_and(|&(_, id)| id == dispatched) {
+            deadlines.pop_front();
+        } else if let Some(at) = deadlines.iter().position(|&(_, id)| id == dispatched) {
+            deadlines.remove(at);
+        }
+    }
+}
+
+impl Scheduler for Deadline {
+    fn insert(&mut self, now: Time, request: Request) -> Inserted {
+        let op = request.op as usize;
+        let inserted = self.queued[op].insert(request, self.sectors_max);
+        if inserted == Inserted::Queued {
+            let patience = [self.tunables.read_expire, self.tunables.write_expire][op];
+            self.deadlines[op].push_back((now + patience, request.id));
+        }
+        inserted
+    }
+
+    fn dispatch(&mut self, now: Time) -> Dispatch {
+        let Some(request) = self.choose(now) else { return Dispatch::Nothing };
+        self.queued[request.op as usize].remove(request.id);
+        self.forget_dispatched(request.op, request.id);
+        self.next_sector[request.op as usize] = request.end();
+        Dispatch::Request(request)
+    }
+
+    fn complete(&mut self, _now: Time, _request: &Request) {}
+
+    fn queued(&self) -> usize {
+        self.queued.iter().map(Sorted::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{caps, dispatched, read, write};
+    use super::*;
+
+    fn deadline(tunables: DeadlineTunables) -> Deadline {
+        Deadline::new(&caps(), tunables)
+    }
+
+    #[test]
+    fn a_batch_goes_upwards_and_the_next_sweep_starts_at_the_oldest() {
+        let mut law = deadline(DeadlineTunables::default());
+        for (id, start) in [(0, 5000), (1, 100), (2, 9000)] {
+            law.insert(Time::ZERO, read(id, start, 8));
+        }
+        // The head is at sector 0: upwards from there.
+        assert_eq!(dispatched(&mut law, Time::ZERO), [(1, 100, 8), (0, 5000, 8), (2, 9000, 8)]);
+        for (id, start) in [(3, 700), (4, 200)] {
+            law.insert(Time::ZERO, read(id, start, 8));
+        }
+        // Nothing above 9008: the oldest first, then upwards from it, then again the oldest.
+        assert_eq!(dispatched(&mut law, Time::ZERO), [(3, 700, 8), (4, 200, 8)]);
+    }
+
+    #[test]
+    fn an_expired_request_starts_the_next_batch() {
+        let order = |fifo_batch| {
+            let mut law = deadline(DeadlineTunables { fifo_batch, ..Default::default() });
+            law.insert(Time::ZERO, read(0, 9000, 8));
+            law.insert(Time::from_ms(400), read(1, 100, 8));
+            law.insert(Time::from_ms(400), read(2, 200, 8));
+            dispatched(&mut law, Time::from_ms(501)).map(|(id, ..)| id)
+        };
+        assert_eq!(order(1), [0, 1, 2]);
+        // Not expired yet at 499 ms: by sector.
+        let mut law = deadline(DeadlineTunables { fifo_batch: 1, ..Default::default() });
+        law.insert(Time::ZERO, read(0, 9000, 8));
+        law.insert(Time::from_ms(400), read(1, 100, 8));
+        law.insert(Time::from_ms(400), read(2, 200, 8));
+        assert_eq!(dispatched(&mut law, Time::from_ms(499)).map(|(id, ..)| id), [1, 2, 0]);
+    }
+
+    #[test]
+    fn reads_pass_writes_only_so_often() {
+        let order = |writes_starved| {
+            let mut law =
+                deadline(DeadlineTunables { fifo_batch: 1, writes_starved, ..Default::default() });
+            law.insert(Time::ZERO, write(9, 50_000, 8));
+            for id in 0..3 {
+                law.insert(Time::ZERO, read(id, 1000 * u64::from(id), 8));
+            }
+            dispatched::<4>(&mut law, Time::ZERO).map(|(id, ..)| id)
+        };
+        assert_eq!(order(2), [0, 1, 9, 2]);
+        assert_eq!(order(1), [0, 9, 1, 2]);
+    }
+
+    #[test]
+    fn tunables_are_read_from_the_spec() {
+        let spec = Spec::parse("deadline,read_expire=20,fifo_batch=1").unwrap();
+        let tunables = DeadlineTunables::from_spec(&spec).unwrap();
+        assert_eq!(tunables.read_expire, Time::from_ms(20));
+        assert_eq!((tunables.fifo_batch, tunables.writes_starved), (1, 2));
+        assert!(DeadlineTunables::from_spec(&Spec::parse("deadline,quantum=1").unwrap()).is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! `noop`: first come, first served, with merging.
+//!
+//! The law in words: a request that touches a queued one of its direction is
+//! merged with it; otherwise requests go to the device in the order in which
+//! they came. It is for devices that order their own queue, or that have no
+//! head to move. It knows nothing of processes and never leaves the device
+//! idle. How long a request waits depends only on what was queued before it.
+//! Source: KERNEL.md section 4.13.
+
+use alloc::collections::VecDeque;
+
+use crate::request::{DeviceCaps, Op, Request, RequestId};
+use crate::unit::Time;
+
+use super::sorted::Sorted;
+use super::{Dispatch, Inserted, Scheduler};
+
+/// The scheduler `noop`. It has no parameter.
+#[derive(Debug)]
+pub struct Noop {
+    arrivals: VecDeque<(Op, RequestId)>,
+    queued: [Sorted; 2],
+    sectors_max: u32,
+}
+
+impl Noop {
+    /// For a device with these abilities.
+    pub fn new(caps: &DeviceCaps) -> Noop {
+        Noop {
+            arrivals: VecDeque::new(),
+            queued: Default::default(),
+            sectors_max: caps.request_sectors_max,
+        }
+    }
+}
+
+impl Scheduler for Noop {
+    fn insert(&mut self, _now: Time, request: Request) -> Inserted {
+        let inserted = self.queued[request.op as usize].insert(request, self.sectors_max);
+        if inserted == Inserted::Queued {
+            self.arrivals.push_back((request.op, request.id));
+        }
+        inserted
+    }
+
+    fn dispatch(&mut self, _now: Time) -> Dispatch {
+        let Some((op, id)) = self.arrivals.pop_front() else { return Dispatch::Nothing };
+        let request = self.queued[op as usize].remove(id);
+        Dispatch::Request(request.expect("what has arrived is queued until it is dispatched"))
+    }
+
+    fn complete(&mut self, _now: Time, _request: &Request) {}
+
+    fn queued(&self) -> usize {
+        self.arrivals.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{caps, dispatched, read};
+    use super::*;
+
+    #[test]
+    fn requests_leave_in_the_order_in_which_they_came() {
+        let mut noop = Noop::new(&caps());
+        for (id, start) in [(0, 5000), (1, 10), (2, 900)] {
+            noop.insert(Time::ZERO, read(id, start, 8));
+        }
+        assert_eq!(dispatched(&mut noop, Time::ZERO), [(0, 5000, 8), (1, 10, 8), (2, 900, 8)]);
+    }
+
+    #[test]
+    fn neighbours_merge_at_the_back_and_at_the_front_up_to_the_largest_request() {
+        let mut noop = Noop::new(&caps());
+        assert_eq!(noop.insert(Time::ZERO, read(0, 100, 8)), Inserted::Queued);
+        assert_eq!(
+            noop.insert(Time::ZERO, read(1, 108, 8)),
+            Inserted::Merged { into: RequestId(0) }
+        );
+        assert_eq!(
+            noop.insert(Time::ZERO, read(2, 92, 8)),
+            Inserted::Merged { into: RequestId(0) }
+        );
+        // 24 + 240 sectors would be more than the 256 that the device takes.
+        assert_eq!(noop.insert(Time::ZERO, read(3, 116, 240)), Inserted::Queued);
+        assert_eq!(dispatched(&mut noop, Time::ZERO), [(0, 92, 24), (3, 116, 240)]);
+    }
+}

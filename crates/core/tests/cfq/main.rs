@@ -1,0 +1,12 @@
+//! The law `cfq` in virtual time.
+
+mod conservation;
+mod cooperators;
+mod cost;
+mod devices;
+mod golden;
+mod knobs;
+mod priorities;
+mod rig;
+mod spindles;
+mod starvation;

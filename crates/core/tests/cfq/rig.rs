@@ -1,0 +1,367 @@
+//! A rig for scheduling laws: processes that ask for one request after the
+//! other, a device of spindles in virtual time, and what came of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use readpath_core::law::Spec;
+use readpath_core::request::{Class, DeviceCaps, Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
+use readpath_core::unit::Time;
+
+/// A device of equal spindles, striped; each takes one request at a time, the
+/// oldest first.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    pub spindles: u64,
+    pub stripe_sectors: u64,
+    /// Service time of a request within 800 sectors of where one of the last
+    /// `streams` requests of its spindle ended, and of any other.
+    pub near: Time,
+    pub far: Time,
+    pub streams: usize,
+    pub depth_max: u32,
+    pub is_rotational: bool,
+}
+
+/// One spindle, 1 ms near and 8 ms far: the figures of source D.
+pub const SPINDLE: Device = Device {
+    spindles: 1,
+    stripe_sectors: 128,
+    near: Time::from_ms(1),
+    far: Time::from_ms(8),
+    streams: 1,
+    depth_max: 32,
+    is_rotational: true,
+};
+
+impl Device {
+    pub fn caps(&self) -> DeviceCaps {
+        DeviceCaps {
+            sectors: 1 << 40,
+            request_sectors_max: 1024,
+            depth_max: self.depth_max,
+            is_rotational: self.is_rotational,
+            alignment_sectors: 1,
+        }
+    }
+}
+
+/// Where request number N of a process starts; `None`: it has ended.
+pub type Places = Box<dyn FnMut(u64) -> Option<u64>>;
+
+/// A process that keeps `depth` requests in flight.
+pub struct Program {
+    pub priority: Priority,
+    pub op: Op,
+    pub is_sync: bool,
+    pub sectors: u32,
+    pub depth: u32,
+    /// From a completion to the next request.
+    pub think: Time,
+    pub begins: Time,
+    pub places: Places,
+}
+
+impl Program {
+    /// Reads pages of 4 KiB, one at a time, without thinking.
+    pub fn reading(places: impl FnMut(u64) -> Option<u64> + 'static) -> Program {
+        Program {
+            priority: Priority::default(),
+            op: Op::Read,
+            is_sync: true,
+            sectors: 8,
+            depth: 1,
+            think: Time::ZERO,
+            begins: Time::ZERO,
+            places: Box::new(places),
+        }
+    }
+
+    pub fn of_level(self, level: u8) -> Program {
+        self.of_class(Class::BestEffort, level)
+    }
+
+    pub fn of_class(mut self, class: Class, level: u8) -> Program {
+        self.priority = Priority { class, level };
+        self
+    }
+}
+
+/// Page after page from `first`.
+pub fn sequential(first: u64) -> impl FnMut(u64) -> Option<u64> + 'static {
+    move |number| Some(first + 8 * number)
+}
+
+/// Records of `pages` pages at places of 8 GiB from `first` that look random.
+pub fn random_records(first: u64, pages: u64) -> impl FnMut(u64) -> Option<u64> + 'static {
+    move |number| {
+        let (record, page) = (number / pages, number % pages);
+        let slot = scattered(record ^ first.rotate_left(17)) % (1 << 17);
+        Some(first + slot * 128 + page * 8)
+    }
+}
+
+/// Mixes the bits of `number` (the finisher of SplitMix64).
+pub fn scattered(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// What came of a program.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    pub requests: u64,
+    /// The longest time from arrival to dispatch.
+    pub wait_max: Time,
+}
+
+pub struct Report {
+    pub programs: Vec<Outcome>,
+    /// The decisions.
+    pub lines: Vec<String>,
+}
+
+/// The values of `key` in the lines of one event, as they come.
+pub fn values<'a>(lines: &'a [String], event: &str, key: &str) -> Vec<&'a str> {
+    let value = |line: &'a String, key: &str| {
+        line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    };
+    let of_event = lines.iter().filter(|line| value(line, "event") == Some(event));
+    of_event.filter_map(|line| value(line, key)).collect()
+}
+
+impl Report {
+    /// The values of `key` in the decisions of one event, as they come.
+    pub fn values(&self, event: &str, key: &str) -> Vec<&str> {
+        values(&self.lines, event, key)
+    }
+
+    /// The largest of these values.
+    pub fn largest(&self, event: &str, key: &str) -> i64 {
+        self.values(event, key).iter().filter_map(|value| value.parse().ok()).max().unwrap()
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.programs.iter().map(|outcome| outcome.requests).sum()
+    }
+}
+
+pub fn law(spec: &str, device: &Device) -> Box<dyn Scheduler> {
+    scheduler::build(&Spec::parse(spec).unwrap(), &device.caps()).unwrap()
+}
+
+/// Runs the programs, named 0, 1, …, until `end`.
+pub fn run(spec: &str, device: Device, programs: Vec<Program>, end: Time) -> Report {
+    let mut world = World::new(law(spec, &device), device, programs);
+    world.run(end);
+    Report { programs: world.outcomes, lines: world.lines }
+}
+
+/// A request that came by itself, and what came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    pub arrived: Time,
+    pub dispatched: Time,
+    /// How many older requests of its process were waiting when it came.
+    pub ahead: u64,
+}
+
+/// Lets requests come at given times, whatever was served before, until all
+/// are served. They must not merge, and be named 0, 1, ….
+pub fn run_arrivals(
+    spec: &str,
+    device: Device,
+    arrivals: Vec<(Time, Request)>,
+) -> (Vec<Wait>, Vec<String>) {
+    let mut world = World::new(law(spec, &device), device, Vec::new());
+    for (at, request) in arrivals {
+        world.at(at, Event::Arrive(request));
+    }
+    world.run(Time::from_s(3_600));
+    (world.waits, world.lines)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Arrive(Request),
+    Ask(usize),
+    Served(usize),
+    Wake,
+}
+
+struct Spindle {
+    /// Where the last requests ended, the newest last.
+    ends: VecDeque<u64>,
+    queue: VecDeque<Request>,
+}
+
+struct World {
+    law: Box<dyn Scheduler>,
+    device: Device,
+    spindles: Vec<Spindle>,
+    programs: Vec<Program>,
+    asked: Vec<u64>,
+    events: BTreeMap<(Time, u64), Event>,
+    sequence: u64,
+    in_device: u32,
+    next_id: u32,
+    /// When each request that waits came, and how many of its process were there.
+    waiting: BTreeMap<RequestId, (Request, Time, u64)>,
+    waits: Vec<Wait>,
+    /// Whose requests were merged into another.
+    merged: BTreeMap<RequestId, Vec<ProcessId>>,
+    outcomes: Vec<Outcome>,
+    lines: Vec<String>,
+}
+
+impl World {
+    fn new(mut law: Box<dyn Scheduler>, device: Device, programs: Vec<Program>) -> World {
+        if let Some(log) = law.decisions() {
+            log.turn(true);
+        }
+        let spindle = || Spindle { ends: VecDeque::new(), queue: VecDeque::new() };
+        World {
+            law,
+            device,
+            spindles: (0..device.spindles).map(|_| spindle()).collect(),
+            asked: vec![0; programs.len()],
+            outcomes: vec![Outcome::default(); programs.len()],
+            programs,
+            events: BTreeMap::new(),
+            sequence: 0,
+            in_device: 0,
+            next_id: 0,
+            waiting: BTreeMap::new(),
+            waits: Vec::new(),
+            merged: BTreeMap::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    fn at(&mut self, time: Time, event: Event) {
+        self.sequence += 1;
+        self.events.insert((time, self.sequence), event);
+    }
+
+    fn run(&mut self, end: Time) {
+        for index in 0..self.programs.len() {
+            for _ in 0..self.programs[index].depth {
+                self.at(self.programs[index].begins, Event::Ask(index));
+            }
+        }
+        while let Some(((now, _), event)) = self.events.pop_first() {
+            if now > end {
+                break;
+            }
+            match event {
+                Event::Arrive(request) => self.insert(now, request),
+                Event::Ask(program) => self.ask(now, program),
+                Event::Served(spindle) => self.served(now, spindle),
+                Event::Wake => {}
+            }
+            // What happens at one time is seen together, as by a plug.
+            if self.events.first_key_value().is_none_or(|((next, _), _)| *next > now) {
+                self.pump(now);
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Time, index: usize) {
+        let program = &mut self.programs[index];
+        let number = self.asked[index];
+        self.asked[index] += 1;
+        let Some(start) = (program.places)(number) else {
+            self.law.process_ended(now, ProcessId(index as u32));
+            return;
+        };
+        let request = Request {
+            id: RequestId(self.next_id),
+            op: program.op,
+            start,
+            sectors: program.sectors,
+            process: ProcessId(index as u32),
+            priority: program.priority,
+            is_sync: program.is_sync,
+        };
+        self.next_id += 1;
+        self.insert(now, request);
+    }
+
+    fn insert(&mut self, now: Time, request: Request) {
+        let of_process = |it: &&(Request, Time, u64)| it.0.process == request.process;
+        let ahead = self.waiting.values().filter(of_process).count() as u64;
+        match self.law.insert(now, request) {
+            Inserted::Queued => {
+                self.waiting.insert(request.id, (request, now, ahead));
+            }
+            Inserted::Merged { into } => {
+                self.merged.entry(into).or_default().push(request.process);
+            }
+        }
+    }
+
+    fn pump(&mut self, now: Time) {
+        while self.in_device < self.device.depth_max {
+            match self.law.dispatch(now) {
+                Dispatch::Request(request) => self.submit(now, request),
+                Dispatch::WaitUntil(wake) if wake > now => {
+                    self.at(wake, Event::Wake);
+                    break;
+                }
+                _ => break,
+            }
+        }
+        while let Some(decided) = self.law.decisions().and_then(|log| log.poll()) {
+            self.lines.push(decided.to_string());
+        }
+    }
+
+    fn submit(&mut self, now: Time, request: Request) {
+        let (_, arrived, ahead) = self.waiting.remove(&request.id).unwrap();
+        match self.outcomes.get_mut(request.process.0 as usize) {
+            Some(outcome) => outcome.wait_max = outcome.wait_max.max(now.since(arrived)),
+            None => self.waits.push(Wait { arrived, dispatched: now, ahead }),
+        }
+        self.in_device += 1;
+        let index = (request.start / self.device.stripe_sectors % self.device.spindles) as usize;
+        self.spindles[index].queue.push_back(request);
+        if self.spindles[index].queue.len() == 1 {
+            self.serve(now, index);
+        }
+    }
+
+    fn serve(&mut self, now: Time, index: usize) {
+        let spindle = &mut self.spindles[index];
+        let Some(request) = spindle.queue.front() else { return };
+        let near = spindle.ends.iter().position(|end| end.abs_diff(request.start) <= 800);
+        match near {
+            Some(stream) => {
+                spindle.ends.remove(stream);
+            }
+            None if spindle.ends.len() == self.device.streams => {
+                spindle.ends.pop_front();
+            }
+            None => {}
+        }
+        spindle.ends.push_back(request.end());
+        let span = if near.is_some() { self.device.near } else { self.device.far };
+        self.at(now + span, Event::Served(index));
+    }
+
+    fn served(&mut self, now: Time, index: usize) {
+        let request = self.spindles[index].queue.pop_front().unwrap();
+        self.serve(now, index);
+        self.in_device -= 1;
+        self.law.complete(now, &request);
+        let merged = self.merged.remove(&request.id).unwrap_or_default();
+        for process in merged.into_iter().chain([request.process]) {
+            let program = process.0 as usize;
+            if program < self.programs.len() {
+                self.outcomes[program].requests += 1;
+                self.at(now + self.programs[program].think, Event::Ask(program));
+            }
+        }
+    }
+}

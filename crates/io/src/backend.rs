@@ -1,0 +1,175 @@
+//! What carries bytes: the ring or the threads, behind one small interface.
+//!
+//! A backend knows pieces of memory, offsets and the kernel's raw answers. It
+//! decides nothing: what an answer means is for `outcome.rs`, and what to
+//! do about it for `transfers.rs`. Both backends give the same answers to
+//! the same transfers; the contract tests hold them to that.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use readpath_core::request::Op;
+
+use crate::outcome::raw_result;
+use crate::ring::Ring;
+use crate::threads::Threads;
+
+/// Which backend carries the bytes. It is chosen, never fallen back to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendKind {
+    /// io_uring: one thread, and one system call for many requests.
+    #[default]
+    Ring,
+    /// A pool of threads, each in `preadv(2)` or `pwritev(2)`: the reference,
+    /// and the way where io_uring is forbidden.
+    Threads,
+}
+
+impl BackendKind {
+    /// Builds it for `depth` transfers at once on `file`, which stays open as long.
+    ///
+    /// # Errors
+    /// The kernel gives no ring, or no thread.
+    pub(crate) fn build(
+        self,
+        file: &impl AsRawFd,
+        depth: u32,
+    ) -> Result<Box<dyn Backend>, BackendError> {
+        let fd = file.as_raw_fd();
+        match self {
+            BackendKind::Ring => Ok(Box::new(Ring::new(fd, depth)?)),
+            BackendKind::Threads => Ok(Box::new(Threads::new(fd, depth)?)),
+        }
+    }
+}
+
+/// One transfer between pieces of memory and consecutive bytes of the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer<'a> {
+    /// The name under which the answer comes back; any number but `u64::MAX`.
+    pub token: u64,
+    /// The direction.
+    pub op: Op,
+    /// The first byte in the file.
+    pub offset: u64,
+    /// The memory, in the order of the file; 1 to 1024 pieces.
+    pub segments: &'a [libc::iovec],
+}
+
+/// The kernel's answer to a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Which transfer.
+    pub token: u64,
+    /// Bytes moved, or a negative `errno`.
+    pub raw: i32,
+}
+
+/// How long [`Backend::exchange`] may sleep for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// Not at all.
+    Never,
+    /// Until one comes, or for so long.
+    AtMost(Duration),
+    /// Until one comes.
+    UntilAnswered,
+}
+
+/// Carries transfers on one open file.
+///
+/// Every transfer that was queued is answered exactly once. Dropping a backend
+/// waits until none is in flight, withdrawing what it can.
+pub(crate) trait Backend {
+    /// Takes a transfer in; it starts with the next `exchange` at the latest.
+    ///
+    /// # Safety
+    /// The segments and the memory that they describe stay where they are, and
+    /// are used by nobody else (for a write: changed by nobody), until the
+    /// answer has come out of `exchange`, or the backend has been dropped. The
+    /// file stays open until then.
+    unsafe fn queue(&mut self, transfer: Transfer<'_>);
+
+    /// Asks the kernel to withdraw a transfer. It is answered all the same: with
+    /// `-ECANCELED` if that came in time.
+    fn cancel(&mut self, token: u64);
+
+    /// Hands over what was queued, and adds the answers that there are to
+    /// `answers`, sleeping in the kernel for the first one as long as `sleep`
+    /// allows. May come back early with none when a signal interrupts it.
+    ///
+    /// # Errors
+    /// The kernel refuses the exchange as such; no answer is lost by that.
+    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError>;
+}
+
+/// Carries one transfer with one system call, and gives the kernel's raw answer.
+///
+/// # Safety
+/// The pieces of memory are valid, and nobody else uses them; the file is open.
+pub(crate) unsafe fn carry(fd: RawFd, op: Op, offset: u64, segments: &[libc::iovec]) -> i32 {
+    let count = segments.len() as i32;
+    let offset = offset as i64;
+    // SAFETY: the caller's promise.
+    let moved = unsafe {
+        match op {
+            Op::Read => libc::preadv64(fd, segments.as_ptr(), count, offset),
+            Op::Write => libc::pwritev64(fd, segments.as_ptr(), count, offset),
+        }
+    };
+    raw_result(moved)
+}
+
+/// Why a backend can't carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendError {
+    /// The kernel gives no ring.
+    NoRing {
+        /// Its answer, as in `errno(3)`.
+        errno: i32,
+    },
+    /// The kernel is older than 5.11: its ring can't sleep for a limited time.
+    OldRing,
+    /// The kernel gives no thread.
+    NoThread {
+        /// Its answer, as in `errno(3)`; 0 if it gave none.
+        errno: i32,
+    },
+    /// The kernel refused to exchange requests and answers over the ring.
+    Exchange {
+        /// Its answer, as in `errno(3)`.
+        errno: i32,
+    },
+}
+
+impl std::fmt::Display for BackendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let told = |errno: i32| std::io::Error::from_raw_os_error(errno);
+        match *self {
+            BackendError::NoRing { errno } => {
+                write!(f, "the kernel gives no io_uring: {}; ", told(errno))?;
+                f.write_str(match errno {
+                    libc::EPERM | libc::EACCES => {
+                        "set kernel.io_uring_disabled to 0, or leave the sandbox that \
+                         forbids it, or choose the thread backend"
+                    }
+                    libc::ENOMEM => {
+                        "raise the limit of locked memory (ulimit -l), or ask for less depth"
+                    }
+                    _ => "choose the thread backend",
+                })
+            }
+            BackendError::OldRing => {
+                f.write_str("this kernel's io_uring is older than 5.11; choose the thread backend")
+            }
+            BackendError::NoThread { errno } => {
+                write!(f, "the kernel gives no thread: {}; ask for less depth", told(errno))
+            }
+            BackendError::Exchange { errno } => {
+                write!(f, "io_uring_enter failed: {}; this is a bug, please report it", told(errno))
+            }
+        }
+    }
+}
+
+impl std::error::Error for BackendError {}

@@ -1,0 +1,295 @@
+//! The peer: the same reads through the kernel's own path.
+//!
+//! A measurement of ours means something beside what a program gets from the
+//! kernel without us. So this runs one process's reads and writes as fio's
+//! engines do: `pread`, touching a mapping, io_uring, each with the kernel's
+//! cache or past it, with the advice that the job gives. The kernel's own
+//! readahead, cache and scheduler decide everything; nothing here helps them.
+//!
+//! Whatever the engine, it is driven as our own device is: `read` or `write`
+//! while fewer than the depth are in flight, `wait`, `poll`. The synchronous
+//! engines have a depth of 1 and do the work inside `read`.
+
+use std::path::{Path, PathBuf};
+
+use readpath_core::readahead::Advice;
+use readpath_core::request::{Completion, Op, RequestId};
+use readpath_core::unit::Time;
+
+use crate::backend::{Backend, BackendError, BackendKind};
+use crate::clock::Clock;
+use crate::target::{Direct, Mode, OpenError, OpenOptions, Target};
+use crate::transfers::{Ended, Start, Transfers};
+
+mod buffer;
+mod bus;
+mod calls;
+mod mapped;
+
+use buffer::Buffer;
+use calls::Calls;
+use mapped::Mapped;
+
+/// The system calls that a program uses to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KernelEngine {
+    /// `pread(2)` and `pwrite(2)`, one at a time.
+    Psync,
+    /// A shared mapping of the whole file, copied out of block by block.
+    Mmap,
+    /// io_uring, many at a time.
+    IoUring,
+}
+
+impl KernelEngine {
+    /// The engine that runs a job whose fio `ioengine` is `name`; `None` if
+    /// none of ours does.
+    ///
+    /// `sync` does the same as `psync` but for the file position that it sets,
+    /// and `libaio` has its requests carried by io_uring: report
+    /// [`name`](KernelEngine::name) as what ran.
+    pub fn of_ioengine(name: &str) -> Option<KernelEngine> {
+        match name {
+            "sync" | "psync" => Some(KernelEngine::Psync),
+            "mmap" => Some(KernelEngine::Mmap),
+            "libaio" | "io_uring" => Some(KernelEngine::IoUring),
+            _ => None,
+        }
+    }
+
+    /// Its name, as fio calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            KernelEngine::Psync => "psync",
+            KernelEngine::Mmap => "mmap",
+            KernelEngine::IoUring => "io_uring",
+        }
+    }
+}
+
+/// How the peer reads.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelOptions {
+    /// With which system calls.
+    pub engine: KernelEngine,
+    /// Whether past the kernel's cache (`O_DIRECT`). A mapping can't be: there
+    /// it has no effect, as in fio, and [`KernelFile::mode`] says so.
+    pub is_direct: bool,
+    /// How many at once; 1 for the synchronous engines whatever is said here.
+    pub depth: u32,
+    /// The largest read or write, in bytes; the memory for it is taken at the start.
+    pub bytes_max: u32,
+    /// Whether there will be writes.
+    pub is_writable: bool,
+    /// What the kernel is told of the pattern: with `posix_fadvise(2)`, and
+    /// for a mapping also with `madvise(2)`.
+    pub advice: Advice,
+}
+
+/// A file or block device that one process reads through the kernel's own path.
+///
+/// It belongs to one thread. Order of calls: [`read`](KernelFile::read) or
+/// [`write`](KernelFile::write) while fewer than the depth are in flight;
+/// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it gives nothing.
+pub struct KernelFile {
+    transfers: Transfers<Buffer>,
+    engine: KernelEngine,
+    /// Buffers of no transfer: as many as may still be started.
+    spare: Vec<Buffer>,
+    /// The last transfer that was given back, whose bytes may still be lent.
+    polled: Option<Ended<Buffer>>,
+}
+
+impl KernelFile {
+    /// Opens the regular file or block device at `path`.
+    ///
+    /// # Errors
+    /// It can't be opened in that way, can't be mapped, the kernel gives no
+    /// ring, or there is no memory for the buffers.
+    pub fn open(
+        path: &Path,
+        options: KernelOptions,
+        clock: Clock,
+    ) -> Result<KernelFile, KernelError> {
+        let KernelOptions { engine, bytes_max, is_writable, advice, .. } = options;
+        let direct = match options.is_direct && engine != KernelEngine::Mmap {
+            true => Direct::Required,
+            false => Direct::Never,
+        };
+        let target = Target::open(path, OpenOptions { is_writable, direct })?;
+        let refused =
+            |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
+        rustix::fs::fadvise(&target, 0, None, on_file(advice)).map_err(refused)?;
+        let depth = match engine {
+            KernelEngine::Psync | KernelEngine::Mmap => 1,
+            KernelEngine::IoUring => options.depth.max(1),
+        };
+        // One more than are in flight: the last one given back is still lent.
+        let spare = Buffer::several(depth + 1, bytes_max)
+            .ok_or(KernelError::Memory { bytes: bytes_max, count: depth + 1 })?;
+        let backend: Box<dyn Backend> = match engine {
+            KernelEngine::Psync => Box::new(Calls::new(&target)),
+            KernelEngine::Mmap => Box::new(Mapped::new(&target, is_writable, advice)?),
+            KernelEngine::IoUring => BackendKind::Ring.build(&target, depth)?,
+        };
+        let transfers = Transfers::over(target, backend, depth, clock);
+        Ok(KernelFile { transfers, engine, spare, polled: None })
+    }
+
+    /// The engine that runs.
+    pub fn engine(&self) -> KernelEngine {
+        self.engine
+    }
+
+    /// Its length when it was opened.
+    pub fn bytes(&self) -> u64 {
+        self.transfers.target().bytes()
+    }
+
+    /// The way that bytes take.
+    pub fn mode(&self) -> Mode {
+        self.transfers.target().mode()
+    }
+
+    /// The time, on the clock that completions are stamped with.
+    pub fn now(&self) -> Time {
+        self.transfers.clock().now()
+    }
+
+    /// How many more reads or writes can be started now.
+    pub fn room(&self) -> u32 {
+        self.transfers.room()
+    }
+
+    /// Starts a read of `bytes` bytes at `offset`.
+    ///
+    /// # Panics
+    /// It is larger than was said at the start, or there is no room.
+    pub fn read(&mut self, id: RequestId, offset: u64, bytes: u32) {
+        let buffer = self.take_buffer();
+        self.start(id, Op::Read, offset, bytes, buffer);
+    }
+
+    /// Starts a write of `bytes` bytes at `offset`, which `fill` puts into the buffer.
+    ///
+    /// # Panics
+    /// It is larger than was said at the start, or there is no room.
+    pub fn write(&mut self, id: RequestId, offset: u64, bytes: u32, fill: impl FnOnce(&mut [u8])) {
+        let mut buffer = self.take_buffer();
+        fill(&mut buffer.bytes_mut()[..bytes as usize]);
+        self.start(id, Op::Write, offset, bytes, buffer);
+    }
+
+    /// Hands what was started to the kernel, and sleeps until something has
+    /// ended or `deadline` has come; may wake up early with nothing.
+    ///
+    /// # Errors
+    /// The kernel refuses the exchange as such.
+    pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
+        self.transfers.wait(deadline)
+    }
+
+    /// The next completion, and the bytes that a read brought.
+    pub fn poll(&mut self) -> Option<(Completion, &[u8])> {
+        if let Some(previous) = self.polled.take() {
+            self.spare.push(previous.kept);
+        }
+        let ended = self.polled.insert(self.transfers.next_ended()?);
+        let brought = match ended.op {
+            Op::Read => ended.bytes as usize,
+            Op::Write => 0,
+        };
+        Some((ended.completion, &ended.kept.bytes()[..brought]))
+    }
+
+    fn take_buffer(&mut self) -> Buffer {
+        self.spare.pop().expect("no more than the depth are in flight")
+    }
+
+    fn start(&mut self, id: RequestId, op: Op, offset: u64, bytes: u32, buffer: Buffer) {
+        let start = Start { id, op, offset, bytes: bytes as u64 };
+        // SAFETY: the transfer keeps the buffer, and with it the memory, until
+        // it has ended; nobody else has it until then.
+        unsafe {
+            self.transfers.start(start, buffer, |buffer, segments| {
+                segments.push(buffer.segment(bytes as usize));
+            });
+        }
+    }
+}
+
+/// The advice, as `posix_fadvise(2)` takes it.
+fn on_file(advice: Advice) -> rustix::fs::Advice {
+    match advice {
+        Advice::Normal => rustix::fs::Advice::Normal,
+        Advice::Sequential => rustix::fs::Advice::Sequential,
+        Advice::Random => rustix::fs::Advice::Random,
+        Advice::WillNeed => rustix::fs::Advice::WillNeed,
+        Advice::DontNeed => rustix::fs::Advice::DontNeed,
+    }
+}
+
+/// Why the kernel's own path can't be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelError {
+    /// The file can't be opened.
+    Open(OpenError),
+    /// The kernel gives no ring.
+    Backend(BackendError),
+    /// The kernel takes no advice on this file.
+    Advice {
+        /// Its answer, as in `errno(3)`.
+        errno: i32,
+    },
+    /// There is no memory for the buffers.
+    Memory {
+        /// The size of one.
+        bytes: u32,
+        /// How many.
+        count: u32,
+    },
+    /// The file can't be mapped.
+    Map {
+        /// Which file.
+        path: PathBuf,
+        /// The kernel's answer, as in `errno(3)`.
+        errno: i32,
+    },
+}
+
+impl From<OpenError> for KernelError {
+    fn from(error: OpenError) -> KernelError {
+        KernelError::Open(error)
+    }
+}
+
+impl From<BackendError> for KernelError {
+    fn from(error: BackendError) -> KernelError {
+        KernelError::Backend(error)
+    }
+}
+
+impl std::fmt::Display for KernelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let told = |errno: i32| std::io::Error::from_raw_os_error(errno);
+        match self {
+            KernelError::Open(error) => error.fmt(f),
+            KernelError::Backend(error) => error.fmt(f),
+            KernelError::Advice { errno } => {
+                write!(f, "posix_fadvise: {}; run the job without advice", told(*errno))
+            }
+            KernelError::Memory { bytes, count } => write!(
+                f,
+                "no memory for {count} buffers of {bytes} bytes; use a smaller bs, or less iodepth"
+            ),
+            KernelError::Map { path, errno } => write!(
+                f,
+                "{}: can't be mapped: {}; use another ioengine",
+                path.display(),
+                told(*errno)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for KernelError {}

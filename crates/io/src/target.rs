@@ -1,0 +1,368 @@
+//! What is read: a file or a block device, opened once, with all that is known of it.
+//!
+//! Direct I/O is tried first, since the read path brings a cache of its own
+//! and a page should not be held twice. Where the file system refuses it, the
+//! file is read through the kernel's cache instead; that is never silent:
+//! [`Target::mode`] says so, and why.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use readpath_core::request::DeviceCaps;
+use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+
+use crate::sysfs::QueueLimits;
+
+/// The largest transfer of a regular file: `IOV_MAX` (1024) separate frames of
+/// one page each. The kernel cuts it up for the device below without a system
+/// call for each piece.
+const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
+/// The number of requests that we keep in flight at most. Above it the kernel's
+/// request tags run out first on every device (`queue/nr_requests`).
+const DEPTH_MAX: u32 = 1024;
+/// The depth when sysfs says nothing: the kernel's default for `nr_requests`
+/// on a device with hardware queues of that size.
+const DEPTH_UNKNOWN: u32 = 128;
+/// `f_type` of tmpfs and ramfs (statfs(2)): the kernel's cache *is* the storage.
+const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// How a target is to be opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Whether it will be written to; default no.
+    pub is_writable: bool,
+    /// Whether to pass by the kernel's cache; default [`Direct::Preferred`].
+    pub direct: Direct,
+}
+
+/// Whether to pass by the kernel's cache (`O_DIRECT`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// Where the file system can; [`Target::mode`] says what came of it.
+    #[default]
+    Preferred,
+    /// Or it is an error.
+    Required,
+    /// Never.
+    Never,
+}
+
+/// The way that bytes take between the device and our frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Straight into the frames.
+    Direct,
+    /// Through the kernel's page cache.
+    Buffered(BufferedBecause),
+}
+
+/// Why a target is read through the kernel's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferedBecause {
+    /// It was asked for.
+    Asked,
+    /// The file system, or this file, takes no direct I/O.
+    Refused,
+    /// The file lives in the kernel's cache (tmpfs, ramfs): there is nothing to pass by.
+    InMemory,
+    /// Direct I/O asks for blocks of so many bytes, more than a page.
+    Alignment {
+        /// What offsets and sizes would have to be multiples of.
+        bytes: u32,
+    },
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let reason = match self {
+            Mode::Direct => return f.write_str("direct"),
+            Mode::Buffered(reason) => reason,
+        };
+        match reason {
+            BufferedBecause::Asked => f.write_str("buffered"),
+            BufferedBecause::Refused => {
+                f.write_str("buffered (the file system refuses direct I/O here)")
+            }
+            BufferedBecause::InMemory => f.write_str("buffered (the file lives in memory)"),
+            BufferedBecause::Alignment { bytes } => {
+                write!(f, "buffered (direct I/O would need blocks of {bytes} bytes here)")
+            }
+        }
+    }
+}
+
+/// A file or block device, open for reading.
+#[derive(Debug)]
+pub struct Target {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    is_block_device: bool,
+    mode: Mode,
+    alignment_bytes: u32,
+    queue: Option<QueueLimits>,
+}
+
+impl Target {
+    /// Opens the regular file or block device at `path`.
+    ///
+    /// # Errors
+    /// It isn't there, can't be opened, is neither of the two, or is empty; or
+    /// direct I/O is required and not to be had.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Target, OpenError> {
+        let path = path.to_path_buf();
+        // Looked at before it is opened: to open a pipe would wait for its other end.
+        let metadata = std::fs::metadata(&path).map_err(|error| OpenError::of(&path, &error))?;
+        kind_of(&path, &metadata)?;
+        let file = File::options()
+            .read(true)
+            .write(options.is_writable)
+            .open(&path)
+            .map_err(|error| OpenError::of(&path, &error))?;
+        let metadata = file.metadata().map_err(|error| OpenError::of(&path, &error))?;
+        let is_block_device = kind_of(&path, &metadata)? == FileType::BlockDevice;
+        // A block device has no length of its own in stat(2); its end is where seeking ends.
+        let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
+            .map_err(|errno| OpenError::of(&path, &errno.into()))?;
+        if bytes == 0 {
+            return Err(OpenError::Empty { path });
+        }
+        let alignment = match options.direct {
+            Direct::Never => Err(BufferedBecause::Asked),
+            // A device's node lives in a file system in memory; the device doesn't.
+            _ if !is_block_device && lives_in_memory(&file) => Err(BufferedBecause::InMemory),
+            Direct::Preferred | Direct::Required => turn_direct(&file),
+        };
+        let (mode, alignment_bytes) = match alignment {
+            Ok(bytes) => (Mode::Direct, bytes),
+            Err(why) if options.direct == Direct::Required => {
+                return Err(OpenError::NoDirect { path, why });
+            }
+            Err(why) => (Mode::Buffered(why), 1),
+        };
+        let queue = QueueLimits::of(&metadata);
+        Ok(Target { file, path, bytes, is_block_device, mode, alignment_bytes, queue })
+    }
+
+    /// Where it was found.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its length when it was opened.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it is a block device rather than a regular file.
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
+    /// The way that bytes take.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What offsets and sizes must be multiples of; 1 when it is read through
+    /// the kernel's cache.
+    pub fn alignment_bytes(&self) -> u32 {
+        self.alignment_bytes
+    }
+
+    /// What the kernel says of the device below; `None` where sysfs doesn't
+    /// show it (network and stacked file systems, tmpfs).
+    pub fn queue(&self) -> Option<&QueueLimits> {
+        self.queue.as_ref()
+    }
+
+    /// What it can do.
+    ///
+    /// The largest request of a block device is the kernel's own for it
+    /// (`queue/max_sectors_kb`). Of a regular file it is 4 MiB: its extents may
+    /// lie anywhere, so only the kernel can cut along the device's limits.
+    pub fn caps(&self) -> DeviceCaps {
+        let request_bytes_max = match &self.queue {
+            Some(queue) if self.is_block_device => {
+                queue.request_bytes_max.clamp(PAGE_BYTES, TRANSFER_BYTES_MAX)
+            }
+            _ => TRANSFER_BYTES_MAX,
+        };
+        let whole_pages = request_bytes_max - request_bytes_max % PAGE_BYTES;
+        let depth = self.queue.as_ref().map_or(DEPTH_UNKNOWN, |queue| queue.requests_max);
+        let is_sector_aligned = self.alignment_bytes as u64 <= SECTOR_BYTES;
+        DeviceCaps {
+            // Whole pages: the last one may reach past the end, and then comes short.
+            sectors: self.bytes.div_ceil(PAGE_BYTES) * (PAGE_BYTES / SECTOR_BYTES),
+            request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
+            depth_max: depth.clamp(1, DEPTH_MAX),
+            is_rotational: self.queue.as_ref().is_some_and(|queue| queue.is_rotational),
+            alignment_sectors: if is_sector_aligned { 1 } else { 8 },
+        }
+    }
+}
+
+impl AsFd for Target {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRawFd for Target {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Says whether it is a file or a block device.
+fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> Result<FileType, OpenError> {
+    use std::os::unix::fs::MetadataExt;
+    match FileType::from_raw_mode(metadata.mode()) {
+        kind @ (FileType::RegularFile | FileType::BlockDevice) => Ok(kind),
+        FileType::Directory => Err(OpenError::Directory { path: path.to_path_buf() }),
+        _ => Err(OpenError::NotStorage { path: path.to_path_buf() }),
+    }
+}
+
+/// Whether the kernel's cache is all the storage that a file has.
+fn lives_in_memory(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|system| MEMORY_FILE_SYSTEMS.contains(&system.f_type))
+}
+
+/// Has `file` pass by the kernel's cache and gives the alignment it then asks for.
+fn turn_direct(file: &File) -> Result<u32, BufferedBecause> {
+    let alignment = alignment_known(file);
+    if alignment == Some(0) {
+        return Err(BufferedBecause::Refused);
+    }
+    let flags = rustix::fs::fcntl_getfl(file).map_err(|_| BufferedBecause::Refused)?;
+    // EINVAL here is how a file system says that it has no direct I/O.
+    rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).map_err(|_| BufferedBecause::Refused)?;
+    let bytes = match alignment {
+        Some(bytes) => bytes,
+        None if first_page_can_be_read(file) => PAGE_BYTES as u32,
+        None => 0,
+    };
+    if bytes == 0 || bytes as u64 > PAGE_BYTES {
+        rustix::fs::fcntl_setfl(file, flags).map_err(|_| BufferedBecause::Refused)?;
+    }
+    match bytes {
+        0 => Err(BufferedBecause::Refused),
+        bytes if bytes as u64 > PAGE_BYTES => Err(BufferedBecause::Alignment { bytes }),
+        bytes => Ok(bytes),
+    }
+}
+
+/// The alignment of direct I/O, where the kernel tells (`STATX_DIOALIGN`, Linux
+/// 6.1, or a block device's logical block); 0: there is none.
+fn alignment_known(file: &File) -> Option<u32> {
+    let statx = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 {
+        // Our memory is aligned to a page; memory may have to be aligned to more than the file.
+        return Some(statx.stx_dio_offset_align.max(statx.stx_dio_mem_align));
+    }
+    rustix::fs::ioctl_blksszget(file).ok()
+}
+
+/// Tries direct I/O, on a file system that can't be asked whether it has it.
+fn first_page_can_be_read(file: &File) -> bool {
+    let Ok(mut pool) = crate::frames::FramePool::new(1) else { return false };
+    rustix::io::pread(file, pool.bytes_mut(0), 0).is_ok()
+}
+
+/// Why a target could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// There is nothing of that name.
+    Missing {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It is a directory.
+    Directory {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// The program may not open it in that way.
+    Refused {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It is neither a regular file nor a block device.
+    NotStorage {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It has no bytes.
+    Empty {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// Direct I/O was required, and there is none.
+    NoDirect {
+        /// What was asked for.
+        path: PathBuf,
+        /// Why not.
+        why: BufferedBecause,
+    },
+    /// Anything else.
+    Other {
+        /// What was asked for.
+        path: PathBuf,
+        /// The kernel's answer, as in `errno(3)`; 0 if it gave none.
+        errno: i32,
+    },
+}
+
+impl OpenError {
+    /// The error for `path` that the kernel's answer stands for.
+    fn of(path: &Path, error: &std::io::Error) -> OpenError {
+        let path = path.to_path_buf();
+        match error.raw_os_error().unwrap_or(0) {
+            libc::ENOENT | libc::ENOTDIR => OpenError::Missing { path },
+            libc::EACCES | libc::EPERM | libc::EROFS => OpenError::Refused { path },
+            libc::EISDIR => OpenError::Directory { path },
+            errno => OpenError::Other { path, errno },
+        }
+    }
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenError::Missing { path } => {
+                write!(f, "{}: there is no such file; check the path, or make it", path.display())
+            }
+            OpenError::Directory { path } => {
+                write!(f, "{}: is a directory; name a file or a block device in it", path.display())
+            }
+            OpenError::Refused { path } => write!(
+                f,
+                "{}: permission refused; ask its owner, or run as a user who may open it",
+                path.display()
+            ),
+            OpenError::NotStorage { path } => write!(
+                f,
+                "{}: is neither a regular file nor a block device; name one of these",
+                path.display()
+            ),
+            OpenError::Empty { path } => {
+                write!(f, "{}: is empty; write the data to be read into it first", path.display())
+            }
+            OpenError::NoDirect { path, why } => write!(
+                f,
+                "{}: no direct I/O: {}; allow buffered I/O, or use another file system",
+                path.display(),
+                Mode::Buffered(*why)
+            ),
+            OpenError::Other { path, errno } => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "{}: can't be opened: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

@@ -1,0 +1,156 @@
+//! A pool of threads, each of which carries one transfer at a time with
+//! `preadv(2)` or `pwritev(2)`.
+//!
+//! It is the reference for the ring, and the way where io_uring is forbidden.
+//! It sleeps where the ring sleeps in the kernel: on a condition, until an
+//! answer is there or the time is up.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use readpath_core::request::Op;
+
+use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
+
+/// More threads than this don't carry more: each is a sleeping system call.
+const THREADS_MAX: u32 = 64;
+
+/// The thread backend.
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// There is a job, or the pool closes; the workers wait for it.
+    work: Condvar,
+    /// There is an answer; the owner waits for it.
+    answered: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    answers: Vec<Answer>,
+    /// Transfers queued whose answers have not been taken.
+    unanswered: u32,
+    is_closing: bool,
+}
+
+struct Job {
+    token: u64,
+    op: Op,
+    offset: u64,
+    segments: Vec<libc::iovec>,
+}
+
+// SAFETY: the pieces of memory stay valid, and nobody else uses them, until
+// the job is answered (the contract of `Backend::queue`), on whatever thread.
+unsafe impl Send for Job {}
+
+impl Threads {
+    /// A pool for `depth` transfers at once on the open file `fd`.
+    ///
+    /// # Errors
+    /// The kernel gives no thread.
+    pub(crate) fn new(fd: RawFd, depth: u32) -> Result<Threads, BackendError> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            answered: Condvar::new(),
+        });
+        let mut pool = Threads { shared, workers: Vec::new() };
+        for index in 0..depth.clamp(1, THREADS_MAX) {
+            let shared = Arc::clone(&pool.shared);
+            let worker = std::thread::Builder::new()
+                .name(format!("readpath-io-{index}"))
+                .spawn(move || work(fd, &shared))
+                .map_err(|error| BackendError::NoThread {
+                    errno: error.raw_os_error().unwrap_or(0),
+                })?;
+            pool.workers.push(worker);
+        }
+        Ok(pool)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics while it holds the lock")
+    }
+}
+
+impl Backend for Threads {
+    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+        let Transfer { token, op, offset, segments } = transfer;
+        let mut state = self.shared.lock();
+        state.jobs.push_back(Job { token, op, offset, segments: segments.to_vec() });
+        state.unanswered += 1;
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
+    fn cancel(&mut self, token: u64) {
+        let mut state = self.shared.lock();
+        // What a worker has begun can't be withdrawn.
+        if let Some(index) = state.jobs.iter().position(|job| job.token == token) {
+            state.jobs.remove(index);
+            state.answers.push(Answer { token, raw: -libc::ECANCELED });
+        }
+    }
+
+    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+        let state = self.shared.lock();
+        let is_to_wait = |state: &mut State| state.answers.is_empty() && state.unanswered > 0;
+        const POISON: &str = "no thread panics while it holds the lock";
+        let mut state = match sleep {
+            Sleep::Never => state,
+            Sleep::AtMost(span) => {
+                self.shared.answered.wait_timeout_while(state, span, is_to_wait).expect(POISON).0
+            }
+            Sleep::UntilAnswered => {
+                self.shared.answered.wait_while(state, is_to_wait).expect(POISON)
+            }
+        };
+        state.unanswered -= state.answers.len() as u32;
+        answers.append(&mut state.answers);
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.jobs.clear();
+        state.is_closing = true;
+        drop(state);
+        self.shared.work.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker that panicked is past touching memory; there is nothing to add.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// The life of a worker: takes a job, carries it, answers; ends when the pool closes.
+fn work(fd: RawFd, shared: &Shared) {
+    let mut state = shared.lock();
+    loop {
+        if let Some(job) = state.jobs.pop_front() {
+            drop(state);
+            // SAFETY: by the contract of `Backend::queue`, until the answer.
+            let raw = unsafe { carry(fd, job.op, job.offset, &job.segments) };
+            let answer = Answer { token: job.token, raw };
+            state = shared.lock();
+            state.answers.push(answer);
+            shared.answered.notify_one();
+        } else if state.is_closing {
+            return;
+        } else {
+            state = shared.work.wait(state).expect("no thread panics while it holds the lock");
+        }
+    }
+}

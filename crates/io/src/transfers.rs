@@ -1,0 +1,407 @@
+//! Transfers in flight: each is carried to its end, however often the kernel
+//! stops in the middle, and then reported once.
+//!
+//! A transfer lives in a slot from its start until it is reported. Its token is
+//! the slot's number. Invariants:
+//!
+//! 1. A slot that is taken has exactly one transfer with the backend.
+//! 2. Its segments describe the memory that is still to be moved.
+//! 3. A transfer that was withdrawn is not continued: it ends as `Cancelled`,
+//!    unless the kernel had finished it by then.
+
+use std::collections::VecDeque;
+
+use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
+use readpath_core::unit::Time;
+
+use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
+use crate::clock::Clock;
+use crate::outcome::{Asked, Verdict, verdict};
+use crate::target::Target;
+
+/// What is asked of [`Transfers::start`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    /// The name under which the end is reported.
+    pub id: RequestId,
+    /// The direction.
+    pub op: Op,
+    /// The first byte in the file.
+    pub offset: u64,
+    /// How many bytes; as many as the segments hold.
+    pub bytes: u64,
+}
+
+/// A transfer that has ended, with what was kept for it.
+#[derive(Debug)]
+pub(crate) struct Ended<K> {
+    /// The end, for the core.
+    pub completion: Completion,
+    /// The direction.
+    pub op: Op,
+    /// How many bytes were moved; 0 if it failed.
+    pub bytes: u64,
+    /// What was given to `start`, back to its owner.
+    pub kept: K,
+}
+
+/// All transfers in flight on one target; `K` is what is kept for each until it ends.
+pub(crate) struct Transfers<K> {
+    // Dropped before the slots, whose segments the kernel may refer to, and before the target.
+    backend: Box<dyn Backend>,
+    slots: Vec<Slot<K>>,
+    free: Vec<u32>,
+    answers: Vec<Answer>,
+    ended: VecDeque<Ended<K>>,
+    clock: Clock,
+    target: Target,
+}
+
+struct Slot<K> {
+    asked: Asked,
+    id: RequestId,
+    segments: Vec<libc::iovec>,
+    is_withdrawn: bool,
+    /// Present while the slot is taken.
+    kept: Option<K>,
+}
+
+impl<K> Transfers<K> {
+    /// Room for `depth` transfers at once on `target`, carried by `backend`.
+    pub(crate) fn over(
+        target: Target,
+        backend: Box<dyn Backend>,
+        depth: u32,
+        clock: Clock,
+    ) -> Transfers<K> {
+        let asked = Asked {
+            op: Op::Read,
+            offset: 0,
+            bytes: 0,
+            bytes_before: 0,
+            agains: 0,
+            file_bytes: target.bytes(),
+            alignment_bytes: target.alignment_bytes() as u64,
+        };
+        let slots = (0..depth).map(|_| Slot {
+            asked,
+            id: RequestId(0),
+            segments: Vec::new(),
+            is_withdrawn: false,
+            kept: None,
+        });
+        Transfers {
+            backend,
+            slots: slots.collect(),
+            free: (0..depth).rev().collect(),
+            answers: Vec::new(),
+            ended: VecDeque::new(),
+            clock,
+            target,
+        }
+    }
+
+    /// What is read.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The clock that completions are stamped with.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// How many transfers are in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// How many more can be started.
+    pub(crate) fn room(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Starts a transfer; `describe` fills in the memory, in the order of the file.
+    ///
+    /// # Safety
+    /// The memory stays valid, and is used by nobody else (for a write: changed
+    /// by nobody), until the transfer has come out of `next_ended`, or `self`
+    /// has been dropped.
+    ///
+    /// # Panics
+    /// As many transfers as there is room for are in flight.
+    pub(crate) unsafe fn start(
+        &mut self,
+        start: Start,
+        kept: K,
+        describe: impl FnOnce(&K, &mut Vec<libc::iovec>),
+    ) {
+        let index = self.free.pop().expect("no more requests than the depth are in flight");
+        let slot = &mut self.slots[index as usize];
+        slot.id = start.id;
+        slot.asked.op = start.op;
+        slot.asked.offset = start.offset;
+        slot.asked.bytes = start.bytes;
+        slot.asked.bytes_before = 0;
+        slot.asked.agains = 0;
+        slot.is_withdrawn = false;
+        slot.segments.clear();
+        describe(&kept, &mut slot.segments);
+        debug_assert_eq!(
+            slot.segments.iter().map(|segment| segment.iov_len as u64).sum::<u64>(),
+            start.bytes
+        );
+        slot.kept = Some(kept);
+        self.queue(index);
+    }
+
+    /// Withdraws a transfer if the kernel lets it; it is reported all the same.
+    pub(crate) fn cancel(&mut self, id: RequestId) {
+        let found = self.slots.iter().position(|slot| slot.kept.is_some() && slot.id == id);
+        if let Some(index) = found
+            && !self.slots[index].is_withdrawn
+        {
+            self.slots[index].is_withdrawn = true;
+            self.backend.cancel(index as u64);
+        }
+    }
+
+    /// Hands over what was started and takes in what has ended; sleeps until
+    /// something has, or until `deadline`. Comes back at once when something
+    /// waits in `next_ended`, or nothing is in flight.
+    pub(crate) fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
+        let sleep = match deadline {
+            _ if !self.ended.is_empty() => Sleep::Never,
+            Some(deadline) => Sleep::AtMost(self.clock.until(deadline)),
+            None => Sleep::UntilAnswered,
+        };
+        self.exchange(sleep)
+    }
+
+    /// Hands over what was started and takes in what has ended, without sleeping.
+    pub(crate) fn flush(&mut self) -> Result<(), BackendError> {
+        self.exchange(Sleep::Never)
+    }
+
+    /// The next transfer that has ended, among those taken in.
+    pub(crate) fn next_ended(&mut self) -> Option<Ended<K>> {
+        self.ended.pop_front()
+    }
+
+    /// Withdraws everything in flight and waits until all of it has ended.
+    pub(crate) fn drain(&mut self) {
+        for index in 0..self.slots.len() {
+            if self.slots[index].kept.is_some() && !self.slots[index].is_withdrawn {
+                self.slots[index].is_withdrawn = true;
+                self.backend.cancel(index as u64);
+            }
+        }
+        while self.in_flight() > 0 {
+            // On an error the backend, dropped later, has the last word: it
+            // doesn't return while the kernel holds memory.
+            if self.exchange(Sleep::UntilAnswered).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
+        let mut answers = std::mem::take(&mut self.answers);
+        let result = self.backend.exchange(sleep, &mut answers);
+        if !answers.is_empty() {
+            let now = self.clock.now();
+            for answer in answers.drain(..) {
+                self.handle_answer(now, answer);
+            }
+        }
+        self.answers = answers;
+        result
+    }
+
+    fn handle_answer(&mut self, now: Time, answer: Answer) {
+        let index = answer.token as u32;
+        let slot = &mut self.slots[index as usize];
+        let outcome = match verdict(answer.raw, &slot.asked) {
+            Verdict::Over(outcome) => outcome,
+            Verdict::Again | Verdict::Continue { .. } if slot.is_withdrawn => {
+                Outcome::Failed(DeviceError::Cancelled)
+            }
+            Verdict::Again => {
+                slot.asked.agains += 1;
+                return self.queue(index);
+            }
+            Verdict::Continue { bytes } => {
+                slot.asked.agains = 0;
+                slot.asked.bytes_before += bytes;
+                skip(&mut slot.segments, bytes as usize);
+                return self.queue(index);
+            }
+        };
+        let kept = slot.kept.take().expect("only a slot that is taken is answered");
+        let completion = Completion { id: slot.id, at: now, outcome };
+        let bytes = match outcome {
+            Outcome::Done => slot.asked.bytes,
+            Outcome::Short { bytes } => bytes,
+            Outcome::Failed(_) => 0,
+        };
+        self.ended.push_back(Ended { completion, op: slot.asked.op, bytes, kept });
+        self.free.push(index);
+    }
+
+    /// Gives what is still to be moved of a slot to the backend.
+    fn queue(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        let transfer = Transfer {
+            token: index as u64,
+            op: slot.asked.op,
+            offset: slot.asked.offset + slot.asked.bytes_before,
+            segments: &slot.segments,
+        };
+        // SAFETY: the memory is valid until the transfer ends (the contract of
+        // `start`), the segments belong to the slot and don't move until then,
+        // and the target is open as long as `self`.
+        unsafe { self.backend.queue(transfer) };
+    }
+}
+
+impl<K> Drop for Transfers<K> {
+    fn drop(&mut self) {
+        self.drain();
+    }
+}
+
+/// Takes the first `bytes` bytes off a list of pieces.
+fn skip(segments: &mut Vec<libc::iovec>, bytes: usize) {
+    let mut left = bytes;
+    let whole = segments.iter().take_while(|segment| {
+        let is_whole = segment.iov_len <= left;
+        left -= if is_whole { segment.iov_len } else { 0 };
+        is_whole
+    });
+    let count = whole.count();
+    segments.drain(..count);
+    if left > 0 {
+        let first = &mut segments[0];
+        first.iov_base = first.iov_base.wrapping_byte_add(left);
+        first.iov_len -= left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::target::{Direct, OpenOptions};
+
+    /// A backend that gives prepared answers, one for each transfer that is
+    /// queued, and writes down what it was asked.
+    struct Scripted {
+        raws: VecDeque<i32>,
+        asked: Rc<RefCell<Vec<(u64, u64)>>>,
+        answers: Vec<Answer>,
+    }
+
+    impl Backend for Scripted {
+        unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+            let bytes = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
+            self.asked.borrow_mut().push((transfer.offset, bytes));
+            let raw = self.raws.pop_front().expect("an answer for each transfer");
+            self.answers.push(Answer { token: transfer.token, raw });
+        }
+
+        fn cancel(&mut self, _token: u64) {}
+
+        fn exchange(&mut self, _: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+            answers.append(&mut self.answers);
+            Ok(())
+        }
+    }
+
+    const INTERRUPTED: i32 = -4; // EINTR in errno(3)
+    const AGAIN: i32 = -11; // EAGAIN
+    const IO_ERROR: i32 = -5; // EIO
+
+    /// Reads 16 KiB at 4 KiB with a backend that answers `raws`; gives the
+    /// outcome, and the offsets and sizes that the backend was asked for.
+    fn read(raws: &[i32], is_withdrawn: bool) -> (Outcome, u64, Vec<(u64, u64)>) {
+        let path = std::env::current_exe().expect("this program has a file");
+        let options = OpenOptions { direct: Direct::Never, is_writable: false };
+        let target = Target::open(&path, options).unwrap();
+        assert!(target.bytes() > 20_480, "the file is larger than what is read of it");
+        let asked = Rc::new(RefCell::new(Vec::new()));
+        let raws = raws.iter().copied().collect();
+        let script = Scripted { raws, asked: Rc::clone(&asked), answers: Vec::new() };
+        let mut transfers = Transfers::over(target, Box::new(script), 1, Clock::start());
+        let start = Start { id: RequestId(9), op: Op::Read, offset: 4_096, bytes: 16_384 };
+        // SAFETY: the scripted backend touches no memory.
+        unsafe { transfers.start(start, (), |(), list| *list = pieces(&[4_096, 12_288])) };
+        assert_eq!((transfers.in_flight(), transfers.room()), (1, 0));
+        if is_withdrawn {
+            transfers.cancel(RequestId(9));
+        }
+        let ended = loop {
+            transfers.wait(None).unwrap();
+            if let Some(ended) = transfers.next_ended() {
+                break ended;
+            }
+        };
+        assert_eq!(ended.completion.id, RequestId(9));
+        assert_eq!((transfers.in_flight(), transfers.room()), (0, 1));
+        let asked = asked.borrow().clone();
+        (ended.completion.outcome, ended.bytes, asked)
+    }
+
+    #[test]
+    fn what_stops_in_the_middle_is_continued_from_there() {
+        let (outcome, bytes, asked) = read(&[5_000, INTERRUPTED, 11_000, AGAIN, 384], false);
+        assert_eq!((outcome, bytes), (Outcome::Done, 16_384));
+        let rest = (4_096 + 16_000, 384);
+        assert_eq!(asked, [(4_096, 16_384), (9_096, 11_384), (9_096, 11_384), rest, rest]);
+    }
+
+    #[test]
+    fn an_end_that_comes_early_is_short_by_what_was_moved() {
+        let (outcome, bytes, asked) = read(&[5_000, 0], false);
+        assert_eq!((outcome, bytes), (Outcome::Short { bytes: 5_000 }, 5_000));
+        assert_eq!(asked.len(), 2);
+    }
+
+    #[test]
+    fn an_error_after_some_bytes_fails_the_whole() {
+        let (outcome, bytes, _) = read(&[5_000, IO_ERROR], false);
+        assert_eq!((outcome, bytes), (Outcome::Failed(DeviceError::Medium), 0));
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_not_continued_but_may_have_been_done() {
+        let cancelled = Outcome::Failed(DeviceError::Cancelled);
+        for raw in [5_000, INTERRUPTED] {
+            let (outcome, bytes, asked) = read(&[raw], true);
+            assert_eq!((outcome, bytes, asked.len()), (cancelled, 0, 1));
+        }
+        assert_eq!(read(&[16_384], true).0, Outcome::Done);
+    }
+
+    fn pieces(lengths: &[usize]) -> Vec<libc::iovec> {
+        let piece = |&iov_len| libc::iovec { iov_base: std::ptr::null_mut(), iov_len };
+        lengths.iter().map(piece).collect()
+    }
+
+    #[test]
+    fn skipping_ends_within_at_the_end_of_and_beyond_a_piece() {
+        for (bytes, left, moved) in [
+            (0, &[100, 200][..], 0),
+            (40, &[60, 200][..], 40),
+            (100, &[200][..], 0),
+            (150, &[150][..], 50),
+        ] {
+            let mut segments = pieces(&[100, 200]);
+            skip(&mut segments, bytes);
+            let lengths: Vec<usize> = segments.iter().map(|segment| segment.iov_len).collect();
+            assert_eq!(lengths, left);
+            assert_eq!(segments[0].iov_base as usize, moved);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Processor time, for reports: what a run costs beside the time it takes.
+
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// Processor time spent, in the program and in the kernel for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In the program.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// Of all threads of this process so far, those that have ended and the
+    /// kernel's own helpers of its rings among them.
+    pub fn of_process() -> CpuTime {
+        CpuTime::of(libc::RUSAGE_SELF)
+    }
+
+    /// Of the calling thread so far.
+    pub fn of_thread() -> CpuTime {
+        CpuTime::of(libc::RUSAGE_THREAD)
+    }
+
+    /// What was spent since `earlier`.
+    pub fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+        }
+    }
+
+    /// Both together, in seconds.
+    pub fn seconds(self) -> f64 {
+        (self.user + self.system).as_secs_f64()
+    }
+
+    fn of(who: i32) -> CpuTime {
+        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the place for the answer is large enough, and all zero is valid.
+        let usage = unsafe {
+            let result = libc::getrusage(who, usage.as_mut_ptr());
+            assert_eq!(result, 0, "getrusage(2) fails only for arguments that it doesn't know");
+            usage.assume_init()
+        };
+        let span = |time: libc::timeval| {
+            Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+        };
+        CpuTime { user: span(usage.ru_utime), system: span(usage.ru_stime) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_counted_for_the_thread_and_for_the_process() {
+        let (process, thread) = (CpuTime::of_process(), CpuTime::of_thread());
+        let mut sum = 0u64;
+        while CpuTime::of_thread().since(thread).seconds() < 0.02 {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(CpuTime::of_process().since(process).seconds() >= 0.02);
+    }
+}

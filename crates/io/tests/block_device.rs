@@ -1,0 +1,116 @@
+//! On a block device: a loop device, which needs root. Its limits are the
+//! kernel's, and where its backing file has been cut off, reads fail with `EIO`,
+//! which reaches exactly the requests that needed those bytes.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use readpath::target::{Direct, Mode};
+use readpath_core::request::{DeviceError, Outcome, RequestId};
+use readpath_core::unit::PageRange;
+use support::*;
+
+/// A loop device over a file; both are gone when the test ends.
+struct LoopDevice {
+    path: PathBuf,
+    backing: TempFile,
+}
+
+impl LoopDevice {
+    /// `None`, with the reason on standard error, where there can't be one.
+    fn over(backing: TempFile) -> Option<LoopDevice> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(&backing.path).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                let path = String::from_utf8(output.stdout).unwrap().trim().into();
+                Some(LoopDevice { path, backing })
+            }
+            Ok(output) => {
+                let reason = String::from_utf8_lossy(&output.stderr).trim().to_string();
+                eprintln!("skipped: no loop device: {reason}");
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: no losetup: {error}");
+                None
+            }
+        }
+    }
+
+    /// A number of the device in sysfs.
+    fn limit(&self, name: &str) -> u64 {
+        let device = self.path.file_name().unwrap().to_str().unwrap();
+        let path = format!("/sys/block/{device}/queue/{name}");
+        std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
+
+#[test]
+fn its_limits_are_the_kernels() {
+    let Some(disk) = LoopDevice::over(TempFile::new(1 << 20)) else { return };
+    let target = open(&disk.path, Direct::Required);
+    assert_eq!((target.bytes(), target.mode()), (1 << 20, Mode::Direct));
+    assert!(target.is_block_device());
+    let queue = target.queue().unwrap();
+    assert_eq!(queue.read_ahead_bytes, disk.limit("read_ahead_kb") * 1024);
+    let caps = target.caps();
+    assert_eq!(caps.sectors, 2_048);
+    assert_eq!(u64::from(caps.request_sectors_max), disk.limit("max_sectors_kb").min(4_096) * 2);
+    assert_eq!(u64::from(caps.depth_max), disk.limit("nr_requests"));
+    assert_eq!(caps.is_rotational, disk.limit("rotational") == 1);
+    assert_eq!(caps.alignment_sectors == 1, disk.limit("logical_block_size") == 512);
+}
+
+#[test]
+fn its_bytes_are_right_and_end_where_it_ends() {
+    let Some(disk) = LoopDevice::over(TempFile::new(1 << 20)) else { return };
+    for backend in BACKENDS {
+        for direct in DIRECTS {
+            let mut device = device(open(&disk.path, direct), backend, 300);
+            for (offset, bytes) in [(0, 1 << 20), (100, 5_000), (1_048_000, 10_000), (1 << 20, 1)] {
+                let got = read_bytes(&mut device, offset, bytes);
+                assert!(got == pread(&disk.backing.path, offset, bytes), "{bytes} at {offset}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_medium_error_reaches_the_requests_that_need_those_bytes_and_no_other() {
+    let Some(disk) = LoopDevice::over(TempFile::new(1 << 20)) else { return };
+    let cut = std::fs::File::options().write(true).open(&disk.backing.path).unwrap();
+    cut.set_len(1 << 19).unwrap();
+    for backend in BACKENDS {
+        for direct in DIRECTS {
+            eprintln!("{backend:?}, direct {direct:?}");
+            let mut device = device(open(&disk.path, direct), backend, 64);
+            // Pages 0 to 127 are there; 128 to 255 are not. One request is half there.
+            let ranges = [(0, 16), (200, 4), (112, 16), (128, 1), (120, 16), (60, 8)];
+            let mut frame = 0;
+            for (id, (first, count)) in ranges.into_iter().enumerate() {
+                let frames: Vec<u32> = (frame..frame + count as u32).collect();
+                frame += count as u32;
+                device.submit(read_pages(id as u32, PageRange::new(first, count)), &frames);
+            }
+            for _ in ranges {
+                let completion = completion(&mut device);
+                let RequestId(id) = completion.id;
+                let (first, count) = ranges[id as usize];
+                let expected = match first + count <= 128 {
+                    true => Outcome::Done,
+                    false => Outcome::Failed(DeviceError::Medium),
+                };
+                assert_eq!(completion.outcome, expected, "pages from {first}");
+            }
+            assert_eq!(device.in_flight(), 0);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A hard disk: one arm, turning platters, a cache with read-ahead, a queue.
+//!
+//! A command first costs the drive's processor its overhead; that of a queued
+//! command is hidden behind the one that the arm is serving. Then the arm goes to
+//! the track, waits for the sector by the angle that the platter has by then, and
+//! the sectors pass under the head while the bus already moves what has come. After
+//! a read the head reads on into the cache until somebody needs the arm, so that
+//! reads that follow on from each other lose no revolution. Writes can be reported
+//! when they are in the cache. Among waiting commands the drive chooses for itself.
+//!
+//! The drive is worked out lazily: what it does is decided at the times at which it
+//! would decide, but computed when somebody looks. Memory does not grow with time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::unit::Time;
+
+use self::ahead::ReadAheadRun;
+use self::cache::Segments;
+use self::drive::{CommandTimes, Drive};
+use self::geometry::Geometry;
+pub use self::load::{HddError, build_hdd, drive_from_disksim, drive_of, drives, parameters};
+use self::mechanics::{Arm, Mechanics};
+use self::queue::{DirtyList, Queue};
+use super::Device;
+
+mod ahead;
+mod cache;
+mod describe_toml;
+mod disksim;
+mod disksim_syntax;
+pub mod drive;
+pub mod field;
+mod geometry;
+pub mod layout;
+mod load;
+mod mechanics;
+mod queue;
+pub mod seek;
+mod service;
+
+/// The largest request, in sectors: 1280 KiB, Linux's default `max_sectors_kb`.
+const REQUEST_SECTORS_MAX: u32 = 2560;
+
+/// A hard disk in virtual time.
+#[derive(Clone, Debug)]
+pub struct Hdd {
+    drive: Drive,
+    geometry: Geometry,
+    mechanics: Mechanics,
+    segments: Segments,
+    queue: Queue,
+    dirty: DirtyList,
+    arm: Arm,
+    /// When the arm is free for the next command; reading ahead does not count.
+    free_at: u64,
+    ahead: Option<ReadAheadRun>,
+    bus_free_at: u64,
+    last_op: Op,
+    last_read_end: u64,
+    in_service: u32,
+    finished: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    finished_count: u64,
+}
+
+impl Hdd {
+    /// Builds the drive, its platter at a phase drawn from `seed`.
+    pub fn new(drive: &Drive, seed: u64) -> Hdd {
+        let cache = &drive.cache;
+        let geometry = Geometry::new(&drive.layout);
+        Hdd {
+            mechanics: Mechanics::new(&drive.mechanics, drive.layout.cylinders, scrambled(seed)),
+            segments: Segments::new(
+                cache.segments.max(1),
+                cache.segment_sectors,
+                cache.has_write_segment,
+            ),
+            queue: Queue::new(drive.queue),
+            dirty: DirtyList::new(cache.early_writes),
+            arm: Arm::default(),
+            free_at: 0,
+            ahead: None,
+            bus_free_at: 0,
+            last_op: Op::Read,
+            last_read_end: u64::MAX,
+            in_service: 0,
+            finished: BinaryHeap::with_capacity(drive.queue.depth as usize),
+            finished_count: 0,
+            drive: drive.clone(),
+            geometry,
+        }
+    }
+
+    /// The description that it was built from.
+    pub fn drive(&self) -> &Drive {
+        &self.drive
+    }
+
+    /// Tells the drive what was seen of its spindle: at `at` the last sector of `start`,
+    /// `sectors` long, had passed under the head.
+    pub fn observe_end(&mut self, at: Time, start: u64, sectors: u32, period_ns: f64) {
+        let place = self.geometry.locate(start + u64::from(sectors) - 1);
+        self.mechanics.observe(at.0, place.angle.wrapping_add(place.sector_width), period_ns);
+    }
+
+    /// Its size in sectors.
+    pub fn sectors(&self) -> u64 {
+        self.geometry.sectors()
+    }
+
+    /// Length of a revolution.
+    pub fn revolution(&self) -> Time {
+        Time(self.mechanics.period_ns())
+    }
+
+    /// Lets the drive decide all that it decides up to `now`.
+    fn catch_up(&mut self, now: u64) {
+        while let Some(at) = self.decides_at().filter(|at| *at <= now) {
+            self.decide(at);
+        }
+    }
+
+    /// When the arm is next given something to do.
+    fn decides_at(&self) -> Option<u64> {
+        let ready_at = match (self.queue.ready_at(), self.dirty.ready_at()) {
+            (Some(command), Some(dirty)) => command.min(dirty),
+            (command, dirty) => command.or(dirty)?,
+        };
+        Some(ready_at.max(self.free_at))
+    }
+
+    fn finish(&mut self, id: RequestId, at: u64) {
+        self.finished.push(Reverse((at, self.finished_count, id.0)));
+        self.finished_count += 1;
+    }
+
+    fn overhead_ns(&self, times: CommandTimes) -> u64 {
+        if queue::is_read(self.last_op) { times.after_read_ns } else { times.after_write_ns }
+    }
+}
+
+impl Device for Hdd {
+    fn caps(&self) -> DeviceCaps {
+        DeviceCaps {
+            sectors: self.geometry.sectors(),
+            request_sectors_max: REQUEST_SECTORS_MAX,
+            depth_max: self.drive.queue.depth,
+            is_rotational: true,
+            alignment_sectors: 1,
+        }
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let now = now.0;
+        self.catch_up(now);
+        self.in_service += 1;
+        match request.op {
+            Op::Read => self.accept_read(now, request),
+            Op::Write => self.accept_write(now, request),
+        }
+        self.last_op = request.op;
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let finish = self.finished.peek().map(|Reverse((at, ..))| *at);
+        let decision = if self.queue.is_empty() { None } else { self.decides_at() };
+        match (finish, decision) {
+            (Some(finish), Some(decision)) => Some(Time(finish.min(decision))),
+            (finish, decision) => finish.or(decision).map(Time),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        self.catch_up(now.0);
+        let Reverse((at, ..)) = *self.finished.peek()?;
+        if at > now.0 {
+            return None;
+        }
+        let Reverse((at, _, id)) = self.finished.pop()?;
+        self.in_service -= 1;
+        Some(Completion { id: RequestId(id), at: Time(at), outcome: Outcome::Done })
+    }
+}
+
+/// A well spread 64-bit number from a seed (the finalizer of SplitMix64, Steele et al. 2014).
+fn scrambled(seed: u64) -> u64 {
+    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,86 @@
+//! Reading ahead: the head goes on after a read and fills the read's segment.
+//!
+//! It is worked out only when somebody looks: [`ReadAheadRun::advance`] lets it
+//! come to a time, track by track, and says up to where the segment is filled.
+
+use readpath_core::request::Op;
+
+use super::geometry::Geometry;
+use super::mechanics::{Arm, Mechanics};
+
+/// The head reading on, sector after sector, from the end of a read up to a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadAheadRun {
+    /// The segment that it fills.
+    pub segment: usize,
+    /// The next sector that it will have read.
+    pub next: u64,
+    /// Where it stops, exclusive.
+    pub limit: u64,
+    /// Since when the head is free to go for `next`.
+    since: u64,
+    /// The track on which the head then was.
+    arm: Arm,
+}
+
+/// How a run stands at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// When the arm could be taken from it at the earliest.
+    pub free_at: u64,
+    /// Where the arm then is.
+    pub arm: Arm,
+}
+
+impl ReadAheadRun {
+    pub(super) fn new(segment: usize, next: u64, limit: u64, since: u64, arm: Arm) -> Self {
+        ReadAheadRun { segment, next, limit, since, arm }
+    }
+
+    /// Whether there is nothing left to read.
+    pub(super) fn is_done(&self) -> bool {
+        self.next >= self.limit
+    }
+
+    /// Since when the head is free to go for the next sector.
+    pub(super) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// The track on which the head then was.
+    pub(super) fn arm(&self) -> Arm {
+        self.arm
+    }
+
+    /// Comes to `now`; afterwards `next` is the first sector not wholly read by then.
+    pub(super) fn advance(
+        &mut self,
+        now: u64,
+        geometry: &Geometry,
+        mechanics: &Mechanics,
+    ) -> Standing {
+        while self.next < self.limit && self.since < now {
+            let place = geometry.locate(self.next);
+            let left = self.limit - self.next;
+            let sectors = left.min(u64::from(place.run_sectors)) as u32;
+            let pass = mechanics.pass((self.since, 0), self.arm, &place, sectors, Op::Read);
+            let on_track = Arm { cylinder: place.cylinder, head: place.head };
+            if pass.end <= now {
+                (self.next, self.since, self.arm) =
+                    (self.next + u64::from(sectors), pass.end, on_track);
+                continue;
+            }
+            if pass.begin >= now {
+                // A move once begun is finished; a track once reached can be left at any time.
+                return Standing { free_at: now.max(pass.settled_at), arm: on_track };
+            }
+            let read = mechanics.sectors_in(now - pass.begin, place.sector_width);
+            let end_of_sector =
+                pass.begin + mechanics.turn_ns((read + 1).wrapping_mul(place.sector_width));
+            (self.next, self.arm) = (self.next + read, on_track);
+            self.since = pass.begin + mechanics.turn_ns(read.wrapping_mul(place.sector_width));
+            return Standing { free_at: end_of_sector, arm: on_track };
+        }
+        Standing { free_at: now.max(self.since), arm: self.arm }
+    }
+}

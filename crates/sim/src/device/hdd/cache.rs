@@ -1,0 +1,120 @@
+//! The drive's cache: segments, each with one span of sectors.
+//!
+//! Which segment is given up is decided by least recent use. What the head is
+//! reading ahead at this moment is not here but in [`ReadAheadRun`]: its
+//! segment's end moves with time.
+//!
+//! [`ReadAheadRun`]: super::ahead::ReadAheadRun
+
+/// One segment: sectors `start` up to, and without, `end`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// The first sector.
+    pub start: u64,
+    /// After the last.
+    pub end: u64,
+    /// Up to where a host asked in it.
+    pub asked_end: u64,
+    /// When it was last of use, as a count of uses.
+    used: u64,
+}
+
+/// All segments.
+#[derive(Clone, Debug)]
+pub(super) struct Segments {
+    segments: Vec<Segment>,
+    /// Segments from this one on are for reads; those before it for writes.
+    reads_from: usize,
+    segment_sectors: u64,
+    uses: u64,
+}
+
+impl Segments {
+    /// `count` segments of `segment_sectors`, the first kept for writes when `write_segment`.
+    pub(super) fn new(count: u32, segment_sectors: u32, write_segment: bool) -> Segments {
+        let reads_from = usize::from(write_segment && count > 1);
+        Segments {
+            segments: vec![Segment::default(); count as usize],
+            reads_from,
+            segment_sectors: u64::from(segment_sectors),
+            uses: 0,
+        }
+    }
+
+    /// The segment in which `sector` lies or which ends there, most useful first.
+    pub(super) fn with(&self, sector: u64) -> Option<usize> {
+        self.segments.iter().position(|s| s.start <= sector && sector < s.end)
+    }
+
+    /// The segment `index`.
+    pub(super) fn segment(&self, index: usize) -> &Segment {
+        &self.segments[index]
+    }
+
+    /// Notes a use of segment `index`, up to sector `asked_end`.
+    pub(super) fn touch(&mut self, index: usize, asked_end: u64) {
+        self.uses += 1;
+        let segment = &mut self.segments[index];
+        segment.used = self.uses;
+        segment.asked_end = segment.asked_end.max(asked_end);
+    }
+
+    /// Gives up the least recently used read segment for sectors from `start` to `end`.
+    pub(super) fn take_for_read(&mut self, start: u64, end: u64) -> usize {
+        let index = self.least_used(self.reads_from, self.segments.len());
+        self.fill(index, start, end);
+        index
+    }
+
+    /// Puts written sectors into a segment: the one that they continue, or a new one.
+    pub(super) fn put_written(&mut self, start: u64, end: u64) -> usize {
+        self.drop_overlap(start, end);
+        let writes_to = if self.reads_from > 0 { self.reads_from } else { self.segments.len() };
+        let index =
+            match self.segments[..writes_to].iter().position(|s| s.end == start && s.end > s.start)
+            {
+                Some(index) => {
+                    self.extend(index, end);
+                    index
+                }
+                None => {
+                    let index = self.least_used(0, writes_to);
+                    self.fill(index, start, end);
+                    index
+                }
+            };
+        self.touch(index, end);
+        index
+    }
+
+    /// Moves the end of segment `index`; what no longer fits falls out at its start.
+    pub(super) fn extend(&mut self, index: usize, end: u64) {
+        let segment = &mut self.segments[index];
+        segment.end = segment.end.max(end);
+        segment.start = segment.start.max(segment.end.saturating_sub(self.segment_sectors));
+    }
+
+    /// Forgets sectors that are written anew, or are not to be read from here any more.
+    pub(super) fn drop_overlap(&mut self, start: u64, end: u64) {
+        for segment in &mut self.segments {
+            if segment.start < end && start < segment.end {
+                // The longer side is kept; a hole can't be.
+                if start.saturating_sub(segment.start) >= segment.end.saturating_sub(end) {
+                    segment.end = start.max(segment.start);
+                } else {
+                    segment.start = end;
+                }
+            }
+        }
+    }
+
+    fn least_used(&self, from: usize, to: usize) -> usize {
+        (from..to).min_by_key(|index| self.segments[*index].used).expect("a cache has a segment")
+    }
+
+    fn fill(&mut self, index: usize, start: u64, end: u64) {
+        self.uses += 1;
+        self.segments[index] = Segment { start, end, asked_end: end, used: self.uses };
+        self.extend(index, end);
+    }
+}

@@ -1,0 +1,247 @@
+//! The syntax of DiskSim's parameter files.
+//!
+//! `KIND NAME { Key words = value, … }`, where a value is a number, a word, a text in
+//! quotes, a list in brackets, a block `KIND { … }`, or `source FILE`, which stands for
+//! the block in that file. `#` starts a comment. Commas end values; stray ones do no harm.
+
+use std::path::Path;
+
+use super::field::{Block, Field, FileError, Value};
+
+/// Blocks in blocks deeper than this are refused; DiskSim's own go to 4.
+const DEPTH_MAX: usize = 16;
+
+/// Reads a file's text; handed in, so that this module touches no files itself.
+pub(super) type ReadText<'a> = &'a dyn Fn(&Path) -> Result<String, String>;
+
+/// The blocks of the file at `path`, with what it names by `source` in place.
+pub(super) fn read_blocks(path: &Path, read: ReadText<'_>) -> Result<Vec<Block>, FileError> {
+    blocks_of(path, read, 0)
+}
+
+fn blocks_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Vec<Block>, FileError> {
+    let file = path.display().to_string();
+    let whole = |problem| FileError { file: file.clone(), line: 0, field: String::new(), problem };
+    let text = read(path).map_err(whole)?;
+    let tokens = tokens(&text, &file)?;
+    let mut parser = Parser { tokens, at: 0, file: file.clone(), path, read, depth };
+    let mut blocks = Vec::new();
+    while parser.peek().is_some() {
+        if parser.take(&Token::Comma) {
+            continue;
+        }
+        let kind = parser.words()?;
+        parser.expect(&Token::Open, "`{` after the block's name")?;
+        blocks.push(parser.block(kind)?);
+    }
+    if blocks.is_empty() {
+        return Err(whole("holds no block; expected `disksim_disk NAME { … }`".to_owned()));
+    }
+    Ok(blocks)
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    Open,
+    Close,
+    OpenList,
+    CloseList,
+    Equals,
+    Comma,
+    Word(String),
+    Quoted(String),
+}
+
+impl Token {
+    fn text(&self) -> String {
+        match self {
+            Token::Open => "{".to_owned(),
+            Token::Close => "}".to_owned(),
+            Token::OpenList => "[".to_owned(),
+            Token::CloseList => "]".to_owned(),
+            Token::Equals => "=".to_owned(),
+            Token::Comma => ",".to_owned(),
+            Token::Word(word) | Token::Quoted(word) => word.clone(),
+        }
+    }
+}
+
+/// Cuts the text into tokens, each with its line.
+fn tokens(text: &str, file: &str) -> Result<Vec<(usize, Token)>, FileError> {
+    let mut tokens = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let mut rest = line;
+        while let Some(first) = rest.chars().next() {
+            let single = match first {
+                '#' => break,
+                '{' => Some(Token::Open),
+                '}' => Some(Token::Close),
+                '[' => Some(Token::OpenList),
+                ']' => Some(Token::CloseList),
+                '=' => Some(Token::Equals),
+                ',' => Some(Token::Comma),
+                _ => None,
+            };
+            let length = match single {
+                Some(token) => {
+                    tokens.push((index + 1, token));
+                    1
+                }
+                None if first.is_whitespace() => first.len_utf8(),
+                None if first == '"' => {
+                    let inner = rest[1..].find('"').ok_or_else(|| FileError {
+                        file: file.to_owned(),
+                        line: index + 1,
+                        field: String::new(),
+                        problem: "a quoted text has no end".to_owned(),
+                    })?;
+                    tokens.push((index + 1, Token::Quoted(rest[1..=inner].to_owned())));
+                    inner + 2
+                }
+                None => {
+                    let is_end = |c: char| c.is_whitespace() || "{}[]=,#\"".contains(c);
+                    let length = rest.find(is_end).unwrap_or(rest.len());
+                    tokens.push((index + 1, Token::Word(rest[..length].to_owned())));
+                    length
+                }
+            };
+            rest = &rest[length..];
+        }
+    }
+    Ok(tokens)
+}
+
+struct Parser<'a> {
+    tokens: Vec<(usize, Token)>,
+    at: usize,
+    file: String,
+    path: &'a Path,
+    read: ReadText<'a>,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at).map(|(_, token)| token)
+    }
+
+    /// The line of the next token, or of the last one.
+    fn line(&self) -> usize {
+        let at = self.at.min(self.tokens.len().saturating_sub(1));
+        self.tokens.get(at).map_or(0, |(line, _)| *line)
+    }
+
+    fn take(&mut self, token: &Token) -> bool {
+        let is_there = self.peek() == Some(token);
+        self.at += usize::from(is_there);
+        is_there
+    }
+
+    fn error(&self, line: usize, field: &str, problem: String) -> FileError {
+        FileError { file: self.file.clone(), line, field: field.to_owned(), problem }
+    }
+
+    fn unexpected(&self, wanted: &str) -> FileError {
+        let found =
+            self.peek().map_or("the end of the file".to_owned(), |t| format!("`{}`", t.text()));
+        self.error(self.line(), "", format!("expected {wanted}, found {found}"))
+    }
+
+    fn expect(&mut self, token: &Token, wanted: &str) -> Result<(), FileError> {
+        if self.take(token) { Ok(()) } else { Err(self.unexpected(wanted)) }
+    }
+
+    /// Words up to the next sign or the end of the line, joined by single spaces; at least one.
+    fn words(&mut self) -> Result<String, FileError> {
+        let mut words: Vec<String> = Vec::new();
+        let line = self.line();
+        while let Some(Token::Word(word) | Token::Quoted(word)) = self.peek() {
+            if self.line() != line {
+                break;
+            }
+            words.push(word.clone());
+            self.at += 1;
+        }
+        if words.is_empty() { Err(self.unexpected("a name")) } else { Ok(words.join(" ")) }
+    }
+
+    /// The fields up to the closing brace; the opening one is behind.
+    fn block(&mut self, kind: String) -> Result<Block, FileError> {
+        let line = self.line();
+        if self.depth >= DEPTH_MAX {
+            return Err(self.error(line, &kind, format!("blocks nest deeper than {DEPTH_MAX}")));
+        }
+        self.depth += 1;
+        let mut fields: Vec<Field> = Vec::new();
+        while !self.take(&Token::Close) {
+            if self.take(&Token::Comma) {
+                continue;
+            }
+            let line = self.line();
+            let key = self.words()?;
+            self.expect(&Token::Equals, &format!("`=` after `{key}`"))?;
+            if let Some(first) = fields.iter().find(|field| field.key == key) {
+                let problem = format!("stands here a second time, first on line {}", first.line);
+                return Err(self.error(line, &key, problem));
+            }
+            let value = self.value()?;
+            fields.push(Field::new(key, line, value, None));
+        }
+        self.depth -= 1;
+        let (kind, name) = kind.split_once(' ').unwrap_or((&kind, ""));
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        Ok(Block { file: self.file.clone(), line, kind, name, fields })
+    }
+
+    fn value(&mut self) -> Result<Value, FileError> {
+        if self.take(&Token::OpenList) {
+            return self.list();
+        }
+        let line = self.line();
+        let is_quoted = matches!(self.peek(), Some(Token::Quoted(_)));
+        let words = self.words()?;
+        if is_quoted {
+            return Ok(Value::Text(words));
+        }
+        if self.take(&Token::Open) {
+            return self.block(words).map(Value::Block);
+        }
+        if let Some(name) = words.strip_prefix("source ") {
+            return self.source(line, name);
+        }
+        Ok(match words.parse::<f64>() {
+            Ok(number) if number.is_finite() => Value::Number(number),
+            _ => Value::Text(words),
+        })
+    }
+
+    fn list(&mut self) -> Result<Value, FileError> {
+        let mut items = Vec::new();
+        while !self.take(&Token::CloseList) {
+            if self.take(&Token::Comma) {
+                continue;
+            }
+            let line = self.line();
+            items.push((line, self.value()?));
+        }
+        Ok(Value::List(items))
+    }
+
+    /// The first block of a file named beside this one.
+    fn source(&self, line: usize, name: &str) -> Result<Value, FileError> {
+        if self.depth >= DEPTH_MAX {
+            return Err(self.error(
+                line,
+                name,
+                format!("files name files deeper than {DEPTH_MAX}"),
+            ));
+        }
+        let path = self.path.parent().unwrap_or(Path::new("")).join(name);
+        let blocks =
+            blocks_of(&path, self.read, self.depth + 1).map_err(|error| match error.line {
+                0 => self.error(line, "source", format!("{}: {}", error.file, error.problem)),
+                _ => error,
+            })?;
+        Ok(Value::Block(blocks.into_iter().next().expect("a file without blocks is refused")))
+    }
+}

@@ -1,0 +1,170 @@
+//! The description of a drive: everything that the model needs to know of it.
+//!
+//! A description comes from a TOML file, from DiskSim's parameter files, or is
+//! built in (itself a TOML file). It is checked once, where it is read; past
+//! that no check is needed. Times are in ns, addresses in sectors.
+
+use super::layout::Layout;
+use super::seek::SeekCurve;
+
+/// How the time to reach a sector is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AccessTime {
+    /// The arm's move, and the wait for the sector by the tracked angle of the platter.
+    #[default]
+    Tracked,
+    /// The arm's move and half a revolution.
+    HalfTurn,
+    /// Always the same.
+    Constant {
+        /// The time, ns.
+        ns: u64,
+    },
+}
+
+/// Arm and spindle.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MechanicsSpec {
+    /// Revolutions a minute.
+    pub rpm: f64,
+    /// The arm's moves, for reading.
+    pub seek: SeekCurve,
+    /// Time to switch to another head, ns.
+    pub head_switch_ns: u64,
+    /// What a write waits longer after a move than a read, ns.
+    pub write_settle_ns: u64,
+    /// How the time to reach a sector is found.
+    pub access: AccessTime,
+    /// Whether a read begins in the middle of its sectors when the head comes down there.
+    pub zero_latency_read: bool,
+    /// The same for writes.
+    pub zero_latency_write: bool,
+}
+
+/// Up to where the drive reads ahead into its cache after a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReadAhead {
+    /// Not at all.
+    None,
+    /// To the end of the track.
+    Track,
+    /// To the end of the cylinder.
+    Cylinder,
+    /// Until the segment is full.
+    #[default]
+    Segment,
+    /// To the end of the track; of the next one when the track before was read lately too.
+    TrackAfterSequence,
+}
+
+/// The drive's cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSpec {
+    /// Whether reads are kept at all.
+    pub is_enabled: bool,
+    /// Segments; each holds one span of sectors.
+    pub segments: u32,
+    /// Sectors in a segment.
+    pub segment_sectors: u32,
+    /// Whether writes have a segment of their own, so that they push no read data out.
+    pub has_write_segment: bool,
+    /// Up to where it reads ahead.
+    pub read_ahead: ReadAhead,
+    /// Sectors that it reads ahead at most.
+    pub read_ahead_sectors_max: u32,
+    /// Sectors that it reads ahead before it turns to another request.
+    pub read_ahead_sectors_min: u32,
+    /// Whether data read ahead may push out data of the last request.
+    pub ahead_over_requested: bool,
+    /// Whether a read found in the cache sets it reading ahead again.
+    pub ahead_on_hit: bool,
+    /// Whether sectors that come by before the first one wanted are kept.
+    pub keeps_passing: bool,
+    /// Whether a read that begins where the head is reading ahead goes on with it.
+    pub joins_read_ahead: bool,
+    /// Whether written data can be read from the cache.
+    pub reads_written: bool,
+    /// Whether a read found in the cache is answered while another one uses the arm.
+    pub hits_pass: bool,
+    /// Writes reported done before they are on the medium, at most; 0 for none.
+    pub early_writes: u32,
+    /// Whether such writes are put on the medium before any other request is served.
+    pub flushes_first: bool,
+}
+
+/// The time that the drive's processor takes for a command, by what it finds. ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandTimes {
+    /// After a read.
+    pub after_read_ns: u64,
+    /// After a write.
+    pub after_write_ns: u64,
+}
+
+/// The extra disconnection of some early SCSI drives before a write's data. ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EarlyDisconnect {
+    /// Command processing, in place of the other write overheads.
+    pub command_ns: u64,
+    /// From the end of the command to the reconnection for the data.
+    pub until_reconnect_ns: u64,
+    /// From the end of the command to the start of the arm's move.
+    pub until_seek_ns: u64,
+    /// The least time from the end of the command to the medium, unless it follows on.
+    pub medium_min_ns: u64,
+}
+
+/// The drive's electronics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControllerSpec {
+    /// A read found in the cache.
+    pub read_hit: CommandTimes,
+    /// A read that needs the medium.
+    pub read_miss: CommandTimes,
+    /// A write reported before it is on the medium.
+    pub write_hit: CommandTimes,
+    /// A write that is not.
+    pub write_miss: CommandTimes,
+    /// Before data go over the bus, ns.
+    pub data_preparation_ns: u64,
+    /// To get the bus back after the medium was waited for, ns.
+    pub reselect_ns: u64,
+    /// After a read's data, ns.
+    pub read_completion_ns: u64,
+    /// After a write's data, ns.
+    pub write_completion_ns: u64,
+    /// To move a sector over the bus, ns.
+    pub bus_sector_ns: u64,
+    /// The part of a read that must be in the cache before the bus is asked for, in 1/1024.
+    pub bus_after_1024th: u32,
+    /// The extra disconnection before a write's data, if the drive does that.
+    pub early_disconnect: Option<EarlyDisconnect>,
+}
+
+/// Command queueing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// Commands that the drive accepts at once.
+    pub depth: u32,
+    /// The oldest of them among which it chooses the nearest.
+    pub window: u32,
+    /// A command older than this goes first, ns.
+    pub age_limit_ns: u64,
+}
+
+/// A drive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drive {
+    /// Maker and model.
+    pub name: String,
+    /// Its surfaces.
+    pub layout: Layout,
+    /// Arm and spindle.
+    pub mechanics: MechanicsSpec,
+    /// Its cache.
+    pub cache: CacheSpec,
+    /// Its electronics.
+    pub controller: ControllerSpec,
+    /// Its queue.
+    pub queue: QueueSpec,
+}

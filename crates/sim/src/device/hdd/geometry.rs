@@ -1,0 +1,232 @@
+//! Where a sector lies: cylinder, head, angle.
+//!
+//! The drive's sectors are numbered along tracks, track after track, cylinder
+//! after cylinder, zone after zone; outer zones have more sectors on a track.
+//! Sectors set aside as spares, sectors that the maker found bad and slipped
+//! over, and management areas take no number; a sector that went bad later is
+//! remapped to a spare. All of that is folded, once, into a sorted table of
+//! *runs*: spans of numbers whose places follow each other. A look-up is a
+//! binary search in it and two divisions.
+//!
+//! Angles are fractions of a revolution in units of 2⁻⁶⁴, so that wrapping
+//! arithmetic is arithmetic modulo a revolution, and a skew multiplied by
+//! millions of tracks loses nothing.
+
+use super::layout::{Layout, Mapping, Zone};
+
+/// A fraction of a revolution, in units of 2⁻⁶⁴ revolution.
+pub(super) type Angle = u64;
+
+/// Sectors of one zone whose places follow each other without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// The place of its first sector, counted in sectors from the start of the zone.
+    place: u64,
+    /// Its zone.
+    zone: u32,
+    /// Turns all its sectors by this much: slips push the skew in some sparing schemes.
+    push: Angle,
+}
+
+/// What the look-up needs of a zone.
+#[derive(Clone, Copy, Debug)]
+struct ZoneFacts {
+    first_cylinder: u32,
+    track_sectors: u32,
+    sector_width: Angle,
+    offset: Angle,
+    track_skew: Angle,
+    /// What a whole cylinder turns the next one by: its track switches and the cylinder switch.
+    cylinder_turn: Angle,
+}
+
+/// Where a sector lies, and how far the numbers go on from there along the track.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The cylinder.
+    pub cylinder: u32,
+    /// The head (the surface).
+    pub head: u32,
+    /// Where the sector begins.
+    pub angle: Angle,
+    /// How wide a sector is here.
+    pub sector_width: Angle,
+    /// How many sectors, this one included, follow each other on this track.
+    pub run_sectors: u32,
+    /// How many numbered sectors of this run lie before this one on this track.
+    pub before_sectors: u32,
+}
+
+/// The drive's map from sector numbers to places.
+#[derive(Clone, Debug)]
+pub(super) struct Geometry {
+    /// The first number of each run, ascending, and one past the end of all.
+    firsts: Vec<u64>,
+    runs: Vec<Run>,
+    zones: Vec<ZoneFacts>,
+    heads: u32,
+    mapping: Mapping,
+    sectors: u64,
+}
+
+impl Geometry {
+    /// Folds a checked layout into the table.
+    pub(super) fn new(layout: &Layout) -> Geometry {
+        let mut geometry = Geometry {
+            firsts: vec![0],
+            runs: Vec::new(),
+            zones: layout.zones.iter().map(|zone| facts(zone, layout.heads)).collect(),
+            heads: layout.heads,
+            mapping: layout.mapping,
+            sectors: 0,
+        };
+        for index in 0..layout.zones.len() {
+            geometry.number_zone(layout, index);
+        }
+        let held = geometry.held_sectors();
+        geometry.sectors = layout.sectors.map_or(held, |stated| stated.min(held));
+        geometry
+    }
+
+    /// How many numbered sectors the zones hold.
+    pub(super) fn held_sectors(&self) -> u64 {
+        self.firsts[self.runs.len()]
+    }
+
+    /// The size of the drive in sectors.
+    pub(super) fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    /// The place of `sector`, which lies within the drive.
+    pub(super) fn locate(&self, sector: u64) -> Place {
+        let index = self.firsts.partition_point(|first| *first <= sector) - 1;
+        let run = &self.runs[index];
+        let zone = &self.zones[run.zone as usize];
+        let into_run = sector - self.firsts[index];
+        let place = run.place + into_run;
+        let track_sectors = u64::from(zone.track_sectors);
+        let track = place / track_sectors;
+        let on_track = place % track_sectors;
+        let cylinder = track / u64::from(self.heads);
+        let nth_head = track % u64::from(self.heads);
+        let left_in_run = self.firsts[index + 1] - sector;
+        let angle = zone
+            .offset
+            .wrapping_add(run.push)
+            .wrapping_add(nth_head.wrapping_mul(zone.track_skew))
+            .wrapping_add(cylinder.wrapping_mul(zone.cylinder_turn))
+            .wrapping_add(on_track.wrapping_mul(zone.sector_width));
+        Place {
+            cylinder: zone.first_cylinder + cylinder as u32,
+            head: self.surface(zone, cylinder, nth_head as u32),
+            angle,
+            sector_width: zone.sector_width,
+            run_sectors: left_in_run.min(track_sectors - on_track) as u32,
+            before_sectors: into_run.min(on_track) as u32,
+        }
+    }
+
+    /// Which surface holds the `nth` track of a cylinder: serpentine maps turn back each time.
+    fn surface(&self, zone: &ZoneFacts, cylinder: u64, nth: u32) -> u32 {
+        let turned = match self.mapping {
+            Mapping::Cylinders => false,
+            Mapping::SerpentineInZone => cylinder % 2 == 1,
+            Mapping::SerpentineOnDisk => (u64::from(zone.first_cylinder) + cylinder) % 2 == 1,
+        };
+        if turned { self.heads - 1 - nth } else { nth }
+    }
+
+    /// Numbers the sectors of one zone, region by region of its sparing scheme.
+    ///
+    /// A region takes as many numbers as its sectors less its spares; bad sectors are
+    /// slipped over, so that the numbers run on into the spares. The management area at
+    /// the front of the zone takes the first numbers away.
+    fn number_zone(&mut self, layout: &Layout, index: usize) {
+        let zone = &layout.zones[index];
+        let zone_sectors = zone.physical_sectors(layout.heads);
+        let region_sectors = layout.sparing.region_sectors(zone, layout.heads).min(zone_sectors);
+        let mut slips = layout.sparing.slipped_sectors(zone);
+        slips.sort_unstable();
+        slips.dedup();
+        let mut remaps = layout.sparing.remapped_sectors(zone);
+        remaps.retain(|(bad, spare)| bad != spare);
+        remaps.sort_unstable();
+        let mut dead = zone.front_sectors;
+        for region in (0..zone_sectors).step_by(region_sectors as usize) {
+            let end = (region + region_sectors).min(zone_sectors);
+            let first_slip = slips.partition_point(|slip| *slip < region);
+            let here = &slips[first_slip..slips.partition_point(|slip| *slip < end)];
+            // A last region cut short by the end of the zone has no spares of its own.
+            let is_whole = end - region == region_sectors;
+            let spares = if is_whole { layout.sparing.region_spares(zone) } else { 0 };
+            let usable = layout.sparing.usable(region, end, spares, here.len() as u64);
+            let push = match layout.sparing.slips_push_skew() {
+                true => (first_slip as u64).wrapping_mul(self.zones[index].sector_width),
+                false => 0,
+            };
+            let mut quota = usable.numbers_max;
+            let mut place = usable.start;
+            let bounds = here.iter().copied().filter(|slip| *slip >= usable.start);
+            for stop in bounds.chain([usable.end]).take_while(|stop| *stop <= usable.end) {
+                let count = (stop - place).min(quota);
+                let skipped = dead.min(count);
+                let run = Run { place: place + skipped, zone: index as u32, push };
+                self.push_run(&remaps, run, count - skipped);
+                dead -= skipped;
+                quota -= count;
+                place = stop + 1;
+            }
+        }
+    }
+
+    /// Appends `count` sectors from `place`, pulling remapped sectors out to their spares.
+    fn push_run(&mut self, remaps: &[(u64, u64)], run: Run, count: u64) {
+        let end = run.place + count;
+        let first = remaps.partition_point(|(bad, _)| *bad < run.place);
+        let mut from = run.place;
+        for (bad, spare) in remaps[first..].iter().take_while(|(bad, _)| *bad < end) {
+            self.append(Run { place: from, ..run }, bad - from);
+            self.append(Run { place: *spare, ..run }, 1);
+            from = bad + 1;
+        }
+        self.append(Run { place: from, ..run }, end - from);
+    }
+
+    /// Appends a run, joined to the last one where it goes on from it.
+    fn append(&mut self, run: Run, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let end = self.firsts[self.runs.len()];
+        if let Some(last) = self.runs.last() {
+            let follows =
+                Run { place: last.place + end - self.firsts[self.runs.len() - 1], ..*last };
+            if follows == run {
+                self.firsts.pop();
+                self.firsts.push(end + count);
+                return;
+            }
+        }
+        self.runs.push(run);
+        self.firsts.push(end + count);
+    }
+}
+
+fn facts(zone: &Zone, heads: u32) -> ZoneFacts {
+    // Rounded down, so that the last sector of a track ends within the revolution.
+    let width = u64::MAX / u64::from(zone.track_sectors);
+    let turn =
+        |sectors: f64| (sectors.rem_euclid(f64::from(zone.track_sectors)) * width as f64) as Angle;
+    let track_skew = turn(zone.track_skew_sectors);
+    ZoneFacts {
+        first_cylinder: zone.first_cylinder,
+        track_sectors: zone.track_sectors,
+        sector_width: width,
+        offset: turn(zone.offset_sectors),
+        track_skew,
+        cylinder_turn: u64::from(heads - 1)
+            .wrapping_mul(track_skew)
+            .wrapping_add(turn(zone.cylinder_skew_sectors)),
+    }
+}

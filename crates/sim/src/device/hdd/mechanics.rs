@@ -1,0 +1,172 @@
+//! The moving parts: an arm that seeks, platters that turn.
+//!
+//! The platter's angle is a function of time alone, `phase + time ÷ period`, so
+//! it is *tracked from one request to the next*: what a request waits for its
+//! sector depends on when the one before it ended. Times are in ns, angles in
+//! units of 2⁻⁶⁴ revolution; nothing here is a float once the drive is built.
+
+use readpath_core::request::Op;
+
+use super::drive::{AccessTime, MechanicsSpec};
+use super::geometry::{Angle, Place};
+
+/// A sector mark that was passed by less than this is still caught.
+///
+/// Ends of transfers are rounded to whole ns; without it the next sector of a
+/// stream could seem to have just gone by, at the price of a revolution.
+const CAUGHT_NS: u64 = 500;
+
+/// Over which track the heads are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arm {
+    /// The cylinder.
+    pub cylinder: u32,
+    /// The head in use.
+    pub head: u32,
+}
+
+/// Sectors of one track passing under the head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pass {
+    /// When the arm has settled over the track.
+    pub settled_at: u64,
+    /// When the first sector begins.
+    pub begin: u64,
+    /// When the last one has ended.
+    pub end: u64,
+}
+
+/// The arm's and the spindle's laws; it holds no state of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Mechanics {
+    seek_ns: Vec<u32>,
+    head_switch_ns: u64,
+    write_settle_ns: u64,
+    access: AccessTime,
+    zero_latency_read: bool,
+    zero_latency_write: bool,
+    /// The platter's angle at time 0.
+    phase: Angle,
+    /// Revolution units in a ns.
+    turn_per_ns: u64,
+    /// Length of a revolution in 2⁻¹⁶ ns.
+    period_q16: u64,
+    caught: Angle,
+}
+
+impl Mechanics {
+    pub(super) fn new(spec: &MechanicsSpec, cylinders: u32, phase: Angle) -> Mechanics {
+        let mut mechanics = Mechanics {
+            seek_ns: spec.seek.times_ns(cylinders),
+            head_switch_ns: spec.head_switch_ns,
+            write_settle_ns: spec.write_settle_ns,
+            access: spec.access,
+            zero_latency_read: spec.zero_latency_read,
+            zero_latency_write: spec.zero_latency_write,
+            phase,
+            turn_per_ns: 0,
+            period_q16: 0,
+            caught: 0,
+        };
+        mechanics.set_period(60e9 / spec.rpm);
+        mechanics
+    }
+
+    fn set_period(&mut self, period_ns: f64) {
+        self.turn_per_ns = (2f64.powi(64) / period_ns) as u64;
+        self.period_q16 = (period_ns * 65_536.0) as u64;
+        self.caught = self.turn_per_ns * CAUGHT_NS;
+    }
+
+    /// Sets what is known of the spindle: at `at` the platter is at `angle`, and a
+    /// revolution takes `period_ns`.
+    pub(super) fn observe(&mut self, at: u64, angle: Angle, period_ns: f64) {
+        self.set_period(period_ns);
+        self.phase = angle.wrapping_sub(self.turn_per_ns.wrapping_mul(at));
+    }
+
+    /// Length of a revolution in ns.
+    pub(super) fn period_ns(&self) -> u64 {
+        self.period_q16 >> 16
+    }
+
+    /// The platter's angle at `at`.
+    pub(super) fn angle_at(&self, at: u64) -> Angle {
+        self.phase.wrapping_add(self.turn_per_ns.wrapping_mul(at))
+    }
+
+    /// How long the platter takes to turn by `angle`.
+    pub(super) fn turn_ns(&self, angle: Angle) -> u64 {
+        ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
+    }
+
+    /// How many whole sectors of `width` come by in `ns`, at most a revolution.
+    pub(super) fn sectors_in(&self, ns: u64, width: Angle) -> u64 {
+        self.turn_per_ns.saturating_mul(ns) / width
+    }
+
+    /// How long from `from` until `to` comes by.
+    fn wait_ns(&self, from: Angle, to: Angle) -> u64 {
+        let turn = to.wrapping_sub(from);
+        if turn.wrapping_add(self.caught) < self.caught { 0 } else { self.turn_ns(turn) }
+    }
+
+    /// How long the arm moves from `arm` to the track of `place`, and settles.
+    pub(super) fn move_ns(&self, arm: Arm, place: &Place, op: Op) -> u64 {
+        if arm.cylinder == place.cylinder && arm.head == place.head {
+            return 0;
+        }
+        let distance = arm.cylinder.abs_diff(place.cylinder) as usize;
+        let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
+        let move_ns = u64::from(self.seek_ns[distance]).max(switch_ns);
+        if op == Op::Write { move_ns + self.write_settle_ns } else { move_ns }
+    }
+
+    /// How long from `at` until the first sector of `place` begins under the head.
+    pub(super) fn positioning_ns(&self, at: u64, arm: Arm, place: &Place, op: Op) -> u64 {
+        let move_ns = self.move_ns(arm, place, op);
+        match self.access {
+            AccessTime::Tracked => move_ns + self.wait_ns(self.angle_at(at + move_ns), place.angle),
+            AccessTime::HalfTurn => move_ns + self.period_ns() / 2,
+            AccessTime::Constant { ns } => ns,
+        }
+    }
+
+    /// Takes `sectors` sectors from `place` on, all on its track and following each
+    /// other; the arm is free at `at`, and the medium is not touched before `earliest`.
+    pub(super) fn pass(
+        &self,
+        (at, earliest): (u64, u64),
+        arm: Arm,
+        place: &Place,
+        sectors: u32,
+        op: Op,
+    ) -> Pass {
+        let width = u64::from(sectors).wrapping_mul(place.sector_width);
+        let settled_at = at + self.move_ns(arm, place, op);
+        let ready_at = settled_at.max(earliest);
+        let begin = match self.access {
+            AccessTime::HalfTurn => ready_at + self.period_ns() / 2,
+            AccessTime::Constant { ns } => at + ns,
+            AccessTime::Tracked => {
+                let angle = self.angle_at(ready_at);
+                let behind = angle.wrapping_sub(place.angle);
+                let is_inside = behind > place.sector_width && behind < width;
+                if is_inside && self.is_zero_latency(op) {
+                    // The head came down inside the sectors wanted: a full turn brings them all.
+                    let end = ready_at + self.turn_ns(u64::MAX);
+                    return Pass { settled_at, begin: ready_at, end };
+                }
+                ready_at + self.wait_ns(angle, place.angle)
+            }
+        };
+        Pass { settled_at, begin, end: begin + self.turn_ns(width) }
+    }
+
+    fn is_zero_latency(&self, op: Op) -> bool {
+        match op {
+            Op::Read => self.zero_latency_read,
+            Op::Write => self.zero_latency_write,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! How long the arm takes to move by so many cylinders.
+//!
+//! Drives are described by a measured table, or by one of the formulas of the
+//! literature; either becomes, once, a table of one time for each distance.
+
+use core::fmt;
+
+/// A seek curve: the time to move by a distance in cylinders, for reading, in ms.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SeekCurve {
+    /// The same time whatever the distance.
+    Constant {
+        /// The time.
+        ms: f64,
+    },
+    /// Straight lines through the time for one cylinder, the average (at a third of all
+    /// cylinders, the mean distance of random pairs), and the full stroke.
+    Linear(ThreePoints),
+    /// `a √(d−1) + b (d−1) + c` through the same three figures, with the average taken
+    /// over random pairs: Lee and Katz, "An analytic performance model of disk arrays" (1993).
+    Lee(ThreePoints),
+    /// `single + (full − single) √(d ÷ full distance)`: an arm that speeds up half the way
+    /// and brakes the other half. Its mean over random pairs is single + 8/15 (full − single).
+    SquareRoot {
+        /// The shortest seek.
+        single_ms: f64,
+        /// The full stroke.
+        full_ms: f64,
+    },
+    /// Ruemmler and Wilkes, "An introduction to disk drive modeling" (IEEE Computer, 1994):
+    /// root below a division, a straight line from there on.
+    Hpl(Hpl),
+    /// As `Hpl`, with the first ten distances measured (Worthington, CSE-TR-194-94).
+    HplPlusTen(Hpl, [f64; 10]),
+    /// Measured `(cylinders, ms)`, straight between them and beyond the last.
+    Table(Vec<(u32, f64)>),
+}
+
+/// The three figures of a data sheet, in ms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThreePoints {
+    /// To the next cylinder.
+    pub single_ms: f64,
+    /// The average.
+    pub average_ms: f64,
+    /// From the first cylinder to the last.
+    pub full_ms: f64,
+}
+
+/// The six values of the HPL equation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hpl {
+    /// Below this distance the root law holds, from it on the line.
+    pub division_cylinders: f64,
+    /// The root law's constant, ms.
+    pub root_base_ms: f64,
+    /// Its factor, ms for each root of a cylinder.
+    pub root_factor_ms: f64,
+    /// The line's constant, ms.
+    pub line_base_ms: f64,
+    /// Its slope, ms a cylinder.
+    pub line_slope_ms: f64,
+    /// The time for one cylinder, when it has one of its own.
+    pub single_ms: Option<f64>,
+}
+
+impl SeekCurve {
+    /// The time for a distance of `cylinders` on a drive of `total` cylinders, in ms.
+    pub fn ms(&self, cylinders: u32, total: u32) -> f64 {
+        if cylinders == 0 {
+            return 0.0;
+        }
+        let distance = f64::from(cylinders);
+        let farthest = f64::from(total.max(2) - 1);
+        match self {
+            SeekCurve::Constant { ms } => *ms,
+            SeekCurve::Linear(points) => {
+                let third = (f64::from(total) / 3.0).max(1.0 + f64::EPSILON);
+                if distance <= third {
+                    between(distance, (1.0, points.single_ms), (third, points.average_ms))
+                } else {
+                    between(distance, (third, points.average_ms), (farthest, points.full_ms))
+                }
+            }
+            SeekCurve::Lee(ThreePoints { single_ms, average_ms, full_ms }) => {
+                let root = (-10.0 * single_ms + 15.0 * average_ms - 5.0 * full_ms)
+                    / (3.0 * f64::from(total).sqrt());
+                let line = (7.0 * single_ms - 15.0 * average_ms + 8.0 * full_ms)
+                    / (3.0 * f64::from(total));
+                root * (distance - 1.0).sqrt() + line * (distance - 1.0) + single_ms
+            }
+            SeekCurve::SquareRoot { single_ms, full_ms } => {
+                single_ms + (full_ms - single_ms) * (distance / farthest).sqrt()
+            }
+            SeekCurve::Hpl(hpl) => hpl.ms(distance),
+            SeekCurve::HplPlusTen(hpl, ten) => {
+                ten.get(cylinders as usize - 1).copied().unwrap_or_else(|| hpl.ms(distance))
+            }
+            SeekCurve::Table(points) => table_ms(points, cylinders),
+        }
+    }
+
+    /// The times for every distance on a drive of `total` cylinders, in ns, 0 first.
+    pub(super) fn times_ns(&self, total: u32) -> Vec<u32> {
+        (0..total).map(|cylinders| (self.ms(cylinders, total).max(0.0) * 1e6) as u32).collect()
+    }
+}
+
+impl Hpl {
+    fn ms(&self, distance: f64) -> f64 {
+        match self.single_ms {
+            Some(ms) if distance == 1.0 => ms,
+            _ if distance < self.division_cylinders => {
+                self.root_base_ms + self.root_factor_ms * distance.sqrt()
+            }
+            _ => self.line_base_ms + self.line_slope_ms * distance,
+        }
+    }
+}
+
+impl fmt::Display for SeekCurve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SeekCurve::Constant { ms } => write!(f, "{ms} always"),
+            SeekCurve::Linear(points) | SeekCurve::Lee(points) => write!(
+                f,
+                "{} single, {} average, {} full",
+                points.single_ms, points.average_ms, points.full_ms
+            ),
+            SeekCurve::SquareRoot { single_ms, full_ms } => {
+                write!(f, "{single_ms} single, {full_ms} full, root between")
+            }
+            SeekCurve::Hpl(hpl) | SeekCurve::HplPlusTen(hpl, _) => write!(
+                f,
+                "{} + {}·√d below {} cylinders, {} + {}·d from there",
+                hpl.root_base_ms,
+                hpl.root_factor_ms,
+                hpl.division_cylinders,
+                hpl.line_base_ms,
+                hpl.line_slope_ms
+            ),
+            SeekCurve::Table(points) => write!(f, "{} measured distances", points.len()),
+        }
+    }
+}
+
+/// Refuses a table that is empty or whose distances do not rise; the index of the bad point.
+pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> {
+    if points.is_empty() {
+        return Err((0, "holds no distance; expected cylinders and ms".to_owned()));
+    }
+    match points.windows(2).position(|pair| pair[1].0 <= pair[0].0) {
+        None => Ok(()),
+        Some(index) => {
+            let (before, after) = (points[index].0, points[index + 1].0);
+            Err((index + 1, format!("{after} cylinders follow {before}; distances must rise")))
+        }
+    }
+}
+
+/// The value at `x` of the line through two points.
+fn between(x: f64, from: (f64, f64), to: (f64, f64)) -> f64 {
+    if to.0 <= from.0 {
+        return to.1;
+    }
+    from.1 + (x - from.0) * (to.1 - from.1) / (to.0 - from.0)
+}
+
+fn table_ms(points: &[(u32, f64)], cylinders: u32) -> f64 {
+    let at = |index: usize| (f64::from(points[index].0), points[index].1);
+    match points.partition_point(|(distance, _)| *distance < cylinders) {
+        // Below the first measured distance nothing shorter is known than that.
+        0 => points[0].1,
+        index if points.len() == 1 => at(index - 1).1,
+        index => {
+            let next = index.min(points.len() - 1);
+            between(f64::from(cylinders), at(next - 1), at(next))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mean over all pairs of different cylinders: distance d comes 2 (n − d) times.
+    fn mean_ms(curve: &SeekCurve, cylinders: u32) -> f64 {
+        let times = curve.times_ns(cylinders);
+        let pairs = (1..cylinders).map(|d| u64::from(cylinders - d)).sum::<u64>() as f64;
+        let sum = (1..cylinders)
+            .map(|d| f64::from(cylinders - d) * f64::from(times[d as usize]) / 1e6)
+            .sum::<f64>();
+        sum / pairs
+    }
+
+    #[test]
+    fn a_root_curve_means_its_minimum_and_8_15_of_its_range() {
+        let curve = SeekCurve::SquareRoot { single_ms: 0.6, full_ms: 10.0 };
+        let expected = 0.6 + 8.0 / 15.0 * 9.4;
+        assert!((mean_ms(&curve, 20_000) - expected).abs() < 0.01);
+    }
+
+    #[test]
+    fn lee_s_curve_means_the_average_of_the_data_sheet() {
+        let points = ThreePoints { single_ms: 0.8, average_ms: 5.2, full_ms: 12.0 };
+        assert!((mean_ms(&SeekCurve::Lee(points), 20_000) - 5.2).abs() < 0.02);
+    }
+
+    #[test]
+    fn the_hp_97560_curve_gives_the_published_times() {
+        // Ruemmler and Wilkes 1994, figure 2: 3.24 + 0.400 √d below 383, 8.00 + 0.008 d above.
+        let hpl = Hpl {
+            division_cylinders: 383.0,
+            root_base_ms: 3.24,
+            root_factor_ms: 0.4,
+            line_base_ms: 8.0,
+            line_slope_ms: 0.008,
+            single_ms: None,
+        };
+        let curve = SeekCurve::Hpl(hpl);
+        assert!((curve.ms(100, 1962) - 7.24).abs() < 1e-9);
+        assert!((curve.ms(1000, 1962) - 16.0).abs() < 1e-9);
+        assert_eq!(curve.ms(0, 1962), 0.0);
+    }
+
+    #[test]
+    fn a_table_is_straight_between_and_beyond_its_points() {
+        let curve = SeekCurve::Table(vec![(1, 1.0), (10, 1.9), (12, 1.5)]);
+        assert_eq!(curve.ms(1, 100), 1.0);
+        assert!((curve.ms(4, 100) - 1.3).abs() < 1e-9);
+        assert!((curve.ms(11, 100) - 1.7).abs() < 1e-9);
+        assert!((curve.ms(13, 100) - 1.3).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,361 @@
+//! What becomes of a command: found in the cache, read, written, or kept for later.
+
+use readpath_core::request::{DeviceRequest, Op};
+
+use super::Hdd;
+use super::ahead::ReadAheadRun;
+use super::drive::{EarlyDisconnect, ReadAhead};
+use super::mechanics::Arm;
+use super::queue::{Command, Dirty, is_read};
+
+/// Sectors moved between medium and cache.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    /// When the first of them came under the head.
+    begin: u64,
+    /// When the last was done.
+    end: u64,
+}
+
+impl Hdd {
+    /// A read comes in: answered from the cache, or queued for the arm.
+    pub(super) fn accept_read(&mut self, now: u64, request: DeviceRequest) {
+        let cached_end = self.cached_end(now, request.start);
+        let controller = &self.drive.controller;
+        let is_hit = cached_end.is_some_and(|end| end >= request.end());
+        let is_arm_idle = self.queue.is_empty() && self.free_at <= now;
+        if is_hit && (is_arm_idle || self.drive.cache.hits_pass) {
+            let ready_at = now + self.overhead_ns(controller.read_hit);
+            self.answer_from_cache(ready_at, request, is_arm_idle);
+            return;
+        }
+        let times = if is_hit { controller.read_hit } else { controller.read_miss };
+        self.queue.push(Command {
+            request,
+            in_window_since: now,
+            ready_at: now + self.overhead_ns(times),
+            place: self.geometry.locate(request.start),
+            waits_for_room: false,
+        });
+    }
+
+    /// A write comes in: into the cache and reported, or queued for the arm.
+    pub(super) fn accept_write(&mut self, now: u64, request: DeviceRequest) {
+        let controller = &self.drive.controller;
+        let is_early = self.drive.cache.early_writes > 0;
+        let has_room = self.dirty.has_room_for(request.start);
+        let times = if is_early { controller.write_hit } else { controller.write_miss };
+        let ready_at = match controller.early_disconnect {
+            Some(EarlyDisconnect { command_ns, .. }) if !is_early => now + command_ns,
+            _ => now + self.overhead_ns(times),
+        };
+        if is_early && has_room {
+            self.keep_written(ready_at, request);
+            return;
+        }
+        self.queue.push(Command {
+            request,
+            in_window_since: now,
+            ready_at,
+            place: self.geometry.locate(request.start),
+            waits_for_room: is_early,
+        });
+    }
+
+    /// The arm is free at `at` and something is ready: gives it the next thing to do.
+    pub(super) fn decide(&mut self, at: u64) {
+        let is_dirty_ready = self.dirty.ready_at().is_some_and(|ready_at| ready_at <= at);
+        if is_dirty_ready && self.drive.cache.flushes_first {
+            self.write_back(at);
+            return;
+        }
+        if !self.dirty.is_full()
+            && let Some(command) = self.queue.take_waiting(at)
+        {
+            self.keep_written(command.ready_at.max(at), command.request);
+            return;
+        }
+        let arm = self.arm;
+        let segments = &self.segments;
+        let ahead = self.ahead.as_ref();
+        let next = self.queue.take_next(at, arm, &self.mechanics, |command| {
+            let start = command.request.start;
+            is_read(command.request.op)
+                && (segments.with(start).is_some() || ahead.is_some_and(|run| run.next == start))
+        });
+        match next {
+            Some(command) if is_read(command.request.op) => self.read(at, &command),
+            Some(command) => self.write_through(at, &command),
+            None => self.write_back(at),
+        }
+    }
+
+    /// The end of the cached span that `start` lies in, the head having read on until `now`.
+    fn cached_end(&mut self, now: u64, start: u64) -> Option<u64> {
+        if !self.drive.cache.is_enabled {
+            return None;
+        }
+        if let Some(run) = &mut self.ahead {
+            run.advance(now, &self.geometry, &self.mechanics);
+            self.segments.extend(run.segment, run.next);
+        }
+        self.segments.with(start).map(|index| self.segments.segment(index).end)
+    }
+
+    /// Moves a read's sectors from the cache over the bus, and may set the head reading on.
+    fn answer_from_cache(&mut self, ready_at: u64, request: DeviceRequest, is_arm_idle: bool) {
+        let end = self.move_over_bus(ready_at, request.sectors);
+        let done_at = end + self.drive.controller.read_completion_ns;
+        self.finish(request.id, done_at);
+        self.last_read_end = request.end();
+        let Some(index) = self.segments.with(request.start) else { return };
+        self.segments.touch(index, request.end());
+        let limit = self.ahead_limit(request.start, request.end());
+        match &mut self.ahead {
+            Some(run) if run.segment == index && !run.is_done() => run.limit = run.limit.max(limit),
+            _ if self.drive.cache.ahead_on_hit && is_arm_idle => {
+                let from = self.segments.segment(index).end;
+                if from < limit && self.ahead.is_none_or(|run| run.is_done()) {
+                    let since = self.free_at.max(ready_at);
+                    self.ahead = Some(ReadAheadRun::new(index, from, limit, since, self.arm_now()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Where the arm is when nothing but reading ahead has moved it.
+    fn arm_now(&self) -> Arm {
+        self.ahead.map_or(self.arm, |run| run.arm())
+    }
+
+    /// Serves a read at `at`: what the cache lacks comes from the medium.
+    fn read(&mut self, at: u64, command: &Command) {
+        let request = command.request;
+        let end = request.end();
+        let cached_end = self.cached_end(at, request.start);
+        if cached_end.is_some_and(|cached| cached >= end) {
+            self.answer_from_cache(at, request, self.queue.is_empty());
+            return;
+        }
+        if !self.dirty.is_empty() && self.dirty.overlaps(request.start, end) {
+            // The medium has old data there until the writes before it are done.
+            while let Some(span) = self.dirty.take_oldest() {
+                self.write_span(self.free_at.max(at), span);
+            }
+        }
+        let at = at.max(self.free_at);
+        let joins = self.joins_ahead(request.start);
+        let (segment, from) = match (cached_end, joins, self.ahead) {
+            (_, true, Some(run)) => (Some(run.segment), run.next),
+            (Some(cached), ..) => (self.segments.with(request.start), cached),
+            _ => (None, request.start),
+        };
+        if !joins {
+            self.stop_ahead(at);
+        }
+        let start_at = match self.ahead.take() {
+            Some(run) => {
+                self.arm = run.arm();
+                run.since().min(at)
+            }
+            None => at.max(self.free_at),
+        };
+        let before = self.passing_sectors(start_at, from);
+        let transfer = self.transfer((start_at, 0), from, end - from, Op::Read);
+        let has_prefix = from > request.start;
+        let controller = &self.drive.controller;
+        let asks_at = if has_prefix {
+            at
+        } else {
+            let part = u64::from(controller.bus_after_1024th);
+            transfer.begin + (transfer.end - transfer.begin) * part / 1024 + controller.reselect_ns
+        };
+        let bus_ns = controller.bus_sector_ns * u64::from(request.sectors);
+        let last_at = (transfer.end + controller.bus_sector_ns).saturating_sub(bus_ns);
+        let bus_end = self.move_over_bus(asks_at.max(last_at), request.sectors);
+        self.finish(request.id, bus_end + self.drive.controller.read_completion_ns);
+        self.free_at = transfer.end;
+        if self.drive.cache.is_enabled {
+            let segment = match segment {
+                Some(index) => {
+                    self.segments.extend(index, end);
+                    index
+                }
+                None => self.segments.take_for_read(request.start - before, end),
+            };
+            self.segments.touch(segment, end);
+            self.read_on(segment, request.start, end);
+        }
+        self.last_read_end = end;
+    }
+
+    /// Whether a read of `start` goes on with what the head is reading ahead.
+    fn joins_ahead(&self, start: u64) -> bool {
+        let Some(run) = &self.ahead else { return false };
+        let segment = self.segments.segment(run.segment);
+        let is_inside = segment.start <= start && start < run.next;
+        is_inside || (self.drive.cache.joins_read_ahead && start == run.next)
+    }
+
+    /// After a read up to `end` into `segment`: reads on, first the least that must be.
+    fn read_on(&mut self, segment: usize, start: u64, end: u64) {
+        let limit = self.ahead_limit(start, end);
+        let least = u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
+        if least > 0 {
+            self.free_at = self.transfer((self.free_at, 0), end, least, Op::Read).end;
+            self.segments.extend(segment, end + least);
+        }
+        if limit > end + least {
+            let run = ReadAheadRun::new(segment, end + least, limit, self.free_at, self.arm);
+            self.ahead = Some(run);
+        }
+    }
+
+    /// Up to which sector the drive reads ahead after a read from `start` to `end`.
+    fn ahead_limit(&self, start: u64, end: u64) -> u64 {
+        let cache = &self.drive.cache;
+        let last = end - 1;
+        let track_end = |sector: u64| sector + u64::from(self.geometry.locate(sector).run_sectors);
+        let wanted = match cache.read_ahead {
+            ReadAhead::None => end,
+            ReadAhead::Track => track_end(last),
+            ReadAhead::Cylinder => {
+                let cylinder = self.geometry.locate(last).cylinder;
+                let mut stop = track_end(last);
+                while stop < self.sectors() && self.geometry.locate(stop).cylinder == cylinder {
+                    stop = track_end(stop);
+                }
+                stop
+            }
+            ReadAhead::Segment => u64::MAX,
+            ReadAhead::TrackAfterSequence => {
+                let this = track_end(last);
+                let follows = self.last_read_end == start || self.segments.with(start).is_some();
+                if follows && this < self.sectors() { track_end(this) } else { this }
+            }
+        };
+        let room = if cache.ahead_over_requested {
+            u64::from(cache.segment_sectors)
+        } else {
+            u64::from(cache.segment_sectors).saturating_sub(end - start)
+        };
+        let most = room.min(u64::from(cache.read_ahead_sectors_max));
+        wanted.min(end + most).min(self.sectors()).max(end)
+    }
+
+    /// How many sectors before `from` come by, on its track, before it does.
+    fn passing_sectors(&self, at: u64, from: u64) -> u64 {
+        if !self.drive.cache.keeps_passing {
+            return 0;
+        }
+        let place = self.geometry.locate(from);
+        let settled_at = at + self.mechanics.move_ns(self.arm, &place, Op::Read);
+        let wait = place.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
+        (wait / place.sector_width).min(u64::from(place.before_sectors))
+    }
+
+    /// Serves a write that is reported only when it is on the medium.
+    fn write_through(&mut self, at: u64, command: &Command) {
+        let request = command.request;
+        let controller = &self.drive.controller;
+        let follows = command.place.cylinder == self.arm.cylinder;
+        let (data_from, arm_from, medium_from) = match controller.early_disconnect {
+            Some(early) => (
+                command.ready_at + early.until_reconnect_ns,
+                at + early.until_seek_ns,
+                if follows { 0 } else { command.ready_at + early.medium_min_ns },
+            ),
+            None => (command.ready_at, at, 0),
+        };
+        let data_end = self.move_over_bus(data_from, request.sectors);
+        let bus_ns = self.drive.controller.bus_sector_ns;
+        let first_data = data_end - bus_ns * u64::from(request.sectors - 1);
+        self.stop_ahead(at);
+        let arm_from = arm_from.max(self.free_at);
+        let earliest = first_data.max(medium_from);
+        let sectors = u64::from(request.sectors);
+        let transfer = self.transfer((arm_from, earliest), request.start, sectors, Op::Write);
+        self.free_at = transfer.end;
+        self.segments.drop_overlap(request.start, request.end());
+        if self.drive.cache.is_enabled && self.drive.cache.reads_written {
+            self.segments.put_written(request.start, request.end());
+        }
+        let done_at = transfer.end.max(data_end) + self.drive.controller.write_completion_ns;
+        self.finish(request.id, done_at);
+    }
+
+    /// Takes a write into the cache and reports it.
+    fn keep_written(&mut self, ready_at: u64, request: DeviceRequest) {
+        let end = self.move_over_bus(ready_at, request.sectors);
+        self.finish(request.id, end + self.drive.controller.write_completion_ns);
+        self.dirty.push(Dirty { start: request.start, end: request.end(), ready_at: end });
+        if self.drive.cache.is_enabled && self.drive.cache.reads_written {
+            if let Some(run) = &self.ahead {
+                let overlaps = run.next < request.end() && request.start < run.limit;
+                if overlaps {
+                    self.stop_ahead(ready_at);
+                }
+            }
+            self.segments.put_written(request.start, request.end());
+        } else {
+            self.segments.drop_overlap(request.start, request.end());
+        }
+    }
+
+    /// Puts the nearest of the written data on the medium.
+    fn write_back(&mut self, at: u64) {
+        self.stop_ahead(at);
+        let at = at.max(self.free_at);
+        let (arm, geometry, mechanics) = (self.arm, &self.geometry, &self.mechanics);
+        let nearest = self.dirty.take_nearest(|span| {
+            mechanics.positioning_ns(at, arm, &geometry.locate(span.start), Op::Write)
+        });
+        if let Some(span) = nearest {
+            self.write_span(at, span);
+        }
+    }
+
+    fn write_span(&mut self, at: u64, span: Dirty) {
+        self.stop_ahead(at);
+        let at = at.max(self.free_at);
+        let transfer = self.transfer((at, 0), span.start, span.end - span.start, Op::Write);
+        self.free_at = transfer.end;
+    }
+
+    /// Takes the arm away from reading ahead at `at`.
+    fn stop_ahead(&mut self, at: u64) {
+        if let Some(mut run) = self.ahead.take() {
+            let standing = run.advance(at, &self.geometry, &self.mechanics);
+            self.segments.extend(run.segment, run.next);
+            self.arm = standing.arm;
+            self.free_at = self.free_at.max(standing.free_at);
+        }
+    }
+
+    /// Moves `sectors` sectors from `start` on between medium and cache, track by track.
+    fn transfer(&mut self, from: (u64, u64), start: u64, sectors: u64, op: Op) -> Transfer {
+        let (mut at, earliest) = from;
+        let (mut next, end) = (start, start + sectors);
+        let mut begin = None;
+        while next < end {
+            let place = self.geometry.locate(next);
+            let count = (end - next).min(u64::from(place.run_sectors)) as u32;
+            let pass = self.mechanics.pass((at, earliest), self.arm, &place, count, op);
+            self.arm = Arm { cylinder: place.cylinder, head: place.head };
+            begin.get_or_insert(pass.begin);
+            at = pass.end;
+            next += u64::from(count);
+        }
+        Transfer { begin: begin.unwrap_or(at), end: at }
+    }
+
+    /// Moves `sectors` over the bus, from `ready_at` at the earliest; when it is done.
+    fn move_over_bus(&mut self, ready_at: u64, sectors: u32) -> u64 {
+        let controller = &self.drive.controller;
+        let start = self.bus_free_at.max(ready_at + controller.data_preparation_ns);
+        let end = start + controller.bus_sector_ns * u64::from(sectors);
+        self.bus_free_at = end;
+        end
+    }
+}

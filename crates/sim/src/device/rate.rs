@@ -1,0 +1,69 @@
+//! How long bytes take at a rate, without a division per request.
+
+use readpath_core::unit::Time;
+
+/// Fraction bits of the nanoseconds that a byte takes: at 64 GB/s a byte takes
+/// 1/64 ns, which is then held to one part in 2¹⁸.
+const FRACTION_BITS: u32 = 24;
+
+/// A rate in bytes a second, held as time per byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    ns_per_byte_shifted: u64,
+}
+
+impl Rate {
+    /// `bytes_per_second` must be at least a million, so that no product overflows.
+    pub fn new(bytes_per_second: u64) -> Rate {
+        assert!(bytes_per_second >= 1_000_000, "a rate is at least 1 MB/s");
+        Rate { ns_per_byte_shifted: (1_000_000_000u64 << FRACTION_BITS).div_ceil(bytes_per_second) }
+    }
+
+    /// How long `bytes`, at most 64 MiB of them, take.
+    #[inline]
+    pub fn time(self, bytes: u64) -> Time {
+        debug_assert!(bytes <= 1 << 26, "one transfer is at most 64 MiB");
+        Time((bytes * self.ns_per_byte_shifted) >> FRACTION_BITS)
+    }
+}
+
+/// A wire, or a bus, that carries one transfer after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Wire {
+    rate: Rate,
+    free_at: Time,
+}
+
+impl Wire {
+    /// An idle wire.
+    pub fn new(bytes_per_second: u64) -> Wire {
+        Wire { rate: Rate::new(bytes_per_second), free_at: Time::ZERO }
+    }
+
+    /// Queues a transfer that is ready at `ready`; gives the time of its last byte.
+    #[inline]
+    pub fn carry(&mut self, ready: Time, bytes: u64) -> Time {
+        self.free_at = self.free_at.max(ready) + self.rate.time(bytes);
+        self.free_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_over_sata_takes_what_a_calculator_says() {
+        // 4096 B / 600 MB/s = 6826.67 ns.
+        assert_eq!(Rate::new(600_000_000).time(4096), Time(6_826));
+        assert_eq!(Rate::new(1_000_000).time(1 << 20), Time(1_048_576_000));
+    }
+
+    #[test]
+    fn a_wire_carries_one_at_a_time() {
+        let mut wire = Wire::new(1_000_000_000);
+        assert_eq!(wire.carry(Time(0), 1_000), Time(1_000));
+        assert_eq!(wire.carry(Time(500), 1_000), Time(2_000));
+        assert_eq!(wire.carry(Time(9_000), 1_000), Time(10_000));
+    }
+}

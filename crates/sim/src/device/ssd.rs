@@ -1,0 +1,337 @@
+//! A solid-state drive: many small servers behind one controller and one link.
+//!
+//! A read costs the controller a moment, senses its flash pages on the dies
+//! that hold them, moves the bytes over those dies' channels and all of them
+//! over the host link, and is done when the last byte is. Pages are laid out
+//! over channels first, then ways, dies and planes (CWDP, as MQSim calls it),
+//! so neighbouring pages are read in parallel. A write crosses the link, is
+//! answered from the buffer, and is programmed behind the host's back; it
+//! waits only when the buffer is full.
+//!
+//! What happens in here, in the order of a read's life:
+//! controller → (map page) → die → channel → link. Queues form where a shared
+//! part is busy; nothing is drawn at random, so the times follow from the
+//! requests alone. Where data that was overwritten lies is not tracked: a read
+//! goes to the place that its address had when the drive was filled in order.
+
+use std::collections::VecDeque;
+
+use readpath_core::law::{Spec, SpecError};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome};
+use readpath_core::unit::{PageRange, SECTOR_BYTES, Time};
+
+use super::Device;
+use super::knob::{Knob, Settings};
+use super::places::Places;
+use super::rate::Wire;
+
+mod buffer;
+mod drives;
+mod flash;
+mod map;
+
+use buffer::WriteBuffer;
+pub use drives::{nvme_today, sata_2012};
+use flash::{Finished, Flash, FlashTiming};
+use map::MapCache;
+
+/// A solid-state drive in virtual time.
+///
+/// Invariants: a slot is in exactly one of the queues below or the flash; times in each queue never go down from front to back.
+#[derive(Debug)]
+pub struct Ssd {
+    caps: DeviceCaps,
+    layout: Layout,
+    read_overhead: Time,
+    write_overhead: Time,
+    command_interval: Time,
+    controller_free: Time,
+    link_out: Wire,
+    /// Data from the host; `None` when it shares the wire of `link_out`.
+    link_in: Option<Wire>,
+    map: MapCache,
+    buffer: WriteBuffer,
+    flash: Flash,
+    reads_arriving: VecDeque<(Time, u32)>,
+    writes_arriving: VecDeque<(Time, u32)>,
+    writes_crossing: VecDeque<(Time, u32)>,
+    /// Writes for which the buffer has no room yet.
+    writes_held: VecDeque<u32>,
+    reads_done: VecDeque<(Time, u32)>,
+    writes_done: VecDeque<(Time, u32)>,
+    slots: Places<Slot>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    request: DeviceRequest,
+    /// Bytes that have not left their channel yet.
+    bytes_left: u32,
+    /// Whether the page being read is one of the map's, not of the data.
+    is_mapping: bool,
+}
+
+/// Where a flash page lies.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    page_shift: u32,
+    dies: u32,
+    /// Dies times planes: pages in one row over the whole drive.
+    row_pages: u64,
+}
+
+impl Ssd {
+    /// Builds the drive that `spec` describes over the defaults of `knobs`:
+    /// [`sata_2012`] or [`nvme_today`].
+    ///
+    /// # Errors
+    /// An unknown parameter, or a value that can't be used.
+    pub fn from_spec(spec: &Spec, knobs: &[Knob]) -> Result<Ssd, SpecError> {
+        let settings = Settings::read(spec, knobs)?;
+        let page_bytes = settings.of("page");
+        if !page_bytes.is_power_of_two() {
+            return Err(settings.refuse("page", "a power of two".to_owned()));
+        }
+        let planes = settings.of("planes");
+        let unit_bytes = planes * page_bytes;
+        let buffer_least = unit_bytes + settings.of("request_max");
+        if settings.of("buffer") < buffer_least {
+            let expected = format!(
+                "at least {buffer_least} bytes: the largest request and a page on each plane"
+            );
+            return Err(settings.refuse("buffer", expected));
+        }
+        let flash = Flash::new(flash_timing(&settings, unit_bytes));
+        let link_bytes_per_second = settings.of("link");
+        let dies = settings.of_u32("channels") * settings.of_u32("dies_per_channel");
+        let is_duplex = settings.of("link_duplex") == 1;
+        Ok(Ssd {
+            caps: DeviceCaps {
+                sectors: settings.of("size") / SECTOR_BYTES,
+                request_sectors_max: settings.of_u32("request_max") / SECTOR_BYTES as u32,
+                depth_max: settings.of_u32("depth"),
+                is_rotational: false,
+                alignment_sectors: 1,
+            },
+            layout: Layout {
+                page_shift: page_bytes.trailing_zeros(),
+                dies,
+                row_pages: u64::from(dies) * planes,
+            },
+            read_overhead: Time(settings.of("read_overhead")),
+            write_overhead: Time(settings.of("write_overhead")),
+            command_interval: Time(settings.of("command_interval")),
+            controller_free: Time::ZERO,
+            link_out: Wire::new(link_bytes_per_second),
+            link_in: is_duplex.then(|| Wire::new(link_bytes_per_second)),
+            map: MapCache::new(page_bytes, settings.of("map_span")),
+            buffer: WriteBuffer::new(settings.of("buffer"), unit_bytes),
+            flash,
+            reads_arriving: VecDeque::new(),
+            writes_arriving: VecDeque::new(),
+            writes_crossing: VecDeque::new(),
+            writes_held: VecDeque::new(),
+            reads_done: VecDeque::new(),
+            writes_done: VecDeque::new(),
+            slots: Places::new(),
+        })
+    }
+
+    /// The controller has understood a read: what the buffer hasn't is sensed.
+    fn begin_read(&mut self, now: Time, slot: u32) {
+        let request = self.slots[slot].request;
+        if let Some(map_page) = self.map.miss(request.start) {
+            self.slots[slot].is_mapping = true;
+            let bytes = 1u32 << self.layout.page_shift;
+            let (die, row) = self.layout.place(map_page);
+            self.flash.read(now, die, row, slot, bytes);
+        } else {
+            self.read_data(now, slot);
+        }
+    }
+
+    fn read_data(&mut self, now: Time, slot: u32) {
+        let request = self.slots[slot].request;
+        let mut at = request.start * SECTOR_BYTES;
+        let end = request.end() * SECTOR_BYTES;
+        let mut buffered_bytes = 0;
+        while at < end {
+            let page = at >> self.layout.page_shift;
+            let part_end = end.min((page + 1) << self.layout.page_shift);
+            let bytes = (part_end - at) as u32;
+            if self.buffer.holds(PageRange::covering(at, u64::from(bytes))) {
+                buffered_bytes += bytes;
+            } else {
+                let (die, row) = self.layout.place(page);
+                self.flash.read(now, die, row, slot, bytes);
+            }
+            at = part_end;
+        }
+        if buffered_bytes > 0 {
+            self.send(now, slot, buffered_bytes);
+        }
+    }
+
+    /// `bytes` of a read are in the controller: over the link with them.
+    #[inline]
+    fn send(&mut self, now: Time, slot: u32, bytes: u32) {
+        let sent_at = self.link_out.carry(now, u64::from(bytes));
+        let this = &mut self.slots[slot];
+        this.bytes_left -= bytes;
+        if this.bytes_left == 0 {
+            self.reads_done.push_back((sent_at, slot));
+        }
+    }
+
+    /// The controller has understood a write, and fetches its data.
+    fn begin_write(&mut self, now: Time, slot: u32) {
+        let bytes = u64::from(self.slots[slot].bytes_left);
+        let wire = self.link_in.as_mut().unwrap_or(&mut self.link_out);
+        self.writes_crossing.push_back((wire.carry(now, bytes), slot));
+    }
+
+    /// The data of a write is in the controller: answered when the buffer has room.
+    fn hold_write(&mut self, now: Time, slot: u32) {
+        self.writes_held.push_back(slot);
+        self.admit_writes(now);
+    }
+
+    fn admit_writes(&mut self, now: Time) {
+        while let Some(&slot) = self.writes_held.front() {
+            let request = self.slots[slot].request;
+            let Some(units) = self.buffer.admit(request.start, request.sectors) else { return };
+            self.writes_held.pop_front();
+            self.writes_done.push_back((now + self.write_overhead, slot));
+            for _ in 0..units {
+                self.flash.program(now);
+            }
+        }
+    }
+
+    /// Carries out one thing that happens by `now`, in order of time.
+    #[inline]
+    fn step(&mut self, now: Time) -> bool {
+        let read = front(&self.reads_arriving);
+        let write = front(&self.writes_arriving);
+        let crossing = front(&self.writes_crossing);
+        let (flash, die) = self.flash.next_event().unwrap_or((NEVER, 0));
+        let at = read.min(write).min(crossing).min(flash);
+        if at > now || at == NEVER {
+            return false;
+        }
+        if flash == at {
+            match self.flash.advance(at, die) {
+                Finished::Read { slot, bytes } => self.finish_page(at, slot, bytes),
+                Finished::Program => {
+                    self.buffer.release();
+                    self.admit_writes(at);
+                }
+                Finished::Nothing => {}
+            }
+        } else if read == at {
+            let (_, slot) = self.reads_arriving.pop_front().expect("its time was read");
+            self.begin_read(at, slot);
+        } else if write == at {
+            let (_, slot) = self.writes_arriving.pop_front().expect("its time was read");
+            self.begin_write(at, slot);
+        } else {
+            let (_, slot) = self.writes_crossing.pop_front().expect("its time was read");
+            self.hold_write(at, slot);
+        }
+        true
+    }
+
+    #[inline]
+    fn finish_page(&mut self, now: Time, slot: u32, bytes: u32) {
+        let this = &mut self.slots[slot];
+        if this.is_mapping {
+            this.is_mapping = false;
+            self.read_data(now, slot);
+        } else {
+            self.send(now, slot, bytes);
+        }
+    }
+}
+
+impl Device for Ssd {
+    fn caps(&self) -> DeviceCaps {
+        self.caps
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let bytes = request.sectors * SECTOR_BYTES as u32;
+        debug_assert!(self.slots.count() < self.caps.depth_max as usize, "the drive is full");
+        let slot = self.slots.add(Slot { request, bytes_left: bytes, is_mapping: false });
+        let started_at = self.controller_free.max(now);
+        self.controller_free = started_at + self.command_interval;
+        match request.op {
+            Op::Read => self.reads_arriving.push_back((started_at + self.read_overhead, slot)),
+            Op::Write => self.writes_arriving.push_back((started_at, slot)),
+        }
+    }
+
+    #[inline]
+    fn next_event(&self) -> Option<Time> {
+        let flash = self.flash.next_event().map_or(NEVER, |(at, _)| at);
+        let arriving = front(&self.reads_arriving).min(front(&self.writes_arriving));
+        let done = front(&self.reads_done).min(front(&self.writes_done));
+        let at = flash.min(arriving).min(done).min(front(&self.writes_crossing));
+        (at != NEVER).then_some(at)
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        while self.step(now) {}
+        let read = front(&self.reads_done);
+        let write = front(&self.writes_done);
+        if read.min(write) > now {
+            return None;
+        }
+        let done = if read <= write { &mut self.reads_done } else { &mut self.writes_done };
+        let (at, slot) = done.pop_front()?;
+        let id = self.slots.take(slot).request.id;
+        Some(Completion { id, at, outcome: Outcome::Done })
+    }
+}
+
+const NEVER: Time = Time(u64::MAX);
+
+#[inline]
+fn front(queue: &VecDeque<(Time, u32)>) -> Time {
+    queue.front().map_or(NEVER, |front| front.0)
+}
+
+impl Layout {
+    /// The die of a flash page, and its row in the planes of that die.
+    #[inline]
+    fn place(&self, page: u64) -> (u32, u64) {
+        let row = page / self.row_pages;
+        let in_row = (page - row * self.row_pages) as u32;
+        (in_row % self.dies, row)
+    }
+}
+
+fn flash_timing(settings: &Settings, unit_bytes: u64) -> FlashTiming {
+    let by_bit = |lsb, csb, msb| {
+        let keys: &[&str] = match settings.of("bits_per_cell") {
+            1 => &[lsb],
+            2 => &[lsb, msb],
+            _ => &[lsb, csb, msb],
+        };
+        keys.iter().map(|key| Time(settings.of(key))).collect()
+    };
+    FlashTiming {
+        channels: settings.of_u32("channels"),
+        dies: settings.of_u32("channels") * settings.of_u32("dies_per_channel"),
+        channel_bytes_per_second: settings.of("channel_rate"),
+        sense: by_bit("read_lsb", "read_csb", "read_msb"),
+        program: by_bit("program_lsb", "program_csb", "program_msb"),
+        erase: Time(settings.of("erase")),
+        pages_per_block: settings.of_u32("pages_per_block"),
+        program_bytes: unit_bytes,
+        suspend_program: Time(settings.of("suspend_program")),
+        suspend_erase: Time(settings.of("suspend_erase")),
+        copies_percent: settings.of_u32("amplification") - 100,
+        reads_in_row_max: settings.of_u32("reads_in_row"),
+    }
+}

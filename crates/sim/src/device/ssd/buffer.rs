@@ -1,0 +1,104 @@
+//! The write buffer: DRAM that takes writes at once and gives them to the
+//! flash in units of one page on each plane of a die.
+//!
+//! A write is admitted when it fits, and answered then. Bytes fill the open
+//! unit; each full unit is programmed, and leaves the buffer when its program
+//! is done. What doesn't fill a unit stays until more comes. A read of a page
+//! that is still here is answered from here.
+//!
+//! Which pages are here is remembered in a table of one place per page number
+//! modulo its size: a newer page on the same place makes the older one look
+//! programmed. The table has two places for each page of the buffer, and is
+//! made when the first write comes.
+
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES};
+
+/// A buffer of so many bytes.
+#[derive(Debug)]
+pub struct WriteBuffer {
+    capacity_bytes: u64,
+    unit_bytes: u64,
+    used_bytes: u64,
+    open_bytes: u64,
+    /// Bytes admitted since the start; bytes before `admitted - used` have been programmed.
+    admitted_bytes: u64,
+    /// By page number modulo its length: the page, and the bytes admitted up to its end.
+    recent: Vec<(u64, u64)>,
+}
+
+impl WriteBuffer {
+    /// An empty buffer, which must hold a unit and the largest request.
+    pub fn new(capacity_bytes: u64, unit_bytes: u64) -> WriteBuffer {
+        WriteBuffer {
+            capacity_bytes,
+            unit_bytes,
+            used_bytes: 0,
+            open_bytes: 0,
+            admitted_bytes: 0,
+            recent: Vec::new(),
+        }
+    }
+
+    /// Takes a write in: how many units are now full and to be programmed;
+    /// `None` when there is no room yet.
+    pub fn admit(&mut self, start: u64, sectors: u32) -> Option<u64> {
+        let bytes = u64::from(sectors) * SECTOR_BYTES;
+        if self.used_bytes + bytes > self.capacity_bytes {
+            return None;
+        }
+        if self.recent.is_empty() {
+            let places = (2 * self.capacity_bytes / PAGE_BYTES).next_power_of_two();
+            self.recent = vec![(u64::MAX, 0); places as usize];
+        }
+        self.used_bytes += bytes;
+        self.admitted_bytes += bytes;
+        for page in PageRange::covering(start * SECTOR_BYTES, bytes).pages() {
+            let place = self.place(page);
+            self.recent[place] = (page, self.admitted_bytes);
+        }
+        self.open_bytes += bytes;
+        let units = self.open_bytes / self.unit_bytes;
+        self.open_bytes %= self.unit_bytes;
+        Some(units)
+    }
+
+    /// A unit has been programmed.
+    pub fn release(&mut self) {
+        self.used_bytes -= self.unit_bytes;
+    }
+
+    /// Whether every page in `pages` waits here to be programmed.
+    #[inline]
+    pub fn holds(&self, pages: PageRange) -> bool {
+        if self.used_bytes == 0 {
+            return false;
+        }
+        let programmed = self.admitted_bytes - self.used_bytes;
+        pages.pages().all(|page| {
+            let (held, end) = self.recent[self.place(page)];
+            held == page && end > programmed
+        })
+    }
+
+    fn place(&self, page: u64) -> usize {
+        page as usize & (self.recent.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_admitted_until_it_is_full_and_leave_in_units() {
+        let mut buffer = WriteBuffer::new(64 << 10, 32 << 10);
+        assert_eq!(buffer.admit(0, 32), Some(0)); // 16 KiB: half a unit.
+        assert_eq!(buffer.admit(32, 64), Some(1)); // 48 KiB: one unit, half open.
+        assert_eq!(buffer.admit(96, 40), None); // 20 KiB more than there is room for.
+        assert!(buffer.holds(PageRange::new(0, 4)));
+        assert!(!buffer.holds(PageRange::new(0, 13)));
+        buffer.release();
+        assert!(!buffer.holds(PageRange::new(0, 4)));
+        assert_eq!(buffer.admit(96, 40), Some(1));
+    }
+}

@@ -1,0 +1,197 @@
+//! The built-in solid-state drives: every figure with its source.
+//!
+//! `ssd` is a SATA drive of 2012: the flash of MQSim's published configuration
+//! (a 25 nm class MLC part) behind SATA 6 Gb/s, with the controller rates of
+//! a data sheet of that year. `nvme` is a data-centre drive with TLC flash,
+//! after the Micron 7300 PRO: the sensing times come from the three modes of
+//! its published 4 KiB latencies at depth 1, the rates from its data sheet.
+
+use super::super::knob::{Knob, Quantity};
+
+/// A figure and its source.
+type Figure = (u64, &'static str);
+
+/// What differs from drive to drive.
+struct Drive {
+    size: Figure,
+    depth: Figure,
+    link: Figure,
+    link_duplex: Figure,
+    read_overhead: Figure,
+    write_overhead: Figure,
+    command_interval: Figure,
+    buffer: Figure,
+    channels: Figure,
+    dies_per_channel: Figure,
+    planes: Figure,
+    page: Figure,
+    channel_rate: Figure,
+    bits_per_cell: Figure,
+    read_lsb: Figure,
+    read_csb: Figure,
+    read_msb: Figure,
+    program_lsb: Figure,
+    program_csb: Figure,
+    program_msb: Figure,
+    suspend_program: Figure,
+    suspend_erase: Figure,
+}
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const MQSIM: &str = "MQSim's published ssdconfig.xml (Tavakkol et al., FAST 2018)";
+const MICRON_7300: &str = "Micron 7300 PRO product brief (3,000 / 1,900 MB/s, 520,000 IOPS), 2019";
+const MODES: &str = "published modes of a Micron 7300 PRO's 4 KiB latency at depth 1 (88, 116, 165 µs) less the rest of the path";
+
+const SATA_2012: Drive = Drive {
+    size: (240_057_409_536, "240 GB drive: 468,862,128 sectors, IDEMA LBA1-03"),
+    depth: (32, "Serial ATA 3.0: native command queueing, 32 tags"),
+    link: (550_000_000, "SATA 6 Gb/s less 8b/10b and frames: data sheets of 2012 give 550 MB/s"),
+    link_duplex: (0, "Serial ATA 3.0: data goes one way at a time"),
+    read_overhead: (5 * US, "our choice: with flash and link, 100 µs for 4 KiB at depth 1"),
+    write_overhead: (78 * US, "Intel SSD 520: 85 µs typical write latency, less the link"),
+    command_interval: (20 * US, "Intel SSD 520: 50,000 random 4 KiB reads a second at depth 32"),
+    buffer: (256 << 20, MQSIM),
+    channels: (8, MQSIM),
+    dies_per_channel: (8, "4 chips of 2 dies; MQSim's published ssdconfig.xml"),
+    planes: (2, MQSIM),
+    page: (8_192, MQSIM),
+    channel_rate: (333_000_000, MQSIM),
+    bits_per_cell: (2, "MLC; MQSim's published ssdconfig.xml"),
+    read_lsb: (75 * US, MQSIM),
+    read_csb: (75 * US, MQSIM),
+    read_msb: (75 * US, MQSIM),
+    program_lsb: (400 * US, "25 nm MLC: fast page, Grupp et al., MICRO 2009 and FAST 2012"),
+    program_csb: (1_300 * US, "unused with two bits a cell"),
+    program_msb: (1_600 * US, "25 nm MLC: slow page, Grupp et al., MICRO 2009 and FAST 2012"),
+    suspend_program: (0, "MQSim's published ssdconfig.xml: erase suspension only"),
+    suspend_erase: (700 * US, MQSIM),
+};
+
+const NVME_TODAY: Drive = Drive {
+    size: (3_840_755_982_336, "3.84 TB drive: 7,501,476,528 sectors, IDEMA LBA1-03"),
+    depth: (1_023, "Linux nvme driver: queues of 1,024 entries, one kept free"),
+    link: (3_200_000_000, "PCIe 3.0 x4: 3.94 GB/s less 128-byte packets' headers and flow control"),
+    link_duplex: (1, "PCI Express: a lane each way"),
+    read_overhead: (8 * US, "our choice: what an NVMe controller takes for a 4 KiB read"),
+    write_overhead: (20 * US, "data-centre data sheets: about 25 µs typical write latency"),
+    command_interval: (1_923, MICRON_7300),
+    buffer: (64 << 20, "our choice: what capacitors can save in a drive of this class"),
+    channels: (8, "our choice: an 8-channel controller, the usual count of the class"),
+    dies_per_channel: (8, "3.84 TB from 64 dies of 512 Gbit"),
+    planes: (2, MQSIM),
+    page: (16_384, "96-layer TLC data sheets: 16 KiB page"),
+    channel_rate: (800_000_000, "ONFI 4.0, NV-DDR3 at 800 MT/s"),
+    bits_per_cell: (3, "TLC"),
+    read_lsb: (73_600, MODES),
+    read_csb: (101_600, MODES),
+    read_msb: (150_600, MODES),
+    program_lsb: (1_060 * US, MICRON_7300),
+    program_csb: (1_060 * US, MICRON_7300),
+    program_msb: (1_060 * US, MICRON_7300),
+    suspend_program: (100 * US, MQSIM),
+    suspend_erase: (700 * US, MQSIM),
+};
+
+/// The knobs of `ssd`.
+pub fn sata_2012() -> Vec<Knob> {
+    knobs(&SATA_2012)
+}
+
+/// The knobs of `nvme`.
+pub fn nvme_today() -> Vec<Knob> {
+    knobs(&NVME_TODAY)
+}
+
+fn knobs(drive: &Drive) -> Vec<Knob> {
+    use Quantity::{Bytes, BytesPerSecond, Count, Percent, Switch, Time};
+    const RATE: (u64, u64) = (1_000_000, 64_000_000_000);
+    const SPAN: (u64, u64) = (0, 1_000 * MS);
+    let knob = |key, what, quantity, (default, source): Figure, (least, most)| Knob {
+        key,
+        what,
+        quantity,
+        default,
+        least,
+        most,
+        source,
+    };
+    vec![
+        knob("size", "capacity", Bytes, drive.size, (1 << 20, 1 << 50)),
+        knob("depth", "commands at once", Count, drive.depth, (1, 65_535)),
+        knob(
+            "request_max",
+            "largest request",
+            Bytes,
+            (1_280 << 10, "Linux block layer: max_sectors_kb unless the drive says less"),
+            (4 << 10, 32 << 20),
+        ),
+        knob("link", "host link", BytesPerSecond, drive.link, RATE),
+        knob("link_duplex", "both ways at once", Switch, drive.link_duplex, (0, 1)),
+        knob("read_overhead", "controller's time for a read", Time, drive.read_overhead, SPAN),
+        knob("write_overhead", "controller's time for a write", Time, drive.write_overhead, SPAN),
+        knob(
+            "command_interval",
+            "least time between two commands",
+            Time,
+            drive.command_interval,
+            SPAN,
+        ),
+        knob("buffer", "write buffer", Bytes, drive.buffer, (1 << 20, 4 << 30)),
+        knob(
+            "map_span",
+            "data whose map is in memory; 0: all of it",
+            Bytes,
+            (0, "both drives have DRAM for the whole map"),
+            (0, 1 << 50),
+        ),
+        knob("channels", "flash channels", Count, drive.channels, (1, 64)),
+        knob("dies_per_channel", "dies on each channel", Count, drive.dies_per_channel, (1, 64)),
+        knob("planes", "planes in a die", Count, drive.planes, (1, 8)),
+        knob("page", "flash page, a power of two", Bytes, drive.page, (4 << 10, 64 << 10)),
+        knob("pages_per_block", "pages in an erase block", Count, (256, MQSIM), (1, 65_536)),
+        knob("channel_rate", "flash channel", BytesPerSecond, drive.channel_rate, RATE),
+        knob(
+            "bits_per_cell",
+            "page types in turn: lsb; lsb, msb; lsb, csb, msb",
+            Count,
+            drive.bits_per_cell,
+            (1, 3),
+        ),
+        knob("read_lsb", "sensing a page of the lowest bit", Time, drive.read_lsb, SPAN),
+        knob("read_csb", "sensing a page of the middle bit", Time, drive.read_csb, SPAN),
+        knob("read_msb", "sensing a page of the highest bit", Time, drive.read_msb, SPAN),
+        knob("program_lsb", "programming a page of the lowest bit", Time, drive.program_lsb, SPAN),
+        knob("program_csb", "programming a page of the middle bit", Time, drive.program_csb, SPAN),
+        knob("program_msb", "programming a page of the highest bit", Time, drive.program_msb, SPAN),
+        knob("erase", "erasing a block", Time, (3_800 * US, MQSIM), SPAN),
+        knob(
+            "suspend_program",
+            "suspending a program for a read; 0: never",
+            Time,
+            drive.suspend_program,
+            SPAN,
+        ),
+        knob(
+            "suspend_erase",
+            "suspending an erase for a read; 0: never",
+            Time,
+            drive.suspend_erase,
+            SPAN,
+        ),
+        knob(
+            "amplification",
+            "flash programs for each hundred that the host caused (garbage collection)",
+            Percent,
+            (100, "a drive with free blocks; a full one under random writes has 300 and more"),
+            (100, 10_000),
+        ),
+        knob(
+            "reads_in_row",
+            "reads that a die serves while a program waits",
+            Count,
+            (64, "our choice: MQSim has no limit, and can starve its writes"),
+            (1, 1 << 20),
+        ),
+    ]
+}

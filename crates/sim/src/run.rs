@@ -1,0 +1,440 @@
+//! Runs a workload through the read path, in either world.
+//!
+//! Each process of the workload says what it does next; the runner turns that
+//! into reads of the machine, a fault a page for mapped files, and tells the
+//! process when they have ended. A process is busy while it takes its bytes,
+//! and issues nothing meanwhile. In one turn everything that can be issued at
+//! this time is issued before the device sees the first request of it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use readpath_core::cache::FileId;
+use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, ReadError, ReadPath, Transfer};
+use readpath_core::readahead::Advice;
+use readpath_core::request::{Completion, Op, ProcessId};
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
+
+use crate::job::{Engine, JobFile};
+use crate::report::{Row, Tally};
+use crate::workload::{self, Next, Operation, Process, Workload};
+use crate::world::World;
+
+/// What a run has measured of its operations.
+#[derive(Debug)]
+pub struct Measured {
+    /// All operations.
+    pub total: Tally,
+    /// Per job of the job file, in its order.
+    pub jobs: Vec<Tally>,
+    /// The first error, in words.
+    pub first_error: Option<String>,
+    /// Whether the run was cut short by its caller.
+    pub is_interrupted: bool,
+}
+
+impl Measured {
+    /// The row of the run, as far as its operations go.
+    pub fn row(&self, name: &str, storage: &str, job_file: &JobFile) -> Row {
+        let mut row = Row::new(name, storage, &self.total);
+        row.first_error = self.first_error.clone();
+        row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
+        row.engine = Some(engines(job_file));
+        row.sections = job_file
+            .jobs
+            .iter()
+            .zip(&self.jobs)
+            .map(|(job, tally)| tally.section(&job.name, job.processes))
+            .collect();
+        row
+    }
+}
+
+/// By which engines a job file's operations are carried out: `mmap`, `libaio direct`.
+fn engines(job_file: &JobFile) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for job in &job_file.jobs {
+        let direct = if job.is_direct { " direct" } else { "" };
+        let name = format!("{}{direct}", job.engine.name());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
+}
+
+/// What a run tells while it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The time of the world.
+    pub now: Time,
+    /// Bytes moved so far.
+    pub bytes: u64,
+    /// Bytes that the workload will move, where that is known.
+    pub bytes_total: Option<u64>,
+}
+
+/// Whether a run goes on after it has told its progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    /// It does.
+    On,
+    /// It stops issuing, waits for what is under way, and reports.
+    Stop,
+}
+
+/// How often a run tells its progress: every so many turns.
+const TURNS_PER_PROGRESS: u32 = 4096;
+
+/// One process of the workload, as the runner sees it.
+struct Running {
+    process: Process,
+    /// The files that it has opened.
+    handles: Vec<(workload::FileId, HandleId)>,
+    /// Issued, and held back until the batch is full.
+    batch: Vec<Operation>,
+    busy_until: Time,
+    has_ended: bool,
+}
+
+/// One operation under way.
+#[derive(Clone, Copy, Debug)]
+struct Under {
+    process: u32,
+    operation: Operation,
+    issued: Time,
+    /// The next byte that a mapped operation will touch.
+    next_byte: u64,
+}
+
+/// Runs all processes of `workload` to their ends; the machine's files must not
+/// have been added yet. `tell` hears of the progress now and then.
+///
+/// # Errors
+/// The workload's files don't fit on the device.
+pub fn run(
+    path: &mut ReadPath,
+    workload: Workload,
+    world: &mut dyn World,
+    tell: &mut dyn FnMut(Progress) -> Go,
+) -> Result<Measured, BeyondDevice> {
+    let mut run = Run::new(path, workload, world)?;
+    run.go(tell);
+    Ok(run.measured())
+}
+
+struct Run<'a> {
+    path: &'a mut ReadPath,
+    world: &'a mut dyn World,
+    files: Vec<FileId>,
+    processes: Vec<Running>,
+    under: Vec<Under>,
+    under_free: Vec<u32>,
+    /// Processes that can do something now.
+    ready: Vec<u32>,
+    /// Processes that can do something later.
+    later: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Processes of later phases, the next one last.
+    held_back: Vec<u32>,
+    /// Processes of this phase and before that have not ended.
+    running: usize,
+    jobs: Vec<Tally>,
+    bytes: u64,
+    bytes_total: Option<u64>,
+    first_error: Option<String>,
+    is_stopping: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        path: &'a mut ReadPath,
+        workload: Workload,
+        world: &'a mut dyn World,
+    ) -> Result<Run<'a>, BeyondDevice> {
+        let (starts, _) = workload.side_by_side();
+        let mut files = Vec::new();
+        for (file, start) in workload.files.iter().zip(starts) {
+            files.push(path.add_file(file.bytes, start / SECTOR_BYTES)?);
+        }
+        let job_count = workload.processes.iter().map(|process| process.job() + 1).max();
+        let planned = workload.processes.iter().map(Process::bytes_planned);
+        let bytes_total = planned.sum::<Option<u64>>();
+        let mut processes = Vec::new();
+        for process in workload.processes {
+            if let Some(priority) = process.priority() {
+                path.set_priority(process.id(), priority);
+            }
+            processes.push(Running {
+                process,
+                handles: Vec::new(),
+                batch: Vec::new(),
+                busy_until: Time::ZERO,
+                has_ended: false,
+            });
+        }
+        Ok(Run {
+            path,
+            world,
+            files,
+            ready: Vec::new(),
+            // The processes come in the order of their phases.
+            held_back: (0..processes.len() as u32).rev().collect(),
+            processes,
+            under: Vec::new(),
+            under_free: Vec::new(),
+            later: BinaryHeap::new(),
+            running: 0,
+            jobs: vec![Tally::default(); job_count.unwrap_or(0)],
+            bytes: 0,
+            bytes_total,
+            first_error: None,
+            is_stopping: false,
+        })
+    }
+
+    fn go(&mut self, tell: &mut dyn FnMut(Progress) -> Go) {
+        let mut completions = Vec::new();
+        let mut turns: u32 = 0;
+        loop {
+            self.turn();
+            let wakes = [self.path.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
+            let until = wakes.into_iter().flatten().min();
+            if self.path.meter().in_device() == 0 && until.is_none() {
+                assert!(self.path.is_idle(), "nothing is under way, so nothing is waited for");
+                return;
+            }
+            self.world.wait(until, &mut completions);
+            self.handle(&mut completions);
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(TURNS_PER_PROGRESS) {
+                let now = self.world.now();
+                let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
+                if tell(progress) == Go::Stop {
+                    self.is_stopping = true;
+                    self.ready.extend(0..self.processes.len() as u32);
+                }
+            }
+        }
+    }
+
+    /// Lets everybody do what can be done at this time, until nothing is left to do.
+    fn turn(&mut self) {
+        loop {
+            let now = self.world.now();
+            if self.running == 0 {
+                self.next_phase(now);
+            }
+            while let Some(&Reverse((time, process))) = self.later.peek() {
+                if time > now {
+                    break;
+                }
+                self.later.pop();
+                self.ready.push(process);
+            }
+            while let Some(process) = self.ready.pop() {
+                self.issue(now, process);
+            }
+            while let Some(request) = self.path.poll_request(now) {
+                self.world.submit(self.path, request);
+            }
+            let is_phase_over = self.running == 0 && !self.held_back.is_empty();
+            if !self.collect() && !is_phase_over {
+                return;
+            }
+        }
+    }
+
+    /// Lets the processes of the next phase start, each after its delay.
+    fn next_phase(&mut self, now: Time) {
+        let phase_of = |run: &Run<'_>, id: u32| run.processes[id as usize].process.phase();
+        let Some(phase) = self.held_back.last().map(|&id| phase_of(self, id)) else { return };
+        while let Some(&id) = self.held_back.last()
+            && phase_of(self, id) == phase
+        {
+            self.held_back.pop();
+            self.running += 1;
+            let start = self.processes[id as usize].process.start_delay().max(now);
+            self.later.push(Reverse((start, id)));
+        }
+    }
+
+    fn handle(&mut self, completions: &mut Vec<Completion>) {
+        let now = self.world.now();
+        for completion in completions.drain(..) {
+            self.path.handle_completion(now, completion);
+        }
+    }
+
+    /// Lets one process issue as much as it can.
+    fn issue(&mut self, now: Time, id: u32) {
+        loop {
+            let running = &mut self.processes[id as usize];
+            if running.has_ended {
+                return;
+            }
+            if running.busy_until > now {
+                self.later.push(Reverse((running.busy_until, id)));
+                return;
+            }
+            if self.is_stopping {
+                return self.end_process(now, id);
+            }
+            match running.process.next(now) {
+                Next::Operation(operation) => {
+                    running.batch.push(operation);
+                    if operation.is_batch_end {
+                        self.submit_batch(now, id);
+                    }
+                }
+                Next::WaitUntil(time) => {
+                    self.later.push(Reverse((time, id)));
+                    return;
+                }
+                Next::WaitForCompletion if running.batch.is_empty() => return,
+                Next::WaitForCompletion => return self.submit_batch(now, id),
+                Next::Ended => return self.end_process(now, id),
+            }
+        }
+    }
+
+    fn submit_batch(&mut self, now: Time, id: u32) {
+        let mut batch = std::mem::take(&mut self.processes[id as usize].batch);
+        batch.drain(..).for_each(|operation| self.start(now, id, operation));
+        self.processes[id as usize].batch = batch;
+    }
+
+    fn end_process(&mut self, now: Time, id: u32) {
+        self.processes[id as usize].has_ended = true;
+        self.path.process_ended(now, ProcessId(id));
+        self.running -= 1;
+        if self.is_stopping {
+            self.held_back.clear();
+        }
+    }
+
+    fn start(&mut self, now: Time, process: u32, operation: Operation) {
+        let under = Under { process, operation, issued: now, next_byte: operation.offset };
+        let tag = match self.under_free.pop() {
+            Some(tag) => {
+                self.under[tag as usize] = under;
+                tag
+            }
+            None => {
+                self.under.push(under);
+                self.under.len() as u32 - 1
+            }
+        };
+        self.step(now, tag);
+    }
+
+    /// Starts an operation, or the next fault of one that is mapped.
+    fn step(&mut self, now: Time, tag: u32) {
+        let under = self.under[tag as usize];
+        let operation = under.operation;
+        let handle = self.handle_of(now, under.process, operation.file);
+        let process = &self.processes[under.process as usize].process;
+        let mut transfer = Transfer {
+            handle,
+            process: ProcessId(under.process),
+            offset: operation.offset,
+            bytes: operation.bytes,
+            tag: tag.into(),
+        };
+        let started = match (operation.op, process.engine(), process.is_direct()) {
+            (Op::Write, ..) => self.path.write(now, transfer, true),
+            (Op::Read, Engine::Mmap, _) => {
+                transfer.offset = under.next_byte;
+                let page_end = (under.next_byte / PAGE_BYTES + 1) * PAGE_BYTES;
+                transfer.bytes = page_end.min(operation.offset + operation.bytes) - under.next_byte;
+                self.path.read(now, Access::Fault, transfer)
+            }
+            (Op::Read, _, true) => self.path.read(now, Access::Direct, transfer),
+            (Op::Read, _, false) => self.path.read(now, Access::Buffered, transfer),
+        };
+        if let Err(error) = started {
+            self.end(now, tag, Err(error));
+        }
+    }
+
+    /// Takes what is done; gives whether there was anything.
+    fn collect(&mut self) -> bool {
+        let mut is_any = false;
+        while let Some(done) = self.path.poll_done() {
+            is_any = true;
+            let tag = done.tag as u32;
+            let span = self.world.take(self.path, &done);
+            let now = self.world.now();
+            self.path.release(now, done.read);
+            let running = &mut self.processes[self.under[tag as usize].process as usize];
+            running.busy_until = running.busy_until.max(now) + span;
+            self.go_on(now, tag, &done);
+        }
+        is_any
+    }
+
+    fn go_on(&mut self, now: Time, tag: u32, done: &Done) {
+        let under = &mut self.under[tag as usize];
+        let process = &self.processes[under.process as usize].process;
+        let end = under.operation.offset + under.operation.bytes;
+        let is_mapped = process.engine() == Engine::Mmap && under.operation.op == Op::Read;
+        match done.result {
+            Ok(bytes) if is_mapped && bytes > 0 && under.next_byte + bytes < end => {
+                under.next_byte += bytes;
+                self.step(now, tag);
+            }
+            Ok(bytes) if is_mapped => {
+                let moved = under.next_byte + bytes - under.operation.offset;
+                self.end(now, tag, Ok(moved));
+            }
+            result => self.end(now, tag, result),
+        }
+    }
+
+    /// An operation has ended: it is counted, and its process goes on.
+    fn end(&mut self, now: Time, tag: u32, result: Result<u64, ReadError>) {
+        let under = self.under[tag as usize];
+        self.under_free.push(tag);
+        let running = &mut self.processes[under.process as usize];
+        let ended = running.busy_until.max(now);
+        let tally = &mut self.jobs[running.process.job()];
+        match result {
+            Ok(bytes) => {
+                tally.record(under.issued, ended, bytes);
+                self.bytes += bytes;
+            }
+            Err(error) => {
+                tally.record_error(under.issued, ended);
+                self.first_error.get_or_insert_with(|| error.to_string());
+            }
+        }
+        running.process.completed(ended);
+        self.ready.push(under.process);
+    }
+
+    /// The process's handle on a file, opened with its advice when it first uses it.
+    fn handle_of(&mut self, now: Time, process: u32, file: workload::FileId) -> HandleId {
+        let running = &mut self.processes[process as usize];
+        if let Some(&(_, handle)) = running.handles.iter().find(|opened| opened.0 == file) {
+            return handle;
+        }
+        let handle = self.path.open(self.files[file.0 as usize]);
+        running.handles.push((file, handle));
+        let advice = running.process.advice();
+        if advice != Advice::Normal {
+            let whole = PageRange::covering(0, self.path.file_bytes(handle));
+            self.path.advise(now, handle, ProcessId(process), advice, whole);
+        }
+        handle
+    }
+
+    fn measured(self) -> Measured {
+        let mut total = Tally::default();
+        self.jobs.iter().for_each(|job| total.add(job));
+        Measured {
+            total,
+            jobs: self.jobs,
+            first_error: self.first_error,
+            is_interrupted: self.is_stopping,
+        }
+    }
+}

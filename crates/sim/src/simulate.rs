@@ -1,0 +1,134 @@
+//! One run in the modelled world: a job, a device, the laws; one row out.
+
+use std::fmt;
+
+use readpath_core::law::{Spec, SpecError};
+use readpath_core::machine::{BeyondDevice, Config, ConfigError, ReadPath};
+use readpath_core::readahead::ReadaheadLimits;
+use readpath_core::request::DeviceCaps;
+use readpath_core::unit::PAGE_SECTORS;
+
+use crate::device::{BoxedDevice, registry};
+use crate::job::JobFile;
+use crate::report::Row;
+use crate::run::{Go, Progress, run};
+use crate::workload::{Placement, Workload, WorkloadError};
+use crate::world::{Host, ModelledWorld};
+
+/// What a row is of, beside the job.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The modelled device.
+    pub device: Spec,
+    /// The readahead law.
+    pub readahead: Spec,
+    /// The scheduler.
+    pub scheduler: Spec,
+    /// Memory of the page cache in bytes.
+    pub memory_bytes: u64,
+    /// `read_ahead_kb` in bytes: what a readahead law takes for its largest
+    /// window unless it is told otherwise. The kernel's default is 128 KiB.
+    pub window_bytes: u64,
+    /// Seed of everything that is random.
+    pub seed: u64,
+    /// What the host's processor costs.
+    pub host: Host,
+}
+
+impl Setup {
+    /// The kernel's defaults over this device: `ondemand` with 128 KiB, `deadline`, 256 MiB.
+    pub fn new(device: Spec) -> Setup {
+        Setup {
+            device,
+            readahead: Spec::plain("ondemand"),
+            scheduler: Spec::plain("deadline"),
+            memory_bytes: 256 << 20,
+            window_bytes: 128 << 10,
+            seed: 1,
+            host: Host::default(),
+        }
+    }
+
+    /// The configuration of a read path over a device with these abilities.
+    pub fn config(&self, caps: DeviceCaps) -> Config {
+        Config {
+            memory_bytes: self.memory_bytes,
+            readahead: self.readahead.clone(),
+            limits: ReadaheadLimits {
+                window_pages_max: self.window_bytes / 4096,
+                request_pages_max: u64::from(caps.request_sectors_max) / PAGE_SECTORS,
+            },
+            scheduler: self.scheduler.clone(),
+            ..Config::new(caps)
+        }
+    }
+}
+
+/// Why there is no row.
+#[derive(Clone, Debug)]
+pub enum SimulateError {
+    /// The device is unknown, or one of its parameters is wrong.
+    Device(SpecError),
+    /// The read path can't be built like this.
+    Config(ConfigError),
+    /// The job asks for something that can't be.
+    Workload(WorkloadError),
+    /// The job's files don't fit on the device.
+    TooLarge(BeyondDevice),
+}
+
+/// Runs a job file, called `job` in the row, as `setup` says. `tell` hears of the progress.
+///
+/// # Errors
+/// A name, a parameter or a size is wrong; nothing has been run then.
+pub fn simulate(
+    job: &str,
+    job_file: &JobFile,
+    setup: &Setup,
+    tell: &mut dyn FnMut(Progress) -> Go,
+) -> Result<Row, SimulateError> {
+    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
+    simulate_on(device, job, job_file, setup, tell)
+}
+
+/// As [`simulate`], on a device that is already there.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_on(
+    device: BoxedDevice,
+    job: &str,
+    job_file: &JobFile,
+    setup: &Setup,
+    tell: &mut dyn FnMut(Progress) -> Go,
+) -> Result<Row, SimulateError> {
+    let workload = Workload::new(job_file, Placement::Modelled, setup.seed)
+        .map_err(SimulateError::Workload)?;
+    let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    let mut world = ModelledWorld::new(device, setup.host);
+    let measured = run(&mut path, workload, &mut world, tell).map_err(SimulateError::TooLarge)?;
+    let mut row = measured
+        .row(job, &setup.device.to_string(), job_file)
+        .with_meter(path.meter(), &path.cache_counters());
+    row.readahead = Some(setup.readahead.to_string());
+    row.scheduler = Some(setup.scheduler.to_string());
+    row.decisions = Some(format!("{:016x}", world.decisions()));
+    Ok(row)
+}
+
+impl fmt::Display for SimulateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SimulateError::Device(error) => error.fmt(f),
+            SimulateError::Config(error) => error.fmt(f),
+            SimulateError::Workload(error) => error.fmt(f),
+            SimulateError::TooLarge(error) => write!(
+                f,
+                "the job's files are larger than the device: {error}; give a smaller size or a \
+                 larger device"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SimulateError {}

@@ -1,0 +1,54 @@
+//! How far apart two distributions are, as DiskSim's validation measures it.
+
+use super::QUANTILES;
+
+/// Mean of the values.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Standard deviation of the values about their mean.
+pub(super) fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+}
+
+/// The root mean square horizontal distance between two cumulative distributions: at
+/// 10,000 equal steps of probability, how far apart the two values are.
+pub(super) fn horizontal_distance(left: &[f64], right: &[f64]) -> f64 {
+    let (left, right) = (sorted(left), sorted(right));
+    let sum: f64 =
+        (0..QUANTILES).map(|step| (quantile(&left, step) - quantile(&right, step)).powi(2)).sum();
+    (sum / QUANTILES as f64).sqrt()
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted
+}
+
+/// The value at the middle of the `step`-th of the equal steps.
+fn quantile(sorted: &[f64], step: usize) -> f64 {
+    let index = (2 * step + 1) * sorted.len() / (2 * QUANTILES);
+    sorted[index.min(sorted.len() - 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shifted_distribution_is_as_far_as_its_shift() {
+        let left: Vec<f64> = (0..1000).map(f64::from).collect();
+        let right: Vec<f64> = left.iter().rev().map(|value| value + 3.0).collect();
+        assert!((horizontal_distance(&left, &right) - 3.0).abs() < 1e-12);
+        assert_eq!(horizontal_distance(&left, &left), 0.0);
+    }
+
+    #[test]
+    fn mean_and_deviation_of_four_numbers() {
+        assert_eq!(mean(&[2.0, 4.0, 4.0, 6.0]), 4.0);
+        assert_eq!(deviation(&[2.0, 4.0, 4.0, 6.0]), 2f64.sqrt());
+    }
+}

@@ -1,0 +1,200 @@
+//! What a job file becomes: files of a certain size, and processes that use them.
+//!
+//! A [`Workload`] is laid out once from a [`JobFile`]; after that each
+//! [`Process`] is a machine of its own that says what it does next and hears of
+//! its completions. It knows no clock and no device, so that the same processes
+//! run in virtual and in real time.
+//!
+//! How the jobs follow each other: each `stonewall` begins a new phase. A
+//! process may start when all processes of earlier phases have ended, and not
+//! before its delay, counted from the start of the run.
+
+use std::fmt;
+
+use readpath_core::request::ProcessId;
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::job::{Job, JobFile};
+
+mod layout;
+mod permutation;
+mod places;
+mod process;
+mod rules;
+
+pub use process::{Next, Operation, Process};
+
+/// Names a file of the workload: its place in [`Workload::files`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// A file that the processes use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its path as fio would name it: `directory/name`, or `job.process.0` when the job names none.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Where the files come from, and so what is known of their sizes.
+#[derive(Clone, Copy)]
+pub enum Placement<'a> {
+    /// Files that are made for the run, each as large as its jobs need.
+    Modelled,
+    /// Files that exist; the function gives the size in bytes, `None` for a file that isn't there.
+    Existing(&'a dyn Fn(&str) -> Option<u64>),
+    /// One file that exists, for every process, whatever the jobs name.
+    One {
+        /// Its path.
+        name: &'a str,
+        /// Its size.
+        bytes: u64,
+    },
+}
+
+/// Files and processes, ready to run.
+#[derive(Debug)]
+pub struct Workload {
+    /// The files.
+    pub files: Vec<File>,
+    /// The processes, in the order of the jobs; each is named by its place.
+    pub processes: Vec<Process>,
+}
+
+/// Why a job file can't be laid out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkloadError {
+    /// The job needs more of the file than there is.
+    BeyondEnd {
+        /// The job.
+        job: String,
+        /// The file.
+        file: String,
+        /// The end of the area, from `offset` and `size`.
+        need_bytes: u64,
+        /// The size of the file.
+        have_bytes: u64,
+    },
+    /// The file is not there.
+    NoFile {
+        /// The job.
+        job: String,
+        /// The file.
+        file: String,
+    },
+    /// A percentage, or the whole, of a file whose size nobody gave.
+    UnknownSize {
+        /// The job.
+        job: String,
+        /// The file.
+        file: String,
+    },
+    /// Not one block fits into the area.
+    BlockTooLarge {
+        /// The job.
+        job: String,
+        /// The file.
+        file: String,
+        /// The size of a block.
+        block_bytes: u64,
+        /// The size of the area.
+        area_bytes: u64,
+    },
+    /// More processes than are supported.
+    TooManyProcesses {
+        /// How many the job file asks for.
+        asked: u64,
+    },
+}
+
+/// The most processes in one workload: as many as fio runs at most by default.
+pub const PROCESSES_MAX: u64 = 4096;
+
+impl Workload {
+    /// Lays the jobs out. `seed` is the run's; each process draws from its own
+    /// seed, made of that one, the job's `randseed` and the place of the process.
+    ///
+    /// # Errors
+    /// An area does not fit into its file, or a size can't be known.
+    pub fn new(
+        job_file: &JobFile,
+        placement: Placement<'_>,
+        seed: u64,
+    ) -> Result<Workload, WorkloadError> {
+        let asked: u64 = job_file.jobs.iter().map(|job| u64::from(job.processes)).sum();
+        if asked > PROCESSES_MAX {
+            return Err(WorkloadError::TooManyProcesses { asked });
+        }
+        let mut layout = layout::Layout::new(placement);
+        let mut processes = Vec::new();
+        let mut phase = 0;
+        for (index, job) in job_file.jobs.iter().enumerate() {
+            if job.is_barrier && index > 0 {
+                phase += 1;
+            }
+            for clone in 0..job.processes {
+                let areas = layout.areas(job, clone)?;
+                let id = ProcessId(processes.len() as u32);
+                let place = process::Place { id, job: index, clone, phase };
+                processes.push(Process::new(job, place, &areas, seed));
+            }
+        }
+        Ok(Workload { files: layout.into_files(), processes })
+    }
+}
+
+impl Workload {
+    /// Where each file begins when they are laid side by side on one device, in
+    /// bytes, and where the last one ends: whole pages each.
+    pub fn side_by_side(&self) -> (Vec<u64>, u64) {
+        let mut end = 0;
+        let starts = self.files.iter().map(|file| {
+            let start = end;
+            end += file.bytes.next_multiple_of(PAGE_BYTES);
+            start
+        });
+        (starts.collect(), end)
+    }
+}
+
+/// The most bytes that one operation of the job moves.
+fn block_bytes_largest(job: &Job) -> u64 {
+    match job.pattern.reads_percent {
+        0 => job.block_bytes_write,
+        100 => job.block_bytes_read,
+        _ => job.block_bytes_read.max(job.block_bytes_write),
+    }
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkloadError::BeyondEnd { job, file, need_bytes, have_bytes } => write!(
+                f,
+                "job `{job}`: `{file}` has {have_bytes} bytes, and the job uses {need_bytes} \
+                 (offset and size); make `size` smaller or the file larger"
+            ),
+            WorkloadError::NoFile { job, file } => write!(
+                f,
+                "job `{job}`: there is no file `{file}`; create it, or name another with `filename=`"
+            ),
+            WorkloadError::UnknownSize { job, file } => write!(
+                f,
+                "job `{job}`: the size of `{file}` is not known; give `size=` in bytes, or `filesize=`"
+            ),
+            WorkloadError::BlockTooLarge { job, file, block_bytes, area_bytes } => write!(
+                f,
+                "job `{job}`: a block of {block_bytes} bytes does not fit into the {area_bytes} \
+                 bytes that it uses of `{file}`; make `bs` smaller or `size` larger"
+            ),
+            WorkloadError::TooManyProcesses { asked } => write!(
+                f,
+                "the jobs have {asked} processes together, and {PROCESSES_MAX} is the most; \
+                 make `numjobs` smaller"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for WorkloadError {}

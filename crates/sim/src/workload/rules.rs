@@ -1,0 +1,92 @@
+//! What a job says, in the form in which the loop of a process needs it.
+
+use readpath_core::readahead::Advice;
+use readpath_core::request::Priority;
+use readpath_core::unit::Time;
+
+use super::block_bytes_largest;
+use super::layout::share;
+use crate::job::{Engine, Extent, Hint, Job};
+
+/// The rules of one process.
+#[derive(Debug)]
+pub struct Rules {
+    pub start_delay: Time,
+    pub priority: Option<Priority>,
+    pub engine: Engine,
+    pub is_direct: bool,
+    pub advice: Advice,
+    pub mapping_advice: Advice,
+    pub depth: u32,
+    pub batch: u32,
+    pub batch_complete: u32,
+    pub block_bytes: [u64; 2],
+    pub block_bytes_largest: u64,
+    pub reads_percent: u8,
+    pub think_time: Time,
+    pub think_blocks: u64,
+    pub runtime: Option<Time>,
+    pub is_time_based: bool,
+    pub loops: u32,
+    /// Bytes that end the work, per loop: `io_size`, or else `size`.
+    pub limit_bytes: u64,
+    pub has_io_size: bool,
+}
+
+impl Rules {
+    /// The rules of `job` on areas of `area_bytes` together.
+    pub fn new(job: &Job, area_bytes: u64) -> Rules {
+        let pass_bytes = match job.size {
+            Some(Extent::Bytes(bytes)) => bytes.min(area_bytes),
+            _ => area_bytes,
+        };
+        let limit_bytes = match job.io_size {
+            Some(Extent::Bytes(bytes)) => bytes,
+            Some(Extent::Percent(percent)) => share(area_bytes, percent),
+            None => pass_bytes,
+        };
+        Rules {
+            start_delay: job.start_delay,
+            priority: job.priority,
+            engine: job.engine,
+            is_direct: job.is_direct,
+            advice: advice(job),
+            mapping_advice: mapping_advice(job),
+            depth: job.depth,
+            batch: job.batch,
+            batch_complete: job.batch_complete,
+            block_bytes: [job.block_bytes_read, job.block_bytes_write],
+            block_bytes_largest: block_bytes_largest(job),
+            reads_percent: job.pattern.reads_percent,
+            think_time: job.think_time,
+            think_blocks: u64::from(job.think_blocks),
+            runtime: job.runtime,
+            is_time_based: job.is_time_based,
+            loops: job.loops,
+            limit_bytes,
+            has_io_size: job.io_size.is_some(),
+        }
+    }
+}
+
+/// What fio says to the kernel when it opens a file of this job.
+fn advice(job: &Job) -> Advice {
+    match job.hint {
+        Hint::None => Advice::Normal,
+        Hint::Pattern if job.pattern.is_random => Advice::Random,
+        Hint::Pattern | Hint::Sequential => Advice::Sequential,
+        Hint::Random => Advice::Random,
+    }
+}
+
+/// What fio says of the mapping: for the engine `mmap`, what the job does, unless
+/// `fadvise_hint=0`. The hints `sequential` and `random` don't reach the mapping (seen with
+/// strace on fio 3.33).
+fn mapping_advice(job: &Job) -> Advice {
+    match job.hint {
+        _ if job.engine != Engine::Mmap => Advice::Normal,
+        Hint::None => Advice::Normal,
+        _ if job.pattern.is_random => Advice::Random,
+        _ => Advice::Sequential,
+    }
+}

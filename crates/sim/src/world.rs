@@ -1,0 +1,130 @@
+//! The two worlds behind one seam: where requests go, what time it is, and what
+//! it costs a process to take its bytes.
+//!
+//! The runner drives the same machine over either. [`ModelledWorld`] has a
+//! modelled device and virtual time; the real world has a ring and a clock, and
+//! lives where system calls may be made.
+
+use readpath_core::machine::{Done, ReadPath};
+use readpath_core::request::{Completion, DeviceRequest};
+use readpath_core::unit::Time;
+
+use crate::device::BoxedDevice;
+
+/// A world in which a job can run.
+pub trait World {
+    /// The time since the start of the run.
+    fn now(&mut self) -> Time;
+
+    /// Carries a request out; it comes back from [`wait`](World::wait).
+    fn submit(&mut self, path: &ReadPath, request: DeviceRequest);
+
+    /// Hands the bytes of what is done to its process. Gives how long that
+    /// keeps the process busy, where time does not pass by itself.
+    fn take(&mut self, path: &ReadPath, done: &Done) -> Time;
+
+    /// Sleeps until something was completed or `until` has come, and adds what
+    /// was completed to `completions`.
+    fn wait(&mut self, until: Option<Time>, completions: &mut Vec<Completion>);
+}
+
+/// What the host's processor costs: measured on one core of a shared virtual
+/// machine (Linux 6.18) with `pread` of cached pages spread over 1 GiB: 1.07 µs
+/// for 4 KiB, 6.0 µs for 64 KiB; and 2.4 µs for a minor fault on a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Per operation, in nanoseconds: 740.
+    pub operation_ns: u64,
+    /// Per byte copied, in picoseconds: 80 (12.5 GB/s).
+    pub byte_ps: u64,
+    /// Per fault on a mapped page, in nanoseconds: 2,400.
+    pub fault_ns: u64,
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        Host { operation_ns: 740, byte_ps: 80, fault_ns: 2_400 }
+    }
+}
+
+/// A modelled device in virtual time.
+pub struct ModelledWorld {
+    now: Time,
+    device: BoxedDevice,
+    host: Host,
+    /// Of every request given to the device, and every completion, in order.
+    decisions: Digest,
+}
+
+impl ModelledWorld {
+    /// Time 0, over this device.
+    pub fn new(device: BoxedDevice, host: Host) -> ModelledWorld {
+        ModelledWorld { now: Time::ZERO, device, host, decisions: Digest::default() }
+    }
+
+    /// The hash of everything that was decided so far: equal for equal runs.
+    pub fn decisions(&self) -> u64 {
+        self.decisions.0
+    }
+}
+
+impl World for ModelledWorld {
+    fn now(&mut self) -> Time {
+        self.now
+    }
+
+    fn submit(&mut self, _path: &ReadPath, request: DeviceRequest) {
+        self.decisions.add([
+            self.now.ns(),
+            request.start,
+            request.sectors.into(),
+            request.op as u64,
+        ]);
+        self.device.submit(self.now, request);
+    }
+
+    fn take(&mut self, path: &ReadPath, done: &Done) -> Time {
+        let bytes = done.result.unwrap_or(0);
+        if path.is_fault(done.read) {
+            return Time(self.host.fault_ns);
+        }
+        let copied = if path.read_frames(done.read).is_empty() { 0 } else { bytes };
+        Time(self.host.operation_ns + copied * self.host.byte_ps / 1000)
+    }
+
+    fn wait(&mut self, until: Option<Time>, completions: &mut Vec<Completion>) {
+        let event = self.device.next_event();
+        let time = match (event, until) {
+            (Some(event), Some(until)) => event.min(until),
+            (event, until) => event.or(until).expect("something is under way or due"),
+        };
+        self.now = self.now.max(time);
+        if event.is_none_or(|event| event > self.now) {
+            return;
+        }
+        while let Some(completion) = self.device.poll(self.now) {
+            self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
+            completions.push(completion);
+        }
+    }
+}
+
+/// A running hash: FNV-1a's multiplication over whole words, with a final mix
+/// of the high bits into the low ones at each step.
+#[derive(Clone, Copy, Debug)]
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Digest {
+        Digest(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    fn add(&mut self, words: [u64; 4]) {
+        for word in words {
+            self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+            self.0 ^= self.0 >> 29;
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! fio itself as the oracle: which files it reads, and what it does with them.
+//!
+//! Skipped, saying so, where fio is not installed or is not 3.33, the version whose rules are kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+use readpath_sim::job::JobFile;
+use readpath_sim::workload::{Next, Placement, Process, Workload};
+
+/// Whether there is a fio to ask.
+fn has_fio() -> bool {
+    let version = Command::new("fio").arg("--version").output();
+    let is_there = version.is_ok_and(|output| output.stdout.starts_with(b"fio-3.33"));
+    if !is_there {
+        println!("skipped: fio 3.33 is not installed");
+    }
+    is_there
+}
+
+/// A directory of its own that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("readpath-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn is_read_by_fio(path: &Path) -> bool {
+    let output = Command::new("fio").arg("--parse-only").arg(path).output().unwrap();
+    output.status.success()
+}
+
+/// Lines that both read.
+const READ_BY_BOTH: &[&str] = &[
+    "bs=4k",
+    "bs=4K",
+    "bs=4kb",
+    "bs=4KiB",
+    "bs=4ki",
+    "bs= 4k",
+    "bs =4k",
+    " bs=4k ",
+    "bs=4k ; why",
+    "bs=4k # why",
+    "bs=0x1000",
+    "bs=4k,8k",
+    "bs=,8k",
+    "bs=4k,",
+    "blocksize=1m",
+    "size=50%",
+    "size=1g",
+    "size=1p",
+    "io_size=2m",
+    "io_size=50%",
+    "io_limit=2m",
+    "offset=10%",
+    "offset=4k",
+    "filesize=1m",
+    "numjobs=2",
+    "iodepth=64",
+    "iodepth_batch=0",
+    "iodepth_batch_submit=8",
+    "iodepth_batch_complete=8",
+    "iodepth_batch_complete=0",
+    "direct=1",
+    "buffered=0",
+    "runtime=10",
+    "runtime=10s",
+    "runtime=10S",
+    "runtime=10ms",
+    "runtime=10usec",
+    "runtime=10min",
+    "runtime=1d",
+    "timeout=5",
+    "startdelay=1s",
+    "time_based=0",
+    "thinktime=100",
+    "thinktime=1ms",
+    "thinktime_blocks=4",
+    "fadvise_hint=0",
+    "fadvise_hint=1",
+    "fadvise_hint=random",
+    "fadvise_hint=sequential",
+    "randseed=5",
+    "randseed=0x5",
+    "random_distribution=random",
+    "random_distribution=zipf",
+    "random_distribution=zipf:1.2",
+    "norandommap",
+    "norandommap=0",
+    "group_reporting",
+    "group_reporting=1",
+    "stonewall",
+    "wait_for_previous=0",
+    "description=a b",
+    "name=other",
+    "loops=3",
+    "prio=7",
+    "prioclass=1",
+    "prioclass=3",
+    "nrfiles=1",
+    "ioengine=psync",
+    "ioengine=sync",
+    "ioengine=libaio",
+    "ioengine=io_uring",
+    "ioengine=mmap",
+    "rw=randread",
+    "rw=write",
+    "rw=randwrite",
+    "rw=readwrite",
+    "readwrite=randrw",
+    "rwmixread=70",
+    "rwmixwrite=0",
+    "filename=a:b",
+    r"filename=a\:b",
+    "directory=/tmp",
+    "# a comment",
+    "; a comment",
+    "",
+    "[global]\nbs=8k",
+    "[other]\nrw=read",
+    "[global2]\nbs=8k\n[third]\nrw=randread",
+];
+
+/// Lines that neither reads.
+const READ_BY_NEITHER: &[&str] = &[
+    "bs=\"4k\"",
+    "bs=0",
+    "bs",
+    "bs=",
+    "io_size=200%",
+    "numjobs=none",
+    "iodepth=0",
+    "direct=2",
+    "direct",
+    "direct=true",
+    "time_based=yes",
+    "fadvise_hint=2",
+    "fadvise_hint=seq",
+    "randseed=abc",
+    "random_distribution=zipf:1.0",
+    "random_distribution=zipf:",
+    "random_distribution=uniform",
+    "norandommap=yes",
+    "prio=8",
+    "prioclass=4",
+    "rw=RANDREAD",
+    "rw=rand",
+    "rw=",
+    "rw",
+    "rwmixread=101",
+    "numjobs=${COUNT}",
+    "zonk=1",
+    "Direct=1",
+    "filename=",
+];
+
+/// Lines that fio reads and that are refused here: either it means something else than it
+/// says (a suffix dropped in silence, a minus sign), or it is not supported.
+const READ_BY_FIO_ONLY: &[&str] = &[
+    "bs=4kk",
+    "bs=4 k",
+    "bs=4.5k",
+    "bs=4m1k",
+    "bs=1s",
+    "bs=-1",
+    "bs=4k,8k,16k",
+    "bs=4k-8k",
+    "size=1x",
+    "size=-5",
+    "size=101%",
+    "size=0",
+    "filesize=1m-2m",
+    "numjobs=0",
+    "numjobs=2,3",
+    "runtime=1.5s",
+    "runtime=10xs",
+    "runtime=-1",
+    "startdelay=1-2",
+    "time_based=2",
+    "random_distribution=zipf:1.2:0.5",
+    "random_distribution=pareto:0.5",
+    "loops=0",
+    "nrfiles=2",
+    "ioengine=posixaio",
+    "rw=trim",
+    "rw=read:8",
+    "numjobs=$ncpus",
+    "thread",
+    "prioclass=0",
+    "include other.fio",
+    "time_based",
+    "ioengine=mmap\ndirect=1",
+];
+
+#[test]
+fn fio_reads_what_is_read_here() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = Scratch::new("accepts");
+    let job = |line: &str| format!("[j]\nrw=read\nsize=1m\n{line}\n");
+    for (lines, is_ours) in [(READ_BY_BOTH, true), (READ_BY_FIO_ONLY, false)] {
+        // One question for all of them: fio takes a fifth of a second to answer.
+        let all: String = lines.iter().map(|line| job(line)).collect();
+        assert!(is_read_by_fio(&scratch.write("job.fio", &all)), "fio reads {lines:?}");
+        for line in lines {
+            let ours = JobFile::parse(&job(line));
+            assert_eq!(ours.is_ok(), is_ours, "`{line}`: {ours:?}");
+        }
+    }
+    for line in READ_BY_NEITHER {
+        let path = scratch.write("job.fio", &job(line));
+        assert!(!is_read_by_fio(&path), "fio refuses `{line}`");
+        assert!(JobFile::parse(&job(line)).is_err(), "`{line}` is refused");
+    }
+}
+
+/// One operation: whether it writes, its offset and length.
+type Step = (bool, u64, u64);
+
+/// What a process of ours does, one operation at a time.
+fn our_steps(mut process: Process) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut now = Time::ZERO;
+    loop {
+        match process.next(now) {
+            Next::Operation(o) => {
+                steps.push((o.op == Op::Write, o.offset, o.bytes));
+                process.completed(now);
+            }
+            Next::WaitForCompletion => unreachable!("everything issued is complete"),
+            Next::WaitUntil(time) => now = time,
+            Next::Ended => return steps,
+        }
+    }
+}
+
+/// What fio noted in an iolog: `[time] file read|write offset length`.
+fn steps_of_iolog(text: &str) -> Vec<Step> {
+    let operation = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.iter().position(|word| ["read", "write"].contains(word))?;
+        Some((words[at] == "write", words[at + 1].parse().ok()?, words[at + 2].parse().ok()?))
+    };
+    text.lines().filter_map(operation).collect()
+}
+
+/// Jobs whose order is certain: each operation is compared.
+const IN_ORDER: &[&str] = &[
+    "rw=read size=1m bs=4k",
+    "rw=read size=10k bs=4k",
+    "rw=read size=1m bs=4KiB",
+    "rw=write size=64k bs=4ki",
+    "rw=write size=1mb bs=64KB",
+    "rw=read size=1mib bs=0x2000",
+    "rw=read size=64k offset=6k",
+    "rw=read size=64k io_size=100k",
+    "rw=read size=64k io_size=10k",
+    "rw=read size=64k io_size=50%",
+    "rw=read size=64k io_size=32k loops=3",
+    "rw=read size=64k loops=3",
+    "rw=read size=10k loops=2",
+    "rw=read size=10k io_size=20k",
+    "rw=read filesize=64k size=32k",
+    "rw=read filesize=16k size=32k",
+    "rw=read filesize=64k",
+    "rw=read size=68k filename=two.a:two.b",
+    "rw=read size=12k filename=three.a:three.b io_size=32k",
+];
+
+/// Jobs with a random order: operations and bytes are compared; of some, the set of blocks.
+const AT_RANDOM: &[&str] = &[
+    "rw=randread size=64k offset=6k",
+    "rw=randread size=1m bs=16k loops=2 offset=6k",
+    "rw=randread size=18k",
+    "rw=randread size=16k io_size=40k",
+    "rw=randread size=16k io_size=40k norandommap=1",
+    "rw=randread size=64k io_size=50% loops=2",
+    "rw=randread filesize=128k size=16k",
+    "rw=randread filesize=16k size=32k norandommap=1",
+    "rw=randread size=64k filename=four.a:four.b",
+    "rw=randread size=64k io_size=128k random_distribution=zipf:1.2",
+    "rw=randwrite size=40k loops=2",
+    "rw=randrw size=64k",
+    "rw=rw size=64k",
+];
+
+#[test]
+fn fio_does_what_is_done_here() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = Scratch::new("does");
+    let jobs: Vec<&str> = IN_ORDER.iter().chain(AT_RANDOM).copied().collect();
+    let text = |log: bool| {
+        let section = |(index, job): (usize, &&str)| {
+            let log = if log { format!("write_iolog=log{index}\n") } else { String::new() };
+            format!("[j{index}]\nioengine=psync\n{}\n{log}", job.replace(' ', "\n"))
+        };
+        jobs.iter().enumerate().map(section).collect::<String>()
+    };
+    let path = scratch.write("job.fio", &text(true));
+    let status = Command::new("fio").current_dir(&scratch.0).arg("--output=out").arg(path).status();
+    assert!(status.unwrap().success(), "fio runs the table");
+    let ours = JobFile::parse(&text(false)).unwrap();
+    let workload = Workload::new(&ours, Placement::Modelled, 7).unwrap();
+    for file in &workload.files {
+        let real_bytes = fs::metadata(scratch.0.join(&file.name)).unwrap().len();
+        assert_eq!(file.bytes, real_bytes, "the size of {}", file.name);
+    }
+    for (index, process) in workload.processes.into_iter().enumerate() {
+        let log = fs::read_to_string(scratch.0.join(format!("log{index}"))).unwrap();
+        let (ours, theirs) = (our_steps(process), steps_of_iolog(&log));
+        if index < IN_ORDER.len() {
+            assert_eq!(ours, theirs, "{}", jobs[index]);
+        } else {
+            assert_eq!(totals(&ours), totals(&theirs), "{}", jobs[index]);
+        }
+        if jobs[index].contains("rw=rand") && jobs[index].ends_with("offset=6k") {
+            assert_eq!(places(&ours), places(&theirs), "the blocks of {}", jobs[index]);
+        }
+    }
+}
+
+/// Operations and bytes.
+fn totals(steps: &[Step]) -> (usize, u64) {
+    (steps.len(), steps.iter().map(|step| step.2).sum())
+}
+
+/// Offsets in order.
+fn places(steps: &[Step]) -> Vec<u64> {
+    let mut places: Vec<u64> = steps.iter().map(|step| step.1).collect();
+    places.sort_unstable();
+    places
+}
+
+/// `fio --minimal` gives one line for a group: field 6 is KiB read (fio's manual, "Terse output").
+#[test]
+fn processes_of_a_job_are_as_many_as_fios() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = Scratch::new("clones");
+    let text =
+        "[j]\nrw=randread\nbs=4k\nsize=64k\nnumjobs=3\nfilename=x\nloops=2\ngroup_reporting\n";
+    let path = scratch.write("job.fio", text);
+    let output =
+        Command::new("fio").current_dir(&scratch.0).arg("--minimal").arg(path).output().unwrap();
+    let line = String::from_utf8(output.stdout).unwrap();
+    let kib: u64 = line.split(';').nth(5).unwrap().parse().unwrap();
+    let workload = Workload::new(&JobFile::parse(text).unwrap(), Placement::Modelled, 1).unwrap();
+    let planned: u64 = workload.processes.iter().filter_map(Process::bytes_planned).sum();
+    let done: u64 = workload.processes.into_iter().flat_map(our_steps).map(|step| step.2).sum();
+    assert_eq!((planned, done), (kib << 10, kib << 10));
+}
+
+#[test]
+fn every_example_is_read() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "fio"));
+    assert!(!paths.is_empty(), "there are examples");
+    let has_fio = has_fio();
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("; "), "{}: the first lines say what it shows", path.display());
+        let jobs =
+            JobFile::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let workload = Workload::new(&jobs, Placement::Modelled, 1).unwrap();
+        assert!(!workload.processes.is_empty());
+        assert!(!has_fio || is_read_by_fio(&path), "fio reads {}", path.display());
+    }
+}

@@ -1,0 +1,160 @@
+//! Job files: what is read, what is refused, and with which words.
+
+use readpath_core::request::{Class, Priority};
+use readpath_core::unit::Time;
+use readpath_sim::job::{Distribution, Engine, Extent, Hint, Job, JobFile, OPTIONS, Pattern};
+
+fn one(options: &str) -> Job {
+    let file = JobFile::parse(&format!("[j]\nrw=read\n{options}\n")).unwrap();
+    file.jobs.into_iter().next().unwrap()
+}
+
+fn refused(text: &str) -> String {
+    JobFile::parse(text).unwrap_err().to_string()
+}
+
+/// Defaults from `fio --cmdhelp=OPTION` of 3.33.
+#[test]
+fn what_is_not_said_is_fios_default() {
+    let job = one("");
+    assert_eq!((job.block_bytes_read, job.block_bytes_write), (4096, 4096));
+    assert_eq!((job.processes, job.depth, job.batch, job.loops), (1, 1, 1, 1));
+    assert_eq!((job.engine, job.is_direct, job.hint), (Engine::Psync, false, Hint::Pattern));
+    assert_eq!((job.seed, job.has_random_map), (0x89, true));
+    assert_eq!((job.runtime, job.think_time, job.think_blocks), (None, Time::ZERO, 1));
+    assert_eq!((job.size, job.io_size, job.offset), (None, None, Extent::Bytes(0)));
+    assert_eq!(job.priority, None);
+}
+
+#[test]
+fn globals_reach_the_jobs_below_and_add_up() {
+    let text = "\
+; a comment
+[global]
+bs=8k
+rw=randread
+[first]
+[global]
+size = 1m   # behind a value too
+[second]
+bs=16k
+\tdirect=1
+bs=32k
+[third]
+";
+    let file = JobFile::parse(text).unwrap();
+    let seen: Vec<_> = file
+        .jobs
+        .iter()
+        .map(|job| (job.name.as_str(), job.line, job.block_bytes_read, job.size, job.is_direct))
+        .collect();
+    let mib = Some(Extent::Bytes(1 << 20));
+    assert_eq!(
+        seen,
+        [
+            ("first", 5, 8 << 10, None, false),
+            ("second", 8, 32 << 10, mib, true),
+            ("third", 12, 8 << 10, mib, false),
+        ]
+    );
+}
+
+#[test]
+fn each_option_reaches_its_field() {
+    assert_eq!(one("rw=randrw").pattern, Pattern { is_random: true, reads_percent: 50 });
+    assert_eq!(one("readwrite=rw\nrwmixread=70").pattern.reads_percent, 70);
+    assert_eq!(one("rwmixwrite=70\nrw=randrw").pattern.reads_percent, 30);
+    assert_eq!(one("rw=randwrite\nrwmixread=70").pattern.reads_percent, 0);
+    let job = one("bs=4k,8k");
+    assert_eq!((job.block_bytes_read, job.block_bytes_write), (4 << 10, 8 << 10));
+    let job = one("blocksize=64k\nbs=,8k");
+    assert_eq!((job.block_bytes_read, job.block_bytes_write), (64 << 10, 8 << 10));
+    assert_eq!(one("size=50%").size, Some(Extent::Percent(50)));
+    assert_eq!(one("io_size=2m").io_size, Some(Extent::Bytes(2 << 20)));
+    assert_eq!(one("offset=25%").offset, Extent::Percent(25));
+    assert_eq!(one("filesize=1g").file_bytes, Some(1 << 30));
+    assert_eq!(one(r"filename=a:b\:c").file_names, ["a", "b:c"]);
+    assert_eq!(one("directory=/data").directory.as_deref(), Some("/data"));
+    assert_eq!(one("numjobs=4").processes, 4);
+    assert_eq!(one("ioengine=mmap").engine, Engine::Mmap);
+    assert!(one("buffered=0").is_direct);
+    assert!(!one("direct=1\nbuffered=1").is_direct);
+    assert_eq!(one("runtime=1500ms").runtime, Some(Time::from_ms(1500)));
+    assert_eq!(one("runtime=0").runtime, None);
+    assert!(one("runtime=10\ntime_based").is_time_based);
+    assert_eq!(one("thinktime=100").think_time, Time::from_us(100));
+    assert_eq!(one("thinktime_blocks=8").think_blocks, 8);
+    assert_eq!(one("fadvise_hint=sequential").hint, Hint::Sequential);
+    assert_eq!(one("randseed=42").seed, 42);
+    assert_eq!(one("random_distribution=zipf").distribution, Distribution::Zipf { theta: 1.1 });
+    assert_eq!(one("random_distribution=zipf:0.9").distribution, Distribution::Zipf { theta: 0.9 });
+    assert!(!one("norandommap").has_random_map);
+    assert!(one("norandommap=0").has_random_map);
+    assert!(one("group_reporting").is_group_reported);
+    assert_eq!(one("startdelay=2s").start_delay, Time::from_s(2));
+    assert!(one("wait_for_previous").is_barrier);
+    assert_eq!(one("description=to see").description.as_deref(), Some("to see"));
+    assert_eq!(one("name=other").name, "other");
+    assert_eq!(one("loops=3").loops, 3);
+}
+
+/// fio: a batch of 0 is the depth; engines that wait have a depth of 1; and, from strace,
+/// `prio` alone is best effort, `prioclass` alone level 0.
+#[test]
+fn options_that_shape_each_other() {
+    let job = one("ioengine=io_uring\niodepth=32\niodepth_batch=0\niodepth_batch_complete=64");
+    assert_eq!((job.depth, job.batch, job.batch_complete), (32, 32, 32));
+    let job = one("ioengine=psync\niodepth=32\niodepth_batch=8");
+    assert_eq!((job.depth, job.batch, job.batch_complete), (1, 1, 1));
+    assert_eq!(one("prio=3").priority, Some(Priority { class: Class::BestEffort, level: 3 }));
+    assert_eq!(one("prioclass=1").priority, Some(Priority { class: Class::RealTime, level: 0 }));
+    let idle = one("prioclass=3\nprio=2").priority;
+    assert_eq!(idle, Some(Priority { class: Class::Idle, level: 2 }));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_line_and_advice() {
+    assert_eq!(
+        refused("[a]\nbs=4k\n"),
+        "line 1: the job `a` does not say what it does; add `rw=read`, `rw=randread`, or another"
+    );
+    let unknown = refused("[global]\n\nzonemode=zbd\n");
+    assert!(unknown.starts_with("line 3: the option `zonemode` is not supported;"), "{unknown}");
+    for (name, _) in OPTIONS {
+        assert!(unknown.contains(name), "the message names {name}");
+    }
+    assert_eq!(
+        refused("[a]\nrw=trim\n"),
+        "line 2: `rw=trim`: expected read, randread, write, randwrite, rw or randrw"
+    );
+    assert_eq!(
+        refused("[a]\nrw=read\nnumjobs=none\n"),
+        "line 3: `numjobs=none`: expected a whole number from 1 to 65536"
+    );
+    assert_eq!(
+        refused("[a]\nrw=read\ndirect\n"),
+        "line 3: `direct` has no value; expected a whole number from 0 to 1"
+    );
+    assert_eq!(
+        refused("rw=read\n"),
+        "line 1: `rw=read` stands before the first section; write `[global]` or `[JOBNAME]` above it"
+    );
+    assert_eq!(refused("[a\nrw=read\n"), "line 1: `[a` is no section; write `[JOBNAME]`");
+    assert_eq!(
+        refused("[a]\nsize=${SIZE}\n"),
+        "line 2: `size=${SIZE}` is not supported; write the value itself, so that the job is the same on every machine"
+    );
+    assert_eq!(
+        refused("include other.fio\n"),
+        "line 1: `include other.fio` is not supported; copy the lines of that file to here"
+    );
+    assert_eq!(
+        refused("[global]\nrw=read\n"),
+        "there is no job in the file; write `[JOBNAME]` and `rw=read` under it"
+    );
+    assert_eq!(
+        refused("[a]\nrw=read\ntime_based\n"),
+        "line 1: the job `a`: time_based needs a time: add `runtime=10s`, or take it out"
+    );
+    assert!(refused("[a]\nrw=read\nioengine=mmap\ndirect=1\n").contains("take `direct=1` out"));
+}

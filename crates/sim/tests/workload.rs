@@ -1,0 +1,351 @@
+//! Workloads: layouts and trajectories worked by hand, and the laws that hold for any job.
+
+use proptest::prelude::*;
+use readpath_core::readahead::Advice;
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+use readpath_sim::job::JobFile;
+use readpath_sim::workload::{File, Next, Operation, Placement, Process, Workload, WorkloadError};
+
+fn workload(text: &str) -> Workload {
+    Workload::new(&JobFile::parse(text).unwrap(), Placement::Modelled, 1).unwrap()
+}
+
+fn process(options: &str) -> Process {
+    workload(&format!("[j]\n{options}\n")).processes.remove(0)
+}
+
+/// Runs a process to its end: operations take `service` each, all in parallel.
+/// Gives each operation with the time of its issue, and the time of the end.
+fn run(mut process: Process, service: Time, most: usize) -> (Vec<(Time, Operation)>, Time) {
+    let (mut now, mut issued, mut ends) = (Time::ZERO, Vec::new(), Vec::<Time>::new());
+    loop {
+        match process.next(now) {
+            Next::Operation(operation) => {
+                issued.push((now, operation));
+                ends.push(now + service);
+                if issued.len() == most {
+                    return (issued, now);
+                }
+            }
+            Next::WaitForCompletion => {
+                now = now.max(ends.remove(0));
+                process.completed(now);
+            }
+            Next::WaitUntil(time) => {
+                assert!(ends.is_empty() && time > now, "it sleeps with nothing in flight");
+                now = time;
+            }
+            Next::Ended => {
+                assert!(ends.is_empty(), "it ends with nothing in flight");
+                return (issued, now);
+            }
+        }
+    }
+}
+
+fn operations(options: &str) -> Vec<Operation> {
+    let (issued, _) = run(process(options), Time::from_us(100), 1_000_000);
+    issued.into_iter().map(|(_, operation)| operation).collect()
+}
+
+fn offsets(options: &str) -> Vec<u64> {
+    operations(options).iter().map(|operation| operation.offset).collect()
+}
+
+fn file(name: &str, bytes: u64) -> File {
+    File { name: name.to_owned(), bytes }
+}
+
+#[test]
+fn files_are_named_as_fio_names_them() {
+    let own = workload("[j]\nrw=read\nsize=64k\nnumjobs=2\ndirectory=/d\n");
+    assert_eq!(own.files, [file("/d/j.0.0", 65_536), file("/d/j.1.0", 65_536)]);
+    let shared = workload("[j]\nrw=read\nsize=64k\nnumjobs=2\nfilename=x:y\n");
+    assert_eq!(shared.files, [file("x", 32_768), file("y", 32_768)]);
+    let used: Vec<Vec<u32>> =
+        shared.processes.iter().map(|p| p.files().map(|id| id.0).collect()).collect();
+    assert_eq!(used, [[0, 1], [0, 1]]);
+    let offset = workload("[j]\nrw=read\nsize=64k\noffset=8k\n");
+    assert_eq!(offset.files, [file("j.0.0", 73_728)]);
+}
+
+#[test]
+fn one_file_stands_in_for_all() {
+    let jobs = JobFile::parse("[j]\nrw=read\nfilename=x:y\nnumjobs=3\n").unwrap();
+    let placement = Placement::One { name: "real", bytes: 1 << 20 };
+    let workload = Workload::new(&jobs, placement, 1).unwrap();
+    assert_eq!(workload.files, [file("real", 1 << 20)]);
+    assert_eq!(workload.processes[2].bytes_planned(), Some(1 << 20));
+}
+
+#[test]
+fn a_job_that_does_not_fit_is_refused() {
+    let lay = |options: &str, bytes: Option<u64>| {
+        let jobs = JobFile::parse(&format!("[j]\nrw=read\n{options}\n")).unwrap();
+        let size = move |_: &str| bytes;
+        Workload::new(&jobs, Placement::Existing(&size), 1).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert_eq!(lay("size=64k", Some(65_536)), Ok(()));
+    assert_eq!(
+        lay("size=64k\noffset=1k", Some(65_536)).unwrap_err(),
+        "job `j`: `j.0.0` has 65536 bytes, and the job uses 66560 (offset and size); \
+         make `size` smaller or the file larger"
+    );
+    assert_eq!(
+        lay("size=64k\nfilename=/x", None).unwrap_err(),
+        "job `j`: there is no file `/x`; create it, or name another with `filename=`"
+    );
+    assert_eq!(
+        lay("size=2k", Some(65_536)).unwrap_err(),
+        "job `j`: a block of 4096 bytes does not fit into the 2048 bytes that it uses of \
+         `j.0.0`; make `bs` smaller or `size` larger"
+    );
+    let jobs = JobFile::parse("[j]\nrw=read\nsize=50%\n").unwrap();
+    let unknown = Workload::new(&jobs, Placement::Modelled, 1).unwrap_err();
+    assert_eq!(
+        unknown,
+        WorkloadError::UnknownSize { job: "j".to_owned(), file: "j.0.0".to_owned() }
+    );
+    let many = JobFile::parse("[j]\nrw=read\nsize=4k\nnumjobs=5000\n").unwrap();
+    assert!(Workload::new(&many, Placement::Modelled, 1).is_err());
+}
+
+/// fio 3.33 on a file of 102 400 bytes: the offsets of its iologs.
+#[test]
+fn percentages_are_of_the_whole_file() {
+    let offsets = |options: &str| {
+        let jobs = JobFile::parse(&format!("[j]\nrw=read\nbs=4k\n{options}\n")).unwrap();
+        let mut workload =
+            Workload::new(&jobs, Placement::Existing(&|_| Some(102_400)), 1).unwrap();
+        let (issued, _) = run(workload.processes.remove(0), Time::ZERO, 1000);
+        issued.iter().map(|(_, operation)| operation.offset).collect::<Vec<_>>()
+    };
+    let upper_two_thirds: Vec<u64> = (9..25).map(|block| block * 4096).collect();
+    assert_eq!(offsets("offset=33%"), upper_two_thirds);
+    assert_eq!(offsets("offset=33%\nfilesize=100k"), upper_two_thirds);
+    assert_eq!(offsets("size=50%\noffset=80%\nbs=8k"), [81_920, 90_112]);
+    assert_eq!(offsets("size=100%\noffset=80%\nbs=8k"), [81_920, 90_112]);
+    assert_eq!(offsets("size=33%").len(), 8);
+    assert_eq!(offsets("size=33%\nrw=randread\nnorandommap").len(), 8);
+}
+
+#[test]
+fn stonewalls_number_the_phases() {
+    let text = "[global]\nrw=read\nsize=4k\n[a]\nstonewall\n[b]\nnumjobs=2\n[c]\nstonewall\nnumjobs=2\n[d]\nstartdelay=5\n";
+    let workload = workload(text);
+    let phases: Vec<u32> = workload.processes.iter().map(Process::phase).collect();
+    assert_eq!(phases, [0, 0, 0, 1, 1, 1]);
+    assert_eq!(workload.processes[5].start_delay(), Time::from_s(5));
+    let jobs: Vec<_> = workload.processes.iter().map(|p| (p.job(), p.clone_index())).collect();
+    assert_eq!(jobs, [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]);
+}
+
+/// strace on fio 3.33 shows these calls.
+#[test]
+fn advice_is_what_fio_gives() {
+    let advice = |options: &str| {
+        let process = process(&format!("size=64k\n{options}"));
+        (process.advice(), process.mapping_advice())
+    };
+    use Advice::{Normal, Random, Sequential};
+    assert_eq!(advice("rw=read"), (Sequential, Normal));
+    assert_eq!(advice("rw=randrw"), (Random, Normal));
+    assert_eq!(advice("rw=randread\nioengine=mmap"), (Random, Random));
+    assert_eq!(advice("rw=read\nioengine=mmap"), (Sequential, Sequential));
+    assert_eq!(advice("rw=randrw\nioengine=mmap\nfadvise_hint=sequential"), (Sequential, Random));
+    assert_eq!(advice("rw=randread\nioengine=mmap\nfadvise_hint=0"), (Normal, Normal));
+}
+
+/// strace on fio 3.33 with libaio: 96k in blocks of 4k, the sizes of its `io_submit` calls.
+#[test]
+fn batches_are_submitted_as_fio_submits_them() {
+    let submits = |options: &str| {
+        let mut process =
+            process(&format!("rw=read\nbs=4k\nsize=96k\nioengine=libaio\niodepth=8\n{options}"));
+        let (mut sizes, mut batch, mut in_flight) = (Vec::new(), 0, 0);
+        loop {
+            let next = process.next(Time::ZERO);
+            let is_submitted = match next {
+                Next::Operation(operation) => {
+                    batch += 1;
+                    in_flight += 1;
+                    operation.is_batch_end
+                }
+                _ => true,
+            };
+            if is_submitted && batch > 0 {
+                sizes.push(std::mem::take(&mut batch));
+            }
+            match next {
+                Next::Operation(_) => {}
+                Next::WaitForCompletion => {
+                    for _ in 0..std::mem::take(&mut in_flight) {
+                        process.completed(Time::ZERO);
+                    }
+                }
+                Next::WaitUntil(_) => unreachable!("the job never pauses"),
+                Next::Ended => return sizes,
+            }
+        }
+    };
+    assert_eq!(submits("iodepth_batch=4\niodepth_batch_complete=4"), [4, 4, 4, 4, 4, 4]);
+    let mut one_by_one = vec![4, 4];
+    one_by_one.extend([1; 16]);
+    assert_eq!(submits("iodepth_batch=4"), one_by_one);
+    assert_eq!(
+        submits("iodepth_batch=3\niodepth_batch_complete=4"),
+        [3, 3, 2, 1, 3, 3, 1, 2, 2, 1, 3]
+    );
+}
+
+/// fio 3.33, `iodepth=8 thinktime=20000 thinktime_blocks=2`, 16 blocks: a run time of 40 ms,
+/// and of its operations 3 issued at depth 1, 4 at 2–3, 7 at 4–7, 2 at 8.
+#[test]
+fn pauses_wait_for_all_in_flight() {
+    let job = "rw=read\nsize=64k\nioengine=libaio\niodepth=8\nthinktime=20000\nthinktime_blocks=2";
+    let (issued, end) = run(process(job), Time::ZERO, 1000);
+    assert_eq!(end, Time::from_ms(40));
+    let at = |ms| issued.iter().filter(|(time, _)| *time == Time::from_ms(ms)).count();
+    assert_eq!((at(0), at(20), at(40)), (9, 1, 6));
+}
+
+/// fio 3.33: `runtime=100ms thinktime=30000` took 124 ms and did four operations, with
+/// `size=64k`, and with `size=8k time_based` as well. The pause after the last one counts.
+#[test]
+fn the_runtime_ends_it_after_a_pause() {
+    for size in ["size=64k", "size=8k\ntime_based"] {
+        let job = format!("rw=read\n{size}\nruntime=100ms\nthinktime=30000");
+        let (issued, end) = run(process(&job), Time::from_us(10), 1000);
+        assert_eq!((issued.len(), end.ns()), (4, 120_040_000));
+    }
+    let (issued, end) = run(process("rw=read\nsize=4k\nthinktime=500ms"), Time::ZERO, 1000);
+    assert_eq!((issued.len(), end), (1, Time::from_ms(500)));
+}
+
+#[test]
+fn time_based_jobs_start_over() {
+    assert_eq!(offsets("rw=read\nsize=8k\ntime_based\nruntime=450us"), [0, 4096, 0, 4096, 0]);
+}
+
+/// All completions come at once: as soon as one of eight is taken, one is issued.
+#[test]
+fn completions_are_collected() {
+    let job = "rw=read\nsize=1m\nioengine=io_uring\niodepth=8\niodepth_batch_complete=4";
+    let mut process = process(job);
+    let issued = |process: &mut Process| {
+        (0..).take_while(|_| matches!(process.next(Time::ZERO), Next::Operation(_))).count()
+    };
+    assert_eq!(issued(&mut process), 8);
+    for _ in 0..3 {
+        process.completed(Time::ZERO);
+        assert_eq!(issued(&mut process), 0);
+    }
+    process.completed(Time::ZERO);
+    assert_eq!(issued(&mut process), 4);
+}
+
+/// 100 000 draws at 70 %: a standard deviation of 145, so 68 to 72 % is far outside chance.
+#[test]
+fn mixes_keep_their_ratio() {
+    for rw in ["rw", "randrw"] {
+        let all = operations(&format!("rw={rw}\nrwmixread=70\nbs=4k\nsize=400m"));
+        let reads = all.iter().filter(|operation| operation.op == Op::Read).count();
+        let percent = reads as f64 / all.len() as f64 * 100.0;
+        assert!((68.0..72.0).contains(&percent), "{rw}: {percent} % reads");
+    }
+}
+
+/// Zipf's law with theta 1.2 over 16 blocks: the first of them is chosen with a probability of
+/// 1 / (1 + 2^-1.2 + … + 16^-1.2) = 1 / 2.764 (summed by hand: 36 %).
+#[test]
+fn zipf_favours_one_block() {
+    let all = offsets("rw=randread\nsize=64k\nio_size=40m\nrandom_distribution=zipf:1.2");
+    let mut counts = [0_usize; 16];
+    all.iter().for_each(|offset| counts[(offset / 4096) as usize] += 1);
+    counts.sort_unstable();
+    let share = |count: usize| count as f64 / all.len() as f64;
+    let sum: f64 = (1..=16).map(|rank| f64::from(rank).powf(-1.2)).sum();
+    assert!((share(counts[15]) - 1.0 / sum).abs() < 0.02, "{counts:?}, sum {sum}");
+    assert!((share(counts[14]) - 2_f64.powf(-1.2) / sum).abs() < 0.02, "{counts:?}");
+}
+
+#[test]
+fn the_seed_and_only_the_seed_decides() {
+    let of = |run_seed, randseed| {
+        let text = format!("[j]\nrw=randread\nsize=1m\nrandseed={randseed}\nnumjobs=2\n");
+        let jobs = JobFile::parse(&text).unwrap();
+        let workload = Workload::new(&jobs, Placement::Modelled, run_seed).unwrap();
+        let all = workload.processes.into_iter();
+        all.map(|process| run(process, Time::ZERO, 1000).0).collect::<Vec<_>>()
+    };
+    assert_eq!(of(1, 1), of(1, 1));
+    assert_ne!(of(1, 1), of(2, 1));
+    assert_ne!(of(1, 1), of(1, 2));
+    let processes = of(1, 1);
+    assert_ne!(processes[0], processes[1]);
+}
+
+proptest! {
+    /// One random pass takes each block of the area exactly once, and nothing outside it.
+    #[test]
+    fn a_random_pass_covers_the_area_once(
+        blocks in 1_u64..300,
+        block_bytes in 1_u64..10_000,
+        rest in 0_u64..10_000,
+        offset in 0_u64..100_000,
+        loops in 1_u64..3,
+    ) {
+        let rest = rest % block_bytes;
+        let size = blocks * block_bytes + rest;
+        let mut seen = offsets(&format!(
+            "rw=randread\nbs={block_bytes}\nsize={size}\noffset={offset}\nloops={loops}"
+        ));
+        seen.sort_unstable();
+        let want: Vec<u64> = (0..blocks)
+            .flat_map(|block| (0..loops).map(move |_| offset + block * block_bytes))
+            .collect();
+        prop_assert_eq!(seen, want);
+    }
+
+    /// Whatever the job, its operations stay in their area, on its grid, and in its depth.
+    #[test]
+    fn operations_stay_in_their_area(
+        rw in prop::sample::select(vec!["read", "randread", "rw", "randrw", "randwrite"]),
+        more in prop::sample::select(vec![
+            "", "norandommap", "random_distribution=zipf:0.8", "loops=2", "io_size=300k",
+            "thinktime=5\nthinktime_blocks=3", "iodepth_batch=5\niodepth_batch_complete=3",
+        ]),
+        read_bytes in 512_u64..20_000,
+        write_bytes in 512_u64..20_000,
+        size in 20_000_u64..200_000,
+        offset in 0_u64..50_000,
+        depth in 1_u32..10,
+    ) {
+        let mut process = process(&format!(
+            "rw={rw}\nbs={read_bytes},{write_bytes}\nsize={size}\noffset={offset}\n\
+             ioengine=libaio\niodepth={depth}\n{more}"
+        ));
+        let (mut now, mut in_flight) = (Time::ZERO, 0);
+        loop {
+            match process.next(now) {
+                Next::Operation(Operation { offset: at, bytes, op, .. }) => {
+                    let want = if op == Op::Read { read_bytes } else { write_bytes };
+                    prop_assert_eq!(bytes, want);
+                    prop_assert!(at >= offset && at + bytes <= offset + size);
+                    prop_assert_eq!((at - offset) % bytes, 0);
+                    in_flight += 1;
+                    prop_assert!(in_flight <= depth);
+                }
+                Next::WaitForCompletion => {
+                    prop_assert!(in_flight > 0);
+                    in_flight -= 1;
+                    process.completed(now);
+                }
+                Next::WaitUntil(time) => now = time,
+                Next::Ended => break,
+            }
+        }
+        prop_assert_eq!(in_flight, 0);
+    }
+}
