@@ -12,7 +12,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let file_bytes = std::fs::metadata(file)?.len();
     let steps = match count.parse() {
-        Ok(count) => conform::generate(count, seed.parse()?, file_bytes),
+        Ok(count) => match seed.strip_prefix('m') {
+            None => conform::generate(count, seed.parse()?, file_bytes),
+            Some(seed) => conform::generate_mapped(count, seed.parse()?, file_bytes),
+        },
         Err(_) => conform::parse_steps(&std::fs::read_to_string(count)?)?,
     };
     let kernel = oracle::record(Path::new(file), &steps)?;

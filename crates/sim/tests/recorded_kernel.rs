@@ -8,7 +8,7 @@
 use readpath_core::law::Spec;
 use readpath_sim::conform::{compare, kernel_law, parse_recording, play};
 
-const RECORDINGS: [(&str, &str); 11] = [
+const RECORDINGS: [(&str, &str); 14] = [
     ("read_ahead_kb 128, seed 11", include_str!("recorded/read_ahead_kb-128-seed-11.txt")),
     ("read_ahead_kb 128, seed 12", include_str!("recorded/read_ahead_kb-128-seed-12.txt")),
     ("read_ahead_kb 128, seed 16", include_str!("recorded/read_ahead_kb-128-seed-16.txt")),
@@ -17,6 +17,9 @@ const RECORDINGS: [(&str, &str); 11] = [
     ("read_ahead_kb 4, one page", include_str!("recorded/read_ahead_kb-4.txt")),
     ("read_ahead_kb 0", include_str!("recorded/read_ahead_kb-0.txt")),
     ("a file system without large folios", include_str!("recorded/no-large-folios.txt")),
+    ("touches of the mapped file", include_str!("recorded/touches.txt")),
+    ("touches under each advice", include_str!("recorded/touches-advice.txt")),
+    ("a mark under random advice", include_str!("recorded/touches-random-advice.txt")),
     ("corners", include_str!("recorded/corners.txt")),
     ("corners, read_ahead_kb 100", include_str!("recorded/corners-read_ahead_kb-100.txt")),
     ("corners at the end of the file", include_str!("recorded/corners-at-the-end.txt")),
