@@ -166,7 +166,9 @@ impl Cfq {
             self.queues[id].is_waited_for = true;
         }
         let queue = &self.queues[id];
-        if queue.is_slice_used(jiffy) {
+        if queue.is_abandoned() {
+            self.end_slice(now, "process_ended", false);
+        } else if queue.is_slice_used(jiffy) {
             self.end_slice(now, "used", true);
         } else if queue.is_idle_class() {
             self.end_slice(now, "idle_class", true);
