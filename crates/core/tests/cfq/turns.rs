@@ -188,3 +188,35 @@ fn the_idle_class_is_looked_at_anew_after_each_request() {
     assert!(report.requests() > 900);
     assert!(report.values("slice_end", "dispatched").iter().all(|count| *count == "1"));
 }
+
+/// Slice until 15, idled for from 12 until 20: a page that comes at 17 is still
+/// of this turn, more than a page begins a new one.
+#[test]
+fn a_page_that_was_idled_for_may_come_after_the_end_of_the_slice() {
+    let turns_ended = |sectors| {
+        let events = format!(
+            "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=5  event=complete request=1
+at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=8
+at_ms=12 event=complete request=2
+at_ms=17 event=arrive request=3 process=1 op=read start=16 sectors={sectors}"
+        );
+        let decided = lines("cfq,slice_sync=10", &events);
+        assert_eq!(values(&decided, "dispatch", "request"), ["1", "2", "3"]);
+        values(&decided, "slice_end", "why").len()
+    };
+    assert_eq!(turns_ended(8), 0);
+    assert_eq!(turns_ended(9), 1);
+}
+
+/// When nothing waits any more the share of the tree is forgotten: whoever
+/// comes next begins a new one.
+#[test]
+fn a_pause_ends_the_share_of_the_tree() {
+    let events = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=5  event=complete request=1
+at_ms=20 event=arrive request=2 process=1 op=read start=8 sectors=8";
+    assert_eq!(values(&lines("cfq", events), "tree", "until_ms"), ["300", "320"]);
+}
