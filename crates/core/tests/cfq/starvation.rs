@@ -86,17 +86,16 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
     )
 }
 
-/// How often a rule outside the order of the trees was used from `from` until `to`.
-fn uses(lines: &[String], from: Time, to: Time) -> u64 {
-    let is_within = |line: &&String| {
+/// When a rule outside the order of the trees was used.
+fn uses(lines: &[String]) -> Vec<Time> {
+    let at = |line: &String| {
         let text = line.trim_start_matches("at_ms=").split(' ').next().unwrap_or_default();
         let (ms, ns) = text.split_once('.').unwrap();
-        let at = Time::from_ms(ms.parse().unwrap()) + Time(ns.parse().unwrap());
-        from <= at && at <= to
+        Time::from_ms(ms.parse().unwrap()) + Time(ns.parse().unwrap())
     };
     let is_use =
         |line: &&String| line.contains("event=preempt") || line.contains("why=close_cooperator");
-    lines.iter().filter(is_use).filter(is_within).count() as u64
+    lines.iter().filter(is_use).map(at).collect()
 }
 
 proptest! {
@@ -108,10 +107,12 @@ proptest! {
         let count = arrivals.len();
         let (waits, lines) = run_arrivals(&spec, DEVICE, arrivals);
         prop_assert_eq!(waits.len(), count, "all are served");
+        let uses = uses(&lines);
         for wait in waits {
-            let uses = uses(&lines, wait.arrived, wait.dispatched);
+            let before = uses.partition_point(|at| *at < wait.arrived);
+            let until = uses.partition_point(|at| *at <= wait.dispatched);
             let waited = wait.dispatched.since(wait.arrived);
-            let bound = Time::from_ms(bound_ms(4, wait.ahead, uses));
+            let bound = Time::from_ms(bound_ms(4, wait.ahead, (until - before) as u64));
             prop_assert!(waited <= bound, "{:?}: {waited}, above {bound}", wait);
         }
     }
