@@ -21,13 +21,14 @@ use self::ahead::ReadAheadRun;
 use self::cache::Segments;
 use self::drive::{CommandTimes, Drive};
 use self::geometry::Geometry;
-pub use self::load::drive_from_disksim;
+pub use self::load::{HddError, build_hdd, drive_from_disksim, drive_of, drives, parameters};
 use self::mechanics::{Arm, Mechanics};
 use self::queue::{DirtyList, Queue};
 use super::Device;
 
 mod ahead;
 mod cache;
+mod describe_toml;
 mod disksim;
 mod disksim_syntax;
 pub mod drive;

@@ -52,7 +52,7 @@ const LEVELS: Bounds = bounds(0.0, 4.0, "(a level)");
 const DEPTH_WITHOUT_LIMIT: u64 = 256;
 
 /// Reads the drive that the file at `path` describes.
-pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<Drive, FileError> {
+pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), FileError> {
     let blocks = read_blocks(path, read)?;
     let file = path.display().to_string();
     let disk = blocks.iter().find(|block| block.kind == "disksim_disk").ok_or(FileError {
@@ -83,7 +83,7 @@ pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<Drive, FileError> 
     };
     model.all_read()?;
     disk.all_read()?;
-    Ok(drive)
+    Ok((drive, disk.clone()))
 }
 
 fn ns(ms: f64) -> u64 {
@@ -409,7 +409,9 @@ fn table(block: &Block, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
         match (distance.parse::<u32>(), time.parse::<f64>()) {
             (Ok(distance), Ok(ms)) if (0.0..=10_000.0).contains(&ms) => points.push((distance, ms)),
             _ => {
-                return Err(at(format!("`{line}` is not a distance in cylinders and a time in ms")));
+                return Err(at(format!(
+                    "`{line}` is not a distance in cylinders and a time in ms"
+                )));
             }
         }
         lines.push(index + 1);

@@ -1,19 +1,161 @@
 //! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`.
 
+use std::fmt;
 use std::path::Path;
 
+use readpath_core::law::{Spec, SpecError};
+
+use super::Hdd;
 use super::drive::Drive;
-use super::field::FileError;
+use super::field::{Block, FileError, Value};
+use crate::device::parameter::Parameter;
+
+/// The drives that are built in: name, what it is, its description.
+const DRIVES: [(&str, &str, &str); 3] = [
+    ("scsi2002", "a 10,000 rpm SCSI drive of 2002", include_str!("drives/scsi2002.toml")),
+    ("sata2010", "a 7,200 rpm SATA drive of about 2010", include_str!("drives/sata2010.toml")),
+    ("sata", "a large 7,200 rpm SATA drive of today", include_str!("drives/sata.toml")),
+];
+
+/// Why a hard disk can't be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HddError {
+    /// The text that names it is wrong.
+    Spec(SpecError),
+    /// The file that describes it is wrong.
+    File(FileError),
+}
+
+impl fmt::Display for HddError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HddError::Spec(error) => error.fmt(f),
+            HddError::File(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for HddError {}
+
+impl From<SpecError> for HddError {
+    fn from(error: SpecError) -> HddError {
+        HddError::Spec(error)
+    }
+}
+
+impl From<FileError> for HddError {
+    fn from(error: FileError) -> HddError {
+        HddError::File(error)
+    }
+}
+
+/// The names of the built-in drives, each with what it is.
+pub fn drives() -> impl Iterator<Item = (&'static str, &'static str)> {
+    DRIVES.iter().map(|(name, what, _)| (*name, *what))
+}
+
+/// Builds the hard disk that `spec` names, its platter at a phase drawn from `seed`.
+///
+/// # Errors
+/// The spec or the file that it names is wrong.
+pub fn build_hdd(spec: &Spec, seed: u64) -> Result<Hdd, HddError> {
+    Ok(Hdd::new(&drive_of(spec)?, seed))
+}
+
+/// The drive that `spec` names: `drive=NAME` built in, `toml=FILE`, or `disksim=FILE`.
+///
+/// # Errors
+/// The spec or the file that it names is wrong.
+pub fn drive_of(spec: &Spec) -> Result<Drive, HddError> {
+    described(spec).map(|(drive, _)| drive)
+}
+
+/// Every field of the drive that `spec` names, with value, unit and source.
+///
+/// # Errors
+/// As [`drive_of`].
+pub fn parameters(spec: &Spec) -> Result<Vec<Parameter>, HddError> {
+    let (_, block) = described(spec)?;
+    let mut parameters = Vec::new();
+    list(&block, "", &mut parameters);
+    Ok(parameters)
+}
 
 /// Reads the drive that a DiskSim `.diskspecs` file describes, with the files that it names.
 ///
 /// # Errors
 /// What is wrong, with file, line, field, unit and bound.
 pub fn drive_from_disksim(path: &Path) -> Result<Drive, FileError> {
-    super::disksim::load(path, &read_text)
+    super::disksim::load(path, &read_text).map(|(drive, _)| drive)
+}
+
+fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
+    spec.only(&["drive", "toml", "disksim"])?;
+    if spec.parameters.len() > 1 {
+        let (key, value) = spec.parameters.iter().next_back().expect("more than one");
+        return Err(HddError::Spec(SpecError::BadValue {
+            name: spec.name.clone(),
+            key: key.clone(),
+            value: value.clone(),
+            expected: "one of drive=, toml= and disksim= alone".to_owned(),
+        }));
+    }
+    if let Some(path) = spec.parameters.get("disksim") {
+        return Ok(super::disksim::load(Path::new(path), &read_text)?);
+    }
+    if let Some(path) = spec.parameters.get("toml") {
+        let path = Path::new(path);
+        let text = read_text(path).map_err(|problem| FileError {
+            file: path.display().to_string(),
+            line: 0,
+            field: String::new(),
+            problem,
+        })?;
+        return Ok(super::describe_toml::read(&text, path)?);
+    }
+    let name = spec.parameters.get("drive").map_or(DRIVES[0].0, String::as_str);
+    let Some((_, _, text)) = DRIVES.iter().find(|(known, ..)| *known == name) else {
+        return Err(HddError::Spec(SpecError::UnknownName {
+            kind: "drive",
+            name: name.to_owned(),
+            known: DRIVES.iter().map(|(name, ..)| *name).collect(),
+        }));
+    };
+    Ok(super::describe_toml::read(text, Path::new(name))?)
 }
 
 /// The only place where the model touches a file.
 fn read_text(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))
+}
+
+fn list(block: &Block, prefix: &str, parameters: &mut Vec<Parameter>) {
+    for field in &block.fields {
+        let name = format!("{prefix}{}", field.key);
+        let value = match &field.value {
+            Value::Block(inner) => {
+                list(inner, &format!("{name}."), parameters);
+                continue;
+            }
+            Value::Number(number) => number.to_string(),
+            Value::Text(text) => text.clone(),
+            Value::List(items) => format!("{} items", items.len()),
+        };
+        let source = field.source.clone();
+        let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
+        parameters.push(Parameter { name, value, unit: unit_of(&field.key), source });
+    }
+}
+
+/// The unit that a field's name ends with, as the description's fields are named.
+fn unit_of(key: &str) -> &'static str {
+    const UNITS: [(&str, &str); 6] = [
+        ("_ms", "ms"),
+        ("sectors", "sectors"),
+        ("cylinders", "cylinders"),
+        ("rpm", "rpm"),
+        ("mb_per_s", "MB/s"),
+        ("rpms)", "rpm"),
+    ];
+    UNITS.iter().find(|(ending, _)| key.ends_with(ending)).map_or("", |(_, unit)| unit)
 }

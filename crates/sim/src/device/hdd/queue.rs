@@ -17,10 +17,10 @@ use super::mechanics::{Arm, Mechanics};
 pub(super) struct Command {
     /// What was asked.
     pub request: DeviceRequest,
-    /// When it came.
-    pub arrived_at: u64,
     /// When the drive's processor is through with it.
     pub ready_at: u64,
+    /// Since when it is among those that the drive chooses from.
+    pub in_window_since: u64,
     /// Where its first sector lies.
     pub place: Place,
     /// A write that is to be reported early and waits for room in the cache.
@@ -53,9 +53,9 @@ impl Queue {
     }
 
     /// Takes the oldest write that waits for room.
-    pub(super) fn take_waiting(&mut self) -> Option<Command> {
+    pub(super) fn take_waiting(&mut self, now: u64) -> Option<Command> {
         let index = self.commands.iter().position(|command| command.waits_for_room)?;
-        self.commands.remove(index)
+        self.remove(index, now)
     }
 
     /// Takes the command to be served at `now`, the arm being where it is; `None` when
@@ -70,33 +70,56 @@ impl Queue {
         mechanics: &Mechanics,
         at_hand: impl Fn(&Command) -> bool,
     ) -> Option<Command> {
-        let is_ready = |command: &Command| command.ready_at <= now && !command.waits_for_room;
         let oldest = self.commands.front()?;
-        if is_ready(oldest) {
-            let age_ns = now - oldest.arrived_at;
-            if self.commands.len() == 1 || self.spec.window == 1 || age_ns > self.spec.age_limit_ns
-            {
-                return self.commands.pop_front();
+        if is_ready(oldest, now) {
+            let waited_ns = now.saturating_sub(oldest.in_window_since);
+            let is_alone = self.commands.len() == 1 || self.spec.window == 1;
+            if is_alone || waited_ns > self.spec.age_limit_ns {
+                return self.remove(0, now);
             }
         }
-        let cost = |command: &Command| {
-            if at_hand(command) {
-                return 0;
+        let mut best = None;
+        let mut least_ns = u64::MAX;
+        for (index, command) in self.window().enumerate() {
+            if !is_ready(command, now) || self.continues_waiting(index) {
+                continue;
             }
-            mechanics.positioning_ns(now, arm, &command.place, command.request.op)
-        };
-        let (index, _) = self
-            .window()
-            .enumerate()
-            .filter(|(_, command)| is_ready(command))
-            .map(|(index, command)| (index, cost(command)))
-            .min_by_key(|(_, cost)| *cost)?;
-        self.commands.remove(index)
+            let cost_ns = match at_hand(command) {
+                true => 0,
+                false => mechanics.positioning_ns(now, arm, &command.place, command.request.op),
+            };
+            if cost_ns < least_ns {
+                (best, least_ns) = (Some(index), cost_ns);
+            }
+        }
+        self.remove(best?, now)
+    }
+
+    /// Whether the command at `index` goes on from the one queued before it: served first
+    /// it would cost that one a revolution.
+    fn continues_waiting(&self, index: usize) -> bool {
+        index.checked_sub(1).is_some_and(|before| {
+            let (before, this) = (&self.commands[before].request, &self.commands[index].request);
+            before.op == this.op && before.end() == this.start
+        })
+    }
+
+    /// Takes a command out; the one that thereby comes into the window starts to age.
+    fn remove(&mut self, index: usize, now: u64) -> Option<Command> {
+        let command = self.commands.remove(index);
+        if let Some(entering) = self.commands.get_mut(self.spec.window as usize - 1) {
+            entering.in_window_since = entering.in_window_since.max(now);
+        }
+        command
     }
 
     fn window(&self) -> impl Iterator<Item = &Command> {
         self.commands.iter().take(self.spec.window as usize)
     }
+}
+
+fn is_ready(command: &Command, now: u64) -> bool {
+    command.ready_at <= now && !command.waits_for_room
 }
 
 /// Written data that is reported done and not yet on the medium.

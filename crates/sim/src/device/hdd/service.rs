@@ -32,7 +32,7 @@ impl Hdd {
         let times = if is_hit { controller.read_hit } else { controller.read_miss };
         self.queue.push(Command {
             request,
-            arrived_at: now,
+            in_window_since: now,
             ready_at: now + self.overhead_ns(times),
             place: self.geometry.locate(request.start),
             waits_for_room: false,
@@ -55,7 +55,7 @@ impl Hdd {
         }
         self.queue.push(Command {
             request,
-            arrived_at: now,
+            in_window_since: now,
             ready_at,
             place: self.geometry.locate(request.start),
             waits_for_room: is_early,
@@ -70,7 +70,7 @@ impl Hdd {
             return;
         }
         if !self.dirty.is_full()
-            && let Some(command) = self.queue.take_waiting()
+            && let Some(command) = self.queue.take_waiting(at)
         {
             self.keep_written(command.ready_at.max(at), command.request);
             return;

@@ -1,0 +1,378 @@
+//! A drive described in TOML: the documented fields, and their names in one place.
+//!
+//! ```toml
+//! name = "…"
+//! [geometry]                      # the zones one by one …
+//! heads = 2
+//! cylinders = 50_000
+//! sectors = 71_687_370            # the stated size; what the zones hold, if absent
+//! mapping = "cylinders"           # or "serpentine in zone", "serpentine on disk"
+//! sparing = "none"                # or as in SPARINGS below
+//! range_cylinders = 1             # for sparing = "per range"
+//! [[geometry.zones]]
+//! first_cylinder = 0
+//! last_cylinder = 999
+//! track_sectors = 700
+//! offset_sectors = 0.0            # of the zone's first sector against the index
+//! track_skew_sectors = 60.0
+//! cylinder_skew_sectors = 90.0
+//! front_sectors = 0               # that take no number
+//! spares = 0                      # in each region of the sparing scheme
+//! slips = []                      # bad sectors that the numbers skip
+//! remaps = []                     # pairs: bad sector, spare
+//! [geometry.even_zones]           # … or as many equal ones, as data sheets give them
+//! zones = 16
+//! outer_track_sectors = 910
+//! inner_track_sectors = 500
+//! track_skew_ms = 0.8
+//! cylinder_skew_ms = 1.0
+//! [mechanics]
+//! rpm = 10_000
+//! head_switch_ms = 0.5
+//! write_settle_ms = 0.5
+//! access = "tracked"              # or "half turn", "constant" with access_ms
+//! zero_latency_read = false
+//! zero_latency_write = false
+//! [seek]
+//! curve = "lee"                   # or "constant", "linear", "square root", "table"
+//! single_ms = 0.3
+//! average_ms = 4.7
+//! full_ms = 9.7
+//! points = []                     # for "table": cylinders, ms, cylinders, ms, …
+//! [cache]
+//! segments = 16
+//! segment_sectors = 1024
+//! ```
+//! The fields of `[cache]`, `[overhead]`, `[bus]` and `[queue]` are read below, each
+//! with its unit in its name. Any value may be written `{ value = …, source = "…" }`.
+
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use super::drive::{
+    AccessTime, CacheSpec, CommandTimes, ControllerSpec, Drive, MechanicsSpec, QueueSpec, ReadAhead,
+};
+use super::field::{Block, Bounds, Field, FileError, Value, bounds};
+use super::layout::{Layout, Mapping, Sparing, Zone};
+use super::seek::{SeekCurve, ThreePoints, check_table};
+
+const MS: Bounds = bounds(0.0, 10_000.0, "ms");
+const SECTORS: Bounds = bounds(0.0, 1e15, "sectors");
+const CYLINDERS: Bounds = bounds(0.0, 1e8, "cylinders");
+const TRACK: Bounds = bounds(1.0, 1e6, "sectors");
+
+/// The words of `geometry.sparing`.
+const SPARINGS: [(&str, Sparing); 11] = [
+    ("none", Sparing::None),
+    ("tracks per zone", Sparing::TracksPerZone),
+    ("per cylinder", Sparing::PerCylinder),
+    ("per track", Sparing::PerTrack),
+    ("per cylinder, slips to end", Sparing::PerCylinderSlipToEnd),
+    ("front of cylinder", Sparing::CylinderFront),
+    ("front of cylinder, slips to end", Sparing::CylinderFrontSlipToEnd),
+    ("end of disk", Sparing::EndOfDisk),
+    ("per range", Sparing::PerRange { cylinders: 1 }),
+    ("per zone", Sparing::PerZone),
+    ("per zone, slips to end", Sparing::PerZoneSlipToEnd),
+];
+
+const READ_AHEADS: [(&str, ReadAhead); 5] = [
+    ("none", ReadAhead::None),
+    ("track", ReadAhead::Track),
+    ("cylinder", ReadAhead::Cylinder),
+    ("segment", ReadAhead::Segment),
+    ("track after sequence", ReadAhead::TrackAfterSequence),
+];
+
+/// A drive from the text of a TOML file, with the tree of its fields.
+pub(super) fn read(text: &str, file: &Path) -> Result<(Drive, Block), FileError> {
+    let file = file.display().to_string();
+    let lines = Lines::new(text);
+    let table = DeTable::parse(text).map_err(|error| FileError {
+        file: file.clone(),
+        line: error.span().map_or(0, |span| lines.of(span.start)),
+        field: String::new(),
+        problem: error.message().to_owned(),
+    })?;
+    let root = block(table.get_ref(), &file, 1, "", &lines);
+    let drive = drive(&root)?;
+    root.all_read()?;
+    Ok((drive, root))
+}
+
+/// Where lines begin.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn new(text: &str) -> Lines {
+        Lines(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    fn of(&self, at: usize) -> usize {
+        self.0.partition_point(|end| *end < at) + 1
+    }
+}
+
+fn block(table: &DeTable<'_>, file: &str, line: usize, kind: &str, lines: &Lines) -> Block {
+    let fields = table.iter().map(|(key, item)| {
+        let line = lines.of(key.span().start);
+        let name = key.get_ref().to_string();
+        let (item, source) = match item.get_ref() {
+            DeValue::Table(pair) if pair.get("value").is_some() => {
+                let source = pair.get("source").and_then(|text| text.get_ref().as_str());
+                (&pair["value"], source.map(str::to_owned))
+            }
+            _ => (item, None),
+        };
+        let value = value(item.get_ref(), file, line, &name, lines);
+        Field::new(name, line, value, source)
+    });
+    let fields = fields.collect();
+    Block { file: file.to_owned(), line, kind: kind.to_owned(), name: String::new(), fields }
+}
+
+fn value(item: &DeValue<'_>, file: &str, line: usize, key: &str, lines: &Lines) -> Value {
+    let number = |text: &str| text.parse().map_or(Value::Text(text.to_owned()), Value::Number);
+    match item {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(digits) => number(digits.as_str()),
+        DeValue::Float(digits) => number(digits.as_str()),
+        DeValue::Boolean(is_so) => Value::Number(f64::from(u8::from(*is_so))),
+        DeValue::Datetime(time) => Value::Text(time.to_string()),
+        DeValue::Array(items) => {
+            let item = |item: &toml::Spanned<DeValue<'_>>| {
+                let line = lines.of(item.span().start);
+                (line, value(item.get_ref(), file, line, key, lines))
+            };
+            Value::List(items.iter().map(item).collect())
+        }
+        DeValue::Table(table) => Value::Block(block(table, file, line, key, lines)),
+    }
+}
+
+fn ns(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
+}
+
+fn drive(root: &Block) -> Result<Drive, FileError> {
+    let mechanics = mechanics(root.block("mechanics")?, root.block("seek")?)?;
+    let layout = layout(root.block("geometry")?, 60e3 / mechanics.rpm)?;
+    if let SeekCurve::Table(points) = &mechanics.seek
+        && points[0].0 == 0
+    {
+        let problem = "a distance of 0 cylinders takes no time".to_owned();
+        return Err(root.block("seek")?.error("points", problem));
+    }
+    Ok(Drive {
+        name: root.needed_text("name")?.to_owned(),
+        layout,
+        mechanics,
+        cache: cache(root.block("cache")?)?,
+        controller: controller(root.block("overhead")?, root.block("bus")?)?,
+        queue: queue(root.block("queue")?)?,
+    })
+}
+
+fn mechanics(block: &Block, seek: &Block) -> Result<MechanicsSpec, FileError> {
+    let access = block.choice("access", 0, &[("tracked", 0), ("half turn", 1), ("constant", 2)])?;
+    let spec = MechanicsSpec {
+        rpm: block.number("rpm", bounds(60.0, 100_000.0, "rpm"))?,
+        seek: seek_curve(seek)?,
+        head_switch_ns: ns(block.number("head_switch_ms", MS)?),
+        write_settle_ns: ns(block.number_or("write_settle_ms", 0.0, MS)?),
+        access: match access {
+            0 => AccessTime::Tracked,
+            1 => AccessTime::HalfTurn,
+            _ => AccessTime::Constant { ns: ns(block.number("access_ms", MS)?) },
+        },
+        zero_latency_read: block.switch_or("zero_latency_read", false)?,
+        zero_latency_write: block.switch_or("zero_latency_write", false)?,
+    };
+    block.all_read()?;
+    seek.all_read()?;
+    Ok(spec)
+}
+
+fn seek_curve(block: &Block) -> Result<SeekCurve, FileError> {
+    let single = || block.number("single_ms", MS);
+    let full = || block.number("full_ms", MS);
+    let three = || {
+        let points = ThreePoints {
+            single_ms: single()?,
+            average_ms: block.number("average_ms", MS)?,
+            full_ms: full()?,
+        };
+        if points.single_ms > points.average_ms || points.average_ms > points.full_ms {
+            let problem = "single_ms, average_ms and full_ms must rise in this order".to_owned();
+            return Err(block.error("average_ms", problem));
+        }
+        Ok(points)
+    };
+    let words = [("constant", 0), ("linear", 1), ("lee", 2), ("square root", 3), ("table", 4)];
+    match block.choice("curve", 2, &words)? {
+        0 => Ok(SeekCurve::Constant { ms: single()? }),
+        1 => three().map(SeekCurve::Linear),
+        2 => three().map(SeekCurve::Lee),
+        3 => Ok(SeekCurve::SquareRoot { single_ms: single()?, full_ms: full()? }),
+        _ => {
+            let numbers = block.numbers("points", bounds(0.0, 1e8, "cylinders or ms"))?;
+            if numbers.len() % 2 == 1 {
+                let problem = "has an odd count; expected cylinders, ms, …".to_owned();
+                return Err(block.error("points", problem));
+            }
+            let points: Vec<_> = numbers.chunks(2).map(|pair| (pair[0] as u32, pair[1])).collect();
+            check_table(&points).map_err(|(_, problem)| block.error("points", problem))?;
+            Ok(SeekCurve::Table(points))
+        }
+    }
+}
+
+fn layout(block: &Block, revolution_ms: f64) -> Result<Layout, FileError> {
+    let heads = block.integer("heads", bounds(1.0, 1024.0, "heads"))? as u32;
+    let cylinders = block.integer("cylinders", bounds(1.0, 1e8, "cylinders"))? as u32;
+    let sectors = match block.find("sectors") {
+        Some(_) => Some(block.integer("sectors", bounds(1.0, 1e15, "sectors"))?),
+        None => None,
+    };
+    let range = block.integer_or("range_cylinders", 1, bounds(1.0, 1e8, "cylinders"))?;
+    let sparing = match block.choice("sparing", Sparing::None, &SPARINGS)? {
+        Sparing::PerRange { .. } => Sparing::PerRange { cylinders: range as u32 },
+        sparing => sparing,
+    };
+    let words = [
+        ("cylinders", Mapping::Cylinders),
+        ("serpentine in zone", Mapping::SerpentineInZone),
+        ("serpentine on disk", Mapping::SerpentineOnDisk),
+    ];
+    let mapping = block.choice("mapping", Mapping::Cylinders, &words)?;
+    let zones = match block.find("even_zones") {
+        Some(_) => even_zones(block.block("even_zones")?, cylinders, revolution_ms)?,
+        None => block.blocks("zones")?.into_iter().map(zone).collect::<Result<_, _>>()?,
+    };
+    let layout = Layout { heads, cylinders, sectors, mapping, sparing, zones };
+    layout.check().map_err(|(index, key, problem)| match index {
+        Some(index) if block.find("zones").is_some() => {
+            block.blocks("zones").expect("read above")[index].error(key, problem)
+        }
+        _ => block.error(key, problem),
+    })?;
+    block.all_read()?;
+    Ok(layout)
+}
+
+fn zone(block: &Block) -> Result<Zone, FileError> {
+    let skew = bounds(-1e6, 1e6, "sectors");
+    let remaps = block.numbers("remaps", SECTORS)?;
+    if remaps.len() % 2 == 1 {
+        let problem = "has an odd count; expected pairs: bad sector, spare".to_owned();
+        return Err(block.error("remaps", problem));
+    }
+    let zone = Zone {
+        first_cylinder: block.integer("first_cylinder", CYLINDERS)? as u32,
+        last_cylinder: block.integer("last_cylinder", CYLINDERS)? as u32,
+        track_sectors: block.integer("track_sectors", TRACK)? as u32,
+        offset_sectors: block.number_or("offset_sectors", 0.0, skew)?,
+        front_sectors: block.integer_or("front_sectors", 0, SECTORS)?,
+        track_skew_sectors: block.number_or("track_skew_sectors", 0.0, skew)?,
+        cylinder_skew_sectors: block.number_or("cylinder_skew_sectors", 0.0, skew)?,
+        spares: block.integer_or("spares", 0, SECTORS)?,
+        slips: block.numbers("slips", SECTORS)?.into_iter().map(|slip| slip as u64).collect(),
+        remaps: remaps.chunks(2).map(|pair| (pair[0] as u64, pair[1] as u64)).collect(),
+    };
+    block.all_read()?;
+    Ok(zone)
+}
+
+/// Equal zones, their tracks from the outer to the inner count in even steps; skews are
+/// rounded up to whole sectors.
+fn even_zones(block: &Block, cylinders: u32, revolution_ms: f64) -> Result<Vec<Zone>, FileError> {
+    let most = bounds(1.0, f64::from(cylinders), "zones (the cylinders)");
+    let zones = block.integer("zones", most)? as u32;
+    let outer = block.number("outer_track_sectors", TRACK)?;
+    let inner = block.number("inner_track_sectors", bounds(1.0, outer, "sectors (the outer)"))?;
+    let skew = bounds(0.0, revolution_ms, "ms (a revolution)");
+    let track_skew_ms = block.number("track_skew_ms", skew)?;
+    let cylinder_skew_ms = block.number("cylinder_skew_ms", skew)?;
+    block.all_read()?;
+    let bound = |index: u32| (u64::from(cylinders) * u64::from(index) / u64::from(zones)) as u32;
+    let zone = |index: u32| {
+        let part = f64::from(index) / f64::from((zones - 1).max(1));
+        let track_sectors = (outer + (inner - outer) * part).round();
+        let sectors = |ms: f64| (ms / revolution_ms * track_sectors).ceil();
+        Zone {
+            first_cylinder: bound(index),
+            last_cylinder: bound(index + 1) - 1,
+            track_sectors: track_sectors as u32,
+            track_skew_sectors: sectors(track_skew_ms),
+            cylinder_skew_sectors: sectors(cylinder_skew_ms),
+            ..Zone::default()
+        }
+    };
+    Ok((0..zones).map(zone).collect())
+}
+
+fn cache(block: &Block) -> Result<CacheSpec, FileError> {
+    let segment = block.integer("segment_sectors", bounds(1.0, 1e9, "sectors"))?;
+    let ahead = bounds(0.0, segment as f64, "sectors (the segment's size)");
+    let read_ahead = block.choice("read_ahead", ReadAhead::Segment, &READ_AHEADS)?;
+    let most = block.integer_or("read_ahead_sectors_max", segment, ahead)?;
+    let spec = CacheSpec {
+        is_enabled: block.switch_or("enabled", true)?,
+        segments: block.integer("segments", bounds(1.0, 65_536.0, "segments"))? as u32,
+        segment_sectors: segment as u32,
+        has_write_segment: block.switch_or("write_segment", false)?,
+        read_ahead,
+        read_ahead_sectors_max: most as u32,
+        read_ahead_sectors_min: block.integer_or("read_ahead_sectors_min", 0, ahead)? as u32,
+        ahead_over_requested: block.switch_or("ahead_over_requested", true)?,
+        ahead_on_hit: block.switch_or("ahead_on_hit", true)?,
+        keeps_passing: block.switch_or("keeps_passing", false)?,
+        joins_read_ahead: block.switch_or("joins_read_ahead", true)?,
+        reads_written: block.switch_or("reads_written", true)?,
+        hits_pass: block.switch_or("hits_pass", true)?,
+        early_writes: block.integer_or("early_writes", 0, bounds(0.0, 65_536.0, "writes"))? as u32,
+        flushes_first: block.switch_or("flushes_first", false)?,
+    };
+    block.all_read()?;
+    Ok(spec)
+}
+
+fn controller(overhead: &Block, bus: &Block) -> Result<ControllerSpec, FileError> {
+    let times = |key: &str| {
+        let ns = ns(overhead.number(key, MS)?);
+        Ok::<_, FileError>(CommandTimes { after_read_ns: ns, after_write_ns: ns })
+    };
+    let optional = |key: &str| Ok::<_, FileError>(ns(overhead.number_or(key, 0.0, MS)?));
+    // A sector of 512 bytes at so many MB/s takes 512 / rate µs.
+    let rate = bus.number("mb_per_s", bounds(0.001, 1e6, "MB/s"))?;
+    let part = bus.number_or("starts_after_part", 0.0, bounds(0.0, 1.0, "(a part of the read)"))?;
+    let spec = ControllerSpec {
+        read_hit: times("read_hit_ms")?,
+        read_miss: times("read_miss_ms")?,
+        write_hit: times("write_hit_ms")?,
+        write_miss: times("write_miss_ms")?,
+        data_preparation_ns: optional("data_preparation_ms")?,
+        reselect_ns: optional("reselect_ms")?,
+        read_completion_ns: optional("read_completion_ms")?,
+        write_completion_ns: optional("write_completion_ms")?,
+        bus_sector_ns: (512.0 * 1000.0 / rate).round() as u64,
+        bus_after_1024th: (part * 1024.0) as u32,
+        early_disconnect: None,
+    };
+    overhead.all_read()?;
+    bus.all_read()?;
+    Ok(spec)
+}
+
+fn queue(block: &Block) -> Result<QueueSpec, FileError> {
+    let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
+    let most = bounds(1.0, depth as f64, "commands (the depth)");
+    let spec = QueueSpec {
+        depth: depth as u32,
+        window: block.integer_or("window", depth, most)? as u32,
+        age_limit_ns: ns(block.number_or("age_limit_ms", 10_000.0, bounds(0.0, 1e6, "ms"))?),
+    };
+    block.all_read()?;
+    Ok(spec)
+}
