@@ -87,7 +87,7 @@ impl Nfs {
         let line_sectors = 32.min(inner_caps.request_sectors_max);
         let server = ControllerParts {
             overhead: Time(settings.of("server_overhead")),
-            interval: Time::ZERO,
+            miss: Time::ZERO,
             link_bytes_per_second: None,
             cache_bytes: settings.of("server_cache"),
             line_sectors: u64::from(line_sectors),

@@ -1,6 +1,6 @@
 //! Modelled devices by name: text in, device out.
 //!
-//! `NAME,key=value,…` names one device. `raid0:12xssd` names a device over
+//! `NAME,key=value,…` names one device. `raid0:12xhdd` names a device over
 //! members, `raid0:2xssd+1xnvme` over mixed ones, `nfs:ssd` and `faulty:ssd`
 //! over one; members may be composed themselves, as in `nfs:raid0:4xssd`. A
 //! key with a member's name before a dot goes to those members:
@@ -26,9 +26,9 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("hdd", "a hard disk: drive=scsi2002 (default), sata2010, sata; toml=FILE; disksim=FILE"),
     ("ssd", "a SATA solid-state drive of 2012"),
     ("nvme", "an NVMe solid-state drive of a data centre, TLC flash"),
-    ("raid0", "members side by side: raid0:12xhdd, raid0:2xssd+1xnvme"),
+    ("raid0", "members side by side: raid0:12xhdd, raid0:2xssd+1xhdd"),
     ("array", "members behind a controller with memory and one link: array:12xhdd"),
-    ("nfs", "an NFS mount, whose server stores on the member named: nfs:ssd"),
+    ("nfs", "an NFS mount, whose server stores on the member named: nfs, nfs:raid0:4xhdd"),
     ("object", "an object store, read in ranges"),
     ("faulty", "the member named, failing as told: faulty:nvme,fail_every=100"),
 ];
@@ -39,11 +39,12 @@ pub const DEVICES: &[(&str, &str)] = &[
 /// The name or a parameter is unknown, or a value can't be used.
 pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
     match base_name(spec) {
-        "hdd" => {
-            Ok(Box::new(hdd::build_hdd(spec, seed).map_err(|error| refused_hdd(spec, error))?))
-        }
         "ssd" => Ok(Box::new(Ssd::from_spec(spec, &ssd::sata_2012())?)),
         "nvme" => Ok(Box::new(Ssd::from_spec(spec, &ssd::nvme_today())?)),
+        "hdd" => match hdd::build_hdd(spec, seed) {
+            Ok(disk) => Ok(Box::new(disk)),
+            Err(error) => Err(refused_disk(spec, error)),
+        },
         "object" => Ok(Box::new(Object::from_spec(spec, seed)?)),
         "raid0" => {
             let composed = Composed::parse(spec)?;
@@ -92,9 +93,9 @@ pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
         Ok(parameters)
     };
     match base_name(spec) {
-        "hdd" => hdd::parameters(spec).map_err(|error| refused_hdd(spec, error)),
         "ssd" => alone(&ssd::sata_2012()),
         "nvme" => alone(&ssd::nvme_today()),
+        "hdd" => hdd::parameters(spec).map_err(|error| refused_disk(spec, error)),
         "object" => alone(&object::KNOBS),
         "raid0" => composed(&RAID0_KNOBS),
         "array" => composed(&array::KNOBS),
@@ -114,8 +115,33 @@ const RAID0_KNOBS: [Knob; 1] = [Knob {
     source: "mdadm(8): --chunk defaults to 512k",
 }];
 
+/// The members of a device that names none.
+fn usual_members(spec: &Spec) -> &'static str {
+    match base_name(spec) {
+        "array" => "12xhdd",
+        "nfs" => "hdd",
+        _ => "",
+    }
+}
+
 fn base_name(spec: &Spec) -> &str {
     spec.name.split(':').next().unwrap_or_default()
+}
+
+/// A description file is the value of one parameter of the spec that names it.
+fn refused_disk(spec: &Spec, error: HddError) -> SpecError {
+    match error {
+        HddError::Spec(error) => error,
+        HddError::File(error) => {
+            let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
+            SpecError::BadValue {
+                name: spec.name.clone(),
+                key: key.clone(),
+                value: value.clone(),
+                expected: format!("a file that describes a drive; {error}"),
+            }
+        }
+    }
 }
 
 fn unknown(spec: &Spec) -> SpecError {
@@ -142,7 +168,7 @@ struct Members {
 impl Composed {
     /// Takes `NAME:2xA+B,key=…,A.key=…` apart.
     fn parse(spec: &Spec) -> Result<Composed, SpecError> {
-        let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, ""));
+        let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, usual_members(spec)));
         let mut members: Vec<Members> = Vec::new();
         let mut count_all = 0u32;
         for item in list.split('+') {
@@ -203,7 +229,7 @@ impl Composed {
                 name: self.own.name.clone(),
                 key: "members".to_owned(),
                 value: self.members.len().to_string(),
-                expected: format!("one member, as in {0}:ssd or {0}:raid0:4xssd", self.own.name),
+                expected: format!("one member, as in {0}:ssd or {0}:raid0:4xhdd", self.own.name),
             }),
         }
     }
@@ -216,25 +242,9 @@ fn refused(spec: &Spec, list: &str) -> SpecError {
         key: "members".to_owned(),
         value: list.to_owned(),
         expected: format!(
-            "members after a colon, as in {name}:ssd, {name}:12xssd or {name}:2xssd+1xnvme; \
+            "members after a colon, as in {name}:ssd, {name}:12xhdd or {name}:2xssd+1xhdd; \
              {MEMBERS_MAX} at most"
         ),
-    }
-}
-
-/// A description file is the value of one parameter of the spec that names it.
-fn refused_hdd(spec: &Spec, error: HddError) -> SpecError {
-    match error {
-        HddError::Spec(error) => error,
-        HddError::File(error) => {
-            let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
-            SpecError::BadValue {
-                name: spec.name.clone(),
-                key: key.clone(),
-                value: value.clone(),
-                expected: format!("a file that describes a drive; {error}"),
-            }
-        }
     }
 }
 

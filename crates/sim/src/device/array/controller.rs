@@ -5,7 +5,9 @@
 //! from lines; those that it lacks are read, and the stream's next ones with
 //! them. Any other read takes what is in the cache, or goes to the device as
 //! it came. Whatever answers it, its bytes cross the link to the host, one
-//! transfer after the other. A write crosses the link the other way, is
+//! transfer after the other. What the cache doesn't have costs the controller's
+//! one processor time: there is no overlap in that, however many members there
+//! are. A write crosses the link the other way, is
 //! answered when the write cache has room for it, and leaves the cache when
 //! the device has it. What reads ask for goes to the device before what is
 //! read ahead or written back.
@@ -31,8 +33,8 @@ use crate::device::{BoxedDevice, Device};
 pub struct ControllerParts {
     /// Time for each request, from its arrival until the cache or the device is asked.
     pub overhead: Time,
-    /// Least time between the starts of two requests: one processor handles all.
-    pub interval: Time,
+    /// Time that each read of the device keeps the controller's processor, one after the other.
+    pub miss: Time,
     /// The link in bytes a second, each way; `None`: the link is somebody else's.
     pub link_bytes_per_second: Option<u64>,
     /// Memory for reads in bytes; less than a line: no read cache.
@@ -57,7 +59,7 @@ pub struct Controller {
     inner: BoxedDevice,
     inner_caps: DeviceCaps,
     inner_in_flight: u32,
-    processor_free: Time,
+    is_processor_busy: bool,
     link_out: Option<Wire>,
     link_in: Option<Wire>,
     lines: Lines,
@@ -81,6 +83,8 @@ struct Slot {
 enum Event {
     /// The controller has understood the request.
     Understood(u32),
+    /// The processor is done with a job, which goes to the device now.
+    Issued(u32),
     /// The data of a write is here.
     DataIn(u32),
     /// The host has its answer.
@@ -107,7 +111,7 @@ impl Controller {
             inner,
             inner_caps,
             inner_in_flight: 0,
-            processor_free: Time::ZERO,
+            is_processor_busy: false,
             link_out: parts.link_bytes_per_second.map(Wire::new),
             link_in: parts.link_bytes_per_second.map(Wire::new),
             lines: Lines::new((parts.cache_bytes / line_bytes) as usize),
@@ -219,13 +223,22 @@ impl Controller {
     }
 
     fn feed(&mut self, now: Time) {
-        while self.inner_in_flight < self.inner_caps.depth_max {
+        while self.inner_in_flight < self.inner_caps.depth_max && !self.is_processor_busy {
             let next = self.urgent.pop_front().or_else(|| self.relaxed.pop_front());
             let Some(index) = next else { return };
-            let request = self.jobs[index].1;
             self.inner_in_flight += 1;
-            self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
+            if self.jobs[index].1.op == Op::Read && self.parts.miss > Time::ZERO {
+                self.is_processor_busy = true;
+                self.agenda.add(now + self.parts.miss, Event::Issued(index));
+            } else {
+                self.issue(now, index);
+            }
         }
+    }
+
+    fn issue(&mut self, now: Time, index: u32) {
+        let request = self.jobs[index].1;
+        self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
     }
 
     fn data_in(&mut self, now: Time, slot: u32) {
@@ -318,9 +331,7 @@ impl Device for Controller {
 
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let slot = self.slots.add(Slot { request, lines_left: 0 });
-        let started_at = self.processor_free.max(now);
-        self.processor_free = started_at + self.parts.interval;
-        self.agenda.add(started_at + self.parts.overhead, Event::Understood(slot));
+        self.agenda.add(now + self.parts.overhead, Event::Understood(slot));
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -337,6 +348,10 @@ impl Device for Controller {
             match event {
                 Event::Understood(slot) => self.understood(at, slot),
                 Event::DataIn(slot) => self.data_in(at, slot),
+                Event::Issued(index) => {
+                    self.is_processor_busy = false;
+                    self.issue(at, index);
+                }
                 Event::Answered(slot, outcome) => {
                     let id = self.slots.take(slot).request.id;
                     return Some(Completion { id, at, outcome });
