@@ -95,4 +95,5 @@ at_ms=9 event=complete request=4";
     let decided = replay(&mut *law("cfq", &SPINDLE), 2, events).unwrap();
     assert_eq!(values(&decided, "dispatch", "queue"), ["0", "1", "1", "1"]);
     assert_eq!(values(&decided, "no_idle", "why"), ["requests_in_device", "process_ended"]);
+    assert!(values(&decided, "idle_start", "why").is_empty(), "at 5 the other one is close");
 }

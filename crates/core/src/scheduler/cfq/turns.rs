@@ -233,13 +233,15 @@ impl Cfq {
     pub(super) fn put_in_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
         let queue = &mut self.queues[id];
         let (class, kind) = (queue.priority.class, queue.kind());
+        // The queue itself counts here, while it is still in the tree.
+        let first_key = self.trees.first(class, kind).map_or(now, |(_, key)| key);
         if let Some(position) = queue.position.take() {
             self.trees.remove(position);
         }
         let key = if class == Class::Idle {
             self.trees.last_idle_key().unwrap_or(now) + slices::IDLE_DELAY
         } else if is_first {
-            self.trees.first(class, kind).map_or(now, |(_, key)| key) - HZ
+            first_key - HZ
         } else {
             let queues = self.trees.busy() + 1;
             let level = queue.priority.level.min(7);
