@@ -65,6 +65,11 @@ pub struct Config {
     /// Whether the scheduler merges neighbours (the kernel's `queue/nomerges`
     /// turned round). Default yes; no shows what the laws alone make.
     pub merges: bool,
+    /// How many requests the queue is made for (the kernel's
+    /// `queue/nr_requests`; default 128). Once seven eighths of them and one
+    /// more are queued or in the device, laws are told that the queue is
+    /// congested: those of 2003 then stop reading ahead.
+    pub queue_requests: u32,
     /// The most requests in the device at once; bounded by what the device
     /// takes. Default: what the device takes.
     pub depth_max: u32,
@@ -82,6 +87,7 @@ impl Config {
             limits: ReadaheadLimits::default(),
             scheduler: Spec::plain("noop"),
             merges: true,
+            queue_requests: 128,
             depth_max: caps.depth_max,
             open_reads_max: 65_536,
         }
@@ -281,10 +287,6 @@ pub struct ReadPath {
     wake: Option<Time>,
     meter: Meter,
 }
-
-/// Above this many requests queued and in the device, laws are told that the
-/// queue is congested: 7/8 of the kernel's `nr_requests` of 128, plus one.
-const CONGESTED_REQUESTS: usize = 113;
 
 impl ReadPath {
     /// An idle path with an empty cache.
@@ -521,7 +523,8 @@ impl ReadPath {
     }
 
     fn is_congested(&self) -> bool {
-        self.scheduler.queued() + self.meter.in_device() as usize >= CONGESTED_REQUESTS
+        let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
+        requests > u64::from(self.config.queue_requests) * 7 / 8
     }
 
     /// Hands what was plugged to the scheduler.
