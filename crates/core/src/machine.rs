@@ -62,6 +62,9 @@ pub struct Config {
     pub limits: ReadaheadLimits,
     /// The scheduler between all readers and the device. Default `noop`.
     pub scheduler: Spec,
+    /// Whether the scheduler merges neighbours (the kernel's `queue/nomerges`
+    /// turned round). Default yes; no shows what the laws alone make.
+    pub merges: bool,
     /// The most requests in the device at once; bounded by what the device
     /// takes. Default: what the device takes.
     pub depth_max: u32,
@@ -78,6 +81,7 @@ impl Config {
             readahead: Spec::plain("ondemand"),
             limits: ReadaheadLimits::default(),
             scheduler: Spec::plain("noop"),
+            merges: true,
             depth_max: caps.depth_max,
             open_reads_max: 65_536,
         }
@@ -304,8 +308,10 @@ impl ReadPath {
             return Err(ConfigError::RequestTooSmall { request_sectors_max });
         }
         readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Law)?;
-        let scheduler =
-            scheduler::build(&config.scheduler, &config.caps).map_err(ConfigError::Law)?;
+        // A device that takes no sector at all takes no merged request.
+        let merged_max = if config.merges { request_sectors_max } else { 0 };
+        let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
+        let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Law)?;
         Ok(ReadPath {
             cache: Cache::new(pages as u32),
             files: Vec::new(),

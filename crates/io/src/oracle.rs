@@ -160,11 +160,12 @@ pub fn record(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
 }
 
 fn record_once(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
-    let file = open(path)?;
-    let metadata = file.metadata().map_err(|source| failed("look at", path, source))?;
+    // Looked at before it is opened: opening a pipe would wait for its writer.
+    let metadata = fs::metadata(path).map_err(|source| failed("open", path, source))?;
     if !metadata.is_file() {
         return Err(OracleError::NotRegular { path: path.to_owned() });
     }
+    let file = open(path)?;
     let limits = device_limits(path, metadata.dev())?;
     let mut session = Session {
         path,

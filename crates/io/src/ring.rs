@@ -15,6 +15,10 @@ use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
 /// The token of a cancellation's own answer, which nobody waits for.
 const NOBODY: u64 = u64::MAX;
 
+/// The kernel's rings have 32,768 entries at most (`IORING_MAX_ENTRIES`), and
+/// each transfer may need one more to be withdrawn.
+const DEPTH_MAX: u32 = 16_384;
+
 /// How many transfers are queued before the kernel gets them without being asked to.
 ///
 /// A larger batch spares system calls, but the device stands idle while it is
@@ -38,6 +42,9 @@ impl Ring {
     /// # Errors
     /// The kernel gives none, or one that can't sleep for a limited time.
     pub(crate) fn new(fd: RawFd, depth: u32) -> Result<Ring, BackendError> {
+        if depth > DEPTH_MAX {
+            return Err(BackendError::Depth { depth, depth_max: DEPTH_MAX });
+        }
         // Room for each transfer, and for one cancellation of each.
         let entries = (2 * depth).next_power_of_two();
         let ring = IoUring::builder()

@@ -40,16 +40,30 @@ fn what_can_not_be_recorded_is_refused() {
     let missing = oracle::record(Path::new("/nonexistent/file"), &[]).unwrap_err();
     assert!(missing.to_string().starts_with("cannot open /nonexistent/file: "), "{missing}");
     assert!(!missing.is_unavailable());
+    let Some(room) = Room::new("refused") else { return };
+    let file = room.make_file(&room.path);
+    match oracle::record(&file, &[Step::Touch { offset: FILE_BYTES }]) {
+        Err(error @ OracleError::TouchPastEnd { .. }) => {
+            assert!(error.to_string().ends_with("it lies past the end of the file"), "{error}");
+        }
+        Err(error @ OracleError::NoQueue { .. }) => println!("skipped: {error}"),
+        Err(error) if error.is_unavailable() => println!("skipped: {error}"),
+        other => panic!("{other:?}"),
+    }
     let directory = oracle::record(Path::new("/"), &[]).unwrap_err();
     assert!(matches!(directory, OracleError::NotRegular { .. }), "{directory}");
 }
 
-/// Records a generated list and compares; fails at the first difference.
+/// Records generated lists and compares; fails at the first difference.
 fn hold_against_the_kernel(file: &Path, seed: u64) {
-    let steps = conform::generate(1000, seed, FILE_BYTES);
-    let Some(kernel) = record(file, &steps) else { return };
-    let law = conform::play(&conform::kernel_law(&kernel), &steps, &kernel).unwrap();
-    let report = conform::compare(&steps, &kernel, &law);
+    hold_list_against_the_kernel(file, seed, &conform::generate(1000, seed, FILE_BYTES));
+    hold_list_against_the_kernel(file, seed, &conform::generate_mapped(1000, seed, FILE_BYTES));
+}
+
+fn hold_list_against_the_kernel(file: &Path, seed: u64, steps: &[Step]) {
+    let Some(kernel) = record(file, steps) else { return };
+    let law = conform::play(&conform::kernel_law(&kernel), steps, &kernel).unwrap();
+    let report = conform::compare(steps, &kernel, &law);
     let window = kernel.limits.window_pages_max;
     println!("window {window} pages, seed {seed}: {} of {} equal", report.equal, report.reads);
     assert_eq!(report.reads, 1000);

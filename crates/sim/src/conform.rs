@@ -1,6 +1,7 @@
 //! Conformance: the law `ondemand` held against the running kernel, read by read.
 //!
-//! A list of [`Step`]s (from a file: [`parse_steps`]; made: [`generate`]) is
+//! A list of [`Step`]s (from a file: [`parse_steps`]; made: [`generate`],
+//! [`generate_mapped`]) is
 //! played by the kernel (crate `readpath`, module `oracle`) and by our law
 //! ([`play`]). Each gives a [`Recording`]: for each step the folios that came
 //! into the cache. [`compare`] holds one against the other. A step is equal
@@ -19,7 +20,7 @@ use readpath_core::unit::PAGE_BYTES;
 mod generate;
 mod text;
 
-pub use generate::generate;
+pub use generate::{generate, generate_mapped};
 pub use text::{FolioRuns, TextError, format_recording, format_step, parse_recording, parse_steps};
 
 /// Plays `steps` to the law `spec` under the conditions of `kernel` (its
@@ -59,8 +60,11 @@ pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording
     Ok(Recording { system: spec.to_string(), added, ..kernel.clone() })
 }
 
-/// Adds what is still absent of the request.
+/// Adds what is still absent of the request; one past the end of the file gets nothing.
 fn add_absent(ask: &Ask, pages: &mut PageTable) {
+    if ask.offset >= ask.file_bytes {
+        return;
+    }
     for page in ask.request().clipped(ask.file_pages()).pages() {
         if !pages.is_cached(page) {
             pages.add(Folio { first: page, order: 0 }, false);
@@ -139,5 +143,34 @@ pub fn compare(steps: &[Step], kernel: &Recording, law: &Recording) -> Report {
         kernel_pages: pages(kernel),
         law_pages: pages(law),
         differences,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_reported_with_both_page_ranges() {
+        let text = "read_ahead_kb 128\nmax_sectors_kb 1280\nfile_bytes 1000000\n\
+                    folio_order_max 9\n0 4096 -> 0..4\nadvice normal -> nothing\n\
+                    4096 4096 -> 4..12x4\n";
+        let (steps, kernel) = parse_recording(text).unwrap();
+        let same = compare(&steps, &kernel, &play(&kernel_law(&kernel), &steps, &kernel).unwrap());
+        assert_eq!((same.reads, same.equal, same.kernel_pages), (2, 2, 12));
+        let none = compare(&steps, &kernel, &play(&Spec::plain("none"), &steps, &kernel).unwrap());
+        assert_eq!((none.reads, none.equal, none.law_pages), (2, 0, 2));
+        assert_eq!(
+            none.differences[1].to_string(),
+            "step 3: 4096 4096: the kernel read 4..12x4, the law 1..2"
+        );
+    }
+
+    #[test]
+    fn a_read_past_the_end_gets_nothing() {
+        let text = "file_bytes 5000\n4096 10 -> 1..2\n5000 10 -> nothing\n8192 1 -> nothing\n";
+        let (steps, kernel) = parse_recording(text).unwrap();
+        let law = play(&Spec::plain("none"), &steps, &kernel).unwrap();
+        assert_eq!(law.added, kernel.added);
     }
 }

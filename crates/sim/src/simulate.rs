@@ -24,6 +24,8 @@ pub struct Setup {
     pub readahead: Spec,
     /// The scheduler.
     pub scheduler: Spec,
+    /// Whether the scheduler merges neighbours.
+    pub merges: bool,
     /// Memory of the page cache in bytes.
     pub memory_bytes: u64,
     /// `read_ahead_kb` in bytes: what a readahead law takes for its largest
@@ -42,6 +44,7 @@ impl Setup {
             device,
             readahead: Spec::plain("ondemand"),
             scheduler: Spec::plain("deadline"),
+            merges: true,
             memory_bytes: 256 << 20,
             window_bytes: 128 << 10,
             seed: 1,
@@ -59,6 +62,7 @@ impl Setup {
                 request_pages_max: u64::from(caps.request_sectors_max) / PAGE_SECTORS,
             },
             scheduler: self.scheduler.clone(),
+            merges: self.merges,
             ..Config::new(caps)
         }
     }

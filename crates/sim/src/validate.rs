@@ -57,7 +57,6 @@ pub struct Validation {
 /// Replays `requests` on the drive that `drive` describes.
 pub fn replay(requests: &[Traced], drive: &Drive, gap: Gap, tracks: bool, seed: u64) -> Vec<f64> {
     let mut hdd = Hdd::new(drive, seed);
-    let period_ns = 60e9 / drive.mechanics.rpm;
     let mut now = 1_000_000_000u64;
     let mut services = Vec::with_capacity(requests.len());
     for request in requests {
@@ -71,6 +70,7 @@ pub fn replay(requests: &[Traced], drive: &Drive, gap: Gap, tracks: bool, seed: 
             start: request.start,
             sectors: request.sectors,
         };
+        hdd.forget_medium();
         hdd.submit(Time(arrived), asked);
         let done = loop {
             let next = hdd.next_event().expect("a request in a drive is finished some time");
@@ -80,8 +80,11 @@ pub fn replay(requests: &[Traced], drive: &Drive, gap: Gap, tracks: bool, seed: 
         };
         services.push((done - arrived) as f64 / 1e6);
         now += request.service_ns;
-        if tracks && request.op == Op::Read && request.service_ns > 2_000_000 {
-            hdd.observe_end(Time(now), request.start, request.sectors, period_ns);
+        if tracks && hdd.used_medium(RequestId(0)) {
+            let late = request.service_ns as i64 - (done - arrived) as i64;
+            let rev = hdd.revolution().ns() as i64;
+            let wrapped = (late + rev / 2).rem_euclid(rev) - rev / 2;
+            hdd.shift_phase(wrapped);
         }
         if gap == Gap::After {
             now += request.gap_ns;

@@ -1,14 +1,15 @@
 //! The law `ondemand` against recordings of the running kernel.
 //!
-//! Each file in `recorded/` is a made list of reads and what Linux 6.18 brought
-//! into the page cache for each, as `readpath conform` records it. The seeds are
-//! those whose lists found out the most of 35 small changes to the law. With
-//! root and tracefs the same comparison runs live, in the crate `readpath`.
+//! Each file in `recorded/` is a list of reads, made or by hand, and what Linux
+//! 6.18 brought into the page cache for each, as written by `cargo run -p readpath
+//! --example record_kernel`. The seeds are those whose lists found out the most
+//! of 35 small changes to the law. With root and tracefs the same comparison runs
+//! live, in the crate `readpath`.
 
 use readpath_core::law::Spec;
 use readpath_sim::conform::{compare, kernel_law, parse_recording, play};
 
-const RECORDINGS: [(&str, &str); 11] = [
+const RECORDINGS: [(&str, &str); 14] = [
     ("read_ahead_kb 128, seed 11", include_str!("recorded/read_ahead_kb-128-seed-11.txt")),
     ("read_ahead_kb 128, seed 12", include_str!("recorded/read_ahead_kb-128-seed-12.txt")),
     ("read_ahead_kb 128, seed 16", include_str!("recorded/read_ahead_kb-128-seed-16.txt")),
@@ -17,6 +18,9 @@ const RECORDINGS: [(&str, &str); 11] = [
     ("read_ahead_kb 4, one page", include_str!("recorded/read_ahead_kb-4.txt")),
     ("read_ahead_kb 0", include_str!("recorded/read_ahead_kb-0.txt")),
     ("a file system without large folios", include_str!("recorded/no-large-folios.txt")),
+    ("touches of the mapped file", include_str!("recorded/touches.txt")),
+    ("touches under each advice", include_str!("recorded/touches-advice.txt")),
+    ("a mark under random advice", include_str!("recorded/touches-random-advice.txt")),
     ("corners", include_str!("recorded/corners.txt")),
     ("corners, read_ahead_kb 100", include_str!("recorded/corners-read_ahead_kb-100.txt")),
     ("corners at the end of the file", include_str!("recorded/corners-at-the-end.txt")),

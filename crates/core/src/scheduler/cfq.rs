@@ -325,3 +325,78 @@ impl Scheduler for Cfq {
         Some(&mut self.log)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Op, Priority};
+    use alloc::vec::Vec;
+
+    /// Processes come, read close to each other and far apart, are joined and
+    /// split, and end, with requests of theirs still waiting and in the device.
+    #[test]
+    fn nothing_is_kept_of_processes_that_have_ended() {
+        let caps = super::super::testing::caps();
+        for seeky in [Seekiness::Mean, Seekiness::History] {
+            let mut cfq = Cfq::new(&caps, CfqTunables { seeky, ..CfqTunables::default() });
+            let mut in_device: Vec<Request> = Vec::new();
+            let (mut random, mut joins, mut splits) = (1u64, 0, 0);
+            cfq.log.turn(true);
+            for step in 0..60_000u64 {
+                let now = Time::from_us(step * 300);
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let dice = random >> 33;
+                // Three processes at a time, gone after a while.
+                let process = ProcessId((step / 12_000 * 3 + dice % 3) as u32);
+                let is_near = step / 6_000 % 2 == 0;
+                let page = if is_near { step * 3 + dice % 3 } else { dice % 1_000_000_000 };
+                if cfq.queued() < 16 && cfq.in_device() < 4 {
+                    let is_sync = dice % 50 > 0;
+                    cfq.insert(
+                        now,
+                        Request {
+                            id: RequestId(step as u32),
+                            op: if is_sync { Op::Read } else { Op::Write },
+                            start: page * 8,
+                            sectors: 8,
+                            process,
+                            priority: Priority::default(),
+                            is_sync,
+                        },
+                    );
+                }
+                if in_device.len() < 4
+                    && let Dispatch::Request(request) = cfq.dispatch(now)
+                {
+                    in_device.push(request);
+                }
+                if dice % 4 != 0 && !in_device.is_empty() {
+                    cfq.complete(now, &in_device.remove(0));
+                }
+                if step % 12_000 == 11_999 {
+                    (0..3).for_each(|back| {
+                        cfq.process_ended(now, ProcessId(process.0 / 3 * 3 + back))
+                    });
+                }
+                while let Some(decided) = cfq.log.poll() {
+                    joins += u32::from(matches!(decided.decision, Decision::Join { .. }));
+                    splits += u32::from(matches!(decided.decision, Decision::Split { .. }));
+                }
+            }
+            let mut now = Time::from_s(60);
+            while cfq.queued() > 0 || !in_device.is_empty() {
+                now += Time::from_ms(10);
+                match cfq.dispatch(now) {
+                    Dispatch::Request(request) => in_device.push(request),
+                    _ if in_device.is_empty() => {}
+                    _ => cfq.complete(now, &in_device.remove(0)),
+                }
+            }
+            cfq.dispatch(now + Time::from_s(1));
+            assert!(joins > 0 && splits > 0, "{joins} joins, {splits} splits");
+            assert!(cfq.processes.is_empty() && cfq.sent.is_empty() && cfq.by_place.is_empty());
+            assert_eq!((cfq.in_device(), cfq.idle_until), (0, None));
+            assert_eq!(cfq.queues.count(), cfq.async_queues.len(), "those stay");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Processes that work next to each other: joined, and split again.
 
+use readpath_core::scheduler::replay::replay;
 use readpath_core::unit::Time;
 
 use super::rig::*;
@@ -75,4 +76,24 @@ fn joined_readers_may_end() {
             .filter(|line| line.contains("event=dispatch"))
             .all(|l| l.contains(" process=2 "))
     );
+}
+
+/// The device takes two at once. Process 2's last request is served after it
+/// has ended, and last of the queue that it shares: nothing to idle for.
+#[test]
+fn the_end_of_a_joined_process_is_not_idled_for() {
+    let events = "
+at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=0 event=arrive request=2 process=2 op=read start=8 sectors=8
+at_ms=5 event=complete request=1
+at_ms=6 event=arrive request=3 process=1 op=read start=16 sectors=8
+at_ms=6 event=arrive request=4 process=2 op=read start=40 sectors=8
+at_ms=6 event=end process=2
+at_ms=7 event=complete request=2
+at_ms=8 event=complete request=3
+at_ms=9 event=complete request=4";
+    let decided = replay(&mut *law("cfq", &SPINDLE), 2, events).unwrap();
+    assert_eq!(values(&decided, "dispatch", "queue"), ["0", "1", "1", "1"]);
+    assert_eq!(values(&decided, "no_idle", "why"), ["requests_in_device", "process_ended"]);
+    assert!(values(&decided, "idle_start", "why").is_empty(), "at 5 the other one is close");
 }

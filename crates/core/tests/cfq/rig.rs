@@ -164,8 +164,10 @@ pub fn run(spec: &str, device: Device, programs: Vec<Program>, end: Time) -> Rep
 pub struct Wait {
     pub arrived: Time,
     pub dispatched: Time,
-    /// How many older requests of its process were waiting when it came.
+    pub op: Op,
+    /// How many older requests of its process were waiting when it came, and of all.
     pub ahead: u64,
+    pub ahead_of_all: u64,
 }
 
 /// Lets requests come at given times, whatever was served before, until all
@@ -207,8 +209,8 @@ struct World {
     sequence: u64,
     in_device: u32,
     next_id: u32,
-    /// When each request that waits came, and how many of its process were there.
-    waiting: BTreeMap<RequestId, (Request, Time, u64)>,
+    /// The requests that wait, with what is known already of their wait.
+    waiting: BTreeMap<RequestId, (Request, Wait)>,
     waits: Vec<Wait>,
     /// Whose requests were merged into another.
     merged: BTreeMap<RequestId, Vec<ProcessId>>,
@@ -290,11 +292,17 @@ impl World {
     }
 
     fn insert(&mut self, now: Time, request: Request) {
-        let of_process = |it: &&(Request, Time, u64)| it.0.process == request.process;
-        let ahead = self.waiting.values().filter(of_process).count() as u64;
+        let of_process = |it: &&(Request, Wait)| it.0.process == request.process;
+        let wait = Wait {
+            arrived: now,
+            dispatched: now,
+            op: request.op,
+            ahead: self.waiting.values().filter(of_process).count() as u64,
+            ahead_of_all: self.waiting.len() as u64,
+        };
         match self.law.insert(now, request) {
             Inserted::Queued => {
-                self.waiting.insert(request.id, (request, now, ahead));
+                self.waiting.insert(request.id, (request, wait));
             }
             Inserted::Merged { into } => {
                 self.merged.entry(into).or_default().push(request.process);
@@ -319,10 +327,10 @@ impl World {
     }
 
     fn submit(&mut self, now: Time, request: Request) {
-        let (_, arrived, ahead) = self.waiting.remove(&request.id).unwrap();
+        let (_, wait) = self.waiting.remove(&request.id).unwrap();
         match self.outcomes.get_mut(request.process.0 as usize) {
-            Some(outcome) => outcome.wait_max = outcome.wait_max.max(now.since(arrived)),
-            None => self.waits.push(Wait { arrived, dispatched: now, ahead }),
+            Some(outcome) => outcome.wait_max = outcome.wait_max.max(now.since(wait.arrived)),
+            None => self.waits.push(Wait { dispatched: now, ..wait }),
         }
         self.in_device += 1;
         let index = (request.start / self.device.stripe_sectors % self.device.spindles) as usize;

@@ -1,6 +1,6 @@
-//! Nobody starves: how long a request can wait under `cfq`.
+//! Nobody starves: how long a request can wait under `cfq`, and under the others.
 //!
-//! Inside one class, with n queues, a device of depth D that serves a request
+//! `cfq`. Inside one class, with n queues, a device of depth D that serves a request
 //! in at most S, and the tunables' largest slice and key offset of a level:
 //!
 //! - a *turn* lasts at most `slice + 3 D S + 2 idle`: what is in the device
@@ -24,6 +24,12 @@
 //!
 //! A real-time process keeps all others out, and a best-effort one the idle
 //! class, by design.
+//!
+//! `deadline`: when a request has expired, the batch that goes on ends, each
+//! expired one ahead of it in its direction begins a batch, and so does it; for
+//! every `writes_starved` batches of reads there may be one of writes, and
+//! before each batch of writes as many of reads. `noop`: what was there before,
+//! however much that is, so that there is no bound that a process could rely on.
 
 use proptest::prelude::*;
 use readpath_core::request::{Op, Priority, ProcessId, Request, RequestId};
@@ -86,17 +92,16 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
     )
 }
 
-/// How often a rule outside the order of the trees was used from `from` until `to`.
-fn uses(lines: &[String], from: Time, to: Time) -> u64 {
-    let is_within = |line: &&String| {
+/// When a rule outside the order of the trees was used.
+fn uses(lines: &[String]) -> Vec<Time> {
+    let at = |line: &String| {
         let text = line.trim_start_matches("at_ms=").split(' ').next().unwrap_or_default();
         let (ms, ns) = text.split_once('.').unwrap();
-        let at = Time::from_ms(ms.parse().unwrap()) + Time(ns.parse().unwrap());
-        from <= at && at <= to
+        Time::from_ms(ms.parse().unwrap()) + Time(ns.parse().unwrap())
     };
     let is_use =
         |line: &&String| line.contains("event=preempt") || line.contains("why=close_cooperator");
-    lines.iter().filter(is_use).filter(is_within).count() as u64
+    lines.iter().filter(is_use).map(at).collect()
 }
 
 proptest! {
@@ -108,11 +113,39 @@ proptest! {
         let count = arrivals.len();
         let (waits, lines) = run_arrivals(&spec, DEVICE, arrivals);
         prop_assert_eq!(waits.len(), count, "all are served");
+        let uses = uses(&lines);
         for wait in waits {
-            let uses = uses(&lines, wait.arrived, wait.dispatched);
+            let before = uses.partition_point(|at| *at < wait.arrived);
+            let until = uses.partition_point(|at| *at <= wait.dispatched);
             let waited = wait.dispatched.since(wait.arrived);
-            let bound = Time::from_ms(bound_ms(4, wait.ahead, uses));
+            let bound = Time::from_ms(bound_ms(4, wait.ahead, (until - before) as u64));
             prop_assert!(waited <= bound, "{:?}: {waited}, above {bound}", wait);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn deadline_and_noop_serve_within_theirs(arrivals in arrivals()) {
+        const BATCH: u64 = 4;
+        const STARVED: u64 = 2;
+        let spec = "deadline,read_expire=30,write_expire=60,fifo_batch=4,writes_starved=2";
+        for wait in run_arrivals(spec, DEVICE, arrivals.clone()).0 {
+            let batches = wait.ahead_of_all + 2;
+            let (expire, all_batches) = match wait.op {
+                Op::Read => (30, batches + batches / STARVED + 1),
+                Op::Write => (60, batches * (STARVED + 1)),
+            };
+            let bound = Time::from_ms(expire + all_batches * BATCH * 3);
+            let waited = wait.dispatched.since(wait.arrived);
+            prop_assert!(waited <= bound, "{:?}: {waited}, above {bound}", wait);
+        }
+        for wait in run_arrivals("noop", DEVICE, arrivals).0 {
+            let before = wait.ahead_of_all + u64::from(DEVICE.depth_max);
+            let waited = wait.dispatched.since(wait.arrived);
+            prop_assert!(waited <= Time::from_ms(before * 3), "{:?}: {waited}", wait);
         }
     }
 }

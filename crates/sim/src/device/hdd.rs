@@ -60,7 +60,10 @@ pub struct Hdd {
     bus_free_at: u64,
     last_op: Op,
     last_read_end: u64,
-    in_service: u32,
+    /// After the last sector written, while nothing else has moved the arm.
+    written_end: u64,
+    /// The last request that used the medium.
+    medium_used: Option<RequestId>,
     finished: BinaryHeap<Reverse<(u64, u64, u32)>>,
     finished_count: u64,
 }
@@ -85,7 +88,8 @@ impl Hdd {
             bus_free_at: 0,
             last_op: Op::Read,
             last_read_end: u64::MAX,
-            in_service: 0,
+            written_end: u64::MAX,
+            medium_used: None,
             finished: BinaryHeap::with_capacity(drive.queue.depth as usize),
             finished_count: 0,
             drive: drive.clone(),
@@ -98,11 +102,16 @@ impl Hdd {
         &self.drive
     }
 
-    /// Tells the drive what was seen of its spindle: at `at` the last sector of `start`,
-    /// `sectors` long, had passed under the head.
-    pub fn observe_end(&mut self, at: Time, start: u64, sectors: u32, period_ns: f64) {
-        let place = self.geometry.locate(start + u64::from(sectors) - 1);
-        self.mechanics.observe(at.0, place.angle.wrapping_add(place.sector_width), period_ns);
+    /// Tells the drive that its platter was seen `late` ns behind where it should be
+    /// (ahead, when negative).
+    pub(crate) fn shift_phase(&mut self, late_ns: i64) {
+        self.mechanics.shift_phase(late_ns);
+    }
+
+    pub(crate) fn forget_medium(&mut self) { self.medium_used = None; }
+    /// Whether the last request that was served used the medium.
+    pub(crate) fn used_medium(&self, id: RequestId) -> bool {
+        self.medium_used == Some(id)
     }
 
     /// Its size in sectors.
@@ -155,7 +164,6 @@ impl Device for Hdd {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let now = now.0;
         self.catch_up(now);
-        self.in_service += 1;
         match request.op {
             Op::Read => self.accept_read(now, request),
             Op::Write => self.accept_write(now, request),
@@ -179,7 +187,6 @@ impl Device for Hdd {
             return None;
         }
         let Reverse((at, _, id)) = self.finished.pop()?;
-        self.in_service -= 1;
         Some(Completion { id: RequestId(id), at: Time(at), outcome: Outcome::Done })
     }
 }

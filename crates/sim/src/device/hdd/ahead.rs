@@ -63,7 +63,9 @@ impl ReadAheadRun {
             let place = geometry.locate(self.next);
             let left = self.limit - self.next;
             let sectors = left.min(u64::from(place.run_sectors)) as u32;
-            let pass = mechanics.pass((self.since, 0), self.arm, &place, sectors, Op::Read);
+            let settled_at = self.since + mechanics.move_ns(self.arm, &place, Op::Read);
+            let times = (self.since, settled_at, 0);
+            let pass = mechanics.pass(times, &place, sectors, Op::Read);
             let on_track = Arm { cylinder: place.cylinder, head: place.head };
             if pass.end <= now {
                 (self.next, self.since, self.arm) =

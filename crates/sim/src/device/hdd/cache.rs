@@ -41,9 +41,11 @@ impl Segments {
         }
     }
 
-    /// The segment in which `sector` lies or which ends there, most useful first.
+    /// The segment in which `sector` lies; of several, the one that reaches farthest.
     pub(super) fn with(&self, sector: u64) -> Option<usize> {
-        self.segments.iter().position(|s| s.start <= sector && sector < s.end)
+        let holds = |segment: &Segment| segment.start <= sector && sector < segment.end;
+        let holding = self.segments.iter().enumerate().filter(|(_, segment)| holds(segment));
+        holding.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
     }
 
     /// The segment `index`.
@@ -94,16 +96,14 @@ impl Segments {
         segment.start = segment.start.max(segment.end.saturating_sub(self.segment_sectors));
     }
 
-    /// Forgets sectors that are written anew, or are not to be read from here any more.
+    /// Gives up every segment with sectors from `start` to `end`: they are written anew.
+    ///
+    /// A segment holds one span and is given up whole (as the measured drives do: reads
+    /// near a write that fell into a segment go to the medium).
     pub(super) fn drop_overlap(&mut self, start: u64, end: u64) {
         for segment in &mut self.segments {
             if segment.start < end && start < segment.end {
-                // The longer side is kept; a hole can't be.
-                if start.saturating_sub(segment.start) >= segment.end.saturating_sub(end) {
-                    segment.end = start.max(segment.start);
-                } else {
-                    segment.start = end;
-                }
+                segment.end = segment.start;
             }
         }
     }

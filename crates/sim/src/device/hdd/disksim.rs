@@ -21,7 +21,7 @@ use super::seek::{Hpl, SeekCurve, ThreePoints};
 /// Statistics and switches of DiskSim's own bookkeeping; an external scheduler's view
 /// (`Scheduler`, `Avg sectors per cylinder`); and bus behaviour that can't be told
 /// apart with one drive on one bus (holding the bus, disconnecting, prebuffering).
-const WITHOUT_EFFECT: [&str; 20] = [
+const WITHOUT_EFFECT: [&str; 23] = [
     "Print stats",
     "Calc sector by sector",
     "Avg sectors per cylinder",
@@ -42,6 +42,9 @@ const WITHOUT_EFFECT: [&str; 20] = [
     "Other reselect overhead",
     "Write disconnect overhead",
     "Combine seq writes",
+    "Read disconnect afterread",
+    "Read disconnect afterwrite",
+    "Extradisc 2nd disconnect overhead",
 ];
 
 const MS: Bounds = bounds(0.0, 10_000.0, "ms");
@@ -139,16 +142,12 @@ fn controller(disk: &Block) -> Result<ControllerSpec, FileError> {
     let scale = disk.number("Time scale for overheads", bounds(0.0, 1000.0, "times"))?;
     let every = disk.number("Per-request overhead time", MS)?;
     let scaled = |key: &str| Ok::<_, FileError>(ns(disk.number(key, MS)? * scale));
-    let times = |after_read: &str, after_write: &str, more: (f64, f64)| {
+    let times = |after_read: &str, after_write: &str| {
         Ok::<_, FileError>(CommandTimes {
-            after_read_ns: ns((disk.number(after_read, MS)? + every + more.0) * scale),
-            after_write_ns: ns((disk.number(after_write, MS)? + every + more.1) * scale),
+            after_read_ns: ns((disk.number(after_read, MS)? + every) * scale),
+            after_write_ns: ns((disk.number(after_write, MS)? + every) * scale),
         })
     };
-    let disconnect = (
-        disk.number("Read disconnect afterread", MS)?,
-        disk.number("Read disconnect afterwrite", MS)?,
-    );
     let by_request = disk.switch_or("Set watermark by reqsize", true)?;
     let water_mark = disk.number("High (read) water mark", bounds(0.0, 1.0, "(a part)"))?;
     let reselect = scaled("First reselect overhead")?;
@@ -160,17 +159,13 @@ fn controller(disk: &Block) -> Result<ControllerSpec, FileError> {
         until_seek_ns: scaled("Extradisc seek delta")?,
         medium_min_ns: scaled("Minimum seek delay")?,
     };
-    disk.find("Extradisc 2nd disconnect overhead");
-    let _in_parallel = disconnect;
     Ok(ControllerSpec {
-        read_hit: times("Read hit over. after read", "Read hit over. after write", (0.0, 0.0))?,
-        read_miss: times("Read miss over. after read", "Read miss over. after write", (0.0, 0.0))?,
-        write_hit: times("Write hit over. after read", "Write hit over. after write", (0.0, 0.0))?,
+        read_hit: times("Read hit over. after read", "Read hit over. after write")?,
+        read_miss: times("Read miss over. after read", "Read miss over. after write")?,
+        write_hit: times("Write hit over. after read", "Write hit over. after write")?,
         write_miss: times(
             "Write miss over. after read",
-            "Write miss over. after write",
-            (0.0, 0.0),
-        )?,
+            "Write miss over. after write")?,
         data_preparation_ns: scaled("Data preparation overhead")?,
         reselect_ns: reselect,
         read_completion_ns: scaled("Read completion overhead")?,

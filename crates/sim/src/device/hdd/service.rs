@@ -8,6 +8,17 @@ use super::drive::{EarlyDisconnect, ReadAhead};
 use super::mechanics::Arm;
 use super::queue::{Command, Dirty, is_read};
 
+/// How an access to the medium begins.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    /// When the arm is free for it.
+    from: u64,
+    /// Before this the medium is not touched.
+    earliest: u64,
+    /// Whether it goes on where the head just was.
+    continues: bool,
+}
+
 /// Sectors moved between medium and cache.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
@@ -110,7 +121,7 @@ impl Hdd {
         self.last_read_end = request.end();
         let Some(index) = self.segments.with(request.start) else { return };
         self.segments.touch(index, request.end());
-        let limit = self.ahead_limit(request.start, request.end());
+        let limit = self.ahead_limit(index, request.start, request.end());
         match &mut self.ahead {
             Some(run) if run.segment == index && !run.is_done() => run.limit = run.limit.max(limit),
             _ if self.drive.cache.ahead_on_hit && is_arm_idle => {
@@ -162,7 +173,10 @@ impl Hdd {
             None => at.max(self.free_at),
         };
         let before = self.passing_sectors(start_at, from);
-        let transfer = self.transfer((start_at, 0), from, end - from, Op::Read);
+        let access = Access { from: start_at, earliest: 0, continues: joins };
+        let transfer = self.transfer(access, from, end - from, Op::Read);
+        self.medium_used = Some(request.id);
+        self.written_end = u64::MAX;
         let has_prefix = from > request.start;
         let controller = &self.drive.controller;
         let asks_at = if has_prefix {
@@ -200,10 +214,11 @@ impl Hdd {
 
     /// After a read up to `end` into `segment`: reads on, first the least that must be.
     fn read_on(&mut self, segment: usize, start: u64, end: u64) {
-        let limit = self.ahead_limit(start, end);
+        let limit = self.ahead_limit(segment, start, end);
         let least = u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
         if least > 0 {
-            self.free_at = self.transfer((self.free_at, 0), end, least, Op::Read).end;
+            let access = Access { from: self.free_at, earliest: 0, continues: true };
+            self.free_at = self.transfer(access, end, least, Op::Read).end;
             self.segments.extend(segment, end + least);
         }
         if limit > end + least {
@@ -213,7 +228,7 @@ impl Hdd {
     }
 
     /// Up to which sector the drive reads ahead after a read from `start` to `end`.
-    fn ahead_limit(&self, start: u64, end: u64) -> u64 {
+    fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
         let track_end = |sector: u64| sector + u64::from(self.geometry.locate(sector).run_sectors);
@@ -230,8 +245,11 @@ impl Hdd {
             }
             ReadAhead::Segment => u64::MAX,
             ReadAhead::TrackAfterSequence => {
-                let this = track_end(last);
-                let follows = self.last_read_end == start || self.segments.with(start).is_some();
+                // As DiskSim reads the rule: a segment that began on an earlier track.
+                let next = end.min(self.sectors() - 1);
+                let this = track_end(next);
+                let first_of_track = next - u64::from(self.geometry.locate(next).before_sectors);
+                let follows = self.segments.segment(segment).start < first_of_track;
                 if follows && this < self.sectors() { track_end(this) } else { this }
             }
         };
@@ -250,7 +268,7 @@ impl Hdd {
             return 0;
         }
         let place = self.geometry.locate(from);
-        let settled_at = at + self.mechanics.move_ns(self.arm, &place, Op::Read);
+        let settled_at = at + self.mechanics.approach_ns(self.arm, &place, Op::Read);
         let wait = place.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
         (wait / place.sector_width).min(u64::from(place.before_sectors))
     }
@@ -272,10 +290,15 @@ impl Hdd {
         let bus_ns = self.drive.controller.bus_sector_ns;
         let first_data = data_end - bus_ns * u64::from(request.sectors - 1);
         self.stop_ahead(at);
+        self.medium_used = Some(request.id);
         let arm_from = arm_from.max(self.free_at);
         let earliest = first_data.max(medium_from);
         let sectors = u64::from(request.sectors);
-        let transfer = self.transfer((arm_from, earliest), request.start, sectors, Op::Write);
+        // The arm is still on that track: what follows on needs no seek, at any time.
+        let continues = self.written_end == request.start;
+        let access = Access { from: arm_from, earliest, continues };
+        let transfer = self.transfer(access, request.start, sectors, Op::Write);
+        self.written_end = request.end();
         self.free_at = transfer.end;
         self.segments.drop_overlap(request.start, request.end());
         if self.drive.cache.is_enabled && self.drive.cache.reads_written {
@@ -319,7 +342,10 @@ impl Hdd {
     fn write_span(&mut self, at: u64, span: Dirty) {
         self.stop_ahead(at);
         let at = at.max(self.free_at);
-        let transfer = self.transfer((at, 0), span.start, span.end - span.start, Op::Write);
+        let continues = self.written_end == span.start;
+        let access = Access { from: at, earliest: 0, continues };
+        let transfer = self.transfer(access, span.start, span.end - span.start, Op::Write);
+        self.written_end = span.end;
         self.free_at = transfer.end;
     }
 
@@ -334,16 +360,21 @@ impl Hdd {
     }
 
     /// Moves `sectors` sectors from `start` on between medium and cache, track by track.
-    fn transfer(&mut self, from: (u64, u64), start: u64, sectors: u64, op: Op) -> Transfer {
-        let (mut at, earliest) = from;
+    fn transfer(&mut self, access: Access, start: u64, sectors: u64, op: Op) -> Transfer {
+        let Access { from: mut at, earliest, mut continues } = access;
         let (mut next, end) = (start, start + sectors);
         let mut begin = None;
         while next < end {
             let place = self.geometry.locate(next);
             let count = (end - next).min(u64::from(place.run_sectors)) as u32;
-            let pass = self.mechanics.pass((at, earliest), self.arm, &place, count, op);
+            let move_ns = match continues {
+                true => self.mechanics.move_ns(self.arm, &place, op),
+                false => self.mechanics.approach_ns(self.arm, &place, op),
+            };
+            let pass = self.mechanics.pass((at, at + move_ns, earliest), &place, count, op);
             self.arm = Arm { cylinder: place.cylinder, head: place.head };
             begin.get_or_insert(pass.begin);
+            continues = true;
             at = pass.end;
             next += u64::from(count);
         }
