@@ -70,7 +70,6 @@ impl Segments {
 
     /// Puts written sectors into a segment: the one that they continue, or a new one.
     pub(super) fn put_written(&mut self, start: u64, end: u64) -> usize {
-        self.drop_overlap(start, end);
         let writes_to = if self.reads_from > 0 { self.reads_from } else { self.segments.len() };
         let index =
             match self.segments[..writes_to].iter().position(|s| s.end == start && s.end > s.start)

@@ -300,10 +300,7 @@ impl Hdd {
         let transfer = self.transfer(access, request.start, sectors, Op::Write);
         self.written_end = request.end();
         self.free_at = transfer.end;
-        self.segments.drop_overlap(request.start, request.end());
-        if self.drive.cache.is_enabled && self.drive.cache.reads_written {
-            self.segments.put_written(request.start, request.end());
-        }
+        self.note_written(at, request.start, request.end());
         let done_at = transfer.end.max(data_end) + self.drive.controller.write_completion_ns;
         self.finish(request.id, done_at);
     }
@@ -313,16 +310,20 @@ impl Hdd {
         let end = self.move_over_bus(ready_at, request.sectors);
         self.finish(request.id, end + self.drive.controller.write_completion_ns);
         self.dirty.push(Dirty { start: request.start, end: request.end(), ready_at: end });
-        if self.drive.cache.is_enabled && self.drive.cache.reads_written {
-            if let Some(run) = &self.ahead {
-                let overlaps = run.next < request.end() && request.start < run.limit;
-                if overlaps {
-                    self.stop_ahead(ready_at);
-                }
+        self.note_written(ready_at, request.start, request.end());
+    }
+
+    /// The cache learns that sectors are written: old data of them is given up.
+    fn note_written(&mut self, at: u64, start: u64, end: u64) {
+        if let Some(run) = &self.ahead {
+            let segment = self.segments.segment(run.segment);
+            if segment.start < end && start < run.limit {
+                self.stop_ahead(at);
             }
-            self.segments.put_written(request.start, request.end());
-        } else {
-            self.segments.drop_overlap(request.start, request.end());
+        }
+        self.segments.drop_overlap(start, end);
+        if self.drive.cache.is_enabled && self.drive.cache.reads_written {
+            self.segments.put_written(start, end);
         }
     }
 
