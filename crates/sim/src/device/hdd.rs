@@ -108,7 +108,9 @@ impl Hdd {
         self.mechanics.shift_phase(late_ns);
     }
 
-    pub(crate) fn forget_medium(&mut self) { self.medium_used = None; }
+    pub(crate) fn forget_medium(&mut self) {
+        self.medium_used = None;
+    }
     /// Whether the last request that was served used the medium.
     pub(crate) fn used_medium(&self, id: RequestId) -> bool {
         self.medium_used == Some(id)

@@ -163,9 +163,7 @@ fn controller(disk: &Block) -> Result<ControllerSpec, FileError> {
         read_hit: times("Read hit over. after read", "Read hit over. after write")?,
         read_miss: times("Read miss over. after read", "Read miss over. after write")?,
         write_hit: times("Write hit over. after read", "Write hit over. after write")?,
-        write_miss: times(
-            "Write miss over. after read",
-            "Write miss over. after write")?,
+        write_miss: times("Write miss over. after read", "Write miss over. after write")?,
         data_preparation_ns: scaled("Data preparation overhead")?,
         reselect_ns: reselect,
         read_completion_ns: scaled("Read completion overhead")?,
