@@ -95,10 +95,7 @@ pub fn run(args: &ServeArgs) -> Ended {
 
     let end = wait_for_end(&signals, parent, &session);
     let is_detached = end_mount(session, &args.folder, end);
-    match Arc::try_unwrap(engine) {
-        Ok(engine) => report(&engine.stop()),
-        Err(_) => eprintln!("readpath: no report: the mount is still in use"),
-    }
+    report(&engine.served());
     if is_detached {
         eprintln!(
             "readpath: {} was still in use and has been detached; what had it open gets errors",

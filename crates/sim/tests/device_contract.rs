@@ -114,6 +114,7 @@ fn every_request_completes_once_in_time_at_every_depth() {
     for name in DEVICES {
         let depth_max = build(name, SEED).caps().depth_max;
         for depth in [1, 2, 7, 31, 256, 2_000].map(|depth: u32| depth.min(depth_max)) {
+            println!("{name} at depth {depth}");
             let done = drive(&mut build(name, SEED), depth, 400, 99);
             assert_eq!(done.len(), 400, "{name} at depth {depth}");
             assert!(

@@ -162,8 +162,8 @@ impl Controller {
             if self.lines.state(line) == Line::Coming {
                 self.lines.wait(line, slot);
                 lines_left += 1;
-            } else {
-                self.lines.touch(line);
+            } else if is_stream {
+                self.leave_behind(line, &request);
             }
         }
         self.slots[slot].lines_left = lines_left;
@@ -172,18 +172,32 @@ impl Controller {
         }
     }
 
+    /// A stream has read the line to its end: it makes room for what is to come.
+    fn leave_behind(&mut self, line: u64, request: &DeviceRequest) {
+        if (line + 1) * self.parts.line_sectors <= request.end() {
+            self.lines.discard(line);
+        }
+    }
+
     /// Tops a stream up when less than half of what it may have is there, so that the
     /// members see few large requests, not many small ones.
     fn read_ahead(&mut self, sector: u64, from_line: u64) {
-        let line_at = |ahead: u64| {
-            (sector + ahead).min(self.inner_caps.sectors).div_ceil(self.parts.line_sectors)
-        };
-        let (half, whole) =
-            (line_at(self.parts.readahead_sectors / 2), line_at(self.parts.readahead_sectors));
+        let line_sectors = self.parts.line_sectors;
+        let window_sectors = self.window_sectors();
+        let line_at =
+            |ahead: u64| (sector + ahead).min(self.inner_caps.sectors).div_ceil(line_sectors);
+        let (half, whole) = (line_at(window_sectors / 2), line_at(window_sectors));
         let is_low = half > from_line && self.lines.state(half - 1) == Line::Absent;
         if is_low || self.lines.state(from_line) == Line::Absent {
             self.fill(from_line, whole.max(from_line), false);
         }
+    }
+
+    /// What one stream may have ahead: the streams that are being read share the memory.
+    fn window_sectors(&self) -> u64 {
+        let streams = self.streams.active(self.parts.readahead_after_sectors).max(1);
+        let share = self.parts.cache_bytes / SECTOR_BYTES / streams;
+        self.parts.readahead_sectors.min(share).max(2 * self.parts.line_sectors)
     }
 
     /// Has the absent lines among `first..end` read; false when the cache has no room for them all.
@@ -246,7 +260,7 @@ impl Controller {
         let line_sectors = self.parts.line_sectors;
         for line in request.start / line_sectors..request.end().div_ceil(line_sectors) {
             if self.lines.state(line) == Line::Present {
-                self.lines.drop_line(line);
+                self.lines.discard(line);
             }
         }
         if self.parts.write_cache_bytes == 0 {
@@ -296,11 +310,14 @@ impl Controller {
             }
             Job::Fill(first, end) if completion.outcome == Outcome::Done => {
                 for line in first..end {
-                    self.lines.touch(line);
+                    self.lines.arrive(line);
                     while let Some(slot) = self.lines.next_waiter(line) {
                         let this = &mut self.slots[slot];
+                        let request = this.request;
                         this.lines_left -= 1;
-                        if this.lines_left == 0 {
+                        let is_last = this.lines_left == 0;
+                        self.leave_behind(line, &request);
+                        if is_last {
                             self.answer_read(now, slot, Outcome::Done);
                         }
                     }
@@ -312,7 +329,7 @@ impl Controller {
 
     /// The line could not be read: those who waited for it ask for themselves.
     fn give_up(&mut self, line: u64) {
-        self.lines.drop_line(line);
+        self.lines.discard(line);
         while let Some(slot) = self.lines.next_waiter(line) {
             let request = self.slots[slot].request;
             let line_sectors = self.parts.line_sectors;

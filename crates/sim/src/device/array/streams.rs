@@ -5,6 +5,10 @@
 //! on; any other begins a stream, and the one heard of longest ago is
 //! forgotten for it.
 
+/// A stream that has not been heard of for so many requests of all is not read
+/// any more: more than the largest queue in front of any array here.
+const SILENT_REQUESTS: u64 = 1_024;
+
 /// The streams that a controller follows.
 #[derive(Debug)]
 pub struct Streams {
@@ -43,6 +47,14 @@ impl Streams {
         }
         0
     }
+
+    /// How many streams that have read `sectors` in sequence are being read now.
+    pub fn active(&self, sectors: u64) -> u64 {
+        let is_active = |stream: &&Stream| {
+            stream.run_sectors >= sectors && stream.heard + SILENT_REQUESTS > self.heard
+        };
+        self.streams.iter().filter(is_active).count() as u64
+    }
 }
 
 #[cfg(test)]
@@ -58,5 +70,10 @@ mod tests {
         assert_eq!(streams.hear(1_008, 1_016), 8);
         assert_eq!(streams.hear(5_000, 5_008), 0);
         assert_eq!(streams.hear(16, 24), 0, "forgotten for the third");
+        assert_eq!((streams.active(1), streams.active(9)), (2, 0));
+        for _ in 0..SILENT_REQUESTS {
+            streams.hear(5_008, 5_008);
+        }
+        assert_eq!(streams.active(1), 1, "the others are silent");
     }
 }
