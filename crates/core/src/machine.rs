@@ -36,6 +36,7 @@ use crate::law::{Spec, SpecError};
 use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
+use crate::scheduler::decision::DecisionLog;
 use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
@@ -373,6 +374,12 @@ impl ReadPath {
     /// The process will ask for nothing more: no scheduler need wait for it.
     pub fn process_ended(&mut self, now: Time, process: ProcessId) {
         self.scheduler.process_ended(now, process);
+    }
+
+    /// The log of the scheduler's decisions, to turn it on and to take them
+    /// out; `None` when its law keeps none.
+    pub fn scheduler_decisions(&mut self) -> Option<&mut DecisionLog> {
+        self.scheduler.decisions()
     }
 
     /// A hint about a range of an open file, as `posix_fadvise(2)` gives it.
