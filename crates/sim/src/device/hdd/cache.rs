@@ -13,8 +13,6 @@ pub(super) struct Segment {
     pub start: u64,
     /// After the last.
     pub end: u64,
-    /// Up to where a host asked in it.
-    pub asked_end: u64,
     /// When it was last of use, as a count of uses.
     used: u64,
 }
@@ -53,12 +51,16 @@ impl Segments {
         &self.segments[index]
     }
 
-    /// Notes a use of segment `index`, up to sector `asked_end`.
-    pub(super) fn touch(&mut self, index: usize, asked_end: u64) {
+    /// Notes a use of segment `index`.
+    pub(super) fn touch(&mut self, index: usize) {
         self.uses += 1;
+        self.segments[index].used = self.uses;
+    }
+
+    /// Gives up what segment `index` holds before `start`.
+    pub(super) fn give_up_before(&mut self, index: usize, start: u64) {
         let segment = &mut self.segments[index];
-        segment.used = self.uses;
-        segment.asked_end = segment.asked_end.max(asked_end);
+        segment.start = segment.start.max(start.min(segment.end));
     }
 
     /// Gives up the least recently used read segment for sectors from `start` to `end`.
@@ -84,7 +86,7 @@ impl Segments {
                     index
                 }
             };
-        self.touch(index, end);
+        self.touch(index);
         index
     }
 
@@ -113,7 +115,7 @@ impl Segments {
 
     fn fill(&mut self, index: usize, start: u64, end: u64) {
         self.uses += 1;
-        self.segments[index] = Segment { start, end, asked_end: end, used: self.uses };
+        self.segments[index] = Segment { start, end, used: self.uses };
         self.extend(index, end);
     }
 }
