@@ -119,3 +119,40 @@ impl Segments {
         self.extend(index, end);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_segment_is_given_up() {
+        let mut segments = Segments::new(2, 100, false);
+        let first = segments.take_for_read(0, 10);
+        let second = segments.take_for_read(1000, 1010);
+        segments.touch(first);
+        assert_eq!(segments.take_for_read(2000, 2010), second);
+        assert_eq!((segments.with(5), segments.with(1005)), (Some(first), None));
+    }
+
+    #[test]
+    fn a_full_segment_loses_its_start() {
+        let mut segments = Segments::new(1, 100, false);
+        let index = segments.take_for_read(0, 50);
+        segments.extend(index, 130);
+        assert_eq!((segments.with(29), segments.with(30)), (None, Some(index)));
+        segments.give_up_before(index, 60);
+        assert_eq!((segments.with(59), segments.with(60)), (None, Some(index)));
+    }
+
+    #[test]
+    fn writes_have_their_own_segment_and_end_old_data() {
+        let mut segments = Segments::new(2, 100, true);
+        let read = segments.take_for_read(0, 50);
+        let written = segments.put_written(200, 208);
+        assert_eq!(segments.put_written(208, 216), written);
+        assert_eq!(segments.segment(written).end, 216);
+        assert_ne!(read, written);
+        segments.drop_overlap(49, 51);
+        assert_eq!(segments.with(10), None);
+    }
+}
