@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use readpath_core::law::Spec;
 
 use crate::exit::Failure;
+use crate::serve::ServeArgs;
 
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
@@ -35,6 +36,8 @@ pub enum Command {
     Laws(NameArgs),
     /// List the modelled devices, or one with every parameter and its source
     Devices(NameArgs),
+    /// Put a modelled device behind a file, in real time, for any program
+    Serve(ServeArgs),
 }
 
 /// `readpath run`.

@@ -12,6 +12,7 @@ mod progress;
 mod real;
 mod reproduce;
 mod run;
+mod serve;
 mod size;
 mod storage;
 mod table;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Conform(args) => conform::run(&args),
         Command::Laws(args) => laws::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Serve(args) => serve::run(&args),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

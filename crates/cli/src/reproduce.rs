@@ -1,9 +1,80 @@
 //! `readpath reproduce`: the sources' tables, published beside modelled.
 
+use readpath_sim::experiment::{EXPERIMENTS, Experiment, NOT_YET, Reproduced};
+
 use crate::args::ReproduceArgs;
-use crate::exit::Ended;
+use crate::exit::{Ended, Failure};
+use crate::output::{print, print_json};
+use crate::progress::{Bar, Interrupt};
+use crate::table::{Table, number};
 
 /// Prints the tables that are named, or all that there are.
-pub fn run(_args: &ReproduceArgs) -> Ended {
+pub fn run(args: &ReproduceArgs) -> Ended {
+    let experiments = chosen(&args.tables)?;
+    let interrupt = Interrupt::listen();
+    let mut tables = Vec::new();
+    for experiment in experiments {
+        let bar = Bar::new(format!("table {}", experiment.name), interrupt.clone());
+        let table = experiment.run(args.seed, &mut |progress| bar.tell(progress));
+        tables.push(table.map_err(Failure::usage)?);
+        if interrupt.has_come() {
+            return Err(Failure::Interrupted);
+        }
+    }
+    if args.json {
+        return print_json(&tables, args.seed);
+    }
+    tables.iter().try_for_each(|table| print(&text(table)))?;
+    if args.tables.is_empty() {
+        print(&not_yet())?;
+    }
     Ok(())
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
+    if names.is_empty() {
+        return Ok(EXPERIMENTS.iter().collect());
+    }
+    let find = |name: &String| {
+        let is_named = |experiment: &&Experiment| experiment.name.eq_ignore_ascii_case(name);
+        EXPERIMENTS.iter().find(is_named).ok_or_else(|| {
+            let there: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+            Failure::Usage(format!(
+                "there is no table `{name}`; there are: {}\n{}",
+                there.join(", "),
+                not_yet().trim_end()
+            ))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn not_yet() -> String {
+    let lines: Vec<String> =
+        NOT_YET.iter().map(|(name, what)| format!("  {name}  {what}\n")).collect();
+    format!("Not there yet:\n{}", lines.concat())
+}
+
+fn text(reproduced: &Reproduced) -> String {
+    let unit = &reproduced.unit;
+    let mut table = Table::new(
+        ["", "laws", "published", "ratio", "modelled", "ratio", "device reads", "KiB mean"],
+        2,
+    );
+    for row in &reproduced.rows {
+        table.row(vec![
+            row.label.clone(),
+            row.laws.clone(),
+            number(row.published, 2),
+            number(row.published_ratio, 2),
+            number(Some(row.modelled), 2),
+            number(Some(row.modelled_ratio), 2),
+            row.device_requests.map_or_else(|| "-".to_owned(), |requests| requests.to_string()),
+            number(row.device_request_kib_mean, 1),
+        ]);
+    }
+    format!(
+        "Table {}: {}, in {unit}\nMachine: {}\n\n{table}\n",
+        reproduced.table, reproduced.title, reproduced.machine
+    )
 }

@@ -77,6 +77,11 @@ pub trait Pages {
         self.is_cached(page).then_some(Folio { first: page, order: 0 })
     }
 
+    /// What is added from here on belongs to another window: it reaches the
+    /// device in requests of its own, which the scheduler may still merge with
+    /// their neighbours. Only the laws of 2003 call it, to be measured as they were.
+    fn begin_window(&mut self) {}
+
     /// The folio of `page`, if it carries the readahead mark.
     fn marked(&self, page: u64) -> Option<Folio>;
 
@@ -126,7 +131,7 @@ impl Ask {
 /// A readahead law: it watches the reads of one open file.
 ///
 /// Order of calls: any of `read`, `fault`, `advise`, in the order in which the
-/// program made them. `miss` is called only when [`splits_demand`] is true.
+/// program made them. `step` and `miss` are called only when [`splits_demand`] is true.
 ///
 /// [`splits_demand`]: ReadaheadLaw::splits_demand
 pub trait ReadaheadLaw: Send {
@@ -146,6 +151,11 @@ pub trait ReadaheadLaw: Send {
     fn splits_demand(&self) -> bool {
         false
     }
+
+    /// The read has come to `page`, cached or not; called only when the law
+    /// splits the demand, for one page after the other, each when the pages
+    /// before it are there.
+    fn step(&mut self, _page: u64, _ask: &Ask, _pages: &mut dyn Pages) {}
 
     /// The read came to `page`, which is absent and is now read alone.
     fn miss(&mut self, _page: u64) {}
@@ -191,17 +201,15 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadL
             spec.only(&[])?;
             Box::new(NoReadahead)
         }
-        "window" => Box::new(Window::new(window_pages(spec, limits)?)),
-        "window-fixed" => Box::new(WindowFixed::new(window_pages(spec, limits)?)),
+        "window" => Box::new(Window::from_spec(spec, limits)?),
+        "window-fixed" => Box::new(WindowFixed::from_spec(spec, limits)?),
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
         _ => return Err(law::unknown("readahead law", &spec.name, LAWS)),
     })
 }
 
-/// The only parameter of the laws of 2003, `read_ahead_kb`: the largest window
-/// in KiB (default: the device's).
+/// The largest window in pages: the parameter `read_ahead_kb` (default: the device's).
 fn window_pages(spec: &Spec, limits: &ReadaheadLimits) -> Result<u64, SpecError> {
-    spec.only(&["read_ahead_kb"])?;
     let page_kib = PAGE_BYTES / 1024;
     let kib = spec.integer("read_ahead_kb", limits.window_pages_max * page_kib, 0..=1 << 20)?;
     Ok(kib / page_kib)

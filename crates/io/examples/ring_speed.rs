@@ -13,8 +13,10 @@ use readpath::backend::BackendKind;
 use readpath::clock::Clock;
 use readpath::device::RealDevice;
 use readpath::frames::FramePool;
+use readpath::kernel::{KernelEngine, KernelFile, KernelOptions};
 use readpath::target::{OpenOptions, Target};
 use readpath::usage::CpuTime;
+use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 
@@ -94,6 +96,43 @@ pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Sp
     speed(load, seconds, cpu_seconds)
 }
 
+/// Reads the same through the peer's io_uring, past the kernel's cache, as fio does.
+pub fn peer(path: &Path, load: Load) -> Speed {
+    let options = KernelOptions {
+        engine: KernelEngine::IoUring,
+        is_direct: true,
+        depth: load.depth,
+        bytes_max: load.block_bytes as u32,
+        is_writable: false,
+        advice: Advice::Random,
+    };
+    let mut file = KernelFile::open(path, options, Clock::start()).expect("the peer can open it");
+    let blocks = file.bytes() / load.block_bytes;
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut read = |file: &mut KernelFile| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let offset = (state >> 32) % blocks * load.block_bytes;
+        file.read(RequestId(0), offset, load.block_bytes as u32);
+    };
+    let (cpu, start) = (CpuTime::of_process(), file.now());
+    let mut submitted = load.depth.min(load.reads);
+    (0..submitted).for_each(|_| read(&mut file));
+    let mut completed = 0;
+    while completed < load.reads {
+        file.wait(None).expect("the ring goes on");
+        while let Some((completion, _)) = file.poll() {
+            assert_eq!(completion.outcome, Outcome::Done);
+            completed += 1;
+            if submitted < load.reads {
+                read(&mut file);
+                submitted += 1;
+            }
+        }
+    }
+    let seconds = file.now().since(start).seconds();
+    speed(load, seconds, CpuTime::of_process().since(cpu).seconds())
+}
+
 /// Has fio read the same; `None` if it isn't there.
 pub fn fio(path: &Path, load: Load) -> Option<Speed> {
     let bytes = load.block_bytes * load.reads as u64;
@@ -150,19 +189,23 @@ fn main() -> ExitCode {
     type Contender<'a> = (&'a str, Box<dyn Fn() -> Option<Speed> + 'a>);
     let ring = |layout| move || Some(ours(path, load, BackendKind::Ring, layout));
     let threads = || Some(ours(path, load, BackendKind::Threads, Layout::Contiguous));
-    let contenders: [Contender<'_>; 4] = [
+    let contenders: [Contender<'_>; 5] = [
         ("ring, contiguous frames", Box::new(ring(Layout::Contiguous))),
         ("ring, scattered frames", Box::new(ring(Layout::Scattered))),
         ("threads", Box::new(threads)),
+        ("peer io_uring", Box::new(|| Some(peer(path, load)))),
         ("fio io_uring", Box::new(|| fio(path, load))),
     ];
     let mut speeds = contenders.each_ref().map(|_| Vec::new());
-    for _ in 0..number(3, 5) {
-        for (speeds, (_, run)) in speeds.iter_mut().zip(&contenders) {
-            speeds.extend(run());
+    for round in 0..number(3, 5) as usize {
+        // Each round starts with another one: a device that saves up while it
+        // is used little favours whoever comes after the slowest.
+        for turn in 0..contenders.len() {
+            let index = (round + turn) % contenders.len();
+            speeds[index].extend(contenders[index].1());
         }
     }
-    let peer = speeds[3].clone();
+    let fio_speeds = speeds[4].clone();
     println!("{load:?}");
     println!("{:<26}{:>10}{:>14}{:>10}", "", "MiB/s", "CPU us/read", "ratio");
     for (speeds, (name, _)) in speeds.into_iter().zip(&contenders) {
@@ -171,9 +214,9 @@ fn main() -> ExitCode {
             continue;
         }
         let speed = median(speeds);
-        let ratio = match peer.is_empty() {
+        let ratio = match fio_speeds.is_empty() {
             true => "-".to_string(),
-            false => format!("{:.3}", speed.mib_per_s / median(peer.clone()).mib_per_s),
+            false => format!("{:.3}", speed.mib_per_s / median(fio_speeds.clone()).mib_per_s),
         };
         println!("{name:<26}{:>10.0}{:>14.1}{ratio:>10}", speed.mib_per_s, speed.cpu_us);
     }

@@ -1,8 +1,8 @@
 //! What carries bytes: the ring or the threads, behind one small interface.
 //!
 //! A backend knows pieces of memory, offsets and the kernel's raw answers. It
-//! decides nothing: what an answer means is for [`crate::outcome`], and what to
-//! do about it for [`crate::transfers`]. Both backends give the same answers to
+//! decides nothing: what an answer means is for `outcome.rs`, and what to
+//! do about it for `transfers.rs`. Both backends give the same answers to
 //! the same transfers; the contract tests hold them to that.
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -128,6 +128,13 @@ pub enum BackendError {
         /// Its answer, as in `errno(3)`.
         errno: i32,
     },
+    /// More transfers at once than a ring has room for.
+    Depth {
+        /// How many were asked for.
+        depth: u32,
+        /// How many there can be.
+        depth_max: u32,
+    },
     /// The kernel is older than 5.11: its ring can't sleep for a limited time.
     OldRing,
     /// The kernel gives no thread.
@@ -159,6 +166,9 @@ impl std::fmt::Display for BackendError {
                     _ => "choose the thread backend",
                 })
             }
+            BackendError::Depth { depth, depth_max } => {
+                write!(f, "a ring holds {depth_max} requests, not {depth}; ask for less depth")
+            }
             BackendError::OldRing => {
                 f.write_str("this kernel's io_uring is older than 5.11; choose the thread backend")
             }
@@ -173,3 +183,19 @@ impl std::fmt::Display for BackendError {
 }
 
 impl std::error::Error for BackendError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let refused = BackendError::NoRing { errno: libc::EPERM }.to_string();
+        assert!(refused.contains("kernel.io_uring_disabled"), "{refused}");
+        assert!(refused.contains("or choose the thread backend"), "{refused}");
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let error = BackendKind::Ring.build(&file, 16_385).err().unwrap();
+        assert_eq!(error, BackendError::Depth { depth: 16_385, depth_max: 16_384 });
+        assert!(BackendKind::Ring.build(&file, 16_384).is_ok());
+    }
+}

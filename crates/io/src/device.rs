@@ -114,7 +114,8 @@ impl RealDevice {
 
     /// Takes a request in that moves its bytes between the device and
     /// `pieces` of the frames, in order. It may reach past the end of the
-    /// device, and then ends `Short`.
+    /// device, and then a read ends `Short`: the rest of its frames holds what
+    /// it held before. (A write there makes a regular file longer.)
     ///
     /// # Panics
     /// The pieces are not as long as the request, or are in flight, or more

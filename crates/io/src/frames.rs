@@ -4,6 +4,13 @@
 //! number becomes one. Neighbouring frames are neighbours in memory, so a
 //! request over frames 7, 8, 9 needs one piece of memory, not three.
 //!
+//! The kernel is asked for huge pages. Then neighbours are neighbours in the
+//! machine's memory too, and a request over them reaches the device as one
+//! piece: random direct reads of 64 KiB at depth 32 ran at 2.1 times the speed
+//! on a virtual disk (2,270 against 1,090 MiB/s, `examples/ring_speed.rs`, with
+//! contiguous and with scattered frames). The price is that memory is taken
+//! 2 MiB at a time.
+//!
 //! While a request is in flight the kernel reads or writes its frames behind
 //! the compiler's back. Two rules keep that sound without a lock:
 //!
@@ -25,6 +32,9 @@ const AT_REST: u8 = 0;
 /// The state of a frame into which a request reads. Between the two: the
 /// number of requests that write the frame out.
 const FILLING: u8 = u8::MAX;
+
+/// The size of a huge page on x86-64, and on 64-bit Arm with pages of 4 KiB.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Bytes in consecutive frames: from the start of `frame` on, `bytes` of them,
 /// at least 1. The last frame need not be filled.
@@ -71,13 +81,8 @@ impl FramePool {
             return Err(FramePoolError::Empty);
         }
         let bytes = frames as usize * PAGE_BYTES as usize;
-        let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
-        // SAFETY: a new private mapping at an address that the kernel chooses.
-        let base = unsafe {
-            mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, mm::MapFlags::PRIVATE)
-        }
-        .map_err(|errno| FramePoolError::Memory { bytes, errno: errno.raw_os_error() })?;
-        let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
+        let base = map(bytes)
+            .map_err(|errno| FramePoolError::Memory { bytes, errno: errno.raw_os_error() })?;
         Ok(FramePool { base, states: vec![AT_REST; frames as usize], in_flight: 0 })
     }
 
@@ -191,6 +196,33 @@ impl Drop for FramePool {
     }
 }
 
+/// Maps `bytes` bytes of empty memory that starts, if it is large enough to
+/// gain by it, where a huge page can.
+fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
+    let alignment = if bytes < HUGE_PAGE_BYTES { PAGE_BYTES as usize } else { HUGE_PAGE_BYTES };
+    let more = alignment - PAGE_BYTES as usize;
+    let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+    let null = std::ptr::null_mut();
+    // SAFETY: a new private mapping at an address that the kernel chooses.
+    let start =
+        unsafe { mm::mmap_anonymous(null, bytes + more, protection, mm::MapFlags::PRIVATE)? };
+    let before = (start as usize).next_multiple_of(alignment) - start as usize;
+    let base = start.wrapping_byte_add(before);
+    // SAFETY: what lies around the aligned part was just mapped, and nobody knows of it.
+    unsafe {
+        if before > 0 {
+            mm::munmap(start, before)?;
+        }
+        if before < more {
+            mm::munmap(base.wrapping_byte_add(bytes), more - before)?;
+        }
+    }
+    // SAFETY: the mapping made above; the advice changes no bytes. A kernel
+    // without huge pages refuses it, and the pool works all the same.
+    let _ = unsafe { mm::madvise(base, bytes, mm::Advice::LinuxHugepage) };
+    Ok(NonNull::new(base.cast()).expect("a mapping is never at address zero"))
+}
+
 /// Why there is no pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramePoolError {
@@ -244,6 +276,18 @@ mod tests {
         assert_eq!(pool.in_flight(), 6);
         pool.arrive(Op::Read, &[3, 4, 5, 9, 8, 10]);
         assert_eq!(pool.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_large_pool_starts_where_a_huge_page_can_and_a_small_one_at_a_page() {
+        for (frames, alignment) in [(1, 4096), (511, 4096), (512, 2 << 20), (1_000, 2 << 20)] {
+            let mut pool = FramePool::new(frames).unwrap();
+            assert_eq!(pool.bytes(0).as_ptr() as usize % alignment, 0, "{frames} frames");
+            // Both ends are there.
+            pool.bytes_mut(0)[0] = 1;
+            pool.bytes_mut(frames - 1)[4095] = 2;
+            assert_eq!((pool.bytes(0)[0], pool.bytes(frames - 1)[4095]), (1, 2));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use readpath_core::readahead::Folio;
 use readpath_core::unit::PAGE_BYTES;
@@ -180,8 +181,10 @@ impl Tracefs {
                 return Ok(Tracefs { path: place, is_ours: false });
             }
         }
-        let path =
-            std::env::temp_dir().join(format!("{INSTANCE_PREFIX}tracefs-{}", std::process::id()));
+        static MOUNTS: AtomicU32 = AtomicU32::new(0);
+        let count = MOUNTS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{INSTANCE_PREFIX}tracefs-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let unavailable =
             |action, source| TraceError::Unavailable { action, path: path.clone(), source };
         fs::create_dir(&path).map_err(|source| unavailable("create", source))?;
@@ -214,10 +217,8 @@ fn remove_abandoned(instances: &Path) {
             .and_then(|name| name.strip_prefix(INSTANCE_PREFIX))
             .and_then(|rest| rest.split('-').next())
             .and_then(|number| number.parse::<u32>().ok());
-        if let Some(process) = process {
-            if !Path::new(&format!("/proc/{process}")).exists() {
-                let _ = fs::remove_dir(entry.path());
-            }
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }
@@ -299,5 +300,22 @@ mod tests {
         assert!(matches!(lost, TraceError::LostEvents { count: 17 }), "{lost}");
         let strange = parse("x: mm_filemap_add_to_page_cache: dev 1:2 page=7").unwrap_err();
         assert!(strange.to_string().contains("dev 1:2 page=7"), "{strange}");
+    }
+
+    #[test]
+    fn instances_are_removed_ours_and_those_of_dead_processes() {
+        let trace = match PageCacheTrace::start(0, 1) {
+            Ok(trace) => trace,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let instance = trace.instance.clone();
+        // Process numbers end below 2^22.
+        let abandoned = instance.with_file_name("readpath-4194305-0");
+        fs::create_dir(&abandoned).unwrap();
+        let other = PageCacheTrace::start(0, 1).unwrap();
+        assert!(instance.is_dir() && other.instance.is_dir() && instance != other.instance);
+        assert!(!abandoned.exists());
+        drop(trace);
+        assert!(!instance.exists() && other.instance.is_dir());
     }
 }

@@ -25,6 +25,7 @@ pub mod device;
 pub mod frames;
 pub mod kernel;
 pub mod kernel_trace;
+mod mapping;
 pub mod oracle;
 mod outcome;
 mod ring;

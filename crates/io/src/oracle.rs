@@ -1,6 +1,6 @@
 //! The running kernel as an oracle: what its readahead does, read by read.
 //!
-//! The steps are played on a cold file through `pread(2)` and
+//! The steps are played on a cold file through `pread(2)`, a mapping and
 //! `posix_fadvise(2)`; after each, the folios that came into the page cache are
 //! taken from a trace. Nothing is guessed: lost events, pages that were
 //! reclaimed meanwhile, and a file that would not become cold are errors.
@@ -16,6 +16,7 @@ use rustix::fs::{fadvise, major, minor};
 
 use crate::cold::{ATTEMPTS, PAUSE, make_cold, pages_of, resident};
 use crate::kernel_trace::{PageCacheTrace, TraceError};
+use crate::mapping::Mapping;
 
 /// How often a list is run when the system takes pages away in between. With
 /// proactive reclaim (DAMON) on, one run in six of 2,000 reads lost a page.
@@ -48,6 +49,13 @@ pub enum OracleError {
     NotRegular {
         /// The path.
         path: PathBuf,
+    },
+    /// A touch lies past the end of the file, where the program would get SIGBUS.
+    TouchPastEnd {
+        /// The file.
+        path: PathBuf,
+        /// The byte that was to be touched.
+        offset: u64,
     },
     /// The file lies on no block device whose readahead could be looked up.
     NoQueue {
@@ -90,6 +98,11 @@ impl std::fmt::Display for OracleError {
             OracleError::NotRegular { path } => {
                 write!(f, "{} is not a regular file; name one on a local disk", path.display())
             }
+            OracleError::TouchPastEnd { path, offset } => write!(
+                f,
+                "cannot touch byte {offset} of {}: it lies past the end of the file",
+                path.display()
+            ),
             OracleError::NoQueue { path, looked } => write!(
                 f,
                 "{}: its device has no readahead settings in {}; \
@@ -131,7 +144,7 @@ impl From<TraceError> for OracleError {
 /// Plays `steps` on the file at `path` and records what the kernel read.
 ///
 /// The file is only read, but its cached pages are dropped. A run in which the
-/// system took pages away is thrown away and done again, [`RUNS`] times at most.
+/// system took pages away is thrown away and done again, ten times at most.
 ///
 /// # Errors
 /// [`OracleError`]; nothing is left behind in any case.
@@ -147,14 +160,17 @@ pub fn record(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
 }
 
 fn record_once(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
-    let file = open(path)?;
-    let metadata = file.metadata().map_err(|source| failed("look at", path, source))?;
+    // Looked at before it is opened: opening a pipe would wait for its writer.
+    let metadata = fs::metadata(path).map_err(|source| failed("open", path, source))?;
     if !metadata.is_file() {
         return Err(OracleError::NotRegular { path: path.to_owned() });
     }
+    let file = open(path)?;
     let limits = device_limits(path, metadata.dev())?;
     let mut session = Session {
         path,
+        mapping: None,
+        advice: Advice::Normal,
         file,
         trace: PageCacheTrace::start(metadata.dev(), metadata.ino())?,
         cached: vec![false; metadata.len().div_ceil(PAGE_BYTES) as usize],
@@ -184,6 +200,10 @@ fn record_once(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
 struct Session<'a> {
     path: &'a Path,
     file: File,
+    /// Made by the first touch, from the file as it is open then.
+    mapping: Option<Mapping>,
+    /// What the file was last advised, for a mapping that is made later.
+    advice: Advice,
     trace: PageCacheTrace,
     /// For each page, whether the trace saw it come in since the file was last cold.
     cached: Vec<bool>,
@@ -213,13 +233,17 @@ impl Session<'_> {
     fn play(&mut self, step: Step) -> Result<Vec<Folio>, OracleError> {
         match step {
             Step::Read { offset, bytes } => self.read(offset, bytes)?,
-            Step::Reopen => self.file = open(self.path)?,
+            Step::Touch { offset } => self.touch(offset)?,
+            Step::Reopen => {
+                self.mapping = None;
+                self.advice = Advice::Normal;
+                self.file = open(self.path)?;
+            }
             Step::Advise(Advice::DontNeed) => {
                 self.check_residence()?;
                 self.drop_pages()?;
             }
-            Step::Advise(advice) => fadvise(&self.file, 0, None, kernel_advice(advice))
-                .map_err(|errno| failed("advise on", self.path, errno.into()))?,
+            Step::Advise(advice) => self.advise(advice)?,
         }
         let added = self.trace.drain()?;
         for page in added.iter().flat_map(|folio| folio.range().pages()) {
@@ -248,7 +272,37 @@ impl Session<'_> {
         }
     }
 
+    /// Touches through a mapping of the open file, so that faults and reads
+    /// share what the kernel knows of the stream.
+    fn touch(&mut self, offset: u64) -> Result<(), OracleError> {
+        let failed = |source| failed("map", self.path, source);
+        if self.mapping.is_none() {
+            self.mapping = Mapping::of(&self.file).map_err(failed)?;
+            if let Some(mapping) = &self.mapping {
+                mapping.advise(self.advice).map_err(failed)?;
+            }
+        }
+        match &self.mapping {
+            Some(mapping) if mapping.touch(offset) => Ok(()),
+            _ => Err(OracleError::TouchPastEnd { path: self.path.to_owned(), offset }),
+        }
+    }
+
+    fn advise(&mut self, advice: Advice) -> Result<(), OracleError> {
+        let failed = |source| failed("advise on", self.path, source);
+        fadvise(&self.file, 0, None, kernel_advice(advice))
+            .map_err(|errno| failed(errno.into()))?;
+        self.advice = advice;
+        self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)
+    }
+
     fn drop_pages(&mut self) -> Result<(), OracleError> {
+        // A page that is mapped can't be dropped from the cache.
+        if let Some(mapping) = &self.mapping {
+            mapping
+                .advise(Advice::DontNeed)
+                .map_err(|source| failed("unmap pages of", self.path, source))?;
+        }
         let residency =
             make_cold(&self.file).map_err(|source| failed("drop pages of", self.path, source))?;
         match residency.resident {

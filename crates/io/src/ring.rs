@@ -15,6 +15,19 @@ use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
 /// The token of a cancellation's own answer, which nobody waits for.
 const NOBODY: u64 = u64::MAX;
 
+/// The kernel's rings have 32,768 entries at most (`IORING_MAX_ENTRIES`), and
+/// each transfer may need one more to be withdrawn.
+const DEPTH_MAX: u32 = 16_384;
+
+/// How many transfers are queued before the kernel gets them without being asked to.
+///
+/// A larger batch spares system calls, but the device stands idle while it is
+/// put together. Measured with 4 KiB random direct reads at depth 32, against
+/// fio (one call each) in the same run, throughput and CPU a read: each at once
+/// 0.97 and 4.7 us (fio 4.8), in fours 0.98 and 3.7, in eights 1.00 and 3.5,
+/// only when about to sleep 0.80 to 0.88 and 4.0. Four also suits small depths.
+const BATCH: usize = 4;
+
 /// The ring backend.
 pub(crate) struct Ring {
     ring: IoUring,
@@ -29,6 +42,9 @@ impl Ring {
     /// # Errors
     /// The kernel gives none, or one that can't sleep for a limited time.
     pub(crate) fn new(fd: RawFd, depth: u32) -> Result<Ring, BackendError> {
+        if depth > DEPTH_MAX {
+            return Err(BackendError::Depth { depth, depth_max: DEPTH_MAX });
+        }
         // Room for each transfer, and for one cancellation of each.
         let entries = (2 * depth).next_power_of_two();
         let ring = IoUring::builder()
@@ -126,6 +142,11 @@ impl Backend for Ring {
         };
         self.unanswered += 1;
         self.push(&entry.user_data(token));
+        if self.ring.submission().len() >= BATCH {
+            // If the kernel has no room now, they stay queued, and `exchange`
+            // tries again and reports what hinders it.
+            let _ = self.ring.submit();
+        }
     }
 
     fn cancel(&mut self, token: u64) {
@@ -173,4 +194,69 @@ impl Drop for Ring {
 /// The length of a piece; a transfer is at most 4 MiB.
 fn length(segment: &libc::iovec) -> u32 {
     segment.iov_len as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Queues a read of up to 8 bytes from a pipe, which doesn't answer by itself.
+    fn queue_read(ring: &mut Ring, token: u64, memory: &mut [u8; 8], list: &mut [libc::iovec; 1]) {
+        list[0] = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
+        let transfer = Transfer { token, op: Op::Read, offset: 0, segments: list };
+        // SAFETY: each test keeps `memory` and `list` past the ring.
+        unsafe { ring.queue(transfer) };
+    }
+
+    const NO_PIECE: [libc::iovec; 1] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
+
+    #[test]
+    fn it_sleeps_until_the_time_is_up_or_an_answer_comes() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let mut ring = Ring::new(reader.as_raw_fd(), 4).unwrap();
+        queue_read(&mut ring, 7, &mut memory, &mut list);
+        ring.exchange(Sleep::AtMost(Duration::from_millis(1)), &mut answers).unwrap();
+        ring.exchange(Sleep::Never, &mut answers).unwrap();
+        assert_eq!(answers, []);
+        writer.write_all(b"abc").unwrap();
+        while answers.is_empty() {
+            ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
+        }
+        assert_eq!(answers, [Answer { token: 7, raw: 3 }]);
+        // Nothing is in flight: there is nothing to sleep for.
+        ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
+        drop(ring);
+        assert_eq!(&memory[..3], b"abc");
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_answered_by_that_name() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let mut ring = Ring::new(reader.as_raw_fd(), 1).unwrap();
+        queue_read(&mut ring, 3, &mut memory, &mut list);
+        ring.exchange(Sleep::Never, &mut answers).unwrap();
+        assert_eq!(answers, []);
+        ring.cancel(3);
+        while answers.is_empty() {
+            ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
+        }
+        // ECANCELED is 125 in errno(3).
+        assert_eq!(answers, [Answer { token: 3, raw: -125 }]);
+    }
+
+    #[test]
+    fn a_file_that_is_closed_is_answered_by_errno() {
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let mut ring = Ring::new(-1, 1).unwrap();
+        queue_read(&mut ring, 0, &mut memory, &mut list);
+        ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
+        // EBADF is 9 in errno(3).
+        assert_eq!(answers, [Answer { token: 0, raw: -9 }]);
+    }
 }

@@ -289,7 +289,100 @@ fn skip(segments: &mut Vec<libc::iovec>, bytes: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
     use super::*;
+    use crate::target::{Direct, OpenOptions};
+
+    /// A backend that gives prepared answers, one for each transfer that is
+    /// queued, and writes down what it was asked.
+    struct Scripted {
+        raws: VecDeque<i32>,
+        asked: Rc<RefCell<Vec<(u64, u64)>>>,
+        answers: Vec<Answer>,
+    }
+
+    impl Backend for Scripted {
+        unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+            let bytes = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
+            self.asked.borrow_mut().push((transfer.offset, bytes));
+            let raw = self.raws.pop_front().expect("an answer for each transfer");
+            self.answers.push(Answer { token: transfer.token, raw });
+        }
+
+        fn cancel(&mut self, _token: u64) {}
+
+        fn exchange(&mut self, _: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+            answers.append(&mut self.answers);
+            Ok(())
+        }
+    }
+
+    const INTERRUPTED: i32 = -4; // EINTR in errno(3)
+    const AGAIN: i32 = -11; // EAGAIN
+    const IO_ERROR: i32 = -5; // EIO
+
+    /// Reads 16 KiB at 4 KiB with a backend that answers `raws`; gives the
+    /// outcome, and the offsets and sizes that the backend was asked for.
+    fn read(raws: &[i32], is_withdrawn: bool) -> (Outcome, u64, Vec<(u64, u64)>) {
+        let path = std::env::current_exe().expect("this program has a file");
+        let options = OpenOptions { direct: Direct::Never, is_writable: false };
+        let target = Target::open(&path, options).unwrap();
+        assert!(target.bytes() > 20_480, "the file is larger than what is read of it");
+        let asked = Rc::new(RefCell::new(Vec::new()));
+        let raws = raws.iter().copied().collect();
+        let script = Scripted { raws, asked: Rc::clone(&asked), answers: Vec::new() };
+        let mut transfers = Transfers::over(target, Box::new(script), 1, Clock::start());
+        let start = Start { id: RequestId(9), op: Op::Read, offset: 4_096, bytes: 16_384 };
+        // SAFETY: the scripted backend touches no memory.
+        unsafe { transfers.start(start, (), |(), list| *list = pieces(&[4_096, 12_288])) };
+        assert_eq!((transfers.in_flight(), transfers.room()), (1, 0));
+        if is_withdrawn {
+            transfers.cancel(RequestId(9));
+        }
+        let ended = loop {
+            transfers.wait(None).unwrap();
+            if let Some(ended) = transfers.next_ended() {
+                break ended;
+            }
+        };
+        assert_eq!(ended.completion.id, RequestId(9));
+        assert_eq!((transfers.in_flight(), transfers.room()), (0, 1));
+        let asked = asked.borrow().clone();
+        (ended.completion.outcome, ended.bytes, asked)
+    }
+
+    #[test]
+    fn what_stops_in_the_middle_is_continued_from_there() {
+        let (outcome, bytes, asked) = read(&[5_000, INTERRUPTED, 11_000, AGAIN, 384], false);
+        assert_eq!((outcome, bytes), (Outcome::Done, 16_384));
+        let rest = (4_096 + 16_000, 384);
+        assert_eq!(asked, [(4_096, 16_384), (9_096, 11_384), (9_096, 11_384), rest, rest]);
+    }
+
+    #[test]
+    fn an_end_that_comes_early_is_short_by_what_was_moved() {
+        let (outcome, bytes, asked) = read(&[5_000, 0], false);
+        assert_eq!((outcome, bytes), (Outcome::Short { bytes: 5_000 }, 5_000));
+        assert_eq!(asked.len(), 2);
+    }
+
+    #[test]
+    fn an_error_after_some_bytes_fails_the_whole() {
+        let (outcome, bytes, _) = read(&[5_000, IO_ERROR], false);
+        assert_eq!((outcome, bytes), (Outcome::Failed(DeviceError::Medium), 0));
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_not_continued_but_may_have_been_done() {
+        let cancelled = Outcome::Failed(DeviceError::Cancelled);
+        for raw in [5_000, INTERRUPTED] {
+            let (outcome, bytes, asked) = read(&[raw], true);
+            assert_eq!((outcome, bytes, asked.len()), (cancelled, 0, 1));
+        }
+        assert_eq!(read(&[16_384], true).0, Outcome::Done);
+    }
 
     fn pieces(lengths: &[usize]) -> Vec<libc::iovec> {
         let piece = |&iov_len| libc::iovec { iov_base: std::ptr::null_mut(), iov_len };

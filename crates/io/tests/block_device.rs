@@ -7,7 +7,10 @@ mod support;
 use std::path::PathBuf;
 use std::process::Command;
 
+use readpath::clock::Clock;
+use readpath::kernel::{KernelEngine, KernelFile, KernelOptions};
 use readpath::target::{Direct, Mode};
+use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 use readpath_core::unit::PageRange;
 use support::*;
@@ -92,8 +95,8 @@ fn a_medium_error_reaches_the_requests_that_need_those_bytes_and_no_other() {
         for direct in DIRECTS {
             eprintln!("{backend:?}, direct {direct:?}");
             let mut device = device(open(&disk.path, direct), backend, 64);
-            // Pages 0 to 127 are there; 128 to 255 are not.
-            let ranges = [(0, 16), (200, 4), (112, 16), (128, 1), (60, 8)];
+            // Pages 0 to 127 are there; 128 to 255 are not. One request is half there.
+            let ranges = [(0, 16), (200, 4), (112, 16), (128, 1), (120, 16), (60, 8)];
             let mut frame = 0;
             for (id, (first, count)) in ranges.into_iter().enumerate() {
                 let frames: Vec<u32> = (frame..frame + count as u32).collect();
@@ -103,14 +106,56 @@ fn a_medium_error_reaches_the_requests_that_need_those_bytes_and_no_other() {
             for _ in ranges {
                 let completion = completion(&mut device);
                 let RequestId(id) = completion.id;
-                let (first, _) = ranges[id as usize];
-                let expected = match first < 128 {
+                let (first, count) = ranges[id as usize];
+                let expected = match first + count <= 128 {
                     true => Outcome::Done,
                     false => Outcome::Failed(DeviceError::Medium),
                 };
                 assert_eq!(completion.outcome, expected, "pages from {first}");
             }
             assert_eq!(device.in_flight(), 0);
+        }
+    }
+}
+
+#[test]
+fn the_peer_survives_a_medium_error_with_every_engine() {
+    let Some(disk) = LoopDevice::over(TempFile::new(1 << 20)) else { return };
+    let cut = std::fs::File::options().write(true).open(&disk.backing.path).unwrap();
+    cut.set_len(1 << 19).unwrap();
+    for engine in [KernelEngine::Psync, KernelEngine::Mmap, KernelEngine::IoUring] {
+        let options = KernelOptions {
+            engine,
+            is_direct: false,
+            depth: 4,
+            bytes_max: 65_536,
+            is_writable: false,
+            advice: Advice::Random,
+        };
+        let mut peer = KernelFile::open(&disk.path, options, Clock::start()).unwrap();
+        let failed = Outcome::Failed(DeviceError::Medium);
+        // The cut is at 524,288. Twice each: a failure leaves nothing behind.
+        for (offset, expected) in [
+            (0, Outcome::Done),
+            (600_000, failed),
+            (520_000, failed),
+            (600_000, failed),
+            (524_288 - 65_536, Outcome::Done),
+        ] {
+            peer.read(RequestId(1), offset, 65_536);
+            let (outcome, bytes) = loop {
+                if let Some((completion, bytes)) = peer.poll() {
+                    break (completion.outcome, bytes.to_vec());
+                }
+                peer.wait(None).unwrap();
+            };
+            assert_eq!(outcome, expected, "{engine:?} at {offset}");
+            if outcome == Outcome::Done {
+                assert!(
+                    bytes == pread(&disk.backing.path, offset, 65_536),
+                    "{engine:?} at {offset}"
+                );
+            }
         }
     }
 }

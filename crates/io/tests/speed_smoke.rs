@@ -5,7 +5,7 @@ mod support;
 #[path = "../examples/ring_speed.rs"]
 mod ring_speed;
 
-use ring_speed::{Layout, Load, fio, ours};
+use ring_speed::{Layout, Load, fio, ours, peer};
 use support::*;
 
 #[test]
@@ -18,6 +18,10 @@ fn the_benchmark_measures_both_sides() {
             assert!(speed.mib_per_s > 0.0 && speed.cpu_us >= 0.0, "{speed:?}");
         }
     }
+    if !takes_direct(&file.path) {
+        return;
+    }
+    assert!(peer(&file.path, load).mib_per_s > 0.0);
     match fio(&file.path, load) {
         Some(speed) => assert!(speed.mib_per_s > 0.0, "{speed:?}"),
         None => eprintln!("skipped: fio is not there"),

@@ -1,6 +1,7 @@
 //! Conformance: the law `ondemand` held against the running kernel, read by read.
 //!
-//! A list of [`Step`]s (from a file: [`parse_steps`]; made: [`generate`]) is
+//! A list of [`Step`]s (from a file: [`parse_steps`]; made: [`generate`],
+//! [`generate_mapped`]) is
 //! played by the kernel (crate `readpath`, module `oracle`) and by our law
 //! ([`play`]). Each gives a [`Recording`]: for each step the folios that came
 //! into the cache. [`compare`] holds one against the other. A step is equal
@@ -13,16 +14,18 @@
 use std::fmt;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::readahead::{self, Advice, Ask, Folio, PageTable, Recording, Step};
+use readpath_core::readahead::{self, Advice, Ask, Folio, PageTable, Pages, Recording, Step};
+use readpath_core::unit::PAGE_BYTES;
 
 mod generate;
 mod text;
 
-pub use generate::generate;
+pub use generate::{generate, generate_mapped};
 pub use text::{FolioRuns, TextError, format_recording, format_step, parse_recording, parse_steps};
 
 /// Plays `steps` to the law `spec` under the conditions of `kernel` (its
-/// limits, its file), on a cache without eviction.
+/// limits, its file), on a cache without eviction. What the law leaves absent of
+/// a request is added in single pages.
 ///
 /// # Errors
 /// There is no such law, or a parameter can't be used.
@@ -30,11 +33,19 @@ pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording
     let mut law = readahead::build(spec, &kernel.limits)?;
     let mut pages = PageTable::default();
     let mut added = Vec::with_capacity(steps.len());
+    let ask =
+        |offset, bytes| Ask { offset, bytes, file_bytes: kernel.file_bytes, is_congested: false };
     for step in steps {
         match *step {
             Step::Read { offset, bytes } => {
-                let ask = Ask { offset, bytes, file_bytes: kernel.file_bytes, is_congested: false };
+                let ask = ask(offset, bytes);
                 law.read(&ask, &mut pages);
+                add_absent(&ask, &mut pages);
+            }
+            Step::Touch { offset } => {
+                let ask = ask(offset, 1);
+                law.fault(offset / PAGE_BYTES, &ask, &mut pages);
+                add_absent(&ask, &mut pages);
             }
             Step::Advise(advice) => {
                 law.advise(advice);
@@ -47,6 +58,18 @@ pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording
         added.push(pages.take_added().into_iter().map(|(folio, _)| folio).collect());
     }
     Ok(Recording { system: spec.to_string(), added, ..kernel.clone() })
+}
+
+/// Adds what is still absent of the request; one past the end of the file gets nothing.
+fn add_absent(ask: &Ask, pages: &mut PageTable) {
+    if ask.offset >= ask.file_bytes {
+        return;
+    }
+    for page in ask.request().clipped(ask.file_pages()).pages() {
+        if !pages.is_cached(page) {
+            pages.add(Folio { first: page, order: 0 }, false);
+        }
+    }
 }
 
 /// The law that stands for the kernel under the conditions of a recording.
@@ -80,7 +103,7 @@ impl fmt::Display for Difference {
 /// How two recordings of one list compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How many reads there were; advice and reopening are not counted.
+    /// How many reads and touches there were; advice and reopening are not counted.
     pub reads: usize,
     /// How many of them brought in the same folios.
     pub equal: usize,
@@ -109,7 +132,8 @@ pub fn compare(steps: &[Step], kernel: &Recording, law: &Recording) -> Report {
             law: law.added[index].clone(),
         })
         .collect();
-    let reads = steps.iter().filter(|step| matches!(step, Step::Read { .. })).count();
+    let reads =
+        steps.iter().filter(|step| matches!(step, Step::Read { .. } | Step::Touch { .. })).count();
     let pages = |recording: &Recording| -> u64 {
         recording.added.iter().flatten().map(|folio| folio.range().count()).sum()
     };
@@ -119,5 +143,34 @@ pub fn compare(steps: &[Step], kernel: &Recording, law: &Recording) -> Report {
         kernel_pages: pages(kernel),
         law_pages: pages(law),
         differences,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_reported_with_both_page_ranges() {
+        let text = "read_ahead_kb 128\nmax_sectors_kb 1280\nfile_bytes 1000000\n\
+                    folio_order_max 9\n0 4096 -> 0..4\nadvice normal -> nothing\n\
+                    4096 4096 -> 4..12x4\n";
+        let (steps, kernel) = parse_recording(text).unwrap();
+        let same = compare(&steps, &kernel, &play(&kernel_law(&kernel), &steps, &kernel).unwrap());
+        assert_eq!((same.reads, same.equal, same.kernel_pages), (2, 2, 12));
+        let none = compare(&steps, &kernel, &play(&Spec::plain("none"), &steps, &kernel).unwrap());
+        assert_eq!((none.reads, none.equal, none.law_pages), (2, 0, 2));
+        assert_eq!(
+            none.differences[1].to_string(),
+            "step 3: 4096 4096: the kernel read 4..12x4, the law 1..2"
+        );
+    }
+
+    #[test]
+    fn a_read_past_the_end_gets_nothing() {
+        let text = "file_bytes 5000\n4096 10 -> 1..2\n5000 10 -> nothing\n8192 1 -> nothing\n";
+        let (steps, kernel) = parse_recording(text).unwrap();
+        let law = play(&Spec::plain("none"), &steps, &kernel).unwrap();
+        assert_eq!(law.added, kernel.added);
     }
 }

@@ -3,11 +3,18 @@
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
 use readpath_core::unit::Time;
 
+pub mod agenda;
+pub mod array;
 pub mod earliest;
+pub mod faulty;
 pub mod hdd;
 pub mod knob;
+pub mod nfs;
+pub mod object;
 pub mod parameter;
+pub mod places;
 pub mod raid0;
+pub mod random;
 pub mod rate;
 pub mod registry;
 pub mod ssd;

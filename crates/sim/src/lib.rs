@@ -7,6 +7,7 @@
 
 pub mod conform;
 pub mod device;
+pub mod experiment;
 pub mod job;
 pub mod report;
 pub mod run;

@@ -1,20 +1,29 @@
 //! The law `ondemand` against recordings of the running kernel.
 //!
-//! Each file in `recorded/` is a made list of reads and what Linux 6.18 brought
-//! into the page cache for each, as `readpath conform` records it. With root
-//! and tracefs the same comparison runs live, in the crate `readpath`.
+//! Each file in `recorded/` is a list of reads, made or by hand, and what Linux
+//! 6.18 brought into the page cache for each, as written by `cargo run -p readpath
+//! --example record_kernel`. The seeds are those whose lists found out the most
+//! of 35 small changes to the law. With root and tracefs the same comparison runs
+//! live, in the crate `readpath`.
 
 use readpath_core::law::Spec;
 use readpath_sim::conform::{compare, kernel_law, parse_recording, play};
 
-const RECORDINGS: [(&str, &str); 7] = [
-    ("read_ahead_kb 128", include_str!("recorded/read_ahead_kb-128.txt")),
-    ("read_ahead_kb 8192", include_str!("recorded/read_ahead_kb-8192.txt")),
+const RECORDINGS: [(&str, &str); 14] = [
+    ("read_ahead_kb 128, seed 11", include_str!("recorded/read_ahead_kb-128-seed-11.txt")),
+    ("read_ahead_kb 128, seed 12", include_str!("recorded/read_ahead_kb-128-seed-12.txt")),
+    ("read_ahead_kb 128, seed 16", include_str!("recorded/read_ahead_kb-128-seed-16.txt")),
+    ("read_ahead_kb 8192, seed 12", include_str!("recorded/read_ahead_kb-8192-seed-12.txt")),
     ("read_ahead_kb 100, no power of two", include_str!("recorded/read_ahead_kb-100.txt")),
     ("read_ahead_kb 4, one page", include_str!("recorded/read_ahead_kb-4.txt")),
     ("read_ahead_kb 0", include_str!("recorded/read_ahead_kb-0.txt")),
-    ("a file that ends inside a page", include_str!("recorded/odd-length.txt")),
     ("a file system without large folios", include_str!("recorded/no-large-folios.txt")),
+    ("touches of the mapped file", include_str!("recorded/touches.txt")),
+    ("touches under each advice", include_str!("recorded/touches-advice.txt")),
+    ("a mark under random advice", include_str!("recorded/touches-random-advice.txt")),
+    ("corners", include_str!("recorded/corners.txt")),
+    ("corners, read_ahead_kb 100", include_str!("recorded/corners-read_ahead_kb-100.txt")),
+    ("corners at the end of the file", include_str!("recorded/corners-at-the-end.txt")),
 ];
 
 #[test]
@@ -24,7 +33,6 @@ fn every_read_brings_in_the_folios_that_it_brought_in_on_linux() {
             parse_recording(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         let law = play(&kernel_law(&kernel), &steps, &kernel).unwrap();
         let report = compare(&steps, &kernel, &law);
-        assert!(report.reads >= 300, "{name}: only {} reads", report.reads);
         if let Some(first) = report.differences.first() {
             panic!("{name}: {} of {} equal; first: {first}", report.equal, report.reads);
         }

@@ -111,6 +111,25 @@ fn a_job_that_does_not_fit_is_refused() {
     assert!(Workload::new(&many, Placement::Modelled, 1).is_err());
 }
 
+/// fio 3.33 on a file of 102 400 bytes: the offsets of its iologs.
+#[test]
+fn percentages_are_of_the_whole_file() {
+    let offsets = |options: &str| {
+        let jobs = JobFile::parse(&format!("[j]\nrw=read\nbs=4k\n{options}\n")).unwrap();
+        let mut workload =
+            Workload::new(&jobs, Placement::Existing(&|_| Some(102_400)), 1).unwrap();
+        let (issued, _) = run(workload.processes.remove(0), Time::ZERO, 1000);
+        issued.iter().map(|(_, operation)| operation.offset).collect::<Vec<_>>()
+    };
+    let upper_two_thirds: Vec<u64> = (9..25).map(|block| block * 4096).collect();
+    assert_eq!(offsets("offset=33%"), upper_two_thirds);
+    assert_eq!(offsets("offset=33%\nfilesize=100k"), upper_two_thirds);
+    assert_eq!(offsets("size=50%\noffset=80%\nbs=8k"), [81_920, 90_112]);
+    assert_eq!(offsets("size=100%\noffset=80%\nbs=8k"), [81_920, 90_112]);
+    assert_eq!(offsets("size=33%").len(), 8);
+    assert_eq!(offsets("size=33%\nrw=randread\nnorandommap").len(), 8);
+}
+
 #[test]
 fn stonewalls_number_the_phases() {
     let text = "[global]\nrw=read\nsize=4k\n[a]\nstonewall\n[b]\nnumjobs=2\n[c]\nstonewall\nnumjobs=2\n[d]\nstartdelay=5\n";

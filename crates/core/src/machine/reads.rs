@@ -284,44 +284,54 @@ impl ReadPath {
         self.send_file_runs(now, file, PageRange::default(), process);
     }
 
-    /// One step of the read loop of 2003: to the next page that is not there,
-    /// which is read alone, or that is in flight; then it waits for that page.
+    /// The read loop of 2003, to the next page that has to be waited for:
+    /// each page is told to the law, and read alone if it is absent then.
     fn next_page(&mut self, now: Time, read: ReadId) {
+        let is_congested = self.is_congested();
         let slot = &mut self.reads[read.0 as usize];
         let handle = &mut self.handles[slot.transfer.handle.0 as usize];
-        while slot.cursor < slot.range.end {
+        let file = handle.file;
+        let file_bytes = self.files[file.0 as usize].bytes;
+        let Transfer { offset, bytes, .. } = slot.transfer;
+        let ask = Ask { offset, bytes, file_bytes, is_congested };
+        let mut waits_for = None;
+        while slot.cursor < slot.range.end && waits_for.is_none() {
             let page = slot.cursor;
             slot.cursor += 1;
             let at = (page - slot.range.first) as usize;
-            if slot.frames[at] == NO_FRAME {
+            let mut view = FilePages {
+                cache: &mut self.cache,
+                file,
+                file_pages: file_bytes.div_ceil(PAGE_BYTES),
+                demand: slot.range,
+                frames: &mut slot.frames,
+                runs: &mut self.runs,
+                budget: &mut self.budget,
+            };
+            handle.law.step(page, &ask, &mut view);
+            if view.frames[at] == NO_FRAME {
                 // Another read may have brought it in the meantime.
-                match self.cache.find(handle.file, page) {
+                match view.cache.find(file, page) {
                     Some(frame) => {
-                        self.cache.pin(frame);
-                        slot.frames[at] = frame;
+                        view.cache.pin(frame);
+                        view.frames[at] = frame;
                     }
                     None => {
                         handle.law.miss(page);
-                        let mut view = FilePages {
-                            cache: &mut self.cache,
-                            file: handle.file,
-                            file_pages: slot.range.end,
-                            demand: slot.range,
-                            frames: &mut slot.frames,
-                            runs: &mut self.runs,
-                            budget: &mut self.budget,
-                        };
+                        view.begin_window();
                         view.add_page(page, Folio::holding(page, 0), Mark::Clear);
-                        self.send_runs(now, read);
-                        return self.await_frame(read, at);
                     }
                 }
             }
-            if matches!(self.cache.state(slot.frames[at]), FrameState::InFlight(_)) {
-                return self.await_frame(read, at);
+            if matches!(view.cache.state(view.frames[at]), FrameState::InFlight(_)) {
+                waits_for = Some(at);
             }
         }
-        self.finish(read);
+        self.send_runs(now, read);
+        match waits_for {
+            Some(at) => self.await_frame(read, at),
+            None => self.finish(read),
+        }
     }
 
     fn finish(&mut self, read: ReadId) {
@@ -366,9 +376,13 @@ impl ReadPath {
     fn send_file_runs(&mut self, now: Time, file: FileId, demand: PageRange, process: ProcessId) {
         let pages_max = u64::from(self.config.caps.request_sectors_max) / PAGE_SECTORS;
         let mut runs = core::mem::take(&mut self.runs);
-        join_adjacent(&mut runs);
-        for &run in &runs {
-            cut(run, demand, pages_max, |range| self.send_pages(now, file, range, demand, process));
+        for window in runs.split_mut(|run| run.is_empty()) {
+            let joined = join_adjacent(window);
+            for &run in &window[..joined] {
+                cut(run, demand, pages_max, |range| {
+                    self.send_pages(now, file, range, demand, process);
+                });
+            }
         }
         runs.clear();
         self.runs = runs;
@@ -464,16 +478,19 @@ fn pin_cached(cache: &mut Cache, file: FileId, slot: &mut ReadSlot, meter: &mut 
     }
 }
 
-/// Sorts runs and joins those that touch.
-fn join_adjacent(runs: &mut Vec<PageRange>) {
+/// Sorts runs and joins those that touch; gives how many are left, in front.
+fn join_adjacent(runs: &mut [PageRange]) -> usize {
     runs.sort_unstable_by_key(|run| run.first);
-    runs.dedup_by(|run, before| {
-        let touches = before.end == run.first;
-        if touches {
-            before.end = run.end;
+    let mut joined = 0;
+    for at in 0..runs.len() {
+        if joined > 0 && runs[joined - 1].end == runs[at].first {
+            runs[joined - 1].end = runs[at].end;
+        } else {
+            runs[joined] = runs[at];
+            joined += 1;
         }
-        touches
-    });
+    }
+    joined
 }
 
 /// Cuts a run where the device's largest request forces it, and never so that
@@ -518,7 +535,7 @@ impl FilePages<'_> {
             self.frames[(page - self.demand.first) as usize] = frame;
         }
         match self.runs.last_mut() {
-            Some(run) if run.end == page => run.end += 1,
+            Some(run) if run.end == page && !run.is_empty() => run.end += 1,
             _ => self.runs.push(PageRange::new(page, 1)),
         }
     }
@@ -527,6 +544,11 @@ impl FilePages<'_> {
 impl Pages for FilePages<'_> {
     fn is_cached(&self, page: u64) -> bool {
         self.cache.find(self.file, page).is_some()
+    }
+
+    fn begin_window(&mut self) {
+        // An empty run keeps the windows before and after it apart.
+        self.runs.push(PageRange::default());
     }
 
     fn folio(&self, page: u64) -> Option<Folio> {
@@ -581,7 +603,8 @@ mod tests {
         let mut runs = [(8, 12), (0, 4), (4, 8), (20, 21)]
             .map(|(first, end)| PageRange { first, end })
             .to_vec();
-        join_adjacent(&mut runs);
-        assert_eq!(runs, [PageRange { first: 0, end: 12 }, PageRange { first: 20, end: 21 }]);
+        let joined = join_adjacent(&mut runs);
+        let expected = [PageRange { first: 0, end: 12 }, PageRange { first: 20, end: 21 }];
+        assert_eq!(runs[..joined], expected);
     }
 }

@@ -18,17 +18,38 @@
 //! at the end. A page that is cached already ends the blocks: the rest of the
 //! window is filled in single pages around what is there.
 //!
-//! Source: KERNEL.md section 2, then the running 6.18 kernel, read by read
-//! (`readpath conform`).
+//! A mapped access that finds no page knows no request: it reads *around*, a
+//! whole window with the page in its middle and the mark at three quarters; with
+//! sequential advice it decides synchronously for a whole window from the page
+//! on. With random advice it leaves the page to the demand read. A marked folio
+//! counts as touched at its first page by a read, but at the very page by a
+//! mapped access, so that one in its middle looks like another stream.
 //!
-//! What differs on purpose: with a window of 0, or a congested queue, the
-//! kernel reads page by page and waits for each. Here the same pages are added
-//! one by one but reach the device together (source C).
+//! Source: KERNEL.md section 2, then the running 6.18 kernel, read by read
+//! (`readpath conform`). Where the two differ the kernel is followed: a look-back
+//! counts at most one page less than the window; looking around goes wrong
+//! inside large folios (see `lookaround`), so that two streams on one open file
+//! leave holes of a page; a forced read stops at the largest request, which shows
+//! when a mark lies beyond; the mark of a window that goes around cached pages
+//! counts from the end of the file where that clips the window; and mapped
+//! reads go on reading around however many miss.
+//!
+//! What differs on purpose: with a window of 0 the kernel reads page by page and
+//! waits for each; with random advice it reads in pieces of the device's largest
+//! request. Here the same pages are added, but all of the request reaches the
+//! device together (source C).
+//!
+//! A full device queue makes no difference: 6,000 reads beside 256 outstanding
+//! direct reads on the same device were all as on an idle one. (The kernel holds
+//! back only where a cgroup's I/O is throttled, which a law isn't told.)
 //!
 //! What can't be known from outside, and so is not modelled: a folio that the
 //! kernel could not allocate or the file system declined (the kernel then falls
-//! back to single pages), a mark that it leaves alone because its folio is
-//! under writeback, and pages that memory pressure took away.
+//! back to single pages); a mark that it leaves alone because its folio is
+//! under writeback; and the count of mapped misses, above which (100) it stops
+//! reading around: every fault that ends well counts as at least one hit (3,000
+//! far-apart touches all read around), so that it grows only when pages come
+//! back that were evicted shortly before, which the cache's pages don't tell.
 
 mod lookaround;
 
@@ -40,15 +61,6 @@ use crate::unit::PAGE_BYTES;
 
 /// The largest folio of the page cache on x86-64, as an order: 2 MiB, one huge page.
 const FOLIO_ORDER_MAX: u8 = 9;
-
-/// A forced read goes out in pieces of 2 MiB, so that one call doesn't pin more than that.
-const FORCED_PIECE_PAGES: u64 = 512;
-
-/// Once misses exceed hits by this many, mapped reads stop reading around.
-const MAPPED_MISSES_MAX: u32 = 100;
-
-/// Where the count of mapped misses stops, so that hits can bring it back.
-const MAPPED_MISSES_CEILING: u32 = 10 * MAPPED_MISSES_MAX;
 
 /// The law `ondemand`: the state of one open file.
 #[derive(Clone, Debug)]
@@ -72,7 +84,6 @@ pub struct OnDemand {
     order: u8,
     /// Where the last read ended, in bytes; none before the first.
     previous_end: Option<u64>,
-    mapped_misses: u32,
 }
 
 impl OnDemand {
@@ -90,7 +101,6 @@ impl OnDemand {
             async_size: 0,
             order: 0,
             previous_end: None,
-            mapped_misses: 0,
         }
     }
 
@@ -116,11 +126,11 @@ impl OnDemand {
 
     /// An absent page: `request` is what the read still wants from `page` on.
     fn synchronous(&mut self, page: u64, request: u64, ask: &Ask, pages: &mut dyn Pages) {
-        if self.window_pages_max == 0 || ask.is_congested {
-            return self.forced(page, 1, ask, pages);
-        }
-        if self.is_random {
-            return self.forced(page, request, ask, pages);
+        if self.window_pages_max == 0 || self.is_random {
+            // The rest comes when the walk gets there, unless a mark on the way
+            // has brought it in by then.
+            let most = self.request_pages_max.max(self.window_pages_max);
+            return fill_singly(page, request.min(most), 0, ask, pages);
         }
         let most = self.pages_max(request);
         let follows = self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
@@ -142,24 +152,28 @@ impl OnDemand {
         self.submit(ask, pages);
     }
 
-    /// A marked folio: `request` is what the read still wants from the folio's first page on.
-    fn asynchronous(&mut self, folio: Folio, request: u64, ask: &Ask, pages: &mut dyn Pages) {
+    /// The marked folio that holds `page`: `request` is what is wanted from `page` on.
+    fn asynchronous(
+        &mut self,
+        folio: Folio,
+        page: u64,
+        request: u64,
+        ask: &Ask,
+        pages: &mut dyn Pages,
+    ) {
         if self.window_pages_max == 0 {
             return;
         }
         pages.clear_mark(folio);
-        if ask.is_congested {
-            return;
-        }
         let most = self.pages_max(request);
         let expected = (self.start + self.size - self.async_size) >> folio.order << folio.order;
-        if folio.first == expected {
+        if page == expected {
             self.start += self.size;
             self.size = self.size.max(next_size(self.size, most));
         } else {
-            let Some(start) = absent_from(folio.first + 1, most, pages) else { return };
+            let Some(start) = absent_from(page + 1, most, pages) else { return };
             self.start = start;
-            self.size = next_size(start - folio.first + request, most);
+            self.size = next_size(start - page + request, most);
         }
         self.order += 2;
         let alignment = 1u64 << u32::from(self.order).min(most.trailing_zeros());
@@ -170,14 +184,6 @@ impl OnDemand {
         }
         self.async_size = self.size;
         self.submit(ask, pages);
-    }
-
-    /// Exactly the request, at most the device's largest, without a mark.
-    fn forced(&self, page: u64, request: u64, ask: &Ask, pages: &mut dyn Pages) {
-        let count = request.min(self.request_pages_max.max(self.window_pages_max));
-        for piece in (0..count).step_by(FORCED_PIECE_PAGES as usize) {
-            fill_singly(page + piece, FORCED_PIECE_PAGES.min(count - piece), 0, ask, pages);
-        }
     }
 
     /// Adds the window of the state, in the largest folios that the order allows.
@@ -200,7 +206,7 @@ impl OnDemand {
                 let left = self.start + self.size - page;
                 return fill_singly(page, left, self.async_size, ask, pages);
             }
-            if !pages.add(folio, page == mark >> order << order) {
+            if !pages.add(folio, page == mark) {
                 return;
             }
             page = folio.range().end;
@@ -230,7 +236,7 @@ impl ReadaheadLaw for OnDemand {
                 }
             }
             if let Some(folio) = pages.marked(page) {
-                self.asynchronous(folio, request.end - folio.first, ask, pages);
+                self.asynchronous(folio, folio.first, request.end - folio.first, ask, pages);
             }
             page += 1;
         }
@@ -238,26 +244,22 @@ impl ReadaheadLaw for OnDemand {
     }
 
     fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
-        let window = self.window_pages_normal;
+        let window = self.window_pages_max;
         if self.is_random || window == 0 || page >= ask.file_pages() {
             return;
         }
-        if pages.is_cached(page) {
-            self.mapped_misses = self.mapped_misses.saturating_sub(1);
-            if let Some(folio) = pages.marked(page) {
-                self.asynchronous(folio, window, ask, pages);
-            }
+        if let Some(folio) = pages.marked(page) {
+            self.asynchronous(folio, page, window, ask, pages);
+        } else if pages.is_cached(page) {
+            // Nothing to do: the page is where it was read ahead to.
         } else if self.is_sequential {
             self.synchronous(page, window, ask, pages);
         } else {
-            self.mapped_misses = MAPPED_MISSES_CEILING.min(self.mapped_misses + 1);
-            if self.mapped_misses <= MAPPED_MISSES_MAX {
-                self.start = page.saturating_sub(window / 2);
-                self.size = window;
-                self.async_size = window / 4;
-                self.order = 0;
-                self.submit(ask, pages);
-            }
+            self.start = page.saturating_sub(window / 2);
+            self.size = window;
+            self.async_size = window / 4;
+            self.order = 0;
+            self.submit(ask, pages);
         }
     }
 
@@ -397,13 +399,17 @@ mod tests {
     }
 
     #[test]
-    fn without_a_window_or_on_a_full_queue_only_the_request_is_read() {
+    fn without_a_window_only_the_request_is_read() {
         let pages = &mut PageTable::default();
         let mut off = law("ondemand,read_ahead_kb=0").unwrap();
         assert_eq!(read(&mut off, pages, &ask(0, 24)), (PageRange::new(0, 24), None));
-        let mut law = OnDemand::new(&LIMITS);
-        let full = Ask { is_congested: true, ..ask(100, 24) };
-        assert_eq!(read(&mut law, pages, &full), (PageRange::new(100, 24), None));
+    }
+
+    #[test]
+    fn a_full_queue_changes_nothing() {
+        let full = Ask { is_congested: true, ..ask(0, 1) };
+        let added = read(&mut OnDemand::new(&LIMITS), &mut PageTable::default(), &full);
+        assert_eq!(added, (PageRange::new(0, 4), Some(1)));
     }
 
     #[test]

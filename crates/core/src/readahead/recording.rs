@@ -18,7 +18,13 @@ pub enum Step {
         /// How many bytes.
         bytes: u64,
     },
-    /// `posix_fadvise(2)` for the whole file. `DontNeed` makes it cold again.
+    /// An access to one byte of the mapped file, which lies within it.
+    Touch {
+        /// The byte.
+        offset: u64,
+    },
+    /// `posix_fadvise(2)` for the whole file, and `madvise(2)` for its mapping.
+    /// `DontNeed` makes it cold again.
     Advise(Advice),
     /// Closes the file and opens it anew: what was learned of the stream is
     /// lost, what is cached stays.

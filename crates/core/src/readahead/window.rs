@@ -9,6 +9,11 @@
 //! other. "All was cached already" and "the queue was congested" look the same
 //! to it, and also shrink the window.
 //!
+//! When the law hears of a page depends on the kernel. In 2.6.0-test2 each page
+//! was announced when the read loop came to it, after the pages before it had
+//! arrived (`announce=page`); the mm4 tree announced all pages of a read before
+//! its loop (`announce=request`, the default).
+//!
 //! What is absent when the read loop comes to it is read alone and waited for
 //! before the next page is looked at. With readahead off this crawls page by
 //! page; and when several reads of one file are under way at once, their
@@ -18,7 +23,10 @@
 //!
 //! Source: KERNEL.md section 1.
 
-use super::{Advice, Ask, Folio, Pages, ReadaheadLaw};
+use alloc::string::ToString;
+
+use super::{Advice, Ask, Folio, Pages, ReadaheadLaw, ReadaheadLimits, window_pages};
+use crate::law::{Spec, SpecError};
 
 /// The smallest window that an evicted page may shrink it to: 16 KiB.
 const WINDOW_PAGES_MIN: i64 = 4;
@@ -46,6 +54,8 @@ enum Next {
 pub struct Window {
     window_pages_default: i64,
     window_pages_max: i64,
+    /// Whether a page is announced when the read loop comes to it, not before.
+    announces_singly: bool,
     start: u64,
     size: i64,
     ahead: Option<Ahead>,
@@ -68,6 +78,7 @@ impl Window {
         Window {
             window_pages_default: window_pages_max as i64,
             window_pages_max: window_pages_max as i64,
+            announces_singly: false,
             start: 0,
             size: 0,
             ahead: None,
@@ -77,6 +88,27 @@ impl Window {
             is_sequential: false,
             fault_misses: 0,
         }
+    }
+
+    /// Parses `window,read_ahead_kb=KIB,announce=page|request`.
+    ///
+    /// # Errors
+    /// A parameter is unknown, or a value can't be used.
+    pub fn from_spec(spec: &Spec, limits: &ReadaheadLimits) -> Result<Window, SpecError> {
+        spec.only(&["read_ahead_kb", "announce"])?;
+        let announces_singly = match spec.parameters.get("announce").map(|text| text.as_str()) {
+            None | Some("request") => false,
+            Some("page") => true,
+            Some(other) => {
+                return Err(SpecError::BadValue {
+                    name: spec.name.clone(),
+                    key: "announce".to_string(),
+                    value: other.to_string(),
+                    expected: "page or request".to_string(),
+                });
+            }
+        };
+        Ok(Window { announces_singly, ..Window::new(window_pages(spec, limits)?) })
     }
 
     /// Whether readahead is off.
@@ -215,6 +247,7 @@ pub(super) fn submit(first: u64, size: i64, ask: &Ask, pages: &mut dyn Pages) ->
     if ask.is_congested {
         return 0;
     }
+    pages.begin_window();
     let mut started = 0;
     for page in first..(first + size as u64).min(ask.file_pages()) {
         if pages.is_cached(page) {
@@ -230,6 +263,9 @@ pub(super) fn submit(first: u64, size: i64, ask: &Ask, pages: &mut dyn Pages) ->
 
 impl ReadaheadLaw for Window {
     fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+        if self.announces_singly {
+            return;
+        }
         for page in ask.request().clipped(ask.file_pages()).pages() {
             self.announce(page, ask, pages);
         }
@@ -245,6 +281,12 @@ impl ReadaheadLaw for Window {
 
     fn splits_demand(&self) -> bool {
         true
+    }
+
+    fn step(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+        if self.announces_singly {
+            self.announce(page, ask, pages);
+        }
     }
 
     fn miss(&mut self, page: u64) {

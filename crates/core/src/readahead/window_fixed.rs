@@ -9,7 +9,8 @@
 //! Source: KERNEL.md section 1; the thread of 2003 restated in SOURCES.md, A.
 
 use super::window::{Window, submit};
-use super::{Advice, Ask, Pages, ReadaheadLaw};
+use super::{Advice, Ask, Pages, ReadaheadLaw, ReadaheadLimits, window_pages};
+use crate::law::{Spec, SpecError};
 
 /// The law `window-fixed`, for one open file.
 #[derive(Clone, Debug)]
@@ -21,6 +22,15 @@ impl WindowFixed {
     /// With windows of at most `window_pages_max` pages (the kernel's default: 32).
     pub fn new(window_pages_max: u64) -> WindowFixed {
         WindowFixed { window: Window::new(window_pages_max) }
+    }
+
+    /// Parses `window-fixed,read_ahead_kb=KIB`.
+    ///
+    /// # Errors
+    /// A parameter is unknown, or a value can't be used.
+    pub fn from_spec(spec: &Spec, limits: &ReadaheadLimits) -> Result<WindowFixed, SpecError> {
+        spec.only(&["read_ahead_kb"])?;
+        Ok(WindowFixed::new(window_pages(spec, limits)?))
     }
 }
 

@@ -11,11 +11,13 @@
 //!
 //! One idea, one file:
 //!
-//! - [`queue`](self) what a queue is; `requests` what waits in it, by sector and by age;
-//! - `seek` whether its requests lie close, by two detectors: [`verdict_table`];
-//! - `trees` whose turn is next; `slices` for how long; `turns` how one turn ends and the next begins;
-//! - `idling` whether to wait for a queue's next request; `depth` how many at once;
-//! - `preemption` who may cut in; `cooperators` who works next to whom; `processes` who sends where.
+//! - `queue`: what a queue is; `order`: in which order what waits in it is served;
+//! - `seek`: whether its requests lie close, by two detectors ([`verdict_table`]);
+//! - `trees`: whose turn is next; `slices`: for how long; `turns`: how one turn
+//!   ends and the next begins;
+//! - `idling`: whether to wait for a queue's next request; `depth`: how many at once;
+//! - `preemption`: who may cut in; `cooperators`: who works next to whom;
+//!   `processes`: who sends where.
 //!
 //! Source: source D, and the description of 2.6.33 and 2.6.34. `seeky=mean` is
 //! the detector of the former and `seeky=history` of the latter; all else is
@@ -31,6 +33,7 @@
 use alloc::collections::BTreeMap;
 
 use super::decision::{Decision, DecisionLog};
+use super::requests::Waiting;
 use super::{Dispatch, Inserted, Scheduler};
 use crate::request::{Class, DeviceCaps, ProcessId, Request, RequestId};
 use crate::unit::{PAGE_BYTES, Time};
@@ -38,10 +41,10 @@ use crate::unit::{PAGE_BYTES, Time};
 mod cooperators;
 mod depth;
 mod idling;
+mod order;
 mod preemption;
 mod processes;
 mod queue;
-mod requests;
 mod seek;
 mod slices;
 mod trees;
@@ -54,9 +57,9 @@ pub use tunables::{CfqTunables, KEYS};
 use cooperators::QueuesByPlace;
 use depth::QueueingDetector;
 use idling::Think;
+use order::{follower, nearer};
 use processes::{AsyncQueues, Process};
 use queue::{QueueId, Queues};
-use requests::{Waiting, nearer};
 use trees::{Kind, ServiceTrees};
 use tunables::{HZ, Jiffies, jiffies, time_of};
 
@@ -76,8 +79,6 @@ pub struct Cfq {
     async_queues: AsyncQueues,
     trees: ServiceTrees,
     by_place: QueuesByPlace,
-    /// How many requests have come, merged ones left out: names their arrival.
-    arrivals: u64,
     queued: usize,
 
     serving: Serving,
@@ -130,7 +131,6 @@ impl Cfq {
             async_queues: AsyncQueues::new(),
             trees: ServiceTrees::default(),
             by_place: QueuesByPlace::new(),
-            arrivals: 0,
             queued: 0,
             serving: Serving { class: Class::BestEffort, kind: Kind::SyncNoIdle, expires: None },
             average_best_effort: 0,
@@ -171,12 +171,9 @@ impl Cfq {
     /// Puts the request into its queue and judges anew what the law knows of the queue.
     fn enqueue(&mut self, now: Time, id: QueueId, request: Request) {
         let jiffy = jiffies(now);
-        let expires = jiffy + self.tunables.fifo_expire(request.is_sync);
-        self.arrivals += 1;
         self.queued += 1;
         let queue = &mut self.queues[id];
-        let waiting = Waiting { request, arrived: jiffy, expires };
-        let place = queue.requests.insert(self.arrivals, waiting);
+        let place = queue.requests.insert(now, request);
         queue.next = nearer(queue.next, Some(place), self.head, &self.tunables);
         if queue.position.is_none() {
             self.put_in_trees(jiffy, id, false);
@@ -218,12 +215,14 @@ impl Cfq {
         let expired = if core::mem::replace(&mut queue.is_fifo_checked, true) {
             None
         } else {
-            queue.requests.oldest().filter(|(_, oldest)| jiffy >= oldest.expires)
+            let fifo_expire = self.tunables.fifo_expire(queue.is_sync);
+            let is_expired = |arrived| jiffy >= jiffies(arrived) + fifo_expire;
+            let oldest = queue.requests.oldest().filter(|(_, it)| is_expired(it.arrived));
+            oldest.map(|(place, _)| place)
         };
-        let expired = expired.map(|(place, _)| place);
         let place = expired.or(queue.next).expect("a queue with requests has a next one");
-        queue.next = queue.requests.follower(place, &self.tunables);
-        let Waiting { request, arrived, .. } =
+        queue.next = follower(&queue.requests, place, &self.tunables);
+        let Waiting { request, arrived } =
             queue.requests.remove(place).expect("next is among the requests");
         queue.in_device += 1;
         queue.slice_dispatched += 1;
@@ -234,7 +233,7 @@ impl Cfq {
         self.head = request.end();
         self.active_process = Some(request.process);
         *self.in_device_of(request.is_sync) += 1;
-        self.sent.insert(request.id, Sent { queue: id, arrived });
+        self.sent.insert(request.id, Sent { queue: id, arrived: jiffies(arrived) });
         let in_device = self.in_device();
         self.log.say(now, || Decision::Dispatch {
             request: request.id,
@@ -321,5 +320,80 @@ impl Scheduler for Cfq {
 
     fn decisions(&mut self) -> Option<&mut DecisionLog> {
         Some(&mut self.log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Op, Priority};
+    use alloc::vec::Vec;
+
+    /// Processes come, read close to each other and far apart, are joined and
+    /// split, and end, with requests of theirs still waiting and in the device.
+    #[test]
+    fn nothing_is_kept_of_processes_that_have_ended() {
+        let caps = super::super::testing::caps();
+        for seeky in [Seekiness::Mean, Seekiness::History] {
+            let mut cfq = Cfq::new(&caps, CfqTunables { seeky, ..CfqTunables::default() });
+            let mut in_device: Vec<Request> = Vec::new();
+            let (mut random, mut joins, mut splits) = (1u64, 0, 0);
+            cfq.log.turn(true);
+            for step in 0..60_000u64 {
+                let now = Time::from_us(step * 300);
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let dice = random >> 33;
+                // Three processes at a time, gone after a while.
+                let process = ProcessId((step / 12_000 * 3 + dice % 3) as u32);
+                let is_near = step / 6_000 % 2 == 0;
+                let page = if is_near { step * 3 + dice % 3 } else { dice % 1_000_000_000 };
+                if cfq.queued() < 16 && cfq.in_device() < 4 {
+                    let is_sync = dice % 50 > 0;
+                    cfq.insert(
+                        now,
+                        Request {
+                            id: RequestId(step as u32),
+                            op: if is_sync { Op::Read } else { Op::Write },
+                            start: page * 8,
+                            sectors: 8,
+                            process,
+                            priority: Priority::default(),
+                            is_sync,
+                        },
+                    );
+                }
+                if in_device.len() < 4
+                    && let Dispatch::Request(request) = cfq.dispatch(now)
+                {
+                    in_device.push(request);
+                }
+                if dice % 4 != 0 && !in_device.is_empty() {
+                    cfq.complete(now, &in_device.remove(0));
+                }
+                if step % 12_000 == 11_999 {
+                    (0..3).for_each(|back| {
+                        cfq.process_ended(now, ProcessId(process.0 / 3 * 3 + back))
+                    });
+                }
+                while let Some(decided) = cfq.log.poll() {
+                    joins += u32::from(matches!(decided.decision, Decision::Join { .. }));
+                    splits += u32::from(matches!(decided.decision, Decision::Split { .. }));
+                }
+            }
+            let mut now = Time::from_s(60);
+            while cfq.queued() > 0 || !in_device.is_empty() {
+                now += Time::from_ms(10);
+                match cfq.dispatch(now) {
+                    Dispatch::Request(request) => in_device.push(request),
+                    _ if in_device.is_empty() => {}
+                    _ => cfq.complete(now, &in_device.remove(0)),
+                }
+            }
+            cfq.dispatch(now + Time::from_s(1));
+            assert!(joins > 0 && splits > 0, "{joins} joins, {splits} splits");
+            assert!(cfq.processes.is_empty() && cfq.sent.is_empty() && cfq.by_place.is_empty());
+            assert_eq!((cfq.in_device(), cfq.idle_until), (0, None));
+            assert_eq!(cfq.queues.count(), cfq.async_queues.len(), "those stay");
+        }
     }
 }

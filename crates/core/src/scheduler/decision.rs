@@ -25,71 +25,185 @@ pub struct Decided {
     pub decision: Decision,
 }
 
-/// A decision, with what decided it. Queues are named by a number that is
-/// reused when a queue is gone; `process` is the queue's owner, `None` for a
-/// queue that many processes share.
+/// A decision, with what decided it; the log prints the fields under their names.
+///
+/// `queue` is a number that is reused when a queue is gone. Points of time and
+/// spans that end in `_ms` are whole milliseconds. `why` is one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields bear the names that the log prints, explained there")]
 pub enum Decision {
-    /// A request goes to the device. `in_device` counts it; `limit` is how many
-    /// of its queue could be there at once, `None`: any number.
+    /// A request goes to the device.
     Dispatch {
+        /// Its name.
         request: RequestId,
+        /// Where it waited; `None` in a law without queues.
         queue: Option<u32>,
+        /// Who asked for it.
         process: ProcessId,
+        /// Its first sector.
         start: u64,
+        /// How many sectors.
         sectors: u32,
+        /// Why this one of its queue.
         why: &'static str,
+        /// Sectors from where the last request ended.
         distance: u64,
+        /// How many requests are in the device, this one included.
         in_device: u32,
+        /// How many of its queue may be there at once; `None`: any number.
         limit: Option<u32>,
     },
     /// The queue whose turn it is has requests and may not send one.
-    Hold { queue: u32, why: &'static str, in_device: u32, limit: u32 },
-    /// Another tree is served; `queues` of `busy` (on average `average`) are in it.
-    Tree {
-        class: Class,
-        kind: &'static str,
+    Hold {
+        /// The queue.
+        queue: u32,
+        /// What it waits for.
         why: &'static str,
+        /// How many requests, of the kind that it waits for, are in the device.
+        in_device: u32,
+        /// How many there may be when it sends one.
+        limit: u32,
+    },
+    /// A tree is chosen: the one that was served is not served on.
+    Tree {
+        /// Its class.
+        class: Class,
+        /// `sync`, `sync_noidle` or `async`.
+        kind: &'static str,
+        /// Why the one before is not served on.
+        why: &'static str,
+        /// How many queues are in the tree.
         queues: u32,
+        /// How many are in its class.
         busy: u32,
+        /// How many that were on average.
         average: u32,
+        /// When its share of the time ends.
         until_ms: i64,
     },
     /// A queue becomes the active one.
     SliceBegin {
+        /// The queue.
         queue: u32,
+        /// Whose it is; `None`: many processes share it.
         process: Option<ProcessId>,
+        /// Its class.
         class: Class,
+        /// Its level.
         level: u8,
+        /// The kind of tree that it belongs in.
         kind: &'static str,
+        /// Why this queue.
         why: &'static str,
+        /// Its key: the lowest of the tree is first.
         key_ms: i64,
+        /// How many requests wait in it.
         queued: u32,
     },
     /// Its first request has completed, and its slice is measured out.
-    SliceSet { queue: u32, slice_ms: i64, end_ms: i64, average: u32 },
-    /// It is the active one no more. `left_ms` of its slice were left, `None`: it was not set yet.
-    SliceEnd { queue: u32, why: &'static str, left_ms: Option<i64>, dispatched: u32 },
+    SliceSet {
+        /// The queue.
+        queue: u32,
+        /// The length of the slice.
+        slice_ms: i64,
+        /// When it ends.
+        end_ms: i64,
+        /// How many queues of the class are busy on average.
+        average: u32,
+    },
+    /// It is the active one no more.
+    SliceEnd {
+        /// The queue.
+        queue: u32,
+        /// Why.
+        why: &'static str,
+        /// What was left of its slice; negative: it overran it; `None`: it was not measured out.
+        left_ms: Option<i64>,
+        /// How many requests it sent.
+        dispatched: u32,
+    },
     /// The device is kept idle for the queue's next request.
-    IdleStart { queue: u32, until_ms: i64, why: &'static str, think_ms: u64 },
+    IdleStart {
+        /// The queue.
+        queue: u32,
+        /// Until when at most.
+        until_ms: i64,
+        /// Why it is worth it.
+        why: &'static str,
+        /// How long its process thinks on average; 0 when that is not known.
+        think_ms: u64,
+    },
     /// That time is over.
-    IdleStop { queue: u32, why: &'static str },
+    IdleStop {
+        /// The queue.
+        queue: u32,
+        /// What ended it.
+        why: &'static str,
+    },
     /// The queue ran empty, and the device is not kept idle for it.
-    NoIdle { queue: u32, why: &'static str, think_ms: u64 },
-    /// Whether the queue is worth idling for changed. `seek` is the mean
-    /// distance in sectors, or how many of the last 32 requests were far.
-    Window { queue: u32, is_open: bool, why: &'static str, seek: u64, think_ms: u64, queued: u32 },
-    /// A request of `queue` ends the turn of `active`.
-    Preempt { queue: u32, active: u32, why: &'static str, distance: u64 },
-    /// Two queues work close to each other: `queue` sends its processes to `into`.
-    Join { queue: u32, into: u32, distance: u64 },
+    NoIdle {
+        /// The queue.
+        queue: u32,
+        /// Why not.
+        why: &'static str,
+        /// How long its process thinks on average; 0 when that is not known.
+        think_ms: u64,
+    },
+    /// Whether the queue is worth idling for has changed.
+    Window {
+        /// The queue.
+        queue: u32,
+        /// Whether it is, now: `state=open` or `shut`.
+        is_open: bool,
+        /// Why.
+        why: &'static str,
+        /// Its mean distance in sectors, or how many of its last 32 requests were far.
+        seek: u64,
+        /// How long its process thinks on average; 0 when that is not known.
+        think_ms: u64,
+        /// How many requests wait in it.
+        queued: u32,
+    },
+    /// A request of one queue ends the turn of another.
+    Preempt {
+        /// The queue that is next.
+        queue: u32,
+        /// The queue whose turn ends.
+        active: u32,
+        /// By which rule.
+        why: &'static str,
+        /// Sectors between the request and the end of the last one.
+        distance: u64,
+    },
+    /// Two queues work close to each other, and one sends its processes to the other.
+    Join {
+        /// The queue that is left.
+        queue: u32,
+        /// The queue that serves both.
+        into: u32,
+        /// Sectors between the next request of the one and the end of the last.
+        distance: u64,
+    },
     /// A process leaves a joined queue that has become seeky.
-    Split { queue: u32, process: ProcessId, seek: u64 },
-    /// What the device turned out to be: one that queues requests itself, or not.
-    Queueing { is_queueing: bool, peak: u32 },
-    /// So many decisions were not taken out in time and are lost.
-    Lost { count: u64 },
+    Split {
+        /// The queue.
+        queue: u32,
+        /// The process.
+        process: ProcessId,
+        /// Its mean distance in sectors, or how many of its last 32 requests were far.
+        seek: u64,
+    },
+    /// What the device turned out to be.
+    Queueing {
+        /// Whether it queues requests itself: `answer=yes` or `no`.
+        is_queueing: bool,
+        /// The most requests that it was given at once.
+        peak: u32,
+    },
+    /// Decisions that were not taken out in time and are lost.
+    Lost {
+        /// How many.
+        count: u64,
+    },
 }
 
 /// Decisions that wait to be taken out.

@@ -332,3 +332,80 @@ fn milliseconds(text: &str) -> Result<Time, String> {
         .map(Time)
         .ok_or_else(expected)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Noop;
+    use super::super::testing::caps;
+    use super::*;
+
+    fn noop(depth_max: u32, events: &str) -> Result<Vec<String>, ReplayError> {
+        replay(&mut Noop::new(&caps()), depth_max, events)
+    }
+
+    #[test]
+    fn a_law_without_a_log_has_its_dispatches_noted() {
+        let events = "
+            at_ms=0 event=arrive request=1 process=7 op=read start=100 sectors=8 # the head
+            at_ms=0 event=arrive request=2 process=7 op=read start=500 sectors=8
+            at_ms=1 event=arrive request=3 process=8 op=read start=508 sectors=8
+
+            at_ms=2.000001 event=complete request=1";
+        let expected = [
+            "at_ms=0.000000 event=dispatch request=1 queue=- process=7 start=100 sectors=8 \
+             why=given_out distance=100 in_device=1 limit=1",
+            "at_ms=2.000001 event=dispatch request=2 queue=- process=7 start=500 sectors=16 \
+             why=given_out distance=392 in_device=1 limit=1",
+        ];
+        assert_eq!(noop(1, events).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_bad_list_says_where_and_what() {
+        let first = "at_ms=5 event=arrive request=1 process=1 op=read start=0 sectors=8\n";
+        let problem = |rest: &str| {
+            let events = [first, rest].concat();
+            noop(1, &events).unwrap_err().to_string()
+        };
+        assert_eq!(
+            problem("at_ms=4 event=wait"),
+            "line 2: earlier than the line before; sort the events by time"
+        );
+        assert_eq!(
+            problem("at_ms=6 event=complete request=9"),
+            "line 2: request 9 completes, but the law has not given it to the device by then"
+        );
+        let merged = "at_ms=5 event=arrive request=2 process=1 op=read start=90 sectors=8\n\
+                      at_ms=5 event=arrive request=3 process=1 op=read start=98 sectors=8\n\
+                      at_ms=6 event=complete request=3";
+        assert_eq!(
+            problem(merged),
+            "line 4: request 3 completes, but the law has merged it into request 2, \
+             which completes for both"
+        );
+        assert!(problem(first).starts_with("line 2: request 1 is there already"));
+        assert_eq!(
+            problem("at_ms=6 event=arrived"),
+            "line 2: `event=arrived`: expected one of arrive, complete, end, wait"
+        );
+        assert_eq!(problem("at_ms=6 event=wait now"), "line 2: `now`: expected key=value");
+        assert_eq!(
+            problem("at_ms=6 event=wait level=4"),
+            "line 2: `level=` has no meaning for this event"
+        );
+        assert_eq!(
+            problem("at_ms=1.0000001 event=wait"),
+            "line 2: `at_ms=1.0000001`: expected milliseconds, as 12 or 12.345678"
+        );
+        let arrive = "at_ms=6 event=arrive request=2 process=1 op=read start=0";
+        assert_eq!(problem(arrive), "line 2: `sectors=` is missing");
+        assert_eq!(
+            problem(&[arrive, " sectors=8 level=8"].concat()),
+            "line 2: `level=8`: expected one of 0, 1, 2, 3, 4, 5, 6, 7"
+        );
+        assert_eq!(
+            problem(&[arrive, " sectors=0"].concat()),
+            "line 2: `sectors=0`: expected at least 1"
+        );
+    }
+}

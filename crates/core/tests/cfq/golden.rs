@@ -121,7 +121,7 @@ at_ms=32 event=wait
 ",
         // The async queue alone: share 300 × 1/1 × 40/100 = 120. A second has
         // passed without a late read: depth (0 + 1000)/100 = 10, above 4.
-        // The reader's key: first of its tree, where it stands alone: 2 − 1000.
+        // The reader's key, the first of its tree: 2 + (2 − 1) × 80, and 1000 before that.
         // Its share: 300 × 1/1, the other queue is empty. After 8 jiffies the queue's slice, 24 + 100, has 92 left.
         "
 at_ms=0.000000 event=tree class=be kind=async why=tree_empty queues=1 busy=1 average=0 until_ms=120
@@ -131,7 +131,7 @@ at_ms=1.000000 event=dispatch request=2 queue=0 process=1 start=5000000 sectors=
 at_ms=2.000000 event=preempt queue=1 active=0 why=sync_before_async distance=3999992
 at_ms=2.000000 event=slice_end queue=0 why=preempted left_ms=- dispatched=2
 at_ms=2.000000 event=tree class=be kind=sync why=tree_empty queues=1 busy=1 average=0 until_ms=302
-at_ms=2.000000 event=slice_begin queue=1 process=2 class=be level=4 kind=sync why=first_of_tree key_ms=-998 queued=1
+at_ms=2.000000 event=slice_begin queue=1 process=2 class=be level=4 kind=sync why=first_of_tree key_ms=-918 queued=1
 at_ms=2.000000 event=hold queue=1 why=async_in_device in_device=2 limit=0
 at_ms=8.000000 event=hold queue=1 why=async_in_device in_device=1 limit=0
 at_ms=16.000000 event=dispatch request=3 queue=1 process=2 start=9000000 sectors=8 why=next_by_sector distance=3999992 in_device=1 limit=4

@@ -1,6 +1,15 @@
 //! The law `cfq` in virtual time.
 
+mod conservation;
+mod cooperators;
+mod cost;
+mod devices;
 mod golden;
+mod knobs;
+mod path;
+mod preemption;
 mod priorities;
 mod rig;
 mod spindles;
+mod starvation;
+mod turns;

@@ -44,11 +44,7 @@ fn the_idle_class_goes_one_at_a_time() {
     };
     let deepest = |class| {
         let report = run("cfq", SPINDLE, vec![many(class)], Time::from_s(1));
-        let in_device = report.lines.iter().filter_map(|line| {
-            let at = line.find(" in_device=")? + " in_device=".len();
-            line[at..].split(' ').next()?.parse::<u32>().ok()
-        });
-        in_device.max().unwrap()
+        report.largest("dispatch", "in_device")
     };
     assert_eq!(deepest(Class::Idle), 1);
     assert!(deepest(Class::BestEffort) > 1);

@@ -77,6 +77,10 @@ impl Program {
         }
     }
 
+    pub fn of_level(self, level: u8) -> Program {
+        self.of_class(Class::BestEffort, level)
+    }
+
     pub fn of_class(mut self, class: Class, level: u8) -> Program {
         self.priority = Priority { class, level };
         self
@@ -109,7 +113,6 @@ pub fn scattered(number: u64) -> u64 {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     pub requests: u64,
-    pub sectors: u64,
     /// The longest time from arrival to dispatch.
     pub wait_max: Time,
 }
@@ -120,7 +123,26 @@ pub struct Report {
     pub lines: Vec<String>,
 }
 
+/// The values of `key` in the lines of one event, as they come.
+pub fn values<'a>(lines: &'a [String], event: &str, key: &str) -> Vec<&'a str> {
+    let value = |line: &'a String, key: &str| {
+        line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    };
+    let of_event = lines.iter().filter(|line| value(line, "event") == Some(event));
+    of_event.filter_map(|line| value(line, key)).collect()
+}
+
 impl Report {
+    /// The values of `key` in the decisions of one event, as they come.
+    pub fn values(&self, event: &str, key: &str) -> Vec<&str> {
+        values(&self.lines, event, key)
+    }
+
+    /// The largest of these values.
+    pub fn largest(&self, event: &str, key: &str) -> i64 {
+        self.values(event, key).iter().filter_map(|value| value.parse().ok()).max().unwrap()
+    }
+
     pub fn requests(&self) -> u64 {
         self.programs.iter().map(|outcome| outcome.requests).sum()
     }
@@ -137,8 +159,35 @@ pub fn run(spec: &str, device: Device, programs: Vec<Program>, end: Time) -> Rep
     Report { programs: world.outcomes, lines: world.lines }
 }
 
+/// A request that came by itself, and what came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    pub arrived: Time,
+    pub dispatched: Time,
+    pub op: Op,
+    /// How many older requests of its process were waiting when it came, and of all.
+    pub ahead: u64,
+    pub ahead_of_all: u64,
+}
+
+/// Lets requests come at given times, whatever was served before, until all
+/// are served. They must not merge, and be named 0, 1, ….
+pub fn run_arrivals(
+    spec: &str,
+    device: Device,
+    arrivals: Vec<(Time, Request)>,
+) -> (Vec<Wait>, Vec<String>) {
+    let mut world = World::new(law(spec, &device), device, Vec::new());
+    for (at, request) in arrivals {
+        world.at(at, Event::Arrive(request));
+    }
+    world.run(Time::from_s(3_600));
+    (world.waits, world.lines)
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Event {
+    Arrive(Request),
     Ask(usize),
     Served(usize),
     Wake,
@@ -160,9 +209,11 @@ struct World {
     sequence: u64,
     in_device: u32,
     next_id: u32,
-    arrived: BTreeMap<RequestId, Time>,
-    /// Requests that were merged into another, and their size.
-    merged: BTreeMap<RequestId, u32>,
+    /// The requests that wait, with what is known already of their wait.
+    waiting: BTreeMap<RequestId, (Request, Wait)>,
+    waits: Vec<Wait>,
+    /// Whose requests were merged into another.
+    merged: BTreeMap<RequestId, Vec<ProcessId>>,
     outcomes: Vec<Outcome>,
     lines: Vec<String>,
 }
@@ -184,7 +235,8 @@ impl World {
             sequence: 0,
             in_device: 0,
             next_id: 0,
-            arrived: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            waits: Vec::new(),
             merged: BTreeMap::new(),
             lines: Vec::new(),
         }
@@ -206,6 +258,7 @@ impl World {
                 break;
             }
             match event {
+                Event::Arrive(request) => self.insert(now, request),
                 Event::Ask(program) => self.ask(now, program),
                 Event::Served(spindle) => self.served(now, spindle),
                 Event::Wake => {}
@@ -235,12 +288,24 @@ impl World {
             is_sync: program.is_sync,
         };
         self.next_id += 1;
+        self.insert(now, request);
+    }
+
+    fn insert(&mut self, now: Time, request: Request) {
+        let of_process = |it: &&(Request, Wait)| it.0.process == request.process;
+        let wait = Wait {
+            arrived: now,
+            dispatched: now,
+            op: request.op,
+            ahead: self.waiting.values().filter(of_process).count() as u64,
+            ahead_of_all: self.waiting.len() as u64,
+        };
         match self.law.insert(now, request) {
             Inserted::Queued => {
-                self.arrived.insert(request.id, now);
+                self.waiting.insert(request.id, (request, wait));
             }
             Inserted::Merged { into } => {
-                *self.merged.entry(into).or_default() += 1;
+                self.merged.entry(into).or_default().push(request.process);
             }
         }
     }
@@ -262,9 +327,11 @@ impl World {
     }
 
     fn submit(&mut self, now: Time, request: Request) {
-        let arrived = self.arrived.remove(&request.id).unwrap();
-        let outcome = &mut self.outcomes[request.process.0 as usize];
-        outcome.wait_max = outcome.wait_max.max(now.since(arrived));
+        let (_, wait) = self.waiting.remove(&request.id).unwrap();
+        match self.outcomes.get_mut(request.process.0 as usize) {
+            Some(outcome) => outcome.wait_max = outcome.wait_max.max(now.since(wait.arrived)),
+            None => self.waits.push(Wait { dispatched: now, ..wait }),
+        }
         self.in_device += 1;
         let index = (request.start / self.device.stripe_sectors % self.device.spindles) as usize;
         self.spindles[index].queue.push_back(request);
@@ -296,12 +363,13 @@ impl World {
         self.serve(now, index);
         self.in_device -= 1;
         self.law.complete(now, &request);
-        let program = request.process.0 as usize;
-        let requests = 1 + self.merged.remove(&request.id).unwrap_or(0);
-        self.outcomes[program].requests += u64::from(requests);
-        self.outcomes[program].sectors += u64::from(request.sectors);
-        for _ in 0..requests {
-            self.at(now + self.programs[program].think, Event::Ask(program));
+        let merged = self.merged.remove(&request.id).unwrap_or_default();
+        for process in merged.into_iter().chain([request.process]) {
+            let program = process.0 as usize;
+            if program < self.programs.len() {
+                self.outcomes[program].requests += 1;
+                self.at(now + self.programs[program].think, Event::Ask(program));
+            }
         }
     }
 }

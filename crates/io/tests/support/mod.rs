@@ -10,7 +10,7 @@ use readpath::backend::BackendKind;
 use readpath::clock::Clock;
 use readpath::device::RealDevice;
 use readpath::frames::FramePool;
-use readpath::target::{Direct, OpenOptions, Target};
+use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
@@ -76,6 +76,15 @@ pub fn pread(path: &Path, offset: u64, bytes: u64) -> Vec<u8> {
 
 pub fn open(path: &Path, direct: Direct) -> Target {
     Target::open(path, OpenOptions { direct, is_writable: false }).unwrap()
+}
+
+/// Whether the file can be read past the kernel's cache; says so if not.
+pub fn takes_direct(path: &Path) -> bool {
+    let mode = open(path, Direct::Preferred).mode();
+    if mode != Mode::Direct {
+        eprintln!("skipped: {} is read {mode}", path.display());
+    }
+    mode == Mode::Direct
 }
 
 pub fn device(target: Target, backend: BackendKind, frames: u32) -> RealDevice {

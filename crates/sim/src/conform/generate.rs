@@ -25,12 +25,24 @@ const ARENA_BYTES_MIN: u64 = 64 << 10;
 /// end, where reads meet what earlier ones left in the cache. The same arguments
 /// give the same list.
 pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<Step> {
+    make(count, seed, file_bytes, false)
+}
+
+/// As [`generate`], but half of the patterns touch the mapped file: one byte at
+/// the start of each read.
+pub fn generate_mapped(count: usize, seed: u64, file_bytes: u64) -> Vec<Step> {
+    make(count, seed, file_bytes, true)
+}
+
+fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<Step> {
     let file_bytes = file_bytes.max(1);
     let random = Random(seed);
-    let mut maker = Maker { random, file_bytes, arena: 0..file_bytes, steps: Vec::new() };
+    let arena = 0..file_bytes;
+    let mut maker = Maker { random, file_bytes, arena, is_mapped: false, steps: Vec::new() };
     let mut reads = 0;
     while reads < count {
         maker.interlude();
+        maker.is_mapped = may_map && maker.random.one_in(2);
         reads += maker.pattern(count - reads);
     }
     maker.steps
@@ -41,6 +53,8 @@ struct Maker {
     file_bytes: u64,
     /// The part of the file in which patterns begin, in bytes; not empty.
     arena: Range<u64>,
+    /// Whether this pattern touches where others read.
+    is_mapped: bool,
     steps: Vec<Step>,
 }
 
@@ -171,7 +185,12 @@ impl Maker {
     }
 
     fn read(&mut self, offset: u64, bytes: u64) {
-        self.steps.push(Step::Read { offset, bytes });
+        let touches = self.is_mapped && offset < self.file_bytes;
+        self.steps.push(if touches {
+            Step::Touch { offset }
+        } else {
+            Step::Read { offset, bytes }
+        });
     }
 
     /// 1 byte to 4 MiB; each doubling equally likely; often whole pages, and
@@ -267,5 +286,18 @@ mod tests {
             assert!(steps.contains(&Step::Advise(advice)), "{advice:?}");
         }
         assert!(steps.contains(&Step::Reopen));
+        assert!(!steps.iter().any(|step| matches!(step, Step::Touch { .. })));
+    }
+
+    #[test]
+    fn touches_lie_within_the_file() {
+        let file_bytes = 100_000;
+        let steps = generate_mapped(2000, 1, file_bytes);
+        let touches = steps.iter().filter_map(|step| match step {
+            Step::Touch { offset } => Some(*offset),
+            _ => None,
+        });
+        assert!(touches.clone().count() > 500);
+        assert!(touches.max() < Some(file_bytes));
     }
 }

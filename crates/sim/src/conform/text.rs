@@ -1,7 +1,7 @@
 //! Lists of steps and recordings, as text.
 //!
-//! A list has one step a line: `OFFSET LENGTH` in bytes, `advice NAME`,
-//! `reopen`; `#` begins a comment. A recording is a list with a head of `key
+//! A list has one step a line: `OFFSET LENGTH` in bytes (a read), `touch OFFSET`
+//! (an access to the mapped file), `advice NAME`, `reopen`; `#` begins a comment. A recording is a list with a head of `key
 //! value` lines, where each step is followed by `->` and what it added: runs of
 //! pages `FIRST..END`, `END` exclusive, with `xCOUNT` where they came in folios of
 //! `COUNT` pages each: `4..20 20..80x4`.
@@ -68,6 +68,7 @@ fn parse_step(text: &str) -> Result<Step, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
         ["reopen"] => Ok(Step::Reopen),
+        ["touch", offset] => Ok(Step::Touch { offset: number("an offset", offset, OFFSET_MAX)? }),
         ["advice", name] => {
             let known = ADVICE.iter().find(|(known, _)| *known == name);
             known.map(|(_, advice)| Step::Advise(*advice)).ok_or_else(|| {
@@ -80,7 +81,8 @@ fn parse_step(text: &str) -> Result<Step, String> {
             bytes: number("a length", length, READ_BYTES_MAX)?,
         }),
         _ => Err(format!(
-            "`{text}` is no step; a step is `OFFSET LENGTH` in bytes, `advice NAME`, or `reopen`"
+            "`{text}` is no step; a step is `OFFSET LENGTH` in bytes, `touch OFFSET`, \
+             `advice NAME`, or `reopen`"
         )),
     }
 }
@@ -96,6 +98,7 @@ fn number(what: &str, text: &str, most: u64) -> Result<u64, String> {
 pub fn format_step(step: &Step) -> String {
     match step {
         Step::Read { offset, bytes } => format!("{offset} {bytes}"),
+        Step::Touch { offset } => format!("touch {offset}"),
         Step::Reopen => "reopen".to_owned(),
         Step::Advise(advice) => {
             let name = ADVICE.iter().find(|(_, known)| known == advice);
@@ -198,11 +201,13 @@ mod tests {
 
     #[test]
     fn a_list_is_read_with_its_comments() {
-        let steps = parse_steps("# cold\n0 4096\n\nadvice random # now\n 4095   2\nreopen\n");
+        let steps =
+            parse_steps("# cold\n0 4096\n\nadvice random # now\n 4095   2\ntouch 7\nreopen\n");
         let expected = [
             Step::Read { offset: 0, bytes: 4096 },
             Step::Advise(Advice::Random),
             Step::Read { offset: 4095, bytes: 2 },
+            Step::Touch { offset: 7 },
             Step::Reopen,
         ];
         assert_eq!(steps.unwrap(), expected);

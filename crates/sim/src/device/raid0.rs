@@ -18,6 +18,7 @@ use readpath_core::request::{
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::earliest::Earliest;
+use super::places::Places;
 use super::{BoxedDevice, Device};
 
 /// The most members of one array.
@@ -29,10 +30,8 @@ pub struct Raid0 {
     layout: Layout,
     members: Vec<Member>,
     next: Earliest,
-    parts: Vec<Part>,
-    parts_free: Vec<u32>,
-    slots: Vec<Slot>,
-    slots_free: Vec<u32>,
+    parts: Places<Part>,
+    slots: Places<Slot>,
     done: VecDeque<Completion>,
     /// The pieces of the request that is being cut; kept for its memory.
     pieces: Vec<Piece>,
@@ -103,10 +102,8 @@ impl Raid0 {
             layout,
             next: Earliest::new(count),
             members,
-            parts: Vec::new(),
-            parts_free: Vec::new(),
-            slots: Vec::new(),
-            slots_free: Vec::new(),
+            parts: Places::new(),
+            slots: Places::new(),
             done: VecDeque::new(),
             pieces: Vec::new(),
         }
@@ -123,9 +120,9 @@ impl Raid0 {
         while member.in_flight < member.caps.depth_max
             && let Some(part) = member.waiting.pop_front()
         {
-            let Part { slot, piece } = self.parts[part as usize];
+            let Part { slot, piece } = self.parts[part];
             member.in_flight += 1;
-            let op = self.slots[slot as usize].request.op;
+            let op = self.slots[slot].request.op;
             let id = RequestId(part);
             let Piece { start, sectors, .. } = piece;
             member.device.submit(now, DeviceRequest { id, op, start, sectors });
@@ -134,9 +131,8 @@ impl Raid0 {
     }
 
     fn finish_part(&mut self, completion: &Completion) {
-        let Part { slot, piece } = self.parts[completion.id.0 as usize];
-        self.parts_free.push(completion.id.0);
-        let this = &mut self.slots[slot as usize];
+        let Part { slot, piece } = self.parts.take(completion.id.0);
+        let this = &mut self.slots[slot];
         this.parts_left -= 1;
         match completion.outcome {
             Outcome::Done => {}
@@ -157,7 +153,7 @@ impl Raid0 {
             None => Outcome::Done,
         };
         self.done.push_back(Completion { id: this.request.id, at: completion.at, outcome });
-        self.slots_free.push(slot);
+        self.slots.take(slot);
     }
 
     /// Lets every member come to `now`, the earliest first.
@@ -183,8 +179,7 @@ impl Device for Raid0 {
         let mut pieces = std::mem::take(&mut self.pieces);
         self.layout.cut(request.start, request.sectors, &mut pieces);
         let good_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let slot = Slot { request, parts_left: 0, good_bytes, error: None };
-        let slot = store(&mut self.slots, &mut self.slots_free, slot);
+        let slot = self.slots.add(Slot { request, parts_left: 0, good_bytes, error: None });
         for whole in &pieces {
             let most = self.members[whole.member as usize].caps.request_sectors_max;
             let mut rest = *whole;
@@ -192,8 +187,8 @@ impl Device for Raid0 {
                 let piece = Piece { sectors: rest.sectors.min(most), ..rest };
                 rest.start += u64::from(piece.sectors);
                 rest.sectors -= piece.sectors;
-                let part = store(&mut self.parts, &mut self.parts_free, Part { slot, piece });
-                self.slots[slot as usize].parts_left += 1;
+                let part = self.parts.add(Part { slot, piece });
+                self.slots[slot].parts_left += 1;
                 self.members[piece.member as usize].waiting.push_back(part);
             }
         }
@@ -215,20 +210,6 @@ impl Device for Raid0 {
             self.advance(now);
         }
         self.done.pop_front()
-    }
-}
-
-/// Puts a value into a free place, or a new one; gives its index.
-fn store<T>(places: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
-    match free.pop() {
-        Some(index) => {
-            places[index as usize] = value;
-            index
-        }
-        None => {
-            places.push(value);
-            places.len() as u32 - 1
-        }
     }
 }
 

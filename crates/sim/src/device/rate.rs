@@ -2,9 +2,8 @@
 
 use readpath_core::unit::Time;
 
-/// Fraction bits of the nanoseconds that a byte takes: at 64 GB/s, the
-/// fastest rate of any built-in link, a byte is 2 ns⁻⁷ and the error of a
-/// 4 KiB page is below a thousandth of a nanosecond.
+/// Fraction bits of the nanoseconds that a byte takes: at 64 GB/s a byte takes
+/// 1/64 ns, which is then held to one part in 2¹⁸.
 const FRACTION_BITS: u32 = 24;
 
 /// A rate in bytes a second, held as time per byte.

@@ -1,27 +1,36 @@
 //! Modelled devices by name: text in, device out.
 //!
-//! `NAME,key=value,…` names one device. `raid0:12xssd` and `array:12xhdd` name
-//! a device over members, `raid0:2xssd+1xnvme` over mixed ones; a key with a
-//! member's name before a dot goes to those members: `raid0:12xssd,ssd.size=1g`.
-//! What a device takes, with unit and source, is [`describe`]d from the same
-//! tables that read the text.
+//! `NAME,key=value,…` names one device. `raid0:12xhdd` names a device over
+//! members, `raid0:2xssd+1xnvme` over mixed ones, `nfs:ssd` and `faulty:ssd`
+//! over one; members may be composed themselves, as in `nfs:raid0:4xssd`. A
+//! key with a member's name before a dot goes to those members:
+//! `raid0:12xssd,ssd.size=1g`. What a device takes, with unit and source, is
+//! [`describe`]d from the same tables that read the text.
 
 use readpath_core::law::{Spec, SpecError};
 use readpath_core::unit::SECTOR_BYTES;
 
-use super::BoxedDevice;
+use super::faulty::{self, Faulty};
 use super::hdd::{self, HddError};
 use super::knob::{Knob, Quantity, Settings};
+use super::nfs::{self, Nfs};
+use super::object::{self, Object};
 use super::parameter::Parameter;
 use super::raid0::{MEMBERS_MAX, Raid0};
+use super::random::Draw;
 use super::ssd::{self, Ssd};
+use super::{BoxedDevice, array};
 
 /// What there is, each with one line on what it is.
 pub const DEVICES: &[(&str, &str)] = &[
+    ("hdd", "a hard disk: drive=scsi2002 (default), sata2010, sata; toml=FILE; disksim=FILE"),
     ("ssd", "a SATA solid-state drive of 2012"),
     ("nvme", "an NVMe solid-state drive of a data centre, TLC flash"),
-    ("hdd", "a hard disk: drive=scsi2002 (default), sata2010, sata; toml=FILE; disksim=FILE"),
-    ("raid0", "members side by side, as in raid0:12xssd or raid0:2xssd+1xnvme"),
+    ("raid0", "members side by side: raid0:12xhdd, raid0:2xssd+1xhdd"),
+    ("array", "members behind a controller with memory and one link: array:12xhdd"),
+    ("nfs", "an NFS mount, whose server stores on the member named: nfs, nfs:raid0:4xhdd"),
+    ("object", "an object store, read in ranges"),
+    ("faulty", "the member named, failing as told: faulty:nvme,fail_every=100"),
 ];
 
 /// Builds the device that `spec` names; all that is random in it follows from `seed`.
@@ -29,38 +38,69 @@ pub const DEVICES: &[(&str, &str)] = &[
 /// # Errors
 /// The name or a parameter is unknown, or a value can't be used.
 pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
-    match spec.name.split(':').next().unwrap_or_default() {
+    match base_name(spec) {
         "ssd" => Ok(Box::new(Ssd::from_spec(spec, &ssd::sata_2012())?)),
         "nvme" => Ok(Box::new(Ssd::from_spec(spec, &ssd::nvme_today())?)),
-        "hdd" => {
-            Ok(Box::new(hdd::build_hdd(spec, seed).map_err(|error| refused_hdd(spec, error))?))
+        "hdd" => match hdd::build_hdd(spec, seed) {
+            Ok(disk) => Ok(Box::new(disk)),
+            Err(error) => Err(refused_disk(spec, error)),
+        },
+        "object" => Ok(Box::new(Object::from_spec(spec, seed)?)),
+        "raid0" => {
+            let composed = Composed::parse(spec)?;
+            let settings = Settings::read(&composed.own, &RAID0_KNOBS)?;
+            Ok(Box::new(composed.striped(&settings, seed)?))
         }
-        "raid0" => build_raid0(spec, seed),
+        "array" => {
+            let composed = Composed::parse(spec)?;
+            let settings = Settings::read(&composed.own, &array::KNOBS)?;
+            let members = Box::new(composed.striped(&settings, seed)?);
+            Ok(Box::new(array::build(&settings, members)))
+        }
+        "nfs" => {
+            let composed = Composed::parse(spec)?;
+            let mut draw = Draw::new(seed);
+            let member = composed.only_member(draw.bits())?;
+            Ok(Box::new(Nfs::from_spec(&composed.own, member, draw.bits())?))
+        }
+        "faulty" => {
+            let composed = Composed::parse(spec)?;
+            let mut draw = Draw::new(seed);
+            let member = composed.only_member(draw.bits())?;
+            let faults = Faulty::faults(&composed.own)?;
+            Ok(Box::new(Faulty::new(member, faults, draw.bits())))
+        }
         _ => Err(unknown(spec)),
     }
 }
 
-/// Every parameter of the device that `spec` names, with the value in force.
+/// Every parameter of the device that `spec` names, with the value in force;
+/// those of members after its own, each under its member's name.
 ///
 /// # Errors
 /// As [`build`].
 pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
-    match spec.name.split(':').next().unwrap_or_default() {
-        "ssd" => Ok(Settings::read(spec, &ssd::sata_2012())?.parameters()),
-        "nvme" => Ok(Settings::read(spec, &ssd::nvme_today())?.parameters()),
-        "hdd" => hdd::parameters(spec).map_err(|error| refused_hdd(spec, error)),
-        "raid0" => {
-            let (own, members) = members(spec, "ssd")?;
-            let mut parameters = Settings::read(&own, &RAID0_KNOBS)?.parameters();
-            for member in members {
-                let prefix = member.spec.name.clone();
-                parameters.extend(describe(&member.spec)?.into_iter().map(|parameter| Parameter {
-                    name: format!("{prefix}.{}", parameter.name),
-                    ..parameter
-                }));
-            }
-            Ok(parameters)
+    let alone = |knobs: &[Knob]| Ok(Settings::read(spec, knobs)?.parameters());
+    let composed = |knobs: &[Knob]| {
+        let composed = Composed::parse(spec)?;
+        let mut parameters = Settings::read(&composed.own, knobs)?.parameters();
+        for Members { spec, .. } in &composed.members {
+            parameters.extend(describe(spec)?.into_iter().map(|parameter| Parameter {
+                name: format!("{}.{}", spec.name, parameter.name),
+                ..parameter
+            }));
         }
+        Ok(parameters)
+    };
+    match base_name(spec) {
+        "ssd" => alone(&ssd::sata_2012()),
+        "nvme" => alone(&ssd::nvme_today()),
+        "hdd" => hdd::parameters(spec).map_err(|error| refused_disk(spec, error)),
+        "object" => alone(&object::KNOBS),
+        "raid0" => composed(&RAID0_KNOBS),
+        "array" => composed(&array::KNOBS),
+        "nfs" => composed(&nfs::KNOBS),
+        "faulty" => composed(&faulty::KNOBS),
         _ => Err(unknown(spec)),
     }
 }
@@ -69,86 +109,27 @@ const RAID0_KNOBS: [Knob; 1] = [Knob {
     key: "stripe",
     what: "bytes on one member before the next one's turn",
     quantity: Quantity::Bytes,
-    default: 64 << 10,
+    default: 512 << 10,
     least: SECTOR_BYTES,
     most: 1 << 30,
-    source: "the record size of the published 12-disk tables; md's own default is 512k",
+    source: "mdadm(8): --chunk defaults to 512k",
 }];
 
-fn build_raid0(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
-    let (own, members) = members(spec, "")?;
-    let settings = Settings::read(&own, &RAID0_KNOBS)?;
-    let stripe_bytes = settings.of("stripe");
-    if stripe_bytes % SECTOR_BYTES != 0 {
-        return Err(settings.refuse("stripe", "a multiple of 512 bytes".to_owned()));
+/// The members of a device that names none.
+fn usual_members(spec: &Spec) -> &'static str {
+    match base_name(spec) {
+        "array" => "12xhdd",
+        "nfs" => "hdd",
+        _ => "",
     }
-    let mut devices: Vec<BoxedDevice> = Vec::new();
-    for member in &members {
-        for _ in 0..member.count {
-            let member_seed = seed.wrapping_mul(31).wrapping_add(devices.len() as u64 + 1);
-            devices.push(build(&member.spec, member_seed)?);
-        }
-    }
-    let chunk_sectors = stripe_bytes / SECTOR_BYTES;
-    if devices.iter().all(|device| device.caps().sectors < chunk_sectors) {
-        return Err(settings.refuse("stripe", "no more bytes than a member has".to_owned()));
-    }
-    Ok(Box::new(Raid0::new(devices, chunk_sectors as u32)))
 }
 
-/// So many members of one sort.
-struct Members {
-    count: u32,
-    spec: Spec,
-}
-
-/// Splits `NAME:2xA+B,key=…,A.key=…` into the array's own parameters and its members;
-/// a bare `NAME` has one member called `alone`.
-fn members(spec: &Spec, alone: &str) -> Result<(Spec, Vec<Members>), SpecError> {
-    let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, alone));
-    let expected =
-        || format!("members as in {name}:12xssd or {name}:2xssd+1xnvme, {MEMBERS_MAX} at most");
-    let refused = |value: &str| SpecError::BadValue {
-        name: name.to_owned(),
-        key: "members".to_owned(),
-        value: value.to_owned(),
-        expected: expected(),
-    };
-    let mut members = Vec::new();
-    let mut count_all = 0u32;
-    for item in list.split('+') {
-        let (count, member) = match item.split_once('x') {
-            Some((count, member)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
-                (count.parse().map_err(|_| refused(list))?, member)
-            }
-            _ => (1, item),
-        };
-        count_all = count_all.saturating_add(count);
-        if count == 0 || count_all > MEMBERS_MAX || member.is_empty() {
-            return Err(refused(list));
-        }
-        members.push(Members { count, spec: Spec::plain(member) });
-    }
-    let mut own = Spec::plain(name);
-    for (key, value) in &spec.parameters {
-        let Some((prefix, member_key)) = key.split_once('.') else {
-            own.parameters.insert(key.clone(), value.clone());
-            continue;
-        };
-        let mut is_taken = false;
-        for member in members.iter_mut().filter(|member| member.spec.name == prefix) {
-            member.spec.parameters.insert(member_key.to_owned(), value.clone());
-            is_taken = true;
-        }
-        if !is_taken {
-            return Err(refused(list));
-        }
-    }
-    Ok((own, members))
+fn base_name(spec: &Spec) -> &str {
+    spec.name.split(':').next().unwrap_or_default()
 }
 
 /// A description file is the value of one parameter of the spec that names it.
-fn refused_hdd(spec: &Spec, error: HddError) -> SpecError {
+fn refused_disk(spec: &Spec, error: HddError) -> SpecError {
     match error {
         HddError::Spec(error) => error,
         HddError::File(error) => {
@@ -166,7 +147,153 @@ fn refused_hdd(spec: &Spec, error: HddError) -> SpecError {
 fn unknown(spec: &Spec) -> SpecError {
     SpecError::UnknownName {
         kind: "device",
-        name: spec.name.clone(),
+        name: base_name(spec).to_owned(),
         known: DEVICES.iter().map(|(name, _)| *name).collect(),
+    }
+}
+
+/// A device over members, taken apart.
+struct Composed {
+    /// Its own name and parameters.
+    own: Spec,
+    members: Vec<Members>,
+}
+
+/// So many members of one sort.
+struct Members {
+    count: u32,
+    spec: Spec,
+}
+
+impl Composed {
+    /// Takes `NAME:2xA+B,key=…,A.key=…` apart.
+    fn parse(spec: &Spec) -> Result<Composed, SpecError> {
+        let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, usual_members(spec)));
+        let mut members: Vec<Members> = Vec::new();
+        let mut count_all = 0u32;
+        for item in list.split('+') {
+            let (count, member) = match item.split_once('x') {
+                Some((count, member)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    (count.parse().map_err(|_| refused(spec, list))?, member)
+                }
+                _ => (1, item),
+            };
+            count_all = count_all.saturating_add(count);
+            if count == 0 || count_all > MEMBERS_MAX || member.is_empty() {
+                return Err(refused(spec, list));
+            }
+            members.push(Members { count, spec: Spec::plain(member) });
+        }
+        let mut own = Spec::plain(name);
+        for (key, value) in &spec.parameters {
+            let mut is_taken = false;
+            for member in &mut members {
+                let prefixed = key.strip_prefix(&member.spec.name);
+                if let Some(member_key) = prefixed.and_then(|rest| rest.strip_prefix('.')) {
+                    member.spec.parameters.insert(member_key.to_owned(), value.clone());
+                    is_taken = true;
+                }
+            }
+            if !is_taken {
+                own.parameters.insert(key.clone(), value.clone());
+            }
+        }
+        Ok(Composed { own, members })
+    }
+
+    /// The members side by side, with a stripe as `settings` say.
+    fn striped(&self, settings: &Settings, seed: u64) -> Result<Raid0, SpecError> {
+        let stripe_bytes = settings.of("stripe");
+        if !stripe_bytes.is_multiple_of(SECTOR_BYTES) {
+            return Err(settings.refuse("stripe", "a multiple of 512 bytes".to_owned()));
+        }
+        let mut draw = Draw::new(seed);
+        let mut devices: Vec<BoxedDevice> = Vec::new();
+        for member in &self.members {
+            for _ in 0..member.count {
+                devices.push(build(&member.spec, draw.bits())?);
+            }
+        }
+        let chunk_sectors = stripe_bytes / SECTOR_BYTES;
+        if devices.iter().all(|device| device.caps().sectors < chunk_sectors) {
+            return Err(settings.refuse("stripe", "no more bytes than a member has".to_owned()));
+        }
+        Ok(Raid0::new(devices, chunk_sectors as u32))
+    }
+
+    /// The member of a device that has exactly one.
+    fn only_member(&self, seed: u64) -> Result<BoxedDevice, SpecError> {
+        match self.members.as_slice() {
+            [Members { count: 1, spec }] => build(spec, seed),
+            _ => Err(SpecError::BadValue {
+                name: self.own.name.clone(),
+                key: "members".to_owned(),
+                value: self.members.len().to_string(),
+                expected: format!("one member, as in {0}:ssd or {0}:raid0:4xhdd", self.own.name),
+            }),
+        }
+    }
+}
+
+fn refused(spec: &Spec, list: &str) -> SpecError {
+    let name = base_name(spec);
+    SpecError::BadValue {
+        name: name.to_owned(),
+        key: "members".to_owned(),
+        value: list.to_owned(),
+        expected: format!(
+            "members after a colon, as in {name}:ssd, {name}:12xhdd or {name}:2xssd+1xhdd; \
+             {MEMBERS_MAX} at most"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        build(&Spec::parse(text).unwrap(), 0).err().expect(text).to_string()
+    }
+
+    fn sectors(text: &str) -> u64 {
+        build(&Spec::parse(text).unwrap(), 0)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .caps()
+            .sectors
+    }
+
+    #[test]
+    fn members_are_counted_mixed_composed_and_given_their_own_parameters() {
+        let mib = (1 << 20) / SECTOR_BYTES;
+        assert_eq!(sectors("raid0:12xssd,ssd.size=1g"), 12 * 1_024 * mib);
+        assert_eq!(sectors("raid0:2xssd+1xnvme,ssd.size=1g,nvme.size=2g"), 4 * 1_024 * mib);
+        assert_eq!(sectors("nfs:raid0:4xssd,raid0:4xssd.ssd.size=1g"), 4 * 1_024 * mib);
+        assert_eq!(sectors("faulty:array:2xssd"), sectors("raid0:2xssd,stripe=256k"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named_with_what_is() {
+        assert!(error("floppy").starts_with("there is no device `floppy`; there are: "));
+        assert!(error("raid0:2xfloppy").starts_with("there is no device `floppy`"));
+        assert!(error("ssd,rpm=7200").starts_with("`ssd` has no parameter `rpm`; it takes: size"));
+        assert!(error("raid0:2xssd,ssd.rpm=7200").starts_with("`ssd` has no parameter `rpm`"));
+        assert!(error("raid0:2xssd,nvme.size=1g").contains("no parameter `nvme.size`"));
+        for text in ["raid0", "raid0:", "raid0:0xssd", "raid0:99999xssd", "raid0:2xssd+"] {
+            assert!(error(text).contains("members after a colon"), "{text}: {}", error(text));
+        }
+        assert!(error("nfs:2xssd").contains("one member"));
+        assert!(error("raid0:2xssd,stripe=1000").contains("a multiple of 512 bytes"));
+        assert!(error("raid0:2xssd,ssd.size=1m,stripe=2m").contains("no more bytes"));
+    }
+
+    #[test]
+    fn every_name_in_the_list_can_be_built_or_says_what_it_lacks() {
+        for (name, line) in DEVICES {
+            assert!(!line.is_empty());
+            if let Err(error) = build(&Spec::plain(name), 0) {
+                assert!(error.to_string().contains("members after a colon"), "{error}");
+            }
+        }
     }
 }

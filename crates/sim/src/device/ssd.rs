@@ -22,6 +22,7 @@ use readpath_core::unit::{PageRange, SECTOR_BYTES, Time};
 
 use super::Device;
 use super::knob::{Knob, Settings};
+use super::places::Places;
 use super::rate::Wire;
 
 mod buffer;
@@ -36,8 +37,7 @@ use map::MapCache;
 
 /// A solid-state drive in virtual time.
 ///
-/// Invariants: a slot is in exactly one of `free`, the queues below, or the
-/// flash; times in each queue never go down from front to back.
+/// Invariants: a slot is in exactly one of the queues below or the flash; times in each queue never go down from front to back.
 #[derive(Debug)]
 pub struct Ssd {
     caps: DeviceCaps,
@@ -59,8 +59,7 @@ pub struct Ssd {
     writes_held: VecDeque<u32>,
     reads_done: VecDeque<(Time, u32)>,
     writes_done: VecDeque<(Time, u32)>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Places<Slot>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,16 +133,15 @@ impl Ssd {
             writes_held: VecDeque::new(),
             reads_done: VecDeque::new(),
             writes_done: VecDeque::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Places::new(),
         })
     }
 
     /// The controller has understood a read: what the buffer hasn't is sensed.
     fn begin_read(&mut self, now: Time, slot: u32) {
-        let request = self.slots[slot as usize].request;
+        let request = self.slots[slot].request;
         if let Some(map_page) = self.map.miss(request.start) {
-            self.slots[slot as usize].is_mapping = true;
+            self.slots[slot].is_mapping = true;
             let bytes = 1u32 << self.layout.page_shift;
             let (die, row) = self.layout.place(map_page);
             self.flash.read(now, die, row, slot, bytes);
@@ -153,7 +151,7 @@ impl Ssd {
     }
 
     fn read_data(&mut self, now: Time, slot: u32) {
-        let request = self.slots[slot as usize].request;
+        let request = self.slots[slot].request;
         let mut at = request.start * SECTOR_BYTES;
         let end = request.end() * SECTOR_BYTES;
         let mut buffered_bytes = 0;
@@ -178,7 +176,7 @@ impl Ssd {
     #[inline]
     fn send(&mut self, now: Time, slot: u32, bytes: u32) {
         let sent_at = self.link_out.carry(now, u64::from(bytes));
-        let this = &mut self.slots[slot as usize];
+        let this = &mut self.slots[slot];
         this.bytes_left -= bytes;
         if this.bytes_left == 0 {
             self.reads_done.push_back((sent_at, slot));
@@ -187,7 +185,7 @@ impl Ssd {
 
     /// The controller has understood a write, and fetches its data.
     fn begin_write(&mut self, now: Time, slot: u32) {
-        let bytes = u64::from(self.slots[slot as usize].bytes_left);
+        let bytes = u64::from(self.slots[slot].bytes_left);
         let wire = self.link_in.as_mut().unwrap_or(&mut self.link_out);
         self.writes_crossing.push_back((wire.carry(now, bytes), slot));
     }
@@ -200,7 +198,7 @@ impl Ssd {
 
     fn admit_writes(&mut self, now: Time) {
         while let Some(&slot) = self.writes_held.front() {
-            let request = self.slots[slot as usize].request;
+            let request = self.slots[slot].request;
             let Some(units) = self.buffer.admit(request.start, request.sectors) else { return };
             self.writes_held.pop_front();
             self.writes_done.push_back((now + self.write_overhead, slot));
@@ -245,7 +243,7 @@ impl Ssd {
 
     #[inline]
     fn finish_page(&mut self, now: Time, slot: u32, bytes: u32) {
-        let this = &mut self.slots[slot as usize];
+        let this = &mut self.slots[slot];
         if this.is_mapping {
             this.is_mapping = false;
             self.read_data(now, slot);
@@ -262,21 +260,8 @@ impl Device for Ssd {
 
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes = request.sectors * SECTOR_BYTES as u32;
-        let slot = Slot { request, bytes_left: bytes, is_mapping: false };
-        let slot = match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize] = slot;
-                index
-            }
-            None => {
-                assert!(
-                    self.slots.len() < self.caps.depth_max as usize,
-                    "the drive's queue is full"
-                );
-                self.slots.push(slot);
-                self.slots.len() as u32 - 1
-            }
-        };
+        debug_assert!(self.slots.count() < self.caps.depth_max as usize, "the drive is full");
+        let slot = self.slots.add(Slot { request, bytes_left: bytes, is_mapping: false });
         let started_at = self.controller_free.max(now);
         self.controller_free = started_at + self.command_interval;
         match request.op {
@@ -304,8 +289,7 @@ impl Device for Ssd {
         }
         let done = if read <= write { &mut self.reads_done } else { &mut self.writes_done };
         let (at, slot) = done.pop_front()?;
-        self.free.push(slot);
-        let id = self.slots[slot as usize].request.id;
+        let id = self.slots.take(slot).request.id;
         Some(Completion { id, at, outcome: Outcome::Done })
     }
 }

@@ -225,8 +225,8 @@ impl Process {
         self.regions.iter().map(|region| region.area.file)
     }
 
-    /// The bytes that it will have moved at its end; `None` when only time ends it.
-    /// A runtime may end it before.
+    /// The bytes that its job asks it to move; `None` when only time ends it. What it moves
+    /// may differ by less than a block for each loop, and a runtime may end it before.
     pub fn bytes_planned(&self) -> Option<u64> {
         let loops = u64::from(self.rules.loops);
         (!self.rules.is_time_based).then(|| self.rules.limit_bytes.saturating_mul(loops))

@@ -34,7 +34,7 @@ pub(super) fn run_before(page: u64, most: u64, pages: &dyn Pages) -> u64 {
     let mut walk = Walk::load(page - 1, pages);
     let mut is_cached = walk.is_cached;
     for _ in 1..most {
-        if !is_cached || walk.index == u64::MAX {
+        if !is_cached {
             break;
         }
         is_cached = walk.step_back(pages);
@@ -82,7 +82,8 @@ impl Walk {
         self.index = self.index.wrapping_sub(1);
         // A slot of one page always moves, except at the start of a node that the
         // index seems to be at as well; a larger one when the index has left it.
-        if self.moves_freely(0) || offset(self.slot) != offset(self.index >> self.shift) {
+        let moves_freely = self.shift == 0 && offset(self.slot) != 0;
+        if moves_freely || offset(self.slot) != offset(self.index >> self.shift) {
             while offset(self.slot) == 0 {
                 if self.shift == SHIFT_MAX {
                     return false;
@@ -99,7 +100,7 @@ impl Walk {
     fn step_ahead(&mut self, pages: &dyn Pages) -> bool {
         self.index += 1;
         let last = (1 << LEVEL_BITS) - 1;
-        if self.moves_freely(last) || offset(self.slot) != offset(self.index >> self.shift) {
+        if offset(self.slot) != offset(self.index >> self.shift) {
             while offset(self.slot) == last {
                 if self.shift == SHIFT_MAX {
                     return false;
@@ -110,11 +111,6 @@ impl Walk {
             self.slot += 1;
         }
         self.descend(pages)
-    }
-
-    /// Whether the slot is of one page and not at the `edge` of its node.
-    fn moves_freely(&self, edge: u64) -> bool {
-        self.shift == 0 && offset(self.slot) != edge
     }
 
     /// Goes down to the folio or the single slot; below, slots follow the index.

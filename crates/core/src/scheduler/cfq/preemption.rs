@@ -1,4 +1,10 @@
 //! Preemption: a request of one queue ends the turn of another.
+//!
+//! The queue that cuts in is put in front of its tree by a whole second. That
+//! also makes its *tree* the one with the lowest key, so that trees in which
+//! queues often cut in (sync-noidle, by its own rule below) get more than their
+//! share, and two processes that keep cutting in can keep others out. Both are
+//! traits of the kernel's law, kept here as they are.
 
 use super::Cfq;
 use super::cooperators::CLOSE_SECTORS;

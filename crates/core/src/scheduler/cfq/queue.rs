@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-use super::requests::{Place, Requests};
 use super::seek::SeekDetector;
 use super::trees::{Kind, Position};
 use super::tunables::Jiffies;
 use crate::request::{Class, Priority, ProcessId};
+use crate::scheduler::requests::{Place, Requests};
 
 /// Names a queue; reused when the queue is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,13 +134,14 @@ impl Queue {
         self.is_waited_for = false;
     }
 
+    /// Whether it has no request and no process that will send one.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.processes == 0 && self.in_device == 0 && self.requests.is_empty()
+    }
+
     /// Whether nothing and nobody needs it any more.
     fn is_unused(&self) -> bool {
-        self.processes == 0
-            && self.joined_by == 0
-            && self.in_device == 0
-            && self.position.is_none()
-            && self.requests.is_empty()
+        self.is_abandoned() && self.joined_by == 0 && self.position.is_none()
     }
 }
 
@@ -164,6 +165,12 @@ impl Queues {
                 QueueId(self.slots.len() as u32 - 1)
             }
         }
+    }
+
+    /// How many queues there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// Forgets a queue, unless it is forgotten already, when nothing needs it, and the one that it joins when

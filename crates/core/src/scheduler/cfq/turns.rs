@@ -22,15 +22,13 @@ impl Cfq {
         let Some(active) = self.active else { return self.next_queue(now) };
         let queue = &self.queues[active];
         let has_requests = !queue.requests.is_empty();
-        let is_awaited = queue.in_device > 0 && self.should_idle(active);
         if queue.is_waited_for && has_requests {
             self.end_slice(now, "waited_busy", false);
             return self.next_queue(now);
         }
+        // One exception of the kernel can't occur here: the only queue of a group
+        // is awaited past its slice while other groups have requests.
         if queue.is_slice_used(jiffies(now)) && !queue.must_dispatch {
-            if self.trees.busy() == 1 && !has_requests && is_awaited {
-                return None;
-            }
             self.end_slice(now, "used", false);
             return self.next_queue(now);
         }
@@ -43,7 +41,8 @@ impl Cfq {
             self.begin_slice(now, other, "close_cooperator");
             return Some(other);
         }
-        if self.idle_until.is_some() || is_awaited {
+        let is_in_device = self.queues[active].in_device > 0;
+        if self.idle_until.is_some() || is_in_device && self.should_idle(active) {
             return None;
         }
         self.end_slice(now, "empty", false);
@@ -135,7 +134,8 @@ impl Cfq {
     /// Measures the slice out, now that its first request has completed.
     fn set_slice(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
-        let class = queue.priority.class;
+        // The idle class is measured by the best-effort queues beside it.
+        let class = queue.priority.class.min(Class::BestEffort);
         let average = slices::busy_average(self.average(class), self.trees.busy_in(class));
         match class {
             Class::RealTime => self.average_real_time = average,
@@ -165,7 +165,9 @@ impl Cfq {
             self.queues[id].is_waited_for = true;
         }
         let queue = &self.queues[id];
-        if queue.is_slice_used(jiffy) {
+        if queue.is_abandoned() {
+            self.end_slice(now, "process_ended", false);
+        } else if queue.is_slice_used(jiffy) {
             self.end_slice(now, "used", true);
         } else if queue.is_idle_class() {
             self.end_slice(now, "idle_class", true);
@@ -231,13 +233,15 @@ impl Cfq {
     pub(super) fn put_in_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
         let queue = &mut self.queues[id];
         let (class, kind) = (queue.priority.class, queue.kind());
+        // The queue itself counts here, while it is still in the tree.
+        let first_key = self.trees.first(class, kind).map_or(now, |(_, key)| key);
         if let Some(position) = queue.position.take() {
             self.trees.remove(position);
         }
         let key = if class == Class::Idle {
             self.trees.last_idle_key().unwrap_or(now) + slices::IDLE_DELAY
         } else if is_first {
-            self.trees.first(class, kind).map_or(now, |(_, key)| key) - HZ
+            first_key - HZ
         } else {
             let queues = self.trees.busy() + 1;
             let level = queue.priority.level.min(7);

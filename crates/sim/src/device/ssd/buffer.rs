@@ -8,7 +8,8 @@
 //!
 //! Which pages are here is remembered in a table of one place per page number
 //! modulo its size: a newer page on the same place makes the older one look
-//! programmed. The table has four places for each page of the buffer.
+//! programmed. The table has two places for each page of the buffer, and is
+//! made when the first write comes.
 
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES};
 
@@ -28,14 +29,13 @@ pub struct WriteBuffer {
 impl WriteBuffer {
     /// An empty buffer, which must hold a unit and the largest request.
     pub fn new(capacity_bytes: u64, unit_bytes: u64) -> WriteBuffer {
-        let pages = (capacity_bytes / PAGE_BYTES).max(1);
         WriteBuffer {
             capacity_bytes,
             unit_bytes,
             used_bytes: 0,
             open_bytes: 0,
             admitted_bytes: 0,
-            recent: vec![(u64::MAX, 0); (4 * pages).next_power_of_two() as usize],
+            recent: Vec::new(),
         }
     }
 
@@ -45,6 +45,10 @@ impl WriteBuffer {
         let bytes = u64::from(sectors) * SECTOR_BYTES;
         if self.used_bytes + bytes > self.capacity_bytes {
             return None;
+        }
+        if self.recent.is_empty() {
+            let places = (2 * self.capacity_bytes / PAGE_BYTES).next_power_of_two();
+            self.recent = vec![(u64::MAX, 0); places as usize];
         }
         self.used_bytes += bytes;
         self.admitted_bytes += bytes;

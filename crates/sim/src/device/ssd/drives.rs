@@ -137,7 +137,7 @@ fn knobs(drive: &Drive) -> Vec<Knob> {
             drive.command_interval,
             SPAN,
         ),
-        knob("buffer", "write buffer", Bytes, drive.buffer, (1 << 20, 64 << 30)),
+        knob("buffer", "write buffer", Bytes, drive.buffer, (1 << 20, 4 << 30)),
         knob(
             "map_span",
             "data whose map is in memory; 0: all of it",

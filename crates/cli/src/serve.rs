@@ -1,0 +1,230 @@
+//! `readpath serve`: a modelled device as a file for real programs.
+//!
+//! The device is a file, `DIR/device`, on a FUSE mount. Reads and writes take
+//! as long as the model says, many in flight; the data lies in a backing file.
+//! With `losetup` on top it is a block device. It is there until ctrl-C,
+//! SIGTERM, the end of the process that started it, or `umount`; then the mount
+//! goes away, also when somebody still has the file open, and how late the
+//! answers were is reported.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use clap::Args;
+use fuser::{BackgroundSession, Config, MountOption, Session};
+use readpath_core::law::Spec;
+use readpath_core::unit::{SECTOR_BYTES, Time};
+use readpath_sim::device::{BoxedDevice, registry};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, getgid, getppid, getuid};
+
+use crate::exit::{Ended, Failure};
+use crate::size;
+
+mod engine;
+mod lateness;
+mod mount;
+
+use engine::{Engine, Served};
+use mount::{FILE_NAME, Mount};
+
+/// How often it looks whether its parent lives and the mount is there. Both are
+/// rare, and a quarter of a second is soon enough to a person.
+const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// `readpath serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    readpath serve hdd --at /mnt/slow --size 8G &\n  \
+    fio --filename=/mnt/slow/device --direct=1 --rw=randread --name=test\n  \
+    losetup --direct-io=on --find --show /mnt/slow/device\n\n\
+    Needs root, or fusermount3. `umount DIR` ends it too.")]
+pub struct ServeArgs {
+    /// A modelled device (`readpath devices`), with parameters after commas
+    #[arg(value_name = "DEVICE")]
+    pub device: String,
+    /// An empty folder, on which it is mounted; the file is DIR/device
+    #[arg(long = "at", value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Keep the data in this file, whose length is the file's
+    #[arg(long, value_name = "FILE", conflicts_with = "size")]
+    pub backing: Option<PathBuf>,
+    /// Keep the data in a temporary file of this length, with a unit [default: the device's size]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// Seed of everything that is random in the device
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Why it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Ctrl-C, or SIGTERM.
+    Signal,
+    /// The process that started it is gone.
+    ParentDied,
+    /// Somebody has unmounted it.
+    Unmounted,
+}
+
+/// Serves until it is told to stop.
+pub fn run(args: &ServeArgs) -> Ended {
+    // The parent before anything that takes time: its end is seen as a change.
+    let parent = getppid();
+    let spec = Spec::parse(&args.device).map_err(Failure::usage)?;
+    let device = registry::build(&spec, args.seed).map_err(Failure::usage)?;
+    let (backing, bytes) = backing(args, &device)?;
+    let (sender, signals) = mpsc::channel();
+    ctrlc::set_handler(move || {
+        // The receiver is gone only when the end has begun already.
+        let _ = sender.send(());
+    })
+    .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
+
+    let starting = |error| Failure::Unavailable(format!("can't start a thread: {error}"));
+    let engine = Arc::new(Engine::start(device).map_err(starting)?);
+    let owner = (getuid().as_raw(), getgid().as_raw());
+    let files = Mount::new(Arc::clone(&engine), backing, bytes, owner);
+    let session = mount_at(&args.folder, files)?;
+    println!("ready: {} ({bytes} bytes, `{spec}`)", args.folder.join(FILE_NAME).display());
+
+    let end = wait_for_end(&signals, parent, &session);
+    let is_detached = end_mount(session, &args.folder, end);
+    report(&engine.served());
+    if is_detached {
+        eprintln!(
+            "readpath: {} was still in use and has been detached; what had it open gets errors",
+            args.folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// The file that holds the data, and how many bytes are served.
+fn backing(args: &ServeArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
+    let device_bytes = device.caps().sectors * SECTOR_BYTES;
+    let (file, bytes) = match (&args.backing, &args.size) {
+        (Some(path), _) => {
+            let about = |error| Failure::about(path.display(), error);
+            let file = OpenOptions::new().read(true).write(true).open(path).map_err(about)?;
+            let bytes = file.metadata().map_err(about)?.len();
+            (file, bytes)
+        }
+        (None, given) => {
+            let bytes = match given {
+                Some(text) => size::parse("--size", text)?,
+                None => device_bytes,
+            };
+            (temporary_file(bytes)?, bytes)
+        }
+    };
+    if bytes == 0 {
+        return Err(Failure::Usage("the backing file is empty: nothing to serve".to_owned()));
+    }
+    if bytes > device_bytes {
+        return Err(Failure::Usage(format!(
+            "`{}` has {device_bytes} bytes, less than the {bytes} to be served: \
+             give a smaller --size or --backing, or a larger device",
+            args.device
+        )));
+    }
+    Ok((file, bytes))
+}
+
+/// A sparse file without a name, gone when it is closed, whatever happens.
+fn temporary_file(bytes: u64) -> Result<File, Failure> {
+    let path = std::env::temp_dir().join(format!("readpath-serve-{}", std::process::id()));
+    let about = |error: std::io::Error| Failure::about(path.display(), error);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    let file = file.map_err(about)?;
+    std::fs::remove_file(&path).map_err(about)?;
+    file.set_len(bytes).map_err(about)?;
+    Ok(file)
+}
+
+fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
+    let about = |error| Failure::about(folder.display(), error);
+    let mut entries = match std::fs::read_dir(folder) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            return Err(Failure::Usage(format!(
+                "{0}: a dead mount is there; remove it with `umount -l {0}`",
+                folder.display()
+            )));
+        }
+        entries => entries.map_err(about)?,
+    };
+    if entries.next().is_some() {
+        return Err(Failure::Usage(format!(
+            "{}: not an empty folder; what is in it would be hidden",
+            folder.display()
+        )));
+    }
+    let mut config = Config::default();
+    config.mount_options =
+        vec![MountOption::FSName("readpath".to_owned()), MountOption::DefaultPermissions];
+    let mounted = Session::new(files, folder, &config).and_then(Session::spawn);
+    mounted.map_err(|error| {
+        Failure::Unavailable(format!(
+            "{}: can't mount: {error}; it needs FUSE (/dev/fuse) and root or fusermount3",
+            folder.display()
+        ))
+    })
+}
+
+fn wait_for_end(
+    signals: &mpsc::Receiver<()>,
+    parent: Option<Pid>,
+    session: &BackgroundSession,
+) -> End {
+    loop {
+        match signals.recv_timeout(WATCH_INTERVAL) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return End::Signal,
+            Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => return End::Unmounted,
+            Err(RecvTimeoutError::Timeout) if getppid() != parent => return End::ParentDied,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// Takes the mount away; true when it could only be detached because it was in use.
+fn end_mount(session: BackgroundSession, folder: &Path, end: End) -> bool {
+    if end == End::Unmounted {
+        return false;
+    }
+    match unmount(folder, UnmountFlags::empty()) {
+        Ok(()) => {
+            // The kernel has let go: the session's loop ends by itself.
+            let _ = session.join();
+            false
+        }
+        Err(Errno::BUSY) => {
+            let _ = unmount(folder, UnmountFlags::DETACH);
+            // The loop goes on as long as somebody has the file open; this process
+            // doesn't wait for them.
+            std::mem::forget(session);
+            true
+        }
+        // Not root: through fusermount3, as it was mounted.
+        Err(_) => session.umount_and_join().is_err(),
+    }
+}
+
+fn report(served: &Served) {
+    let us = |time: Option<Time>| {
+        time.map_or("-".to_owned(), |time| format!("{} µs", time.ns() / 1_000))
+    };
+    let lateness = &served.lateness;
+    println!(
+        "served {} requests, {} bytes; answers late by {} (p50), {} (p99), {} (max)",
+        lateness.count(),
+        served.bytes,
+        us(lateness.percentile(50)),
+        us(lateness.percentile(99)),
+        us((lateness.count() > 0).then(|| lateness.max())),
+    );
+}

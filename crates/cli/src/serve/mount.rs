@@ -1,0 +1,241 @@
+//! The file on the mount: a folder with one file, as large as the device.
+//!
+//! Its bytes are in the backing file; when an answer comes is decided by the
+//! engine. A read takes its bytes from the backing file as it arrives and holds
+//! them until its time has come; a write puts them there as it arrives, and is
+//! answered when its time has come.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyWrite, Request, WriteFlags,
+};
+use readpath_core::request::{DeviceError, Op};
+
+use super::engine::Engine;
+
+/// The name of the file.
+pub const FILE_NAME: &str = "device";
+
+const FILE_INODE: INodeNo = INodeNo(2);
+
+/// How long the kernel may keep attributes: they never change.
+const KEPT: Duration = Duration::from_secs(3_600);
+
+/// Requests that the kernel keeps in flight by itself (readahead, direct I/O that nobody waits for).
+const BACKGROUND_MAX: u16 = 1_024;
+
+/// The largest write in bytes: what the kernel passes in one request at most, by its own limit of
+/// 256 pages.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+
+/// A folder with one file.
+pub struct Mount {
+    engine: Arc<Engine>,
+    backing: File,
+    bytes: u64,
+    made_at: SystemTime,
+    owner: (u32, u32),
+}
+
+impl Mount {
+    /// A file of `bytes` bytes, kept in `backing`, owned by user and group `owner`.
+    pub fn new(engine: Arc<Engine>, backing: File, bytes: u64, owner: (u32, u32)) -> Mount {
+        Mount { engine, backing, bytes, made_at: SystemTime::now(), owner }
+    }
+
+    fn attributes(&self, inode: INodeNo) -> FileAttr {
+        let is_file = inode == FILE_INODE;
+        FileAttr {
+            ino: inode,
+            size: if is_file { self.bytes } else { 0 },
+            blocks: if is_file { self.bytes.div_ceil(512) } else { 0 },
+            atime: self.made_at,
+            mtime: self.made_at,
+            ctime: self.made_at,
+            crtime: self.made_at,
+            kind: if is_file { FileType::RegularFile } else { FileType::Directory },
+            perm: if is_file { 0o600 } else { 0o700 },
+            nlink: if is_file { 1 } else { 2 },
+            uid: self.owner.0,
+            gid: self.owner.1,
+            rdev: 0,
+            blksize: 4_096,
+            flags: 0,
+        }
+    }
+
+    /// How many of `bytes` at `offset` lie in the file.
+    fn within(&self, offset: u64, bytes: u64) -> u64 {
+        bytes.min(self.bytes.saturating_sub(offset))
+    }
+}
+
+impl Filesystem for Mount {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Without it a loop device on top has one request in flight. A kernel that lacks it
+        // (before 3.14) serves one at a time, and nothing breaks.
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        let refused = |_| io::Error::other("the FUSE connection refuses its limits");
+        config.set_max_background(BACKGROUND_MAX).map_err(refused)?;
+        config
+            .set_max_write(WRITE_BYTES_MAX)
+            .map_err(|_| io::Error::other("the FUSE connection refuses writes of 1 MiB"))?;
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == INodeNo::ROOT && name == FILE_NAME {
+            reply.entry(&KEPT, &self.attributes(FILE_INODE), Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match inode {
+            INodeNo::ROOT | FILE_INODE => reply.attr(&KEPT, &self.attributes(inode)),
+            _ => reply.error(Errno::ENOENT),
+        }
+    }
+
+    /// A device can't change its size; everything else that is set is ignored.
+    fn setattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<fuser::TimeOrNow>,
+        _mtime: Option<fuser::TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        if size.is_some_and(|size| size != self.bytes) {
+            return reply.error(Errno::EPERM);
+        }
+        reply.attr(&KEPT, &self.attributes(inode));
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let bytes = self.within(offset, size.into());
+        if bytes == 0 {
+            return reply.data(&[]);
+        }
+        let mut data = vec![0; bytes as usize];
+        if let Err(error) = self.backing.read_exact_at(&mut data, offset) {
+            return reply.error(Errno::from(error));
+        }
+        let answer = move |result| match result {
+            Ok(()) => reply.data(&data),
+            Err(error) => reply.error(errno(error)),
+        };
+        self.engine.submit(Op::Read, offset, bytes, Box::new(answer));
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let bytes = self.within(offset, data.len() as u64);
+        if bytes == 0 {
+            return reply.error(Errno::ENOSPC);
+        }
+        if let Err(error) = self.backing.write_all_at(&data[..bytes as usize], offset) {
+            return reply.error(Errno::from(error));
+        }
+        let answer = move |result| match result {
+            Ok(()) => reply.written(bytes as u32),
+            Err(error) => reply.error(errno(error)),
+        };
+        self.engine.submit(Op::Write, offset, bytes, Box::new(answer));
+    }
+
+    /// The models answer a write when it is safe; there is nothing to flush.
+    fn flush(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let entries = [
+            (INodeNo::ROOT, FileType::Directory, "."),
+            (INodeNo::ROOT, FileType::Directory, ".."),
+            (FILE_INODE, FileType::RegularFile, FILE_NAME),
+        ];
+        for (index, (inode, kind, name)) in (1..).zip(entries).skip(offset as usize) {
+            if reply.add(inode, index, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+}
+
+fn errno(error: DeviceError) -> Errno {
+    match error {
+        DeviceError::Medium => Errno::EIO,
+        DeviceError::Gone => Errno::ENODEV,
+        DeviceError::Full => Errno::ENOSPC,
+        DeviceError::Cancelled => Errno::ECANCELED,
+        DeviceError::Refused => Errno::EACCES,
+        DeviceError::Other(number) => Errno::from_i32(number),
+        _ => Errno::EIO,
+    }
+}

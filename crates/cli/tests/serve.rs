@@ -1,0 +1,213 @@
+//! `readpath serve` end to end: a modelled device as a file, and how it goes away.
+//!
+//! Needs root and FUSE; says so and skips where they are not.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const READPATH: &str = env!("CARGO_BIN_EXE_readpath");
+
+/// `O_DIRECT` of Linux on x86-64 and riscv64; on others the test reads through the cache.
+const O_DIRECT: i32 =
+    if cfg!(any(target_arch = "x86_64", target_arch = "riscv64")) { 0x4000 } else { 0 };
+
+fn can_mount(test: &str) -> bool {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !is_root || !has_fuse {
+        println!("skipped: {test} needs root and /dev/fuse");
+    }
+    is_root && has_fuse
+}
+
+/// An empty folder that is unmounted and removed at the end, whatever happens.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("readpath-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    fn device(&self) -> PathBuf {
+        self.0.join("device")
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        mounts.contains(self.0.to_str().unwrap())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A running `readpath serve`, which does not outlive the test.
+struct Serve {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Serve {
+    fn start(device: &str, folder: &Folder, arguments: &[&str]) -> Serve {
+        let mut child = Command::new(READPATH)
+            .args(["serve", device, "--at"])
+            .arg(&folder.0)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready: "), "{line}");
+        Serve { child, output }
+    }
+
+    /// Sends it a signal and waits for its end: what else it printed.
+    fn end(mut self, signal: &str) -> String {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        rest
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// 4 KiB past the kernel's cache, and how long that took.
+fn read_direct(path: &Path, offset: u64) -> (Vec<u8>, Duration) {
+    let file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).unwrap();
+    let mut memory = vec![0; 8_192];
+    let start = memory.as_ptr().align_offset(4_096);
+    let page = &mut memory[start..start + 4_096];
+    let begun = Instant::now();
+    file.read_exact_at(page, offset).unwrap();
+    (page.to_vec(), begun.elapsed())
+}
+
+#[test]
+fn data_is_kept_and_a_read_takes_no_less_than_the_model_says() {
+    if !can_mount("data_is_kept_and_a_read_takes_no_less_than_the_model_says") {
+        return;
+    }
+    let folder = Folder::new("data");
+    let device = "ssd,read_lsb=40ms,read_msb=40ms,buffer=2m";
+    let serve = Serve::start(device, &folder, &["--size", "16MiB"]);
+    assert_eq!(fs::metadata(folder.device()).unwrap().len(), 16 << 20);
+    let pattern: Vec<u8> = (0..4u32 << 20).map(|index| (index / 4_096 * 7 + index) as u8).collect();
+    let file = OpenOptions::new().read(true).write(true).open(folder.device()).unwrap();
+    file.write_all_at(&pattern, 1 << 20).unwrap();
+    file.sync_all().unwrap();
+    // By now the first of the 4 MiB have left the model's buffer of 2 MiB.
+    let (page, took) = read_direct(&folder.device(), 1 << 20);
+    assert!(page == pattern[..4_096], "other data came back");
+    assert!(took >= Duration::from_millis(40), "{took:?}");
+    println!("a read of 40.1 ms took {took:?}");
+    drop(file);
+    let report = serve.end("-TERM");
+    assert!(report.starts_with("served ") && report.contains("p99"), "{report}");
+    assert!(!folder.is_mounted());
+}
+
+#[test]
+fn the_backing_file_holds_the_data_and_errors_of_the_model_are_errors() {
+    if !can_mount("the_backing_file_holds_the_data_and_errors_of_the_model_are_errors") {
+        return;
+    }
+    let (folder, kept) = (Folder::new("backing"), Folder::new("kept"));
+    let backing = kept.0.join("data");
+    fs::write(&backing, vec![42; 1 << 20]).unwrap();
+    let device = "faulty:nvme,bad_from=512k,bad_bytes=4k";
+    let serve = Serve::start(device, &folder, &["--backing", backing.to_str().unwrap()]);
+    let file = OpenOptions::new().read(true).write(true).open(folder.device()).unwrap();
+    file.write_all_at(b"kept", 4_096).unwrap();
+    file.sync_all().unwrap();
+    let mut page = [0; 4_096];
+    file.read_exact_at(&mut page, 256 << 10).unwrap();
+    assert!(page.iter().all(|&byte| byte == 42));
+    let direct =
+        OpenOptions::new().read(true).custom_flags(O_DIRECT).open(folder.device()).unwrap();
+    let mut memory = vec![0; 8_192];
+    let start = memory.as_ptr().align_offset(4_096);
+    let error = direct.read_exact_at(&mut memory[start..start + 4_096], 512 << 10).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "EIO, not {error}");
+    assert_eq!(file.set_len(0).unwrap_err().raw_os_error(), Some(1), "a device has one size");
+    drop((file, direct));
+    serve.end("-INT");
+    assert_eq!(&fs::read(&backing).unwrap()[4_096..4_100], b"kept");
+    fs::remove_file(&backing).unwrap();
+}
+
+#[test]
+fn it_goes_away_while_somebody_has_the_file_open() {
+    if !can_mount("it_goes_away_while_somebody_has_the_file_open") {
+        return;
+    }
+    let folder = Folder::new("busy");
+    let serve = Serve::start("nvme", &folder, &["--size", "1MiB"]);
+    let file = File::open(folder.device()).unwrap();
+    serve.end("-TERM");
+    assert!(!folder.is_mounted());
+    drop(file);
+}
+
+#[test]
+fn it_goes_away_when_its_parent_dies() {
+    if !can_mount("it_goes_away_when_its_parent_dies") {
+        return;
+    }
+    let folder = Folder::new("orphan");
+    let at = folder.0.display();
+    let script = format!(
+        "'{READPATH}' serve nvme --at '{at}' --size 1MiB >/dev/null & \
+         while ! test -e '{at}/device'; do sleep 0.05; done"
+    );
+    assert!(Command::new("timeout").args(["20", "sh", "-c", &script]).status().unwrap().success());
+    // The shell is gone; what it started sees that four times a second.
+    for _ in 0..200 {
+        if !folder.is_mounted() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("still mounted ten seconds after its parent's end");
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_the_reason() {
+    let folder = Folder::new("refused");
+    let refused = |arguments: &[&str]| -> String {
+        let at = folder.0.to_str().unwrap();
+        let output: Output =
+            Command::new(READPATH).args(["serve", "--at", at]).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["floppy"]).contains("there is no device `floppy`"));
+    assert!(refused(&["ssd,rpm=7"]).contains("no parameter `rpm`"));
+    assert!(refused(&["ssd,size=1m", "--size", "2MiB"]).contains("less than the 2097152"));
+    assert!(refused(&["ssd", "--size", "0"]).contains("nothing to serve"));
+    assert!(refused(&["ssd", "--backing", "/nowhere/at/all"]).contains("/nowhere/at/all"));
+    fs::write(folder.0.join("file"), "").unwrap();
+    assert!(refused(&["ssd"]).contains("not an empty folder"));
+    fs::remove_file(folder.0.join("file")).unwrap();
+}

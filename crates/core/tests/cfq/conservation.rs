@@ -1,0 +1,162 @@
+//! Nothing is lost and nothing comes twice, whatever is done in whatever order.
+
+use proptest::prelude::*;
+use readpath_core::request::{Class, Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::scheduler::{Dispatch, Inserted, Scheduler};
+use readpath_core::unit::Time;
+
+use super::rig::{Device, SPINDLE, law};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert { process: u32, start: u64, sectors: u32, priority: Priority, op: Op, is_sync: bool },
+    Dispatch,
+    Complete { at: usize },
+    End { process: u32 },
+    Pass { ms: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let class = prop_oneof![
+        1 => Just(Class::RealTime),
+        6 => Just(Class::BestEffort),
+        1 => Just(Class::Idle),
+    ];
+    let level = prop_oneof![4 => Just(4u8), 1 => 0..8u8];
+    let place = prop_oneof![0..64u64, 100_000..100_064u64, 1_000_000_000..1_000_000_064u64];
+    let request = (0..5u32, place, 1..3u32, class, level, 0..6u32);
+    prop_oneof![
+        6 => request.prop_map(|(process, page, pages, class, level, kind)| Step::Insert {
+            process,
+            start: page * 8,
+            sectors: pages * 8,
+            priority: Priority { class, level },
+            op: if kind < 4 { Op::Read } else { Op::Write },
+            is_sync: kind < 5,
+        }),
+        6 => Just(Step::Dispatch),
+        4 => any::<usize>().prop_map(|at| Step::Complete { at }),
+        1 => (0..5u32).prop_map(|process| Step::End { process }),
+        2 => (0..40u64).prop_map(|ms| Step::Pass { ms }),
+    ]
+}
+
+fn specs() -> impl Strategy<Value = String> {
+    let seeky = prop_oneof![Just("mean"), Just("history")];
+    (seeky, 0..10u32, 1..9u32, 0..2u32, 1..120u32).prop_map(
+        |(seeky, idle, quantum, low_latency, slice)| {
+            format!(
+                "cfq,seeky={seeky},slice_idle={idle},quantum={quantum},\
+                 low_latency={low_latency},slice_sync={slice}"
+            )
+        },
+    )
+}
+
+/// A law, a device, and what each request must cover when it comes out.
+struct World {
+    law: Box<dyn Scheduler>,
+    now: Time,
+    in_device: Vec<Request>,
+    /// (first sector, sectors) of all that was merged into a request, and itself.
+    parts: Vec<Vec<(u64, u32)>>,
+    waiting: usize,
+    depth_max: usize,
+}
+
+impl World {
+    fn insert(&mut self, request: Request) {
+        let part = (request.start, request.sectors);
+        self.parts.push(vec![part]);
+        match self.law.insert(self.now, request) {
+            Inserted::Queued => self.waiting += 1,
+            Inserted::Merged { into } => self.parts[into.0 as usize].push(part),
+        }
+    }
+
+    /// Whether a request came out, or when to ask again.
+    fn dispatch(&mut self) -> Result<bool, TestCaseError> {
+        if self.in_device.len() == self.depth_max {
+            return Ok(false);
+        }
+        match self.law.dispatch(self.now) {
+            Dispatch::Request(request) => {
+                let mut parts = std::mem::take(&mut self.parts[request.id.0 as usize]);
+                prop_assert!(!parts.is_empty(), "{:?} comes a second time", request.id);
+                parts.sort_unstable();
+                let mut end = request.start;
+                for (start, sectors) in parts {
+                    prop_assert_eq!(start, end, "the parts of {:?} follow each other", request);
+                    end += u64::from(sectors);
+                }
+                prop_assert_eq!(end, request.end());
+                prop_assert!(request.sectors <= 1024);
+                self.waiting -= 1;
+                self.in_device.push(request);
+                return Ok(true);
+            }
+            Dispatch::WaitUntil(time) => {
+                prop_assert!(time > self.now);
+                // Nothing else will happen: let that time come.
+                if self.in_device.is_empty() {
+                    self.now = time;
+                    return Ok(true);
+                }
+            }
+            Dispatch::Nothing => {}
+        }
+        Ok(false)
+    }
+
+    fn complete(&mut self, at: usize) {
+        if !self.in_device.is_empty() {
+            let request = self.in_device.remove(at % self.in_device.len());
+            self.law.complete(self.now, &request);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_request_comes_out_once(
+        steps in prop::collection::vec(step(), 0..300),
+        spec in specs(),
+        depth_max in 1..12u32,
+        is_rotational in any::<bool>(),
+    ) {
+        let device = Device { depth_max, is_rotational, ..SPINDLE };
+        let mut world = World {
+            law: law(&spec, &device),
+            now: Time::ZERO,
+            in_device: Vec::new(),
+            parts: Vec::new(),
+            waiting: 0,
+            depth_max: depth_max as usize,
+        };
+        for step in steps {
+            match step {
+                Step::Insert { process, start, sectors, priority, op, is_sync } => {
+                    let id = RequestId(world.parts.len() as u32);
+                    let process = ProcessId(process);
+                    world.insert(Request { id, op, start, sectors, process, priority, is_sync });
+                }
+                Step::Dispatch => {
+                    world.dispatch()?;
+                }
+                Step::Complete { at } => world.complete(at),
+                Step::End { process } => world.law.process_ended(world.now, ProcessId(process)),
+                Step::Pass { ms } => world.now += Time::from_ms(ms),
+            }
+            prop_assert_eq!(world.law.queued(), world.waiting);
+        }
+        while world.waiting > 0 || !world.in_device.is_empty() {
+            if !world.dispatch()? {
+                prop_assert!(!world.in_device.is_empty(), "stuck: {} wait", world.waiting);
+                world.now += Time::from_ms(1);
+                world.complete(0);
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Nobody starves: how long a request can wait under `cfq`, and under the others.
+//!
+//! `cfq`. Inside one class, with n queues, a device of depth D that serves a request
+//! in at most S, and the tunables' largest slice and key offset of a level:
+//!
+//! - a *turn* lasts at most `slice + 3 D S + 2 idle`: what is in the device
+//!   drains, the first request completes and the slice is measured out, the
+//!   slice, what was sent last completes, and idling for more;
+//! - the key of a queue whose turn has ended is at most `(n − 1) offset + D S +
+//!   idle` ahead; once that and another slice (a rest that others may be
+//!   credited with) have passed, nobody enters before it. From then on each of
+//!   the n − 1 others has at most one turn before it, and each may bring the
+//!   share of its tree with it. So a *round* takes at most
+//!   `(n − 1) offset + D S + idle + slice + (n + 1) (share + turn)`;
+//! - the first request of a turn is the oldest that has waited `fifo_expire`. So
+//!   with `ahead` older ones in its queue a request waits at most
+//!   `fifo_expire + (ahead + 1) rounds`.
+//!
+//! Two rules stand outside the order of the trees, and can be used again and
+//! again: preemption, and turns for close cooperators. Each use adds at most
+//! one round. The law by itself does not bound how many there are: two
+//! processes that read next to each other, each ending the other's idle time,
+//! do keep out a third (see `close_readers_can_keep_others_out`).
+//!
+//! A real-time process keeps all others out, and a best-effort one the idle
+//! class, by design.
+//!
+//! `deadline`: when a request has expired, the batch that goes on ends, each
+//! expired one ahead of it in its direction begins a batch, and so does it; for
+//! every `writes_starved` batches of reads there may be one of writes, and
+//! before each batch of writes as many of reads. `noop`: what was there before,
+//! however much that is, so that there is no bound that a process could rely on.
+
+use proptest::prelude::*;
+use readpath_core::request::{Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::unit::Time;
+
+use super::rig::*;
+
+/// Short times, so that a run of seconds holds many rounds; ms.
+const SPEC: &str = "cfq,slice_sync=20,slice_async=10,slice_idle=2,target_latency=40,\
+                    fifo_expire_sync=30,fifo_expire_async=60";
+const SLICE: u64 = 36; // level 0: 20 + 20/5 × 4
+const OFFSET: u64 = 32; // from level 0 to asynchronous level 7: 36 − (10 − 10/5 × 3)
+const SHARE: u64 = 40;
+const IDLE: u64 = 2;
+const FIFO_EXPIRE: u64 = 60;
+
+const DEVICE: Device =
+    Device { near: Time::from_ms(1), far: Time::from_ms(3), depth_max: 2, ..SPINDLE };
+
+/// The bound in ms for a request with `ahead` older ones in its queue.
+fn bound_ms(queues: u64, ahead: u64, uses: u64) -> u64 {
+    let drain = u64::from(DEVICE.depth_max) * 3;
+    let turn = SLICE + 3 * drain + 2 * IDLE;
+    let round = (queues - 1) * OFFSET + drain + IDLE + SLICE + (queues + 1) * (SHARE + turn);
+    FIFO_EXPIRE + (ahead + 1 + uses) * round
+}
+
+fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
+    // Bursts of one process each: when, who, where, how many, how far apart.
+    let burst = (0..6_000u64, 0..4u32, 0..64u64, 1..120u64, prop_oneof![Just(8u64), Just(5_000)]);
+    let levels = prop::array::uniform4(0..8u8);
+    (prop::collection::vec(burst, 1..40), levels, any::<bool>()).prop_map(
+        |(bursts, levels, has_writer)| {
+            let mut arrivals = Vec::new();
+            for (at_ms, process, region, count, step) in bursts {
+                for number in 0..count {
+                    let is_sync = !(has_writer && process == 3);
+                    let request = Request {
+                        id: RequestId(0),
+                        op: if is_sync { Op::Read } else { Op::Write },
+                        // Pages that don't touch, so that none is merged.
+                        start: region * 10_000_000 + number * (step + 8),
+                        sectors: 8,
+                        process: ProcessId(process),
+                        priority: Priority {
+                            level: levels[process as usize],
+                            ..Priority::default()
+                        },
+                        is_sync,
+                    };
+                    arrivals.push((Time::from_ms(at_ms + number), request));
+                }
+            }
+            arrivals.sort_by_key(|(at, _)| *at);
+            for (index, (_, request)) in arrivals.iter_mut().enumerate() {
+                request.id = RequestId(index as u32);
+            }
+            arrivals
+        },
+    )
+}
+
+/// When a rule outside the order of the trees was used.
+fn uses(lines: &[String]) -> Vec<Time> {
+    let at = |line: &String| {
+        let text = line.trim_start_matches("at_ms=").split(' ').next().unwrap_or_default();
+        let (ms, ns) = text.split_once('.').unwrap();
+        Time::from_ms(ms.parse().unwrap()) + Time(ns.parse().unwrap())
+    };
+    let is_use =
+        |line: &&String| line.contains("event=preempt") || line.contains("why=close_cooperator");
+    lines.iter().filter(is_use).map(at).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_request_is_served_within_the_bound(arrivals in arrivals(), seeky in 0..2usize) {
+        let spec = format!("{SPEC},seeky={}", ["mean", "history"][seeky]);
+        let count = arrivals.len();
+        let (waits, lines) = run_arrivals(&spec, DEVICE, arrivals);
+        prop_assert_eq!(waits.len(), count, "all are served");
+        let uses = uses(&lines);
+        for wait in waits {
+            let before = uses.partition_point(|at| *at < wait.arrived);
+            let until = uses.partition_point(|at| *at <= wait.dispatched);
+            let waited = wait.dispatched.since(wait.arrived);
+            let bound = Time::from_ms(bound_ms(4, wait.ahead, (until - before) as u64));
+            prop_assert!(waited <= bound, "{:?}: {waited}, above {bound}", wait);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn deadline_and_noop_serve_within_theirs(arrivals in arrivals()) {
+        const BATCH: u64 = 4;
+        const STARVED: u64 = 2;
+        let spec = "deadline,read_expire=30,write_expire=60,fifo_batch=4,writes_starved=2";
+        for wait in run_arrivals(spec, DEVICE, arrivals.clone()).0 {
+            let batches = wait.ahead_of_all + 2;
+            let (expire, all_batches) = match wait.op {
+                Op::Read => (30, batches + batches / STARVED + 1),
+                Op::Write => (60, batches * (STARVED + 1)),
+            };
+            let bound = Time::from_ms(expire + all_batches * BATCH * 3);
+            let waited = wait.dispatched.since(wait.arrived);
+            prop_assert!(waited <= bound, "{:?}: {waited}, above {bound}", wait);
+        }
+        for wait in run_arrivals("noop", DEVICE, arrivals).0 {
+            let before = wait.ahead_of_all + u64::from(DEVICE.depth_max);
+            let waited = wait.dispatched.since(wait.arrived);
+            prop_assert!(waited <= Time::from_ms(before * 3), "{:?}: {waited}", wait);
+        }
+    }
+}
+
+/// Beside a process that keeps N requests waiting, one that reads page by page
+/// waits no longer when N grows; under `noop` it waits for all of them.
+#[test]
+fn a_flood_delays_others_under_noop_and_not_under_cfq() {
+    let wait_max = |spec: &str, depth| {
+        let flood = Program { depth, ..Program::reading(random_records(0, 1)) };
+        let reader = Program::reading(random_records(1 << 30, 1));
+        run(spec, DEVICE, vec![flood, reader], Time::from_s(10)).programs[1].wait_max
+    };
+    let bound = Time::from_ms(bound_ms(2, 0, 0));
+    assert!(wait_max(SPEC, 100) <= bound, "{}", wait_max(SPEC, 100));
+    assert!(wait_max(SPEC, 2_000) <= bound, "{}", wait_max(SPEC, 2_000));
+    // 3 ms for each request before it.
+    assert!(wait_max("noop", 100) >= Time::from_ms(3 * 90));
+    assert!(wait_max("noop", 2_000) >= Time::from_ms(3 * 1_900));
+}
+
+/// A process that has one request far away, and ever new ones next to the head.
+#[test]
+fn a_far_request_is_served_among_endless_near_ones_of_its_own_process() {
+    let far = |number| if number == 4 { 1 << 30 } else { number * 16 };
+    let wait_max = |spec| {
+        let program = Program { depth: 8, ..Program::reading(move |number| Some(far(number))) };
+        let other = Program::reading(sequential(1 << 33));
+        run(spec, DEVICE, vec![program, other], Time::from_s(10)).programs[0].wait_max
+    };
+    let bound = Time::from_ms(bound_ms(2, 7, 0));
+    assert!(wait_max(SPEC) <= bound, "{}", wait_max(SPEC));
+    // It is the age that gets it served, nothing else.
+    let patient = "cfq,slice_sync=20,slice_idle=2,target_latency=40,fifo_expire_sync=5000";
+    assert!(wait_max(patient) >= Time::from_s(5), "{}", wait_max(patient));
+}
+
+/// Why the bound counts preemptions: two processes that read next to each
+/// other, each just while the other thinks, cut into each other's idle time
+/// for as long as they read, and always with a new slice. A third waits all
+/// the time, though it needs the disk only once.
+#[test]
+fn close_readers_can_keep_others_out() {
+    let close = |first, begins| Program {
+        think: Time::from_ms(3),
+        begins: Time::from_ms(begins),
+        ..Program::reading(sequential(first))
+    };
+    // One is served from 9 to 10 ms, the other from 11 to 12, and so on.
+    let requests_of_third = |distance| {
+        let third = Program { begins: Time::from_ms(20), ..Program::reading(sequential(1 << 33)) };
+        let programs = vec![close(0, 0), close(distance, 9), third];
+        run("cfq", SPINDLE, programs, Time::from_s(4)).programs[2].requests
+    };
+    assert_eq!(requests_of_third(400), 0);
+    // 8,192 sectors are close; further apart they take turns like others.
+    assert!(requests_of_third(10_000) > 100);
+}

@@ -1,0 +1,93 @@
+//! What is to happen inside a device, in order of time.
+//!
+//! Things at the same time come out in the order in which they were put in, so
+//! that a run is the same each time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use readpath_core::unit::Time;
+
+/// Things to come, each with its time.
+#[derive(Clone, Debug)]
+pub struct Agenda<T> {
+    heap: BinaryHeap<Reverse<Entry<T>>>,
+    added: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Entry<T> {
+    at: Time,
+    order: u64,
+    what: T,
+}
+
+impl<T> Agenda<T> {
+    /// Nothing to come.
+    pub fn new() -> Agenda<T> {
+        Agenda { heap: BinaryHeap::new(), added: 0 }
+    }
+
+    /// `what` happens at `at`.
+    pub fn add(&mut self, at: Time, what: T) {
+        self.added += 1;
+        self.heap.push(Reverse(Entry { at, order: self.added, what }));
+    }
+
+    /// When the next thing happens.
+    pub fn next_at(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    /// Takes out the next thing, when it happens by `now`.
+    pub fn take_due(&mut self, now: Time) -> Option<(Time, T)> {
+        if self.next_at()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
+    }
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Agenda<T> {
+        Agenda::new()
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Entry<T>) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Entry<T>) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Entry<T>) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_come_in_order_of_time_then_of_entry() {
+        let mut agenda = Agenda::new();
+        for (at, what) in [(30, 'd'), (10, 'a'), (20, 'b'), (20, 'c')] {
+            agenda.add(Time(at), what);
+        }
+        assert_eq!(agenda.take_due(Time(9)), None);
+        let order: Vec<char> =
+            std::iter::from_fn(|| agenda.take_due(Time(25)).map(|(_, what)| what)).collect();
+        assert_eq!(order, ['a', 'b', 'c']);
+        assert_eq!(agenda.next_at(), Some(Time(30)));
+    }
+}

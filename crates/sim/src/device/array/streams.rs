@@ -1,0 +1,79 @@
+//! Which requests belong to a sequential stream.
+//!
+//! A fixed number of streams is remembered, each by the sector at which its
+//! next request would start. A request that starts there carries its stream
+//! on; any other begins a stream, and the one heard of longest ago is
+//! forgotten for it.
+
+/// A stream that has not been heard of for so many requests of all is not read
+/// any more: more than the largest queue in front of any array here.
+const SILENT_REQUESTS: u64 = 1_024;
+
+/// The streams that a controller follows.
+#[derive(Debug)]
+pub struct Streams {
+    streams_max: usize,
+    streams: Vec<Stream>,
+    heard: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    next_sector: u64,
+    run_sectors: u64,
+    heard: u64,
+}
+
+impl Streams {
+    /// Follows `streams_max` streams at once.
+    pub fn new(streams_max: usize) -> Streams {
+        Streams { streams_max, streams: Vec::new(), heard: 0 }
+    }
+
+    /// A request came: how many sectors its stream had read in sequence before it.
+    pub fn hear(&mut self, start: u64, end: u64) -> u64 {
+        self.heard += 1;
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next_sector == start) {
+            let before = stream.run_sectors;
+            *stream =
+                Stream { next_sector: end, run_sectors: before + (end - start), heard: self.heard };
+            return before;
+        }
+        let stream = Stream { next_sector: end, run_sectors: end - start, heard: self.heard };
+        if self.streams.len() < self.streams_max {
+            self.streams.push(stream);
+        } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.heard) {
+            *oldest = stream;
+        }
+        0
+    }
+
+    /// How many streams that have read `sectors` in sequence are being read now.
+    pub fn active(&self, sectors: u64) -> u64 {
+        let is_active = |stream: &&Stream| {
+            stream.run_sectors >= sectors && stream.heard + SILENT_REQUESTS > self.heard
+        };
+        self.streams.iter().filter(is_active).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interleaved_streams_are_told_apart_until_there_are_too_many() {
+        let mut streams = Streams::new(2);
+        assert_eq!(streams.hear(0, 8), 0);
+        assert_eq!(streams.hear(1_000, 1_008), 0);
+        assert_eq!(streams.hear(8, 16), 8);
+        assert_eq!(streams.hear(1_008, 1_016), 8);
+        assert_eq!(streams.hear(5_000, 5_008), 0);
+        assert_eq!(streams.hear(16, 24), 0, "forgotten for the third");
+        assert_eq!((streams.active(1), streams.active(9)), (2, 0));
+        for _ in 0..SILENT_REQUESTS {
+            streams.hear(5_008, 5_008);
+        }
+        assert_eq!(streams.active(1), 1, "the others are silent");
+    }
+}

@@ -1,0 +1,348 @@
+//! An NFS mount: calls over a network to a server that has a device.
+//!
+//! A request is cut into calls of at most `rsize` (writes: the same), all sent
+//! at once as far as there are slots; what was asked as one is never served
+//! one call after the other. A call crosses the network, waits for one of the
+//! server's threads, costs the server time, and is answered from the server's
+//! memory or its device; the answer's bytes cross the wire one after the
+//! other. The request is done when its last call is.
+//!
+//! Half of the round trip is spent each way, with a jitter drawn evenly from
+//! the seed. Answers overtake each other; the slots don't mind.
+
+use std::collections::VecDeque;
+
+use readpath_core::law::{Spec, SpecError};
+use readpath_core::request::{
+    Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
+};
+use readpath_core::unit::{SECTOR_BYTES, Time};
+
+use super::agenda::Agenda;
+use super::array::{Controller, ControllerParts};
+use super::knob::{Knob, Quantity, Settings};
+use super::places::Places;
+use super::random::Draw;
+use super::rate::Wire;
+use super::{BoxedDevice, Device};
+
+/// A mount over a network.
+pub struct Nfs {
+    caps: DeviceCaps,
+    call_sectors_max: u32,
+    half_trip: Time,
+    jitter: Time,
+    wire_up: Wire,
+    wire_down: Wire,
+    slots_max: u32,
+    slots_used: u32,
+    threads: u32,
+    server_calls: u32,
+    server: Controller,
+    draw: Draw,
+    /// Calls that no slot is free for.
+    unsent: VecDeque<u32>,
+    /// Calls that no thread of the server is free for.
+    unserved: VecDeque<u32>,
+    agenda: Agenda<Event>,
+    requests: Places<Slot>,
+    calls: Places<Call>,
+    done: VecDeque<Completion>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    request: DeviceRequest,
+    calls_left: u32,
+    /// Bytes from its start that are known to be good.
+    good_bytes: u64,
+    error: Option<DeviceError>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    request: u32,
+    start: u64,
+    sectors: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    AtServer(u32),
+    Answered(u32, Outcome),
+}
+
+impl Nfs {
+    /// Mounts the server that `spec` describes, which stores on `device`; jitter follows from `seed`.
+    ///
+    /// # Errors
+    /// An unknown parameter, or a value that can't be used.
+    pub fn from_spec(spec: &Spec, device: BoxedDevice, seed: u64) -> Result<Nfs, SpecError> {
+        let settings = Settings::read(spec, &KNOBS)?;
+        let rsize = settings.of("rsize");
+        if !rsize.is_multiple_of(SECTOR_BYTES) {
+            return Err(settings.refuse("rsize", "a multiple of 512 bytes".to_owned()));
+        }
+        let inner_caps = device.caps();
+        let line_sectors = 32.min(inner_caps.request_sectors_max);
+        let server = ControllerParts {
+            overhead: Time(settings.of("server_overhead")),
+            miss: Time::ZERO,
+            link_bytes_per_second: None,
+            cache_bytes: settings.of("server_cache"),
+            line_sectors: u64::from(line_sectors),
+            readahead_sectors: settings.of("server_readahead") / SECTOR_BYTES,
+            readahead_after_sectors: 1,
+            streams: 256,
+            write_cache_bytes: settings.of("server_cache"),
+            depth_max: settings.of_u32("threads"),
+        };
+        let rsize_sectors = (rsize / SECTOR_BYTES) as u32;
+        let bandwidth = settings.of("bandwidth");
+        Ok(Nfs {
+            caps: DeviceCaps {
+                sectors: inner_caps.sectors,
+                request_sectors_max: (settings.of("request_max") / SECTOR_BYTES) as u32,
+                depth_max: settings.of_u32("depth"),
+                is_rotational: false,
+                alignment_sectors: 1,
+            },
+            call_sectors_max: rsize_sectors.min(inner_caps.request_sectors_max),
+            half_trip: Time(settings.of("rtt") / 2),
+            jitter: Time(settings.of("jitter")),
+            wire_up: Wire::new(bandwidth),
+            wire_down: Wire::new(bandwidth),
+            slots_max: settings.of_u32("slots"),
+            slots_used: 0,
+            threads: settings.of_u32("threads"),
+            server_calls: 0,
+            server: Controller::new(device, server),
+            draw: Draw::new(seed),
+            unsent: VecDeque::new(),
+            unserved: VecDeque::new(),
+            agenda: Agenda::new(),
+            requests: Places::new(),
+            calls: Places::new(),
+            done: VecDeque::new(),
+        })
+    }
+
+    fn trip(&mut self) -> Time {
+        self.half_trip + Time(self.draw.below(self.jitter.ns() / 2 + 1))
+    }
+
+    fn send(&mut self, now: Time) {
+        while self.slots_used < self.slots_max
+            && let Some(call) = self.unsent.pop_front()
+        {
+            self.slots_used += 1;
+            let Call { request, sectors, .. } = self.calls[call];
+            let sent_at = match self.requests[request].request.op {
+                Op::Read => now,
+                Op::Write => self.wire_up.carry(now, u64::from(sectors) * SECTOR_BYTES),
+            };
+            let trip = self.trip();
+            self.agenda.add(sent_at + trip, Event::AtServer(call));
+        }
+    }
+
+    fn serve(&mut self, now: Time) {
+        while self.server_calls < self.threads
+            && let Some(number) = self.unserved.pop_front()
+        {
+            self.server_calls += 1;
+            let Call { request, start, sectors } = self.calls[number];
+            let op = self.requests[request].request.op;
+            self.server.submit(now, DeviceRequest { id: RequestId(number), op, start, sectors });
+        }
+    }
+
+    fn served(&mut self, now: Time, completion: &Completion) {
+        self.server_calls -= 1;
+        let call = self.calls[completion.id.0];
+        let is_read = self.requests[call.request].request.op == Op::Read;
+        let bytes = match completion.outcome {
+            Outcome::Done if is_read => u64::from(call.sectors) * SECTOR_BYTES,
+            Outcome::Short { bytes } if is_read => bytes,
+            _ => 0,
+        };
+        let sent_at = self.wire_down.carry(now, bytes);
+        let trip = self.trip();
+        self.agenda.add(sent_at + trip, Event::Answered(completion.id.0, completion.outcome));
+    }
+
+    fn answered(&mut self, now: Time, number: u32, outcome: Outcome) {
+        self.slots_used -= 1;
+        let call = self.calls.take(number);
+        let this = &mut self.requests[call.request];
+        this.calls_left -= 1;
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Failed(error) => this.error = this.error.or(Some(error)),
+            Outcome::Short { bytes } => {
+                let good = (call.start - this.request.start) * SECTOR_BYTES + bytes;
+                this.good_bytes = this.good_bytes.min(good);
+            }
+        }
+        if this.calls_left > 0 {
+            return;
+        }
+        let Slot { request, good_bytes, error, .. } = self.requests.take(call.request);
+        let outcome = match error {
+            Some(error) => Outcome::Failed(error),
+            None if good_bytes < u64::from(request.sectors) * SECTOR_BYTES => {
+                Outcome::Short { bytes: good_bytes }
+            }
+            None => Outcome::Done,
+        };
+        self.done.push_back(Completion { id: request.id, at: now, outcome });
+    }
+}
+
+impl Device for Nfs {
+    fn caps(&self) -> DeviceCaps {
+        self.caps
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let calls_left = request.sectors.div_ceil(self.call_sectors_max);
+        let good_bytes = u64::from(request.sectors) * SECTOR_BYTES;
+        let slot = self.requests.add(Slot { request, calls_left, good_bytes, error: None });
+        let mut start = request.start;
+        while start < request.end() {
+            let sectors = (request.end() - start).min(u64::from(self.call_sectors_max)) as u32;
+            self.unsent.push_back(self.calls.add(Call { request: slot, start, sectors }));
+            start += u64::from(sectors);
+        }
+        self.send(now);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let done = self.done.front().map(|completion| completion.at);
+        [done, self.agenda.next_at(), self.server.next_event()].into_iter().flatten().min()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        while self.done.is_empty() {
+            while let Some(completion) = self.server.poll(now) {
+                self.served(now, &completion);
+            }
+            let Some((at, event)) = self.agenda.take_due(now) else {
+                self.serve(now);
+                break;
+            };
+            match event {
+                Event::AtServer(call) => self.unserved.push_back(call),
+                Event::Answered(call, outcome) => {
+                    self.answered(at, call, outcome);
+                    self.send(at);
+                }
+            }
+            self.serve(at);
+        }
+        self.done.pop_front()
+    }
+}
+
+/// What `nfs` takes.
+pub const KNOBS: [Knob; 11] = [
+    Knob {
+        key: "rtt",
+        what: "round trip of an empty call",
+        quantity: Quantity::Time,
+        default: 200_000,
+        least: 0,
+        most: 10_000_000_000,
+        source: "our choice: hosts on one switch of gigabit Ethernet, with both network stacks",
+    },
+    Knob {
+        key: "jitter",
+        what: "largest delay added to a round trip",
+        quantity: Quantity::Time,
+        default: 50_000,
+        least: 0,
+        most: 10_000_000_000,
+        source: "our choice: interrupt moderation of a gigabit card",
+    },
+    Knob {
+        key: "bandwidth",
+        what: "network, each way",
+        quantity: Quantity::BytesPerSecond,
+        default: 117_700_000,
+        least: 1_000_000,
+        most: 64_000_000_000,
+        source: "gigabit Ethernet less headers: 1,448 of each 1,538 bytes are data",
+    },
+    Knob {
+        key: "rsize",
+        what: "largest call",
+        quantity: Quantity::Bytes,
+        default: 32 << 10,
+        least: 4 << 10,
+        most: 1 << 20,
+        source: "the published NFS thread of 2009; Linux negotiates up to 1m today",
+    },
+    Knob {
+        key: "slots",
+        what: "calls in flight",
+        quantity: Quantity::Count,
+        default: 16,
+        least: 1,
+        most: 65_536,
+        source: "Linux sunrpc.tcp_slot_table_entries of the time",
+    },
+    Knob {
+        key: "threads",
+        what: "calls that the server works on at once",
+        quantity: Quantity::Count,
+        default: 8,
+        least: 1,
+        most: 4_096,
+        source: "nfs-utils: rpc.nfsd starts 8 threads",
+    },
+    Knob {
+        key: "server_overhead",
+        what: "server's own time for a call",
+        quantity: Quantity::Time,
+        default: 50_000,
+        least: 0,
+        most: 10_000_000_000,
+        source: "our choice: decoding, look-up and copy on a server of the time",
+    },
+    Knob {
+        key: "server_cache",
+        what: "server's memory for data; 0: none",
+        quantity: Quantity::Bytes,
+        default: 1 << 30,
+        least: 0,
+        most: 1 << 44,
+        source: "our choice: a server of the time with a few gigabytes of memory",
+    },
+    Knob {
+        key: "server_readahead",
+        what: "bytes that the server reads ahead; 0: none",
+        quantity: Quantity::Bytes,
+        default: 128 << 10,
+        least: 0,
+        most: 1 << 30,
+        source: "Linux read_ahead_kb default",
+    },
+    Knob {
+        key: "request_max",
+        what: "largest request, cut into calls",
+        quantity: Quantity::Bytes,
+        default: 4 << 20,
+        least: 4 << 10,
+        most: 32 << 20,
+        source: "our choice: the client cuts whatever comes",
+    },
+    Knob {
+        key: "depth",
+        what: "requests at once",
+        quantity: Quantity::Count,
+        default: 1_024,
+        least: 1,
+        most: 65_536,
+        source: "our choice: the client queues what has no slot",
+    },
+];

@@ -1,0 +1,273 @@
+//! An object store: each request is a ranged GET (or a PUT) over one of a
+//! number of connections.
+//!
+//! A request waits for a free connection, and for its turn under the store's
+//! request rate. Then it waits for its first byte, a time drawn from the seed
+//! by the quantiles given; then its bytes come, no faster than one connection
+//! carries, and no faster than the client's network carries all of them.
+//! Bytes go in blocks, one at a time for each request, so that requests share
+//! the network evenly. A PUT sends its bytes first and waits for the answer then.
+
+use std::collections::VecDeque;
+
+use readpath_core::law::{Spec, SpecError};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome};
+use readpath_core::unit::{SECTOR_BYTES, Time};
+
+use super::Device;
+use super::agenda::Agenda;
+use super::knob::{Knob, Quantity, Settings};
+use super::places::Places;
+use super::random::{Draw, Quantiles};
+use super::rate::{Rate, Wire};
+
+/// Bytes that a request moves before another has its turn on the network.
+const BLOCK_BYTES: u64 = 64 << 10;
+
+/// A store reached over a network.
+pub struct Object {
+    caps: DeviceCaps,
+    connections: u32,
+    connections_used: u32,
+    /// Least time between two GETs, and between two PUTs.
+    interval: [Time; 2],
+    turn: [Time; 2],
+    first_byte: Quantiles,
+    connection: Rate,
+    network: [Wire; 2],
+    draw: Draw,
+    waiting: VecDeque<u32>,
+    agenda: Agenda<Event>,
+    slots: Places<Slot>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    request: DeviceRequest,
+    bytes_left: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The next block may go.
+    Move(u32),
+    /// The last byte is here, or the answer to a PUT.
+    End(u32),
+}
+
+impl Object {
+    /// The store that `spec` describes; latencies follow from `seed`.
+    ///
+    /// # Errors
+    /// An unknown parameter, or a value that can't be used.
+    pub fn from_spec(spec: &Spec, seed: u64) -> Result<Object, SpecError> {
+        let settings = Settings::read(spec, &KNOBS)?;
+        let points = QUANTILES.map(|(key, share)| (share, Time(settings.of(key))));
+        let first_byte = Quantiles::new(points.to_vec()).map_err(|index| {
+            let expected = format!("no less than {}", QUANTILES[index - 1].0);
+            settings.refuse(QUANTILES[index].0, expected)
+        })?;
+        let interval = |key| Time(1_000_000_000 / settings.of(key));
+        Ok(Object {
+            caps: DeviceCaps {
+                sectors: settings.of("size") / SECTOR_BYTES,
+                request_sectors_max: (settings.of("request_max") / SECTOR_BYTES) as u32,
+                depth_max: settings.of_u32("depth"),
+                is_rotational: false,
+                alignment_sectors: 1,
+            },
+            connections: settings.of_u32("connections"),
+            connections_used: 0,
+            interval: [interval("get_rate"), interval("put_rate")],
+            turn: [Time::ZERO; 2],
+            first_byte,
+            connection: Rate::new(settings.of("connection")),
+            network: [Wire::new(settings.of("bandwidth")); 2],
+            draw: Draw::new(seed),
+            waiting: VecDeque::new(),
+            agenda: Agenda::new(),
+            slots: Places::new(),
+        })
+    }
+
+    fn connect(&mut self, now: Time) {
+        while self.connections_used < self.connections
+            && let Some(slot) = self.waiting.pop_front()
+        {
+            self.connections_used += 1;
+            let op = self.slots[slot].request.op;
+            let turn = self.turn[op as usize].max(now);
+            self.turn[op as usize] = turn + self.interval[op as usize];
+            let wait = match op {
+                Op::Read => self.first_byte.draw(&mut self.draw),
+                Op::Write => Time::ZERO,
+            };
+            self.agenda.add(turn + wait, Event::Move(slot));
+        }
+    }
+
+    fn move_block(&mut self, now: Time, slot: u32) {
+        let Slot { request, bytes_left } = self.slots[slot];
+        let bytes = bytes_left.min(BLOCK_BYTES);
+        let network_done = self.network[request.op as usize].carry(now, bytes);
+        let at = network_done.max(now + self.connection.time(bytes));
+        self.slots[slot].bytes_left -= bytes;
+        if bytes < bytes_left {
+            self.agenda.add(at, Event::Move(slot));
+            return;
+        }
+        let answer = match request.op {
+            Op::Read => Time::ZERO,
+            Op::Write => self.first_byte.draw(&mut self.draw),
+        };
+        self.agenda.add(at + answer, Event::End(slot));
+    }
+}
+
+impl Device for Object {
+    fn caps(&self) -> DeviceCaps {
+        self.caps
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let bytes_left = u64::from(request.sectors) * SECTOR_BYTES;
+        self.waiting.push_back(self.slots.add(Slot { request, bytes_left }));
+        self.connect(now);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.agenda.next_at()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        loop {
+            match self.agenda.take_due(now)? {
+                (at, Event::Move(slot)) => self.move_block(at, slot),
+                (at, Event::End(slot)) => {
+                    self.connections_used -= 1;
+                    self.connect(at);
+                    let id = self.slots.take(slot).request.id;
+                    return Some(Completion { id, at, outcome: Outcome::Done });
+                }
+            }
+        }
+    }
+}
+
+/// The quantiles of the first-byte latency: their keys, and their shares in millionths.
+const QUANTILES: [(&str, u64); 5] = [
+    ("first_byte_min", 0),
+    ("first_byte_p50", 500_000),
+    ("first_byte_p90", 900_000),
+    ("first_byte_p99", 990_000),
+    ("first_byte_max", 1_000_000),
+];
+
+const S3_GUIDELINES: &str = "Amazon S3 user guide, performance guidelines and design patterns";
+const TUM_2023: &str = "Durner, Leis, Neumann, PVLDB 16(11), 2023: measurements of S3";
+
+const fn first_byte(
+    key: &'static str,
+    what: &'static str,
+    default: u64,
+    source: &'static str,
+) -> Knob {
+    let (least, most) = (0, 100_000_000_000);
+    Knob { key, what, quantity: Quantity::Time, default, least, most, source }
+}
+
+/// What `object` takes.
+pub const KNOBS: [Knob; 13] = [
+    first_byte("first_byte_min", "least first-byte latency", 10_000_000, TUM_2023),
+    first_byte("first_byte_p50", "median first-byte latency", 30_000_000, TUM_2023),
+    first_byte(
+        "first_byte_p90",
+        "first-byte latency of nine in ten",
+        100_000_000,
+        "Amazon S3 design patterns: roughly 100 to 200 ms, its lower end",
+    ),
+    first_byte(
+        "first_byte_p99",
+        "first-byte latency of 99 in 100",
+        200_000_000,
+        "Amazon S3 design patterns: roughly 100 to 200 ms, its upper end",
+    ),
+    first_byte(
+        "first_byte_max",
+        "largest first-byte latency",
+        2_000_000_000,
+        "Amazon S3 guidelines: retry when a small request takes 2 s",
+    ),
+    Knob {
+        key: "connection",
+        what: "one connection",
+        quantity: Quantity::BytesPerSecond,
+        default: 85_000_000,
+        least: 1_000_000,
+        most: 64_000_000_000,
+        source: "Amazon S3 design patterns: one request for each 85 to 90 MB/s",
+    },
+    Knob {
+        key: "bandwidth",
+        what: "client's network, each way",
+        quantity: Quantity::BytesPerSecond,
+        default: 12_500_000_000,
+        least: 1_000_000,
+        most: 64_000_000_000,
+        source: TUM_2023,
+    },
+    Knob {
+        key: "connections",
+        what: "connections; each carries one request at a time",
+        quantity: Quantity::Count,
+        default: 256,
+        least: 1,
+        most: 65_536,
+        source: "Durner, Leis, Neumann: 200 to 250 requests in flight fill 100 Gbit/s",
+    },
+    Knob {
+        key: "get_rate",
+        what: "GETs a second",
+        quantity: Quantity::Count,
+        default: 5_500,
+        least: 1,
+        most: 1_000_000_000,
+        source: S3_GUIDELINES,
+    },
+    Knob {
+        key: "put_rate",
+        what: "PUTs a second",
+        quantity: Quantity::Count,
+        default: 3_500,
+        least: 1,
+        most: 1_000_000_000,
+        source: S3_GUIDELINES,
+    },
+    Knob {
+        key: "size",
+        what: "size of the object",
+        quantity: Quantity::Bytes,
+        default: 1 << 40,
+        least: 1 << 20,
+        most: 1 << 50,
+        source: "our choice: a data set of a terabyte",
+    },
+    Knob {
+        key: "request_max",
+        what: "largest range",
+        quantity: Quantity::Bytes,
+        default: 16 << 20,
+        least: 4 << 10,
+        most: 1 << 30,
+        source: "Amazon S3 guidelines: ranges of 8 to 16 MB",
+    },
+    Knob {
+        key: "depth",
+        what: "requests at once",
+        quantity: Quantity::Count,
+        default: 1_024,
+        least: 1,
+        most: 65_536,
+        source: "our choice: the client queues what has no connection",
+    },
+];

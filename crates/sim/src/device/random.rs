@@ -1,0 +1,101 @@
+//! Chance from a seed: the same seed draws the same, on every machine.
+//!
+//! Integers only: a distribution is given by its quantiles, between which it
+//! is straight, so that no library's logarithm enters a result.
+
+use readpath_core::unit::Time;
+
+/// A stream of draws: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+#[derive(Clone, Debug)]
+pub struct Draw(u64);
+
+impl Draw {
+    /// The stream of `seed`.
+    pub const fn new(seed: u64) -> Draw {
+        Draw(seed)
+    }
+
+    /// Sixty-four even bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`, which must not be 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
+    }
+}
+
+/// A distribution of times, by its quantiles.
+#[derive(Clone, Debug)]
+pub struct Quantiles {
+    /// Share below it in millionths, and the time; both rise; from 0 to 1,000,000.
+    points: Vec<(u64, Time)>,
+}
+
+impl Quantiles {
+    /// The distribution through `points`: shares in millionths from 0 to 1,000,000, and times.
+    ///
+    /// # Errors
+    /// The index of the first time that is below the one before it.
+    pub fn new(points: Vec<(u64, Time)>) -> Result<Quantiles, usize> {
+        assert!(points.first().is_some_and(|point| point.0 == 0), "starts at share 0");
+        assert!(points.last().is_some_and(|point| point.0 == 1_000_000), "ends at share 1");
+        match points.windows(2).position(|pair| pair[1].1 < pair[0].1) {
+            Some(index) => Err(index + 1),
+            None => Ok(Quantiles { points }),
+        }
+    }
+
+    /// Draws a time.
+    pub fn draw(&self, draw: &mut Draw) -> Time {
+        // A share in 10⁻¹², so that the rarest band is still drawn finely.
+        let share = draw.below(1_000_000_000_000);
+        let above = self.points.partition_point(|point| point.0 * 1_000_000 <= share);
+        let (low, high) = (self.points[above - 1], self.points[above]);
+        let (low_share, high_share) = (low.0 * 1_000_000, high.0 * 1_000_000);
+        let span = u128::from((high.1 - low.1).ns());
+        let part = span * u128::from(share - low_share) / u128::from(high_share - low_share);
+        low.1 + Time(part as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_follow_the_published_first_values_of_splitmix64() {
+        // Reference values for seed 1234567 (Vigna's splitmix64.c, as Rosetta Code prints them).
+        let mut draw = Draw::new(1_234_567);
+        let first: Vec<u64> = (0..3).map(|_| draw.bits()).collect();
+        assert_eq!(
+            first,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
+    }
+
+    #[test]
+    fn drawn_times_have_the_quantiles_that_were_given() {
+        let ms = Time::from_ms;
+        let points = vec![(0, ms(10)), (500_000, ms(30)), (990_000, ms(100)), (1_000_000, ms(400))];
+        let quantiles = Quantiles::new(points).unwrap();
+        let mut draw = Draw::new(1);
+        let times: Vec<Time> = (0..100_000).map(|_| quantiles.draw(&mut draw)).collect();
+        // Half a percent: three standard deviations and more of such a share.
+        for (at, share) in [(ms(20), 0.25), (ms(30), 0.5), (ms(100), 0.99), (ms(250), 0.995)] {
+            let measured = times.iter().filter(|&&time| time < at).count() as f64 / 1e5;
+            assert!((measured - share).abs() < 0.005, "{measured} against {share} below {at}");
+        }
+        assert!(times.iter().all(|time| (ms(10)..=ms(400)).contains(time)));
+    }
+
+    #[test]
+    fn falling_quantiles_are_refused() {
+        let points = vec![(0, Time(5)), (500_000, Time(4)), (1_000_000, Time(9))];
+        assert_eq!(Quantiles::new(points).unwrap_err(), 1);
+    }
+}

@@ -1,0 +1,122 @@
+//! The sources' tables: published beside modelled.
+//!
+//! Each table is run on one description of one machine, with nothing fitted per
+//! cell. What the sources left out is given as modelled, without a published
+//! figure beside it.
+
+use readpath_core::law::Spec;
+use serde::Serialize;
+
+use crate::job::JobFile;
+use crate::report::Row;
+use crate::run::{Go, Progress};
+use crate::simulate::{Setup, SimulateError, simulate};
+
+mod a;
+
+/// A table that can be reproduced.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// Its letter, as in the sources.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub title: &'static str,
+    run: fn(u64, &mut Tell<'_>) -> Result<Reproduced, SimulateError>,
+}
+
+/// Hears of the progress of a run.
+pub type Tell<'a> = dyn FnMut(Progress) -> Go + 'a;
+
+/// The tables that there are.
+pub const EXPERIMENTS: &[Experiment] = &[a::EXPERIMENT];
+
+/// The sources' tables that are not there yet, and what they are.
+pub const NOT_YET: &[(&str, &str)] = &[
+    ("B", "swap-in readahead (2012)"),
+    ("C", "reads over NFS with readahead off (2009)"),
+    ("D", "I/O scheduling and seek detection (2010)"),
+    ("E", "raw I/O in chunks (2001)"),
+];
+
+impl Experiment {
+    /// Runs every row of the table.
+    ///
+    /// # Errors
+    /// A job or a device is described wrongly: a fault of the experiment.
+    pub fn run(&self, seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError> {
+        (self.run)(seed, tell)
+    }
+}
+
+/// A table: published beside modelled.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reproduced {
+    /// Its letter.
+    pub table: String,
+    /// What it shows.
+    pub title: String,
+    /// The modelled machine, in words.
+    pub machine: String,
+    /// The unit of the figures.
+    pub unit: String,
+    /// The rows, the first of which is the one that ratios refer to.
+    pub rows: Vec<Comparison>,
+}
+
+/// One row of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What was measured.
+    pub label: String,
+    /// The laws that stand for it.
+    pub laws: String,
+    /// The source's figure; null where the source leaves it out.
+    pub published: Option<f64>,
+    /// The source's figure ÷ that of the first row.
+    pub published_ratio: Option<f64>,
+    /// Our figure.
+    pub modelled: f64,
+    /// Our figure ÷ that of the first row.
+    pub modelled_ratio: f64,
+    /// Requests that the device was given.
+    pub device_requests: Option<u64>,
+    /// Their mean size in KiB.
+    pub device_request_kib_mean: Option<f64>,
+}
+
+/// A row to be run: what it is called, what stands for it, and the source's figure.
+struct Case {
+    label: &'static str,
+    job: String,
+    setup: Setup,
+    published: Option<f64>,
+}
+
+/// Runs the cases in MB/s (10⁶ bytes), ratios to the first.
+fn megabytes_per_second(
+    cases: Vec<Case>,
+    tell: &mut Tell<'_>,
+) -> Result<Vec<Comparison>, SimulateError> {
+    let published_first = cases.first().and_then(|case| case.published);
+    let mut rows: Vec<Comparison> = Vec::new();
+    for case in cases {
+        let job = JobFile::parse(&case.job).expect("the experiment's job is well formed");
+        let row: Row = simulate(case.label, &job, &case.setup, tell)?;
+        let modelled = row.bytes as f64 / 1e6 / row.seconds;
+        rows.push(Comparison {
+            label: case.label.to_owned(),
+            laws: format!("{} {}", case.setup.readahead, case.setup.scheduler),
+            published: case.published,
+            published_ratio: case.published.zip(published_first).map(|(this, first)| this / first),
+            modelled,
+            modelled_ratio: modelled / rows.first().map_or(modelled, |first| first.modelled),
+            device_requests: row.device_requests,
+            device_request_kib_mean: row.device_request_kib_mean,
+        });
+    }
+    Ok(rows)
+}
+
+fn law(text: &str) -> Spec {
+    Spec::parse(text).expect("the experiment's law is well formed")
+}
