@@ -33,6 +33,8 @@ mod disksim;
 mod disksim_syntax;
 pub mod drive;
 pub mod field;
+#[cfg(test)]
+mod file_tests;
 mod geometry;
 pub mod layout;
 mod load;
