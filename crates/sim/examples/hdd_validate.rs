@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let trace = directory.join(name).with_extension("trace");
         let mut buses = vec![""];
         if name == "hp_c2247a" {
-            buses.push(",bus_kb_per_s=2980");
+            buses.push(",bus_read_ns=170100,bus_write_ns=186860");
         }
         for bus in buses {
             let spec = Spec::parse(&format!("hdd,disksim={}{bus}", specs.display()))?;

@@ -171,5 +171,5 @@ fn specs_that_name_no_drive_are_refused() {
     assert!(refused("hdd,rpm=7200").contains("no parameter `rpm`"));
     assert!(refused("hdd,toml=/no/such.toml").starts_with("/no/such.toml: can't be read"));
     assert!(refused("hdd,drive=sata,toml=x").contains("alone"));
-    assert!(refused("hdd,bus_kb_per_s=0").contains("from 1 to"));
+    assert!(refused("hdd,bus_read_ns=0").contains("from 1 to"));
 }

@@ -49,7 +49,7 @@ fn the_fifth_needs_its_bus_which_its_files_leave_out() {
     let Some(directory) = traces() else { return };
     // Read hits of n sectors take 1.04 + 0.172 n ms in the trace: a bus of 2.98 MB/s.
     let without = report(&directory, "hp_c2247a", "", 1);
-    let with = report(&directory, "hp_c2247a", ",bus_kb_per_s=2980", 1);
+    let with = report(&directory, "hp_c2247a", ",bus_read_ns=170100,bus_write_ns=186860", 1);
     assert!(without.free.distance_ms > 1.0);
     assert!(with.free.distance_ms < 0.15, "{}", with.free.distance_ms);
     // Where the trace carries the phase, observing it meets four requests in five.

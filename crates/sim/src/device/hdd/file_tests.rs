@@ -97,7 +97,7 @@ fn the_tiny_drive_loads_as_written() {
     assert_eq!(drive.name, "TINY");
     assert_eq!(drive.mechanics.head_switch_ns, 500_000);
     assert_eq!(drive.controller.write_miss.after_write_ns, 800_000);
-    assert_eq!(drive.controller.bus_sector_ns, 100_000);
+    assert_eq!(drive.controller.bus_read_sector_ns, 100_000);
     assert_eq!(drive.queue.depth, 4);
     assert!((drive.mechanics.seek.ms(5, 10) - 1.5).abs() < 1e-9);
 }

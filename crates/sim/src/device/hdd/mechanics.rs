@@ -41,7 +41,7 @@ pub(super) struct Pass {
 pub(super) struct Mechanics {
     seek_ns: Vec<u32>,
     head_switch_ns: u64,
-    write_settle_ns: u64,
+    write_settle_ns: i64,
     access: AccessTime,
     zero_latency_read: bool,
     zero_latency_write: bool,
@@ -96,6 +96,14 @@ impl Mechanics {
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
     }
 
+    /// A move of `move_ns` with what `op` adds to it.
+    fn settled_ns(&self, move_ns: u64, op: Op) -> u64 {
+        match op {
+            Op::Read => move_ns,
+            Op::Write => move_ns.saturating_add_signed(self.write_settle_ns),
+        }
+    }
+
     /// How many whole sectors of `width` come by in `ns`, at most a revolution.
     pub(super) fn sectors_in(&self, ns: u64, width: Angle) -> u64 {
         self.turn_per_ns.saturating_mul(ns) / width
@@ -119,7 +127,7 @@ impl Mechanics {
         let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
         let shortest = distance.max(1).min(self.seek_ns.len() - 1);
         let move_ns = u64::from(self.seek_ns[shortest]).max(switch_ns);
-        if op == Op::Write { move_ns + self.write_settle_ns } else { move_ns }
+        self.settled_ns(move_ns, op)
     }
 
     /// How long the arm moves within an access, from `arm` to the track of `place`.
@@ -130,7 +138,7 @@ impl Mechanics {
         let distance = arm.cylinder.abs_diff(place.cylinder) as usize;
         let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
         let move_ns = u64::from(self.seek_ns[distance]).max(switch_ns);
-        if op == Op::Write { move_ns + self.write_settle_ns } else { move_ns }
+        self.settled_ns(move_ns, op)
     }
 
     /// How long from `at` until the first sector of `place` begins under the head.

@@ -115,7 +115,8 @@ impl Hdd {
 
     /// Moves a read's sectors from the cache over the bus, and may set the head reading on.
     fn answer_from_cache(&mut self, ready_at: u64, request: DeviceRequest, is_arm_idle: bool) {
-        let end = self.move_over_bus(ready_at, request.sectors);
+        let sector_ns = self.drive.controller.bus_read_sector_ns;
+        let end = self.move_over_bus(ready_at, sector_ns, request.sectors);
         let done_at = end + self.drive.controller.read_completion_ns;
         self.finish(request.id, done_at);
         let Some(index) = self.segments.with(request.start) else { return };
@@ -187,9 +188,10 @@ impl Hdd {
             let part = u64::from(controller.bus_after_1024th);
             transfer.begin + (transfer.end - transfer.begin) * part / 1024 + controller.reselect_ns
         };
-        let bus_ns = controller.bus_sector_ns * u64::from(request.sectors);
-        let last_at = (transfer.end + controller.bus_sector_ns).saturating_sub(bus_ns);
-        let bus_end = self.move_over_bus(asks_at.max(last_at), request.sectors);
+        let sector_ns = controller.bus_read_sector_ns;
+        let bus_ns = sector_ns * u64::from(request.sectors);
+        let last_at = (transfer.end + sector_ns).saturating_sub(bus_ns);
+        let bus_end = self.move_over_bus(asks_at.max(last_at), sector_ns, request.sectors);
         self.finish(request.id, bus_end + self.drive.controller.read_completion_ns);
         self.free_at = transfer.end;
         if self.drive.cache.is_enabled {
@@ -282,8 +284,8 @@ impl Hdd {
             ),
             None => (command.ready_at, at, 0),
         };
-        let data_end = self.move_over_bus(data_from, request.sectors);
-        let bus_ns = self.drive.controller.bus_sector_ns;
+        let bus_ns = self.drive.controller.bus_write_sector_ns;
+        let data_end = self.move_over_bus(data_from, bus_ns, request.sectors);
         let first_data = data_end - bus_ns * u64::from(request.sectors - 1);
         self.stop_ahead(at);
         self.medium_used = Some(request.id);
@@ -303,7 +305,8 @@ impl Hdd {
 
     /// Takes a write into the cache and reports it.
     fn keep_written(&mut self, ready_at: u64, request: DeviceRequest) {
-        let end = self.move_over_bus(ready_at, request.sectors);
+        let sector_ns = self.drive.controller.bus_write_sector_ns;
+        let end = self.move_over_bus(ready_at, sector_ns, request.sectors);
         self.finish(request.id, end + self.drive.controller.write_completion_ns);
         self.dirty.push(Dirty { start: request.start, end: request.end(), ready_at: end });
         self.note_written(ready_at, request.start, request.end());
@@ -378,11 +381,11 @@ impl Hdd {
         Transfer { begin: begin.unwrap_or(at), end: at }
     }
 
-    /// Moves `sectors` over the bus, from `ready_at` at the earliest; when it is done.
-    fn move_over_bus(&mut self, ready_at: u64, sectors: u32) -> u64 {
+    /// Moves `sectors` over the bus, each in `sector_ns`, from `ready_at` at the earliest; when it is done.
+    fn move_over_bus(&mut self, ready_at: u64, sector_ns: u64, sectors: u32) -> u64 {
         let controller = &self.drive.controller;
         let start = self.bus_free_at.max(ready_at + controller.data_preparation_ns);
-        let end = start + controller.bus_sector_ns * u64::from(sectors);
+        let end = start + sector_ns * u64::from(sectors);
         self.bus_free_at = end;
         end
     }
