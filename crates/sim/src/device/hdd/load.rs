@@ -1,4 +1,8 @@
 //! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`.
+//!
+//! `bus_read_ns=N` and `bus_write_ns=N` beside one of them give the host's bus, the time
+//! for a sector: DiskSim's files of drives may leave it to the file of the whole system
+//! (`Read block transfer time` in a `.parv`) by a transfer time of 0.
 
 use std::fmt;
 use std::path::Path;
@@ -90,9 +94,10 @@ pub fn drive_from_disksim(path: &Path) -> Result<Drive, FileError> {
 }
 
 fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
-    spec.only(&["drive", "toml", "disksim"])?;
-    if spec.parameters.len() > 1 {
-        let (key, value) = spec.parameters.iter().next_back().expect("more than one");
+    spec.only(&["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"])?;
+    let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
+    if sources.iter().flatten().count() > 1 {
+        let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
         return Err(HddError::Spec(SpecError::BadValue {
             name: spec.name.clone(),
             key: key.clone(),
@@ -100,6 +105,19 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
             expected: "one of drive=, toml= and disksim= alone".to_owned(),
         }));
     }
+    let (mut drive, block) = read_description(spec)?;
+    // As in DiskSim, the slower of drive and bus counts.
+    let controller = &mut drive.controller;
+    for (key, sector_ns) in [
+        ("bus_read_ns", &mut controller.bus_read_sector_ns),
+        ("bus_write_ns", &mut controller.bus_write_sector_ns),
+    ] {
+        *sector_ns = (*sector_ns).max(spec.integer(key, 0, 1..=1_000_000_000)?);
+    }
+    Ok((drive, block))
+}
+
+fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
     if let Some(path) = spec.parameters.get("disksim") {
         return Ok(super::disksim::load(Path::new(path), &read_text)?);
     }
