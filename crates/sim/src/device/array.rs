@@ -126,6 +126,7 @@ pub fn build(settings: &Settings, members: BoxedDevice) -> Controller {
         miss: Time(settings.of("miss")),
         link_bytes_per_second: Some(settings.of("link")),
         cache_bytes: settings.of("cache"),
+        keeps_all: false,
         line_sectors: LINE_SECTORS.min(sectors("stripe")).min(most),
         readahead_sectors: sectors("readahead"),
         readahead_after_sectors: sectors("readahead_after"),

@@ -90,6 +90,7 @@ impl Nfs {
             miss: Time::ZERO,
             link_bytes_per_second: None,
             cache_bytes: settings.of("server_cache"),
+            keeps_all: true,
             line_sectors: u64::from(line_sectors),
             readahead_sectors: settings.of("server_readahead") / SECTOR_BYTES,
             readahead_after_sectors: 1,
