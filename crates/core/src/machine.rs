@@ -36,6 +36,7 @@ use crate::law::{Spec, SpecError};
 use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
+use crate::scheduler::decision::DecisionLog;
 use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
@@ -65,6 +66,11 @@ pub struct Config {
     /// Whether the scheduler merges neighbours (the kernel's `queue/nomerges`
     /// turned round). Default yes; no shows what the laws alone make.
     pub merges: bool,
+    /// How many requests the queue is made for (the kernel's
+    /// `queue/nr_requests`; default 128). Once seven eighths of them and one
+    /// more are queued or in the device, laws are told that the queue is
+    /// congested: those of 2003 then stop reading ahead.
+    pub queue_requests: u32,
     /// The most requests in the device at once; bounded by what the device
     /// takes. Default: what the device takes.
     pub depth_max: u32,
@@ -82,6 +88,7 @@ impl Config {
             limits: ReadaheadLimits::default(),
             scheduler: Spec::plain("noop"),
             merges: true,
+            queue_requests: 128,
             depth_max: caps.depth_max,
             open_reads_max: 65_536,
         }
@@ -282,10 +289,6 @@ pub struct ReadPath {
     meter: Meter,
 }
 
-/// Above this many requests queued and in the device, laws are told that the
-/// queue is congested: 7/8 of the kernel's `nr_requests` of 128, plus one.
-const CONGESTED_REQUESTS: usize = 113;
-
 impl ReadPath {
     /// An idle path with an empty cache.
     ///
@@ -371,6 +374,12 @@ impl ReadPath {
     /// The process will ask for nothing more: no scheduler need wait for it.
     pub fn process_ended(&mut self, now: Time, process: ProcessId) {
         self.scheduler.process_ended(now, process);
+    }
+
+    /// The log of the scheduler's decisions, to turn it on and to take them
+    /// out; `None` when its law keeps none.
+    pub fn scheduler_decisions(&mut self) -> Option<&mut DecisionLog> {
+        self.scheduler.decisions()
     }
 
     /// A hint about a range of an open file, as `posix_fadvise(2)` gives it.
@@ -521,7 +530,8 @@ impl ReadPath {
     }
 
     fn is_congested(&self) -> bool {
-        self.scheduler.queued() + self.meter.in_device() as usize >= CONGESTED_REQUESTS
+        let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
+        requests > u64::from(self.config.queue_requests) * 7 / 8
     }
 
     /// Hands what was plugged to the scheduler.

@@ -16,7 +16,7 @@ mod deadline;
 pub mod decision;
 mod noop;
 pub mod replay;
-mod sorted;
+mod requests;
 
 pub use cfq::{Cfq, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};

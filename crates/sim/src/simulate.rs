@@ -26,6 +26,8 @@ pub struct Setup {
     pub scheduler: Spec,
     /// Whether the scheduler merges neighbours.
     pub merges: bool,
+    /// How many requests the queue is made for (`nr_requests`).
+    pub queue_requests: u32,
     /// Memory of the page cache in bytes.
     pub memory_bytes: u64,
     /// `read_ahead_kb` in bytes: what a readahead law takes for its largest
@@ -45,6 +47,7 @@ impl Setup {
             readahead: Spec::plain("ondemand"),
             scheduler: Spec::plain("deadline"),
             merges: true,
+            queue_requests: 128,
             memory_bytes: 256 << 20,
             window_bytes: 128 << 10,
             seed: 1,
@@ -63,6 +66,7 @@ impl Setup {
             },
             scheduler: self.scheduler.clone(),
             merges: self.merges,
+            queue_requests: self.queue_requests,
             ..Config::new(caps)
         }
     }

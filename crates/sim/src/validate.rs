@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use readpath_core::request::{DeviceRequest, Op, RequestId};
+use readpath_core::request::{DeviceRequest, RequestId};
 use readpath_core::unit::Time;
 
 use crate::device::Device;

@@ -11,7 +11,7 @@
 //!
 //! One idea, one file:
 //!
-//! - `queue`: what a queue is; `requests`: what waits in it, by sector and by age;
+//! - `queue`: what a queue is; `order`: in which order what waits in it is served;
 //! - `seek`: whether its requests lie close, by two detectors ([`verdict_table`]);
 //! - `trees`: whose turn is next; `slices`: for how long; `turns`: how one turn
 //!   ends and the next begins;
@@ -33,6 +33,7 @@
 use alloc::collections::BTreeMap;
 
 use super::decision::{Decision, DecisionLog};
+use super::requests::Waiting;
 use super::{Dispatch, Inserted, Scheduler};
 use crate::request::{Class, DeviceCaps, ProcessId, Request, RequestId};
 use crate::unit::{PAGE_BYTES, Time};
@@ -40,10 +41,10 @@ use crate::unit::{PAGE_BYTES, Time};
 mod cooperators;
 mod depth;
 mod idling;
+mod order;
 mod preemption;
 mod processes;
 mod queue;
-mod requests;
 mod seek;
 mod slices;
 mod trees;
@@ -56,9 +57,9 @@ pub use tunables::{CfqTunables, KEYS};
 use cooperators::QueuesByPlace;
 use depth::QueueingDetector;
 use idling::Think;
+use order::{follower, nearer};
 use processes::{AsyncQueues, Process};
 use queue::{QueueId, Queues};
-use requests::{Waiting, nearer};
 use trees::{Kind, ServiceTrees};
 use tunables::{HZ, Jiffies, jiffies, time_of};
 
@@ -78,8 +79,6 @@ pub struct Cfq {
     async_queues: AsyncQueues,
     trees: ServiceTrees,
     by_place: QueuesByPlace,
-    /// How many requests have come, merged ones left out: names their arrival.
-    arrivals: u64,
     queued: usize,
 
     serving: Serving,
@@ -132,7 +131,6 @@ impl Cfq {
             async_queues: AsyncQueues::new(),
             trees: ServiceTrees::default(),
             by_place: QueuesByPlace::new(),
-            arrivals: 0,
             queued: 0,
             serving: Serving { class: Class::BestEffort, kind: Kind::SyncNoIdle, expires: None },
             average_best_effort: 0,
@@ -173,12 +171,9 @@ impl Cfq {
     /// Puts the request into its queue and judges anew what the law knows of the queue.
     fn enqueue(&mut self, now: Time, id: QueueId, request: Request) {
         let jiffy = jiffies(now);
-        let expires = jiffy + self.tunables.fifo_expire(request.is_sync);
-        self.arrivals += 1;
         self.queued += 1;
         let queue = &mut self.queues[id];
-        let waiting = Waiting { request, arrived: jiffy, expires };
-        let place = queue.requests.insert(self.arrivals, waiting);
+        let place = queue.requests.insert(now, request);
         queue.next = nearer(queue.next, Some(place), self.head, &self.tunables);
         if queue.position.is_none() {
             self.put_in_trees(jiffy, id, false);
@@ -220,12 +215,14 @@ impl Cfq {
         let expired = if core::mem::replace(&mut queue.is_fifo_checked, true) {
             None
         } else {
-            queue.requests.oldest().filter(|(_, oldest)| jiffy >= oldest.expires)
+            let fifo_expire = self.tunables.fifo_expire(queue.is_sync);
+            let is_expired = |arrived| jiffy >= jiffies(arrived) + fifo_expire;
+            let oldest = queue.requests.oldest().filter(|(_, it)| is_expired(it.arrived));
+            oldest.map(|(place, _)| place)
         };
-        let expired = expired.map(|(place, _)| place);
         let place = expired.or(queue.next).expect("a queue with requests has a next one");
-        queue.next = queue.requests.follower(place, &self.tunables);
-        let Waiting { request, arrived, .. } =
+        queue.next = follower(&queue.requests, place, &self.tunables);
+        let Waiting { request, arrived } =
             queue.requests.remove(place).expect("next is among the requests");
         queue.in_device += 1;
         queue.slice_dispatched += 1;
@@ -236,7 +233,7 @@ impl Cfq {
         self.head = request.end();
         self.active_process = Some(request.process);
         *self.in_device_of(request.is_sync) += 1;
-        self.sent.insert(request.id, Sent { queue: id, arrived });
+        self.sent.insert(request.id, Sent { queue: id, arrived: jiffies(arrived) });
         let in_device = self.in_device();
         self.log.say(now, || Decision::Dispatch {
             request: request.id,

@@ -13,13 +13,11 @@
 //! and each such batch of reads may let one batch of writes through after
 //! `writes_starved` of them.
 
-use alloc::collections::VecDeque;
-
 use crate::law::{Spec, SpecError};
-use crate::request::{DeviceCaps, Op, Request, RequestId};
+use crate::request::{DeviceCaps, Op, Request};
 use crate::unit::Time;
 
-use super::sorted::Sorted;
+use super::requests::{Place, Requests};
 use super::{Dispatch, Inserted, Scheduler};
 
 /// The tunables of `deadline`, under the kernel's names.
@@ -67,10 +65,8 @@ impl DeadlineTunables {
 pub struct Deadline {
     tunables: DeadlineTunables,
     sectors_max: u32,
-    queued: [Sorted; 2],
-    /// Deadlines in the order of arrival; a name whose request was dispatched
-    /// is skipped when it comes to the head.
-    deadlines: [VecDeque<(Time, RequestId)>; 2],
+    /// Reads and writes.
+    queued: [Requests; 2],
     direction: Op,
     /// Where the batch goes on, per direction.
     next_sector: [u64; 2],
@@ -85,7 +81,6 @@ impl Deadline {
             tunables,
             sectors_max: caps.request_sectors_max,
             queued: Default::default(),
-            deadlines: Default::default(),
             direction: Op::Read,
             next_sector: [0; 2],
             // No batch has begun: the first dispatch begins one.
@@ -94,7 +89,7 @@ impl Deadline {
         }
     }
 
-    fn choose(&mut self, now: Time) -> Option<Request> {
+    fn choose(&mut self, now: Time) -> Option<Place> {
         if self.in_batch < self.tunables.fifo_batch
             && let Some(next) = self.next_in_order(self.direction)
         {
@@ -106,13 +101,12 @@ impl Deadline {
         let oldest = self.expired(self.direction, now);
         oldest.or_else(|| self.next_in_order(self.direction)).or_else(|| {
             // Nothing further up: the sweep starts again where the oldest waits.
-            let &(_, id) = self.deadlines[self.direction as usize].front()?;
-            self.queued[self.direction as usize].find(id)
+            self.queued[self.direction as usize].oldest().map(|(place, _)| place)
         })
     }
 
     fn choose_direction(&mut self) -> Option<Op> {
-        let waits = |op: Op| self.queued[op as usize].len() > 0;
+        let waits = |op: Op| !self.queued[op as usize].is_empty();
         match (waits(Op::Read), waits(Op::Write)) {
             (false, false) => None,
             (true, false) => Some(Op::Read),
@@ -127,49 +121,38 @@ impl Deadline {
         }
     }
 
-    fn next_in_order(&self, op: Op) -> Option<Request> {
+    fn next_in_order(&self, op: Op) -> Option<Place> {
         self.queued[op as usize].first_from(self.next_sector[op as usize])
     }
 
-    fn expired(&self, op: Op, now: Time) -> Option<Request> {
-        let &(deadline, id) = self.deadlines[op as usize].front()?;
-        if deadline > now { None } else { self.queued[op as usize].find(id) }
-    }
-
-    /// Forgets the deadlines at the head whose requests are gone.
-    fn forget_dispatched(&mut self, op: Op, dispatched: RequestId) {
-        let deadlines = &mut self.deadlines[op as usize];
-        if deadlines.front().is_some_and(|&(_, id)| id == dispatched) {
-            deadlines.pop_front();
-        } else if let Some(at) = deadlines.iter().position(|&(_, id)| id == dispatched) {
-            deadlines.remove(at);
-        }
+    fn expired(&self, op: Op, now: Time) -> Option<Place> {
+        let patience = match op {
+            Op::Read => self.tunables.read_expire,
+            Op::Write => self.tunables.write_expire,
+        };
+        let (place, oldest) = self.queued[op as usize].oldest()?;
+        (oldest.arrived + patience <= now).then_some(place)
     }
 }
 
 impl Scheduler for Deadline {
     fn insert(&mut self, now: Time, request: Request) -> Inserted {
-        let op = request.op as usize;
-        let inserted = self.queued[op].insert(request, self.sectors_max);
-        if inserted == Inserted::Queued {
-            let patience = [self.tunables.read_expire, self.tunables.write_expire][op];
-            self.deadlines[op].push_back((now + patience, request.id));
-        }
-        inserted
+        self.queued[request.op as usize].insert_or_merge(now, request, self.sectors_max)
     }
 
     fn dispatch(&mut self, now: Time) -> Dispatch {
-        let Some(request) = self.choose(now) else { return Dispatch::Nothing };
-        self.queued[request.op as usize].remove(request.id);
-        self.forget_dispatched(request.op, request.id);
-        self.next_sector[request.op as usize] = request.end();
+        let Some(place) = self.choose(now) else { return Dispatch::Nothing };
+        let direction = self.direction as usize;
+        let chosen = self.queued[direction].remove(place);
+        let request = chosen.expect("what is chosen waits in this direction").request;
+        self.next_sector[direction] = request.end();
         Dispatch::Request(request)
     }
 
     fn complete(&mut self, _now: Time, _request: &Request) {}
 
     fn queued(&self) -> usize {
-        self.queued.iter().map(Sorted::len).sum()
+        self.queued.iter().map(Requests::count).sum()
     }
 }
 

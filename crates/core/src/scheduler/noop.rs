@@ -7,52 +7,43 @@
 //! idle. How long a request waits depends only on what was queued before it.
 //! Source: KERNEL.md section 4.13.
 
-use alloc::collections::VecDeque;
-
-use crate::request::{DeviceCaps, Op, Request, RequestId};
+use crate::request::{DeviceCaps, Request};
 use crate::unit::Time;
 
-use super::sorted::Sorted;
+use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
 
 /// The scheduler `noop`. It has no parameter.
 #[derive(Debug)]
 pub struct Noop {
-    arrivals: VecDeque<(Op, RequestId)>,
-    queued: [Sorted; 2],
+    queued: Requests,
     sectors_max: u32,
 }
 
 impl Noop {
     /// For a device with these abilities.
     pub fn new(caps: &DeviceCaps) -> Noop {
-        Noop {
-            arrivals: VecDeque::new(),
-            queued: Default::default(),
-            sectors_max: caps.request_sectors_max,
-        }
+        Noop { queued: Requests::default(), sectors_max: caps.request_sectors_max }
     }
 }
 
 impl Scheduler for Noop {
-    fn insert(&mut self, _now: Time, request: Request) -> Inserted {
-        let inserted = self.queued[request.op as usize].insert(request, self.sectors_max);
-        if inserted == Inserted::Queued {
-            self.arrivals.push_back((request.op, request.id));
-        }
-        inserted
+    fn insert(&mut self, now: Time, request: Request) -> Inserted {
+        self.queued.insert_or_merge(now, request, self.sectors_max)
     }
 
     fn dispatch(&mut self, _now: Time) -> Dispatch {
-        let Some((op, id)) = self.arrivals.pop_front() else { return Dispatch::Nothing };
-        let request = self.queued[op as usize].remove(id);
-        Dispatch::Request(request.expect("what has arrived is queued until it is dispatched"))
+        let oldest = self.queued.oldest().map(|(place, _)| place);
+        match oldest.and_then(|place| self.queued.remove(place)) {
+            Some(waiting) => Dispatch::Request(waiting.request),
+            None => Dispatch::Nothing,
+        }
     }
 
     fn complete(&mut self, _now: Time, _request: &Request) {}
 
     fn queued(&self) -> usize {
-        self.arrivals.len()
+        self.queued.count()
     }
 }
 
@@ -60,6 +51,7 @@ impl Scheduler for Noop {
 mod tests {
     use super::super::testing::{caps, dispatched, read};
     use super::*;
+    use crate::request::RequestId;
 
     #[test]
     fn requests_leave_in_the_order_in_which_they_came() {

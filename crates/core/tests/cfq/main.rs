@@ -6,6 +6,7 @@ mod cost;
 mod devices;
 mod golden;
 mod knobs;
+mod path;
 mod preemption;
 mod priorities;
 mod rig;

@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-use super::requests::{Place, Requests};
 use super::seek::SeekDetector;
 use super::trees::{Kind, Position};
 use super::tunables::Jiffies;
 use crate::request::{Class, Priority, ProcessId};
+use crate::scheduler::requests::{Place, Requests};
 
 /// Names a queue; reused when the queue is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -27,7 +27,8 @@ pub(super) const fn time_of(jiffy: Jiffies) -> Time {
     Time((if jiffy < 0 { 0 } else { jiffy as u64 }) * 1_000_000)
 }
 
-/// What can be set, with the defaults of Linux 2.6.34.
+/// What can be set, with the defaults of Linux 2.6.34. Times are in ms, and at
+/// most a minute; where nothing else is said they are at least 1.
 ///
 /// `group_idle` is not among them: it does nothing while there is one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,28 +36,36 @@ pub struct CfqTunables {
     /// How a queue is judged to be seeky: `seeky=mean` or `seeky=history` (default).
     pub seeky: Seekiness,
     /// The most requests of one queue in the device, when others wait; half of
-    /// it is the normal limit. Default 8, at least 1.
+    /// it is the normal limit. Default 8, from 1 to 65,536. More lets the device
+    /// order more by itself, and makes others wait for it.
     pub quantum: u32,
-    /// How long a synchronous request waits before it is served out of order, in ms. Default 125.
+    /// How long a synchronous request waits before it is served out of order.
+    /// Default 125. Less costs seeks.
     pub fifo_expire_sync: Jiffies,
     /// The same for asynchronous requests. Default 250.
     pub fifo_expire_async: Jiffies,
-    /// How far behind the head a request may lie and still be served next, in KiB. Default 16384.
+    /// How far behind the head a request may lie and still be served next, in
+    /// KiB. Default 16,384, from 0 to 2^40.
     pub back_seek_max: u64,
-    /// What a distance backwards is multiplied with to compare it with one forwards. Default 2.
+    /// What a distance backwards is multiplied with to compare it with one
+    /// forwards. Default 2, from 1 to 65,536.
     pub back_seek_penalty: u64,
-    /// The slice of a synchronous queue of level 4, in ms. Default 100.
+    /// The slice of a synchronous queue of level 4. Default 100. Longer slices
+    /// cost the others' latency, shorter ones more seeks between processes.
     pub slice_sync: Jiffies,
-    /// The slice of an asynchronous queue of level 4, in ms. Default 40.
+    /// The slice of an asynchronous queue of level 4. Default 40.
     pub slice_async: Jiffies,
-    /// Scales how many requests an asynchronous queue may send in one slice. Default 2.
+    /// Scales how many requests an asynchronous queue may send in one slice.
+    /// Default 2, from 1 to 65,536.
     pub slice_async_rq: u32,
-    /// How long the device is kept idle for a process's next request, in ms; 0: never. Default 8.
+    /// How long the device is kept idle for a process's next request; 0: never.
+    /// Default 8. It costs the throughput of devices with more than one spindle.
     pub slice_idle: Jiffies,
     /// Whether slices shrink so that all queues come round within
-    /// `target_latency`, and asynchronous depth ramps up slowly: 0 or 1. Default 1.
+    /// `target_latency`, and asynchronous depth ramps up slowly: 0 or 1.
+    /// Default 1. With many processes it costs throughput.
     pub low_latency: bool,
-    /// In what time all queues should come round, in ms. Default 300.
+    /// In what time all queues should come round. Default 300.
     pub target_latency: Jiffies,
 }
 

@@ -1,0 +1,74 @@
+//! The order of service inside a queue.
+
+use super::tunables::CfqTunables;
+use crate::scheduler::requests::{Place, Requests};
+
+/// Which request is served after the one at `place`: the next one, or the first
+/// of all behind the last, against the previous one.
+pub(super) fn follower(requests: &Requests, place: Place, tunables: &CfqTunables) -> Option<Place> {
+    let first = || requests.first_from(0).filter(|&first| first != place);
+    let next = requests.next(place).or_else(first);
+    nearer(next, requests.previous(place), place.start, tunables)
+}
+
+/// Which of two requests is served first when the head is at `head`: the
+/// nearer one ahead; one that lies at most `back_seek_max` behind counts with
+/// its distance times `back_seek_penalty`; those further behind come last, the
+/// lowest sector first, as the head will come to it first after a sweep back.
+pub(super) fn nearer(
+    one: Option<Place>,
+    other: Option<Place>,
+    head: u64,
+    tunables: &CfqTunables,
+) -> Option<Place> {
+    let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+    let distance = |place: Place| match head.checked_sub(place.start) {
+        None | Some(0) => Some(place.start - head),
+        Some(behind) if behind <= tunables.back_seek_max_sectors() => {
+            Some(behind.saturating_mul(tunables.back_seek_penalty))
+        }
+        Some(_) => None,
+    };
+    let is_one = match (distance(one), distance(other)) {
+        (Some(a), Some(b)) if a != b => a < b,
+        (Some(_), Some(_)) => one.start >= other.start,
+        (Some(_), None) => true,
+        (None, Some(_)) => false,
+        (None, None) => one.start <= other.start,
+    };
+    Some(if is_one { one } else { other })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::testing::read;
+    use crate::unit::Time;
+
+    #[test]
+    fn the_nearer_is_ahead_or_a_little_behind() {
+        let chosen = |a, b, head| {
+            let mut requests = Requests::default();
+            let [a, b] = [a, b].map(|start| Some(requests.insert(Time::ZERO, read(0, start, 8))));
+            nearer(a, b, head, &CfqTunables::default()).unwrap().start
+        };
+        assert_eq!(chosen(1_100, 1_300, 1_000), 1_100, "both ahead");
+        assert_eq!(chosen(1_100, 960, 1_000), 960, "40 behind count 80");
+        assert_eq!(chosen(1_100, 940, 1_000), 1_100, "60 behind count 120");
+        // 16 MiB are 32,768 sectors.
+        assert_eq!(chosen(1_000_000, 100_000 - 32_769, 100_000), 1_000_000, "too far behind");
+        assert_eq!(chosen(1_000_000, 100_000 - 32_768, 100_000), 67_232);
+        assert_eq!(chosen(500, 400, 100_000), 400, "both too far behind: the lower");
+    }
+
+    #[test]
+    fn behind_the_last_comes_the_first() {
+        let mut requests = Requests::default();
+        let places =
+            [10, 500_000, 1_000_000].map(|start| requests.insert(Time::ZERO, read(0, start, 8)));
+        let tunables = CfqTunables::default();
+        assert_eq!(follower(&requests, places[0], &tunables), Some(places[1]));
+        // Back 500,000 sectors and back 999,990 are both too far: the lower one.
+        assert_eq!(follower(&requests, places[2], &tunables), Some(places[0]));
+    }
+}

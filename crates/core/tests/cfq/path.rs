@@ -1,0 +1,31 @@
+//! The law within the read path: it is chosen by name, and its decisions come out.
+
+use readpath_core::law::Spec;
+use readpath_core::machine::{Access, Config, ReadPath, Transfer};
+use readpath_core::request::ProcessId;
+use readpath_core::unit::Time;
+
+use super::rig::SPINDLE;
+
+#[test]
+fn the_read_path_hands_out_what_its_scheduler_decided() {
+    let config = Config { scheduler: Spec::plain("cfq"), ..Config::new(SPINDLE.caps()) };
+    let mut path = ReadPath::new(config).unwrap();
+    path.scheduler_decisions().unwrap().turn(true);
+    let file = path.add_file(1 << 20, 80_000).unwrap();
+    let handle = path.open(file);
+    let transfer = Transfer { handle, process: ProcessId(3), offset: 8192, bytes: 4096, tag: 0 };
+    path.read(Time::ZERO, Access::Direct, transfer).unwrap();
+    assert!(path.poll_request(Time::ZERO).is_some());
+    let log = path.scheduler_decisions().unwrap();
+    let lines: Vec<String> = std::iter::from_fn(|| log.poll()).map(|it| it.to_string()).collect();
+    // 80,000 sectors and two pages of 8.
+    let dispatch = "process=3 start=80016 sectors=8 why=next_by_sector";
+    assert!(lines.last().unwrap().contains(dispatch), "{lines:?}");
+}
+
+#[test]
+fn a_law_without_a_log_hands_out_nothing() {
+    let mut path = ReadPath::new(Config::new(SPINDLE.caps())).unwrap();
+    assert!(path.scheduler_decisions().is_none());
+}
