@@ -82,7 +82,7 @@ const READ_AHEADS: [(&str, ReadAhead); 5] = [
     ("track", ReadAhead::Track),
     ("cylinder", ReadAhead::Cylinder),
     ("segment", ReadAhead::Segment),
-    ("track after sequence", ReadAhead::TrackAfterSequence),
+    ("next track", ReadAhead::NextTrack),
 ];
 
 /// A drive from the text of a TOML file, with the tree of its fields.

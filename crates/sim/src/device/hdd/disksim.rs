@@ -123,7 +123,11 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
             1 => ReadAhead::Track,
             2 => ReadAhead::Cylinder,
             3 => ReadAhead::Segment,
-            _ => ReadAhead::TrackAfterSequence,
+            // The manual's condition (the track before was read lately) is left out: on both
+            // drives of the validation set that say 4 the traces show hits in the next
+            // track after any read, as far as the segment has room (87 to 95 % on the
+            // Cheetah 9LP, whose segments hold two tracks).
+            _ => ReadAhead::NextTrack,
         },
         read_ahead_sectors_max: disk.integer("Maximum read-ahead (blks)", ahead)? as u32,
         read_ahead_sectors_min: disk.integer("Minimum read-ahead (blks)", ahead)? as u32,

@@ -53,8 +53,8 @@ pub enum ReadAhead {
     /// Until the segment is full.
     #[default]
     Segment,
-    /// To the end of the track; of the next one when the track before was read lately too.
-    TrackAfterSequence,
+    /// To the end of the next track.
+    NextTrack,
 }
 
 /// The drive's cache.

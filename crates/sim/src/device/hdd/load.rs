@@ -1,4 +1,8 @@
 //! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`.
+//!
+//! `bus_kb_per_s=N` beside one of them sets the bus, which belongs to the host as much as
+//! to the drive: DiskSim's drive files may leave it to the file of the whole system by a
+//! transfer time of 0.
 
 use std::fmt;
 use std::path::Path;
@@ -90,9 +94,10 @@ pub fn drive_from_disksim(path: &Path) -> Result<Drive, FileError> {
 }
 
 fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
-    spec.only(&["drive", "toml", "disksim"])?;
-    if spec.parameters.len() > 1 {
-        let (key, value) = spec.parameters.iter().next_back().expect("more than one");
+    spec.only(&["drive", "toml", "disksim", "bus_kb_per_s"])?;
+    let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
+    if sources.iter().flatten().count() > 1 {
+        let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
         return Err(HddError::Spec(SpecError::BadValue {
             name: spec.name.clone(),
             key: key.clone(),
@@ -100,6 +105,15 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
             expected: "one of drive=, toml= and disksim= alone".to_owned(),
         }));
     }
+    let (mut drive, block) = read_description(spec)?;
+    if spec.parameters.contains_key("bus_kb_per_s") {
+        let rate = spec.integer("bus_kb_per_s", 0, 1..=1_000_000_000)?;
+        drive.controller.bus_sector_ns = 512_000_000 / rate;
+    }
+    Ok((drive, block))
+}
+
+fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
     if let Some(path) = spec.parameters.get("disksim") {
         return Ok(super::disksim::load(Path::new(path), &read_text)?);
     }

@@ -118,9 +118,11 @@ impl Hdd {
         let end = self.move_over_bus(ready_at, request.sectors);
         let done_at = end + self.drive.controller.read_completion_ns;
         self.finish(request.id, done_at);
-        self.last_read_end = request.end();
         let Some(index) = self.segments.with(request.start) else { return };
-        self.segments.touch(index, request.end());
+        self.segments.touch(index);
+        if self.drive.cache.ahead_over_requested {
+            self.segments.give_up_before(index, request.start);
+        }
         let limit = self.ahead_limit(index, request.start, request.end());
         match &mut self.ahead {
             Some(run) if run.segment == index && !run.is_done() => run.limit = run.limit.max(limit),
@@ -198,10 +200,9 @@ impl Hdd {
                 }
                 None => self.segments.take_for_read(request.start - before, end),
             };
-            self.segments.touch(segment, end);
+            self.segments.touch(segment);
             self.read_on(segment, request.start, end);
         }
-        self.last_read_end = end;
     }
 
     /// Whether a read of `start` goes on with what the head is reading ahead.
@@ -227,11 +228,12 @@ impl Hdd {
         }
     }
 
-    /// Up to which sector the drive reads ahead after a read from `start` to `end`.
+    /// Up to which sector the drive reads ahead into `segment` after a read from `start` to `end`.
     fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
         let track_end = |sector: u64| sector + u64::from(self.geometry.locate(sector).run_sectors);
+        let segment_sectors = u64::from(cache.segment_sectors);
         let wanted = match cache.read_ahead {
             ReadAhead::None => end,
             ReadAhead::Track => track_end(last),
@@ -243,23 +245,17 @@ impl Hdd {
                 }
                 stop
             }
-            ReadAhead::Segment => u64::MAX,
-            ReadAhead::TrackAfterSequence => {
-                // As DiskSim reads the rule: a segment that began on an earlier track.
-                let next = end.min(self.sectors() - 1);
-                let this = track_end(next);
-                let first_of_track = next - u64::from(self.geometry.locate(next).before_sectors);
-                let follows = self.segments.segment(segment).start < first_of_track;
-                if follows && this < self.sectors() { track_end(this) } else { this }
+            ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
+            ReadAhead::Segment => start + segment_sectors,
+            ReadAhead::NextTrack => {
+                let this = track_end(last);
+                let next = if this < self.sectors() { track_end(this) } else { this };
+                let full = self.segments.segment(segment).start + segment_sectors;
+                if cache.ahead_over_requested { next } else { next.min(full) }
             }
         };
-        let room = if cache.ahead_over_requested {
-            u64::from(cache.segment_sectors)
-        } else {
-            u64::from(cache.segment_sectors).saturating_sub(end - start)
-        };
-        let most = room.min(u64::from(cache.read_ahead_sectors_max));
-        wanted.min(end + most).min(self.sectors()).max(end)
+        let most = end + u64::from(cache.read_ahead_sectors_max);
+        wanted.min(most).min(self.sectors()).max(end)
     }
 
     /// How many sectors before `from` come by, on its track, before it does.
