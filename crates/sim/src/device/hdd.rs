@@ -34,6 +34,7 @@ mod disksim_syntax;
 pub mod drive;
 pub mod field;
 mod geometry;
+mod given;
 pub mod layout;
 mod load;
 mod mechanics;

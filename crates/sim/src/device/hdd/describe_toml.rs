@@ -85,8 +85,8 @@ const READ_AHEADS: [(&str, ReadAhead); 5] = [
     ("next track", ReadAhead::NextTrack),
 ];
 
-/// A drive from the text of a TOML file, with the tree of its fields.
-pub(super) fn read(text: &str, file: &Path) -> Result<(Drive, Block), FileError> {
+/// The tree of the fields of a TOML file.
+pub(super) fn parse(text: &str, file: &Path) -> Result<Block, FileError> {
     let file = file.display().to_string();
     let lines = Lines::new(text);
     let table = DeTable::parse(text).map_err(|error| FileError {
@@ -95,10 +95,7 @@ pub(super) fn read(text: &str, file: &Path) -> Result<(Drive, Block), FileError>
         field: String::new(),
         problem: error.message().to_owned(),
     })?;
-    let root = block(table.get_ref(), &file, 1, "", &lines);
-    let drive = drive(&root)?;
-    root.all_read()?;
-    Ok((drive, root))
+    Ok(block(table.get_ref(), &file, 1, "", &lines))
 }
 
 /// Where lines begin.
@@ -155,7 +152,8 @@ fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
-fn drive(root: &Block) -> Result<Drive, FileError> {
+/// The drive that the fields describe.
+pub(super) fn drive(root: &Block) -> Result<Drive, FileError> {
     let mechanics = mechanics(root.block("mechanics")?, root.block("seek")?)?;
     let layout = layout(root.block("geometry")?, 60e3 / mechanics.rpm)?;
     if let SeekCurve::Table(points) = &mechanics.seek

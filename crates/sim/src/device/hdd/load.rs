@@ -1,4 +1,5 @@
-//! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`.
+//! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`;
+//! any field of the first three's description after them, as in `hdd,rpm=15000`.
 //!
 //! `bus_kb_per_s=N` beside one of them sets the bus, which belongs to the host as much as
 //! to the drive: DiskSim's drive files may leave it to the file of the whole system by a
@@ -93,8 +94,10 @@ pub fn drive_from_disksim(path: &Path) -> Result<Drive, FileError> {
     super::disksim::load(path, &read_text).map(|(drive, _)| drive)
 }
 
+/// What is no field of a description.
+const OWN: [&str; 4] = ["drive", "toml", "disksim", "bus_kb_per_s"];
+
 fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
-    spec.only(&["drive", "toml", "disksim", "bus_kb_per_s"])?;
     let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
     if sources.iter().flatten().count() > 1 {
         let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
@@ -115,6 +118,8 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
 
 fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
     if let Some(path) = spec.parameters.get("disksim") {
+        // A field there belongs to the file; it is not set beside it.
+        spec.only(&OWN)?;
         return Ok(super::disksim::load(Path::new(path), &read_text)?);
     }
     if let Some(path) = spec.parameters.get("toml") {
@@ -125,7 +130,7 @@ fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
             field: String::new(),
             problem,
         })?;
-        return Ok(super::describe_toml::read(&text, path)?);
+        return read_toml(&text, path, spec);
     }
     let name = spec.parameters.get("drive").map_or(DRIVES[0].0, String::as_str);
     let Some((_, _, text)) = DRIVES.iter().find(|(known, ..)| *known == name) else {
@@ -135,7 +140,16 @@ fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
             known: DRIVES.iter().map(|(name, ..)| *name).collect(),
         }));
     };
-    Ok(super::describe_toml::read(text, Path::new(name))?)
+    read_toml(text, Path::new(name), spec)
+}
+
+/// The drive that a TOML text describes, with the fields that `spec` gives in place of its own.
+fn read_toml(text: &str, file: &Path, spec: &Spec) -> Result<(Drive, Block), HddError> {
+    let mut root = super::describe_toml::parse(text, file)?;
+    super::given::set_fields(&mut root, spec, &OWN)?;
+    let drive = super::describe_toml::drive(&root)?;
+    root.all_read()?;
+    Ok((drive, root))
 }
 
 /// The only place where the model touches a file.
