@@ -74,6 +74,7 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
             keeps_all,
             line_sectors: 128,
             readahead_sectors,
+            readahead_all_sectors: 2_048,
             readahead_after_sectors: 1,
             streams: 4,
             write_cache_bytes: 1 << 20,

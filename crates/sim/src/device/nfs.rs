@@ -93,6 +93,7 @@ impl Nfs {
             keeps_all: true,
             line_sectors: u64::from(line_sectors),
             readahead_sectors: settings.of("server_readahead") / SECTOR_BYTES,
+            readahead_all_sectors: u64::MAX,
             readahead_after_sectors: 1,
             streams: 256,
             write_cache_bytes: settings.of("server_cache"),

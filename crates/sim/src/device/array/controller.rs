@@ -46,6 +46,8 @@ pub struct ControllerParts {
     pub line_sectors: u64,
     /// Sectors read ahead of a stream.
     pub readahead_sectors: u64,
+    /// Sectors read ahead of all streams together: each has its share.
+    pub readahead_all_sectors: u64,
     /// Sectors that a stream must have read in sequence before it is read ahead.
     pub readahead_after_sectors: u64,
     /// Streams told apart at once.
@@ -198,10 +200,10 @@ impl Controller {
         }
     }
 
-    /// What one stream may have ahead: the streams that are being read share the memory.
+    /// What one stream may have ahead: the streams that are being read have equal shares.
     fn window_sectors(&self) -> u64 {
         let streams = self.streams.active(self.parts.readahead_after_sectors).max(1);
-        let share = self.parts.cache_bytes / SECTOR_BYTES / streams;
+        let share = self.parts.readahead_all_sectors / streams;
         self.parts.readahead_sectors.min(share).max(2 * self.parts.line_sectors)
     }
 
