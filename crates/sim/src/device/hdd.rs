@@ -36,6 +36,7 @@ pub mod field;
 #[cfg(test)]
 mod file_tests;
 mod geometry;
+mod given;
 pub mod layout;
 mod load;
 mod mechanics;

@@ -52,6 +52,7 @@ impl std::error::Error for TraceError {}
 /// # Errors
 /// The file can't be read or is empty, a line is malformed, or a request lies beyond the
 /// drive's last sector.
+#[allow(clippy::disallowed_methods, reason = "an input of the modelled world")]
 pub fn read_trace(path: &Path, sectors: u64) -> Result<Vec<Traced>, TraceError> {
     let file = path.display().to_string();
     let error = |line, problem: String| TraceError { file: file.clone(), line, problem };
