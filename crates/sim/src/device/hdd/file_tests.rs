@@ -214,7 +214,10 @@ fn skew_may_be_in_revolutions_and_formulas_may_be_named() {
 fn toml(from: &str, to: &str) -> Result<Drive, FileError> {
     let text = include_str!("drives/scsi2002.toml");
     assert!(text.contains(from), "`{from}` is in the description");
-    describe_toml::read(&text.replace(from, to), Path::new("d.toml")).map(|(drive, _)| drive)
+    let root = describe_toml::parse(&text.replace(from, to), Path::new("d.toml"))?;
+    let drive = describe_toml::drive(&root)?;
+    root.all_read()?;
+    Ok(drive)
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`;
 //! any field of the first three's description after them, as in `hdd,rpm=15000`.
 //!
-//! `bus_kb_per_s=N` beside one of them sets the bus, which belongs to the host as much as
-//! to the drive: DiskSim's drive files may leave it to the file of the whole system by a
-//! transfer time of 0.
+//! `bus_read_ns=N` and `bus_write_ns=N` beside one of them give the host's bus, the time
+//! for a sector: DiskSim's files of drives may leave it to the file of the whole system
+//! (`Read block transfer time` in a `.parv`) by a transfer time of 0.
 
 use std::fmt;
 use std::path::Path;
@@ -95,7 +95,7 @@ pub fn drive_from_disksim(path: &Path) -> Result<Drive, FileError> {
 }
 
 /// What is no field of a description.
-const OWN: [&str; 4] = ["drive", "toml", "disksim", "bus_kb_per_s"];
+const OWN: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"];
 
 fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
     let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
@@ -109,9 +109,13 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
         }));
     }
     let (mut drive, block) = read_description(spec)?;
-    if spec.parameters.contains_key("bus_kb_per_s") {
-        let rate = spec.integer("bus_kb_per_s", 0, 1..=1_000_000_000)?;
-        drive.controller.bus_sector_ns = 512_000_000 / rate;
+    // As in DiskSim, the slower of drive and bus counts.
+    let controller = &mut drive.controller;
+    for (key, sector_ns) in [
+        ("bus_read_ns", &mut controller.bus_read_sector_ns),
+        ("bus_write_ns", &mut controller.bus_write_sector_ns),
+    ] {
+        *sector_ns = (*sector_ns).max(spec.integer(key, 0, 1..=1_000_000_000)?);
     }
     Ok((drive, block))
 }
