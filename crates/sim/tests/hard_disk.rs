@@ -169,7 +169,7 @@ fn specs_that_name_no_drive_are_refused() {
         refused("hdd,drive=ibm"),
         "there is no drive `ibm`; there are: scsi2002, sata2010, sata"
     );
-    assert!(refused("hdd,rpm=7200").contains("no parameter `rpm`"));
+    assert!(refused("hdd,rmp=7200").contains("no parameter `rmp`"));
     assert!(refused("hdd,toml=/no/such.toml").starts_with("/no/such.toml: can't be read"));
     assert!(refused("hdd,drive=sata,toml=x").contains("alone"));
     assert!(refused("hdd,bus_read_ns=0").contains("from 1 to"));
