@@ -222,7 +222,7 @@ impl KernelFile {
 }
 
 /// The advice, as `posix_fadvise(2)` takes it.
-fn on_file(advice: Advice) -> rustix::fs::Advice {
+pub(crate) fn on_file(advice: Advice) -> rustix::fs::Advice {
     match advice {
         Advice::Normal => rustix::fs::Advice::Normal,
         Advice::Sequential => rustix::fs::Advice::Sequential,

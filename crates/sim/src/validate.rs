@@ -86,6 +86,15 @@ pub fn validate(path: &Path, drive: &Drive, seed: u64) -> Result<Report, TraceEr
     })
 }
 
+/// Reads the trace at `path` and replays it on `drive` with ever more of its features.
+///
+/// # Errors
+/// The trace can't be used.
+pub fn ablate_trace(path: &Path, drive: &Drive, seed: u64) -> Result<Vec<Ablation>, TraceError> {
+    let requests = read_trace(path, Hdd::new(drive, seed).sectors())?;
+    Ok(ablate(&requests, drive, seed))
+}
+
 /// Replays `requests` on `drive`, one at a time; the model's service time of each, in ms.
 ///
 /// With `is_observed` the phase is corrected after each request that used the medium.
