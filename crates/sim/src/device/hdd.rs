@@ -76,7 +76,11 @@ impl Hdd {
         let cache = &drive.cache;
         let geometry = Geometry::new(&drive.layout);
         Hdd {
-            mechanics: Mechanics::new(&drive.mechanics, drive.layout.cylinders, scrambled(seed)),
+            mechanics: Mechanics::new(
+                &drive.mechanics,
+                drive.layout.cylinders_in_all(),
+                scrambled(seed),
+            ),
             segments: Segments::new(
                 cache.segments.max(1),
                 cache.segment_sectors,
