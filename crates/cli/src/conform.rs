@@ -11,6 +11,11 @@ use crate::args::ConformArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::{print, print_json};
 
+/// How many reads are made when nothing is said.
+const READS: usize = 2000;
+/// How many differences are told in words: after the first the states have
+/// parted, so that most others follow from it. The JSON document has all.
+const DIFFERENCES_TOLD: usize = 10;
 /// The size of the file that is made when none is named: 1 GiB, sparse.
 const FILE_BYTES: u64 = 1 << 30;
 
@@ -32,7 +37,7 @@ pub fn run(args: &ConformArgs) -> Ended {
         conform::play(&conform::kernel_law(&kernel), &steps, &kernel).map_err(Failure::usage)?;
     let report = conform::compare(&steps, &kernel, &law);
     if args.json {
-        print_json(&[Result::new(&report, &kernel.system)], args.seed)?;
+        print_json(&[Comparison::new(&report, &kernel.system)], args.seed)?;
     } else {
         print(&text(&report, &kernel.system))?;
     }
@@ -42,14 +47,17 @@ pub fn run(args: &ConformArgs) -> Ended {
     }
 }
 
-fn steps(args: &ConformArgs, file_bytes: u64) -> std::result::Result<Vec<Step>, Failure> {
+fn steps(args: &ConformArgs, file_bytes: u64) -> Result<Vec<Step>, Failure> {
     match (&args.reads, args.generate) {
         (Some(list), _) => {
             let text = std::fs::read_to_string(list)
                 .map_err(|error| Failure::about(list.display(), error))?;
             conform::parse_steps(&text).map_err(|error| Failure::about(list.display(), error))
         }
-        (None, count) => Ok(conform::generate(count.unwrap_or(2000), args.seed, file_bytes)),
+        (None, count) => {
+            let generate = if args.mapped { conform::generate_mapped } else { conform::generate };
+            Ok(generate(count.unwrap_or(READS), args.seed, file_bytes))
+        }
     }
 }
 
@@ -70,8 +78,12 @@ fn text(report: &Report, system: &str) -> String {
         report.kernel_pages,
         report.law_pages
     );
-    for difference in &report.differences {
+    for difference in report.differences.iter().take(DIFFERENCES_TOLD) {
         text += &format!("{difference}\n");
+    }
+    let more = report.differences.len().saturating_sub(DIFFERENCES_TOLD);
+    if more > 0 {
+        text += &format!("and {more} more; --json tells them all\n");
     }
     text
 }
@@ -80,7 +92,7 @@ fn text(report: &Report, system: &str) -> String {
 struct MadeFile(PathBuf);
 
 impl MadeFile {
-    fn new() -> std::result::Result<MadeFile, Failure> {
+    fn new() -> Result<MadeFile, Failure> {
         let name = format!("readpath-conform-{}", std::process::id());
         let made = MadeFile(std::env::temp_dir().join(name));
         std::fs::File::create_new(&made.0)
@@ -98,7 +110,7 @@ impl Drop for MadeFile {
 
 /// The comparison in the JSON document.
 #[derive(Serialize)]
-struct Result {
+struct Comparison {
     system: String,
     reads: usize,
     equal: usize,
@@ -117,9 +129,9 @@ struct Parted {
     law: Vec<[u64; 2]>,
 }
 
-impl Result {
-    fn new(report: &Report, system: &str) -> Result {
-        Result {
+impl Comparison {
+    fn new(report: &Report, system: &str) -> Comparison {
+        Comparison {
             system: system.to_owned(),
             reads: report.reads,
             equal: report.equal,
