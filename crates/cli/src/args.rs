@@ -44,7 +44,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "STORAGE is one of\n  \
     hdd, ssd, nvme, raid0:12xhdd, …  a modelled device (`readpath devices`); parameters follow\n                                   \
-    after commas: hdd,rpm=7200\n  \
+    after commas: hdd,drive=sata2010\n  \
     file:PATH                        a file or block device, through our read path\n  \
     kernel:PATH                      the same through the kernel's own: the peer\n\n\
     LAW is a name from `readpath laws`; parameters follow after commas:\n  \

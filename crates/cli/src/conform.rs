@@ -120,7 +120,7 @@ struct Comparison {
     differences: Vec<Parted>,
 }
 
-/// One difference in the JSON document; pages as `[first, count]`.
+/// One difference in the JSON document; the step counted from 1, pages as `[first, count]`.
 #[derive(Serialize)]
 struct Parted {
     step: usize,
@@ -149,8 +149,8 @@ impl Parted {
             folios.iter().map(|folio| [folio.first, folio.range().count()]).collect()
         };
         Parted {
-            step: difference.index,
-            what: format!("{:?}", difference.step),
+            step: difference.index + 1,
+            what: conform::format_step(&difference.step),
             kernel: pages(&difference.kernel),
             law: pages(&difference.law),
         }

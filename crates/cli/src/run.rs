@@ -1,10 +1,12 @@
 //! `readpath run`: one job under every combination of storage and laws that is
 //! named, one row each.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::ConfigError;
+use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::job::{Engine, Job, JobFile};
 use readpath_sim::report::Row;
 use readpath_sim::simulate::{self, Setup, SimulateError, simulate};
@@ -71,7 +73,7 @@ pub fn run(args: &RunArgs) -> Ended {
         name: stem(&args.job),
         job: read_job(&args.job)?,
         args,
-        memory_bytes: size::parse("--memory", &args.memory)?,
+        memory_bytes: memory_bytes(&args.memory)?,
         interrupt: Interrupt::listen(),
     };
     let all = combinations(&storages, &readaheads, &schedulers);
@@ -170,7 +172,15 @@ fn told(plan: &Plan<'_>, storage: &Storage, error: &SimulateError) -> Failure {
 
 /// Reads a job file; errors name the file and the line.
 pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
-    let text = std::fs::read(path).map_err(|error| Failure::about(path.display(), error))?;
+    let text = std::fs::read(path).map_err(|error| {
+        let what_to_do = match error.kind() {
+            ErrorKind::NotFound => "; check the path of the job file",
+            ErrorKind::IsADirectory => "; name a job file in it",
+            ErrorKind::PermissionDenied => "; ask its owner, or run as a user who may read it",
+            _ => "",
+        };
+        Failure::Usage(format!("{}: {error}{what_to_do}", path.display()))
+    })?;
     let text = String::from_utf8(text).map_err(|_| {
         Failure::about(path.display(), "is not text; a job file is text in fio's format")
     })?;
@@ -190,6 +200,26 @@ fn refuse_overwriting(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
             job.name
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Memory of the cache: at least a page, and so much at most that the cache's
+/// own books find room in this machine's memory: 64 bytes a page.
+fn memory_bytes(text: &str) -> Result<u64, Failure> {
+    const BOOK_BYTES: u64 = 64;
+    let bytes = size::parse("--memory", text)?;
+    let system = rustix::system::sysinfo();
+    let most = system.totalram as u64 * u64::from(system.mem_unit) / 2 / BOOK_BYTES * PAGE_BYTES;
+    match bytes {
+        0..PAGE_BYTES => Err(Failure::Usage(format!(
+            "--memory {text}: holds no page; give at least {PAGE_BYTES} bytes"
+        ))),
+        _ if bytes > most => Err(Failure::Usage(format!(
+            "--memory {text}: the books of so large a cache don't fit into this machine; give at \
+             most {} GiB",
+            most >> 30
+        ))),
+        _ => Ok(bytes),
     }
 }
 
