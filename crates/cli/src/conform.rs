@@ -1,6 +1,6 @@
 //! `readpath conform`: the law `ondemand` against the running kernel, read by read.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use readpath::oracle::{self, OracleError};
 use readpath_core::readahead::{Folio, Step};
@@ -21,18 +21,21 @@ const FILE_BYTES: u64 = 1 << 30;
 
 /// Runs the list through both and prints how they compare.
 pub fn run(args: &ConformArgs) -> Ended {
-    let made;
-    let path: &Path = match &args.file {
-        Some(path) => path,
+    let (steps, kernel) = match &args.file {
+        Some(path) => {
+            let file = std::fs::metadata(path);
+            let file = file.map_err(|error| Failure::about(path.display(), error))?;
+            let steps = steps(args, file.len())?;
+            let kernel = oracle::record(path, &steps).map_err(failure)?;
+            (steps, kernel)
+        }
         None => {
-            made = MadeFile::new()?;
-            &made.0
+            let steps = steps(args, FILE_BYTES)?;
+            let made = MadeFile::new()?;
+            let kernel = oracle::record(&made.0, &steps).map_err(failure)?;
+            (steps, kernel)
         }
     };
-    let metadata =
-        std::fs::metadata(path).map_err(|error| Failure::about(path.display(), error))?;
-    let steps = steps(args, metadata.len())?;
-    let kernel = oracle::record(path, &steps).map_err(failure)?;
     let law =
         conform::play(&conform::kernel_law(&kernel), &steps, &kernel).map_err(Failure::usage)?;
     let report = conform::compare(&steps, &kernel, &law);
@@ -154,5 +157,27 @@ impl Parted {
             kernel: pages(&difference.kernel),
             law: pages(&difference.law),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_differences_are_told_and_the_others_counted() {
+        let step = Step::Read { offset: 0, bytes: 1 };
+        let parted = |index| Difference { index, step, kernel: Vec::new(), law: Vec::new() };
+        let differences: Vec<Difference> = (0..12).map(parted).collect();
+        let report = Report { reads: 20, equal: 8, kernel_pages: 5, law_pages: 7, differences };
+        let text = text(&report, "Linux 6.1");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "Linux 6.1: 20 reads, 8 equal, 12 different; 5 pages read by the kernel, 7 by the law"
+        );
+        assert_eq!(lines.len(), 12);
+        assert!(lines[10].starts_with("step 10: 0 1: "), "{}", lines[10]);
+        assert_eq!(lines[11], "and 2 more; --json tells them all");
     }
 }

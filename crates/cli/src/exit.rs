@@ -40,7 +40,7 @@ impl Failure {
             Failure::Usage(text) => (2, text.as_str()),
             Failure::Unavailable(text) => (3, text.as_str()),
             Failure::Interrupted => {
-                (130, "interrupted; the figures are of what was done until then")
+                (130, "interrupted; any figures are of what was done until then")
             }
         };
         eprintln!("readpath: {text}");

@@ -37,7 +37,7 @@ fn both_ways_move_what_the_job_asks_for() {
     }
     // A job that gives no size reads the whole file, whatever its length.
     scratch.data("odd", 1_000_001);
-    scratch.file("whole.fio", "[j]\nrw=read\nbs=1\nbs=1000001\n");
+    scratch.file("whole.fio", "[j]\nrw=read\nbs=1000001\n");
     for way in ["file", "kernel"] {
         let ran = scratch.run(&format!("run whole.fio --on {way}:odd --json"));
         ran.has_ended(0, way);
@@ -144,19 +144,31 @@ fn a_signal_ends_the_run_in_order() {
     }
 }
 
+/// Pauses of 10 ms make the modelled run short and leave the real one long.
 #[test]
 fn rows_that_were_done_are_printed_when_a_later_one_is_interrupted() {
     let scratch = Scratch::new("rows");
-    // A modelled minute takes a moment for the disk, and long for the drive with a cache.
-    scratch.file("held.fio", "[j]\nrw=randread\nbs=4k\nsize=8m\nruntime=100000\ntime_based\nthinktime=1s\n[k]\nstonewall\nrw=read\nbs=4k\nsize=1m\nruntime=90000\ntime_based\n");
-    let ran = interrupted(&scratch, "run held.fio --on ssd --json", "-INT", "");
+    scratch.file("paused.fio", format!("{LONG}thinktime=10ms\n"));
+    let arguments = "run paused.fio --on ssd --on file:new --on hdd --create --json";
+    let ran = interrupted(&scratch, arguments, "-INT", "new");
+    ran.has_ended(130, arguments);
+    let rows = ran.results();
+    assert_eq!(rows.len(), 2, "the disk's row was not begun");
+    assert_eq!(rows[0]["note"], serde_json::Value::Null, "the drive's row is whole");
+    assert!(rows[0]["seconds"].as_f64().unwrap() > 59.0);
+    assert!(rows[1]["note"].as_str().unwrap().contains("interrupted"));
+}
+
+/// A modelled run has no file to wait for; it holds the second job back.
+#[test]
+fn a_modelled_run_is_interrupted_too() {
+    let scratch = Scratch::new("modelled");
+    scratch.file("held.fio", format!("{LONG}runtime=9999\n[k]\nstonewall\nrw=read\nsize=8m\n"));
+    let ran = interrupted(&scratch, "run held.fio --on ssd --json", "-TERM", "");
     ran.has_ended(130, "a modelled run");
-    assert_eq!(ran.results().len(), 1);
-    scratch.data("data", 8 << 20);
-    scratch.file("long.fio", LONG.replace("60", "1"));
-    let ran = interrupted(&scratch, "run long.fio --on ssd --on file:data,x", "-INT", "");
-    // The name has a comma in it: a path is taken whole, and there is none such.
-    ran.has_ended(2, "a path with a comma");
+    let rows = ran.results();
+    assert_eq!(rows.len(), 1);
+    assert!(rows[0]["note"].as_str().unwrap().contains("interrupted"));
 }
 
 #[test]
