@@ -5,6 +5,8 @@
 //! modelled device and virtual time; the real world has a ring and a clock, and
 //! lives where system calls may be made.
 
+use std::fmt;
+
 use readpath_core::machine::{Done, ReadPath};
 use readpath_core::request::{Completion, DeviceRequest};
 use readpath_core::unit::Time;
@@ -24,9 +26,32 @@ pub trait World {
     fn take(&mut self, path: &ReadPath, done: &Done) -> Time;
 
     /// Sleeps until something was completed or `until` has come, and adds what
-    /// was completed to `completions`.
-    fn wait(&mut self, until: Option<Time>, completions: &mut Vec<Completion>);
+    /// was completed to `completions`. May wake up early with nothing.
+    ///
+    /// # Errors
+    /// Nothing that was submitted will come back any more.
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), WorldError>;
+
+    /// After how many turns of the runner it tells its progress, and hears
+    /// whether it is to stop: rarely where a turn takes a microsecond.
+    fn turns_per_progress(&self) -> u32;
 }
+
+/// A world that can't carry requests any more, and why, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorldError(pub String);
+
+impl fmt::Display for WorldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WorldError {}
 
 /// What the host's processor costs: measured on one core of a shared virtual
 /// machine (Linux 6.18) with `pread` of cached pages spread over 1 GiB: 1.07 µs
@@ -92,7 +117,11 @@ impl World for ModelledWorld {
         Time(self.host.operation_ns + copied * self.host.byte_ps / 1000)
     }
 
-    fn wait(&mut self, until: Option<Time>, completions: &mut Vec<Completion>) {
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), WorldError> {
         let event = self.device.next_event();
         let time = match (event, until) {
             (Some(event), Some(until)) => event.min(until),
@@ -100,12 +129,17 @@ impl World for ModelledWorld {
         };
         self.now = self.now.max(time);
         if event.is_none_or(|event| event > self.now) {
-            return;
+            return Ok(());
         }
         while let Some(completion) = self.device.poll(self.now) {
             self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
             completions.push(completion);
         }
+        Ok(())
+    }
+
+    fn turns_per_progress(&self) -> u32 {
+        4096
     }
 }
 
