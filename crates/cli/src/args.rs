@@ -7,6 +7,7 @@ use readpath_core::law::Spec;
 
 use crate::exit::Failure;
 use crate::serve::ServeArgs;
+use crate::validate::ValidateArgs;
 
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
@@ -38,6 +39,8 @@ pub enum Command {
     Devices(NameArgs),
     /// Put a modelled device behind a file, in real time, for any program
     Serve(ServeArgs),
+    /// Hold a modelled disk against a trace of service times measured on the real one
+    Validate(ValidateArgs),
 }
 
 /// `readpath run`.

@@ -16,6 +16,7 @@ mod serve;
 mod size;
 mod storage;
 mod table;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Conform(args) => conform::run(&args),
         Command::Laws(args) => laws::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Serve(args) => serve::run(&args),
     };
     match ended {

@@ -167,6 +167,9 @@ fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
     let mut config = Config::default();
     config.mount_options =
         vec![MountOption::FSName("readpath".to_owned()), MountOption::DefaultPermissions];
+    // One reads the backing file while the other takes the next request.
+    config.n_threads = Some(2);
+    config.clone_fd = true;
     let mounted = Session::new(files, folder, &config).and_then(Session::spawn);
     mounted.map_err(|error| {
         Failure::Unavailable(format!(

@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::cache::{Cache, CacheCounters, FileId, FrameId};
-use crate::law::{Spec, SpecError};
+use crate::law::Spec;
 use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
@@ -41,10 +41,13 @@ use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 mod complete;
+mod error;
 mod meter;
+mod pages;
 mod reads;
 mod transfers;
 
+pub use error::{BeyondDevice, ConfigError, ReadError};
 pub use meter::Meter;
 use reads::{Kind, ReadSlot};
 use transfers::{Content, Transfers};
@@ -159,82 +162,6 @@ pub struct Done {
     pub started: Time,
     /// How many bytes were read or written: fewer than asked only at the end of the file.
     pub result: Result<u64, ReadError>,
-}
-
-/// Why a read path could not be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A law's name or parameter is wrong.
-    Law(SpecError),
-    /// There is not even memory for one page.
-    NoMemory {
-        /// What was given, in bytes.
-        memory_bytes: u64,
-    },
-    /// There is more memory than the cache can name frames for.
-    TooMuchMemory {
-        /// What was given, in bytes.
-        memory_bytes: u64,
-    },
-    /// The depth is 0.
-    NoDepth,
-    /// The device takes no request of a page.
-    RequestTooSmall {
-        /// Its largest request in sectors.
-        request_sectors_max: u32,
-    },
-}
-
-/// Why a file could not be opened on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BeyondDevice {
-    /// The sector after the file's last, were it there: exclusive.
-    pub end_sector: u64,
-    /// How many sectors the device has.
-    pub device_sectors: u64,
-}
-
-/// Why a read or a write failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReadError {
-    /// The read alone is larger than the memory of the cache.
-    NotEnoughMemory {
-        /// Memory for the pages that the read touches, in bytes.
-        needed_bytes: u64,
-        /// The memory that there is, in bytes.
-        memory_bytes: u64,
-    },
-    /// Too many reads are open.
-    TooManyReads {
-        /// The limit that was set.
-        open_reads_max: u32,
-    },
-    /// A direct transfer is not aligned as the device asks.
-    Misaligned {
-        /// The offset or the size that is not a multiple of the alignment, in bytes.
-        value: u64,
-        /// The alignment in bytes.
-        alignment_bytes: u32,
-    },
-    /// A write would go past the end of the file.
-    PastEnd {
-        /// The length of the file in bytes.
-        file_bytes: u64,
-    },
-    /// The device failed on bytes that were needed.
-    Device {
-        /// The first byte of the file that could not be transferred.
-        offset: u64,
-        /// What the device said.
-        error: DeviceError,
-    },
-    /// The file has become shorter than it was when it was opened.
-    Shrunk {
-        /// The first byte that is no longer there.
-        offset: u64,
-    },
 }
 
 #[derive(Debug)]
@@ -549,78 +476,3 @@ impl fmt::Debug for ReadPath {
         f.debug_struct("ReadPath").field("config", &self.config).finish_non_exhaustive()
     }
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::Law(error) => error.fmt(f),
-            ConfigError::NoMemory { memory_bytes } => write!(
-                f,
-                "a memory of {memory_bytes} bytes holds no page; give at least {PAGE_BYTES} bytes"
-            ),
-            ConfigError::TooMuchMemory { memory_bytes } => write!(
-                f,
-                "a memory of {memory_bytes} bytes has more pages than the cache can number; \
-                 give less than 16 TiB"
-            ),
-            ConfigError::NoDepth => {
-                f.write_str("a depth of 0 lets nothing through; give at least 1")
-            }
-            ConfigError::RequestTooSmall { request_sectors_max } => write!(
-                f,
-                "the device's largest request of {request_sectors_max} sectors is less than a page \
-                 ({PAGE_SECTORS} sectors)"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
-
-impl fmt::Display for BeyondDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the file would end at byte {}, the device ends at byte {}",
-            self.end_sector * SECTOR_BYTES,
-            self.device_sectors * SECTOR_BYTES
-        )
-    }
-}
-
-impl core::error::Error for BeyondDevice {}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::NotEnoughMemory { needed_bytes, memory_bytes } => write!(
-                f,
-                "one read needs {needed_bytes} bytes of cache and there are {memory_bytes}; \
-                 give more memory or read in smaller pieces"
-            ),
-            ReadError::TooManyReads { open_reads_max } => {
-                write!(
-                    f,
-                    "{open_reads_max} reads are open already, the limit; wait for some to end"
-                )
-            }
-            ReadError::Misaligned { value, alignment_bytes } => write!(
-                f,
-                "a direct transfer at or of {value} bytes; the device takes multiples of \
-                 {alignment_bytes} bytes"
-            ),
-            ReadError::PastEnd { file_bytes } => {
-                write!(f, "the write would go past the end of the file at byte {file_bytes}")
-            }
-            ReadError::Device { offset, error } => {
-                write!(f, "at byte {offset} of the file: {error}")
-            }
-            ReadError::Shrunk { offset } => write!(
-                f,
-                "the file ends at or before byte {offset}: it has become shorter since it was opened"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ReadError {}

@@ -101,7 +101,8 @@ pub struct KernelFile {
 }
 
 impl KernelFile {
-    /// Opens the regular file or block device at `path`.
+    /// Opens the regular file or block device at `path`, and has the kernel drop
+    /// what it has cached of it.
     ///
     /// # Errors
     /// It can't be opened in that way, can't be mapped, the kernel gives no
@@ -119,6 +120,8 @@ impl KernelFile {
         let target = Target::open(path, OpenOptions { is_writable, direct })?;
         let refused =
             |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
+        // As fio does when a job starts (`invalidate`): what is cached goes.
+        rustix::fs::fadvise(&target, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
         rustix::fs::fadvise(&target, 0, None, on_file(advice)).map_err(refused)?;
         let depth = match engine {
             KernelEngine::Psync | KernelEngine::Mmap => 1,
@@ -219,7 +222,7 @@ impl KernelFile {
 }
 
 /// The advice, as `posix_fadvise(2)` takes it.
-fn on_file(advice: Advice) -> rustix::fs::Advice {
+pub(crate) fn on_file(advice: Advice) -> rustix::fs::Advice {
     match advice {
         Advice::Normal => rustix::fs::Advice::Normal,
         Advice::Sequential => rustix::fs::Advice::Sequential,

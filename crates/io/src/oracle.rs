@@ -15,6 +15,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{fadvise, major, minor};
 
 use crate::cold::{ATTEMPTS, PAUSE, make_cold, pages_of, resident};
+use crate::kernel::on_file;
 use crate::kernel_trace::{PageCacheTrace, TraceError};
 use crate::mapping::Mapping;
 
@@ -290,7 +291,7 @@ impl Session<'_> {
 
     fn advise(&mut self, advice: Advice) -> Result<(), OracleError> {
         let failed = |source| failed("advise on", self.path, source);
-        fadvise(&self.file, 0, None, kernel_advice(advice))
+        fadvise(&self.file, 0, None, on_file(advice))
             .map_err(|errno| failed(errno.into()))?;
         self.advice = advice;
         self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)
@@ -340,16 +341,6 @@ fn open(path: &Path) -> Result<File, OracleError> {
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> OracleError {
     OracleError::File { action, path: path.to_owned(), source }
-}
-
-fn kernel_advice(advice: Advice) -> rustix::fs::Advice {
-    match advice {
-        Advice::Normal => rustix::fs::Advice::Normal,
-        Advice::Sequential => rustix::fs::Advice::Sequential,
-        Advice::Random => rustix::fs::Advice::Random,
-        Advice::WillNeed => rustix::fs::Advice::WillNeed,
-        Advice::DontNeed => rustix::fs::Advice::DontNeed,
-    }
 }
 
 /// The window and the largest request of the device with number `device`.

@@ -411,7 +411,9 @@ impl<'a> Run<'a> {
         self.ready.push(under.process);
     }
 
-    /// The process's handle on a file, opened with its advice when it first uses it.
+    /// The process's handle on a file, opened when it first uses it: what is
+    /// cached of it is dropped, as fio does (`invalidate`), and the process's
+    /// advice is given.
     fn handle_of(&mut self, now: Time, process: u32, file: workload::FileId) -> HandleId {
         let running = &mut self.processes[process as usize];
         if let Some(&(_, handle)) = running.handles.iter().find(|opened| opened.0 == file) {
@@ -420,8 +422,9 @@ impl<'a> Run<'a> {
         let handle = self.path.open(self.files[file.0 as usize]);
         running.handles.push((file, handle));
         let advice = running.process.advice();
+        let whole = PageRange::covering(0, self.path.file_bytes(handle));
+        self.path.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
         if advice != Advice::Normal {
-            let whole = PageRange::covering(0, self.path.file_bytes(handle));
             self.path.advise(now, handle, ProcessId(process), advice, whole);
         }
         handle

@@ -1,9 +1,15 @@
 //! Is a modelled drive the real one? A replay of a measured trace, as DiskSim's validation.
 //!
-//! The trace is closed: a request comes a stated time after the one before it was
+//! The trace is closed: a request comes a stated idle time after the one before it was
 //! *measured* to be done. So the model meets each request when the drive met it, and
 //! its error on one does not shift the next. What comes out: means, how far apart the
 //! distributions of service times are, and the error of each single request.
+//!
+//! Two replays are reported. In the *free* one the platter's phase is unknown at the
+//! start and nothing but the description is used. In the *observed* one an observer
+//! corrects the phase after each request that used the medium, by how much later or
+//! earlier it was measured to be done than the model said: it uses past measurements
+//! only, never the one that it predicts.
 
 use std::path::Path;
 
@@ -14,9 +20,13 @@ use crate::device::Device;
 use crate::device::hdd::Hdd;
 use crate::device::hdd::drive::Drive;
 
+pub use self::ablation::{Ablation, ablate};
+pub use self::phase::{Coherence, Gap, coherence};
 pub use self::trace::{TraceError, Traced, read_trace};
 
+mod ablation;
 mod distribution;
+mod phase;
 mod trace;
 
 /// Steps of probability at which distributions are compared.
@@ -24,16 +34,6 @@ const QUANTILES: usize = 10_000;
 
 /// The largest request that a drive takes, in sectors.
 const REQUEST_SECTORS_MAX: u32 = 2560;
-
-/// Which idle time a line of the trace states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Gap {
-    /// The time from this request's completion to the next one's arrival.
-    #[default]
-    After,
-    /// The time from the completion of the request before to this one's arrival.
-    Before,
-}
 
 /// How well a model meets a trace. Times are in ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,50 +52,101 @@ pub struct Validation {
     pub error_mean_ms: f64,
     /// Standard deviation of that.
     pub error_deviation_ms: f64,
+    /// The part of the requests whose error is less than half a ms.
+    pub met_part: f64,
 }
 
-/// Replays `requests` on the drive that `drive` describes.
-pub fn replay(requests: &[Traced], drive: &Drive, gap: Gap, tracks: bool, seed: u64) -> Vec<f64> {
+/// Both replays of a trace on a drive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// With the description alone.
+    pub free: Validation,
+    /// With the platter's phase observed from past completions.
+    pub observed: Validation,
+    /// What the trace says of its gap column.
+    pub coherence: Coherence,
+}
+
+/// Reads the trace at `path` and replays it on `drive`.
+///
+/// The free replay reads the gap column as the format states it (the idle time after a
+/// request); the observed one as the trace itself supports it.
+///
+/// # Errors
+/// The trace can't be used.
+pub fn validate(path: &Path, drive: &Drive, seed: u64) -> Result<Report, TraceError> {
+    let hdd = Hdd::new(drive, seed);
+    let requests = read_trace(path, hdd.sectors())?;
+    let coherence = coherence(&requests, &hdd);
+    let run = |gap, is_observed| replay(&requests, drive, gap, is_observed, seed);
+    Ok(Report {
+        free: compare(&requests, &run(Gap::After, false)),
+        observed: compare(&requests, &run(coherence.gap(), true)),
+        coherence,
+    })
+}
+
+/// Reads the trace at `path` and replays it on `drive` with ever more of its features.
+///
+/// # Errors
+/// The trace can't be used.
+pub fn ablate_trace(path: &Path, drive: &Drive, seed: u64) -> Result<Vec<Ablation>, TraceError> {
+    let requests = read_trace(path, Hdd::new(drive, seed).sectors())?;
+    Ok(ablate(&requests, drive, seed))
+}
+
+/// Replays `requests` on `drive`, one at a time; the model's service time of each, in ms.
+///
+/// With `is_observed` the phase is corrected after each request that used the medium.
+pub fn replay(
+    requests: &[Traced],
+    drive: &Drive,
+    gap: Gap,
+    is_observed: bool,
+    seed: u64,
+) -> Vec<f64> {
     let mut hdd = Hdd::new(drive, seed);
-    let mut now = 1_000_000_000u64;
+    let revolution_ns = hdd.revolution().ns() as i64;
+    let mut now_ns = 0u64;
     let mut services = Vec::with_capacity(requests.len());
-    for request in requests {
+    for (index, request) in requests.iter().enumerate() {
         if gap == Gap::Before {
-            now += request.gap_ns;
+            now_ns += request.gap_ns;
         }
-        let arrived = now;
-        let asked = DeviceRequest {
-            id: RequestId(0),
-            op: request.op,
-            start: request.start,
-            sectors: request.sectors,
-        };
-        hdd.forget_medium();
-        hdd.submit(Time(arrived), asked);
-        let done = loop {
-            let next = hdd.next_event().expect("a request in a drive is finished some time");
-            if let Some(completion) = hdd.poll(next) {
-                break completion.at.0;
-            }
-        };
-        services.push((done - arrived) as f64 / 1e6);
-        now += request.service_ns;
-        if tracks && hdd.used_medium(RequestId(0)) {
-            let late = request.service_ns as i64 - (done - arrived) as i64;
-            let rev = hdd.revolution().ns() as i64;
-            let wrapped = (late + rev / 2).rem_euclid(rev) - rev / 2;
-            hdd.shift_phase(wrapped);
+        let id = RequestId(index as u32);
+        let (op, start, sectors) = (request.op, request.start, request.sectors);
+        hdd.submit(Time(now_ns), DeviceRequest { id, op, start, sectors });
+        let service_ns = until_done(&mut hdd, id) - now_ns;
+        services.push(service_ns as f64 / 1e6);
+        now_ns += request.service_ns;
+        if is_observed && hdd.used_medium(id) {
+            let late_ns = request.service_ns as i64 - service_ns as i64;
+            // A sector missed or caught is a whole revolution and says nothing of the phase.
+            let half = revolution_ns / 2;
+            hdd.shift_phase((late_ns + half).rem_euclid(revolution_ns) - half);
         }
         if gap == Gap::After {
-            now += request.gap_ns;
+            now_ns += request.gap_ns;
         }
     }
     services
 }
 
+/// Lets the drive run until `id` is done; when it was, in ns.
+fn until_done(hdd: &mut Hdd, id: RequestId) -> u64 {
+    loop {
+        let next = hdd.next_event().expect("a request in a drive is finished some time");
+        while let Some(completion) = hdd.poll(next) {
+            if completion.id == id {
+                return completion.at.ns();
+            }
+        }
+    }
+}
+
 /// Compares the service times of the model with those that were measured.
 pub fn compare(requests: &[Traced], modelled_ms: &[f64]) -> Validation {
-    let measured: Vec<f64> = requests.iter().map(|r| r.service_ns as f64 / 1e6).collect();
+    let measured: Vec<f64> = requests.iter().map(measured_ms).collect();
     let errors: Vec<f64> = modelled_ms.iter().zip(&measured).map(|(a, b)| a - b).collect();
     let measured_mean_ms = distribution::mean(&measured);
     let distance_ms = distribution::horizontal_distance(&measured, modelled_ms);
@@ -107,15 +158,18 @@ pub fn compare(requests: &[Traced], modelled_ms: &[f64]) -> Validation {
         distance_relative: distance_ms / measured_mean_ms,
         error_mean_ms: distribution::mean(&errors),
         error_deviation_ms: distribution::deviation(&errors),
+        met_part: met_part(requests, modelled_ms),
     }
 }
 
-/// Reads and replays the trace at `path` on `drive`.
-///
-/// # Errors
-/// The trace can't be used.
-pub fn validate(path: &Path, drive: &Drive, seed: u64) -> Result<Validation, TraceError> {
-    let requests = read_trace(path, Hdd::new(drive, seed).sectors())?;
-    let services = replay(&requests, drive, Gap::After, false, seed);
-    Ok(compare(&requests, &services))
+fn measured_ms(request: &Traced) -> f64 {
+    request.service_ns as f64 / 1e6
+}
+
+/// The part of the requests whose service time is met within half a ms.
+fn met_part(requests: &[Traced], modelled_ms: &[f64]) -> f64 {
+    let is_met =
+        |(request, modelled): &(&Traced, &f64)| (measured_ms(request) - **modelled).abs() < 0.5;
+    let met = requests.iter().zip(modelled_ms).filter(is_met).count();
+    met as f64 / requests.len().max(1) as f64
 }

@@ -2,6 +2,8 @@
 //!
 //! Skipped, saying so, where fio is not installed or is not 3.33, the version whose rules are kept.
 
+#![allow(clippy::disallowed_methods, reason = "runs fio and reads what it made")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -9,8 +9,8 @@
 //! them. Its link shows as the plateau of the sequential tables. That a
 //! controller works on one miss at a time shows in the random table, which
 //! saturates at about a thousand small reads a second however many readers
-//! there are; and that its read-ahead memory is shared, in the fall from 32
-//! sequential readers on.
+//! there are; and that its streams share what is read ahead, in the fall from
+//! 32 sequential readers on.
 
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
@@ -24,7 +24,7 @@ mod streams;
 pub use controller::{Controller, ControllerParts};
 
 /// What `array` takes.
-pub const KNOBS: [Knob; 10] = [
+pub const KNOBS: [Knob; 11] = [
     Knob {
         key: "stripe",
         what: "bytes on one member before the next one's turn",
@@ -63,12 +63,12 @@ pub const KNOBS: [Knob; 10] = [
     },
     Knob {
         key: "cache",
-        what: "memory for what is read ahead, shared by the streams; 0: none",
+        what: "memory for what is read ahead; 0: none",
         quantity: Quantity::Bytes,
-        default: 32 << 20,
+        default: 256 << 20,
         least: 0,
         most: 1 << 40,
-        source: "inferred: the published sequential tables fall from 32 readers on, to two thirds at 64",
+        source: "our choice: a usual size of controllers of the time",
     },
     Knob {
         key: "readahead",
@@ -78,6 +78,15 @@ pub const KNOBS: [Knob; 10] = [
         least: 0,
         most: 1 << 30,
         source: "our choice: a stripe over the members, once ahead",
+    },
+    Knob {
+        key: "readahead_all",
+        what: "bytes read ahead of all streams together, in equal shares",
+        quantity: Quantity::Bytes,
+        default: 32 << 20,
+        least: 0,
+        most: 1 << 40,
+        source: "inferred: the published sequential tables fall from 32 readers on, to two thirds at 64",
     },
     Knob {
         key: "readahead_after",
@@ -126,8 +135,10 @@ pub fn build(settings: &Settings, members: BoxedDevice) -> Controller {
         miss: Time(settings.of("miss")),
         link_bytes_per_second: Some(settings.of("link")),
         cache_bytes: settings.of("cache"),
+        keeps_all: false,
         line_sectors: LINE_SECTORS.min(sectors("stripe")).min(most),
         readahead_sectors: sectors("readahead"),
+        readahead_all_sectors: sectors("readahead_all"),
         readahead_after_sectors: sectors("readahead_after"),
         streams: settings.of("streams") as usize,
         write_cache_bytes: settings.of("write_cache"),

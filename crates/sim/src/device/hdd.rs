@@ -33,7 +33,10 @@ mod disksim;
 mod disksim_syntax;
 pub mod drive;
 pub mod field;
+#[cfg(test)]
+mod file_tests;
 mod geometry;
+mod given;
 pub mod layout;
 mod load;
 mod mechanics;
@@ -59,7 +62,6 @@ pub struct Hdd {
     ahead: Option<ReadAheadRun>,
     bus_free_at: u64,
     last_op: Op,
-    last_read_end: u64,
     /// After the last sector written, while nothing else has moved the arm.
     written_end: u64,
     /// The last request that used the medium.
@@ -87,7 +89,6 @@ impl Hdd {
             ahead: None,
             bus_free_at: 0,
             last_op: Op::Read,
-            last_read_end: u64::MAX,
             written_end: u64::MAX,
             medium_used: None,
             finished: BinaryHeap::with_capacity(drive.queue.depth as usize),
@@ -108,12 +109,16 @@ impl Hdd {
         self.mechanics.shift_phase(late_ns);
     }
 
-    pub(crate) fn forget_medium(&mut self) {
-        self.medium_used = None;
-    }
     /// Whether the last request that was served used the medium.
     pub(crate) fn used_medium(&self, id: RequestId) -> bool {
         self.medium_used == Some(id)
+    }
+
+    /// Where the platter is when the last of `sectors` sectors from `start` has passed
+    /// under the head, in revolutions from the index mark.
+    pub(crate) fn end_turns(&self, start: u64, sectors: u32) -> f64 {
+        let place = self.geometry.locate(start + u64::from(sectors) - 1);
+        place.angle.wrapping_add(place.sector_width) as f64 / 2f64.powi(64)
     }
 
     /// Its size in sectors.

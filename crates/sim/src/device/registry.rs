@@ -23,7 +23,10 @@ use super::{BoxedDevice, array};
 
 /// What there is, each with one line on what it is.
 pub const DEVICES: &[(&str, &str)] = &[
-    ("hdd", "a hard disk: drive=scsi2002 (default), sata2010, sata; toml=FILE; disksim=FILE"),
+    (
+        "hdd",
+        "a hard disk: drive=scsi2002 (default), sata2010, sata; toml=FILE; disksim=FILE; rpm=N, …",
+    ),
     ("ssd", "a SATA solid-state drive of 2012"),
     ("nvme", "an NVMe solid-state drive of a data centre, TLC flash"),
     ("raid0", "members side by side: raid0:12xhdd, raid0:2xssd+1xhdd"),

@@ -52,6 +52,7 @@ impl std::error::Error for TraceError {}
 /// # Errors
 /// The file can't be read or is empty, a line is malformed, or a request lies beyond the
 /// drive's last sector.
+#[allow(clippy::disallowed_methods, reason = "an input of the modelled world")]
 pub fn read_trace(path: &Path, sectors: u64) -> Result<Vec<Traced>, TraceError> {
     let file = path.display().to_string();
     let error = |line, problem: String| TraceError { file: file.clone(), line, problem };
@@ -114,4 +115,43 @@ fn parse_line(text: &str, line: usize) -> Result<Traced, String> {
     };
     let (service_ns, gap_ns) = (span(service, "service time")?, span(gap, "gap")?);
     Ok(Traced { op, start, sectors, service_ns, gap_ns, line })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> (usize, String) {
+        parse_trace(text, 1000).expect_err("a bad trace")
+    }
+
+    #[test]
+    fn a_line_is_read_field_by_field() {
+        let requests = parse_trace("R Hit  992 8  13670.5 35942.0\n\nW Miss 0 4 1 2\n", 1000);
+        let requests = requests.expect("a good trace");
+        let first = Traced {
+            op: Op::Read,
+            start: 992,
+            sectors: 8,
+            service_ns: 13_670_500,
+            gap_ns: 35_942_000,
+            line: 1,
+        };
+        assert_eq!(requests[0], first);
+        assert_eq!((requests[1].op, requests[1].line), (Op::Write, 3));
+    }
+
+    #[test]
+    fn bad_lines_are_told_by_number() {
+        let good = "R Hit 0 8 1 1\n";
+        assert_eq!(
+            problem(&format!("{good}R Hit 993 8 1 1\n")),
+            (2, "sectors 993 to 1000 lie beyond the drive's last sector, 999".to_owned())
+        );
+        assert_eq!(problem("X Hit 0 8 1 1").1, "`X` is not R (read) or W (write)");
+        assert_eq!(problem("R Hit 0 0 1 1").1, "`0` is not a count of sectors from 1 to 2560");
+        assert_eq!(problem("R Hit 0 8 -1 1").1, "`-1` is not a service time in µs, 0 or more");
+        assert!(problem("R Hit 0 8 1").1.starts_with("has 5 fields; expected 6"));
+        assert_eq!(problem("\n"), (0, "holds no request".to_owned()));
+    }
 }

@@ -10,7 +10,6 @@ use alloc::collections::BTreeSet;
 
 use super::Cfq;
 use super::queue::QueueId;
-use super::seek::SeekDetector;
 use super::tunables::{HZ, Jiffies};
 use crate::request::Class;
 use crate::scheduler::decision::Decision;
@@ -111,7 +110,7 @@ impl Cfq {
     /// With `seeky=mean`: notes since when a joined queue is seeky.
     pub(super) fn watch_shared(&mut self, now: Jiffies, id: QueueId) {
         let queue = &mut self.queues[id];
-        if queue.is_shared && SeekDetector::is_mean(&queue.seek) {
+        if queue.is_shared && queue.seek.is_mean() {
             queue.seeky_since = queue.seek.is_seeky().then(|| queue.seeky_since.unwrap_or(now));
         }
     }

@@ -43,7 +43,7 @@ const FAR_OF_32: u32 = 32 / 8;
 const SAMPLE: u64 = 256;
 
 /// An average is trusted from the third sample on.
-pub(super) const SAMPLES_VALID: u64 = 80;
+const SAMPLES_VALID: u64 = 80;
 
 /// A decaying average in fixed point: each sample weighs 1/8, those before 7/8.
 #[derive(Clone, Copy, Debug, Default)]

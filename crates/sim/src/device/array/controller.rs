@@ -4,7 +4,7 @@
 //! A read that belongs to a sequential stream, long enough by then, is served
 //! from lines; those that it lacks are read, and the stream's next ones with
 //! them. Any other read takes what is in the cache, or goes to the device as
-//! it came. Whatever answers it, its bytes cross the link to the host, one
+//! it came; only a server's memory keeps that too. Whatever answers it, its bytes cross the link to the host, one
 //! transfer after the other. What the cache doesn't have costs the controller's
 //! one processor time: there is no overlap in that, however many members there
 //! are. A write crosses the link the other way, is
@@ -39,10 +39,15 @@ pub struct ControllerParts {
     pub link_bytes_per_second: Option<u64>,
     /// Memory for reads in bytes; less than a line: no read cache.
     pub cache_bytes: u64,
+    /// Whether the cache keeps whatever is read, as a server's memory does; else only
+    /// streams go through it, and leave nothing behind.
+    pub keeps_all: bool,
     /// Sectors of a line: what the cache reads and keeps as one.
     pub line_sectors: u64,
     /// Sectors read ahead of a stream.
     pub readahead_sectors: u64,
+    /// Sectors read ahead of all streams together: each has its share.
+    pub readahead_all_sectors: u64,
     /// Sectors that a stream must have read in sequence before it is read ahead.
     pub readahead_after_sectors: u64,
     /// Streams told apart at once.
@@ -150,7 +155,8 @@ impl Controller {
         let is_stream = self.has_cache()
             && self.parts.readahead_sectors > 0
             && run_sectors >= self.parts.readahead_after_sectors;
-        if is_stream && self.fill(first, end, true) {
+        let is_kept = is_stream || (self.parts.keeps_all && self.has_cache());
+        if is_kept && self.fill(first, end, true) && is_stream {
             self.read_ahead(request.end(), end);
         }
         if (first..end).any(|line| self.lines.state(line) == Line::Absent) {
@@ -174,7 +180,8 @@ impl Controller {
 
     /// A stream has read the line to its end: it makes room for what is to come.
     fn leave_behind(&mut self, line: u64, request: &DeviceRequest) {
-        if (line + 1) * self.parts.line_sectors <= request.end() {
+        let is_read = (line + 1) * self.parts.line_sectors <= request.end();
+        if is_read && !self.parts.keeps_all {
             self.lines.discard(line);
         }
     }
@@ -193,10 +200,10 @@ impl Controller {
         }
     }
 
-    /// What one stream may have ahead: the streams that are being read share the memory.
+    /// What one stream may have ahead: the streams that are being read have equal shares.
     fn window_sectors(&self) -> u64 {
         let streams = self.streams.active(self.parts.readahead_after_sectors).max(1);
-        let share = self.parts.cache_bytes / SECTOR_BYTES / streams;
+        let share = self.parts.readahead_all_sectors / streams;
         self.parts.readahead_sectors.min(share).max(2 * self.parts.line_sectors)
     }
 

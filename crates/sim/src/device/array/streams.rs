@@ -5,9 +5,10 @@
 //! on; any other begins a stream, and the one heard of longest ago is
 //! forgotten for it.
 
-/// A stream that has not been heard of for so many requests of all is not read
-/// any more: more than the largest queue in front of any array here.
-const SILENT_REQUESTS: u64 = 1_024;
+/// A stream that has not been heard of for so many requests of all is not being
+/// read now. Three turns of 64 readers: of 64 in turn all are heard, and of 32
+/// that a scheduler serves one after the other, for a slice each, only a few.
+const SILENT_REQUESTS: u64 = 192;
 
 /// The streams that a controller follows.
 #[derive(Debug)]

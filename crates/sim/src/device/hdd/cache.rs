@@ -13,8 +13,6 @@ pub(super) struct Segment {
     pub start: u64,
     /// After the last.
     pub end: u64,
-    /// Up to where a host asked in it.
-    pub asked_end: u64,
     /// When it was last of use, as a count of uses.
     used: u64,
 }
@@ -53,12 +51,16 @@ impl Segments {
         &self.segments[index]
     }
 
-    /// Notes a use of segment `index`, up to sector `asked_end`.
-    pub(super) fn touch(&mut self, index: usize, asked_end: u64) {
+    /// Notes a use of segment `index`.
+    pub(super) fn touch(&mut self, index: usize) {
         self.uses += 1;
+        self.segments[index].used = self.uses;
+    }
+
+    /// Gives up what segment `index` holds before `start`.
+    pub(super) fn give_up_before(&mut self, index: usize, start: u64) {
         let segment = &mut self.segments[index];
-        segment.used = self.uses;
-        segment.asked_end = segment.asked_end.max(asked_end);
+        segment.start = segment.start.max(start.min(segment.end));
     }
 
     /// Gives up the least recently used read segment for sectors from `start` to `end`.
@@ -84,7 +86,7 @@ impl Segments {
                     index
                 }
             };
-        self.touch(index, end);
+        self.touch(index);
         index
     }
 
@@ -113,7 +115,44 @@ impl Segments {
 
     fn fill(&mut self, index: usize, start: u64, end: u64) {
         self.uses += 1;
-        self.segments[index] = Segment { start, end, asked_end: end, used: self.uses };
+        self.segments[index] = Segment { start, end, used: self.uses };
         self.extend(index, end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_segment_is_given_up() {
+        let mut segments = Segments::new(2, 100, false);
+        let first = segments.take_for_read(0, 10);
+        let second = segments.take_for_read(1000, 1010);
+        segments.touch(first);
+        assert_eq!(segments.take_for_read(2000, 2010), second);
+        assert_eq!((segments.with(5), segments.with(1005)), (Some(first), None));
+    }
+
+    #[test]
+    fn a_full_segment_loses_its_start() {
+        let mut segments = Segments::new(1, 100, false);
+        let index = segments.take_for_read(0, 50);
+        segments.extend(index, 130);
+        assert_eq!((segments.with(29), segments.with(30)), (None, Some(index)));
+        segments.give_up_before(index, 60);
+        assert_eq!((segments.with(59), segments.with(60)), (None, Some(index)));
+    }
+
+    #[test]
+    fn writes_have_their_own_segment_and_end_old_data() {
+        let mut segments = Segments::new(2, 100, true);
+        let read = segments.take_for_read(0, 50);
+        let written = segments.put_written(200, 208);
+        assert_eq!(segments.put_written(208, 216), written);
+        assert_eq!(segments.segment(written).end, 216);
+        assert_ne!(read, written);
+        segments.drop_overlap(49, 51);
+        assert_eq!(segments.with(10), None);
     }
 }

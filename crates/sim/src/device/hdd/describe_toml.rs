@@ -58,6 +58,8 @@ use super::layout::{Layout, Mapping, Sparing, Zone};
 use super::seek::{SeekCurve, ThreePoints, check_table};
 
 const MS: Bounds = bounds(0.0, 10_000.0, "ms");
+/// A write may settle sooner than the seek curve, which is for reads, says.
+const SETTLE: Bounds = bounds(-10_000.0, 10_000.0, "ms");
 const SECTORS: Bounds = bounds(0.0, 1e15, "sectors");
 const CYLINDERS: Bounds = bounds(0.0, 1e8, "cylinders");
 const TRACK: Bounds = bounds(1.0, 1e6, "sectors");
@@ -82,11 +84,11 @@ const READ_AHEADS: [(&str, ReadAhead); 5] = [
     ("track", ReadAhead::Track),
     ("cylinder", ReadAhead::Cylinder),
     ("segment", ReadAhead::Segment),
-    ("track after sequence", ReadAhead::TrackAfterSequence),
+    ("next track", ReadAhead::NextTrack),
 ];
 
-/// A drive from the text of a TOML file, with the tree of its fields.
-pub(super) fn read(text: &str, file: &Path) -> Result<(Drive, Block), FileError> {
+/// The tree of the fields of a TOML file.
+pub(super) fn parse(text: &str, file: &Path) -> Result<Block, FileError> {
     let file = file.display().to_string();
     let lines = Lines::new(text);
     let table = DeTable::parse(text).map_err(|error| FileError {
@@ -95,10 +97,7 @@ pub(super) fn read(text: &str, file: &Path) -> Result<(Drive, Block), FileError>
         field: String::new(),
         problem: error.message().to_owned(),
     })?;
-    let root = block(table.get_ref(), &file, 1, "", &lines);
-    let drive = drive(&root)?;
-    root.all_read()?;
-    Ok((drive, root))
+    Ok(block(table.get_ref(), &file, 1, "", &lines))
 }
 
 /// Where lines begin.
@@ -155,7 +154,12 @@ fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
-fn drive(root: &Block) -> Result<Drive, FileError> {
+fn signed_ns(ms: f64) -> i64 {
+    (ms * 1e6).round() as i64
+}
+
+/// The drive that the fields describe.
+pub(super) fn drive(root: &Block) -> Result<Drive, FileError> {
     let mechanics = mechanics(root.block("mechanics")?, root.block("seek")?)?;
     let layout = layout(root.block("geometry")?, 60e3 / mechanics.rpm)?;
     if let SeekCurve::Table(points) = &mechanics.seek
@@ -180,7 +184,7 @@ fn mechanics(block: &Block, seek: &Block) -> Result<MechanicsSpec, FileError> {
         rpm: block.number("rpm", bounds(60.0, 100_000.0, "rpm"))?,
         seek: seek_curve(seek)?,
         head_switch_ns: ns(block.number("head_switch_ms", MS)?),
-        write_settle_ns: ns(block.number_or("write_settle_ms", 0.0, MS)?),
+        write_settle_ns: signed_ns(block.number_or("write_settle_ms", 0.0, SETTLE)?),
         access: match access {
             0 => AccessTime::Tracked,
             1 => AccessTime::HalfTurn,
@@ -346,6 +350,7 @@ fn controller(overhead: &Block, bus: &Block) -> Result<ControllerSpec, FileError
     let optional = |key: &str| Ok::<_, FileError>(ns(overhead.number_or(key, 0.0, MS)?));
     // A sector of 512 bytes at so many MB/s takes 512 / rate µs.
     let rate = bus.number("mb_per_s", bounds(0.001, 1e6, "MB/s"))?;
+    let bus_sector_ns = (512.0 * 1000.0 / rate).round() as u64;
     let part = bus.number_or("starts_after_part", 0.0, bounds(0.0, 1.0, "(a part of the read)"))?;
     let spec = ControllerSpec {
         read_hit: times("read_hit_ms")?,
@@ -356,7 +361,8 @@ fn controller(overhead: &Block, bus: &Block) -> Result<ControllerSpec, FileError
         reselect_ns: optional("reselect_ms")?,
         read_completion_ns: optional("read_completion_ms")?,
         write_completion_ns: optional("write_completion_ms")?,
-        bus_sector_ns: (512.0 * 1000.0 / rate).round() as u64,
+        bus_read_sector_ns: bus_sector_ns,
+        bus_write_sector_ns: bus_sector_ns,
         bus_after_1024th: (part * 1024.0) as u32,
         early_disconnect: None,
     };

@@ -167,7 +167,7 @@ impl Parser<'_> {
 
     /// The fields up to the closing brace; the opening one is behind.
     fn block(&mut self, kind: String) -> Result<Block, FileError> {
-        let line = self.line();
+        let line = self.tokens[self.at - 1].0;
         if self.depth >= DEPTH_MAX {
             return Err(self.error(line, &kind, format!("blocks nest deeper than {DEPTH_MAX}")));
         }

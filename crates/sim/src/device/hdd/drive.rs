@@ -31,8 +31,9 @@ pub struct MechanicsSpec {
     pub seek: SeekCurve,
     /// Time to switch to another head, ns.
     pub head_switch_ns: u64,
-    /// What a write waits longer after a move than a read, ns.
-    pub write_settle_ns: u64,
+    /// What a write waits longer after a move than a read, ns; less when negative (some
+    /// extracted descriptions have it so).
+    pub write_settle_ns: i64,
     /// How the time to reach a sector is found.
     pub access: AccessTime,
     /// Whether a read begins in the middle of its sectors when the head comes down there.
@@ -53,8 +54,8 @@ pub enum ReadAhead {
     /// Until the segment is full.
     #[default]
     Segment,
-    /// To the end of the track; of the next one when the track before was read lately too.
-    TrackAfterSequence,
+    /// To the end of the next track.
+    NextTrack,
 }
 
 /// The drive's cache.
@@ -133,8 +134,10 @@ pub struct ControllerSpec {
     pub read_completion_ns: u64,
     /// After a write's data, ns.
     pub write_completion_ns: u64,
-    /// To move a sector over the bus, ns.
-    pub bus_sector_ns: u64,
+    /// To move a sector that is read over the bus, ns.
+    pub bus_read_sector_ns: u64,
+    /// To move a sector that is written over the bus, ns.
+    pub bus_write_sector_ns: u64,
     /// The part of a read that must be in the cache before the bus is asked for, in 1/1024.
     pub bus_after_1024th: u32,
     /// The extra disconnection before a write's data, if the drive does that.

@@ -230,3 +230,104 @@ fn facts(zone: &Zone, heads: u32) -> ZoneFacts {
             .wrapping_add(turn(zone.cylinder_skew_sectors)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Sparing;
+    use super::*;
+
+    /// Two heads, tracks of four sectors, three cylinders: 24 sectors.
+    fn zone() -> Zone {
+        Zone { last_cylinder: 2, track_sectors: 4, ..Zone::default() }
+    }
+
+    fn geometry(mapping: Mapping, sparing: Sparing, zones: Vec<Zone>) -> Geometry {
+        let cylinders = zones.last().map_or(0, |zone| zone.last_cylinder) + 1;
+        let layout = Layout { heads: 2, cylinders, sectors: None, mapping, sparing, zones };
+        layout.check().expect("a layout of the tests");
+        Geometry::new(&layout)
+    }
+
+    /// Cylinder, head and angle in quarters of a revolution.
+    fn place(geometry: &Geometry, sector: u64) -> (u32, u32, u64) {
+        let place = geometry.locate(sector);
+        (place.cylinder, place.head, (place.angle >> 62) + ((place.angle >> 61) & 1)) // rounded
+    }
+
+    #[test]
+    fn tracks_are_numbered_cylinder_by_cylinder_or_back_and_forth() {
+        let straight = geometry(Mapping::Cylinders, Sparing::None, vec![zone()]);
+        assert_eq!(straight.sectors(), 24);
+        assert_eq!(place(&straight, 5), (0, 1, 1));
+        assert_eq!(place(&straight, 8), (1, 0, 0));
+        let serpentine = geometry(Mapping::SerpentineInZone, Sparing::None, vec![zone()]);
+        assert_eq!(place(&serpentine, 5), (0, 1, 1));
+        assert_eq!(place(&serpentine, 8), (1, 1, 0));
+        assert_eq!(place(&serpentine, 12), (1, 0, 0));
+        let second = Zone { first_cylinder: 1, last_cylinder: 2, ..zone() };
+        let first = Zone { last_cylinder: 0, ..zone() };
+        let on_disk =
+            geometry(Mapping::SerpentineOnDisk, Sparing::None, vec![first.clone(), second.clone()]);
+        let in_zone = geometry(Mapping::SerpentineInZone, Sparing::None, vec![first, second]);
+        assert_eq!(place(&on_disk, 8), (1, 1, 0));
+        assert_eq!(place(&in_zone, 8), (1, 0, 0));
+    }
+
+    #[test]
+    fn skews_add_up_over_tracks_and_cylinders() {
+        let skewed = Zone {
+            offset_sectors: 1.0,
+            track_skew_sectors: 1.0,
+            cylinder_skew_sectors: 2.0,
+            ..zone()
+        };
+        let geometry = geometry(Mapping::Cylinders, Sparing::None, vec![skewed]);
+        assert_eq!(place(&geometry, 0), (0, 0, 1));
+        assert_eq!(place(&geometry, 4), (0, 1, 2));
+        // One track switch and one cylinder switch: 1 + 1 + 2 sectors.
+        assert_eq!(place(&geometry, 8), (1, 0, 0));
+        assert_eq!(place(&geometry, 13), (1, 1, 2));
+    }
+
+    #[test]
+    fn slips_push_numbers_on_and_remaps_send_them_to_spares() {
+        let slipped = Zone { spares: 2, slips: vec![2], remaps: vec![(5, 23)], ..zone() };
+        let geometry = geometry(Mapping::Cylinders, Sparing::PerZone, vec![slipped]);
+        assert_eq!(geometry.sectors(), 22);
+        assert_eq!(place(&geometry, 1), (0, 0, 1));
+        assert_eq!(place(&geometry, 2), (0, 0, 3));
+        assert_eq!(place(&geometry, 4), (2, 1, 3)); // place 5 is bad, 23 stands in
+        assert_eq!(place(&geometry, 5), (0, 1, 2));
+        assert_eq!(geometry.locate(0).run_sectors, 2);
+    }
+
+    #[test]
+    fn every_sparing_scheme_holds_what_disksim_computes() {
+        let spared = |spares, slips| Zone { spares, slips, ..zone() };
+        let held =
+            |sparing, zone: Zone| geometry(Mapping::Cylinders, sparing, vec![zone]).sectors();
+        assert_eq!(held(Sparing::None, spared(0, vec![])), 24);
+        assert_eq!(held(Sparing::TracksPerZone, spared(1, vec![0])), 20);
+        assert_eq!(held(Sparing::PerCylinder, spared(1, vec![3])), 21);
+        assert_eq!(held(Sparing::PerTrack, spared(1, vec![3])), 18);
+        assert_eq!(held(Sparing::PerCylinderSlipToEnd, spared(1, vec![3])), 20);
+        assert_eq!(held(Sparing::CylinderFront, spared(1, vec![3])), 21);
+        assert_eq!(held(Sparing::CylinderFrontSlipToEnd, spared(1, vec![3])), 20);
+        assert_eq!(held(Sparing::EndOfDisk, spared(0, vec![3, 9])), 22);
+        assert_eq!(held(Sparing::PerRange { cylinders: 2 }, spared(3, vec![3])), 21);
+        assert_eq!(held(Sparing::PerZone, spared(5, vec![3])), 19);
+        assert_eq!(held(Sparing::PerZoneSlipToEnd, spared(5, vec![3])), 18);
+    }
+
+    #[test]
+    fn spares_lie_where_the_scheme_says() {
+        let spared = Zone { spares: 1, ..zone() };
+        let back = geometry(Mapping::Cylinders, Sparing::PerCylinder, vec![spared.clone()]);
+        assert_eq!(place(&back, 7), (1, 0, 0));
+        let front = geometry(Mapping::Cylinders, Sparing::CylinderFront, vec![spared.clone()]);
+        assert_eq!(place(&front, 0), (0, 0, 1));
+        let managed = Zone { front_sectors: 3, ..zone() };
+        let managed = geometry(Mapping::Cylinders, Sparing::None, vec![managed]);
+        assert_eq!((managed.sectors(), place(&managed, 0)), (21, (0, 0, 3)));
+    }
+}

@@ -1,4 +1,9 @@
-//! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`.
+//! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`;
+//! any field of the first three's description after them, as in `hdd,rpm=15000`.
+//!
+//! `bus_read_ns=N` and `bus_write_ns=N` beside one of them give the host's bus, the time
+//! for a sector: DiskSim's files of drives may leave it to the file of the whole system
+//! (`Read block transfer time` in a `.parv`) by a transfer time of 0.
 
 use std::fmt;
 use std::path::Path;
@@ -89,10 +94,13 @@ pub fn drive_from_disksim(path: &Path) -> Result<Drive, FileError> {
     super::disksim::load(path, &read_text).map(|(drive, _)| drive)
 }
 
+/// What is no field of a description.
+const OWN: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"];
+
 fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
-    spec.only(&["drive", "toml", "disksim"])?;
-    if spec.parameters.len() > 1 {
-        let (key, value) = spec.parameters.iter().next_back().expect("more than one");
+    let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
+    if sources.iter().flatten().count() > 1 {
+        let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
         return Err(HddError::Spec(SpecError::BadValue {
             name: spec.name.clone(),
             key: key.clone(),
@@ -100,7 +108,22 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
             expected: "one of drive=, toml= and disksim= alone".to_owned(),
         }));
     }
+    let (mut drive, block) = read_description(spec)?;
+    // As in DiskSim, the slower of drive and bus counts.
+    let controller = &mut drive.controller;
+    for (key, sector_ns) in [
+        ("bus_read_ns", &mut controller.bus_read_sector_ns),
+        ("bus_write_ns", &mut controller.bus_write_sector_ns),
+    ] {
+        *sector_ns = (*sector_ns).max(spec.integer(key, 0, 1..=1_000_000_000)?);
+    }
+    Ok((drive, block))
+}
+
+fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
     if let Some(path) = spec.parameters.get("disksim") {
+        // A field there belongs to the file; it is not set beside it.
+        spec.only(&OWN)?;
         return Ok(super::disksim::load(Path::new(path), &read_text)?);
     }
     if let Some(path) = spec.parameters.get("toml") {
@@ -111,7 +134,7 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
             field: String::new(),
             problem,
         })?;
-        return Ok(super::describe_toml::read(&text, path)?);
+        return read_toml(&text, path, spec);
     }
     let name = spec.parameters.get("drive").map_or(DRIVES[0].0, String::as_str);
     let Some((_, _, text)) = DRIVES.iter().find(|(known, ..)| *known == name) else {
@@ -121,10 +144,20 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
             known: DRIVES.iter().map(|(name, ..)| *name).collect(),
         }));
     };
-    Ok(super::describe_toml::read(text, Path::new(name))?)
+    read_toml(text, Path::new(name), spec)
+}
+
+/// The drive that a TOML text describes, with the fields that `spec` gives in place of its own.
+fn read_toml(text: &str, file: &Path, spec: &Spec) -> Result<(Drive, Block), HddError> {
+    let mut root = super::describe_toml::parse(text, file)?;
+    super::given::set_fields(&mut root, spec, &OWN)?;
+    let drive = super::describe_toml::drive(&root)?;
+    root.all_read()?;
+    Ok((drive, root))
 }
 
 /// The only place where the model touches a file.
+#[allow(clippy::disallowed_methods, reason = "an input of the modelled world")]
 fn read_text(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))
 }

@@ -41,7 +41,7 @@ pub(super) struct Pass {
 pub(super) struct Mechanics {
     seek_ns: Vec<u32>,
     head_switch_ns: u64,
-    write_settle_ns: u64,
+    write_settle_ns: i64,
     access: AccessTime,
     zero_latency_read: bool,
     zero_latency_write: bool,
@@ -96,6 +96,14 @@ impl Mechanics {
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
     }
 
+    /// A move of `move_ns` with what `op` adds to it.
+    fn settled_ns(&self, move_ns: u64, op: Op) -> u64 {
+        match op {
+            Op::Read => move_ns,
+            Op::Write => move_ns.saturating_add_signed(self.write_settle_ns),
+        }
+    }
+
     /// How many whole sectors of `width` come by in `ns`, at most a revolution.
     pub(super) fn sectors_in(&self, ns: u64, width: Angle) -> u64 {
         self.turn_per_ns.saturating_mul(ns) / width
@@ -119,7 +127,7 @@ impl Mechanics {
         let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
         let shortest = distance.max(1).min(self.seek_ns.len() - 1);
         let move_ns = u64::from(self.seek_ns[shortest]).max(switch_ns);
-        if op == Op::Write { move_ns + self.write_settle_ns } else { move_ns }
+        self.settled_ns(move_ns, op)
     }
 
     /// How long the arm moves within an access, from `arm` to the track of `place`.
@@ -130,7 +138,7 @@ impl Mechanics {
         let distance = arm.cylinder.abs_diff(place.cylinder) as usize;
         let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
         let move_ns = u64::from(self.seek_ns[distance]).max(switch_ns);
-        if op == Op::Write { move_ns + self.write_settle_ns } else { move_ns }
+        self.settled_ns(move_ns, op)
     }
 
     /// How long from `at` until the first sector of `place` begins under the head.
@@ -178,5 +186,84 @@ impl Mechanics {
             Op::Read => self.zero_latency_read,
             Op::Write => self.zero_latency_write,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::seek::SeekCurve;
+    use super::*;
+
+    const TRACK_SECTORS: u64 = 100;
+
+    /// 6,000 rpm: a revolution takes 10 ms, a sector 0.1 ms.
+    fn mechanics() -> Mechanics {
+        let spec = MechanicsSpec {
+            rpm: 6000.0,
+            seek: SeekCurve::Table(vec![(1, 1.0), (101, 5.0)]),
+            head_switch_ns: 500_000,
+            write_settle_ns: 300_000,
+            access: AccessTime::Tracked,
+            zero_latency_read: true,
+            zero_latency_write: false,
+        };
+        Mechanics::new(&spec, 200, 0)
+    }
+
+    fn place(cylinder: u32, head: u32, sector: u64) -> Place {
+        let sector_width = u64::MAX / TRACK_SECTORS;
+        Place { cylinder, head, angle: sector * sector_width, sector_width, ..Place::default() }
+    }
+
+    fn near(left: u64, right: u64) -> bool {
+        left.abs_diff(right) < 100
+    }
+
+    #[test]
+    fn moves_cost_the_curve_the_switch_and_the_settling() {
+        let (mechanics, arm) = (mechanics(), Arm::default());
+        assert_eq!(mechanics.move_ns(arm, &place(0, 0, 0), Op::Write), 0);
+        assert_eq!(mechanics.move_ns(arm, &place(0, 1, 0), Op::Read), 500_000);
+        assert_eq!(mechanics.move_ns(arm, &place(0, 1, 0), Op::Write), 800_000);
+        assert_eq!(mechanics.move_ns(arm, &place(26, 1, 0), Op::Read), 2_000_000);
+        // A new access on the same track costs the shortest seek.
+        assert_eq!(mechanics.approach_ns(arm, &place(0, 0, 0), Op::Read), 1_000_000);
+    }
+
+    #[test]
+    fn a_sector_is_waited_for_by_the_tracked_angle() {
+        let (mechanics, arm) = (mechanics(), Arm::default());
+        // Settled after 1 ms, when sector 10 begins: sector 30 comes 2 ms later.
+        assert!(near(mechanics.positioning_ns(0, arm, &place(0, 0, 30), Op::Read), 3_000_000));
+        // Sector 5 has gone by: it comes after 10.5 ms.
+        assert!(near(mechanics.positioning_ns(0, arm, &place(0, 0, 5), Op::Read), 10_500_000));
+        // The same a hundred revolutions later.
+        let later = 1_000_000_000;
+        assert!(near(mechanics.positioning_ns(later, arm, &place(0, 0, 30), Op::Read), 3_000_000));
+    }
+
+    #[test]
+    fn a_head_that_comes_down_inside_takes_one_revolution() {
+        let mechanics = mechanics();
+        let pass = mechanics.pass((0, 2_000_000, 0), &place(0, 0, 10), 30, Op::Read);
+        assert!(near(pass.end, 12_000_000));
+        let strict = mechanics.pass((0, 2_000_000, 0), &place(0, 0, 10), 30, Op::Write);
+        assert!(near(strict.begin, 11_000_000) && near(strict.end, 14_000_000));
+    }
+
+    #[test]
+    fn the_wait_of_independent_requests_is_uniform() {
+        let (mechanics, arm) = (mechanics(), Arm::default());
+        let mut tenths = [0u32; 10];
+        let mut state = 7u64;
+        for _ in 0..100_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (at, sector) = (state >> 24, (state >> 33) % TRACK_SECTORS);
+            let place = place(0, 0, sector);
+            let wait = mechanics.positioning_ns(at, arm, &place, Op::Read) - 1_000_000;
+            tenths[(wait / 1_000_000).min(9) as usize] += 1;
+        }
+        // 10,000 expected in each, with a standard deviation of 95.
+        assert!(tenths.iter().all(|count| count.abs_diff(10_000) < 400), "{tenths:?}");
     }
 }

@@ -195,3 +195,83 @@ impl DirtyList {
 pub(super) fn is_read(op: Op) -> bool {
     op == Op::Read
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::drive::{AccessTime, MechanicsSpec};
+    use super::super::seek::SeekCurve;
+    use super::*;
+    use readpath_core::request::RequestId;
+
+    fn mechanics() -> Mechanics {
+        let spec = MechanicsSpec {
+            rpm: 6000.0,
+            seek: SeekCurve::Table(vec![(1, 1.0), (101, 5.0)]),
+            head_switch_ns: 0,
+            write_settle_ns: 0,
+            access: AccessTime::HalfTurn,
+            zero_latency_read: false,
+            zero_latency_write: false,
+        };
+        Mechanics::new(&spec, 1000, 0)
+    }
+
+    fn queue(window: u32, cylinders: &[u32]) -> Queue {
+        let mut queue = Queue::new(QueueSpec { depth: 8, window, age_limit_ns: 1000 });
+        for (id, cylinder) in cylinders.iter().enumerate() {
+            let (id, start) = (RequestId(id as u32), u64::from(*cylinder) * 1000);
+            queue.push(Command {
+                request: DeviceRequest { id, op: Op::Read, start, sectors: 8 },
+                ready_at: 0,
+                in_window_since: 0,
+                place: Place { cylinder: *cylinder, ..Place::default() },
+                waits_for_room: false,
+            });
+        }
+        queue
+    }
+
+    fn taken(queue: &mut Queue, now: u64) -> u32 {
+        let next = queue.take_next(now, Arm::default(), &mechanics(), |_| false);
+        next.expect("a command is ready").request.id.0
+    }
+
+    #[test]
+    fn the_nearest_in_the_window_is_first() {
+        assert_eq!(taken(&mut queue(8, &[500, 300, 100, 5]), 0), 3);
+        assert_eq!(taken(&mut queue(2, &[500, 300, 100, 5]), 0), 1);
+        assert_eq!(taken(&mut queue(1, &[500, 300, 100, 5]), 0), 0);
+    }
+
+    #[test]
+    fn an_aged_command_goes_before_a_near_one() {
+        assert_eq!(taken(&mut queue(8, &[500, 5]), 1000), 1);
+        assert_eq!(taken(&mut queue(8, &[500, 5]), 1001), 0);
+    }
+
+    #[test]
+    fn a_command_ages_from_when_it_comes_into_the_window() {
+        let mut queue = queue(1, &[500, 300]);
+        assert_eq!(taken(&mut queue, 5000), 0);
+        assert_eq!(queue.commands[0].in_window_since, 5000);
+    }
+
+    #[test]
+    fn what_goes_on_from_a_waiting_command_waits_for_it() {
+        let mut queue = queue(8, &[500, 5]);
+        queue.commands[1].request.start = queue.commands[0].request.end();
+        assert_eq!(taken(&mut queue, 0), 0);
+    }
+
+    #[test]
+    fn written_spans_join_and_are_bounded() {
+        let mut dirty = DirtyList::new(2);
+        dirty.push(Dirty { start: 0, end: 8, ready_at: 1 });
+        dirty.push(Dirty { start: 8, end: 16, ready_at: 2 });
+        assert!(!dirty.is_full());
+        dirty.push(Dirty { start: 100, end: 108, ready_at: 3 });
+        assert!(dirty.is_full() && !dirty.has_room_for(500) && dirty.has_room_for(108));
+        assert!(dirty.overlaps(15, 17) && !dirty.overlaps(16, 100));
+        assert_eq!(dirty.take_oldest().map(|span| span.end), Some(16));
+    }
+}

@@ -115,12 +115,15 @@ impl Hdd {
 
     /// Moves a read's sectors from the cache over the bus, and may set the head reading on.
     fn answer_from_cache(&mut self, ready_at: u64, request: DeviceRequest, is_arm_idle: bool) {
-        let end = self.move_over_bus(ready_at, request.sectors);
+        let sector_ns = self.drive.controller.bus_read_sector_ns;
+        let end = self.move_over_bus(ready_at, sector_ns, request.sectors);
         let done_at = end + self.drive.controller.read_completion_ns;
         self.finish(request.id, done_at);
-        self.last_read_end = request.end();
         let Some(index) = self.segments.with(request.start) else { return };
-        self.segments.touch(index, request.end());
+        self.segments.touch(index);
+        if self.drive.cache.ahead_over_requested {
+            self.segments.give_up_before(index, request.start);
+        }
         let limit = self.ahead_limit(index, request.start, request.end());
         match &mut self.ahead {
             Some(run) if run.segment == index && !run.is_done() => run.limit = run.limit.max(limit),
@@ -185,9 +188,10 @@ impl Hdd {
             let part = u64::from(controller.bus_after_1024th);
             transfer.begin + (transfer.end - transfer.begin) * part / 1024 + controller.reselect_ns
         };
-        let bus_ns = controller.bus_sector_ns * u64::from(request.sectors);
-        let last_at = (transfer.end + controller.bus_sector_ns).saturating_sub(bus_ns);
-        let bus_end = self.move_over_bus(asks_at.max(last_at), request.sectors);
+        let sector_ns = controller.bus_read_sector_ns;
+        let bus_ns = sector_ns * u64::from(request.sectors);
+        let last_at = (transfer.end + sector_ns).saturating_sub(bus_ns);
+        let bus_end = self.move_over_bus(asks_at.max(last_at), sector_ns, request.sectors);
         self.finish(request.id, bus_end + self.drive.controller.read_completion_ns);
         self.free_at = transfer.end;
         if self.drive.cache.is_enabled {
@@ -198,10 +202,9 @@ impl Hdd {
                 }
                 None => self.segments.take_for_read(request.start - before, end),
             };
-            self.segments.touch(segment, end);
+            self.segments.touch(segment);
             self.read_on(segment, request.start, end);
         }
-        self.last_read_end = end;
     }
 
     /// Whether a read of `start` goes on with what the head is reading ahead.
@@ -227,11 +230,12 @@ impl Hdd {
         }
     }
 
-    /// Up to which sector the drive reads ahead after a read from `start` to `end`.
+    /// Up to which sector the drive reads ahead into `segment` after a read from `start` to `end`.
     fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
         let track_end = |sector: u64| sector + u64::from(self.geometry.locate(sector).run_sectors);
+        let segment_sectors = u64::from(cache.segment_sectors);
         let wanted = match cache.read_ahead {
             ReadAhead::None => end,
             ReadAhead::Track => track_end(last),
@@ -243,23 +247,17 @@ impl Hdd {
                 }
                 stop
             }
-            ReadAhead::Segment => u64::MAX,
-            ReadAhead::TrackAfterSequence => {
-                // As DiskSim reads the rule: a segment that began on an earlier track.
-                let next = end.min(self.sectors() - 1);
-                let this = track_end(next);
-                let first_of_track = next - u64::from(self.geometry.locate(next).before_sectors);
-                let follows = self.segments.segment(segment).start < first_of_track;
-                if follows && this < self.sectors() { track_end(this) } else { this }
+            ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
+            ReadAhead::Segment => start + segment_sectors,
+            ReadAhead::NextTrack => {
+                let this = track_end(last);
+                let next = if this < self.sectors() { track_end(this) } else { this };
+                let full = self.segments.segment(segment).start + segment_sectors;
+                if cache.ahead_over_requested { next } else { next.min(full) }
             }
         };
-        let room = if cache.ahead_over_requested {
-            u64::from(cache.segment_sectors)
-        } else {
-            u64::from(cache.segment_sectors).saturating_sub(end - start)
-        };
-        let most = room.min(u64::from(cache.read_ahead_sectors_max));
-        wanted.min(end + most).min(self.sectors()).max(end)
+        let most = end + u64::from(cache.read_ahead_sectors_max);
+        wanted.min(most).min(self.sectors()).max(end)
     }
 
     /// How many sectors before `from` come by, on its track, before it does.
@@ -286,8 +284,8 @@ impl Hdd {
             ),
             None => (command.ready_at, at, 0),
         };
-        let data_end = self.move_over_bus(data_from, request.sectors);
-        let bus_ns = self.drive.controller.bus_sector_ns;
+        let bus_ns = self.drive.controller.bus_write_sector_ns;
+        let data_end = self.move_over_bus(data_from, bus_ns, request.sectors);
         let first_data = data_end - bus_ns * u64::from(request.sectors - 1);
         self.stop_ahead(at);
         self.medium_used = Some(request.id);
@@ -307,7 +305,8 @@ impl Hdd {
 
     /// Takes a write into the cache and reports it.
     fn keep_written(&mut self, ready_at: u64, request: DeviceRequest) {
-        let end = self.move_over_bus(ready_at, request.sectors);
+        let sector_ns = self.drive.controller.bus_write_sector_ns;
+        let end = self.move_over_bus(ready_at, sector_ns, request.sectors);
         self.finish(request.id, end + self.drive.controller.write_completion_ns);
         self.dirty.push(Dirty { start: request.start, end: request.end(), ready_at: end });
         self.note_written(ready_at, request.start, request.end());
@@ -382,11 +381,11 @@ impl Hdd {
         Transfer { begin: begin.unwrap_or(at), end: at }
     }
 
-    /// Moves `sectors` over the bus, from `ready_at` at the earliest; when it is done.
-    fn move_over_bus(&mut self, ready_at: u64, sectors: u32) -> u64 {
+    /// Moves `sectors` over the bus, each in `sector_ns`, from `ready_at` at the earliest; when it is done.
+    fn move_over_bus(&mut self, ready_at: u64, sector_ns: u64, sectors: u32) -> u64 {
         let controller = &self.drive.controller;
         let start = self.bus_free_at.max(ready_at + controller.data_preparation_ns);
-        let end = start + controller.bus_sector_ns * u64::from(sectors);
+        let end = start + sector_ns * u64::from(sectors);
         self.bus_free_at = end;
         end
     }

@@ -1,0 +1,133 @@
+//! `readpath validate`: a modelled disk against service times that were measured on the real one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use readpath_core::law::Spec;
+use readpath_sim::device::hdd::drive_of;
+use readpath_sim::validate::{self, Ablation, Report, Validation};
+use serde::Serialize;
+
+use crate::exit::{Ended, Failure};
+use crate::output::{print, print_json};
+use crate::table::{Table, number};
+
+/// `readpath validate`.
+#[derive(Debug, Args)]
+#[command(after_help = "A line of a trace, as DiskSim's validation set has them:\n  \
+    R|W  Hit|Miss  first-sector  sectors  service-time-µs  idle-time-µs\n\n\
+    Example:\n  readpath validate atlas10k.trace --on hdd,disksim=atlas10k.diskspecs")]
+pub struct ValidateArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// The disk: hdd,disksim=FILE.diskspecs, hdd,toml=FILE, hdd,drive=NAME
+    #[arg(long = "on", value_name = "DISK", default_value = "hdd")]
+    disk: String,
+    /// Tell also what each feature of the model is worth
+    #[arg(long)]
+    ablate: bool,
+    /// Seed of the platter's phase at the start
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON document in place of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Replays the trace and prints how well the model meets it.
+pub fn run(args: &ValidateArgs) -> Ended {
+    let spec = Spec::parse(&args.disk).map_err(Failure::usage)?;
+    if spec.name != "hdd" {
+        return Err(Failure::Usage(format!("{spec}: only hard disks (`hdd,…`) can be validated")));
+    }
+    let drive = drive_of(&spec).map_err(Failure::usage)?;
+    let report = validate::validate(&args.trace, &drive, args.seed).map_err(Failure::usage)?;
+    let ablations = match args.ablate {
+        true => validate::ablate_trace(&args.trace, &drive, args.seed).map_err(Failure::usage)?,
+        false => Vec::new(),
+    };
+    let rows = rows(&report, &ablations);
+    if args.json { print_json(&rows, args.seed) } else { print(&text(&rows)) }
+}
+
+/// One line of the table. Times in ms.
+#[derive(Serialize)]
+struct Line {
+    replay: String,
+    requests: usize,
+    measured_mean_ms: f64,
+    modelled_mean_ms: f64,
+    rms_distance_ms: f64,
+    rms_distance_relative: f64,
+    error_mean_ms: f64,
+    error_deviation_ms: f64,
+    met_within_half_ms: f64,
+    requests_per_s_at_depth_16: Option<f64>,
+}
+
+fn rows(report: &Report, ablations: &[Ablation]) -> Vec<Line> {
+    let mut rows = vec![
+        line("as described", &report.free, None),
+        line("phase observed", &report.observed, None),
+    ];
+    rows.extend(ablations.iter().enumerate().map(|(at, ablation)| {
+        let sign = if at == 0 { "" } else { "+ " };
+        let name = format!("{sign}{}", ablation.feature);
+        line(&name, &ablation.validation, Some(ablation.requests_per_s_at_16))
+    }));
+    rows
+}
+
+fn line(replay: &str, validation: &Validation, at_16: Option<f64>) -> Line {
+    Line {
+        replay: replay.to_owned(),
+        requests: validation.requests,
+        measured_mean_ms: validation.measured_mean_ms,
+        modelled_mean_ms: validation.modelled_mean_ms,
+        rms_distance_ms: validation.distance_ms,
+        rms_distance_relative: validation.distance_relative,
+        error_mean_ms: validation.error_mean_ms,
+        error_deviation_ms: validation.error_deviation_ms,
+        met_within_half_ms: validation.met_part,
+        requests_per_s_at_depth_16: at_16,
+    }
+}
+
+fn text(rows: &[Line]) -> String {
+    let mut table = Table::new(
+        [
+            "",
+            "requests",
+            "measured mean",
+            "modelled mean",
+            "rms distance",
+            "relative",
+            "error mean",
+            "error deviation",
+            "within 0.5 ms",
+            "req/s at 16",
+        ],
+        1,
+    );
+    for row in rows {
+        table.row(vec![
+            row.replay.clone(),
+            row.requests.to_string(),
+            number(Some(row.measured_mean_ms), 3),
+            number(Some(row.modelled_mean_ms), 3),
+            number(Some(row.rms_distance_ms), 3),
+            number(Some(row.rms_distance_relative), 4),
+            number(Some(row.error_mean_ms), 3),
+            number(Some(row.error_deviation_ms), 3),
+            number(Some(row.met_within_half_ms), 2),
+            number(row.requests_per_s_at_depth_16, 0),
+        ]);
+    }
+    format!(
+        "{table}\nTimes in ms. rms distance: root mean square horizontal distance between the two \
+         distributions\nof service times. as described: nothing but the description, the phase \
+         unknown at the start; phase\nobserved: the platter's phase corrected after each request from \
+         its measured completion.\n"
+    )
+}

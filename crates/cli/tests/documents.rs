@@ -1,0 +1,62 @@
+//! The commands in the README and in the command's own help do what they say.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The commands in the fenced shell blocks of a document.
+fn commands(document: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(document)).unwrap();
+    let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.flat_map(|block| block.lines().map(str::to_owned)).collect()
+}
+
+/// Runs one command of a document; None when it is not one of the command's own.
+fn run(command: &str) -> Option<Output> {
+    let arguments = command
+        .strip_prefix("cargo run --release -- ")
+        .or_else(|| command.strip_prefix("readpath "))?;
+    let output = Command::new(env!("CARGO_BIN_EXE_readpath"))
+        .args(arguments.split_whitespace())
+        .current_dir(root())
+        .output()
+        .unwrap();
+    Some(output)
+}
+
+#[test]
+fn the_readmes_commands_work() {
+    let mut ran = 0;
+    for command in commands("README.md") {
+        let Some(output) = run(&command) else {
+            assert_eq!(command, "cargo test --workspace", "a command that nobody tries");
+            continue;
+        };
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.code() == Some(3) {
+            println!("skipped: {command}: {told}");
+            continue;
+        }
+        assert!(output.status.success(), "{command}: {told}");
+        assert!(!output.stdout.is_empty(), "{command} prints nothing");
+        ran += 1;
+    }
+    assert!(ran >= 5, "the README's commands were found");
+    assert!(!root().join("quickstart.data").exists(), "the file that was made is gone");
+}
+
+/// The first command of the README is the main job: a row for each storage.
+#[test]
+fn the_main_job_gives_four_rows() {
+    let main = &commands("README.md")[0];
+    assert!(main.contains("--on hdd,ssd --on file:") && main.contains("--on kernel:"));
+    let output = run(&main.replace("quickstart.data", "quickstart-rows.data")).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for storage in ["hdd", "ssd", "file:quickstart-rows.data", "kernel:quickstart-rows.data"] {
+        let rows = text.lines().filter(|line| line.split_whitespace().next() == Some(storage));
+        assert_eq!(rows.count(), 1, "{storage} in\n{text}");
+    }
+}

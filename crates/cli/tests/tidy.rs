@@ -1,0 +1,140 @@
+//! The fences: format, lints, documentation, and the tidiness of the sources.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// No source file is longer than this; most are much shorter.
+const LINES_MAX: usize = 600;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every file of the project with one of these endings.
+fn files(endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let is_ours = name != "target" && !name.starts_with('.');
+            if path.is_dir() && is_ours {
+                folders.push(path);
+            } else if endings.iter().any(|ending| name.ends_with(ending)) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(found.len() > 3, "the project's files are found");
+    found
+}
+
+/// Runs a subcommand of cargo; None where it isn't installed.
+fn cargo(arguments: &[&str], rustdoc_flags: &str) -> Option<(bool, String)> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let is_there = Command::new(&cargo).args([arguments[0], "--help"]).output();
+    if !is_there.is_ok_and(|output| output.status.success()) {
+        println!("skipped: cargo {} is not installed", arguments[0]);
+        return None;
+    }
+    let output = Command::new(cargo)
+        .args(arguments)
+        .current_dir(root())
+        // A folder of its own: the one in use may be locked.
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("fences"))
+        .env("RUSTDOCFLAGS", rustdoc_flags)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    Some((output.status.success(), text))
+}
+
+#[test]
+fn the_sources_are_formatted() {
+    if let Some((is_clean, text)) = cargo(&["fmt", "--all", "--check"], "") {
+        assert!(is_clean, "run `cargo fmt --all`:\n{text}");
+    }
+}
+
+#[test]
+fn the_lints_find_nothing_and_the_documentation_is_whole() {
+    let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    if let Some((is_clean, text)) = cargo(&lints, "") {
+        assert!(is_clean, "{text}");
+    }
+    let docs = ["doc", "--workspace", "--no-deps", "--quiet"];
+    if let Some((is_clean, text)) = cargo(&docs, "-D warnings") {
+        assert!(is_clean, "{text}");
+    }
+}
+
+#[test]
+fn sources_are_small_and_hold_no_leftovers() {
+    // Taken apart, so that this file does not find itself.
+    let leftovers =
+        [["FIX", "ME"], ["TO", "DO"], ["XX", "X:"], ["dbg", "!("]].map(|parts| parts.concat());
+    let mut faults = Vec::new();
+    for path in files(&[".rs"]) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            faults.push(format!("{}: {lines} lines, {LINES_MAX} at most", path.display()));
+        }
+        for leftover in &leftovers {
+            if text.contains(leftover.as_str()) {
+                faults.push(format!("{}: holds `{leftover}`", path.display()));
+            }
+        }
+        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if ["_v2", "_old", "_new", "_copy"].iter().any(|ending| stem.ends_with(ending)) {
+            faults.push(format!("{}: a versioned copy", path.display()));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Every path that the documents name exists.
+#[test]
+fn the_documents_name_what_is_there() {
+    let mut faults = Vec::new();
+    for path in files(&[".md"]) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let quoted = text.split('`').skip(1).step_by(2);
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for name in quoted.chain(links) {
+            let is_path = ["crates/", "examples/", "bench/", ".ci/"]
+                .iter()
+                .any(|start| name.starts_with(start))
+                || (name.ends_with(".md") && !name.contains(' '));
+            let name = name.split(&[' ', ':', '#'][..]).next().unwrap_or_default();
+            if is_path && !name.contains(['*', '{', 'N']) && !root().join(name).exists() {
+                faults.push(format!("{}: names `{name}`, which is not there", path.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The core is built without the standard library: no clock, thread or file can get in.
+#[test]
+fn the_core_stays_pure() {
+    let text = std::fs::read_to_string(root().join("crates/core/src/lib.rs")).unwrap();
+    assert!(text.contains("#![no_std]") && text.contains("#![forbid(unsafe_code)]"));
+    let text = std::fs::read_to_string(root().join("crates/sim/src/lib.rs")).unwrap();
+    assert!(text.contains("#![forbid(unsafe_code)]"));
+    for path in
+        files(&[".rs"]).iter().filter(|path| path.to_string_lossy().contains("crates/core/src"))
+    {
+        let text = std::fs::read_to_string(path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for word in ["f32", "f64"] {
+            let is_there = code
+                .lines()
+                .any(|line| !line.trim_start().starts_with("//") && line.contains(word));
+            let may = path.ends_with("unit.rs");
+            assert!(!is_there || may, "{}: holds {word}, and laws are integers", path.display());
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The pages of one read: what its law adds to the cache, and how the runs of
+//! added pages are cut into requests.
+
+use alloc::vec::Vec;
+
+use super::Budget;
+use crate::cache::{Cache, FileId, FrameId, Mark};
+use crate::readahead::{Folio, Pages};
+use crate::unit::PageRange;
+
+/// Stands in a read's list of frames for a page that has none yet.
+pub(super) const NO_FRAME: FrameId = FrameId(u32::MAX);
+
+/// Sorts runs and joins those that touch; gives how many are left, in front.
+pub(super) fn join_adjacent(runs: &mut [PageRange]) -> usize {
+    runs.sort_unstable_by_key(|run| run.first);
+    let mut joined = 0;
+    for at in 0..runs.len() {
+        if joined > 0 && runs[joined - 1].end == runs[at].first {
+            runs[joined - 1].end = runs[at].end;
+        } else {
+            runs[joined] = runs[at];
+            joined += 1;
+        }
+    }
+    joined
+}
+
+/// Cuts a run where the device's largest request forces it, and never so that
+/// the demand in it takes a request more than it must: if the run is too large,
+/// the demand starts a request of its own.
+pub(super) fn cut(
+    run: PageRange,
+    demand: PageRange,
+    pages_max: u64,
+    mut piece: impl FnMut(PageRange),
+) {
+    let is_split_before_demand =
+        run.count() > pages_max && run.first < demand.first && demand.first < run.end;
+    let middle = if is_split_before_demand { demand.first } else { run.first };
+    for half in [PageRange { first: run.first, end: middle }, PageRange { first: middle, ..run }] {
+        let mut first = half.first;
+        while first < half.end {
+            let end = half.end.min(first + pages_max);
+            piece(PageRange { first, end });
+            first = end;
+        }
+    }
+}
+
+/// One file's pages, as its law sees and extends them during one read.
+pub(super) struct FilePages<'a> {
+    pub(super) cache: &'a mut Cache,
+    pub(super) file: FileId,
+    pub(super) file_pages: u64,
+    pub(super) demand: PageRange,
+    pub(super) frames: &'a mut [FrameId],
+    pub(super) runs: &'a mut Vec<PageRange>,
+    pub(super) budget: &'a mut Budget,
+}
+
+impl FilePages<'_> {
+    pub(super) fn add_page(&mut self, page: u64, folio: Folio, mark: Mark) {
+        let is_ahead = !self.demand.contains(page);
+        let frame = self
+            .cache
+            .add(self.file, page, folio, mark, is_ahead)
+            .expect("pinned and in-flight pages stay within the budget");
+        if is_ahead {
+            self.budget.ahead += 1;
+        } else {
+            self.cache.pin(frame);
+            self.frames[(page - self.demand.first) as usize] = frame;
+        }
+        match self.runs.last_mut() {
+            Some(run) if run.end == page && !run.is_empty() => run.end += 1,
+            _ => self.runs.push(PageRange::new(page, 1)),
+        }
+    }
+}
+
+impl Pages for FilePages<'_> {
+    fn is_cached(&self, page: u64) -> bool {
+        self.cache.find(self.file, page).is_some()
+    }
+
+    fn begin_window(&mut self) {
+        // An empty run keeps the windows before and after it apart.
+        self.runs.push(PageRange::default());
+    }
+
+    fn folio(&self, page: u64) -> Option<Folio> {
+        self.cache.folio(self.file, page)
+    }
+
+    fn marked(&self, page: u64) -> Option<Folio> {
+        self.cache.marked(self.file, page)
+    }
+
+    fn clear_mark(&mut self, folio: Folio) {
+        self.cache.clear_mark(self.file, folio);
+    }
+
+    fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+        let range = folio.range().clipped(self.file_pages);
+        let ahead = range.pages().filter(|&page| !self.demand.contains(page)).count() as u64;
+        if !self.budget.has_room_for(ahead) {
+            return false;
+        }
+        let mark = if is_marked { Mark::Set } else { Mark::Clear };
+        range.pages().for_each(|page| self.add_page(page, folio, mark));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(run: (u64, u64), demand: (u64, u64)) -> Vec<(u64, u64)> {
+        let range = |(first, end)| PageRange { first, end };
+        let mut pieces = Vec::new();
+        cut(range(run), range(demand), 16, |piece| pieces.push((piece.first, piece.end)));
+        pieces
+    }
+
+    #[test]
+    fn a_run_that_fits_is_one_request_wherever_the_demand_lies() {
+        assert_eq!(pieces((0, 16), (5, 9)), [(0, 16)]);
+    }
+
+    #[test]
+    fn a_demand_that_fits_one_request_gets_one_though_the_run_is_too_large() {
+        assert_eq!(pieces((0, 40), (10, 26)), [(0, 10), (10, 26), (26, 40)]);
+        assert_eq!(pieces((0, 40), (0, 16)), [(0, 16), (16, 32), (32, 40)]);
+        assert_eq!(pieces((4, 40), (30, 50)), [(4, 20), (20, 30), (30, 40)]);
+    }
+
+    #[test]
+    fn runs_that_touch_are_joined() {
+        let mut runs = [(8, 12), (0, 4), (4, 8), (20, 21)]
+            .map(|(first, end)| PageRange { first, end })
+            .to_vec();
+        let joined = join_adjacent(&mut runs);
+        let expected = [PageRange { first: 0, end: 12 }, PageRange { first: 20, end: 21 }];
+        assert_eq!(runs[..joined], expected);
+    }
+}

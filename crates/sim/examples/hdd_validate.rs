@@ -1,0 +1,62 @@
+//! Replays DiskSim's validation traces on the drives that their files describe.
+//!
+//! `cargo run --release -p readpath-sim --example hdd_validate -- DIRECTORY [SEED]`
+
+use std::path::Path;
+
+use readpath_core::law::Spec;
+use readpath_sim::device::hdd::{Hdd, drive_of};
+use readpath_sim::validate::{Validation, ablate, read_trace, validate};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let directory = std::env::args().nth(1).ok_or("name the directory of the traces")?;
+    let seed = std::env::args().nth(2).map_or(Ok(1), |text| text.parse())?;
+    let directory = Path::new(&directory);
+    for name in ["atlas10k", "barracuda", "cheetah9LP", "hp_c2247a", "ibm18es"] {
+        let specs = directory.join(name).with_extension("diskspecs");
+        let trace = directory.join(name).with_extension("trace");
+        let mut buses = vec![""];
+        if name == "hp_c2247a" {
+            buses.push(",bus_read_ns=170100,bus_write_ns=186860");
+        }
+        for bus in buses {
+            let spec = Spec::parse(&format!("hdd,disksim={}{bus}", specs.display()))?;
+            let drive = drive_of(&spec)?;
+            let report = validate(&trace, &drive, seed)?;
+            println!("{name}{bus}");
+            println!("  free     {}", line(&report.free));
+            println!("  observed {}", line(&report.observed));
+            let coherence = report.coherence;
+            println!(
+                "  phase coherence over {} pairs: gap after {:.3}, before {:.3}, chance {:.3}",
+                coherence.pairs,
+                coherence.after,
+                coherence.before,
+                coherence.noise()
+            );
+            let requests = read_trace(&trace, Hdd::new(&drive, seed).sectors())?;
+            for row in ablate(&requests, &drive, seed) {
+                println!(
+                    "  + {:14} {} {:7.1}/s at 16",
+                    row.feature,
+                    line(&row.validation),
+                    row.requests_per_s_at_16
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn line(validation: &Validation) -> String {
+    format!(
+        "mean {:6.3} / {:6.3} ms, rms distance {:.3} ms ({:.1} %), error {:+.3} ± {:.3} ms, {:.0} % within 0.5 ms",
+        validation.measured_mean_ms,
+        validation.modelled_mean_ms,
+        validation.distance_ms,
+        100.0 * validation.distance_relative,
+        validation.error_mean_ms,
+        validation.error_deviation_ms,
+        100.0 * validation.met_part
+    )
+}

@@ -1,0 +1,287 @@
+//! Bad parameter files: what is said of each.
+
+use std::path::Path;
+
+use super::describe_toml;
+use super::disksim;
+use super::drive::Drive;
+use super::field::FileError;
+
+const SPECS: &str = r#"
+disksim_disk TINY {
+   Model = source tiny.model,
+   Per-request overhead time = 0.0, Time scale for overheads = 1.0,
+   Bulk sector transfer time = 0.1,
+   Immediate buffer read = 0, Immediate buffer write = 0,
+   Max queue length = 4,
+   Number of buffer segments = 3, Maximum number of write segments = 1,
+   Segment size (in blks) = 64, Fast write level = 2,
+   Read-ahead over requested = 1, Enable caching in buffer = 1,
+   Buffer continuous read = 3,
+   Minimum read-ahead (blks) = 0,
+   Maximum read-ahead (blks) = 64,
+   Set watermark by reqsize = 1, High (read) water mark = 0.0,
+   Read hit over. after read = 0.1, Read hit over. after write = 0.2,
+   Read miss over. after read = 0.3, Read miss over. after write = 0.4,
+   Write hit over. after read = 0.5, Write hit over. after write = 0.6,
+   Write miss over. after read = 0.7, Write miss over. after write = 0.8,
+   Read completion overhead = 0.0, Write completion overhead = 0.0,
+   Data preparation overhead = 0.0, First reselect overhead = 0.0,
+   Extradisc command overhead = 0.0, Extradisc disconnect overhead = 0.0,
+   Extradisc inter-disconnect delay = 0.0, Extradisc seek delta = 0.0,
+   Minimum seek delay = 0.0
+} # end
+"#;
+
+const MODEL: &str = r#"
+dm_disk TINY_model {
+   Number of data surfaces = 2,
+   Number of cylinders = 10,
+   Block count = 320,
+   Layout Model = dm_layout_g1 {
+      LBN-to-PBN mapping scheme = 0,
+      Sparing scheme used = 0,
+      Rangesize for sparing = 1,
+      Zones = [
+         dm_layout_g1_zone {
+            First cylinder number = 0,
+            Last cylinder number = 9,
+            Blocks per track = 16,
+            Offset of first block = 0.0,
+            Empty space at zone front = 0,
+            Skew for track switch = 2.0,
+            Skew for cylinder switch = 3.0,
+            Number of spares = 0,
+            slips = [ ],
+            defects = [ ]
+         }
+      ]
+   },
+   Mechanical Model = dm_mech_g1 {
+      Access time type = trackSwitchPlusRotation,
+      Seek type = extracted,
+      Full seek curve = tiny.seek,
+      Add. write settling delay = 0.5,
+      Head switch time = 0.5,
+      Rotation speed (in rpms) = 6000,
+      Percent error in rpms = 0.0
+   }
+}
+"#;
+
+const SEEK: &str = "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n";
+
+/// Loads the tiny drive with `from` replaced by `to` in the file `name`.
+fn load(name: &str, from: &str, to: &str) -> Result<Drive, FileError> {
+    let read = |path: &Path| {
+        let file = path.display().to_string();
+        let text = match file.as_str() {
+            "tiny.diskspecs" => SPECS,
+            "tiny.model" => MODEL,
+            "tiny.seek" => SEEK,
+            _ => return Err("can't be read: no such file".to_owned()),
+        };
+        assert!(file != name || text.contains(from), "`{from}` is in {name}");
+        Ok(if file == name { text.replace(from, to) } else { text.to_owned() })
+    };
+    disksim::load(Path::new("tiny.diskspecs"), &read).map(|(drive, _)| drive)
+}
+
+fn problem(name: &str, from: &str, to: &str) -> String {
+    load(name, from, to).expect_err("a bad file").to_string()
+}
+
+#[test]
+fn the_tiny_drive_loads_as_written() {
+    let drive = load("", "", "").expect("a good file");
+    assert_eq!(drive.name, "TINY");
+    assert_eq!(drive.mechanics.head_switch_ns, 500_000);
+    assert_eq!(drive.controller.write_miss.after_write_ns, 800_000);
+    assert_eq!(drive.controller.bus_read_sector_ns, 100_000);
+    assert_eq!(drive.queue.depth, 4);
+    assert!((drive.mechanics.seek.ms(5, 10) - 1.5).abs() < 1e-9);
+}
+
+#[test]
+fn a_value_out_of_bounds_is_told_with_its_unit_and_the_bound() {
+    assert_eq!(
+        problem("tiny.model", "(in rpms) = 6000", "(in rpms) = 6"),
+        "tiny.model:31: `Rotation speed (in rpms)`: 6 rpm is less than 60 rpm"
+    );
+    assert_eq!(
+        problem(
+            "tiny.diskspecs",
+            "Maximum read-ahead (blks) = 64",
+            "Maximum read-ahead (blks) = 65"
+        ),
+        "tiny.diskspecs:13: `Maximum read-ahead (blks)`: 65 sectors (the segment's size) is more \
+         than 64 sectors (the segment's size)"
+    );
+    assert_eq!(
+        problem("tiny.model", "Number of data surfaces = 2", "Number of data surfaces = 2.5"),
+        "tiny.model:3: `Number of data surfaces`: 2.5 is not a whole number of surfaces"
+    );
+    assert_eq!(
+        problem("tiny.model", "Head switch time = 0.5", "Head switch time = fast"),
+        "tiny.model:30: `Head switch time`: expected a number of ms, from 0 to 10000"
+    );
+}
+
+#[test]
+fn contradictory_geometry_is_refused() {
+    assert_eq!(
+        problem("tiny.model", "Last cylinder number = 9", "Last cylinder number = 10"),
+        "tiny.model:13: `Last cylinder number`: 10 is beyond the drive's 10 cylinders"
+    );
+    assert_eq!(
+        problem("tiny.model", "Block count = 320", "Block count = 400"),
+        "tiny.model:5: `Block count`: 400 sectors, but its zones hold 320"
+    );
+    assert_eq!(
+        problem("tiny.model", "slips = [ ]", "slips = [ 320 ]"),
+        "tiny.model:20: `slips`: sector 320 is not in the zone of 320 sectors"
+    );
+    assert_eq!(
+        problem("tiny.model", "defects = [ ]", "defects = [ 3 ]"),
+        "tiny.model:21: `defects`: has an odd count of numbers; expected pairs: bad place, spare"
+    );
+    let zone = MODEL.find("dm_layout_g1_zone").expect("a zone");
+    let end = MODEL[zone..].find('}').expect("its end") + zone + 1;
+    let twice = format!("{}, {}", &MODEL[zone..end], &MODEL[zone..end]);
+    let error = problem("tiny.model", &MODEL[zone..end], &twice);
+    assert!(
+        error.ends_with("`First cylinder number`: 0 lies in the zone before, up to 9"),
+        "{error}"
+    );
+}
+
+#[test]
+fn missing_unknown_and_doubled_fields_are_told() {
+    assert_eq!(
+        problem("tiny.model", "Head switch time = 0.5,", ""),
+        "tiny.model:25: `Head switch time`: is missing"
+    );
+    assert_eq!(
+        problem("tiny.diskspecs", "Max queue length = 4,", "Max queue length = 4, Max speed = 1,"),
+        "tiny.diskspecs:7: `Max speed`: is no field of this block"
+    );
+    assert_eq!(
+        problem("tiny.model", "Block count = 320,", "Block count = 320, Block count = 321,"),
+        "tiny.model:5: `Block count`: stands here a second time, first on line 5"
+    );
+    assert_eq!(
+        problem("tiny.model", "Seek type = extracted", "Seek type = magic"),
+        "tiny.model:27: `Seek type`: `magic` is none of: constant, linear, curve, hpl, hplplus10, \
+         extracted"
+    );
+}
+
+#[test]
+fn broken_syntax_and_files_are_told_with_their_line() {
+    assert_eq!(
+        problem("tiny.model", "Block count = 320", "Block count 320"),
+        "tiny.model:5: expected `=` after `Block count 320`, found `,`"
+    );
+    assert_eq!(
+        problem("tiny.diskspecs", "tiny.model", "other.model"),
+        "tiny.diskspecs:3: `source`: other.model: can't be read: no such file"
+    );
+    assert_eq!(
+        problem("tiny.seek", "9,\t2.0", "9 far"),
+        "tiny.seek:3: `9 far` is not a distance in cylinders and a time in ms"
+    );
+    assert_eq!(
+        problem("tiny.seek", "9,\t2.0", "1,\t2.0"),
+        "tiny.seek:3: 1 cylinders follow 1; distances must rise"
+    );
+    assert!(problem("tiny.model", "tiny.seek", "no.seek").starts_with("tiny.model:28: "));
+}
+
+#[test]
+fn skew_may_be_in_revolutions_and_formulas_may_be_named() {
+    let drive = load("tiny.model", "Offset of first", "Skew units = revolutions,\nOffset of first");
+    assert_eq!(drive.expect("good").layout.zones[0].track_skew_sectors, 32.0);
+    let hpl = "Seek type = hpl, HPL seek equation values = [ 5, 3, 0.5, 4, 0.1, -1 ]";
+    let drive = load("tiny.model", "Seek type = extracted", hpl).expect("good");
+    assert!((drive.mechanics.seek.ms(4, 10) - 4.0).abs() < 1e-9);
+    assert!((drive.mechanics.seek.ms(5, 10) - 4.5).abs() < 1e-9);
+    let three = "Seek type = linear, Single cylinder seek time = 1, Average seek time = 2, \
+                 Full strobe seek time = 4";
+    let drive = load("tiny.model", "Seek type = extracted", three).expect("good");
+    assert!((drive.mechanics.seek.ms(9, 10) - 4.0).abs() < 1e-9);
+}
+
+fn toml(from: &str, to: &str) -> Result<Drive, FileError> {
+    let text = include_str!("drives/scsi2002.toml");
+    assert!(text.contains(from), "`{from}` is in the description");
+    let root = describe_toml::parse(&text.replace(from, to), Path::new("d.toml"))?;
+    let drive = describe_toml::drive(&root)?;
+    root.all_read()?;
+    Ok(drive)
+}
+
+#[test]
+fn a_toml_description_is_told_its_line_too() {
+    let error = toml("rpm = { value = 10_000", "rpm = { value = 10").expect_err("bad");
+    assert_eq!(error.to_string(), "d.toml:20: `rpm`: 10 rpm is less than 60 rpm");
+    let error = toml("[queue]\n", "[queue]\ndeep = 4\n").expect_err("bad");
+    assert!(error.to_string().ends_with("`deep`: is no field of this block"), "{error}");
+    let error = toml("[queue]\n", "[queue\n").expect_err("bad");
+    assert!(error.line > 40, "{error}");
+    let error = toml("average_ms = { value = 4.7", "average_ms = { value = 40.7").expect_err("bad");
+    assert!(error.to_string().contains("must rise in this order"), "{error}");
+}
+
+#[test]
+fn every_field_of_a_description_has_an_effect() {
+    let base = toml("", "").expect("the built-in drive");
+    for (from, to) in [
+        ("heads = { value = 2", "heads = { value = 3"),
+        ("cylinders = { value = 50_600", "cylinders = { value = 60_600"),
+        ("sectors = { value = 71_687_370", "sectors = { value = 71_000_000"),
+        ("zones = { value = 16", "zones = { value = 15"),
+        ("outer_track_sectors = { value = 914", "outer_track_sectors = { value = 915"),
+        ("inner_track_sectors = { value = 504", "inner_track_sectors = { value = 505"),
+        ("track_skew_ms = { value = 0.6", "track_skew_ms = { value = 0.7"),
+        ("cylinder_skew_ms = { value = 0.75", "cylinder_skew_ms = { value = 0.85"),
+        ("[mechanics]", "[mechanics]\nzero_latency_read = true"),
+        ("[mechanics]", "[mechanics]\nzero_latency_write = true"),
+        ("[mechanics]", "[mechanics]\naccess = \"half turn\""),
+        ("rpm = { value = 10_000", "rpm = { value = 15_000"),
+        ("head_switch_ms = { value = 0.5", "head_switch_ms = { value = 0.6"),
+        ("write_settle_ms = { value = 0.5", "write_settle_ms = { value = 0.6"),
+        ("curve = { value = \"lee\"", "curve = { value = \"linear\""),
+        ("single_ms = { value = 0.35", "single_ms = { value = 0.45"),
+        ("average_ms = { value = 4.7", "average_ms = { value = 4.8"),
+        ("full_ms = { value = 9.7", "full_ms = { value = 9.8"),
+        ("[cache]", "[cache]\nenabled = false"),
+        ("[cache]", "[cache]\nwrite_segment = true"),
+        ("[cache]", "[cache]\nread_ahead_sectors_max = 100"),
+        ("[cache]", "[cache]\nread_ahead_sectors_min = 100"),
+        ("[cache]", "[cache]\nahead_over_requested = false"),
+        ("[cache]", "[cache]\nahead_on_hit = false"),
+        ("[cache]", "[cache]\nkeeps_passing = true"),
+        ("[cache]", "[cache]\njoins_read_ahead = false"),
+        ("[cache]", "[cache]\nreads_written = false"),
+        ("[cache]", "[cache]\nhits_pass = false"),
+        ("[cache]", "[cache]\nflushes_first = true"),
+        ("segments = { value = 16", "segments = { value = 8"),
+        ("read_ahead = { value = \"segment\"", "read_ahead = { value = \"track\""),
+        ("early_writes = { value = 0", "early_writes = { value = 3"),
+        ("read_hit_ms = { value = 0.066", "read_hit_ms = { value = 0.1"),
+        ("read_miss_ms = { value = 0.284", "read_miss_ms = { value = 0.3"),
+        ("write_hit_ms = { value = 0.5", "write_hit_ms = { value = 0.6"),
+        ("write_miss_ms = { value = 0.896", "write_miss_ms = { value = 0.9"),
+        ("[overhead]", "[overhead]\nread_completion_ms = 0.1"),
+        ("[overhead]", "[overhead]\nwrite_completion_ms = 0.1"),
+        ("[overhead]", "[overhead]\nreselect_ms = 0.1"),
+        ("[overhead]", "[overhead]\ndata_preparation_ms = 0.1"),
+        ("[bus]", "[bus]\nstarts_after_part = 0.5"),
+        ("mb_per_s = { value = 320", "mb_per_s = { value = 160"),
+        ("depth = { value = 64", "depth = { value = 32"),
+        ("window = { value = 4", "window = { value = 2"),
+        ("age_limit_ms = { value = 500", "age_limit_ms = { value = 50"),
+    ] {
+        assert_ne!(toml(from, to).expect(to), base, "{to}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What each feature of the disk model is worth: the same trace with ever more of it.
+
+use super::trace::Traced;
+use super::{Gap, Validation, compare, replay};
+use crate::device::Device;
+use crate::device::hdd::Hdd;
+use crate::device::hdd::drive::{AccessTime, Drive};
+use crate::device::hdd::layout::{Layout, Mapping, Sparing, Zone};
+use readpath_core::request::{DeviceRequest, RequestId};
+use readpath_core::unit::Time;
+
+/// How many requests are in flight where queueing is looked at.
+const DEPTH: u32 = 16;
+
+/// One line of the ablation table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ablation {
+    /// The feature that this line adds to the one before.
+    pub feature: &'static str,
+    /// How well the model then meets the trace.
+    pub validation: Validation,
+    /// Requests a second with 16 in flight, the trace's requests back to back.
+    pub requests_per_s_at_16: f64,
+}
+
+/// Replays `requests` on `drive` with ever more of its features.
+pub fn ablate(requests: &[Traced], drive: &Drive, seed: u64) -> Vec<Ablation> {
+    let queueless = with_queue(drive, 1);
+    let cacheless = without_cache(&queueless);
+    let flat = Drive { layout: flattened(&drive.layout), ..cacheless.clone() };
+    let half_turn = with_access(&flat, AccessTime::HalfTurn);
+    let constant = with_access(&flat, AccessTime::Constant { ns: mean_access_ns(drive) });
+    let queued = with_queue(drive, DEPTH);
+    [
+        ("constant time", &constant),
+        ("seek curve", &half_turn),
+        ("rotation", &flat),
+        ("zones and skew", &cacheless),
+        ("cache", &queueless),
+        ("queueing", &queued),
+    ]
+    .into_iter()
+    .map(|(feature, drive)| Ablation {
+        feature,
+        validation: compare(requests, &replay(requests, drive, Gap::After, false, seed)),
+        requests_per_s_at_16: throughput(requests, drive, seed),
+    })
+    .collect()
+}
+
+fn with_queue(drive: &Drive, window: u32) -> Drive {
+    let mut drive = drive.clone();
+    drive.queue.depth = DEPTH;
+    drive.queue.window = window;
+    drive
+}
+
+fn with_access(drive: &Drive, access: AccessTime) -> Drive {
+    let mut drive = drive.clone();
+    drive.mechanics.access = access;
+    drive
+}
+
+fn without_cache(drive: &Drive) -> Drive {
+    let mut drive = drive.clone();
+    drive.cache.is_enabled = false;
+    drive.cache.early_writes = 0;
+    drive
+}
+
+/// One zone with the drive's mean track, nothing skewed, spared or slipped.
+fn flattened(layout: &Layout) -> Layout {
+    let tracks = u64::from(layout.cylinders) * u64::from(layout.heads);
+    let held = layout.zones.iter().map(|zone| zone.physical_sectors(layout.heads)).sum::<u64>();
+    let zone = Zone {
+        first_cylinder: 0,
+        last_cylinder: layout.cylinders - 1,
+        track_sectors: held.max(layout.sectors.unwrap_or(0)).div_ceil(tracks) as u32,
+        ..Zone::default()
+    };
+    Layout {
+        mapping: Mapping::Cylinders,
+        sparing: Sparing::None,
+        zones: vec![zone],
+        ..layout.clone()
+    }
+}
+
+/// The mean seek over random pairs of cylinders, and half a revolution.
+fn mean_access_ns(drive: &Drive) -> u64 {
+    let total = drive.layout.cylinders;
+    let pairs = f64::from(total) * f64::from(total - 1) / 2.0;
+    let weighted = |d: u32| f64::from(total - d) * drive.mechanics.seek.ms(d, total);
+    let seek_ms = (1..total).map(weighted).sum::<f64>() / pairs.max(1.0);
+    ((seek_ms + 30e3 / drive.mechanics.rpm) * 1e6) as u64
+}
+
+fn throughput(requests: &[Traced], drive: &Drive, seed: u64) -> f64 {
+    let mut hdd = Hdd::new(drive, seed);
+    let mut now = Time(0);
+    let (mut submitted, mut finished) = (0, 0);
+    while finished < requests.len() {
+        while submitted < requests.len() && submitted - finished < DEPTH as usize {
+            let request = &requests[submitted];
+            let id = RequestId(submitted as u32);
+            let (op, start, sectors) = (request.op, request.start, request.sectors);
+            hdd.submit(now, DeviceRequest { id, op, start, sectors });
+            submitted += 1;
+        }
+        now = hdd.next_event().expect("something is in flight");
+        while hdd.poll(now).is_some() {
+            finished += 1;
+        }
+    }
+    requests.len() as f64 / now.seconds()
+}

@@ -1,0 +1,175 @@
+//! The built-in hard disks against closed forms, their data sheets and published figures.
+
+use std::collections::BTreeMap;
+
+use readpath_core::law::Spec;
+use readpath_core::request::{DeviceRequest, Op, RequestId};
+use readpath_core::unit::Time;
+use readpath_sim::device::Device;
+use readpath_sim::device::hdd::{Hdd, build_hdd};
+
+/// What a run of one kind of request gives.
+struct Run {
+    seconds: f64,
+    latencies_ms: Vec<f64>,
+}
+
+impl Run {
+    fn mean_ms(&self) -> f64 {
+        self.latencies_ms.iter().sum::<f64>() / self.latencies_ms.len() as f64
+    }
+
+    fn quantile_ms(&self, part: f64) -> f64 {
+        let mut sorted = self.latencies_ms.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted[((sorted.len() - 1) as f64 * part) as usize]
+    }
+
+    fn per_s(&self) -> f64 {
+        self.latencies_ms.len() as f64 / self.seconds
+    }
+}
+
+fn disk(text: &str, seed: u64) -> Hdd {
+    build_hdd(&Spec::parse(text).expect("a spec"), seed).expect("a drive")
+}
+
+/// Serves `count` requests, `depth` in flight; `start` gives the first sector of each.
+fn run(hdd: &mut Hdd, op: Op, sectors: u32, depth: usize, starts: &[u64]) -> Run {
+    let mut in_flight = BTreeMap::new();
+    let mut latencies_ms = Vec::new();
+    let mut next = starts.iter().enumerate();
+    let mut now = Time(0);
+    while latencies_ms.len() < starts.len() {
+        while in_flight.len() < depth
+            && let Some((index, start)) = next.next()
+        {
+            let id = RequestId(index as u32);
+            hdd.submit(now, DeviceRequest { id, op, start: *start, sectors });
+            in_flight.insert(id, now);
+        }
+        let event = hdd.next_event().expect("something is in flight");
+        assert!(event >= now, "time goes on");
+        now = event;
+        while let Some(completion) = hdd.poll(now) {
+            let since = in_flight.remove(&completion.id).expect("each request ends once");
+            latencies_ms.push((completion.at - since).ns() as f64 / 1e6);
+        }
+    }
+    Run { seconds: now.seconds(), latencies_ms }
+}
+
+fn random_starts(count: usize, span_sectors: u64, sectors: u32) -> Vec<u64> {
+    let mut state = 1u64;
+    let mut draw = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 20) % (span_sectors / u64::from(sectors)) * u64::from(sectors)
+    };
+    (0..count).map(|_| draw()).collect()
+}
+
+fn sequential_starts(count: u64, sectors: u64) -> Vec<u64> {
+    (0..count).map(|index| index * sectors).collect()
+}
+
+fn assert_near(value: f64, expected: f64, part: f64) {
+    assert!((value - expected).abs() <= part * expected, "{value} is not {expected} ± {part}");
+}
+
+#[test]
+fn a_random_read_costs_overhead_mean_seek_half_a_turn_and_its_sectors() {
+    let mut hdd = disk("hdd", 1);
+    let starts = random_starts(20_000, hdd.sectors(), 8);
+    let run = run(&mut hdd, Op::Read, 8, 1, &starts);
+    // 0.284 overhead, 4.7 average seek, 3.0 half a turn, 8 of 708 sectors of 6 ms.
+    assert_near(run.mean_ms(), 0.284 + 4.7 + 3.0 + 0.068, 0.02);
+}
+
+#[test]
+fn a_stream_loses_the_skews_and_nothing_else() {
+    let mut hdd = disk("hdd", 1);
+    let run = run(&mut hdd, Op::Read, 128, 1, &sequential_starts(8_000, 128));
+    // Two outer tracks of 914 sectors: two turns, one head switch (0.6 ms) and one
+    // cylinder switch (0.75 ms), each rounded up to whole sectors.
+    let expected = 2.0 * 914.0 * 512.0 / (2.0 * 6.0 + 0.6 + 0.75) / 1e3;
+    assert_near(run.per_s() * 128.0 * 512.0 / 1e6, expected, 0.01);
+    // A missed revolution would show as 6 ms and more; only the first read may wait.
+    assert!(run.latencies_ms[1..].iter().all(|ms| *ms < 3.0));
+}
+
+#[test]
+fn small_sequential_reads_come_from_the_cache() {
+    let mut hdd = disk("hdd", 1);
+    let run = run(&mut hdd, Op::Read, 8, 1, &sequential_starts(2_000, 8));
+    // 0.066 ms overhead and 8 sectors at 320 MB/s.
+    assert_near(run.quantile_ms(0.5), 0.066 + 8.0 * 0.0016, 0.01);
+}
+
+#[test]
+fn queueing_gains_and_a_window_of_one_is_first_come_first_served() {
+    let starts = random_starts(5_000, 71_000_000, 8);
+    let alone = run(&mut disk("hdd", 1), Op::Read, 8, 1, &starts).per_s();
+    let queued = run(&mut disk("hdd", 1), Op::Read, 8, 32, &starts).per_s();
+    assert!(queued > 1.4 * alone, "{queued} against {alone}");
+    let wide = run(&mut disk("hdd,drive=sata2010", 1), Op::Read, 8, 32, &starts);
+    assert!(wide.quantile_ms(1.0) < 1500.0, "the age limit bounds the longest wait");
+}
+
+#[test]
+fn early_writes_are_reported_from_the_cache_and_bounded_by_the_medium() {
+    let starts = random_starts(3_000, 1_000_000_000, 8);
+    let few = run(&mut disk("hdd,drive=sata", 1), Op::Write, 8, 1, &starts[..40]);
+    assert!(few.quantile_ms(1.0) < 1.0, "all fit into the cache");
+    let many = run(&mut disk("hdd,drive=sata", 1), Op::Write, 8, 1, &starts);
+    assert!(many.per_s() < 400.0, "the medium sets the pace in the end: {}", many.per_s());
+    let through = run(&mut disk("hdd", 1), Op::Write, 8, 1, &random_starts(2_000, 71_000_000, 8));
+    // Overhead, read seek, settling, half a turn, the sectors.
+    assert_near(through.mean_ms(), 0.896 + 4.7 + 0.5 + 3.0 + 0.068, 0.03);
+}
+
+#[test]
+fn written_data_is_read_back_from_the_cache() {
+    let mut hdd = disk("hdd,drive=sata", 1);
+    run(&mut hdd, Op::Write, 8, 1, &[500_000_000]);
+    let mut idle = disk("hdd,drive=sata", 1);
+    let hit = run(&mut hdd, Op::Read, 8, 1, &[500_000_000]).mean_ms();
+    let miss = run(&mut idle, Op::Read, 8, 1, &[500_000_000]).mean_ms();
+    assert!(hit < 0.2 && miss > 2.0, "{hit} and {miss}");
+}
+
+#[test]
+fn a_large_sata_drive_of_today_meets_its_published_measurements() {
+    // Seagate ST2000DM006: 4 KiB random reads, depth 1: median 17.4 ms, 99th percentile
+    // 28.7 ms; 94 a second at depth 32; each within 10 %.
+    let starts = random_starts(20_000, disk("hdd,drive=sata", 1).sectors(), 8);
+    let alone = run(&mut disk("hdd,drive=sata", 1), Op::Read, 8, 1, &starts);
+    assert_near(alone.quantile_ms(0.5), 17.4, 0.1);
+    assert_near(alone.quantile_ms(0.99), 28.7, 0.1);
+    let queued = run(&mut disk("hdd,drive=sata", 1), Op::Read, 8, 32, &starts);
+    assert_near(queued.per_s(), 94.0, 0.1);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_times_and_another_one_others() {
+    let starts = random_starts(500, 71_000_000, 8);
+    let times = |seed| run(&mut disk("hdd", seed), Op::Read, 8, 8, &starts).latencies_ms;
+    assert_eq!(times(1), times(1));
+    assert_ne!(times(1), times(2));
+}
+
+#[test]
+fn specs_that_name_no_drive_are_refused() {
+    let refused = |text: &str| {
+        let spec = Spec::parse(text).expect("a spec");
+        build_hdd(&spec, 1).expect_err("refused").to_string()
+    };
+    assert_eq!(
+        refused("hdd,drive=ibm"),
+        "there is no drive `ibm`; there are: scsi2002, sata2010, sata"
+    );
+    assert!(refused("hdd,rmp=7200").contains("no parameter `rmp`"));
+    assert!(refused("hdd,toml=/no/such.toml").starts_with("/no/such.toml: can't be read"));
+    assert!(refused("hdd,drive=sata,toml=x").contains("alone"));
+    assert!(refused("hdd,bus_read_ns=0").contains("from 1 to"));
+}

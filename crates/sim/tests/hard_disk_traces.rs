@@ -1,0 +1,110 @@
+//! The disk model against five real drives: DiskSim's validation traces, where they are.
+
+use std::path::{Path, PathBuf};
+
+use readpath_core::law::Spec;
+use readpath_sim::device::hdd::drive::Drive;
+use readpath_sim::device::hdd::{Hdd, drive_of};
+use readpath_sim::validate::{Gap, Report, ablate, read_trace, validate};
+
+/// The traces' directory; `None`, with the reason said, where it is absent.
+fn traces() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let beside = root.join("../shared/traces/disksim");
+    if beside.is_dir() {
+        return Some(beside);
+    }
+    println!("skipped: no traces at {}", beside.display());
+    None
+}
+
+fn drive(directory: &Path, name: &str, more: &str) -> Drive {
+    let file = directory.join(name).with_extension("diskspecs");
+    let spec = Spec::parse(&format!("hdd,disksim={}{more}", file.display())).expect("a spec");
+    drive_of(&spec).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn report(directory: &Path, name: &str, more: &str, seed: u64) -> Report {
+    let trace = directory.join(name).with_extension("trace");
+    validate(&trace, &drive(directory, name, more), seed).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn four_drives_meet_their_measured_distributions_at_least_as_well_as_disksim() {
+    let Some(directory) = traces() else { return };
+    // DiskSim's root mean square horizontal distances, ms.
+    let published =
+        [("atlas10k", 0.268), ("barracuda", 0.349), ("cheetah9LP", 0.107), ("ibm18es", 0.135)];
+    for (name, disksim_ms) in published {
+        for seed in 1..=3 {
+            let free = report(&directory, name, "", seed).free;
+            assert_eq!(free.requests, 10_000);
+            assert!(free.distance_ms <= disksim_ms, "{name}, seed {seed}: {}", free.distance_ms);
+        }
+    }
+}
+
+#[test]
+fn the_fifth_needs_its_bus_which_its_files_leave_out() {
+    let Some(directory) = traces() else { return };
+    // Read hits of n sectors take 1.04 + 0.172 n ms in the trace: a bus of 2.98 MB/s.
+    let without = report(&directory, "hp_c2247a", "", 1);
+    let with = report(&directory, "hp_c2247a", ",bus_read_ns=170100,bus_write_ns=186860", 1);
+    assert!(without.free.distance_ms > 1.0);
+    assert!(with.free.distance_ms < 0.15, "{}", with.free.distance_ms);
+    // Where the trace carries the phase, observing it meets four requests in five.
+    assert!(with.observed.met_part > 0.8 && with.free.met_part < 0.3);
+    assert!(with.observed.error_deviation_ms < 0.8 * with.free.error_deviation_ms);
+}
+
+#[test]
+fn the_gap_column_is_read_as_the_phase_supports_it() {
+    let Some(directory) = traces() else { return };
+    for name in ["atlas10k", "barracuda", "cheetah9LP", "ibm18es"] {
+        let coherence = report(&directory, name, "", 1).coherence;
+        assert_eq!(coherence.gap(), Gap::Before, "{name}: {coherence:?}");
+        assert!(coherence.after < 2.5 * coherence.noise(), "{name}: {coherence:?}");
+    }
+    assert_eq!(report(&directory, "hp_c2247a", "", 1).coherence.gap(), Gap::After);
+}
+
+#[test]
+fn drives_have_the_size_that_they_state() {
+    let Some(directory) = traces() else { return };
+    // `Block count` of the models; the HP's zones hold exactly that.
+    for (name, sectors) in [
+        ("atlas10k", 17_938_986),
+        ("barracuda", 4_110_000),
+        ("cheetah9LP", 17_783_240),
+        ("hp_c2247a", 2_054_864),
+        ("ibm18es", 17_916_240),
+    ] {
+        assert_eq!(Hdd::new(&drive(&directory, name, ""), 1).sectors(), sectors, "{name}");
+    }
+}
+
+#[test]
+fn each_feature_is_worth_something_on_some_drive() {
+    let Some(directory) = traces() else { return };
+    let drive = drive(&directory, "cheetah9LP", "");
+    let trace = directory.join("cheetah9LP.trace");
+    let requests = read_trace(&trace, Hdd::new(&drive, 1).sectors()).expect("a trace");
+    let rows = ablate(&requests[..3000], &drive, 1);
+    let features: Vec<_> = rows.iter().map(|row| row.feature).collect();
+    let expected =
+        ["constant time", "seek curve", "rotation", "zones and skew", "cache", "queueing"];
+    assert_eq!(features, expected);
+    let distances: Vec<_> = rows.iter().map(|row| row.validation.distance_ms).collect();
+    assert!(distances[0] > 1.5 * distances[1] && distances[3] > 10.0 * distances[4]);
+    assert!(rows[5].requests_per_s_at_16 > 1.2 * rows[4].requests_per_s_at_16);
+}
+
+#[test]
+fn a_trace_beyond_the_last_sector_is_refused_with_its_line() {
+    let Some(directory) = traces() else { return };
+    let trace = directory.join("atlas10k.trace");
+    let error = read_trace(&trace, 4_583_184).expect_err("the third request lies far behind");
+    let text = error.to_string();
+    assert!(text.contains("lie beyond the drive's last sector, 4583183"), "{text}");
+    assert!(error.line > 2, "{text}");
+}

@@ -1,0 +1,133 @@
+//! Devices that stand on other devices keep the contract towards them.
+//!
+//! The member checks what its user does: time never goes backwards nor passes
+//! the next event, no request is outside, too large or one too many, and none
+//! is misaligned or has the name of one in flight.
+
+use std::collections::BTreeSet;
+
+use readpath_core::law::Spec;
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, RequestId};
+use readpath_core::unit::Time;
+use readpath_sim::device::array::{Controller, ControllerParts};
+use readpath_sim::device::faulty::{Effect, Fault, Faulty, Strikes};
+use readpath_sim::device::nfs::Nfs;
+use readpath_sim::device::raid0::Raid0;
+use readpath_sim::device::{BoxedDevice, Device, registry};
+
+/// A device that holds its user to the contract.
+struct Strict {
+    inner: BoxedDevice,
+    now: Time,
+    in_flight: BTreeSet<RequestId>,
+}
+
+fn strict(text: &str) -> BoxedDevice {
+    let inner = registry::build(&Spec::parse(text).unwrap(), 3).unwrap();
+    Box::new(Strict { inner, now: Time::ZERO, in_flight: BTreeSet::new() })
+}
+
+impl Strict {
+    fn at(&mut self, now: Time) {
+        assert!(now >= self.now, "time goes back from {} to {now}", self.now);
+        let next = self.inner.next_event();
+        assert!(next.is_none_or(|next| now <= next), "time passes {next:?} to {now}");
+        self.now = now;
+    }
+}
+
+impl Device for Strict {
+    fn caps(&self) -> DeviceCaps {
+        self.inner.caps()
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        self.at(now);
+        let caps = self.caps();
+        assert!(request.sectors > 0 && request.sectors <= caps.request_sectors_max);
+        assert!(request.end() <= caps.sectors, "{request:?} is outside");
+        assert!(self.in_flight.insert(request.id), "{:?} is in flight already", request.id);
+        assert!(self.in_flight.len() <= caps.depth_max as usize, "one too many");
+        self.inner.submit(now, request);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.inner.next_event()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        self.at(now);
+        let completion = self.inner.poll(now)?;
+        assert!(self.in_flight.remove(&completion.id));
+        Some(completion)
+    }
+}
+
+fn users() -> Vec<(&'static str, BoxedDevice)> {
+    let members = |text, count| (0..count).map(|_| strict(text)).collect();
+    let controller = |readahead_sectors, keeps_all, inner| {
+        let parts = ControllerParts {
+            overhead: Time::from_us(30),
+            miss: Time::from_us(200),
+            link_bytes_per_second: Some(400_000_000),
+            cache_bytes: 1 << 20,
+            keeps_all,
+            line_sectors: 128,
+            readahead_sectors,
+            readahead_all_sectors: 2_048,
+            readahead_after_sectors: 1,
+            streams: 4,
+            write_cache_bytes: 1 << 20,
+            depth_max: 100,
+        };
+        Box::new(Controller::new(inner, parts))
+    };
+    let faults = vec![
+        Fault { strikes: Strikes::Every(3), effect: Effect::Delay(Time::from_ms(2)) },
+        Fault { strikes: Strikes::Every(5), effect: Effect::Halve },
+    ];
+    let striped = Raid0::new(members("hdd", 3), 128);
+    vec![
+        ("raid0 of ssd", Box::new(Raid0::new(members("ssd,depth=3", 4), 24))),
+        ("raid0 of hdd", Box::new(Raid0::new(members("hdd", 5), 128))),
+        ("controller", controller(1_024, false, strict("hdd"))),
+        ("controller that keeps all", controller(0, true, strict("nvme,depth=2"))),
+        ("controller over raid0", controller(512, false, Box::new(striped))),
+        ("nfs", Box::new(Nfs::from_spec(&Spec::plain("nfs"), strict("ssd"), 1).unwrap())),
+        ("faulty", Box::new(Faulty::new(strict("nvme"), faults, 1))),
+    ]
+}
+
+#[test]
+fn members_are_used_as_the_contract_says() {
+    for (name, device) in users() {
+        // What stands on a device is held to the contract from above, too.
+        let mut device: BoxedDevice =
+            Box::new(Strict { inner: device, now: Time::ZERO, in_flight: BTreeSet::new() });
+        let caps = device.caps();
+        let (mut state, mut now, mut begun, mut done) = (5u64, Time::ZERO, 0u32, 0u32);
+        let mut draw = |limit: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            ((u128::from(state) * u128::from(limit)) >> 64) as u64
+        };
+        while done < 3_000 {
+            while begun < 3_000 && begun - done < caps.depth_max.min(64) {
+                let most = if draw(4) == 0 { caps.request_sectors_max.into() } else { 64 };
+                let sectors = 1 + draw(most);
+                // Mostly in four streams; some anywhere, up to the last sector.
+                let start = match draw(3) {
+                    0 => draw(caps.sectors - sectors + 1),
+                    _ => u64::from(begun % 4) * 1_000_000 + u64::from(begun / 4) * 64,
+                };
+                let op = if draw(5) == 0 { Op::Write } else { Op::Read };
+                let sectors = sectors as u32;
+                device.submit(now, DeviceRequest { id: RequestId(begun), op, start, sectors });
+                begun += 1;
+            }
+            now = device.next_event().unwrap_or_else(|| panic!("{name} forgot a request"));
+            while device.poll(now).is_some() {
+                done += 1;
+            }
+        }
+    }
+}
