@@ -125,6 +125,11 @@ impl Hdd {
         place.angle.wrapping_add(place.sector_width) as f64 / 2f64.powi(64)
     }
 
+    /// The cylinder on which `sector` lies.
+    pub(crate) fn cylinder_of(&self, sector: u64) -> u32 {
+        self.geometry.locate(sector).cylinder
+    }
+
     /// Its size in sectors.
     pub fn sectors(&self) -> u64 {
         self.geometry.sectors()

@@ -2,16 +2,21 @@
 //! `hdd,rpm=15000`, `hdd,drive=sata,cache.segments=8`.
 //!
 //! A field is named by its full path in the description, or by its last word
+<<<<<<< HEAD
 //! where only one field ends so. The value takes the place of the one in the
 //! description, or of the default where the description leaves the field out,
 //! with the same unit and bounds.
+=======
+//! where only one field ends so; one that the description leaves to its default
+//! is named in full. The value takes the place of the one in the
+//! description, with the same unit and bounds.
+>>>>>>> hdd
 
 use readpath_core::law::{Spec, SpecError};
 
 use super::field::{Block, Field, Value};
 
-/// Sets in `root`, which has been read once, every field that `spec` names, but for the
-/// keys in `own`.
+/// Sets in `root` every field that `spec` names, but for the keys in `own`.
 ///
 /// # Errors
 /// There is no such field, more than one, or the value is no number where one is needed.
@@ -54,18 +59,10 @@ fn list_paths(block: &Block, prefix: &str, paths: &mut Vec<String>) {
             Value::List(_) => {}
         }
     }
-    let defaults = block.defaults.borrow();
-    paths.extend(defaults.iter().map(|default| format!("{prefix}{}", default.key)));
 }
 
 fn set(block: &mut Block, path: &str, spec: &Spec, key: &str, text: &str) -> Result<(), SpecError> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
-    let default = block.defaults.borrow().iter().find(|left_out| left_out.key == first).cloned();
-    if let Some(default) = default {
-        let value = default.value.parse().map_or(Value::Text(default.value), Value::Number);
-        block.fields.push(Field::new(default.key, block.line, value, None));
-        block.defaults.borrow_mut().retain(|left_out| left_out.key != first);
-    }
     let field = block.fields.iter_mut().find(|field| field.key == first);
     let field = field.expect("the path was listed from this block");
     match (&mut field.value, rest) {

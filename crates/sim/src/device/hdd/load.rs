@@ -150,8 +150,6 @@ fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
 /// The drive that a TOML text describes, with the fields that `spec` gives in place of its own.
 fn read_toml(text: &str, file: &Path, spec: &Spec) -> Result<(Drive, Block), HddError> {
     let mut root = super::describe_toml::parse(text, file)?;
-    // Read once as it stands, so that the fields which it leaves out are known too.
-    super::describe_toml::drive(&root)?;
     super::given::set_fields(&mut root, spec, &OWN)?;
     let drive = super::describe_toml::drive(&root)?;
     root.all_read()?;
