@@ -84,6 +84,20 @@ fn what_is_made_is_removed_and_what_was_there_stays() {
     assert_eq!(scratch.names(), ["j.fio", "small", "there"]);
 }
 
+/// Ten pauses of 100 ms: who spins through them uses most of a second of a processor.
+#[test]
+fn a_job_that_pauses_leaves_the_processor_alone() {
+    let scratch = Scratch::new("pauses");
+    scratch.data("data", 1 << 20);
+    scratch.file("j.fio", "[j]\nrw=read\nbs=64k\nsize=640k\nthinktime=100ms\n");
+    let ran = scratch.run("run j.fio --on file:data --on kernel:data --json");
+    ran.has_ended(0, "pauses");
+    for row in ran.results() {
+        let cpu_seconds = row["cpu_seconds"].as_f64().unwrap();
+        assert!(cpu_seconds < 0.2, "{} used {cpu_seconds} s", row["storage"]);
+    }
+}
+
 /// A job that takes a minute: it must be ended long before.
 const LONG: &str = "[j]\nrw=randread\nbs=4k\nsize=8m\nruntime=60\ntime_based\n";
 

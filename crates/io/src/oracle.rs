@@ -295,8 +295,7 @@ impl Session<'_> {
 
     fn advise(&mut self, advice: Advice) -> Result<(), OracleError> {
         let failed = |source| failed("advise on", self.path, source);
-        fadvise(&self.file, 0, None, on_file(advice))
-            .map_err(|errno| failed(errno.into()))?;
+        fadvise(&self.file, 0, None, on_file(advice)).map_err(|errno| failed(errno.into()))?;
         self.advice = advice;
         self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)
     }
