@@ -1,6 +1,6 @@
 //! `readpath reproduce`: the sources' tables, published beside modelled.
 
-use readpath_sim::experiment::{EXPERIMENTS, Experiment, NOT_YET, Reproduced};
+use readpath_sim::experiment::{EXPERIMENTS, Experiment, Grid, NOT_YET, Reproduced};
 
 use crate::args::ReproduceArgs;
 use crate::exit::{Ended, Failure};
@@ -16,7 +16,7 @@ pub fn run(args: &ReproduceArgs) -> Ended {
     for experiment in experiments {
         let bar = Bar::new(format!("table {}", experiment.name), interrupt.clone());
         let table = experiment.run(args.seed, &mut |progress| bar.tell(progress));
-        tables.push(table.map_err(Failure::usage)?);
+        tables.extend(table.map_err(Failure::usage)?);
         if interrupt.has_come() {
             return Err(Failure::Interrupted);
         }
@@ -56,7 +56,43 @@ fn not_yet() -> String {
 }
 
 fn text(reproduced: &Reproduced) -> String {
-    let unit = &reproduced.unit;
+    let table = match &reproduced.grid {
+        Some(grid) => grid_table(grid),
+        None => rows_table(reproduced),
+    };
+    format!(
+        "Table {}: {}, in {}\nMachine: {}\n\n{table}\n",
+        reproduced.table, reproduced.title, reproduced.unit, reproduced.machine
+    )
+}
+
+/// Each row of the grid: what is published, if anything is, and below it what is modelled.
+fn grid_table(grid: &Grid) -> Table {
+    let columns = grid.columns.iter().map(u32::to_string);
+    let header = ["".to_owned(), "laws".to_owned(), grid.over.clone()].into_iter().chain(columns);
+    let mut table = Table::with_header(header.collect(), 3);
+    for row in &grid.rows {
+        let is_published = row.published.iter().any(Option::is_some);
+        let names = [row.label.clone(), row.laws.clone()];
+        let mut names = names.into_iter();
+        let mut line = |what: &str, figures: Vec<Option<f64>>| {
+            let mut cells = vec![
+                names.next().unwrap_or_default(),
+                names.next().unwrap_or_default(),
+                what.to_owned(),
+            ];
+            cells.extend(figures.into_iter().map(|figure| number(figure, 0)));
+            table.row(cells);
+        };
+        if is_published {
+            line("published", row.published.clone());
+        }
+        line("modelled", row.modelled.iter().copied().map(Some).collect());
+    }
+    table
+}
+
+fn rows_table(reproduced: &Reproduced) -> Table {
     let mut table = Table::new(
         ["", "laws", "published", "ratio", "modelled", "ratio", "device reads", "KiB mean"],
         2,
@@ -73,8 +109,5 @@ fn text(reproduced: &Reproduced) -> String {
             number(row.device_request_kib_mean, 1),
         ]);
     }
-    format!(
-        "Table {}: {}, in {unit}\nMachine: {}\n\n{table}\n",
-        reproduced.table, reproduced.title, reproduced.machine
-    )
+    table
 }

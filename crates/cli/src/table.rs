@@ -14,7 +14,12 @@ pub struct Table {
 impl Table {
     /// An empty table; columns from `numbers_from` on are set to the right.
     pub fn new<const N: usize>(header: [&str; N], numbers_from: usize) -> Table {
-        Table { header: header.map(str::to_owned).to_vec(), rows: Vec::new(), numbers_from }
+        Table::with_header(header.map(str::to_owned).to_vec(), numbers_from)
+    }
+
+    /// The same, with a header that is not known beforehand.
+    pub fn with_header(header: Vec<String>, numbers_from: usize) -> Table {
+        Table { header, rows: Vec::new(), numbers_from }
     }
 
     /// Adds a row; it has as many cells as the header.

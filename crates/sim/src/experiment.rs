@@ -13,6 +13,7 @@ use crate::run::{Go, Progress};
 use crate::simulate::{Setup, SimulateError, simulate};
 
 mod a;
+mod d;
 
 /// A table that can be reproduced.
 #[derive(Clone, Copy)]
@@ -21,29 +22,28 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it shows, in one line.
     pub title: &'static str,
-    run: fn(u64, &mut Tell<'_>) -> Result<Reproduced, SimulateError>,
+    run: fn(u64, &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError>,
 }
 
 /// Hears of the progress of a run.
 pub type Tell<'a> = dyn FnMut(Progress) -> Go + 'a;
 
 /// The tables that there are.
-pub const EXPERIMENTS: &[Experiment] = &[a::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[a::EXPERIMENT, d::EXPERIMENT];
 
 /// The sources' tables that are not there yet, and what they are.
 pub const NOT_YET: &[(&str, &str)] = &[
     ("B", "swap-in readahead (2012)"),
     ("C", "reads over NFS with readahead off (2009)"),
-    ("D", "I/O scheduling and seek detection (2010)"),
     ("E", "raw I/O in chunks (2001)"),
 ];
 
 impl Experiment {
-    /// Runs every row of the table.
+    /// Runs every row of the experiment's tables, in the order in which they are printed.
     ///
     /// # Errors
     /// A job or a device is described wrongly: a fault of the experiment.
-    pub fn run(&self, seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError> {
+    pub fn run(&self, seed: u64, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
         (self.run)(seed, tell)
     }
 }
@@ -59,8 +59,35 @@ pub struct Reproduced {
     pub machine: String,
     /// The unit of the figures.
     pub unit: String,
-    /// The rows, the first of which is the one that ratios refer to.
+    /// The rows, the first of which is the one that ratios refer to; none in a
+    /// table with a grid.
     pub rows: Vec<Comparison>,
+    /// The figures of a table over a number, such as that of the processes.
+    pub grid: Option<Grid>,
+}
+
+/// Figures over a number: one row for each policy, one column for each number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Grid {
+    /// What the columns count.
+    pub over: String,
+    /// The number of each column.
+    pub columns: Vec<u32>,
+    /// The rows.
+    pub rows: Vec<GridRow>,
+}
+
+/// One row of a grid; each of its lists has one entry for each column.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GridRow {
+    /// What was measured.
+    pub label: String,
+    /// The laws that stand for it.
+    pub laws: String,
+    /// The source's figures; null where the source leaves them out.
+    pub published: Vec<Option<f64>>,
+    /// Our figures.
+    pub modelled: Vec<f64>,
 }
 
 /// One row of a table.

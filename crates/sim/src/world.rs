@@ -122,20 +122,25 @@ impl World for ModelledWorld {
         until: Option<Time>,
         completions: &mut Vec<Completion>,
     ) -> Result<(), WorldError> {
-        let event = self.device.next_event();
-        let time = match (event, until) {
-            (Some(event), Some(until)) => event.min(until),
-            (event, until) => event.or(until).expect("something is under way or due"),
-        };
-        self.now = self.now.max(time);
-        if event.is_none_or(|event| event > self.now) {
-            return Ok(());
+        // What goes on inside the device is no event for those who wait: a scheduler
+        // that is asked again without one may decide otherwise than it would have.
+        loop {
+            let event = self.device.next_event();
+            let time = match (event, until) {
+                (Some(event), Some(until)) => event.min(until),
+                (event, until) => event.or(until).expect("something is under way or due"),
+            };
+            self.now = self.now.max(time);
+            if event.is_some_and(|event| event <= self.now) {
+                while let Some(completion) = self.device.poll(self.now) {
+                    self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
+                    completions.push(completion);
+                }
+            }
+            if !completions.is_empty() || until.is_some_and(|until| until <= self.now) {
+                return Ok(());
+            }
         }
-        while let Some(completion) = self.device.poll(self.now) {
-            self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
-            completions.push(completion);
-        }
-        Ok(())
     }
 
     fn turns_per_progress(&self) -> u32 {

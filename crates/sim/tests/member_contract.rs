@@ -77,6 +77,7 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
             readahead_all_sectors: 2_048,
             readahead_after_sectors: 1,
             streams: 4,
+            silent_requests: 192,
             write_cache_bytes: 1 << 20,
             depth_max: 100,
         };

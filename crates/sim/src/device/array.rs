@@ -24,7 +24,7 @@ mod streams;
 pub use controller::{Controller, ControllerParts};
 
 /// What `array` takes.
-pub const KNOBS: [Knob; 11] = [
+pub const KNOBS: [Knob; 12] = [
     Knob {
         key: "stripe",
         what: "bytes on one member before the next one's turn",
@@ -107,6 +107,15 @@ pub const KNOBS: [Knob; 11] = [
         source: "our choice: more than the published tables have readers",
     },
     Knob {
+        key: "silent",
+        what: "requests of all after which a stream that sent none has no share of `readahead_all`",
+        quantity: Quantity::Count,
+        default: 192,
+        least: 1,
+        most: 1 << 32,
+        source: "our choice: three turns of 64 readers",
+    },
+    Knob {
         key: "write_cache",
         what: "battery-backed memory that answers writes; 0: none",
         quantity: Quantity::Bytes,
@@ -141,6 +150,7 @@ pub fn build(settings: &Settings, members: BoxedDevice) -> Controller {
         readahead_all_sectors: sectors("readahead_all"),
         readahead_after_sectors: sectors("readahead_after"),
         streams: settings.of("streams") as usize,
+        silent_requests: settings.of("silent"),
         write_cache_bytes: settings.of("write_cache"),
         depth_max: settings.of_u32("depth"),
     };

@@ -96,6 +96,7 @@ impl Nfs {
             readahead_all_sectors: u64::MAX,
             readahead_after_sectors: 1,
             streams: 256,
+            silent_requests: 192,
             write_cache_bytes: settings.of("server_cache"),
             depth_max: settings.of_u32("threads"),
         };

@@ -33,7 +33,7 @@ const SYNCHRONOUS: &str = "ioengine=psync\n";
 const ASYNCHRONOUS: &str =
     "ioengine=libaio\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8\n";
 
-fn run(seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError> {
+fn run(seed: u64, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
     let case = |label, job: &str, readahead, published| Case {
         label,
         job: format!("[records]\nrw=randread\nbs=64k\nsize=1g\nfadvise_hint=0\n{job}"),
@@ -55,7 +55,7 @@ fn run(seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError> {
         case("mm4, O_DIRECT", &direct, "none", None),
         case("on-demand readahead (2007)", ASYNCHRONOUS, "ondemand", None),
     ];
-    Ok(Reproduced {
+    Ok(vec![Reproduced {
         table: "A".to_owned(),
         title: EXPERIMENT.title.to_owned(),
         machine:
@@ -63,5 +63,6 @@ fn run(seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError> {
                 .to_owned(),
         unit: "MB/s".to_owned(),
         rows: megabytes_per_second(cases, tell)?,
-    })
+        grid: None,
+    }])
 }

@@ -52,6 +52,8 @@ pub struct ControllerParts {
     pub readahead_after_sectors: u64,
     /// Streams told apart at once.
     pub streams: usize,
+    /// A stream that has not been heard of for so many requests of all has no share.
+    pub silent_requests: u64,
     /// Memory for writes in bytes; 0: a write is answered when the device has it.
     pub write_cache_bytes: u64,
     /// Requests taken at once.
@@ -120,7 +122,7 @@ impl Controller {
             link_out: parts.link_bytes_per_second.map(Wire::new),
             link_in: parts.link_bytes_per_second.map(Wire::new),
             lines: Lines::new((parts.cache_bytes / line_bytes) as usize),
-            streams: Streams::new(parts.streams),
+            streams: Streams::new(parts.streams, parts.silent_requests),
             write_cache_used: 0,
             writes_held: VecDeque::new(),
             agenda: Agenda::new(),

@@ -5,15 +5,11 @@
 //! on; any other begins a stream, and the one heard of longest ago is
 //! forgotten for it.
 
-/// A stream that has not been heard of for so many requests of all is not being
-/// read now. Three turns of 64 readers: of 64 in turn all are heard, and of 32
-/// that a scheduler serves one after the other, for a slice each, only a few.
-const SILENT_REQUESTS: u64 = 192;
-
 /// The streams that a controller follows.
 #[derive(Debug)]
 pub struct Streams {
     streams_max: usize,
+    silent_requests: u64,
     streams: Vec<Stream>,
     heard: u64,
 }
@@ -26,9 +22,10 @@ struct Stream {
 }
 
 impl Streams {
-    /// Follows `streams_max` streams at once.
-    pub fn new(streams_max: usize) -> Streams {
-        Streams { streams_max, streams: Vec::new(), heard: 0 }
+    /// Follows `streams_max` streams at once. One that has not been heard of for
+    /// `silent_requests` requests of all is not being read now.
+    pub fn new(streams_max: usize, silent_requests: u64) -> Streams {
+        Streams { streams_max, silent_requests, streams: Vec::new(), heard: 0 }
     }
 
     /// A request came: how many sectors its stream had read in sequence before it.
@@ -52,7 +49,7 @@ impl Streams {
     /// How many streams that have read `sectors` in sequence are being read now.
     pub fn active(&self, sectors: u64) -> u64 {
         let is_active = |stream: &&Stream| {
-            stream.run_sectors >= sectors && stream.heard + SILENT_REQUESTS > self.heard
+            stream.run_sectors >= sectors && stream.heard + self.silent_requests > self.heard
         };
         self.streams.iter().filter(is_active).count() as u64
     }
@@ -64,7 +61,7 @@ mod tests {
 
     #[test]
     fn interleaved_streams_are_told_apart_until_there_are_too_many() {
-        let mut streams = Streams::new(2);
+        let mut streams = Streams::new(2, 192);
         assert_eq!(streams.hear(0, 8), 0);
         assert_eq!(streams.hear(1_000, 1_008), 0);
         assert_eq!(streams.hear(8, 16), 8);
@@ -72,7 +69,7 @@ mod tests {
         assert_eq!(streams.hear(5_000, 5_008), 0);
         assert_eq!(streams.hear(16, 24), 0, "forgotten for the third");
         assert_eq!((streams.active(1), streams.active(9)), (2, 0));
-        for _ in 0..SILENT_REQUESTS {
+        for _ in 0..192 {
             streams.hear(5_008, 5_008);
         }
         assert_eq!(streams.active(1), 1, "the others are silent");

@@ -2,12 +2,19 @@
 //! `hdd,rpm=15000`, `hdd,drive=sata,cache.segments=8`.
 //!
 //! A field is named by its full path in the description, or by its last word
+<<<<<<< HEAD
 //! where only one field ends so. The value takes the place of the one in the
+//! description, or of the default where the description leaves the field out,
+//! with the same unit and bounds.
+=======
+//! where only one field ends so; one that the description leaves to its default
+//! is named in full. The value takes the place of the one in the
 //! description, with the same unit and bounds.
+>>>>>>> hdd
 
 use readpath_core::law::{Spec, SpecError};
 
-use super::field::{Block, Value};
+use super::field::{Block, Field, Value};
 
 /// Sets in `root` every field that `spec` names, but for the keys in `own`.
 ///
