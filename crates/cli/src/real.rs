@@ -1,6 +1,7 @@
 //! `file:PATH`: a job through our read path on real storage.
 
 use std::path::Path;
+use std::time::Duration;
 
 use readpath::backend::BackendKind;
 use readpath::carrier::{Carrier, CarrierMemory};
@@ -125,6 +126,8 @@ fn memory_for(processes: &[Process], cache_bytes: u64) -> CarrierMemory {
 /// The real world under the runner.
 struct RealWorld {
     carrier: Carrier,
+    /// Requests that have been submitted and not completed.
+    in_flight: usize,
     /// Where the bytes of a read are copied to, as a program's buffer would be.
     taken: Vec<u8>,
 }
@@ -138,7 +141,7 @@ impl RealWorld {
                 page.fill(byte);
             });
         }
-        RealWorld { carrier, taken: Vec::new() }
+        RealWorld { carrier, in_flight: 0, taken: Vec::new() }
     }
 }
 
@@ -148,6 +151,7 @@ impl World for RealWorld {
     }
 
     fn submit(&mut self, path: &ReadPath, request: DeviceRequest) {
+        self.in_flight += 1;
         self.carrier.submit(path, request);
     }
 
@@ -167,9 +171,19 @@ impl World for RealWorld {
         until: Option<Time>,
         completions: &mut Vec<Completion>,
     ) -> Result<(), WorldError> {
-        let nap_end = self.carrier.now() + NAP;
+        let now = self.carrier.now();
+        let nap_end = now + NAP;
         let until = until.map_or(nap_end, |until| until.min(nap_end));
-        self.carrier.wait(Some(until), completions).map_err(|error| WorldError(error.to_string()))
+        // With nothing to wait for the carrier would come back at once.
+        if self.in_flight == 0 {
+            std::thread::sleep(Duration::from_nanos(until.since(now).ns()));
+            return Ok(());
+        }
+        let before = completions.len();
+        let waited = self.carrier.wait(Some(until), completions);
+        waited.map_err(|error| WorldError(error.to_string()))?;
+        self.in_flight -= completions.len() - before;
+        Ok(())
     }
 
     fn turns_per_progress(&self) -> u32 {

@@ -250,8 +250,11 @@ fn ended(plan: &Plan<'_>, rows: &[Row]) -> Ended {
         return Err(Failure::Interrupted);
     }
     let failed: u64 = rows.iter().map(|row| row.errors).sum();
-    match rows.iter().find_map(|row| row.first_error.as_ref()) {
-        Some(first) => Err(Failure::Run(format!("{failed} operations failed; the first: {first}"))),
+    let first = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));
+    match first {
+        Some((storage, error)) => Err(Failure::Run(format!(
+            "{failed} operations failed; the first, on {storage}: {error}"
+        ))),
         None => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use serde_json::Value;
-use support::{RANDOM, Scratch};
+use support::{RANDOM, Ran, Scratch};
 
 /// The keys of a result that are agreed, each with whether it is null where
 /// nothing measures it.
@@ -158,6 +158,21 @@ fn a_reader_that_goes_away_is_no_error() {
         let code = child.wait().unwrap().code();
         assert!(!stderr.contains("panicked"), "{arguments}: {stderr}");
         assert_eq!(code, Some(if arguments == "reproduce B" { 2 } else { 0 }), "{arguments}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    let scratch = Scratch::new("full-output");
+    scratch.file("j.fio", RANDOM);
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
+        return println!("skipped: what_cannot_be_written_is_an_error needs /dev/full");
+    };
+    for arguments in ["run j.fio", "laws"] {
+        let mut command = scratch.command(arguments.split_whitespace());
+        let ran = Ran::of(command.stdout(full.try_clone().unwrap()).output().unwrap());
+        ran.has_ended(1, arguments);
+        ran.says(&["standard output: No space left", "write it elsewhere"], arguments);
     }
 }
 

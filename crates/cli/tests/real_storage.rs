@@ -84,6 +84,20 @@ fn what_is_made_is_removed_and_what_was_there_stays() {
     assert_eq!(scratch.names(), ["j.fio", "small", "there"]);
 }
 
+/// Ten pauses of 100 ms: who spins through them uses most of a second of a processor.
+#[test]
+fn a_job_that_pauses_leaves_the_processor_alone() {
+    let scratch = Scratch::new("pauses");
+    scratch.data("data", 1 << 20);
+    scratch.file("j.fio", "[j]\nrw=read\nbs=64k\nsize=640k\nthinktime=100ms\n");
+    let ran = scratch.run("run j.fio --on file:data --on kernel:data --json");
+    ran.has_ended(0, "pauses");
+    for row in ran.results() {
+        let cpu_seconds = row["cpu_seconds"].as_f64().unwrap();
+        assert!(cpu_seconds < 0.2, "{} used {cpu_seconds} s", row["storage"]);
+    }
+}
+
 /// A job that takes a minute: it must be ended long before.
 const LONG: &str = "[j]\nrw=randread\nbs=4k\nsize=8m\nruntime=60\ntime_based\n";
 
@@ -183,21 +197,21 @@ fn a_file_that_shrinks_is_an_error_and_no_crash() {
         ("kernel", "io_uring\niodepth=8\ndirect=1"),
     ] {
         let what = format!("{way} {engine}");
-        let path = scratch.data("data", 4 << 20);
+        let path = scratch.data("data", 2 << 20);
         // Blocks that are told random: each is asked for when it is read.
         let job = format!(
-            "[j]\nrw=randread\nbs=64k\nsize=4m\nioengine={engine}\nthinktime=20ms\nruntime=20\n"
+            "[j]\nrw=randread\nbs=64k\nsize=2m\nioengine={engine}\nthinktime=20ms\nruntime=20\n"
         );
         scratch.file("j.fio", job);
         let arguments = format!("run j.fio --on {way}:data --json");
         let mut command = scratch.command(arguments.split_whitespace());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let child = Killed(Some(child));
-        std::thread::sleep(Duration::from_millis(400));
+        std::thread::sleep(Duration::from_millis(250));
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let ran = ended(child);
         ran.has_ended(1, &what);
-        ran.says(&["operations failed; the first: "], &what);
+        ran.says(&["operations failed; the first, on "], &what);
         let row = &ran.results()[0];
         assert!(row["errors"].as_u64().unwrap() > 0, "{what}");
     }
