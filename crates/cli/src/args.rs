@@ -47,7 +47,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "STORAGE is one of\n  \
     hdd, ssd, nvme, raid0:12xhdd, …  a modelled device (`readpath devices`); parameters follow\n                                   \
-    after commas: hdd,rpm=7200\n  \
+    after commas: hdd,drive=sata2010\n  \
     file:PATH                        a file or block device, through our read path\n  \
     kernel:PATH                      the same through the kernel's own: the peer\n\n\
     LAW is a name from `readpath laws`; parameters follow after commas:\n  \
@@ -101,16 +101,25 @@ pub struct ReproduceArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Needs root and tracefs (exit code 3 without). A list of reads has one step a \
-    line:\n  OFFSET LENGTH    a read, in bytes\n  advice NAME      normal, sequential, random, \
-    dontneed\n  # …              a comment"
+    line:\n  \
+    OFFSET LENGTH    a read, in bytes\n  \
+    touch OFFSET     one byte of the mapped file\n  \
+    advice NAME      normal, sequential, random, dontneed\n  \
+    reopen           close the file and open it again\n  \
+    # …              a comment\n\n\
+    Example:\n  \
+    readpath conform --generate 500 --seed 7 --file /mnt/data/large.bin"
 )]
 pub struct ConformArgs {
     /// The list of reads
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub reads: Option<PathBuf>,
-    /// Make a list of so many reads of all sorts
+    /// Make a list of so many reads of all sorts [default: 2000]
     #[arg(long, value_name = "N")]
     pub generate: Option<usize>,
+    /// Let half of the patterns of a made list touch the mapped file
+    #[arg(long, conflicts_with = "reads")]
+    pub mapped: bool,
     /// Seed of the list
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

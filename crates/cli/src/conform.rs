@@ -1,6 +1,6 @@
 //! `readpath conform`: the law `ondemand` against the running kernel, read by read.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use readpath::oracle::{self, OracleError};
 use readpath_core::readahead::{Folio, Step};
@@ -11,28 +11,36 @@ use crate::args::ConformArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::{print, print_json};
 
+/// How many reads are made when nothing is said.
+const READS: usize = 2000;
+/// How many differences are told in words: after the first the states have
+/// parted, so that most others follow from it. The JSON document has all.
+const DIFFERENCES_TOLD: usize = 10;
 /// The size of the file that is made when none is named: 1 GiB, sparse.
 const FILE_BYTES: u64 = 1 << 30;
 
 /// Runs the list through both and prints how they compare.
 pub fn run(args: &ConformArgs) -> Ended {
-    let made;
-    let path: &Path = match &args.file {
-        Some(path) => path,
+    let (steps, kernel) = match &args.file {
+        Some(path) => {
+            let file = std::fs::metadata(path);
+            let file = file.map_err(|error| Failure::about(path.display(), error))?;
+            let steps = steps(args, file.len())?;
+            let kernel = oracle::record(path, &steps).map_err(failure)?;
+            (steps, kernel)
+        }
         None => {
-            made = MadeFile::new()?;
-            &made.0
+            let steps = steps(args, FILE_BYTES)?;
+            let made = MadeFile::new()?;
+            let kernel = oracle::record(&made.0, &steps).map_err(failure)?;
+            (steps, kernel)
         }
     };
-    let metadata =
-        std::fs::metadata(path).map_err(|error| Failure::about(path.display(), error))?;
-    let steps = steps(args, metadata.len())?;
-    let kernel = oracle::record(path, &steps).map_err(failure)?;
     let law =
         conform::play(&conform::kernel_law(&kernel), &steps, &kernel).map_err(Failure::usage)?;
     let report = conform::compare(&steps, &kernel, &law);
     if args.json {
-        print_json(&[Result::new(&report, &kernel.system)], args.seed)?;
+        print_json(&[Comparison::new(&report, &kernel.system)], args.seed)?;
     } else {
         print(&text(&report, &kernel.system))?;
     }
@@ -42,14 +50,17 @@ pub fn run(args: &ConformArgs) -> Ended {
     }
 }
 
-fn steps(args: &ConformArgs, file_bytes: u64) -> std::result::Result<Vec<Step>, Failure> {
+fn steps(args: &ConformArgs, file_bytes: u64) -> Result<Vec<Step>, Failure> {
     match (&args.reads, args.generate) {
         (Some(list), _) => {
             let text = std::fs::read_to_string(list)
                 .map_err(|error| Failure::about(list.display(), error))?;
             conform::parse_steps(&text).map_err(|error| Failure::about(list.display(), error))
         }
-        (None, count) => Ok(conform::generate(count.unwrap_or(2000), args.seed, file_bytes)),
+        (None, count) => {
+            let generate = if args.mapped { conform::generate_mapped } else { conform::generate };
+            Ok(generate(count.unwrap_or(READS), args.seed, file_bytes))
+        }
     }
 }
 
@@ -70,8 +81,12 @@ fn text(report: &Report, system: &str) -> String {
         report.kernel_pages,
         report.law_pages
     );
-    for difference in &report.differences {
+    for difference in report.differences.iter().take(DIFFERENCES_TOLD) {
         text += &format!("{difference}\n");
+    }
+    let more = report.differences.len().saturating_sub(DIFFERENCES_TOLD);
+    if more > 0 {
+        text += &format!("and {more} more; --json tells them all\n");
     }
     text
 }
@@ -80,7 +95,7 @@ fn text(report: &Report, system: &str) -> String {
 struct MadeFile(PathBuf);
 
 impl MadeFile {
-    fn new() -> std::result::Result<MadeFile, Failure> {
+    fn new() -> Result<MadeFile, Failure> {
         let name = format!("readpath-conform-{}", std::process::id());
         let made = MadeFile(std::env::temp_dir().join(name));
         std::fs::File::create_new(&made.0)
@@ -98,7 +113,7 @@ impl Drop for MadeFile {
 
 /// The comparison in the JSON document.
 #[derive(Serialize)]
-struct Result {
+struct Comparison {
     system: String,
     reads: usize,
     equal: usize,
@@ -108,7 +123,7 @@ struct Result {
     differences: Vec<Parted>,
 }
 
-/// One difference in the JSON document; pages as `[first, count]`.
+/// One difference in the JSON document; the step counted from 1, pages as `[first, count]`.
 #[derive(Serialize)]
 struct Parted {
     step: usize,
@@ -117,9 +132,9 @@ struct Parted {
     law: Vec<[u64; 2]>,
 }
 
-impl Result {
-    fn new(report: &Report, system: &str) -> Result {
-        Result {
+impl Comparison {
+    fn new(report: &Report, system: &str) -> Comparison {
+        Comparison {
             system: system.to_owned(),
             reads: report.reads,
             equal: report.equal,
@@ -137,10 +152,32 @@ impl Parted {
             folios.iter().map(|folio| [folio.first, folio.range().count()]).collect()
         };
         Parted {
-            step: difference.index,
-            what: format!("{:?}", difference.step),
+            step: difference.index + 1,
+            what: conform::format_step(&difference.step),
             kernel: pages(&difference.kernel),
             law: pages(&difference.law),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_differences_are_told_and_the_others_counted() {
+        let step = Step::Read { offset: 0, bytes: 1 };
+        let parted = |index| Difference { index, step, kernel: Vec::new(), law: Vec::new() };
+        let differences: Vec<Difference> = (0..12).map(parted).collect();
+        let report = Report { reads: 20, equal: 8, kernel_pages: 5, law_pages: 7, differences };
+        let text = text(&report, "Linux 6.1");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "Linux 6.1: 20 reads, 8 equal, 12 different; 5 pages read by the kernel, 7 by the law"
+        );
+        assert_eq!(lines.len(), 12);
+        assert!(lines[10].starts_with("step 10: 0 1: "), "{}", lines[10]);
+        assert_eq!(lines[11], "and 2 more; --json tells them all");
     }
 }

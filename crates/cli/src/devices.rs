@@ -27,7 +27,7 @@ fn list() -> Ended {
 }
 
 fn tell(name: &str) -> Ended {
-    let spec = Spec::parse(name).map_err(Failure::usage)?;
+    let spec = Spec::parse(with_members(name)).map_err(Failure::usage)?;
     let device = registry::build(&spec, 1).map_err(Failure::usage)?;
     let caps = device.caps();
     let mut table = Table::new(["parameter", "value", "unit", "what it is, and the source"], 9);
@@ -42,4 +42,13 @@ fn tell(name: &str) -> Ended {
         caps.depth_max,
         if caps.is_rotational { "rotating" } else { "no moving parts" },
     ))
+}
+
+/// Of a device that is nothing without members, one that has some is told.
+fn with_members(name: &str) -> &str {
+    match name {
+        "raid0" => "raid0:12xhdd",
+        "faulty" => "faulty:nvme",
+        name => name,
+    }
 }

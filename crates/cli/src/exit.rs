@@ -39,7 +39,9 @@ impl Failure {
             Failure::Run(text) => (1, text.as_str()),
             Failure::Usage(text) => (2, text.as_str()),
             Failure::Unavailable(text) => (3, text.as_str()),
-            Failure::Interrupted => (130, "interrupted; the figures above are of what was done"),
+            Failure::Interrupted => {
+                (130, "interrupted; any figures are of what was done until then")
+            }
         };
         eprintln!("readpath: {text}");
         ExitCode::from(code)

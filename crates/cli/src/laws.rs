@@ -5,6 +5,7 @@ use readpath_core::{cache, readahead, scheduler};
 
 use crate::args::NameArgs;
 use crate::exit::{Ended, Failure};
+use crate::output::print;
 
 /// The laws by what they decide.
 const KINDS: [(&str, &[Law]); 3] =
@@ -13,30 +14,31 @@ const KINDS: [(&str, &[Law]); 3] =
 /// Prints the list, or one law in words.
 pub fn run(args: &NameArgs) -> Ended {
     match &args.name {
-        None => list(),
-        Some(name) => return tell(name),
+        None => print(&list()),
+        Some(name) => print(&page(name)?),
     }
-    Ok(())
 }
 
-fn list() {
+fn list() -> String {
+    let mut text = String::new();
     for (kind, laws) in KINDS {
-        println!("{kind}:");
-        laws.iter().for_each(|law| println!("  {:14} {}", law.name, law.line));
+        text += &format!("{kind}:\n");
+        for law in laws {
+            text += &format!("  {:14} {}\n", law.name, law.line);
+        }
     }
-    println!("\n`readpath laws NAME` tells one in full.");
+    text + "\n`readpath laws NAME` tells one in full.\n"
 }
 
-fn tell(name: &str) -> Ended {
+fn page(name: &str) -> Result<String, Failure> {
     let all = || KINDS.iter().flat_map(|(kind, laws)| laws.iter().map(move |law| (kind, law)));
     let Some((kind, law)) = all().find(|(_, law)| law.name == name) else {
         let known = all().map(|(_, law)| law.name).collect();
         let name = name.to_owned();
         return Err(Failure::usage(SpecError::UnknownName { kind: "law", name, known }));
     };
-    println!("{} ({kind}): {}\n", law.name, law.line);
-    law.page().for_each(|line| println!("{line}"));
-    Ok(())
+    let lines: Vec<&str> = law.page().collect();
+    Ok(format!("{} ({kind}): {}\n\n{}\n", law.name, law.line, lines.join("\n")))
 }
 
 #[cfg(test)]

@@ -28,7 +28,10 @@ impl MadeFiles {
             if !path.exists() {
                 let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
                 made.0.push(path.clone());
-                fill(file, bytes, plan).map_err(|error| cannot_make(path, &error))?;
+                fill(file, bytes, plan).map_err(|error| match error.kind() {
+                    io::ErrorKind::Interrupted => Failure::Interrupted,
+                    _ => cannot_make(path, &error),
+                })?;
             }
         }
         Ok(made)
@@ -46,7 +49,12 @@ impl Drop for MadeFiles {
 }
 
 fn cannot_make(path: &Path, error: &io::Error) -> Failure {
-    Failure::Usage(format!("{}: can't be made: {error}", path.display()))
+    let what_to_do = match error.kind() {
+        io::ErrorKind::StorageFull => "; make `size` smaller, or name a file elsewhere",
+        io::ErrorKind::NotFound => "; make its folder first",
+        _ => "",
+    };
+    Failure::Usage(format!("{}: can't be made: {error}{what_to_do}", path.display()))
 }
 
 /// Fills a file with bytes that no file system stores shorter, and has them written back.

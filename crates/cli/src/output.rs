@@ -101,7 +101,7 @@ pub fn print_json<T: Serialize>(results: &[T], seed: u64) -> Ended {
 pub fn print(text: &str) -> Ended {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::Usage(format!("standard output: {error}"))),
+        Err(error) => Err(Failure::Run(format!("standard output: {error}; write it elsewhere"))),
         Ok(()) => Ok(()),
     }
 }

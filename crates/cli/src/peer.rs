@@ -8,7 +8,7 @@ use readpath::clock::Clock;
 use readpath::cold;
 use readpath::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 use readpath::sysfs::QueueLimits;
-use readpath::target::{Direct, OpenOptions, Target};
+use readpath::target::Direct;
 use readpath::usage::CpuTime;
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::Time;
@@ -18,7 +18,7 @@ use readpath_sim::workload::{Next, Operation, Process, Workload};
 
 use crate::exit::Failure;
 use crate::progress::Bar;
-use crate::real::{notes, workload_on};
+use crate::real::{join, notes, open};
 use crate::run::Plan;
 
 /// What one process has measured.
@@ -41,9 +41,7 @@ struct Shared<'a> {
 
 /// Runs the job on `path` and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
-    let options = OpenOptions { is_writable: plan.args.overwrite, direct: Direct::Never };
-    let target = Target::open(path, options).map_err(Failure::usage)?;
-    let workload = workload_on(plan, path, target.bytes())?;
+    let (target, workload) = open(plan, path, Direct::Never)?;
     let residency =
         cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
     let queue = target.queue().cloned();
@@ -57,7 +55,7 @@ pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
     row.scheduler = queue.and_then(|queue| queue.scheduler);
     row.engine = Some(engines);
-    row.note = [row.note, is_warm].into_iter().flatten().reduce(|one, two| format!("{one}; {two}"));
+    row.note = join(row.note, is_warm);
     Ok(row)
 }
 
@@ -165,7 +163,11 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
         let next = if (shared.is_stopping)() { Next::WaitForCompletion } else { process.next(now) };
         match next {
             Next::Operation(operation) => start(&mut file, &mut under, operation, now, shared),
-            Next::WaitUntil(time) => sleep_until(time, shared),
+            Next::WaitUntil(time) if under.is_empty() => sleep_until(time, shared),
+            Next::WaitUntil(time) => {
+                file.wait(Some(time)).map_err(KernelError::Backend)?;
+                collect(&mut file, &mut under, &mut process, &mut ended, shared);
+            }
             Next::WaitForCompletion => {
                 file.wait(None).map_err(KernelError::Backend)?;
                 collect(&mut file, &mut under, &mut process, &mut ended, shared);

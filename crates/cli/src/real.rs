@@ -1,79 +1,99 @@
 //! `file:PATH`: a job through our read path on real storage.
 
 use std::path::Path;
+use std::time::Duration;
 
 use readpath::backend::BackendKind;
 use readpath::carrier::{Carrier, CarrierMemory};
 use readpath::clock::Clock;
 use readpath::cold;
-use readpath::target::{Mode, OpenOptions, Target};
+use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath::usage::CpuTime;
 use readpath_core::machine::{Done, ReadPath};
 use readpath_core::request::{Completion, DeviceRequest};
-use readpath_core::unit::{PAGE_BYTES, Time};
+use readpath_core::unit::Time;
 use readpath_sim::report::Row;
-use readpath_sim::run::run as run_workload;
+use readpath_sim::run::{RunError, run as run_workload};
 use readpath_sim::simulate::Setup;
 use readpath_sim::workload::{Placement, Process, Workload, WorkloadError};
-use readpath_sim::world::World;
+use readpath_sim::world::{World, WorldError};
 
 use crate::exit::Failure;
 use crate::progress::Bar;
 use crate::run::Plan;
 
+/// The longest sleep in the kernel between two looks at whether the run is to
+/// end: short for a person who presses ctrl-C, rare for a processor.
+const NAP: Time = Time::from_ms(50);
+
+/// Finds out whether [`run`] would begin, without running.
+pub fn check(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<(), Failure> {
+    let (target, _) = open(plan, path, Direct::Preferred)?;
+    ReadPath::new(setup.config(target.caps())).map_err(Failure::usage)?;
+    Ok(())
+}
+
 /// Runs the job on `path` and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, bar: &Bar) -> Result<Row, Failure> {
-    let options = OpenOptions { is_writable: plan.args.overwrite, ..OpenOptions::default() };
-    let target = Target::open(path, options).map_err(Failure::usage)?;
-    let workload = workload_on(plan, path, target.bytes())?;
-    let residency =
-        cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
+    let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
+    let (target, workload) = open(plan, path, Direct::Preferred)?;
+    let residency = cold::drop_pages(path).map_err(|error| about(&error))?;
     let note = notes(&target, &residency);
     let memory = memory_for(&workload.processes, setup.memory_bytes);
     let carrier = Carrier::new(target, memory, BackendKind::Ring, Clock::start())
-        .map_err(|error| Failure::about(path.display(), error))?;
+        .map_err(|error| about(&error))?;
     // The kernel's own largest window here, so that both start from the same.
     let window_bytes =
         carrier.target().queue().map_or(setup.window_bytes, |queue| queue.read_ahead_bytes);
     let setup = Setup { window_bytes, ..setup.clone() };
-    let mut machine = ReadPath::new(setup.config(carrier.caps()))
-        .map_err(|error| Failure::about(path.display(), error))?;
+    let mut machine = ReadPath::new(setup.config(carrier.caps())).map_err(|error| about(&error))?;
     let mut world = RealWorld::new(carrier, memory);
     let cpu = CpuTime::of_process();
     let measured = run_workload(&mut machine, workload, &mut world, &mut |now| bar.tell(now))
-        .map_err(|error| Failure::about(path.display(), error))?;
+        .map_err(|error| match error {
+            RunError::TooLarge(_) => about(&error),
+            RunError::World(_) => Failure::Run(format!("{}: {error}", path.display())),
+        })?;
     let mut row = measured
         .row(&plan.name, &format!("file:{}", path.display()), &plan.job)
         .with_meter(machine.meter(), &machine.cache_counters());
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
-    row.note = [row.note, note].into_iter().flatten().reduce(|one, two| format!("{one}; {two}"));
+    row.note = join(row.note, note);
     Ok(row)
+}
+
+/// Opens the storage and lays the job out on it.
+pub fn open(plan: &Plan<'_>, path: &Path, direct: Direct) -> Result<(Target, Workload), Failure> {
+    let options = OpenOptions { is_writable: plan.writes(), direct };
+    let target = Target::open(path, options).map_err(Failure::usage)?;
+    let workload = workload_on(plan, path, target.bytes())?;
+    Ok((target, workload))
 }
 
 /// Lays the job's files out side by side on one existing file; a job that
 /// gives no size uses the whole of it.
-pub fn workload_on(plan: &Plan<'_>, path: &Path, have_bytes: u64) -> Result<Workload, Failure> {
+fn workload_on(plan: &Plan<'_>, path: &Path, have_bytes: u64) -> Result<Workload, Failure> {
     let about_job = |error| Failure::about(plan.args.job.display(), error);
     let seed = plan.args.seed;
     let name = path.display().to_string();
-    match Workload::new(&plan.job, Placement::Modelled, seed) {
+    let workload = match Workload::new(&plan.job, Placement::Modelled, seed) {
         Err(WorkloadError::UnknownSize { .. }) => {
             let one = Placement::One { name: &name, bytes: have_bytes };
-            Workload::new(&plan.job, one, seed).map_err(about_job)
+            return Workload::new(&plan.job, one, seed).map_err(about_job);
         }
-        Err(error) => Err(about_job(error)),
-        Ok(workload) => match workload.side_by_side() {
-            (_, need_bytes) if need_bytes > have_bytes.next_multiple_of(PAGE_BYTES) => {
-                Err(Failure::Usage(format!(
-                    "{}: the job's files need {need_bytes} bytes and {name} has {have_bytes}; make \
-                     `size` or `numjobs` smaller, or the file larger",
-                    plan.args.job.display()
-                )))
-            }
-            _ => Ok(workload),
-        },
+        laid_out => laid_out.map_err(about_job)?,
+    };
+    let (starts, _) = workload.side_by_side();
+    let ends = workload.files.iter().zip(starts).map(|(file, start)| start + file.bytes);
+    match ends.max().unwrap_or(0) {
+        need_bytes if need_bytes > have_bytes => Err(Failure::Usage(format!(
+            "{}: the job's files need {need_bytes} bytes and {name} has {have_bytes}; make `size` \
+             or `numjobs` smaller, or the file larger",
+            plan.args.job.display()
+        ))),
+        _ => Ok(workload),
     }
 }
 
@@ -83,7 +103,12 @@ pub fn notes(target: &Target, residency: &cold::Residency) -> Option<String> {
     let warm = (residency.resident > 0).then(|| {
         format!("not cold: {} of {} pages stayed in memory", residency.resident, residency.pages)
     });
-    [mode, warm].into_iter().flatten().reduce(|one, two| format!("{one}; {two}"))
+    join(mode, warm)
+}
+
+/// Two notes as one.
+pub fn join(one: Option<String>, two: Option<String>) -> Option<String> {
+    [one, two].into_iter().flatten().reduce(|one, two| format!("{one}; {two}"))
 }
 
 /// The cache, and a buffer for each operation that may be open at once.
@@ -101,6 +126,8 @@ fn memory_for(processes: &[Process], cache_bytes: u64) -> CarrierMemory {
 /// The real world under the runner.
 struct RealWorld {
     carrier: Carrier,
+    /// Requests that have been submitted and not completed.
+    in_flight: usize,
     /// Where the bytes of a read are copied to, as a program's buffer would be.
     taken: Vec<u8>,
 }
@@ -114,7 +141,7 @@ impl RealWorld {
                 page.fill(byte);
             });
         }
-        RealWorld { carrier, taken: Vec::new() }
+        RealWorld { carrier, in_flight: 0, taken: Vec::new() }
     }
 }
 
@@ -124,6 +151,7 @@ impl World for RealWorld {
     }
 
     fn submit(&mut self, path: &ReadPath, request: DeviceRequest) {
+        self.in_flight += 1;
         self.carrier.submit(path, request);
     }
 
@@ -138,9 +166,27 @@ impl World for RealWorld {
         Time::ZERO
     }
 
-    fn wait(&mut self, until: Option<Time>, completions: &mut Vec<Completion>) {
-        self.carrier
-            .wait(until, completions)
-            .expect("a ring that has carried one request carries the next");
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), WorldError> {
+        let now = self.carrier.now();
+        let nap_end = now + NAP;
+        let until = until.map_or(nap_end, |until| until.min(nap_end));
+        // With nothing to wait for the carrier would come back at once.
+        if self.in_flight == 0 {
+            std::thread::sleep(Duration::from_nanos(until.since(now).ns()));
+            return Ok(());
+        }
+        let before = completions.len();
+        let waited = self.carrier.wait(Some(until), completions);
+        waited.map_err(|error| WorldError(error.to_string()))?;
+        self.in_flight -= completions.len() - before;
+        Ok(())
+    }
+
+    fn turns_per_progress(&self) -> u32 {
+        1
     }
 }

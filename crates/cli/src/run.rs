@@ -1,12 +1,15 @@
 //! `readpath run`: one job under every combination of storage and laws that is
 //! named, one row each.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use readpath_core::law::Spec;
-use readpath_sim::job::{JobFile, Pattern};
+use readpath_core::machine::ConfigError;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::job::{Engine, Job, JobFile};
 use readpath_sim::report::Row;
-use readpath_sim::simulate::{Setup, SimulateError, simulate};
+use readpath_sim::simulate::{self, Setup, SimulateError, simulate};
 
 use crate::args::{self, RunArgs};
 use crate::exit::{Ended, Failure};
@@ -32,7 +35,36 @@ pub struct Plan<'a> {
     pub interrupt: Interrupt,
 }
 
-/// Runs the job everywhere and prints the rows.
+impl Plan<'_> {
+    /// Whether any operation of the job may be a write.
+    pub fn writes(&self) -> bool {
+        self.job.jobs.iter().any(writes)
+    }
+
+    fn setup(&self, device: &Spec, readahead: &Spec, scheduler: &Spec) -> Setup {
+        Setup {
+            readahead: readahead.clone(),
+            scheduler: scheduler.clone(),
+            memory_bytes: self.memory_bytes,
+            seed: self.args.seed,
+            ..Setup::new(device.clone())
+        }
+    }
+}
+
+fn writes(job: &Job) -> bool {
+    job.pattern.reads_percent < 100
+}
+
+/// One row to be: where, and under which laws.
+struct Combination<'a> {
+    storage: &'a Storage,
+    readahead: &'a Spec,
+    scheduler: &'a Spec,
+}
+
+/// Runs the job everywhere and prints the rows. What can be wrong is found out
+/// before the first row, so that bad input costs nobody the rows before it.
 pub fn run(args: &RunArgs) -> Ended {
     let storages = Storage::parse_all(&args.storages)?;
     let readaheads = args::specs(&args.readahead)?;
@@ -41,73 +73,114 @@ pub fn run(args: &RunArgs) -> Ended {
         name: stem(&args.job),
         job: read_job(&args.job)?,
         args,
-        memory_bytes: size::parse("--memory", &args.memory)?,
+        memory_bytes: memory_bytes(&args.memory)?,
         interrupt: Interrupt::listen(),
     };
+    let all = combinations(&storages, &readaheads, &schedulers);
     refuse_overwriting(&plan, &storages)?;
-    let _made = MadeFiles::make(&plan, &storages)?;
-
+    refuse_small_memory(&plan, &storages)?;
+    let (modelled, real): (Vec<_>, Vec<_>) =
+        all.iter().partition(|combination| combination.storage.path().is_none());
+    modelled.into_iter().try_for_each(|combination| check(&plan, combination))?;
     let mut rows = Vec::new();
-    'all: for storage in &storages {
-        for (readahead, scheduler) in combinations(storage, &readaheads, &schedulers) {
-            if plan.interrupt.has_come() {
-                break 'all;
-            }
-            rows.push(one(&plan, storage, readahead, scheduler)?);
-        }
+    let failure = MadeFiles::make(&plan, &storages)
+        .and_then(|made| {
+            real.into_iter().try_for_each(|combination| check(&plan, combination))?;
+            run_all(&plan, &all, &mut rows)?;
+            drop(made);
+            ended(&plan, &rows)
+        })
+        .err();
+    if !rows.is_empty() || matches!(failure, None | Some(Failure::Interrupted)) {
+        output::print_rows(&rows, args.seed, args.json)?;
     }
-    output::print_rows(&rows, args.seed, args.json)?;
-    ended(&plan, &rows)
+    failure.map_or(Ok(()), Err)
 }
 
-/// The kernel has laws of its own: it gives one row, whatever laws are named.
+fn run_all(plan: &Plan<'_>, all: &[Combination<'_>], rows: &mut Vec<Row>) -> Ended {
+    for (index, combination) in all.iter().enumerate() {
+        if plan.interrupt.has_come() {
+            break;
+        }
+        // The kernel has laws of its own: it gives one row, whatever laws are named.
+        let is_kernel = matches!(combination.storage, Storage::Kernel(_));
+        if is_kernel && index > 0 && std::ptr::eq(all[index - 1].storage, combination.storage) {
+            continue;
+        }
+        rows.push(one(plan, combination)?);
+    }
+    Ok(())
+}
+
 fn combinations<'a>(
-    storage: &Storage,
+    storages: &'a [Storage],
     readaheads: &'a [Spec],
     schedulers: &'a [Spec],
-) -> Vec<(&'a Spec, &'a Spec)> {
-    let all =
-        readaheads.iter().flat_map(|readahead| schedulers.iter().map(move |s| (readahead, s)));
+) -> Vec<Combination<'a>> {
+    let mut all = Vec::new();
+    for storage in storages {
+        for readahead in readaheads {
+            for scheduler in schedulers {
+                all.push(Combination { storage, readahead, scheduler });
+            }
+        }
+    }
+    all
+}
+
+/// Finds out whether a row could be run, without running it.
+fn check(plan: &Plan<'_>, combination: &Combination<'_>) -> Ended {
+    let &Combination { storage, readahead, scheduler } = combination;
     match storage {
-        Storage::Kernel(_) => all.take(1).collect(),
-        Storage::Modelled(_) | Storage::File(_) => all.collect(),
+        Storage::Modelled(device) => {
+            simulate::check(&plan.job, &plan.setup(device, readahead, scheduler))
+                .map_err(|error| told(plan, storage, &error))
+        }
+        Storage::File(path) | Storage::Kernel(path) => {
+            let setup = plan.setup(&Spec::plain("file"), readahead, scheduler);
+            real::check(plan, path, &setup)
+        }
     }
 }
 
-fn one(
-    plan: &Plan<'_>,
-    storage: &Storage,
-    readahead: &Spec,
-    scheduler: &Spec,
-) -> Result<Row, Failure> {
+fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
+    let &Combination { storage, readahead, scheduler } = combination;
     let label = match storage {
         Storage::Kernel(_) => storage.to_string(),
         _ => format!("{storage} {readahead} {scheduler}"),
     };
     let bar = Bar::new(label, plan.interrupt.clone());
-    let setup = |device: &Spec| Setup {
-        readahead: readahead.clone(),
-        scheduler: scheduler.clone(),
-        memory_bytes: plan.memory_bytes,
-        seed: plan.args.seed,
-        ..Setup::new(device.clone())
-    };
+    let setup = |device: &Spec| plan.setup(device, readahead, scheduler);
     match storage {
         Storage::Modelled(device) => {
             simulate(&plan.name, &plan.job, &setup(device), &mut |progress| bar.tell(progress))
-                .map_err(|error| match error {
-                    SimulateError::Workload(_) => Failure::about(plan.args.job.display(), error),
-                    _ => Failure::about(storage, error),
-                })
+                .map_err(|error| told(plan, storage, &error))
         }
         Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), &bar),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
     }
 }
 
+/// What is wrong with the job is told of the job file, all else of the storage.
+fn told(plan: &Plan<'_>, storage: &Storage, error: &SimulateError) -> Failure {
+    match error {
+        SimulateError::Workload(_) => Failure::about(plan.args.job.display(), error),
+        SimulateError::Config(ConfigError::Law(_)) => Failure::usage(error),
+        _ => Failure::about(storage, error),
+    }
+}
+
 /// Reads a job file; errors name the file and the line.
 pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
-    let text = std::fs::read(path).map_err(|error| Failure::about(path.display(), error))?;
+    let text = std::fs::read(path).map_err(|error| {
+        let what_to_do = match error.kind() {
+            ErrorKind::NotFound => "; check the path of the job file",
+            ErrorKind::IsADirectory => "; name a job file in it",
+            ErrorKind::PermissionDenied => "; ask its owner, or run as a user who may read it",
+            _ => "",
+        };
+        Failure::Usage(format!("{}: {error}{what_to_do}", path.display()))
+    })?;
     let text = String::from_utf8(text).map_err(|_| {
         Failure::about(path.display(), "is not text; a job file is text in fio's format")
     })?;
@@ -119,8 +192,7 @@ fn stem(path: &Path) -> String {
 }
 
 fn refuse_overwriting(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
-    let writes = |pattern: Pattern| pattern.reads_percent < 100;
-    let Some(job) = plan.job.jobs.iter().find(|job| writes(job.pattern)) else { return Ok(()) };
+    let Some(job) = plan.job.jobs.iter().find(|job| writes(job)) else { return Ok(()) };
     let real = storages.iter().find(|storage| storage.path().is_some());
     match real {
         Some(storage) if !plan.args.overwrite => Err(Failure::Usage(format!(
@@ -131,13 +203,58 @@ fn refuse_overwriting(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
     }
 }
 
+/// Memory of the cache: at least a page, and so much at most that the cache's
+/// own books find room in this machine's memory: 64 bytes a page.
+fn memory_bytes(text: &str) -> Result<u64, Failure> {
+    const BOOK_BYTES: u64 = 64;
+    let bytes = size::parse("--memory", text)?;
+    let system = rustix::system::sysinfo();
+    let most = system.totalram as u64 * u64::from(system.mem_unit) / 2 / BOOK_BYTES * PAGE_BYTES;
+    match bytes {
+        0..PAGE_BYTES => Err(Failure::Usage(format!(
+            "--memory {text}: holds no page; give at least {PAGE_BYTES} bytes"
+        ))),
+        _ if bytes > most => Err(Failure::Usage(format!(
+            "--memory {text}: the books of so large a cache don't fit into this machine; give at \
+             most {} GiB",
+            most >> 30
+        ))),
+        _ => Ok(bytes),
+    }
+}
+
+/// A read through the cache needs memory for all of it at once; a mapped one, for a page.
+fn refuse_small_memory(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
+    if storages.iter().all(|storage| matches!(storage, Storage::Kernel(_))) {
+        return Ok(());
+    }
+    let needs = |job: &&Job| {
+        let is_cached = !job.is_direct && job.engine != Engine::Mmap;
+        is_cached && job.pattern.reads_percent > 0 && job.block_bytes_read > plan.memory_bytes
+    };
+    match plan.job.jobs.iter().find(needs) {
+        None => Ok(()),
+        Some(job) => Err(Failure::Usage(format!(
+            "--memory {}: job `{}` of {} reads {} bytes at once through the cache; give at least \
+             so much memory, or a smaller bs",
+            plan.args.memory,
+            job.name,
+            plan.args.job.display(),
+            job.block_bytes_read
+        ))),
+    }
+}
+
 fn ended(plan: &Plan<'_>, rows: &[Row]) -> Ended {
     if plan.interrupt.has_come() {
         return Err(Failure::Interrupted);
     }
     let failed: u64 = rows.iter().map(|row| row.errors).sum();
-    match rows.iter().find_map(|row| row.first_error.as_ref()) {
-        Some(first) => Err(Failure::Run(format!("{failed} operations failed; the first: {first}"))),
+    let first = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));
+    match first {
+        Some((storage, error)) => Err(Failure::Run(format!(
+            "{failed} operations failed; the first, on {storage}: {error}"
+        ))),
         None => Ok(()),
     }
 }

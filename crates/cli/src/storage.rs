@@ -69,10 +69,10 @@ mod tests {
 
     #[test]
     fn devices_are_a_list_and_paths_are_whole() {
-        let texts = ["hdd,rpm=7200,ssd".to_owned(), "file:/tmp/a,b=c".to_owned()];
+        let texts = ["hdd,drive=sata,ssd".to_owned(), "file:/tmp/a,b=c".to_owned()];
         let storages = Storage::parse_all(&texts).unwrap();
         let names: Vec<String> = storages.iter().map(Storage::to_string).collect();
-        assert_eq!(names, ["hdd,rpm=7200", "ssd", "file:/tmp/a,b=c"]);
+        assert_eq!(names, ["hdd,drive=sata", "ssd", "file:/tmp/a,b=c"]);
         assert!(Storage::parse_all(&["kernel:".to_owned()]).is_err());
     }
 }

@@ -185,6 +185,16 @@ pub const LAWS: &[Law] = &[
         source: include_str!("readahead/none.rs"),
     },
     Law {
+        name: "window",
+        line: "Linux 2.6.0-test2-mm4: a window by pages hit and missed, with the fault of 2003",
+        source: include_str!("readahead/window.rs"),
+    },
+    Law {
+        name: "window-fixed",
+        line: "`window` with the repair of 2003: no read is ever cut into single pages",
+        source: include_str!("readahead/window_fixed.rs"),
+    },
+    Law {
         name: "ondemand",
         line: "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum",
         source: include_str!("readahead/ondemand.rs"),

@@ -77,7 +77,7 @@ pub enum OracleError {
         /// How many pages are missing.
         pages: u64,
     },
-    /// SIGINT or SIGTERM came.
+    /// SIGINT, SIGTERM or SIGHUP came; it is not delivered any more.
     Interrupted,
 }
 
@@ -150,17 +150,21 @@ impl From<TraceError> for OracleError {
 /// # Errors
 /// [`OracleError`]; nothing is left behind in any case.
 pub fn record(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
-    let _signals = HeldSignals::hold();
+    let signals = HeldSignals::hold();
     let mut run = 1;
     loop {
-        match record_once(path, steps) {
+        match record_once(path, steps, &signals) {
             Err(OracleError::Reclaimed { .. }) if run < RUNS => run += 1,
             ended => return ended,
         }
     }
 }
 
-fn record_once(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
+fn record_once(
+    path: &Path,
+    steps: &[Step],
+    signals: &HeldSignals,
+) -> Result<Recording, OracleError> {
     // Looked at before it is opened: opening a pipe would wait for its writer.
     let metadata = fs::metadata(path).map_err(|source| failed("open", path, source))?;
     if !metadata.is_file() {
@@ -181,7 +185,7 @@ fn record_once(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
     session.drop_pages()?;
     let mut added = Vec::with_capacity(steps.len());
     for step in steps {
-        if HeldSignals::is_one_pending() {
+        if signals.take() {
             return Err(OracleError::Interrupted);
         }
         added.push(session.play(*step)?);
@@ -366,9 +370,12 @@ fn system_name() -> String {
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
 }
 
-/// Holds SIGINT and SIGTERM back while a trace is running, so that it can be
-/// taken down first; on drop they are delivered.
+/// Holds back the signals that end a program while a trace is running, so that
+/// it can be taken down first. One that was [taken](HeldSignals::take) is told
+/// as an error in place of its delivery, so that callers can tidy up as well;
+/// one that comes later is delivered on drop.
 struct HeldSignals {
+    held: libc::sigset_t,
     before: libc::sigset_t,
 }
 
@@ -379,21 +386,19 @@ impl HeldSignals {
             let mut held = std::mem::zeroed();
             let mut before = std::mem::zeroed();
             libc::sigemptyset(&mut held);
-            libc::sigaddset(&mut held, libc::SIGINT);
-            libc::sigaddset(&mut held, libc::SIGTERM);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&mut held, signal);
+            }
             libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before);
-            HeldSignals { before }
+            HeldSignals { held, before }
         }
     }
 
-    fn is_one_pending() -> bool {
-        // SAFETY: the set is initialised by `sigpending` before it is read.
-        unsafe {
-            let mut pending = std::mem::zeroed();
-            libc::sigpending(&mut pending) == 0
-                && (libc::sigismember(&pending, libc::SIGINT) == 1
-                    || libc::sigismember(&pending, libc::SIGTERM) == 1)
-        }
+    /// Takes a signal that has come, if one has.
+    fn take(&self) -> bool {
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the set was filled in `hold`; no information is asked for.
+        unsafe { libc::sigtimedwait(&self.held, std::ptr::null_mut(), &at_once) > 0 }
     }
 }
 

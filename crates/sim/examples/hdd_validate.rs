@@ -34,6 +34,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 coherence.before,
                 coherence.noise()
             );
+            for at in report.by_distance {
+                println!(
+                    "    within {:10} cylinders: {:.3} over {} pairs (chance {:.3})",
+                    at.cylinders_end,
+                    at.length,
+                    at.pairs,
+                    1.0 / (at.pairs.max(1) as f64).sqrt()
+                );
+            }
             let requests = read_trace(&trace, Hdd::new(&drive, seed).sectors())?;
             for row in ablate(&requests, &drive, seed) {
                 println!(

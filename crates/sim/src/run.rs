@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt;
 
 use readpath_core::cache::FileId;
 use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, ReadError, ReadPath, Transfer};
@@ -18,7 +19,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use crate::job::{Engine, JobFile};
 use crate::report::{Row, Tally};
 use crate::workload::{self, Next, Operation, Process, Workload};
-use crate::world::World;
+use crate::world::{World, WorldError};
 
 /// What a run has measured of its operations.
 #[derive(Debug)]
@@ -83,8 +84,29 @@ pub enum Go {
     Stop,
 }
 
-/// How often a run tells its progress: every so many turns.
-const TURNS_PER_PROGRESS: u32 = 4096;
+/// Why a run could not be begun, or not be ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// The workload's files don't fit on the device.
+    TooLarge(BeyondDevice),
+    /// The world broke down in the middle.
+    World(WorldError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::TooLarge(error) => write!(
+                f,
+                "the job's files are larger than the device: {error}; give a smaller size or a \
+                 larger device"
+            ),
+            RunError::World(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
 
 /// One process of the workload, as the runner sees it.
 struct Running {
@@ -111,16 +133,26 @@ struct Under {
 /// have been added yet. `tell` hears of the progress now and then.
 ///
 /// # Errors
-/// The workload's files don't fit on the device.
+/// The workload's files don't fit on the device, or the world breaks down.
 pub fn run(
     path: &mut ReadPath,
     workload: Workload,
     world: &mut dyn World,
     tell: &mut dyn FnMut(Progress) -> Go,
-) -> Result<Measured, BeyondDevice> {
-    let mut run = Run::new(path, workload, world)?;
-    run.go(tell);
+) -> Result<Measured, RunError> {
+    let mut run = Run::new(path, workload, world).map_err(RunError::TooLarge)?;
+    run.go(tell).map_err(RunError::World)?;
     Ok(run.measured())
+}
+
+/// Adds the workload's files to the machine, side by side.
+pub(crate) fn add_files(
+    path: &mut ReadPath,
+    workload: &Workload,
+) -> Result<Vec<FileId>, BeyondDevice> {
+    let (starts, _) = workload.side_by_side();
+    let files = workload.files.iter().zip(starts);
+    files.map(|(file, start)| path.add_file(file.bytes, start / SECTOR_BYTES)).collect()
 }
 
 struct Run<'a> {
@@ -151,11 +183,7 @@ impl<'a> Run<'a> {
         workload: Workload,
         world: &'a mut dyn World,
     ) -> Result<Run<'a>, BeyondDevice> {
-        let (starts, _) = workload.side_by_side();
-        let mut files = Vec::new();
-        for (file, start) in workload.files.iter().zip(starts) {
-            files.push(path.add_file(file.bytes, start / SECTOR_BYTES)?);
-        }
+        let files = add_files(path, &workload)?;
         let job_count = workload.processes.iter().map(|process| process.job() + 1).max();
         let planned = workload.processes.iter().map(Process::bytes_planned);
         let bytes_total = planned.sum::<Option<u64>>();
@@ -192,56 +220,67 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn go(&mut self, tell: &mut dyn FnMut(Progress) -> Go) {
+    fn go(&mut self, tell: &mut dyn FnMut(Progress) -> Go) -> Result<(), WorldError> {
         let mut completions = Vec::new();
         let mut turns: u32 = 0;
         loop {
-            self.turn();
+            let is_more = self.turn();
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(self.world.turns_per_progress()) {
+                let now = self.world.now();
+                let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
+                if tell(progress) == Go::Stop && !self.is_stopping {
+                    self.stop();
+                    continue;
+                }
+            }
+            if is_more {
+                continue;
+            }
             let wakes = [self.path.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
             let until = wakes.into_iter().flatten().min();
             if self.path.meter().in_device() == 0 && until.is_none() {
                 assert!(self.path.is_idle(), "nothing is under way, so nothing is waited for");
-                return;
+                return Ok(());
             }
-            self.world.wait(until, &mut completions);
+            self.world.wait(until, &mut completions)?;
             self.handle(&mut completions);
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(TURNS_PER_PROGRESS) {
-                let now = self.world.now();
-                let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
-                if tell(progress) == Go::Stop {
-                    self.is_stopping = true;
-                    self.ready.extend(0..self.processes.len() as u32);
-                }
-            }
         }
     }
 
-    /// Lets everybody do what can be done at this time, until nothing is left to do.
-    fn turn(&mut self) {
-        loop {
-            let now = self.world.now();
-            if self.running == 0 {
-                self.next_phase(now);
-            }
-            while let Some(&Reverse((time, process))) = self.later.peek() {
-                if time > now {
-                    break;
-                }
-                self.later.pop();
-                self.ready.push(process);
-            }
-            while let Some(process) = self.ready.pop() {
-                self.issue(now, process);
-            }
-            while let Some(request) = self.path.poll_request(now) {
-                self.world.submit(self.path, request);
-            }
-            let is_phase_over = self.running == 0 && !self.held_back.is_empty();
-            if !self.collect() && !is_phase_over {
-                return;
-            }
+    /// Issues nothing more: processes that have not begun never do, and the
+    /// others end at their next turn, whatever they sleep for.
+    fn stop(&mut self) {
+        self.is_stopping = true;
+        for id in self.held_back.drain(..) {
+            self.processes[id as usize].has_ended = true;
         }
+        self.later.clear();
+        self.ready.clear();
+        self.ready.extend(0..self.processes.len() as u32);
+    }
+
+    /// Lets everybody do what can be done at this time; gives whether there is more.
+    fn turn(&mut self) -> bool {
+        let now = self.world.now();
+        if self.running == 0 {
+            self.next_phase(now);
+        }
+        while let Some(&Reverse((time, process))) = self.later.peek() {
+            if time > now {
+                break;
+            }
+            self.later.pop();
+            self.ready.push(process);
+        }
+        while let Some(process) = self.ready.pop() {
+            self.issue(now, process);
+        }
+        while let Some(request) = self.path.poll_request(now) {
+            self.world.submit(self.path, request);
+        }
+        let is_phase_over = self.running == 0 && !self.held_back.is_empty();
+        self.collect() || is_phase_over
     }
 
     /// Lets the processes of the next phase start, each after its delay.
@@ -307,9 +346,6 @@ impl<'a> Run<'a> {
         self.processes[id as usize].has_ended = true;
         self.path.process_ended(now, ProcessId(id));
         self.running -= 1;
-        if self.is_stopping {
-            self.held_back.clear();
-        }
     }
 
     fn start(&mut self, now: Time, process: u32, operation: Operation) {

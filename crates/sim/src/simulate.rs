@@ -3,7 +3,7 @@
 use std::fmt;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::machine::{BeyondDevice, Config, ConfigError, ReadPath};
+use readpath_core::machine::{Config, ConfigError, ReadPath};
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::PAGE_SECTORS;
@@ -11,7 +11,7 @@ use readpath_core::unit::PAGE_SECTORS;
 use crate::device::{BoxedDevice, registry};
 use crate::job::JobFile;
 use crate::report::Row;
-use crate::run::{Go, Progress, run};
+use crate::run::{Go, Progress, RunError, add_files, run};
 use crate::workload::{Placement, Workload, WorkloadError};
 use crate::world::{Host, ModelledWorld};
 
@@ -81,8 +81,8 @@ pub enum SimulateError {
     Config(ConfigError),
     /// The job asks for something that can't be.
     Workload(WorkloadError),
-    /// The job's files don't fit on the device.
-    TooLarge(BeyondDevice),
+    /// The job can't be run: its files don't fit on the device.
+    Run(RunError),
 }
 
 /// Runs a job file, called `job` in the row, as `setup` says. `tell` hears of the progress.
@@ -97,6 +97,21 @@ pub fn simulate(
 ) -> Result<Row, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     simulate_on(device, job, job_file, setup, tell)
+}
+
+/// Finds out whether [`simulate`] would run, without running: so that of many
+/// rows none is begun when one can't be.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn check(job_file: &JobFile, setup: &Setup) -> Result<(), SimulateError> {
+    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
+    let workload = Workload::new(job_file, Placement::Modelled, setup.seed)
+        .map_err(SimulateError::Workload)?;
+    let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    add_files(&mut path, &workload)
+        .map_err(|error| SimulateError::Run(RunError::TooLarge(error)))?;
+    Ok(())
 }
 
 /// As [`simulate`], on a device that is already there.
@@ -114,7 +129,7 @@ pub fn simulate_on(
         .map_err(SimulateError::Workload)?;
     let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = ModelledWorld::new(device, setup.host);
-    let measured = run(&mut path, workload, &mut world, tell).map_err(SimulateError::TooLarge)?;
+    let measured = run(&mut path, workload, &mut world, tell).map_err(SimulateError::Run)?;
     let mut row = measured
         .row(job, &setup.device.to_string(), job_file)
         .with_meter(path.meter(), &path.cache_counters());
@@ -130,11 +145,7 @@ impl fmt::Display for SimulateError {
             SimulateError::Device(error) => error.fmt(f),
             SimulateError::Config(error) => error.fmt(f),
             SimulateError::Workload(error) => error.fmt(f),
-            SimulateError::TooLarge(error) => write!(
-                f,
-                "the job's files are larger than the device: {error}; give a smaller size or a \
-                 larger device"
-            ),
+            SimulateError::Run(error) => error.fmt(f),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::device::hdd::Hdd;
 use crate::device::hdd::drive::Drive;
 
 pub use self::ablation::{Ablation, ablate};
-pub use self::phase::{Coherence, Gap, coherence};
+pub use self::phase::{Coherence, CoherenceAt, Gap, coherence, coherence_by_distance};
 pub use self::trace::{TraceError, Traced, read_trace};
 
 mod ablation;
@@ -65,6 +65,8 @@ pub struct Report {
     pub observed: Validation,
     /// What the trace says of its gap column.
     pub coherence: Coherence,
+    /// How far the description's angles carry, under that reading.
+    pub by_distance: [CoherenceAt; 4],
 }
 
 /// Reads the trace at `path` and replays it on `drive`.
@@ -83,6 +85,7 @@ pub fn validate(path: &Path, drive: &Drive, seed: u64) -> Result<Report, TraceEr
         free: compare(&requests, &run(Gap::After, false)),
         observed: compare(&requests, &run(coherence.gap(), true)),
         coherence,
+        by_distance: coherence_by_distance(&requests, &hdd, coherence.gap()),
     })
 }
 

@@ -5,6 +5,8 @@
 //! modelled device and virtual time; the real world has a ring and a clock, and
 //! lives where system calls may be made.
 
+use std::fmt;
+
 use readpath_core::machine::{Done, ReadPath};
 use readpath_core::request::{Completion, DeviceRequest};
 use readpath_core::unit::Time;
@@ -24,9 +26,32 @@ pub trait World {
     fn take(&mut self, path: &ReadPath, done: &Done) -> Time;
 
     /// Sleeps until something was completed or `until` has come, and adds what
-    /// was completed to `completions`.
-    fn wait(&mut self, until: Option<Time>, completions: &mut Vec<Completion>);
+    /// was completed to `completions`. May wake up early with nothing.
+    ///
+    /// # Errors
+    /// Nothing that was submitted will come back any more.
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), WorldError>;
+
+    /// After how many turns of the runner it tells its progress, and hears
+    /// whether it is to stop: rarely where a turn takes a microsecond.
+    fn turns_per_progress(&self) -> u32;
 }
+
+/// A world that can't carry requests any more, and why, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorldError(pub String);
+
+impl fmt::Display for WorldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WorldError {}
 
 /// What the host's processor costs: measured on one core of a shared virtual
 /// machine (Linux 6.18) with `pread` of cached pages spread over 1 GiB: 1.07 µs
@@ -92,7 +117,11 @@ impl World for ModelledWorld {
         Time(self.host.operation_ns + copied * self.host.byte_ps / 1000)
     }
 
-    fn wait(&mut self, until: Option<Time>, completions: &mut Vec<Completion>) {
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), WorldError> {
         // What goes on inside the device is no event for those who wait: a scheduler
         // that is asked again without one may decide otherwise than it would have.
         loop {
@@ -109,9 +138,13 @@ impl World for ModelledWorld {
                 }
             }
             if !completions.is_empty() || until.is_some_and(|until| until <= self.now) {
-                return;
+                return Ok(());
             }
         }
+    }
+
+    fn turns_per_progress(&self) -> u32 {
+        4096
     }
 }
 

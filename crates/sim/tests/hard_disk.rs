@@ -6,7 +6,8 @@ use readpath_core::law::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::Device;
-use readpath_sim::device::hdd::{Hdd, build_hdd};
+use readpath_sim::device::hdd::drive::{Drive, ReadAhead};
+use readpath_sim::device::hdd::{Hdd, build_hdd, drive_of, parameters};
 
 /// What a run of one kind of request gives.
 struct Run {
@@ -172,4 +173,109 @@ fn specs_that_name_no_drive_are_refused() {
     assert!(refused("hdd,toml=/no/such.toml").starts_with("/no/such.toml: can't be read"));
     assert!(refused("hdd,drive=sata,toml=x").contains("alone"));
     assert!(refused("hdd,bus_read_ns=0").contains("from 1 to"));
+}
+
+/// Draws from a linear congruential generator (Knuth's MMIX constants).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+fn drawn_drive(draw: &mut Draw) -> Drive {
+    let name = ["scsi2002", "sata2010", "sata"][draw.below(3) as usize];
+    let spec = Spec::parse(&format!("hdd,drive={name}")).expect("a spec");
+    let mut drive = drive_of(&spec).expect("a drive");
+    let read_aheads = [
+        ReadAhead::None,
+        ReadAhead::Track,
+        ReadAhead::Cylinder,
+        ReadAhead::Segment,
+        ReadAhead::NextTrack,
+    ];
+    let cache = &mut drive.cache;
+    cache.is_enabled = draw.below(8) > 0;
+    cache.segments = 1 + draw.below(4) as u32;
+    cache.segment_sectors = 16 + draw.below(2000) as u32;
+    cache.has_write_segment = draw.below(2) > 0;
+    cache.read_ahead = read_aheads[draw.below(5) as usize];
+    cache.read_ahead_sectors_min = draw.below(16) as u32;
+    cache.ahead_over_requested = draw.below(2) > 0;
+    cache.ahead_on_hit = draw.below(2) > 0;
+    cache.keeps_passing = draw.below(2) > 0;
+    cache.joins_read_ahead = draw.below(2) > 0;
+    cache.reads_written = draw.below(2) > 0;
+    cache.hits_pass = draw.below(2) > 0;
+    cache.early_writes = draw.below(4) as u32;
+    cache.flushes_first = draw.below(2) > 0;
+    drive.mechanics.zero_latency_read = draw.below(2) > 0;
+    drive.queue.window = 1 + draw.below(u64::from(drive.queue.depth)) as u32;
+    drive
+}
+
+#[test]
+fn whatever_the_cache_does_each_request_ends_once_and_in_time() {
+    for seed in 0..200 {
+        let mut draw = Draw(seed);
+        let drive = drawn_drive(&mut draw);
+        let mut hdd = Hdd::new(&drive, seed);
+        let depth = 1 + draw.below(16) as usize;
+        let (mut in_flight, mut now, mut done) = (BTreeMap::new(), Time(0), 0);
+        let mut next_start = 0;
+        for id in 0.. {
+            if id < 300 {
+                // A third goes on where the last one ended, a third is near, a third far.
+                let start = match draw.below(3) {
+                    0 => next_start,
+                    1 => 5_000 + draw.below(3_000),
+                    _ => draw.below(hdd.sectors() - 2560),
+                };
+                let most = if draw.below(10) == 0 { 2560 } else { 64 };
+                let sectors = 1 + draw.below(most) as u32;
+                let op = if draw.below(3) == 0 { Op::Write } else { Op::Read };
+                let start = start.min(hdd.sectors() - u64::from(sectors));
+                hdd.submit(now, DeviceRequest { id: RequestId(id), op, start, sectors });
+                in_flight.insert(RequestId(id), now);
+                next_start = start + u64::from(sectors);
+                now += Time(draw.below(4) * draw.below(5_000_000));
+                if hdd.next_event().is_some_and(|event| event < now) {
+                    now = hdd.next_event().expect("just seen");
+                }
+            }
+            while in_flight.len() >= depth || (id >= 300 && !in_flight.is_empty()) {
+                let event = hdd.next_event().expect("something is in flight");
+                now = now.max(event);
+                while let Some(completion) = hdd.poll(now) {
+                    let since = in_flight.remove(&completion.id).expect("each request ends once");
+                    assert!(since < completion.at && completion.at <= now, "seed {seed}");
+                    assert!((completion.at - since).seconds() < 30.0, "seed {seed} starves");
+                    done += 1;
+                }
+            }
+            if id >= 300 {
+                break;
+            }
+        }
+        assert_eq!(done, 300, "seed {seed}");
+        assert_eq!(hdd.next_event(), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn every_parameter_is_listed_with_unit_and_source() {
+    for name in ["scsi2002", "sata2010", "sata"] {
+        let spec = Spec::parse(&format!("hdd,drive={name}")).expect("a spec");
+        let listed = parameters(&spec).expect("a drive");
+        assert!(listed.len() > 30);
+        let unsourced = |source: &str| source.is_empty() || source.contains(".toml:");
+        for parameter in listed.iter().filter(|parameter| parameter.name != "name") {
+            assert!(!unsourced(&parameter.source), "{name}: {}", parameter.name);
+        }
+        let rpm = listed.iter().find(|parameter| parameter.name == "mechanics.rpm");
+        assert_eq!(rpm.map(|rpm| rpm.unit), Some("rpm"));
+    }
 }

@@ -69,6 +69,19 @@ fn the_gap_column_is_read_as_the_phase_supports_it() {
 }
 
 #[test]
+fn the_angles_of_four_descriptions_carry_over_a_few_cylinders_only() {
+    let Some(directory) = traces() else { return };
+    for name in ["atlas10k", "barracuda", "cheetah9LP", "ibm18es"] {
+        let [near, .., far] = report(&directory, name, "", 1).by_distance;
+        assert!(near.length > 0.45, "{name}: {near:?}");
+        assert!(far.length < 0.1, "{name}: {far:?}");
+    }
+    // The HP's zones state their offsets: its angles hold over the whole disk.
+    let [.., far] = report(&directory, "hp_c2247a", "", 1).by_distance;
+    assert!(far.length > 0.25, "{far:?}");
+}
+
+#[test]
 fn drives_have_the_size_that_they_state() {
     let Some(directory) = traces() else { return };
     // `Block count` of the models; the HP's zones hold exactly that.

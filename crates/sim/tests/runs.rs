@@ -74,3 +74,15 @@ fn a_stopped_run_says_so() {
     assert!(row.bytes < 1 << 30);
     assert_eq!(row.note.as_deref(), Some("interrupted before its end"));
 }
+
+/// Ended at the first look, with one job under way and one held back.
+#[test]
+fn a_run_that_is_told_to_stop_waits_for_what_is_under_way_and_begins_nothing() {
+    let job = "[global]\nrw=randread\nbs=4k\nsize=64m\nioengine=libaio\niodepth=8\n\
+               [a]\n[b]\nstonewall\n";
+    let job = JobFile::parse(job).unwrap();
+    let row = simulate("test", &job, &setup("ssd"), &mut |_| Go::Stop).unwrap();
+    assert_eq!(row.note.as_deref(), Some("interrupted before its end"));
+    assert!(row.sections[0].bytes > 0 && row.sections[0].bytes < 64 << 20);
+    assert_eq!((row.sections[1].bytes, row.errors), (0, 0));
+}

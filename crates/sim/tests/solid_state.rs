@@ -75,12 +75,12 @@ fn nvme_reaches_its_data_sheet() {
     assert!((1_710.0..2_090.0).contains(&mb_per_s), "{mb_per_s}");
 }
 
-/// Data sheet of the same drive: 85,000 random 4 KiB writes a second, sustained. A full drive with
-/// 7 % to spare moves about 4.5 pages for each that the host writes (greedy collection under even
-/// random writes, Desnoyers, SYSTOR 2012, gives an amplification of 5 to 6 there).
+/// Data sheet of the same drive: 1,900 MB/s written in sequence and 85,000 random 4 KiB writes a
+/// second, 348 MB/s: each host page at random costs 5.46 programs. With that amplification the
+/// model writes as slowly, so copies cost what programs cost and little more.
 #[test]
 fn nvme_writes_at_random_as_slowly_as_a_full_drive() {
-    let full = build("nvme,amplification=550");
+    let full = build("nvme,amplification=546");
     let (_, end) = run(full, Op::Write, 128, 400_000, 8, random_4k);
     let writes_per_second = 400_000.0 / end.seconds();
     assert!((72e3..98e3).contains(&writes_per_second), "{writes_per_second}");

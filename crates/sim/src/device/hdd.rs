@@ -76,7 +76,11 @@ impl Hdd {
         let cache = &drive.cache;
         let geometry = Geometry::new(&drive.layout);
         Hdd {
-            mechanics: Mechanics::new(&drive.mechanics, drive.layout.cylinders, scrambled(seed)),
+            mechanics: Mechanics::new(
+                &drive.mechanics,
+                drive.layout.cylinders_in_all(),
+                scrambled(seed),
+            ),
             segments: Segments::new(
                 cache.segments.max(1),
                 cache.segment_sectors,
@@ -119,6 +123,11 @@ impl Hdd {
     pub(crate) fn end_turns(&self, start: u64, sectors: u32) -> f64 {
         let place = self.geometry.locate(start + u64::from(sectors) - 1);
         place.angle.wrapping_add(place.sector_width) as f64 / 2f64.powi(64)
+    }
+
+    /// The cylinder on which `sector` lies.
+    pub(crate) fn cylinder_of(&self, sector: u64) -> u32 {
+        self.geometry.locate(sector).cylinder
     }
 
     /// Its size in sectors.

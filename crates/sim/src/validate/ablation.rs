@@ -70,11 +70,12 @@ fn without_cache(drive: &Drive) -> Drive {
 
 /// One zone with the drive's mean track, nothing skewed, spared or slipped.
 fn flattened(layout: &Layout) -> Layout {
-    let tracks = u64::from(layout.cylinders) * u64::from(layout.heads);
+    let cylinders = layout.cylinders_in_all();
+    let tracks = u64::from(cylinders) * u64::from(layout.heads);
     let held = layout.zones.iter().map(|zone| zone.physical_sectors(layout.heads)).sum::<u64>();
     let zone = Zone {
         first_cylinder: 0,
-        last_cylinder: layout.cylinders - 1,
+        last_cylinder: cylinders - 1,
         track_sectors: held.max(layout.sectors.unwrap_or(0)).div_ceil(tracks) as u32,
         ..Zone::default()
     };
@@ -88,7 +89,7 @@ fn flattened(layout: &Layout) -> Layout {
 
 /// The mean seek over random pairs of cylinders, and half a revolution.
 fn mean_access_ns(drive: &Drive) -> u64 {
-    let total = drive.layout.cylinders;
+    let total = drive.layout.cylinders_in_all();
     let pairs = f64::from(total) * f64::from(total - 1) / 2.0;
     let weighted = |d: u32| f64::from(total - d) * drive.mechanics.seek.ms(d, total);
     let seek_ms = (1..total).map(weighted).sum::<f64>() / pairs.max(1.0);

@@ -52,25 +52,65 @@ impl Coherence {
 
 /// Measures the coherence of `requests` on the surfaces of `hdd`.
 pub fn coherence(requests: &[Traced], hdd: &Hdd) -> Coherence {
-    let revolution_ns = hdd.revolution().ns();
-    // A read that took this long did not come from the cache.
-    let from_medium =
-        |request: &&Traced| request.op == Op::Read && request.service_ns > revolution_ns / 2;
     let (mut after, mut before) = (Mean::default(), Mean::default());
-    let mut pairs = 0;
-    for pair in requests.windows(2) {
-        let [first, second] = [&pair[0], &pair[1]];
-        if !from_medium(&first) || !from_medium(&second) {
-            continue;
-        }
-        let turned =
-            hdd.end_turns(second.start, second.sectors) - hdd.end_turns(first.start, first.sectors);
-        let turns = |gap_ns: u64| (gap_ns + second.service_ns) as f64 / revolution_ns as f64;
-        after.add(turns(first.gap_ns) - turned);
-        before.add(turns(second.gap_ns) - turned);
-        pairs += 1;
+    for [first, second] in pairs_from_medium(requests, hdd) {
+        after.add(phase_turns(hdd, first, second, first.gap_ns));
+        before.add(phase_turns(hdd, first, second, second.gap_ns));
     }
-    Coherence { pairs, after: after.length(pairs), before: before.length(pairs) }
+    Coherence { pairs: after.count, after: after.length(), before: before.length() }
+}
+
+/// The coherence of pairs by the distance between them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CoherenceAt {
+    /// Pairs less than this many cylinders apart, and no less than the class before.
+    pub cylinders_end: u32,
+    /// How many there are.
+    pub pairs: usize,
+    /// From 0 to 1.
+    pub length: f64,
+}
+
+/// How far the angles that the description gives can be trusted: the coherence of pairs
+/// within 3 cylinders of each other, within 30, 300, and beyond.
+///
+/// Where it is high near by and lost far away, the description's skews are right from
+/// track to track and add up to a wrong angle over many: then the phase that one request
+/// shows can't be carried over to another one far from it, whoever tracks it.
+pub fn coherence_by_distance(requests: &[Traced], hdd: &Hdd, gap: Gap) -> [CoherenceAt; 4] {
+    let ends = [3, 30, 300, u32::MAX];
+    let mut means: [Mean; 4] = std::array::from_fn(|_| Mean::default());
+    for [first, second] in pairs_from_medium(requests, hdd) {
+        let distance = hdd.cylinder_of(first.start).abs_diff(hdd.cylinder_of(second.start));
+        let class = ends.iter().position(|end| distance < *end).unwrap_or(ends.len() - 1);
+        let gap_ns = if gap == Gap::After { first.gap_ns } else { second.gap_ns };
+        means[class].add(phase_turns(hdd, first, second, gap_ns));
+    }
+    std::array::from_fn(|class| CoherenceAt {
+        cylinders_end: ends[class],
+        pairs: means[class].count,
+        length: means[class].length(),
+    })
+}
+
+/// Reads that follow each other and both came from the medium: they took longer than half
+/// a revolution.
+fn pairs_from_medium<'a>(
+    requests: &'a [Traced],
+    hdd: &Hdd,
+) -> impl Iterator<Item = [&'a Traced; 2]> {
+    let limit_ns = hdd.revolution().ns() / 2;
+    let from_medium = move |r: &Traced| r.op == Op::Read && r.service_ns > limit_ns;
+    let pairs = requests.windows(2).map(|pair| [&pair[0], &pair[1]]);
+    pairs.filter(move |[first, second]| from_medium(first) && from_medium(second))
+}
+
+/// What is left of the time between two ends, in revolutions, when the angle between them
+/// is taken off: a whole number, if time and angles are right.
+fn phase_turns(hdd: &Hdd, first: &Traced, second: &Traced, gap_ns: u64) -> f64 {
+    let turned =
+        hdd.end_turns(second.start, second.sectors) - hdd.end_turns(first.start, first.sectors);
+    (gap_ns + second.service_ns) as f64 / hdd.revolution().ns() as f64 - turned
 }
 
 /// The mean of unit vectors.
@@ -78,6 +118,7 @@ pub fn coherence(requests: &[Traced], hdd: &Hdd) -> Coherence {
 struct Mean {
     x: f64,
     y: f64,
+    count: usize,
 }
 
 impl Mean {
@@ -85,9 +126,10 @@ impl Mean {
         let (y, x) = (turns.fract() * std::f64::consts::TAU).sin_cos();
         self.x += x;
         self.y += y;
+        self.count += 1;
     }
 
-    fn length(&self, count: usize) -> f64 {
-        self.x.hypot(self.y) / count.max(1) as f64
+    fn length(&self) -> f64 {
+        self.x.hypot(self.y) / self.count.max(1) as f64
     }
 }

@@ -128,7 +128,14 @@ fn block(table: &DeTable<'_>, file: &str, line: usize, kind: &str, lines: &Lines
         Field::new(name, line, value, source)
     });
     let fields = fields.collect();
-    Block { file: file.to_owned(), line, kind: kind.to_owned(), name: String::new(), fields }
+    Block {
+        file: file.to_owned(),
+        line,
+        kind: kind.to_owned(),
+        name: String::new(),
+        fields,
+        defaults: Vec::new().into(),
+    }
 }
 
 fn value(item: &DeValue<'_>, file: &str, line: usize, key: &str, lines: &Lines) -> Value {

@@ -190,7 +190,7 @@ impl Parser<'_> {
         self.depth -= 1;
         let (kind, name) = kind.split_once(' ').unwrap_or((&kind, ""));
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        Ok(Block { file: self.file.clone(), line, kind, name, fields })
+        Ok(Block { file: self.file.clone(), line, kind, name, fields, defaults: Vec::new().into() })
     }
 
     fn value(&mut self) -> Result<Value, FileError> {

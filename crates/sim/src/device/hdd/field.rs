@@ -5,7 +5,7 @@
 //! file, line, field, unit and the bound that it breaks. A field that nobody asked
 //! for is an error too: a misspelt name must not silently leave a default in force.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 /// What a field holds.
@@ -33,17 +33,25 @@ pub struct Field {
     /// Where its author has it from.
     pub source: Option<String>,
     is_read: Cell<bool>,
+    unit: Cell<&'static str>,
 }
 
 impl Field {
     /// A field as the parser found it.
     pub fn new(key: String, line: usize, value: Value, source: Option<String>) -> Field {
-        Field { key, line, value, source, is_read: Cell::new(false) }
+        Field { key, line, value, source, is_read: Cell::new(false), unit: Cell::new("") }
+    }
+}
+
+impl Field {
+    /// The unit in which it was read; empty before, and for what is no number.
+    pub fn unit(&self) -> &'static str {
+        self.unit.get()
     }
 }
 
 /// Named values between braces, or under a heading.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Block {
     /// The file it stands in.
     pub file: String,
@@ -55,6 +63,19 @@ pub struct Block {
     pub name: String,
     /// Its fields.
     pub fields: Vec<Field>,
+    /// What was asked for and not there, with the default that is in force.
+    pub defaults: RefCell<Vec<InForce>>,
+}
+
+/// A field that a block leaves out, and what holds in its place.
+#[derive(Clone, Debug)]
+pub struct InForce {
+    /// Its name.
+    pub key: String,
+    /// The value in force.
+    pub value: String,
+    /// Its unit.
+    pub unit: &'static str,
 }
 
 /// Something wrong in a parameter file.
@@ -133,7 +154,18 @@ impl Block {
     /// # Errors
     /// It is no number, or out of bounds.
     pub fn number_or(&self, key: &str, default: f64, bounds: Bounds) -> Result<f64, FileError> {
-        if self.find(key).is_some() { self.number(key, bounds) } else { Ok(default) }
+        if self.find(key).is_some() {
+            return self.number(key, bounds);
+        }
+        self.note_default(key, default.to_string(), unit_word(bounds.unit));
+        Ok(default)
+    }
+
+    fn note_default(&self, key: &str, value: String, unit: &'static str) {
+        let mut defaults = self.defaults.borrow_mut();
+        if defaults.iter().all(|noted| noted.key != key) {
+            defaults.push(InForce { key: key.to_owned(), value, unit });
+        }
     }
 
     /// The whole number under `key`.
@@ -154,7 +186,11 @@ impl Block {
     /// # Errors
     /// It is not whole, or out of bounds.
     pub fn integer_or(&self, key: &str, default: u64, bounds: Bounds) -> Result<u64, FileError> {
-        if self.find(key).is_some() { self.integer(key, bounds) } else { Ok(default) }
+        if self.find(key).is_some() {
+            return self.integer(key, bounds);
+        }
+        self.note_default(key, default.to_string(), unit_word(bounds.unit));
+        Ok(default)
     }
 
     /// The switch under `key`: 0 or 1, `true` or `false`; `default` where there is none.
@@ -163,7 +199,10 @@ impl Block {
     /// It is anything else.
     pub fn switch_or(&self, key: &str, default: bool) -> Result<bool, FileError> {
         match self.find(key).map(|field| &field.value) {
-            None => Ok(default),
+            None => {
+                self.note_default(key, u8::from(default).to_string(), "");
+                Ok(default)
+            }
             Some(Value::Number(0.0)) => Ok(false),
             Some(Value::Number(1.0)) => Ok(true),
             Some(Value::Text(word)) if word == "false" => Ok(false),
@@ -196,13 +235,17 @@ impl Block {
     ///
     /// # Errors
     /// The word is none of `choices`.
-    pub fn choice<T: Copy>(
+    pub fn choice<T: Copy + PartialEq>(
         &self,
         key: &str,
         default: T,
         choices: &[(&str, T)],
     ) -> Result<T, FileError> {
-        let Some(word) = self.text(key)? else { return Ok(default) };
+        let Some(word) = self.text(key)? else {
+            let name = choices.iter().find(|(_, choice)| *choice == default);
+            self.note_default(key, name.map_or("", |(name, _)| name).to_owned(), "");
+            return Ok(default);
+        };
         choices.iter().find(|(name, _)| *name == word).map(|(_, choice)| *choice).ok_or_else(|| {
             let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
             self.error(key, format!("`{word}` is none of: {}", names.join(", ")))
@@ -260,6 +303,7 @@ impl Block {
 
     fn checked(&self, field: &Field, value: &Value, bounds: Bounds) -> Result<f64, FileError> {
         let Bounds { least, most, unit } = bounds;
+        field.unit.set(unit_word(unit));
         let error = |problem| FileError {
             file: self.file.clone(),
             line: field.line,
@@ -288,4 +332,9 @@ impl Block {
             Some(field) => Err(self.error(&field.key, "is no field of this block".to_owned())),
         }
     }
+}
+
+/// The unit itself: what stands in brackets explains a bound.
+fn unit_word(unit: &'static str) -> &'static str {
+    unit.split('(').next().unwrap_or_default().trim()
 }

@@ -130,8 +130,8 @@ fn a_value_out_of_bounds_is_told_with_its_unit_and_the_bound() {
 #[test]
 fn contradictory_geometry_is_refused() {
     assert_eq!(
-        problem("tiny.model", "Last cylinder number = 9", "Last cylinder number = 10"),
-        "tiny.model:13: `Last cylinder number`: 10 is beyond the drive's 10 cylinders"
+        problem("tiny.model", "Last cylinder number = 9", "Last cylinder number = 11"),
+        "tiny.model:13: `Last cylinder number`: 11 is beyond the drive's 10 cylinders"
     );
     assert_eq!(
         problem("tiny.model", "Block count = 320", "Block count = 400"),
@@ -195,6 +195,17 @@ fn broken_syntax_and_files_are_told_with_their_line() {
         "tiny.seek:3: 1 cylinders follow 1; distances must rise"
     );
     assert!(problem("tiny.model", "tiny.seek", "no.seek").starts_with("tiny.model:28: "));
+}
+
+#[test]
+fn what_files_of_the_field_do_is_taken() {
+    // As in DiskSim's hp_c2490a: the last cylinder's number for the count of cylinders,
+    // and a write that settles sooner than the curve says.
+    let drive = load("tiny.model", "Number of cylinders = 10", "Number of cylinders = 9");
+    let drive = drive.expect("one cylinder more than stated");
+    assert_eq!((drive.layout.cylinders_in_all(), drive.layout.zones[0].last_cylinder), (10, 9));
+    let drive = load("tiny.model", "settling delay = 0.5", "settling delay = -0.642");
+    assert_eq!(drive.expect("a negative delay").mechanics.write_settle_ns, -642_000);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //! `hdd,rpm=15000`, `hdd,drive=sata,cache.segments=8`.
 //!
 //! A field is named by its full path in the description, or by its last word
-//! where only one field ends so. The value takes the place of the one in the
+//! where only one field ends so; one that the description leaves to its default
+//! is named in full. The value takes the place of the one in the
 //! description, with the same unit and bounds.
 
 use readpath_core::law::{Spec, SpecError};
 
-use super::field::{Block, Value};
+use super::field::{Block, Field, Value};
 
 /// Sets in `root` every field that `spec` names, but for the keys in `own`.
 ///
@@ -27,6 +28,7 @@ pub fn set_fields(root: &mut Block, spec: &Spec, own: &[&'static str]) -> Result
         let named: Vec<&String> = paths.iter().filter(is_named).collect();
         match named.as_slice() {
             [path] => set(root, path, spec, key, value)?,
+            [] if add(root, key, value) => {}
             [] => {
                 let mut known = own.to_vec();
                 known.push("any field of its description (`readpath devices hdd`)");
@@ -52,6 +54,20 @@ fn list_paths(block: &Block, prefix: &str, paths: &mut Vec<String>) {
             Value::List(_) => {}
         }
     }
+}
+
+/// Adds a field that the description leaves out, named in full; false when there is no such
+/// block. Whether the block has such a field is found when the drive is built from it.
+fn add(root: &mut Block, path: &str, text: &str) -> bool {
+    let Some((first, rest)) = path.split_once('.') else { return false };
+    let Some(field) = root.fields.iter_mut().find(|field| field.key == first) else { return false };
+    let (line, Value::Block(block)) = (field.line, &mut field.value) else { return false };
+    if rest.contains('.') {
+        return add(block, rest, text);
+    }
+    let value = text.parse().map_or_else(|_| Value::Text(text.to_owned()), Value::Number);
+    block.fields.push(Field::new(rest.to_owned(), line, value, Some("given".to_owned())));
+    true
 }
 
 fn set(block: &mut Block, path: &str, spec: &Spec, key: &str, text: &str) -> Result<(), SpecError> {
@@ -94,6 +110,8 @@ mod tests {
             assert_eq!((rpm.value.as_str(), rpm.source.as_str()), ("15000", "given"));
         }
         assert!(drive_of(&spec("hdd,drive=sata,cache.segments=8,rpm=5400")).is_ok());
+        let left_out = drive_of(&spec("hdd,mechanics.zero_latency_read=1")).unwrap();
+        assert!(left_out.mechanics.zero_latency_read);
     }
 
     #[test]
@@ -103,6 +121,7 @@ mod tests {
         assert!(unknown.starts_with("`hdd` has no parameter `rpms`; it takes: drive"), "{unknown}");
         assert!(error("hdd,rpm=fast").contains("a number, as in rpm=10000"));
         assert!(error("hdd,rpm=0").contains("rpm"));
+        assert!(error("hdd,mechanics.rpms=9").contains("no field of this block"));
         assert!(error("hdd,pm=15000").contains("no parameter `pm`"), "whole words only");
     }
 }

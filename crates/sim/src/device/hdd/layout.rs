@@ -190,7 +190,7 @@ impl Zone {
 pub struct Layout {
     /// Surfaces with a head; at least 1.
     pub heads: u32,
-    /// Cylinders in all.
+    /// Cylinders in all, as stated; the zones may reach one further.
     pub cylinders: u32,
     /// The size that the drive states, in sectors; what the zones hold when absent.
     pub sectors: Option<u64>,
@@ -207,6 +207,11 @@ pub struct Layout {
 const STATED_OVER_HELD_MAX: f64 = 1.01;
 
 impl Layout {
+    /// How many cylinders there are.
+    pub fn cylinders_in_all(&self) -> u32 {
+        self.zones.iter().map(|zone| zone.last_cylinder + 1).max().unwrap_or(0).max(self.cylinders)
+    }
+
     /// Checks what one field alone can't tell: that the geometry is one.
     ///
     /// # Errors
@@ -229,7 +234,9 @@ impl Layout {
                     format!("{first} lies in the zone before, up to {before}"),
                 );
             }
-            if last >= self.cylinders {
+            // One more is let pass: files in the field number cylinders from 0 and state the
+            // last one for their count (DiskSim's hp_c2490a does).
+            if last > self.cylinders {
                 let all = self.cylinders;
                 return fail(
                     "last_cylinder",

@@ -172,23 +172,28 @@ fn list(block: &Block, prefix: &str, parameters: &mut Vec<Parameter>) {
             }
             Value::Number(number) => number.to_string(),
             Value::Text(text) => text.clone(),
-            Value::List(items) => format!("{} items", items.len()),
+            Value::List(items) => match items.first() {
+                Some((_, Value::Block(_))) => {
+                    for (index, (_, item)) in items.iter().enumerate() {
+                        if let Value::Block(inner) = item {
+                            list(inner, &format!("{name}[{index}]."), parameters);
+                        }
+                    }
+                    continue;
+                }
+                _ => format!("{} numbers", items.len()),
+            },
         };
         let source = field.source.clone();
         let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
-        parameters.push(Parameter { name, value, unit: unit_of(&field.key), source });
+        parameters.push(Parameter { name, value, unit: field.unit(), source });
     }
-}
-
-/// The unit that a field's name ends with, as the description's fields are named.
-fn unit_of(key: &str) -> &'static str {
-    const UNITS: [(&str, &str); 6] = [
-        ("_ms", "ms"),
-        ("sectors", "sectors"),
-        ("cylinders", "cylinders"),
-        ("rpm", "rpm"),
-        ("mb_per_s", "MB/s"),
-        ("rpms)", "rpm"),
-    ];
-    UNITS.iter().find(|(ending, _)| key.ends_with(ending)).map_or("", |(_, unit)| unit)
+    for default in block.defaults.borrow().iter() {
+        parameters.push(Parameter {
+            name: format!("{prefix}{}", default.key),
+            value: default.value.clone(),
+            unit: default.unit,
+            source: "not given; the default of the description".to_owned(),
+        });
+    }
 }

@@ -81,7 +81,7 @@ impl Queue {
         let mut best = None;
         let mut least_ns = u64::MAX;
         for (index, command) in self.window().enumerate() {
-            if !is_ready(command, now) || self.continues_waiting(index) {
+            if !is_ready(command, now) || self.continues_waiting(index, now) {
                 continue;
             }
             let cost_ns = match at_hand(command) {
@@ -95,12 +95,13 @@ impl Queue {
         self.remove(best?, now)
     }
 
-    /// Whether the command at `index` goes on from the one queued before it: served first
-    /// it would cost that one a revolution.
-    fn continues_waiting(&self, index: usize) -> bool {
+    /// Whether the command at `index` goes on from the one queued before it, which is ready
+    /// too: served first it would cost that one a revolution.
+    fn continues_waiting(&self, index: usize, now: u64) -> bool {
         index.checked_sub(1).is_some_and(|before| {
-            let (before, this) = (&self.commands[before].request, &self.commands[index].request);
-            before.op == this.op && before.end() == this.start
+            let (before, this) = (&self.commands[before], &self.commands[index].request);
+            let goes_on = before.request.op == this.op && before.request.end() == this.start;
+            goes_on && is_ready(before, now)
         })
     }
 

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Our schedulers and the kernel's over a disk with one head, in real time. Needs root.
+
+usage: bench/one_head.py [RUNS]   (default 1; about three minutes each)
+
+`readpath serve` puts a modelled disk (7,200 rpm, 2010) behind a file, a loop
+device makes it a block device, and eight sequential readers start a second
+apart, through our path under each of our schedulers and through the kernel's
+under each of its own. Prints MiB/s and Jain's index over the readers' rates;
+the raw rows go to bench/results/one-head.json.
+"""
+
+import json
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COMMAND = ROOT / "target/release/readpath"
+JOB = ROOT / "bench/one-head/eight-readers.fio"
+OURS = ["noop", "deadline", "cfq", "cfq,low_latency=0"]
+KERNELS = [("none", {}), ("mq-deadline", {}), ("bfq", {}), ("bfq", {"low_latency": "0"})]
+
+
+def main() -> None:
+    if len(sys.argv) > 2 or os.geteuid() != 0:
+        sys.exit(__doc__)
+    runs = int(sys.argv[1]) if len(sys.argv) == 2 else 1
+    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
+    with tempfile.TemporaryDirectory() as mount, Disk(mount) as disk:
+        rows = [row for _ in range(runs) for row in measure(disk)]
+    print(f"{'path':8} {'scheduler':20} {'MiB/s':>7} {'Jain':>6}")
+    for row in rows:
+        print(f"{row['path']:8} {row['scheduler']:20} {row['mib_per_s']:7.1f} {row['jain']:6.2f}")
+    machine = f"{platform.machine()}, Linux {platform.release()}"
+    results = {"machine": machine, "disk": "hdd,drive=sata2010", "rows": rows}
+    (ROOT / "bench/results/one-head.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+class Disk:
+    """A served disk with a loop device on top; both gone at the end."""
+
+    def __init__(self, mount: str) -> None:
+        self.mount = mount
+
+    def __enter__(self) -> pathlib.Path:
+        command = [COMMAND, "serve", "hdd,drive=sata2010", "--at", self.mount, "--size", "4GiB"]
+        self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        file = pathlib.Path(self.mount) / "device"
+        while not file.exists():
+            time.sleep(0.1)
+        output = subprocess.run(["losetup", "--direct-io=on", "--find", "--show", file],
+                                check=True, capture_output=True, text=True).stdout
+        self.loop = pathlib.Path(output.strip())
+        pathlib.Path(f"/sys/block/{self.loop.name}/queue/rotational").write_text("1")
+        return self.loop
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["losetup", "--detach", self.loop], check=False)
+        self.server.send_signal(signal.SIGTERM)
+        self.server.wait()
+
+
+def measure(disk: pathlib.Path) -> list[dict]:
+    rows = []
+    for scheduler in OURS:
+        rows.append({"path": "ours", "scheduler": scheduler,
+                     **once(f"file:{disk}", ["--scheduler", scheduler])})
+    queue = pathlib.Path(f"/sys/block/{disk.name}/queue")
+    for scheduler, tunables in KERNELS:
+        # Through none first: a scheduler that is set anew has its defaults.
+        for name in ("none", scheduler):
+            (queue / "scheduler").write_text(name)
+        for name, value in tunables.items():
+            (queue / "iosched" / name).write_text(value)
+        label = ",".join([scheduler, *(f"{name}={value}" for name, value in tunables.items())])
+        rows.append({"path": "kernel", "scheduler": label, **once(f"kernel:{disk}", [])})
+    return rows
+
+
+def once(storage: str, options: list[str]) -> dict:
+    command = [COMMAND, "run", JOB, "--on", storage, "--json", *options]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    row = json.loads(output)["results"][0]
+    rates = [section["mib_per_s"] for section in row["sections"]]
+    jain = sum(rates) ** 2 / (len(rates) * sum(rate * rate for rate in rates))
+    return {"mib_per_s": row["mib_per_s"], "jain": jain, "readers_mib_per_s": rates}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+//! Bad input: each kind is refused with exit code 2 before anything is run, in
+//! words that say where, what, and what to do.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use support::{RANDOM, READPATH, Ran, Scratch, has, is_root};
+
+#[test]
+fn names_that_do_not_exist_are_told_with_those_that_do() {
+    let scratch = Scratch::new("names");
+    scratch.file("j.fio", RANDOM);
+    scratch.data("data", 4 << 20);
+    scratch.refused("run j.fio --bogus", &["--bogus", "--help"]);
+    scratch.refused("bogus", &["bogus", "--help"]);
+    scratch.refused("run j.fio --on tape", &["tape", "hdd, ssd, nvme", "raid0"]);
+    scratch.refused("run j.fio --readahead magic", &["magic", "none", "window", "ondemand"]);
+    scratch.refused("run j.fio --scheduler magic", &["magic", "noop", "deadline", "cfq"]);
+    // The kernel uses none of our laws; a name that doesn't exist is wrong all the same.
+    scratch.refused("run j.fio --on kernel:data --readahead magic", &["magic", "ondemand"]);
+    scratch.refused("run j.fio --on file:data --scheduler magic", &["magic", "deadline"]);
+    scratch.refused("laws magic", &["magic", "ondemand", "deadline", "two-lists"]);
+    scratch.refused("devices tape", &["tape", "hdd, ssd"]);
+    scratch.refused("reproduce Q", &["`Q`", "there are: A"]);
+    scratch.refused("serve tape --at x", &["tape", "hdd, ssd"]);
+}
+
+#[test]
+fn a_bad_parameter_is_told_with_those_that_are_taken() {
+    let scratch = Scratch::new("parameters");
+    scratch.file("j.fio", RANDOM);
+    scratch.refused("run j.fio --scheduler deadline,fifo=1", &["`fifo`", "fifo_batch"]);
+    scratch.refused("run j.fio --scheduler deadline,fifo_batch=x", &["fifo_batch=x", "1 to"]);
+    scratch.refused("run j.fio --readahead none,window=4", &["`none`", "window"]);
+    scratch.refused("run j.fio --on ssd,spin=3", &["`spin`", "it takes: "]);
+    scratch.refused("run j.fio --on hdd,drive=floppy", &["floppy", "scsi2002"]);
+    scratch.refused("run j.fio --on raid0:0xhdd", &["raid0:0xhdd"]);
+    scratch.refused("run j.fio --on raid0:4xtape", &["tape"]);
+    scratch.refused("run j.fio --on ,", &["NAME,key=value"]);
+    scratch.refused("run j.fio --on file:", &["names no file", "file:PATH"]);
+    scratch.refused("run j.fio --memory 10x", &["--memory 10x", "256MiB"]);
+    scratch.refused("run j.fio --seed x", &["--seed", "x"]);
+    scratch.refused("reproduce A --seed -1", &["-1"]);
+}
+
+#[test]
+fn memory_that_cannot_be_is_refused() {
+    let scratch = Scratch::new("memory");
+    scratch.file("j.fio", RANDOM);
+    scratch.refused("run j.fio --memory 32KiB", &["32KiB", "`j`", "j.fio", "65536", "bs"]);
+    scratch.refused("run j.fio --memory 0", &["--memory 0", "at least 4096"]);
+    // No machine has the 240 GiB that the books of 15 TiB take.
+    scratch.refused("run j.fio --memory 15TiB", &["--memory 15TiB", "at most"]);
+    // A block needs no memory of the cache where it goes past it, or page by page.
+    for way in ["direct=1", "ioengine=mmap"] {
+        scratch.file("way.fio", format!("{RANDOM}{way}\n"));
+        scratch.run("run way.fio --on ssd --memory 4KiB").has_ended(0, way);
+    }
+}
+
+#[test]
+fn job_files_are_refused_with_the_line() {
+    let scratch = Scratch::new("jobs");
+    std::fs::create_dir(scratch.path("folder")).unwrap();
+    scratch.file("empty.fio", "");
+    scratch.file("junk.fio", [0xff, 0xfe, 0, b'[', 0x80]);
+    scratch.file("nul.fio", "[j]\nrw=read\0\nsize=1m\n");
+    scratch.file("no-rw.fio", "[global]\nbs=64k\n[j]\nsize=4m\n");
+    scratch.file("option.fio", "[j]\nrw=read\nsize=4m\nverify=md5\n");
+    scratch.file("value.fio", "[j]\nrw=read\nsize=4q\n");
+    scratch.file("no-size.fio", "[j]\nrw=read\n");
+    scratch.file("large-block.fio", "[j]\nrw=read\nsize=4k\nbs=64k\n");
+    scratch.file("many.fio", "[j]\nrw=read\nsize=4k\nnumjobs=1000000\n");
+    scratch.refused("run", &["JOB.fio"]);
+    scratch.refused("run missing.fio", &["missing.fio", "No such file", "check the path"]);
+    scratch.refused("run folder", &["folder", "directory", "name a job file"]);
+    scratch.refused("run empty.fio", &["empty.fio", "no job", "rw=read"]);
+    scratch.refused("run junk.fio", &["junk.fio", "is not text", "fio's format"]);
+    scratch.refused("run nul.fio", &["nul.fio", "line 2"]);
+    scratch.refused("run no-rw.fio", &["no-rw.fio", "line 3", "`j`", "add `rw=read`"]);
+    scratch.refused("run option.fio", &["option.fio", "line 4", "`verify`", "rwmixread"]);
+    scratch.refused("run value.fio", &["value.fio", "line 3", "4q"]);
+    scratch.refused("run no-size.fio", &["no-size.fio", "`j`", "size="]);
+    scratch.refused("run large-block.fio", &["large-block.fio", "65536", "4096", "bs"]);
+    scratch.refused("run many.fio", &["many.fio", "1000000", "numjobs"]);
+}
+
+#[test]
+fn storage_that_cannot_hold_the_job_is_refused() {
+    let scratch = Scratch::new("storage");
+    scratch.file("j.fio", RANDOM);
+    scratch.file("huge.fio", "[j]\nrw=randread\nbs=64k\nsize=100t\nio_size=1m\n");
+    scratch.data("small", 4_190_000);
+    scratch.file("empty", "");
+    std::fs::create_dir(scratch.path("folder")).unwrap();
+    for way in ["file", "kernel"] {
+        let refused =
+            |path, words: &[&str]| scratch.refused(&format!("run j.fio --on {way}:{path}"), words);
+        refused("small", &["j.fio", "4194304", "4190000", "`size`"]);
+        refused("empty", &["empty: is empty"]);
+        refused("folder", &["folder: is a directory", "name a file"]);
+        refused("missing", &["missing: there is no such file", "check the path"]);
+        refused("missing/below", &["missing/below"]);
+        refused("/dev/null", &["/dev/null", "neither a regular file nor a block device"]);
+    }
+    scratch.refused("run huge.fio --on hdd", &["larger than the device", "smaller size"]);
+    scratch
+        .refused("run j.fio --on file:folder/new/x --create", &["folder/new/x", "make its folder"]);
+}
+
+#[test]
+fn nothing_is_run_when_a_later_row_cannot_be() {
+    let scratch = Scratch::new("later");
+    scratch.file("j.fio", RANDOM);
+    scratch.refused("run j.fio --on ssd --on file:missing", &["missing"]);
+    scratch.refused("run j.fio --on ssd,hdd,tape", &["tape"]);
+    scratch.refused("run j.fio --scheduler noop,magic", &["magic"]);
+    // Nor is a file made for it.
+    scratch.refused("run j.fio --on file:new,tape --on tape --create", &["tape"]);
+    assert_eq!(scratch.names(), ["j.fio"]);
+}
+
+/// As somebody without rights, since to root no permission bit applies.
+#[test]
+fn what_may_not_be_opened_is_refused() {
+    if !is_root() || !has("setpriv") {
+        return println!("skipped: what_may_not_be_opened_is_refused needs root and setpriv");
+    }
+    // In the temporary folder, which everybody can reach.
+    let scratch = Scratch::under(&std::env::temp_dir(), "rights");
+    std::fs::copy(READPATH, scratch.path("readpath")).unwrap();
+    let readable = |path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    readable(scratch.0.clone(), 0o755);
+    readable(scratch.path("readpath"), 0o755);
+    readable(scratch.file("j.fio", RANDOM), 0o644);
+    readable(scratch.file("secret.fio", RANDOM), 0o600);
+    readable(scratch.file("w.fio", RANDOM.replace("randread", "write")), 0o644);
+    readable(scratch.data("secret", 4 << 20), 0o600);
+    readable(scratch.data("shown", 4 << 20), 0o644);
+    let as_nobody = |arguments: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "./readpath"]);
+        command.args(arguments.split_whitespace()).current_dir(&scratch.0);
+        Ran::of(command.output().unwrap())
+    };
+    for (arguments, word) in [
+        ("run secret.fio", "secret.fio"),
+        ("run j.fio --on file:secret", "secret: permission refused"),
+        ("run j.fio --on kernel:secret", "secret: permission refused"),
+        ("run w.fio --on file:shown --overwrite", "shown: permission refused"),
+        ("run j.fio --on file:new --create", "new: can't be made: Permission denied"),
+    ] {
+        let ran = as_nobody(arguments);
+        ran.has_ended(2, arguments);
+        assert_eq!(ran.stdout, "");
+        ran.says(&[word], arguments);
+    }
+    // To allow overwriting takes no right that a job which only reads doesn't need.
+    as_nobody("run j.fio --on file:shown --overwrite").has_ended(0, "a readable file");
+    let conform = as_nobody("conform --generate 5");
+    conform.has_ended(3, "conform without rights");
+    conform.says(&["root"], "conform without rights");
+    assert_eq!(conform.stdout, "");
+}
+
+#[test]
+fn a_bad_list_of_reads_is_told_with_the_line() {
+    let scratch = Scratch::new("lists");
+    scratch.file("list", "0 4096\n# far\ntouch\n");
+    scratch.file("advice", "advice quickly\n");
+    scratch.refused("conform --reads list", &["list: line 3", "touch OFFSET"]);
+    scratch.refused("conform --reads advice", &["line 1", "quickly", "sequential"]);
+    scratch.refused("conform --reads missing", &["missing", "No such file"]);
+    scratch.refused("conform --reads list --generate 5", &["--generate"]);
+    scratch.refused("conform --file missing --generate 5", &["missing"]);
+}

@@ -1,0 +1,262 @@
+//! What the command prints: the JSON document's keys, the table's rows, the
+//! lists, the help, and which errors are counted.
+
+mod support;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::Value;
+use support::{RANDOM, Ran, Scratch};
+
+/// The keys of a result that are agreed, each with whether it is null where
+/// nothing measures it.
+const KEYS: [&str; 18] = [
+    "job",
+    "storage",
+    "readahead",
+    "swapin",
+    "scheduler",
+    "bytes",
+    "seconds",
+    "mib_per_s",
+    "iops",
+    "latency_us",
+    "device_requests",
+    "device_bytes",
+    "device_request_kib_mean",
+    "device_depth_mean",
+    "device_depth_max",
+    "amplification",
+    "coverage",
+    "waste_bytes",
+];
+
+fn assert_number(row: &Value, key: &str) {
+    assert!(row[key].is_number(), "{key} is {} in {row:#}", row[key]);
+}
+
+#[test]
+fn each_result_has_the_agreed_keys_and_null_for_what_was_not_measured() {
+    let scratch = Scratch::new("keys");
+    scratch.file("j.fio", RANDOM);
+    scratch.data("data", 4 << 20);
+    let ran = scratch.run("run j.fio --on ssd --on file:data --on kernel:data --seed 9 --json");
+    ran.has_ended(0, "three storages");
+    assert_eq!(ran.stderr, "", "no progress bar where there is no terminal");
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let names: Vec<&String> = document.as_object().unwrap().keys().collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(document["readpath"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(document["seed"], 9);
+
+    let rows = ran.results();
+    for (row, storage) in rows.iter().zip(["ssd", "file:data", "kernel:data"]) {
+        for key in KEYS.into_iter().chain(["cpu_seconds"]) {
+            assert!(row.get(key).is_some(), "{storage}: no key {key}");
+        }
+        for key in ["bytes", "seconds", "mib_per_s", "iops"] {
+            assert_number(row, key);
+        }
+        for key in ["p50", "p99", "max"] {
+            assert_number(&row["latency_us"], key);
+        }
+        assert_eq!(row["job"], "j");
+        assert_eq!(row["storage"], storage);
+        assert_eq!(row["bytes"], 4 << 20, "{storage}: 64 blocks of 64 KiB");
+        assert_eq!(row["swapin"], Value::Null, "{storage}: file reads swap nothing in");
+        assert_eq!(row["errors"], 0);
+    }
+    let measured_by_us = [
+        "device_requests",
+        "device_bytes",
+        "device_request_kib_mean",
+        "device_depth_mean",
+        "device_depth_max",
+        "amplification",
+        "coverage",
+        "waste_bytes",
+    ];
+    for key in measured_by_us {
+        assert_number(&rows[0], key);
+        assert_number(&rows[1], key);
+        assert_eq!(rows[2][key], Value::Null, "{key}: the kernel doesn't tell");
+    }
+    assert_eq!(rows[0]["cpu_seconds"], Value::Null, "no processor worked for modelled time");
+    assert_number(&rows[1], "cpu_seconds");
+    assert_number(&rows[2], "cpu_seconds");
+    // Nothing but writes: nothing was asked to be read, so nothing was amplified.
+    scratch.file("w.fio", RANDOM.replace("randread", "write"));
+    let row = &scratch.run("run w.fio --on ssd --json").results()[0];
+    assert_eq!((&row["amplification"], &row["coverage"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn modelled_documents_repeat_byte_by_byte_from_their_seed() {
+    let scratch = Scratch::new("seeds");
+    scratch.file("j.fio", RANDOM);
+    let document =
+        |seed| scratch.run(&format!("run j.fio --on hdd,ssd --seed {seed} --json")).stdout;
+    assert_eq!(document(5), document(5));
+    let decisions = |seed| {
+        let ran = scratch.run(&format!("run j.fio --on hdd,ssd --seed {seed} --json"));
+        ran.results().iter().map(|row| row["decisions"].clone()).collect::<Vec<_>>()
+    };
+    let (five, six) = (decisions(5), decisions(6));
+    assert!(five.iter().all(Value::is_string));
+    assert!(five.iter().zip(&six).all(|(five, six)| five != six), "{five:?} {six:?}");
+}
+
+#[test]
+fn the_table_has_a_row_per_combination() {
+    let scratch = Scratch::new("table");
+    scratch.file("j.fio", RANDOM);
+    scratch.data("data", 4 << 20);
+    let laws = "--readahead none,ondemand --scheduler noop,deadline,fifo_batch=1";
+    let ran = scratch.run(&format!("run j.fio --on hdd,ssd --on kernel:data {laws}"));
+    ran.has_ended(0, "a table");
+    assert_eq!(ran.stderr, "");
+    // A header, two devices by two laws by two schedulers, and the kernel's own row.
+    assert_eq!(ran.stdout.lines().count(), 1 + 2 * 2 * 2 + 1, "{}", ran.stdout);
+    for part in ["storage ", "MiB/s", "deadline,fifo_batch=1", "kernel:data"] {
+        assert!(ran.stdout.contains(part), "{part} in\n{}", ran.stdout);
+    }
+}
+
+/// Every tenth request of 64 fails; each read needs one request of its own.
+#[test]
+fn a_device_error_fails_its_reads_and_no_others() {
+    let scratch = Scratch::new("errors");
+    scratch.file("j.fio", RANDOM);
+    let ran = scratch.run("run j.fio --on faulty:ssd,fail_every=10 --readahead none --json");
+    ran.has_ended(1, "a faulty device");
+    ran.says(&["6 operations failed", "at byte ", "could not read"], "a faulty device");
+    let row = &ran.results()[0];
+    assert_eq!(row["errors"], 6);
+    assert_eq!(row["bytes"], (64 - 6) * 65_536);
+    assert!(row["first_error"].as_str().unwrap().contains("at byte"));
+
+    // One bad sector; the reads go over all the file twice, and only that block fails, twice.
+    scratch.file("twice.fio", "[j]\nrw=read\nbs=64k\nsize=4m\nloops=2\n");
+    let bad = "faulty:ssd,bad_from=1048576,bad_bytes=512";
+    let ran = scratch.run(&format!("run twice.fio --on {bad} --json"));
+    ran.has_ended(1, bad);
+    let row = &ran.results()[0];
+    assert_eq!((&row["errors"], &row["bytes"]), (&Value::from(2), &Value::from(126 * 65_536)));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let scratch = Scratch::new("pipe");
+    scratch.file("j.fio", RANDOM);
+    for arguments in ["run j.fio --json", "laws", "laws ondemand", "devices hdd", "reproduce B"] {
+        let mut command = scratch.command(arguments.split_whitespace());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let code = child.wait().unwrap().code();
+        assert!(!stderr.contains("panicked"), "{arguments}: {stderr}");
+        assert_eq!(code, Some(if arguments == "reproduce B" { 2 } else { 0 }), "{arguments}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    let scratch = Scratch::new("full-output");
+    scratch.file("j.fio", RANDOM);
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
+        return println!("skipped: what_cannot_be_written_is_an_error needs /dev/full");
+    };
+    for arguments in ["run j.fio", "laws"] {
+        let mut command = scratch.command(arguments.split_whitespace());
+        let ran = Ran::of(command.stdout(full.try_clone().unwrap()).output().unwrap());
+        ran.has_ended(1, arguments);
+        ran.says(&["standard output: No space left", "write it elsewhere"], arguments);
+    }
+}
+
+/// The names that a list shows: the first word of each line with two spaces before it.
+fn listed(text: &str, indent: &str) -> Vec<String> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(indent));
+    let names = lines.filter(|line| !line.starts_with([' ', '`']) && !line.is_empty());
+    names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_law_and_device_is_listed_and_told() {
+    let scratch = Scratch::new("lists");
+    let laws = scratch.run("laws");
+    laws.has_ended(0, "laws");
+    let names = listed(&laws.stdout, "  ");
+    for name in ["none", "window", "window-fixed", "ondemand", "noop", "deadline", "two-lists"] {
+        assert!(names.iter().any(|listed| listed == name), "{name} in {names:?}");
+    }
+    for name in names {
+        let told = scratch.run(&format!("laws {name}"));
+        told.has_ended(0, &name);
+        assert!(told.stdout.starts_with(&name) && told.stdout.lines().count() > 4, "{name}");
+    }
+    let devices = scratch.run("devices");
+    devices.has_ended(0, "devices");
+    let names = listed(&devices.stdout, "");
+    for name in ["hdd", "ssd", "raid0", "faulty"] {
+        assert!(names.iter().any(|listed| listed == name), "{name} in {names:?}");
+    }
+    scratch.file("j.fio", RANDOM);
+    for name in names {
+        let told = scratch.run(&format!("devices {name}"));
+        told.has_ended(0, &name);
+        for part in ["requests of up to", "parameter", "source"] {
+            assert!(told.stdout.contains(part), "{name}: {part} in\n{}", told.stdout);
+        }
+        let members = if ["raid0", "faulty"].contains(&name.as_str()) { ":2xssd" } else { "" };
+        let device = format!("{name}{members}").replace("faulty:2x", "faulty:");
+        scratch.run(&format!("run j.fio --on {device}")).has_ended(0, &device);
+    }
+    // What `laws` lists can be named in a run.
+    for name in ["none", "window", "window-fixed", "ondemand"] {
+        scratch.run(&format!("run j.fio --on ssd --readahead {name}")).has_ended(0, name);
+    }
+    for name in ["noop", "deadline", "cfq"] {
+        scratch.run(&format!("run j.fio --on ssd --scheduler {name}")).has_ended(0, name);
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let scratch = Scratch::new("help");
+    let teaches = |arguments: &str, words: &[&str]| {
+        let ran = scratch.run(arguments);
+        ran.has_ended(0, arguments);
+        for word in words {
+            assert!(ran.stdout.contains(word), "{arguments}: no `{word}` in\n{}", ran.stdout);
+        }
+    };
+    teaches("--help", &["readpath run examples/quickstart.fio", "Exit codes", "130", "reproduce"]);
+    teaches("--version", &[env!("CARGO_PKG_VERSION")]);
+    teaches("run --help", &["file:PATH", "kernel:PATH", "raid0:12xhdd", "--create", "--overwrite"]);
+    teaches("reproduce --help", &["TABLE", "--json", "--seed"]);
+    teaches("conform --help", &["OFFSET LENGTH", "touch OFFSET", "advice NAME", "reopen", "root"]);
+    teaches("laws --help", &["NAME"]);
+    teaches("devices --help", &["NAME"]);
+    teaches("serve --help", &["--at"]);
+    // The examples that the help of `run` gives are names that exist.
+    scratch.file("j.fio", RANDOM);
+    for device in ["raid0:12xhdd", "hdd,drive=sata2010", "nvme"] {
+        scratch.run(&format!("run j.fio --on {device}")).has_ended(0, device);
+    }
+}
+
+#[test]
+fn reproduced_tables_are_a_document_too() {
+    let scratch = Scratch::new("tables");
+    let ran = scratch.run("reproduce A --json");
+    ran.has_ended(0, "reproduce A");
+    assert_eq!(ran.stderr, "");
+    let table = &ran.results()[0];
+    assert_eq!(table["table"], "A");
+    let rows = table["rows"].as_array().unwrap();
+    assert!(rows.len() >= 3, "{table:#}");
+    assert!(rows.iter().all(|row| row["modelled"].is_number()));
+}

@@ -1,0 +1,293 @@
+//! Jobs on real files and devices: what is moved, made, overwritten and removed,
+//! and what happens when storage fails in the middle.
+
+mod support;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{RANDOM, Ran, Scratch, is_root};
+
+#[test]
+fn both_ways_move_what_the_job_asks_for() {
+    let scratch = Scratch::new("moved");
+    scratch.data("data", 4 << 20);
+    let jobs = [
+        ("psync", "rw=read\nbs=64k\nioengine=psync", 4 << 20),
+        ("random", "rw=randread\nbs=4k\nio_size=1m\nioengine=psync\ndirect=1", 1 << 20),
+        ("mapped", "rw=randread\nbs=64k\nioengine=mmap", 4 << 20),
+        ("ring", "rw=randread\nbs=16k\nioengine=io_uring\niodepth=16", 4 << 20),
+        ("direct", "rw=randread\nbs=16k\nioengine=io_uring\niodepth=16\ndirect=1", 4 << 20),
+        ("libaio", "rw=read\nbs=128k\nioengine=libaio\niodepth=4\niodepth_batch=2", 4 << 20),
+        // 100 blocks of 10,000 bytes; the offset is at no page's start.
+        ("odd", "rw=read\nbs=10000\nio_size=1000000\noffset=12345\nsize=2m", 1_000_000),
+        ("halves", "rw=read\nbs=64k\nnumjobs=2\nsize=2m\nfilename=x", 4 << 20),
+    ];
+    for (name, lines, bytes) in jobs {
+        let size = if lines.contains("size=2m") { "" } else { "size=4m\n" };
+        scratch.file("j.fio", format!("[{name}]\n{size}{lines}\n"));
+        let ran = scratch.run("run j.fio --on file:data --on kernel:data --json");
+        ran.has_ended(0, name);
+        for row in ran.results() {
+            assert_eq!(row["bytes"], bytes, "{name} on {}", row["storage"]);
+            assert_eq!(row["errors"], 0, "{name} on {}", row["storage"]);
+        }
+    }
+    // A job that gives no size reads the whole file, whatever its length.
+    scratch.data("odd", 1_000_001);
+    scratch.file("whole.fio", "[j]\nrw=read\nbs=1000001\n");
+    for way in ["file", "kernel"] {
+        let ran = scratch.run(&format!("run whole.fio --on {way}:odd --json"));
+        ran.has_ended(0, way);
+        assert_eq!(ran.results()[0]["bytes"], 1_000_001);
+    }
+}
+
+#[test]
+fn data_is_overwritten_only_where_that_is_allowed() {
+    let scratch = Scratch::new("overwrite");
+    for (way, pattern) in [("file", "randwrite"), ("kernel", "write"), ("file", "randrw")] {
+        scratch.file("w.fio", RANDOM.replace("randread", pattern));
+        scratch.data("data", 4 << 20);
+        let before = fs::read(scratch.path("data")).unwrap();
+        let arguments = format!("run w.fio --on {way}:data --json");
+        scratch.refused(&arguments, &["`j` writes", "--overwrite"]);
+        assert_eq!(fs::read(scratch.path("data")).unwrap(), before, "{way} {pattern}");
+        let ran = scratch.run(&format!("{arguments} --overwrite"));
+        ran.has_ended(0, way);
+        assert_eq!(ran.results()[0]["bytes"], 4 << 20);
+        let after = fs::read(scratch.path("data")).unwrap();
+        assert_eq!(after.len(), before.len());
+        assert_ne!(after, before, "{way} {pattern}: something was written");
+    }
+    // What is made for the run holds nobody's data, but it is said all the same.
+    scratch.refused("run w.fio --on file:new --create", &["--overwrite"]);
+    scratch.run("run w.fio --on file:new --create --overwrite").has_ended(0, "a made file");
+    assert_eq!(scratch.names(), ["data", "w.fio"]);
+}
+
+#[test]
+fn what_is_made_is_removed_and_what_was_there_stays() {
+    let scratch = Scratch::new("made");
+    scratch.file("j.fio", RANDOM);
+    scratch.data("there", 4 << 20);
+    let ran =
+        scratch.run("run j.fio --on file:new --on kernel:new --on file:there --create --json");
+    ran.has_ended(0, "--create");
+    assert!(ran.results().iter().all(|row| row["bytes"] == 4 << 20));
+    assert_eq!(scratch.names(), ["j.fio", "there"]);
+    // Also when a later one can't be used.
+    scratch.data("small", 4096);
+    scratch.refused("run j.fio --on file:new --on file:small --create", &["small"]);
+    assert_eq!(scratch.names(), ["j.fio", "small", "there"]);
+}
+
+/// Ten pauses of 100 ms: who spins through them uses most of a second of a processor.
+#[test]
+fn a_job_that_pauses_leaves_the_processor_alone() {
+    let scratch = Scratch::new("pauses");
+    scratch.data("data", 1 << 20);
+    scratch.file("j.fio", "[j]\nrw=read\nbs=64k\nsize=640k\nthinktime=100ms\n");
+    let ran = scratch.run("run j.fio --on file:data --on kernel:data --json");
+    ran.has_ended(0, "pauses");
+    for row in ran.results() {
+        let cpu_seconds = row["cpu_seconds"].as_f64().unwrap();
+        assert!(cpu_seconds < 0.2, "{} used {cpu_seconds} s", row["storage"]);
+    }
+}
+
+/// A job that takes a minute: it must be ended long before.
+const LONG: &str = "[j]\nrw=randread\nbs=4k\nsize=8m\nruntime=60\ntime_based\n";
+
+/// Starts the command, waits until `is_running` holds, sends the signal.
+fn interrupted(scratch: &Scratch, arguments: &str, signal: &str, is_running: &str) -> Ran {
+    let mut command = scratch.command(arguments.split_whitespace());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = Killed(Some(child));
+    let begun = Instant::now();
+    while !is_running.is_empty() && !scratch.path(is_running).exists() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{arguments}: never began");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(400));
+    let pid = child.0.as_ref().unwrap().id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    let ran = Ran::of(child.0.take().unwrap().wait_with_output().unwrap());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{arguments}: ran on");
+    ran
+}
+
+/// A process that doesn't outlive the test.
+struct Killed(Option<Child>);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_the_run_in_order() {
+    let scratch = Scratch::new("signal");
+    scratch.file("long.fio", LONG);
+    let slow = LONG.replace("time_based", "time_based\nthinktime=30s");
+    scratch.file("slow.fio", slow);
+    scratch.file("held.fio", format!("{LONG}[k]\nstonewall\nrw=read\nsize=8m\n"));
+    let after = "run long.fio --on file:new --create --json";
+    for (arguments, signal) in [
+        (after.to_owned(), "-INT"),
+        (after.replace("file:", "kernel:"), "-TERM"),
+        // One that sleeps, and one that holds a job back.
+        (after.replace("long", "slow"), "-TERM"),
+        (after.replace("long", "held"), "-INT"),
+        (after.replace("long", "held").replace("file:", "kernel:"), "-INT"),
+    ] {
+        let ran = interrupted(&scratch, &arguments, signal, "new");
+        ran.has_ended(130, &arguments);
+        ran.says(&["interrupted"], &arguments);
+        assert!(!scratch.path("new").exists(), "{arguments}: the made file is left");
+        let rows = ran.results();
+        assert_eq!(rows.len(), 1, "{arguments}");
+        assert!(rows[0]["bytes"].as_u64().unwrap() > 0, "{arguments}: what was done is told");
+        assert!(rows[0]["note"].as_str().unwrap().contains("interrupted"), "{arguments}");
+    }
+}
+
+/// Pauses of 10 ms make the modelled run short and leave the real one long.
+#[test]
+fn rows_that_were_done_are_printed_when_a_later_one_is_interrupted() {
+    let scratch = Scratch::new("rows");
+    scratch.file("paused.fio", format!("{LONG}thinktime=10ms\n"));
+    let arguments = "run paused.fio --on ssd --on file:new --on hdd --create --json";
+    let ran = interrupted(&scratch, arguments, "-INT", "new");
+    ran.has_ended(130, arguments);
+    let rows = ran.results();
+    assert_eq!(rows.len(), 2, "the disk's row was not begun");
+    assert_eq!(rows[0]["note"], serde_json::Value::Null, "the drive's row is whole");
+    assert!(rows[0]["seconds"].as_f64().unwrap() > 59.0);
+    assert!(rows[1]["note"].as_str().unwrap().contains("interrupted"));
+}
+
+/// A modelled run has no file to wait for; it holds the second job back.
+#[test]
+fn a_modelled_run_is_interrupted_too() {
+    let scratch = Scratch::new("modelled");
+    scratch.file("held.fio", format!("{LONG}runtime=9999\n[k]\nstonewall\nrw=read\nsize=8m\n"));
+    let ran = interrupted(&scratch, "run held.fio --on ssd --json", "-TERM", "");
+    ran.has_ended(130, "a modelled run");
+    let rows = ran.results();
+    assert_eq!(rows.len(), 1);
+    assert!(rows[0]["note"].as_str().unwrap().contains("interrupted"));
+}
+
+#[test]
+fn a_file_that_shrinks_is_an_error_and_no_crash() {
+    let scratch = Scratch::new("shrinks");
+    for (way, engine) in [
+        ("file", "psync"),
+        ("file", "mmap"),
+        ("file", "io_uring\niodepth=8\ndirect=1"),
+        ("kernel", "psync"),
+        ("kernel", "mmap"),
+        ("kernel", "io_uring\niodepth=8\ndirect=1"),
+    ] {
+        let what = format!("{way} {engine}");
+        let path = scratch.data("data", 2 << 20);
+        // Blocks that are told random: each is asked for when it is read.
+        let job = format!(
+            "[j]\nrw=randread\nbs=64k\nsize=2m\nioengine={engine}\nthinktime=20ms\nruntime=20\n"
+        );
+        scratch.file("j.fio", job);
+        let arguments = format!("run j.fio --on {way}:data --json");
+        let mut command = scratch.command(arguments.split_whitespace());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = Killed(Some(child));
+        std::thread::sleep(Duration::from_millis(250));
+        File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let ran = ended(child);
+        ran.has_ended(1, &what);
+        ran.says(&["operations failed; the first, on "], &what);
+        let row = &ran.results()[0];
+        assert!(row["errors"].as_u64().unwrap() > 0, "{what}");
+    }
+}
+
+fn ended(mut child: Killed) -> Ran {
+    Ran::of(child.0.take().unwrap().wait_with_output().unwrap())
+}
+
+/// A file system in memory of so many bytes, unmounted at the end.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(folder: &Path, size: &str) -> Option<Small> {
+        fs::create_dir(folder).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder);
+        let is_mounted = mount.status().is_ok_and(|status| status.success());
+        is_mounted.then(|| Small(folder.to_owned()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_nothing_is_left_on_it() {
+    let scratch = Scratch::new("full");
+    let small = is_root().then(|| Small::mount(&scratch.path("small"), "1m")).flatten();
+    let Some(small) = small else {
+        return println!("skipped: a_full_disk_is_told needs root and a mount");
+    };
+    scratch.file("j.fio", RANDOM);
+    let words = ["small/new: can't be made", "No space left", "make `size` smaller"];
+    scratch.refused("run j.fio --on ssd --on file:small/new --create --json", &words);
+    assert_eq!(fs::read_dir(&small.0).unwrap().count(), 0, "nothing is left");
+    // A file in memory is read, and the row says through what.
+    scratch.file("s.fio", RANDOM.replace("4m", "512k"));
+    let ran = scratch.run("run s.fio --on file:small/new --create --json");
+    ran.has_ended(0, "tmpfs");
+    assert!(ran.results()[0]["note"].as_str().unwrap().contains("lives in memory"));
+}
+
+/// A loop device over a file, detached at the end.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Option<Loop> {
+        let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
+        let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        output.status.success().then_some(Loop(name))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_storage_too() {
+    let scratch = Scratch::new("block");
+    let data = scratch.data("data", 4 << 20);
+    let Some(device) = is_root().then(|| Loop::over(&data)).flatten() else {
+        return println!("skipped: a_block_device_is_storage_too needs root and losetup");
+    };
+    scratch.file("j.fio", RANDOM);
+    scratch.file("large.fio", RANDOM.replace("4m", "5m"));
+    for way in ["file", "kernel"] {
+        let ran = scratch.run(&format!("run j.fio --on {way}:{} --json", device.0));
+        ran.has_ended(0, way);
+        assert_eq!(ran.results()[0]["bytes"], 4 << 20);
+        scratch.refused(&format!("run large.fio --on {way}:{}", device.0), &["5242880", "4194304"]);
+    }
+}

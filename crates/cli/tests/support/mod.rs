@@ -1,0 +1,127 @@
+//! What the tests of the command share: a scratch folder, and running it.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub const READPATH: &str = env!("CARGO_BIN_EXE_readpath");
+
+/// 64 random reads of 64 KiB.
+pub const RANDOM: &str = "[j]\nrw=randread\nbs=64k\nsize=4m\n";
+
+/// A folder of a test's own, removed with all that is in it.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// In the build's folder: on a disk, where the temporary folder may be memory.
+    pub fn new(name: &str) -> Scratch {
+        Scratch::under(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+    }
+
+    pub fn under(folder: &Path, name: &str) -> Scratch {
+        let path = folder.join(format!("cli-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A file with this text or these bytes.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        fs::write(self.path(name), content).unwrap();
+        self.path(name)
+    }
+
+    /// A file of so many bytes, none of them a hole.
+    pub fn data(&self, name: &str, bytes: usize) -> PathBuf {
+        self.file(name, (0..bytes).map(|at| (at / 4096 * 31 + at) as u8).collect::<Vec<u8>>())
+    }
+
+    /// The names of what is in it.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// The command, to be run in it.
+    pub fn command(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+        let mut command = Command::new(READPATH);
+        command.args(arguments).current_dir(&self.0).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command in it; the arguments are parted by spaces.
+    pub fn run(&self, arguments: &str) -> Ran {
+        Ran::of(self.command(arguments.split_whitespace()).output().unwrap())
+    }
+
+    /// Runs what must be refused: exit code 2, nothing on standard output, a
+    /// message in which each of `words` occurs.
+    pub fn refused(&self, arguments: &str, words: &[&str]) {
+        let ran = self.run(arguments);
+        ran.has_ended(2, arguments);
+        assert_eq!(ran.stdout, "", "{arguments}: nothing was run");
+        ran.says(words, arguments);
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a run of the command gave.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub fn of(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    pub fn has_ended(&self, code: i32, what: &str) {
+        assert_eq!(self.code, Some(code), "{what}:\n{}{}", self.stderr, self.stdout);
+    }
+
+    /// All of `words` stand in the message, and it is no panic's.
+    pub fn says(&self, words: &[&str], what: &str) {
+        for word in words {
+            assert!(self.stderr.contains(word), "{what}: no `{word}` in\n{}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "{what}:\n{}", self.stderr);
+    }
+
+    /// The results of the JSON document.
+    pub fn results(&self) -> Vec<serde_json::Value> {
+        let document: serde_json::Value = serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error} in\n{}\n{}", self.stdout, self.stderr));
+        document["results"].as_array().unwrap().clone()
+    }
+}
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Whether a program can be run here.
+pub fn has(program: &str) -> bool {
+    let tried = Command::new(program).arg("--version").output();
+    tried.is_ok_and(|output| output.status.success())
+}
