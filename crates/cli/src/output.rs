@@ -40,6 +40,7 @@ pub fn print_rows(rows: &[Row], seed: u64, is_json: bool) -> Ended {
             "waste MiB",
             "cpu s",
             "errors",
+            "jain",
         ],
         4,
     );
@@ -63,6 +64,7 @@ pub fn print_rows(rows: &[Row], seed: u64, is_json: bool) -> Ended {
             number(row.waste_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1),
             number(row.cpu_seconds, 2),
             row.errors.to_string(),
+            number(row.jain_index, 3),
         ]);
         if row.sections.len() > 1 {
             sections(row, &mut table);
@@ -79,7 +81,7 @@ pub fn print_rows(rows: &[Row], seed: u64, is_json: bool) -> Ended {
 
 fn sections(row: &Row, table: &mut Table) {
     for section in &row.sections {
-        let mut cells = vec![String::new(); 17];
+        let mut cells = vec![String::new(); 18];
         cells[0] = format!("  {} ×{}", section.name, section.processes);
         cells[4] = number(section.mib_per_s, 1);
         cells[5] = number(section.iops, 0);

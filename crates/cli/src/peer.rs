@@ -12,7 +12,7 @@ use readpath::target::Direct;
 use readpath::usage::CpuTime;
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::Time;
-use readpath_sim::report::{Row, Tally};
+use readpath_sim::report::{Row, Stream, Tally};
 use readpath_sim::run::{Go, Measured, Progress};
 use readpath_sim::workload::{Next, Operation, Process, Workload};
 
@@ -79,6 +79,7 @@ fn run_processes(
     let shared = Shared { path, starts, clock, bytes, is_stopping: &is_stopping };
 
     let mut jobs = vec![Tally::default(); plan.job.jobs.len()];
+    let mut streams = Vec::new();
     let mut first_error = None;
     let mut engines: Vec<String> = Vec::new();
     let mut waiting = workload.processes;
@@ -95,7 +96,8 @@ fn run_processes(
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
-            jobs[process.job].add(&ended.tally);
+            jobs[process.stream.job].add(&ended.tally);
+            streams.push(process.stream.with_tally(&ended.tally));
             first_error = first_error.or(ended.first_error);
         }
         waiting = later;
@@ -103,12 +105,12 @@ fn run_processes(
     let mut total = Tally::default();
     jobs.iter().for_each(|job| total.add(job));
     let is_interrupted = plan.interrupt.has_come();
-    Ok((Measured { total, jobs, first_error, is_interrupted }, engines.join(", ")))
+    Ok((Measured { total, jobs, streams, first_error, is_interrupted }, engines.join(", ")))
 }
 
 /// What is still known of a process after it has ended.
 struct Past {
-    job: usize,
+    stream: Stream,
     is_direct: bool,
 }
 
@@ -121,7 +123,7 @@ fn run_phase(
         let threads: Vec<_> = processes
             .into_iter()
             .map(|process| {
-                let past = Past { job: process.job(), is_direct: process.is_direct() };
+                let past = Past { stream: Stream::new(&process), is_direct: process.is_direct() };
                 (past, scope.spawn(|| run_process(process, shared)))
             })
             .collect();

@@ -15,7 +15,7 @@ pub fn run(args: &ReproduceArgs) -> Ended {
     let mut tables = Vec::new();
     for experiment in experiments {
         let bar = Bar::new(format!("table {}", experiment.name), interrupt.clone());
-        let table = experiment.run(args.seed, &mut |progress| bar.tell(progress));
+        let table = experiment.run(args.seed, 1, &mut |progress| bar.tell(progress));
         tables.extend(table.map_err(Failure::usage)?);
         if interrupt.has_come() {
             return Err(Failure::Interrupted);

@@ -22,7 +22,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it shows, in one line.
     pub title: &'static str,
-    run: fn(u64, &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError>,
+    run: fn(u64, u32, &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError>,
 }
 
 /// Hears of the progress of a run.
@@ -39,12 +39,18 @@ pub const NOT_YET: &[(&str, &str)] = &[
 ];
 
 impl Experiment {
-    /// Runs every row of the experiment's tables, in the order in which they are printed.
+    /// Runs every row of the experiment's tables, in the order in which they are printed,
+    /// each for a `shortened`-th of its length: 1 for the figures, more for a quick look.
     ///
     /// # Errors
     /// A job or a device is described wrongly: a fault of the experiment.
-    pub fn run(&self, seed: u64, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
-        (self.run)(seed, tell)
+    pub fn run(
+        &self,
+        seed: u64,
+        shortened: u32,
+        tell: &mut Tell<'_>,
+    ) -> Result<Vec<Reproduced>, SimulateError> {
+        (self.run)(seed, shortened.max(1), tell)
     }
 }
 

@@ -9,6 +9,10 @@ use readpath_core::machine::Meter;
 use readpath_core::unit::{PAGE_BYTES, Time};
 use serde::Serialize;
 
+mod fairness;
+
+pub use fairness::{Stream, StreamRow, jain_index, stream_rows};
+
 /// One run: one job on one storage under one set of laws.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
@@ -62,6 +66,11 @@ pub struct Row {
     pub note: Option<String>,
     /// The same per job section, in the order of the file.
     pub sections: Vec<SectionRow>,
+    /// What each process got, in the order of the sections.
+    pub streams: Vec<StreamRow>,
+    /// How evenly the processes were served: Jain's index of their rates, from 1
+    /// ÷ their number (one got everything) to 1; null where none compete.
+    pub jain_index: Option<f64>,
 }
 
 /// One job section of a run.
@@ -213,6 +222,8 @@ impl Row {
             decisions: None,
             note: None,
             sections: Vec::new(),
+            streams: Vec::new(),
+            jain_index: None,
         }
     }
 

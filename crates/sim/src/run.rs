@@ -17,7 +17,7 @@ use readpath_core::request::{Completion, Op, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use crate::job::{Engine, JobFile};
-use crate::report::{Row, Tally};
+use crate::report::{Row, Stream, Tally, jain_index, stream_rows};
 use crate::workload::{self, Next, Operation, Process, Workload};
 use crate::world::{World, WorldError};
 
@@ -28,6 +28,8 @@ pub struct Measured {
     pub total: Tally,
     /// Per job of the job file, in its order.
     pub jobs: Vec<Tally>,
+    /// Per process, in the order of the jobs.
+    pub streams: Vec<Stream>,
     /// The first error, in words.
     pub first_error: Option<String>,
     /// Whether the run was cut short by its caller.
@@ -47,6 +49,8 @@ impl Measured {
             .zip(&self.jobs)
             .map(|(job, tally)| tally.section(&job.name, job.processes))
             .collect();
+        row.streams = stream_rows(&self.streams, job_file);
+        row.jain_index = jain_index(&self.streams);
         row
     }
 }
@@ -111,6 +115,7 @@ impl std::error::Error for RunError {}
 /// One process of the workload, as the runner sees it.
 struct Running {
     process: Process,
+    stream: Stream,
     /// The files that it has opened.
     handles: Vec<(workload::FileId, HandleId)>,
     /// Issued, and held back until the batch is full.
@@ -193,6 +198,7 @@ impl<'a> Run<'a> {
                 path.set_priority(process.id(), priority);
             }
             processes.push(Running {
+                stream: Stream::new(&process),
                 process,
                 handles: Vec::new(),
                 batch: Vec::new(),
@@ -436,10 +442,12 @@ impl<'a> Run<'a> {
         match result {
             Ok(bytes) => {
                 tally.record(under.issued, ended, bytes);
+                running.stream.record(under.issued, ended, bytes);
                 self.bytes += bytes;
             }
             Err(error) => {
                 tally.record_error(under.issued, ended);
+                running.stream.record_error(under.issued, ended);
                 self.first_error.get_or_insert_with(|| error.to_string());
             }
         }
@@ -472,6 +480,7 @@ impl<'a> Run<'a> {
         Measured {
             total,
             jobs: self.jobs,
+            streams: self.processes.iter().map(|running| running.stream).collect(),
             first_error: self.first_error,
             is_interrupted: self.is_stopping,
         }

@@ -1,18 +1,20 @@
 //! The reproduced tables: what must come out of them.
 
-use readpath_sim::experiment::{EXPERIMENTS, Reproduced};
+use std::sync::LazyLock;
+
+use readpath_sim::experiment::{EXPERIMENTS, Grid, Reproduced};
 use readpath_sim::run::Go;
 
-fn tables(name: &str) -> Vec<Reproduced> {
+fn tables(name: &str, shortened: u32) -> Vec<Reproduced> {
     let experiment = EXPERIMENTS.iter().find(|experiment| experiment.name == name).unwrap();
-    experiment.run(1, &mut |_| Go::On).unwrap()
+    experiment.run(1, shortened, &mut |_| Go::On).unwrap()
 }
 
 /// The device reads of the laws alone, as a model of their rules has them
 /// (12,287, 262,144 and 12,256); and the order of the published rates.
 #[test]
 fn table_a_makes_the_published_laws_requests() {
-    let rows = tables("A").remove(0).rows;
+    let rows = tables("A", 1).remove(0).rows;
     let published = [(12_287, 85.0), (262_144, 4.0), (12_256, 85.6)];
     for (row, (requests, kib)) in rows.iter().zip(published) {
         let made = row.device_requests.unwrap() as f64 / f64::from(requests);
@@ -24,4 +26,67 @@ fn table_a_makes_the_published_laws_requests() {
     assert!(shrunk.modelled < synchronous.modelled);
     assert!(synchronous.modelled < repaired.modelled);
     assert!(direct.modelled < repaired.modelled, "neighbours of the records become hits");
+}
+
+/// The order of the policies is the published one wherever two of them differ by more than a
+/// tenth; and on the array idling costs the more the more processes there are.
+#[test]
+fn table_d_has_the_published_order_and_idling_costs_an_array_its_depth() {
+    let tables = table_d();
+    for table in tables {
+        for (column, processes) in grid(table).columns.iter().enumerate() {
+            let figures = grid(table)
+                .rows
+                .iter()
+                .filter_map(|row| Some((&row.label, row.published[column]?, row.modelled[column])));
+            let figures: Vec<_> = figures.collect();
+            for (one, published, modelled) in &figures {
+                for (other, other_published, other_modelled) in &figures {
+                    if *published > other_published * 1.1 {
+                        assert!(
+                            modelled > other_modelled,
+                            "{}, {processes} processes: {one} before {other}",
+                            table.title
+                        );
+                    }
+                }
+            }
+        }
+    }
+    let [old, new] = [0, 1].map(|row| &grid(&tables[0]).rows[row].modelled);
+    // Published: 15 near pages of 1 ms and a far one of 8 ms, 2,770 KB/s.
+    assert!((2_500.0..3_050.0).contains(&new[0]), "one process: {}", new[0]);
+    assert!(new[..5].windows(2).all(|pair| pair[1] < pair[0]), "the new one falls: {new:?}");
+    assert!(old[1..6].windows(2).all(|pair| pair[0] < pair[1]), "the old one rises: {old:?}");
+    // Published: 2.52.
+    let ratio = old[6] / new[6];
+    assert!((1.95..3.1).contains(&ratio), "old to new at 64 processes: {ratio}");
+}
+
+/// The thread's other half: on one spindle the detection that finds the runs within the seeks
+/// is several times as fast, and loses nothing where there are none.
+#[test]
+fn table_d_shows_that_idling_wins_on_one_spindle() {
+    let tables = table_d();
+    let [mapped, direct, buffered, random] = &tables[3..] else { panic!("four loads") };
+    for table in [mapped, direct, buffered, random] {
+        let rows = &grid(table).rows;
+        for (old, new) in rows[0].modelled.iter().zip(&rows[1].modelled) {
+            assert!(*new > old * 0.95, "{}: old {old}, new {new}", table.title);
+        }
+    }
+    let rows = &grid(mapped).rows;
+    let [old, new, no_idling, deadline] = [0, 1, 3, 4].map(|row| rows[row].modelled[4]);
+    assert!(new > 3.0 * old, "16 processes: old {old}, new {new}");
+    assert!(old > no_idling && old > deadline, "a little idling is better than none");
+}
+
+/// A third of the published figures' length; it is run once for all tests.
+fn table_d() -> &'static [Reproduced] {
+    static TABLES: LazyLock<Vec<Reproduced>> = LazyLock::new(|| tables("D", 3));
+    &TABLES
+}
+
+fn grid(table: &Reproduced) -> &Grid {
+    table.grid.as_ref().expect("all of table D is over the number of processes")
 }

@@ -33,10 +33,11 @@ const SYNCHRONOUS: &str = "ioengine=psync\n";
 const ASYNCHRONOUS: &str =
     "ioengine=libaio\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8\n";
 
-fn run(seed: u64, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
+fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
+    let size_mib = (1024 / shortened).max(1);
     let case = |label, job: &str, readahead, published| Case {
         label,
-        job: format!("[records]\nrw=randread\nbs=64k\nsize=1g\nfadvise_hint=0\n{job}"),
+        job: format!("[records]\nrw=randread\nbs=64k\nsize={size_mib}m\nfadvise_hint=0\n{job}"),
         setup: Setup {
             readahead: law(readahead),
             merges: false,
