@@ -264,6 +264,13 @@ impl<'a> Run<'a> {
                 }
             }
             if is_more {
+                // Where time passes by itself a process that finds all it wants in the
+                // cache has always more to do: the others' completions must not wait for it.
+                if self.path.meter().in_device() > 0 {
+                    let now = self.world.now();
+                    self.world.wait(Some(now), &mut completions)?;
+                    self.handle(&mut completions);
+                }
                 continue;
             }
             let wakes = [self.path.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
