@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Our schedulers and the kernel's over a disk with one head, in real time. Needs root.
+"""Our schedulers and the kernel's over a served device, in real time. Needs root.
 
-usage: bench/one_head.py [RUNS]   (default 1; about three minutes each)
+usage: bench/one_head.py [one-head|constant]   (default one-head; about three minutes)
 
-`readpath serve` puts a modelled disk (7,200 rpm, 2010) behind a file, a loop
-device makes it a block device, and eight sequential readers start a second
-apart, through our path under each of our schedulers and through the kernel's
-under each of its own. Prints MiB/s and Jain's index over the readers' rates;
-the raw rows go to bench/results/one-head.json.
+`readpath serve` puts a modelled device behind a file: a disk with one head
+(7,200 rpm, 2010), or a device that takes about a millisecond for each request,
+eight at once. A loop device makes it a block device, and eight sequential
+readers start a second apart, through our path under each of our schedulers and
+through the kernel's under each of its own. Prints MiB/s and Jain's index over
+the readers' rates; the raw rows go to bench/results/.
 """
 
 import json
@@ -24,32 +25,39 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = ROOT / "target/release/readpath"
 JOB = ROOT / "bench/one-head/eight-readers.fio"
 OURS = ["noop", "deadline", "cfq", "cfq,low_latency=0"]
+DEVICES = {
+    "one-head": ("hdd,drive=sata2010", "1"),
+    "constant": ("object,first_byte_min=1000,first_byte_p50=1000,first_byte_p90=1000,"
+                 "first_byte_p99=1000,first_byte_max=1000,connection=1000,connections=8,"
+                 "get_rate=1000000", "0"),
+}
 KERNELS = [("none", {}), ("mq-deadline", {}), ("bfq", {}), ("bfq", {"low_latency": "0"})]
 
 
 def main() -> None:
-    if len(sys.argv) > 2 or os.geteuid() != 0:
+    name = sys.argv[1] if len(sys.argv) == 2 else "one-head"
+    if len(sys.argv) > 2 or name not in DEVICES or os.geteuid() != 0:
         sys.exit(__doc__)
-    runs = int(sys.argv[1]) if len(sys.argv) == 2 else 1
+    device, is_rotational = DEVICES[name]
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
-    with tempfile.TemporaryDirectory() as mount, Disk(mount) as disk:
-        rows = [row for _ in range(runs) for row in measure(disk)]
+    with tempfile.TemporaryDirectory() as mount, Disk(device, is_rotational, mount) as disk:
+        rows = measure(disk)
     print(f"{'path':8} {'scheduler':20} {'MiB/s':>7} {'Jain':>6}")
     for row in rows:
         print(f"{row['path']:8} {row['scheduler']:20} {row['mib_per_s']:7.1f} {row['jain']:6.2f}")
     machine = f"{platform.machine()}, Linux {platform.release()}"
-    results = {"machine": machine, "disk": "hdd,drive=sata2010", "rows": rows}
-    (ROOT / "bench/results/one-head.json").write_text(json.dumps(results, indent=1) + "\n")
+    results = {"machine": machine, "device": device, "rows": rows}
+    (ROOT / f"bench/results/{name}.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 class Disk:
-    """A served disk with a loop device on top; both gone at the end."""
+    """A served device with a loop device on top; both gone at the end."""
 
-    def __init__(self, mount: str) -> None:
-        self.mount = mount
+    def __init__(self, device: str, is_rotational: str, mount: str) -> None:
+        self.device, self.is_rotational, self.mount = device, is_rotational, mount
 
     def __enter__(self) -> pathlib.Path:
-        command = [COMMAND, "serve", "hdd,drive=sata2010", "--at", self.mount, "--size", "4GiB"]
+        command = [COMMAND, "serve", self.device, "--at", self.mount, "--size", "4GiB"]
         self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         file = pathlib.Path(self.mount) / "device"
         while not file.exists():
@@ -57,7 +65,7 @@ class Disk:
         output = subprocess.run(["losetup", "--direct-io=on", "--find", "--show", file],
                                 check=True, capture_output=True, text=True).stdout
         self.loop = pathlib.Path(output.strip())
-        pathlib.Path(f"/sys/block/{self.loop.name}/queue/rotational").write_text("1")
+        pathlib.Path(f"/sys/block/{self.loop.name}/queue/rotational").write_text(self.is_rotational)
         return self.loop
 
     def __exit__(self, *_: object) -> None:

@@ -127,8 +127,8 @@ pub struct ConformArgs {
     /// Seed of the list
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// A file to read from, on the device to be asked; one is made in the
-    /// temporary folder, and removed, when none is given
+    /// A file to read from, on the device to be asked; one is made in TMPDIR or
+    /// /var/tmp, and removed, when none is given
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
     /// Print one JSON document in place of the text

@@ -97,11 +97,21 @@ struct MadeFile(PathBuf);
 impl MadeFile {
     fn new() -> Result<MadeFile, Failure> {
         let name = format!("readpath-conform-{}", std::process::id());
-        let made = MadeFile(std::env::temp_dir().join(name));
+        let made = MadeFile(folder_for_large_files().join(name));
         std::fs::File::create_new(&made.0)
             .and_then(|file| file.set_len(FILE_BYTES))
             .map_err(|error| Failure::about(made.0.display(), error))?;
         Ok(made)
+    }
+}
+
+/// `TMPDIR`, or else `/var/tmp`: `/tmp` is memory on many systems, and nothing
+/// is read ahead there.
+fn folder_for_large_files() -> PathBuf {
+    let on_disk = PathBuf::from("/var/tmp");
+    match std::env::var_os("TMPDIR") {
+        None if on_disk.is_dir() => on_disk,
+        _ => std::env::temp_dir(),
     }
 }
 

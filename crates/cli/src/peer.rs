@@ -153,8 +153,10 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
         bytes_max: u32::try_from(process.block_bytes_max()).unwrap_or(u32::MAX),
         is_writable: process.writes(),
         advice: process.advice(),
+        mapping_advice: process.mapping_advice(),
     };
     let mut file = KernelFile::open(shared.path, options, shared.clock)?;
+    file.touch_buffers();
     let mut under = Under::default();
     let mut ended = Ended { engine: Some(file.engine().name()), ..Ended::default() };
     sleep_until(process.start_delay(), shared);

@@ -241,6 +241,7 @@ fn help_teaches() {
     teaches("laws --help", &["NAME"]);
     teaches("devices --help", &["NAME"]);
     teaches("serve --help", &["--at"]);
+    teaches("validate --help", &["--json"]);
     // The examples that the help of `run` gives are names that exist.
     scratch.file("j.fio", RANDOM);
     for device in ["raid0:12xhdd", "hdd,drive=sata2010", "nvme"] {

@@ -105,6 +105,7 @@ pub fn peer(path: &Path, load: Load) -> Speed {
         bytes_max: load.block_bytes as u32,
         is_writable: false,
         advice: Advice::Random,
+        mapping_advice: Advice::Random,
     };
     let mut file = KernelFile::open(path, options, Clock::start()).expect("the peer can open it");
     let blocks = file.bytes() / load.block_bytes;

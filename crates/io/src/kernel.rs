@@ -81,9 +81,10 @@ pub struct KernelOptions {
     pub bytes_max: u32,
     /// Whether there will be writes.
     pub is_writable: bool,
-    /// What the kernel is told of the pattern: with `posix_fadvise(2)`, and
-    /// for a mapping also with `madvise(2)`.
+    /// What the kernel is told of the pattern with `posix_fadvise(2)`.
     pub advice: Advice,
+    /// What it is told of a mapping with `madvise(2)`; without effect for the other engines.
+    pub mapping_advice: Advice,
 }
 
 /// A file or block device that one process reads through the kernel's own path.
@@ -112,7 +113,7 @@ impl KernelFile {
         options: KernelOptions,
         clock: Clock,
     ) -> Result<KernelFile, KernelError> {
-        let KernelOptions { engine, bytes_max, is_writable, advice, .. } = options;
+        let KernelOptions { engine, bytes_max, is_writable, advice, mapping_advice, .. } = options;
         let direct = match options.is_direct && engine != KernelEngine::Mmap {
             true => Direct::Required,
             false => Direct::Never,
@@ -132,11 +133,17 @@ impl KernelFile {
             .ok_or(KernelError::Memory { bytes: bytes_max, count: depth + 1 })?;
         let backend: Box<dyn Backend> = match engine {
             KernelEngine::Psync => Box::new(Calls::new(&target)),
-            KernelEngine::Mmap => Box::new(Mapped::new(&target, is_writable, advice)?),
+            KernelEngine::Mmap => Box::new(Mapped::new(&target, is_writable, mapping_advice)?),
             KernelEngine::IoUring => BackendKind::Ring.build(&target, depth)?,
         };
         let transfers = Transfers::over(target, backend, depth, clock);
         Ok(KernelFile { transfers, engine, spare, polled: None })
+    }
+
+    /// Writes to every buffer once, so that no fault on them is measured as the
+    /// kernel's read.
+    pub fn touch_buffers(&mut self) {
+        self.spare.iter_mut().for_each(|buffer| buffer.bytes_mut().fill(0));
     }
 
     /// The engine that runs.

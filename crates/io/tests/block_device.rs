@@ -131,6 +131,7 @@ fn the_peer_survives_a_medium_error_with_every_engine() {
             bytes_max: 65_536,
             is_writable: false,
             advice: Advice::Random,
+            mapping_advice: Advice::Random,
         };
         let mut peer = KernelFile::open(&disk.path, options, Clock::start()).unwrap();
         let failed = Outcome::Failed(DeviceError::Medium);

@@ -21,6 +21,7 @@ fn options(engine: KernelEngine) -> KernelOptions {
         bytes_max: 1 << 20,
         is_writable: false,
         advice: Advice::Normal,
+        mapping_advice: Advice::Normal,
     }
 }
 
@@ -44,7 +45,10 @@ fn every_engine_gives_the_files_bytes_at_any_offset_and_size() {
     let file = TempFile::new(file_bytes as usize);
     for engine in ENGINES {
         for advice in [Advice::Normal, Advice::Sequential, Advice::Random] {
-            let mut peer = open_peer(&file, KernelOptions { advice, ..options(engine) });
+            let mut peer = open_peer(
+                &file,
+                KernelOptions { advice, mapping_advice: advice, ..options(engine) },
+            );
             assert_eq!((peer.engine(), peer.bytes()), (engine, file_bytes));
             let reads = [
                 (0, 1),
@@ -185,7 +189,8 @@ fn the_kernel_reads_ahead_by_its_own_advice() {
     for engine in ENGINES {
         drop_pages(&file.path).unwrap();
         let advice = Advice::Random;
-        let mut peer = open_peer(&file, KernelOptions { advice, ..options(engine) });
+        let mut peer =
+            open_peer(&file, KernelOptions { advice, mapping_advice: advice, ..options(engine) });
         peer.read(RequestId(0), 2 << 20, 4096);
         ended(&mut peer);
         let handle = std::fs::File::open(&file.path).unwrap();

@@ -503,7 +503,11 @@ impl<'a> Run<'a> {
         }
         let handle = self.path.open(self.files[file.0 as usize]);
         running.handles.push((file, handle));
-        let advice = running.process.advice();
+        let process_of = &running.process;
+        let advice = match process_of.engine() {
+            Engine::Mmap => process_of.mapping_advice(),
+            _ => process_of.advice(),
+        };
         let whole = PageRange::covering(0, self.path.file_bytes(handle));
         self.path.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
         if advice != Advice::Normal {
