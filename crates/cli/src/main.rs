@@ -2,6 +2,7 @@
 
 mod args;
 mod conform;
+mod decision_log;
 mod devices;
 mod exit;
 mod laws;

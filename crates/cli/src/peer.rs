@@ -73,7 +73,8 @@ fn run_processes(
     let (starts, _) = workload.side_by_side();
     let planned = workload.processes.iter().map(Process::bytes_planned);
     let bytes_total = planned.sum::<Option<u64>>();
-    let is_stopping = || plan.interrupt.has_come();
+    let interrupt = &plan.interrupt;
+    let is_stopping = || interrupt.has_come();
     let clock = Clock::start();
     let bytes = AtomicU64::new(0);
     let shared = Shared { path, starts, clock, bytes, is_stopping: &is_stopping };

@@ -13,13 +13,12 @@ use readpath_core::machine::{Done, ReadPath};
 use readpath_core::request::{Completion, DeviceRequest};
 use readpath_core::unit::Time;
 use readpath_sim::report::Row;
-use readpath_sim::run::{RunError, run as run_workload};
+use readpath_sim::run::{RunError, Watch, run as run_workload};
 use readpath_sim::simulate::Setup;
 use readpath_sim::workload::{Placement, Process, Workload, WorkloadError};
 use readpath_sim::world::{World, WorldError};
 
 use crate::exit::Failure;
-use crate::progress::Bar;
 use crate::run::Plan;
 
 /// The longest sleep in the kernel between two looks at whether the run is to
@@ -34,7 +33,7 @@ pub fn check(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<(), Failure>
 }
 
 /// Runs the job on `path` and gives its row.
-pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, bar: &Bar) -> Result<Row, Failure> {
+pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Result<Row, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
     let (target, workload) = open(plan, path, Direct::Preferred)?;
     let residency = cold::drop_pages(path).map_err(|error| about(&error))?;
@@ -49,8 +48,8 @@ pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, bar: &Bar) -> Result<Row
     let mut machine = ReadPath::new(setup.config(carrier.caps())).map_err(|error| about(&error))?;
     let mut world = RealWorld::new(carrier, memory);
     let cpu = CpuTime::of_process();
-    let measured = run_workload(&mut machine, workload, &mut world, &mut |now| bar.tell(now))
-        .map_err(|error| match error {
+    let measured =
+        run_workload(&mut machine, workload, &mut world, watch).map_err(|error| match error {
             RunError::TooLarge(_) => about(&error),
             RunError::World(_) => Failure::Run(format!("{}: {error}", path.display())),
         })?;

@@ -6,12 +6,15 @@ use std::path::Path;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::ConfigError;
+use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::job::{Engine, Job, JobFile};
 use readpath_sim::report::Row;
-use readpath_sim::simulate::{self, Setup, SimulateError, simulate};
+use readpath_sim::run::Watch;
+use readpath_sim::simulate::{self, Setup, SimulateError, simulate_watched};
 
 use crate::args::{self, RunArgs};
+use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
 use crate::made_files::MadeFiles;
 use crate::output;
@@ -33,6 +36,8 @@ pub struct Plan<'a> {
     pub memory_bytes: u64,
     /// Ctrl-C.
     pub interrupt: Interrupt,
+    /// Where the scheduler's decisions go.
+    log: Option<DecisionFile>,
 }
 
 impl Plan<'_> {
@@ -56,6 +61,13 @@ fn writes(job: &Job) -> bool {
     job.pattern.reads_percent < 100
 }
 
+fn open_log(args: &RunArgs, storages: &[Storage]) -> Result<Option<DecisionFile>, Failure> {
+    let Some(log) = &args.log else { return Ok(None) };
+    let files = storages.iter().filter_map(|storage| storage.path().map(|path| path.as_path()));
+    let needed: Vec<&Path> = files.chain([args.job.as_path()]).collect();
+    DecisionFile::create(log, &needed).map(Some)
+}
+
 /// One row to be: where, and under which laws.
 struct Combination<'a> {
     storage: &'a Storage,
@@ -69,25 +81,32 @@ pub fn run(args: &RunArgs) -> Ended {
     let storages = Storage::parse_all(&args.storages)?;
     let readaheads = args::specs(&args.readahead)?;
     let schedulers = args::specs(&args.scheduler)?;
-    let plan = Plan {
+    let all = combinations(&storages, &readaheads, &schedulers);
+    if args.log.is_some() {
+        all.iter().try_for_each(|row| decision_log::check(row.storage, row.scheduler))?;
+    }
+    let mut plan = Plan {
         name: stem(&args.job),
         job: read_job(&args.job)?,
         args,
         memory_bytes: memory_bytes(&args.memory)?,
         interrupt: Interrupt::listen(),
+        log: None,
     };
-    let all = combinations(&storages, &readaheads, &schedulers);
     refuse_overwriting(&plan, &storages)?;
     refuse_small_memory(&plan, &storages)?;
     let (modelled, real): (Vec<_>, Vec<_>) =
         all.iter().partition(|combination| combination.storage.path().is_none());
     modelled.into_iter().try_for_each(|combination| check(&plan, combination))?;
+    plan.log = open_log(args, &storages)?;
+    let plan = plan;
     let mut rows = Vec::new();
     let failure = MadeFiles::make(&plan, &storages)
         .and_then(|made| {
             real.into_iter().try_for_each(|combination| check(&plan, combination))?;
             run_all(&plan, &all, &mut rows)?;
             drop(made);
+            plan.log.as_ref().map_or(Ok(()), DecisionFile::finish)?;
             ended(&plan, &rows)
         })
         .err();
@@ -149,14 +168,19 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
         Storage::Kernel(_) => storage.to_string(),
         _ => format!("{storage} {readahead} {scheduler}"),
     };
+    let mut decided = plan.log.as_ref().map(|log| {
+        log.begin(&label);
+        |decided: &Decided| log.decided(decided)
+    });
     let bar = Bar::new(label, plan.interrupt.clone());
+    let mut tell = |progress| bar.tell(progress);
+    let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
+    let watch = Watch { tell: &mut tell, decided };
     let setup = |device: &Spec| plan.setup(device, readahead, scheduler);
     match storage {
-        Storage::Modelled(device) => {
-            simulate(&plan.name, &plan.job, &setup(device), &mut |progress| bar.tell(progress))
-                .map_err(|error| told(plan, storage, &error))
-        }
-        Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), &bar),
+        Storage::Modelled(device) => simulate_watched(&plan.name, &plan.job, &setup(device), watch)
+            .map_err(|error| told(plan, storage, &error)),
+        Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
     }
 }

@@ -14,6 +14,7 @@ use readpath_core::cache::FileId;
 use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, ReadError, ReadPath, Transfer};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, Op, ProcessId};
+use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use crate::job::{Engine, JobFile};
@@ -112,6 +113,22 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
+/// Who looks on while a run goes on.
+pub struct Watch<'a> {
+    /// Hears of the progress now and then.
+    pub tell: &'a mut dyn FnMut(Progress) -> Go,
+    /// Hears of every decision of the scheduler, if its law keeps a log of them.
+    /// `None`: the log stays off.
+    pub decided: Option<&'a mut dyn FnMut(&Decided)>,
+}
+
+impl<'a> Watch<'a> {
+    /// Hears of the progress alone.
+    pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
+        Watch { tell, decided: None }
+    }
+}
+
 /// One process of the workload, as the runner sees it.
 struct Running {
     process: Process,
@@ -135,7 +152,7 @@ struct Under {
 }
 
 /// Runs all processes of `workload` to their ends; the machine's files must not
-/// have been added yet. `tell` hears of the progress now and then.
+/// have been added yet.
 ///
 /// # Errors
 /// The workload's files don't fit on the device, or the world breaks down.
@@ -143,10 +160,13 @@ pub fn run(
     path: &mut ReadPath,
     workload: Workload,
     world: &mut dyn World,
-    tell: &mut dyn FnMut(Progress) -> Go,
+    mut watch: Watch<'_>,
 ) -> Result<Measured, RunError> {
+    if let (Some(log), Some(_)) = (path.scheduler_decisions(), &watch.decided) {
+        log.turn(true);
+    }
     let mut run = Run::new(path, workload, world).map_err(RunError::TooLarge)?;
-    run.go(tell).map_err(RunError::World)?;
+    run.go(&mut watch).map_err(RunError::World)?;
     Ok(run.measured())
 }
 
@@ -226,21 +246,31 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn go(&mut self, tell: &mut dyn FnMut(Progress) -> Go) -> Result<(), WorldError> {
+    fn go(&mut self, watch: &mut Watch<'_>) -> Result<(), WorldError> {
         let mut completions = Vec::new();
         let mut turns: u32 = 0;
         loop {
             let is_more = self.turn();
+            if let Some(decided) = &mut watch.decided {
+                self.hand_out_decisions(decided);
+            }
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(self.world.turns_per_progress()) {
                 let now = self.world.now();
                 let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
-                if tell(progress) == Go::Stop && !self.is_stopping {
+                if (watch.tell)(progress) == Go::Stop && !self.is_stopping {
                     self.stop();
                     continue;
                 }
             }
             if is_more {
+                // Where time passes by itself a process that finds all it wants in the
+                // cache has always more to do: the others' completions must not wait for it.
+                if self.path.meter().in_device() > 0 {
+                    let now = self.world.now();
+                    self.world.wait(Some(now), &mut completions)?;
+                    self.handle(&mut completions);
+                }
                 continue;
             }
             let wakes = [self.path.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
@@ -264,6 +294,14 @@ impl<'a> Run<'a> {
         self.later.clear();
         self.ready.clear();
         self.ready.extend(0..self.processes.len() as u32);
+    }
+
+    /// Takes the decisions of the last turn out of the scheduler's log.
+    fn hand_out_decisions(&mut self, decided: &mut dyn FnMut(&Decided)) {
+        let Some(log) = self.path.scheduler_decisions() else { return };
+        while let Some(next) = log.poll() {
+            decided(&next);
+        }
     }
 
     /// Lets everybody do what can be done at this time; gives whether there is more.

@@ -11,7 +11,7 @@ use readpath_core::unit::PAGE_SECTORS;
 use crate::device::{BoxedDevice, registry};
 use crate::job::JobFile;
 use crate::report::Row;
-use crate::run::{Go, Progress, RunError, add_files, run};
+use crate::run::{Go, Progress, RunError, Watch, add_files, run};
 use crate::workload::{Placement, Workload, WorkloadError};
 use crate::world::{Host, ModelledWorld};
 
@@ -95,8 +95,21 @@ pub fn simulate(
     setup: &Setup,
     tell: &mut dyn FnMut(Progress) -> Go,
 ) -> Result<Row, SimulateError> {
+    simulate_watched(job, job_file, setup, Watch::progress(tell))
+}
+
+/// As [`simulate`], with more than the progress told.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_watched(
+    job: &str,
+    job_file: &JobFile,
+    setup: &Setup,
+    watch: Watch<'_>,
+) -> Result<Row, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    simulate_on(device, job, job_file, setup, tell)
+    simulate_on(device, job, job_file, setup, watch)
 }
 
 /// Finds out whether [`simulate`] would run, without running: so that of many
@@ -123,13 +136,13 @@ pub fn simulate_on(
     job: &str,
     job_file: &JobFile,
     setup: &Setup,
-    tell: &mut dyn FnMut(Progress) -> Go,
+    watch: Watch<'_>,
 ) -> Result<Row, SimulateError> {
     let workload = Workload::new(job_file, Placement::Modelled, setup.seed)
         .map_err(SimulateError::Workload)?;
     let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = ModelledWorld::new(device, setup.host);
-    let measured = run(&mut path, workload, &mut world, tell).map_err(SimulateError::Run)?;
+    let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::Run)?;
     let mut row = measured
         .row(job, &setup.device.to_string(), job_file)
         .with_meter(path.meter(), &path.cache_counters());

@@ -1,0 +1,103 @@
+//! `--log FILE`: what the scheduler decided in each row, and by which numbers.
+//!
+//! A line of `#` begins each row; below it stands one line for each decision, as
+//! the scheduler's log prints it.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use readpath_core::law::Spec;
+use readpath_core::request::DeviceCaps;
+use readpath_core::scheduler::{self, decision::Decided};
+
+use crate::exit::{Ended, Failure};
+use crate::storage::Storage;
+
+/// The file, open for writing.
+pub struct DecisionFile {
+    path: PathBuf,
+    out: RefCell<BufWriter<File>>,
+    /// The first write that failed: nothing is written after it.
+    failed: RefCell<Option<io::Error>>,
+}
+
+impl DecisionFile {
+    /// Begins the file anew. What is there is lost, unless the run itself needs it.
+    pub fn create(path: &Path, needed: &[&Path]) -> Result<DecisionFile, Failure> {
+        let same = |one: &Path| Some(one.canonicalize().ok()? == path.canonicalize().ok()?);
+        if let Some(needed) = needed.iter().find(|needed| same(needed) == Some(true)) {
+            return Err(Failure::Usage(format!(
+                "--log {}: would overwrite {}, which the run reads; name another file",
+                path.display(),
+                needed.display()
+            )));
+        }
+        let file = File::create(path).map_err(|error| {
+            Failure::Usage(format!(
+                "--log {}: {error}; name a file that can be written",
+                path.display()
+            ))
+        })?;
+        Ok(DecisionFile {
+            path: path.to_owned(),
+            out: RefCell::new(BufWriter::new(file)),
+            failed: RefCell::new(None),
+        })
+    }
+
+    /// A row begins.
+    pub fn begin(&self, row: &str) {
+        self.write(format_args!("# {row}"));
+    }
+
+    /// The scheduler has decided something.
+    pub fn decided(&self, decided: &Decided) {
+        self.write(format_args!("{decided}"));
+    }
+
+    fn write(&self, line: std::fmt::Arguments<'_>) {
+        let mut failed = self.failed.borrow_mut();
+        if failed.is_none() {
+            *failed = writeln!(self.out.borrow_mut(), "{line}").err();
+        }
+    }
+
+    /// Writes out what is left, and tells what could not be written.
+    pub fn finish(&self) -> Ended {
+        let failed = self.failed.borrow_mut().take();
+        match failed.or_else(|| self.out.borrow_mut().flush().err()) {
+            None => Ok(()),
+            Some(error) => Err(Failure::Run(format!(
+                "--log {}: {error}; the log is not complete",
+                self.path.display()
+            ))),
+        }
+    }
+}
+
+/// Finds out whether there would be decisions to log.
+pub fn check(storage: &Storage, law: &Spec) -> Ended {
+    if matches!(storage, Storage::Kernel(_)) {
+        return Err(Failure::Usage(format!(
+            "--log: on {storage} the kernel decides, and tells nobody why; leave out one of the two"
+        )));
+    }
+    // Whether a law keeps a log does not depend on the device.
+    let caps = DeviceCaps {
+        sectors: 1 << 20,
+        request_sectors_max: 256,
+        depth_max: 1,
+        is_rotational: true,
+        alignment_sectors: 1,
+    };
+    let mut scheduler = scheduler::build(law, &caps).map_err(Failure::usage)?;
+    match scheduler.decisions() {
+        Some(_) => Ok(()),
+        None => Err(Failure::Usage(format!(
+            "--log: the scheduler `{}` keeps no log of its decisions; `cfq` does",
+            law.name
+        ))),
+    }
+}
