@@ -8,8 +8,7 @@ use std::fs;
 use support::Scratch;
 
 /// Two readers, one of them of the idle class.
-const UNEQUAL: &str =
-    "[global]\nbs=64k\ndirect=1\nruntime=2\ntime_based=1\nsize=1g\nrw=read\n[usual]\n[idle]\nprioclass=3\n";
+const UNEQUAL: &str = "[global]\nbs=64k\ndirect=1\nruntime=2\ntime_based=1\nsize=1g\nrw=read\n[usual]\n[idle]\nprioclass=3\n";
 
 #[test]
 fn each_decision_is_a_line_of_words_and_numbers_below_the_name_of_its_row() {
@@ -67,4 +66,36 @@ fn the_shares_of_processes_and_jains_index_show_who_was_starved() {
     assert!(by_turn["jain_index"].as_f64().unwrap() > 0.95, "noop knows no class");
     let table = scratch.run("run j.fio --on hdd --scheduler noop");
     assert!(table.stdout.lines().next().unwrap().ends_with("jain"), "{}", table.stdout);
+}
+
+/// Worked by hand: the second request comes while the device is kept idle for the first one's
+/// process, and must wait until that is over, 7 to 8 ms later.
+#[test]
+fn a_list_of_events_is_replayed_and_a_bad_line_is_named() {
+    let scratch = Scratch::new("replay");
+    let arrive = |request, process, start| {
+        format!(
+            "event=arrive request={request} process={process} op=read start={start} sectors=8\n"
+        )
+    };
+    let events = format!(
+        "at_ms=0 {}at_ms=1.25 event=complete request=1\nat_ms=2 {}at_ms=12 event=wait\n",
+        arrive(1, 1, 0),
+        arrive(2, 2, 1_000_000)
+    );
+    scratch.file("events", &events);
+    let ran = scratch.run("replay events --scheduler cfq");
+    ran.has_ended(0, "replay");
+    let at = |what: &str| {
+        let line = ran.stdout.lines().find(|line| line.contains(what));
+        let line = line.unwrap_or_else(|| panic!("{what} in\n{}", ran.stdout));
+        line.split(' ').next().unwrap()["at_ms=".len()..].parse::<f64>().unwrap()
+    };
+    assert_eq!(at("event=dispatch request=1"), 0.0);
+    assert_eq!(at("event=idle_start"), 1.25);
+    assert!((8.25..9.3).contains(&at("event=dispatch request=2")), "{}", ran.stdout);
+    scratch.file("bad", format!("{events}at_ms=13 event=arrive request=3\n"));
+    scratch.refused("replay bad", &["bad", "line 5"]);
+    scratch.refused("replay events --scheduler cfq,noop", &["one scheduler"]);
+    scratch.refused("replay nowhere", &["nowhere", "list of events"]);
 }
