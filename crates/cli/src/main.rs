@@ -11,6 +11,7 @@ mod output;
 mod peer;
 mod progress;
 mod real;
+mod replay;
 mod reproduce;
 mod run;
 mod serve;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Laws(args) => laws::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
     };
     match ended {

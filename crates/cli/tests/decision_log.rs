@@ -1,0 +1,101 @@
+//! `run --log`, `replay`, and the fairness of a row: what the scheduler decided
+//! and how the processes fared.
+
+mod support;
+
+use std::fs;
+
+use support::Scratch;
+
+/// Two readers, one of them of the idle class.
+const UNEQUAL: &str = "[global]\nbs=64k\ndirect=1\nruntime=2\ntime_based=1\nsize=1g\nrw=read\n[usual]\n[idle]\nprioclass=3\n";
+
+#[test]
+fn each_decision_is_a_line_of_words_and_numbers_below_the_name_of_its_row() {
+    let scratch = Scratch::new("log");
+    scratch.file("j.fio", "[j]\nrw=randread\nbs=64k\nsize=4m\ndirect=1\n");
+    scratch.data("data", 4 << 20);
+    let command = "run j.fio --on hdd --on file:data --scheduler cfq --log decisions --json";
+    let ran = scratch.run(command);
+    ran.has_ended(0, command);
+    let log = fs::read_to_string(scratch.path("decisions")).unwrap();
+    let rows: Vec<&str> = log.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(rows, ["# hdd ondemand cfq", "# file:data ondemand cfq"]);
+    let (modelled, real) = log.split_once("# file").unwrap();
+    for (part, row) in [modelled, real].into_iter().zip(ran.results()) {
+        let dispatches = part.lines().filter(|line| line.contains(" event=dispatch "));
+        let sent = dispatches.count() as u64;
+        assert_eq!(sent, row["device_requests"].as_u64().unwrap(), "one line for each request");
+    }
+    for line in log.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split(' ').collect();
+        assert!(fields[0].starts_with("at_ms=") && fields[1].starts_with("event="), "{line}");
+        assert!(fields.iter().all(|field| field.split('=').count() == 2), "{line}");
+    }
+}
+
+#[test]
+fn a_log_that_nobody_keeps_or_that_would_overwrite_the_job_is_refused() {
+    let scratch = Scratch::new("log-refused");
+    scratch.file("j.fio", UNEQUAL);
+    let cases = [
+        ("run j.fio --scheduler cfq,deadline --log out", ["deadline", "keeps no log"]),
+        ("run j.fio --on kernel:data --scheduler cfq --log out", ["kernel:data", "leave out"]),
+        ("run j.fio --scheduler cfq --log ./j.fio", ["j.fio", "name another file"]),
+        ("run j.fio --scheduler cfq --log no/out", ["no/out", "can be written"]),
+    ];
+    for (arguments, words) in cases {
+        scratch.refused(arguments, &words);
+    }
+    assert_eq!(scratch.names(), ["j.fio"], "no log is begun");
+    assert_eq!(fs::read_to_string(scratch.path("j.fio")).unwrap(), UNEQUAL);
+}
+
+#[test]
+fn the_shares_of_processes_and_jains_index_show_who_was_starved() {
+    let scratch = Scratch::new("fairness");
+    scratch.file("j.fio", UNEQUAL);
+    let ran = scratch.run("run j.fio --on hdd --scheduler cfq,noop --json");
+    ran.has_ended(0, "two schedulers");
+    let [by_class, by_turn] = &ran.results()[..] else { panic!("two rows") };
+    let share = |row: &serde_json::Value, at: usize| row["streams"][at]["share"].as_f64().unwrap();
+    assert_eq!(by_class["streams"][1]["name"], "idle");
+    assert!(share(by_class, 0) > 0.9, "{by_class:#}");
+    assert!((share(by_class, 0) + share(by_class, 1) - 1.0).abs() < 1e-9);
+    assert!(by_class["jain_index"].as_f64().unwrap() < 0.6);
+    assert!(by_turn["jain_index"].as_f64().unwrap() > 0.95, "noop knows no class");
+    let table = scratch.run("run j.fio --on hdd --scheduler noop");
+    assert!(table.stdout.lines().next().unwrap().ends_with("jain"), "{}", table.stdout);
+}
+
+/// Worked by hand: the second request comes while the device is kept idle for the first one's
+/// process, and must wait until that is over, 7 to 8 ms later.
+#[test]
+fn a_list_of_events_is_replayed_and_a_bad_line_is_named() {
+    let scratch = Scratch::new("replay");
+    let arrive = |request, process, start| {
+        format!(
+            "event=arrive request={request} process={process} op=read start={start} sectors=8\n"
+        )
+    };
+    let events = format!(
+        "at_ms=0 {}at_ms=1.25 event=complete request=1\nat_ms=2 {}at_ms=12 event=wait\n",
+        arrive(1, 1, 0),
+        arrive(2, 2, 1_000_000)
+    );
+    scratch.file("events", &events);
+    let ran = scratch.run("replay events --scheduler cfq");
+    ran.has_ended(0, "replay");
+    let at = |what: &str| {
+        let line = ran.stdout.lines().find(|line| line.contains(what));
+        let line = line.unwrap_or_else(|| panic!("{what} in\n{}", ran.stdout));
+        line.split(' ').next().unwrap()["at_ms=".len()..].parse::<f64>().unwrap()
+    };
+    assert_eq!(at("event=dispatch request=1"), 0.0);
+    assert_eq!(at("event=idle_start"), 1.25);
+    assert!((8.25..9.3).contains(&at("event=dispatch request=2")), "{}", ran.stdout);
+    scratch.file("bad", format!("{events}at_ms=13 event=arrive request=3\n"));
+    scratch.refused("replay bad", &["bad", "line 5"]);
+    scratch.refused("replay events --scheduler cfq,noop", &["one scheduler"]);
+    scratch.refused("replay nowhere", &["nowhere", "list of events"]);
+}
