@@ -248,6 +248,7 @@ fn every_knob_makes_its_device_slower() {
         ("array:4xssd", "cache=256k", Op::Read, 8, 128, 8),
         ("array:4xssd", "readahead=128k", Op::Read, 1, 128, 1),
         ("array:4xssd", "readahead_all=256k", Op::Read, 8, 128, 8),
+        ("array:4xssd,cache=4m,readahead_all=4m", "silent=1", Op::Read, 8, 128, 8),
         ("array:4xssd", "readahead_after=1g", Op::Read, 1, 128, 1),
         ("array:4xssd", "streams=2", Op::Read, 8, 128, 8),
         ("array:4xssd", "write_cache=0", Op::Write, 1, 128, 1),
