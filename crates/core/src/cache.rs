@@ -56,9 +56,12 @@ pub enum FrameState {
     /// A page whose bytes are good. Entered by [`Cache::fill`]; left by
     /// eviction or a drop.
     Filled,
-    /// A page that has left its file's table while a reader still held it.
-    /// Entered by a drop or a failed read; becomes free with the last unpin.
+    /// A page whose bytes are good, and which has left its file's table while a
+    /// reader still held it. Entered by a drop; becomes free with the last unpin.
     Orphan,
+    /// A page that could not be read while a reader held it; its bytes are no
+    /// good. Entered by [`Cache::fail`]; becomes free with the last unpin.
+    Failed,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -226,6 +229,9 @@ impl Cache {
     pub fn fail(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.remove(id);
+        if self.state(id) == FrameState::Orphan {
+            self.frame_mut(id).state = FrameState::Failed;
+        }
     }
 
     /// Keeps the frame from being given away.
@@ -242,7 +248,7 @@ impl Cache {
             return;
         }
         match frame.state {
-            FrameState::Orphan => self.release(id),
+            FrameState::Orphan | FrameState::Failed => self.release(id),
             // Reclaim took it off its list when it found it pinned.
             FrameState::Filled if !frame.links.is_listed() => {
                 self.lists.push_front(&mut self.frames, id, List::Inactive);
@@ -417,6 +423,7 @@ mod tests {
         cache.pin(id);
         cache.fail(id);
         assert_eq!(cache.find(file, 7), None);
+        assert_eq!(cache.state(id), FrameState::Failed);
         assert_eq!(cache.free_pages(), 0);
         cache.unpin(id);
         assert_eq!(cache.free_pages(), 1);

@@ -11,6 +11,20 @@ use crate::unit::PageRange;
 /// Stands in a read's list of frames for a page that has none yet.
 pub(super) const NO_FRAME: FrameId = FrameId(u32::MAX);
 
+/// Moves the runs that hold some of the demand to the front, whatever windows
+/// they belong to, and leaves the others in their order; gives how many moved.
+pub(super) fn demand_first(runs: &mut [PageRange], demand: PageRange) -> usize {
+    let mut moved = 0;
+    for at in 0..runs.len() {
+        let run = runs[at];
+        if run.first.max(demand.first) < run.end.min(demand.end) {
+            runs[moved..=at].rotate_right(1);
+            moved += 1;
+        }
+    }
+    moved
+}
+
 /// Sorts runs and joins those that touch; gives how many are left, in front.
 pub(super) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     runs.sort_unstable_by_key(|run| run.first);
@@ -134,6 +148,16 @@ mod tests {
         assert_eq!(pieces((0, 40), (10, 26)), [(0, 10), (10, 26), (26, 40)]);
         assert_eq!(pieces((0, 40), (0, 16)), [(0, 16), (16, 32), (32, 40)]);
         assert_eq!(pieces((4, 40), (30, 50)), [(4, 20), (20, 30), (30, 40)]);
+    }
+
+    #[test]
+    fn the_demands_runs_come_first_and_the_others_keep_their_windows() {
+        let apart = (0, 0);
+        let mut runs = [(10, 14), apart, (40, 44), apart, (14, 20), (50, 52)]
+            .map(|(first, end)| PageRange { first, end });
+        assert_eq!(demand_first(&mut runs, PageRange { first: 12, end: 18 }), 2);
+        let expected = [(10, 14), (14, 20), apart, (40, 44), apart, (50, 52)];
+        assert_eq!(runs, expected.map(|(first, end)| PageRange { first, end }));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads and writes from their start to the requests that they make.
 
-use super::pages::{FilePages, NO_FRAME, cut, join_adjacent};
+use super::pages::{FilePages, NO_FRAME, cut, demand_first, join_adjacent};
 use super::*;
 use crate::cache::{FrameState, Mark};
 use crate::readahead::{Ask, Folio, Pages};
@@ -148,7 +148,7 @@ impl ReadPath {
     /// where the law splits the demand, else to its end.
     pub(super) fn advance(&mut self, now: Time, read: ReadId) {
         let slot = &self.reads[read.0 as usize];
-        let is_whole = slot.error.is_some() || slot.cursor >= slot.range.end;
+        let is_whole = slot.cursor >= slot.range.end;
         if is_whole || !self.handles[slot.transfer.handle.0 as usize].law.splits_demand() {
             return self.finish(read);
         }
@@ -279,11 +279,13 @@ impl ReadPath {
                 break;
             }
         }
-        self.send_file_runs(now, file, PageRange::default(), process);
+        self.send_file_runs(now, file, PageRange::default(), true, process);
     }
 
     /// The read loop of 2003, to the next page that has to be waited for:
-    /// each page is told to the law, and read alone if it is absent then.
+    /// each page is told to the law, and read alone if it is absent then. After
+    /// an error nothing more is read, but what is on its way is waited for:
+    /// until then its frames are promised to this read.
     fn next_page(&mut self, now: Time, read: ReadId) {
         let is_congested = self.is_congested();
         let slot = &mut self.reads[read.0 as usize];
@@ -306,8 +308,17 @@ impl ReadPath {
                 runs: &mut self.runs,
                 budget: &mut self.budget,
             };
-            handle.law.step(page, &ask, &mut view);
-            if view.frames[at] == NO_FRAME {
+            if slot.error.is_none() {
+                handle.law.step(page, &ask, &mut view);
+            }
+            if view.frames[at] != NO_FRAME
+                && view.cache.state(view.frames[at]) == FrameState::Failed
+            {
+                // Somebody else's read of it failed; this one tries for itself.
+                view.cache.unpin(view.frames[at]);
+                view.frames[at] = NO_FRAME;
+            }
+            if view.frames[at] == NO_FRAME && slot.error.is_none() {
                 // Another read may have brought it in the meantime.
                 match view.cache.find(file, page) {
                     Some(frame) => {
@@ -321,7 +332,8 @@ impl ReadPath {
                     }
                 }
             }
-            if matches!(view.cache.state(view.frames[at]), FrameState::InFlight(_)) {
+            let frame = view.frames[at];
+            if frame != NO_FRAME && matches!(view.cache.state(frame), FrameState::InFlight(_)) {
                 waits_for = Some(at);
             }
         }
@@ -367,14 +379,26 @@ impl ReadPath {
     /// Makes requests of the runs of pages that a read has added.
     fn send_runs(&mut self, now: Time, read: ReadId) {
         let slot = &self.reads[read.0 as usize];
-        let file = self.handles[slot.transfer.handle.0 as usize].file;
-        self.send_file_runs(now, file, slot.range, slot.transfer.process);
+        let Handle { file, law } = &self.handles[slot.transfer.handle.0 as usize];
+        let (file, is_demand_whole) = (*file, !law.splits_demand());
+        let (demand, process) = (slot.range, slot.transfer.process);
+        self.send_file_runs(now, file, demand, is_demand_whole, process);
     }
 
-    fn send_file_runs(&mut self, now: Time, file: FileId, demand: PageRange, process: ProcessId) {
+    fn send_file_runs(
+        &mut self,
+        now: Time,
+        file: FileId,
+        demand: PageRange,
+        is_demand_whole: bool,
+        process: ProcessId,
+    ) {
         let pages_max = u64::from(self.config.caps.request_sectors_max) / PAGE_SECTORS;
         let mut runs = core::mem::take(&mut self.runs);
-        for window in runs.split_mut(|run| run.is_empty()) {
+        // What was asked is joined across the windows that brought it in.
+        let asked = if is_demand_whole { demand_first(&mut runs, demand) } else { 0 };
+        let (asked, windows) = runs.split_at_mut(asked);
+        for window in core::iter::once(asked).chain(windows.split_mut(|run| run.is_empty())) {
             let joined = join_adjacent(window);
             for &run in &window[..joined] {
                 cut(run, demand, pages_max, |range| {
