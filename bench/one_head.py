@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Our schedulers and the kernel's over a served device, in real time. Needs root.
 
-usage: bench/one_head.py [one-head|constant]   (default one-head; about three minutes)
+usage: bench/one_head.py [one-head|mixed|constant]   (default one-head; about three minutes)
 
 `readpath serve` puts a modelled device behind a file: a disk with one head
 (7,200 rpm, 2010), or a device that takes about a millisecond for each request,
 eight at once. A loop device makes it a block device, and eight sequential
-readers start a second apart, through our path under each of our schedulers and
-through the kernel's under each of its own. Prints MiB/s and Jain's index over
-the readers' rates; the raw rows go to bench/results/.
+readers start a second apart (mixed: four of them, beside four random ones),
+through our path under each of our schedulers and through the kernel's under
+each of its own. Prints MiB/s, the slowest reader of the first kind, and Jain's
+index over the readers' rates; the raw rows go to bench/results/.
 """
 
 import json
@@ -23,13 +24,15 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = ROOT / "target/release/readpath"
-JOB = ROOT / "bench/one-head/eight-readers.fio"
+EIGHT = ROOT / "bench/one-head/eight-readers.fio"
+MIXED = ROOT / "bench/one-head/mixed-readers.fio"
 OURS = ["noop", "deadline", "cfq", "cfq,low_latency=0"]
 DEVICES = {
-    "one-head": ("hdd,drive=sata2010", "1"),
+    "one-head": ("hdd,drive=sata2010", "1", EIGHT),
+    "mixed": ("hdd,drive=sata2010", "1", MIXED),
     "constant": ("object,first_byte_min=1000,first_byte_p50=1000,first_byte_p90=1000,"
                  "first_byte_p99=1000,first_byte_max=1000,connection=1000,connections=8,"
-                 "get_rate=1000000", "0"),
+                 "get_rate=1000000", "0", EIGHT),
 }
 KERNELS = [("none", {}), ("mq-deadline", {}), ("bfq", {}), ("bfq", {"low_latency": "0"})]
 
@@ -38,13 +41,15 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) == 2 else "one-head"
     if len(sys.argv) > 2 or name not in DEVICES or os.geteuid() != 0:
         sys.exit(__doc__)
-    device, is_rotational = DEVICES[name]
+    device, is_rotational, job = DEVICES[name]
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
     with tempfile.TemporaryDirectory() as mount, Disk(device, is_rotational, mount) as disk:
-        rows = measure(disk)
-    print(f"{'path':8} {'scheduler':20} {'MiB/s':>7} {'Jain':>6}")
+        rows = measure(disk, job)
+    print(f"{'path':8} {'scheduler':20} {'MiB/s':>7} {'slowest':>8} {'Jain':>6}")
     for row in rows:
-        print(f"{row['path']:8} {row['scheduler']:20} {row['mib_per_s']:7.1f} {row['jain']:6.2f}")
+        slowest = min(row["readers_mib_per_s"][:4])
+        print(f"{row['path']:8} {row['scheduler']:20} {row['mib_per_s']:7.1f} {slowest:8.1f} "
+              f"{row['jain']:6.2f}")
     machine = f"{platform.machine()}, Linux {platform.release()}"
     results = {"machine": machine, "device": device, "rows": rows}
     (ROOT / f"bench/results/{name}.json").write_text(json.dumps(results, indent=1) + "\n")
@@ -74,13 +79,13 @@ class Disk:
         self.server.wait()
 
 
-def measure(disk: pathlib.Path) -> list[dict]:
+def measure(disk: pathlib.Path, job: pathlib.Path) -> list[dict]:
     # Not counted: it fills the served device's backing file.
-    once(f"file:{disk}", ["--scheduler", "noop"])
+    once(job, f"file:{disk}", ["--scheduler", "noop"])
     rows = []
     for scheduler in OURS:
         rows.append({"path": "ours", "scheduler": scheduler,
-                     **once(f"file:{disk}", ["--scheduler", scheduler])})
+                     **once(job, f"file:{disk}", ["--scheduler", scheduler])})
     queue = pathlib.Path(f"/sys/block/{disk.name}/queue")
     for scheduler, tunables in KERNELS:
         # Through none first: a scheduler that is set anew has its defaults.
@@ -89,12 +94,12 @@ def measure(disk: pathlib.Path) -> list[dict]:
         for name, value in tunables.items():
             (queue / "iosched" / name).write_text(value)
         label = ",".join([scheduler, *(f"{name}={value}" for name, value in tunables.items())])
-        rows.append({"path": "kernel", "scheduler": label, **once(f"kernel:{disk}", [])})
+        rows.append({"path": "kernel", "scheduler": label, **once(job, f"kernel:{disk}", [])})
     return rows
 
 
-def once(storage: str, options: list[str]) -> dict:
-    command = [COMMAND, "run", JOB, "--on", storage, "--json", *options]
+def once(job: pathlib.Path, storage: str, options: list[str]) -> dict:
+    command = [COMMAND, "run", job, "--on", storage, "--json", *options]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     row = json.loads(output)["results"][0]
     rates = [section["mib_per_s"] for section in row["sections"]]
