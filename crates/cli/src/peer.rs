@@ -71,8 +71,7 @@ fn run_processes(
     bar: &Bar,
 ) -> Result<(Measured, String), Failure> {
     let (starts, _) = workload.side_by_side();
-    let planned = workload.processes.iter().map(Process::bytes_planned);
-    let bytes_total = planned.sum::<Option<u64>>();
+    let bytes_total = workload.bytes_planned();
     let interrupt = &plan.interrupt;
     let is_stopping = || interrupt.has_come();
     let clock = Clock::start();

@@ -391,18 +391,16 @@ impl ReadPath {
     /// Where the bytes of a request of the device go to, or come from, in the
     /// order of its sectors.
     pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
-        for part in self.transfers.parts_in_order(id) {
-            match self.transfers.content(part) {
-                Content::Pages { file, range, .. } => range.pages().for_each(|page| {
-                    let frame = self.cache.find(file, page);
-                    each(Buffer::Frame(frame.expect("a page in flight is in its table")));
-                }),
-                Content::Direct { read, offset } => {
-                    let bytes = self.transfers.request(part).bytes();
-                    each(Buffer::Caller { read, offset, bytes });
-                }
+        self.transfers.each_part_in_order(id, |part| match self.transfers.content(part) {
+            Content::Pages { file, range, .. } => range.pages().for_each(|page| {
+                let frame = self.cache.find(file, page);
+                each(Buffer::Frame(frame.expect("a page in flight is in its table")));
+            }),
+            Content::Direct { read, offset } => {
+                let bytes = self.transfers.request(part).bytes();
+                each(Buffer::Caller { read, offset, bytes });
             }
-        }
+        });
     }
 
     /// The first byte, in its file, of a read that is not yet released.

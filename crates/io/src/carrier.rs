@@ -4,7 +4,7 @@
 //! All memory is frames of one pool: first the cache's, then, for each direct
 //! transfer that may be open at once, a buffer of consecutive frames. A buffer
 //! is named by the transfer's tag. So the bytes of everything that is done can
-//! be lent safely, and nothing is allocated per request.
+//! be lent safely, and nothing is allocated for a request that was not merged.
 
 use readpath_core::machine::{Buffer, Done, ReadPath};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};

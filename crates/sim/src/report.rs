@@ -137,8 +137,7 @@ impl Default for Tally {
 impl Tally {
     /// An operation that was issued at `issued` ended at `ended`, with so many bytes.
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
-        self.first = Some(self.first.map_or(issued, |first| first.min(issued)));
-        self.last = self.last.max(ended);
+        self.reach(issued, ended);
         self.bytes += bytes;
         self.operations += 1;
         self.latency_ns.saturating_record(ended.since(issued).ns().max(1));
@@ -146,9 +145,13 @@ impl Tally {
 
     /// An operation ended with an error.
     pub fn record_error(&mut self, issued: Time, ended: Time) {
+        self.reach(issued, ended);
+        self.errors += 1;
+    }
+
+    fn reach(&mut self, issued: Time, ended: Time) {
         self.first = Some(self.first.map_or(issued, |first| first.min(issued)));
         self.last = self.last.max(ended);
-        self.errors += 1;
     }
 
     /// Takes another tally's operations in.

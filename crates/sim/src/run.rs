@@ -210,8 +210,7 @@ impl<'a> Run<'a> {
     ) -> Result<Run<'a>, BeyondDevice> {
         let files = add_files(path, &workload)?;
         let job_count = workload.processes.iter().map(|process| process.job() + 1).max();
-        let planned = workload.processes.iter().map(Process::bytes_planned);
-        let bytes_total = planned.sum::<Option<u64>>();
+        let bytes_total = workload.bytes_planned();
         let mut processes = Vec::new();
         for process in workload.processes {
             if let Some(priority) = process.priority() {

@@ -108,39 +108,7 @@ pub fn simulate_watched(
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, SimulateError> {
-    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    simulate_on(device, job, job_file, setup, watch)
-}
-
-/// Finds out whether [`simulate`] would run, without running: so that of many
-/// rows none is begun when one can't be.
-///
-/// # Errors
-/// As [`simulate`].
-pub fn check(job_file: &JobFile, setup: &Setup) -> Result<(), SimulateError> {
-    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    let workload = Workload::new(job_file, Placement::Modelled, setup.seed)
-        .map_err(SimulateError::Workload)?;
-    let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
-    add_files(&mut path, &workload)
-        .map_err(|error| SimulateError::Run(RunError::TooLarge(error)))?;
-    Ok(())
-}
-
-/// As [`simulate`], on a device that is already there.
-///
-/// # Errors
-/// As [`simulate`].
-pub fn simulate_on(
-    device: BoxedDevice,
-    job: &str,
-    job_file: &JobFile,
-    setup: &Setup,
-    watch: Watch<'_>,
-) -> Result<Row, SimulateError> {
-    let workload = Workload::new(job_file, Placement::Modelled, setup.seed)
-        .map_err(SimulateError::Workload)?;
-    let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    let (device, workload, mut path) = prepare(job_file, setup)?;
     let mut world = ModelledWorld::new(device, setup.host);
     let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::Run)?;
     let mut row = measured
@@ -150,6 +118,30 @@ pub fn simulate_on(
     row.scheduler = Some(setup.scheduler.to_string());
     row.decisions = Some(format!("{:016x}", world.decisions()));
     Ok(row)
+}
+
+/// Finds out whether [`simulate`] would run, without running: so that of many
+/// rows none is begun when one can't be.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn check(job_file: &JobFile, setup: &Setup) -> Result<(), SimulateError> {
+    let (_, workload, mut path) = prepare(job_file, setup)?;
+    add_files(&mut path, &workload)
+        .map_err(|error| SimulateError::Run(RunError::TooLarge(error)))?;
+    Ok(())
+}
+
+/// Everything that a run needs, from its description.
+fn prepare(
+    job_file: &JobFile,
+    setup: &Setup,
+) -> Result<(BoxedDevice, Workload, ReadPath), SimulateError> {
+    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
+    let workload = Workload::new(job_file, Placement::Modelled, setup.seed)
+        .map_err(SimulateError::Workload)?;
+    let path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    Ok((device, workload, path))
 }
 
 impl fmt::Display for SimulateError {

@@ -145,6 +145,12 @@ impl Workload {
 }
 
 impl Workload {
+    /// The bytes that all processes will have moved at their ends; `None` when
+    /// only time ends one of them.
+    pub fn bytes_planned(&self) -> Option<u64> {
+        self.processes.iter().map(Process::bytes_planned).sum()
+    }
+
     /// Where each file begins when they are laid side by side on one device, in
     /// bytes, and where the last one ends: whole pages each.
     pub fn side_by_side(&self) -> (Vec<u64>, u64) {

@@ -125,11 +125,15 @@ impl Transfers {
         core::iter::successors(Some(head), |&id| self.slots[id.0 as usize].next_part)
     }
 
-    /// The same in the order of their sectors.
-    pub(super) fn parts_in_order(&self, head: RequestId) -> Vec<RequestId> {
+    /// The same in the order of their sectors. Only a merged request is sorted,
+    /// in memory taken for that.
+    pub(super) fn each_part_in_order(&self, head: RequestId, mut each: impl FnMut(RequestId)) {
+        if self.next_part(head).is_none() {
+            return each(head);
+        }
         let mut parts: Vec<RequestId> = self.parts(head).collect();
         parts.sort_unstable_by_key(|&part| self.request(part).start);
-        parts
+        parts.into_iter().for_each(each);
     }
 
     pub(super) fn next_part(&self, id: RequestId) -> Option<RequestId> {
