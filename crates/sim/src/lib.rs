@@ -8,6 +8,7 @@
 pub mod conform;
 pub mod device;
 pub mod experiment;
+pub mod fields;
 pub mod job;
 pub mod load;
 pub mod report;

@@ -13,8 +13,9 @@
 //!    order of `pattern`; a touch reads or writes one word of the page. That is measured.
 //!
 //! All of it happens in `memory_bytes` for the whole load; what doesn't fit goes to `swap_bytes`
-//! of a device. The order of touches is in [`touches`].
+//! of a device. The text form is in [`file`](mod@file), the order of touches in [`touches`].
 
+pub mod file;
 pub mod touches;
 
 use std::fmt;
