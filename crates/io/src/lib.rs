@@ -15,6 +15,7 @@
 //! - [`cold`]: a cold start, checked;
 //! - [`usage`]: processor time;
 //! - [`kernel`]: the peer: the same reads through the kernel's own path;
+//! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
 pub mod backend;
@@ -24,6 +25,7 @@ pub mod cold;
 pub mod device;
 pub mod frames;
 pub mod kernel;
+pub mod kernel_swap;
 pub mod kernel_trace;
 mod mapping;
 pub mod oracle;
