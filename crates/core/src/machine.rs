@@ -352,7 +352,6 @@ impl ReadPath {
     /// The next request for the device; None when it is full, or when the
     /// scheduler has nothing for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
-        self.write_out(now);
         self.unplug(now);
         if self.meter.in_device() >= self.depth_max() {
             return None;

@@ -175,9 +175,11 @@ pub(super) struct Swap {
     pub(super) second_chance_pages: u32,
     pub(super) writer: ProcessId,
     is_added: bool,
-    /// To be unmapped; what is no longer leaving or mapped is skipped.
+    /// Leaving, and to be unmapped.
     pub(super) unmaps: VecDeque<FrameId>,
-    /// To be written; what is no longer leaving is skipped.
+    /// How many of them the world was given, and has not answered for.
+    pub(super) unmaps_unanswered: u32,
+    /// Leaving, and to be written.
     pub(super) to_write: Vec<FrameId>,
     /// No slot was found, and none has become free since.
     pub(super) is_full: bool,
@@ -199,6 +201,7 @@ impl Default for Swap {
             writer: ProcessId(0),
             is_added: false,
             unmaps: VecDeque::new(),
+            unmaps_unanswered: 0,
             to_write: Vec::new(),
             is_full: false,
             failures_in_row: 0,
@@ -341,6 +344,7 @@ impl ReadPath {
                 continue;
             }
             if let Some(frame) = frame {
+                self.call_back(frame);
                 self.cache.discard_memory(frame);
             }
             self.give_up_slot(memory, page);
@@ -382,6 +386,7 @@ impl ReadPath {
         let page = slot.range.first;
         let file = self.memories[memory.0 as usize].file;
         let (frame, source) = if let Some(frame) = self.cache.find(file, page) {
+            self.call_back(frame);
             let is_ahead = self.cache.take_for_fault(frame);
             if is_ahead {
                 self.swap.counters.hits += 1;

@@ -148,8 +148,9 @@ impl ReadPath {
     /// Begins the reads that waited for memory, in their order, as far as there
     /// is room; those that can never have any fail.
     pub(super) fn admit(&mut self, now: Time) {
-        self.make_room();
-        while let Some(&read) = self.waiting.front() {
+        loop {
+            self.make_room(now);
+            let Some(&read) = self.waiting.front() else { return };
             let can_begin = self.has_room_for(self.reads[read.0 as usize].range.count());
             if can_begin || self.is_resident(read) {
                 self.waiting.pop_front();
@@ -157,7 +158,6 @@ impl ReadPath {
             } else if !self.fail_for_want_of_room(read) {
                 return;
             }
-            self.make_room();
         }
     }
 

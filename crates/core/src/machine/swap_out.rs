@@ -23,16 +23,12 @@ impl ReadPath {
     /// with [`handle_unmapped`](ReadPath::handle_unmapped), before anything else
     /// is called but this.
     pub fn poll_unmap(&mut self) -> Option<Unmap> {
-        while let Some(frame) = self.swap.unmaps.pop_front() {
-            if !self.cache.is_leaving(frame) || !self.cache.is_mapped(frame) {
-                continue;
-            }
-            // From now on it can't be chosen again.
-            self.cache.set_mapped(frame, false);
-            let (file, page) = self.cache.page_of(frame);
-            return Some(Unmap { memory: self.memory_of(file), page, frame });
-        }
-        None
+        let frame = self.swap.unmaps.pop_front()?;
+        debug_assert!(self.cache.is_leaving(frame) && self.cache.is_mapped(frame));
+        self.swap.unmaps_unanswered += 1;
+        self.cache.set_mapped(frame, false);
+        let (file, page) = self.cache.page_of(frame);
+        Some(Unmap { memory: self.memory_of(file), page, frame })
     }
 
     /// No program has the page in its address space any more; `was_written`
@@ -40,22 +36,45 @@ impl ReadPath {
     pub fn handle_unmapped(&mut self, now: Time, unmap: Unmap, was_written: bool) {
         let Unmap { memory, page, frame } = unmap;
         debug_assert!(self.cache.is_leaving(frame) && !self.cache.is_mapped(frame));
+        self.swap.unmaps_unanswered -= 1;
         if was_written && !self.cache.is_dirty(frame) {
             self.make_dirty(memory, page, frame);
         }
-        if self.cache.is_dirty(frame) && !self.cache.is_writing(frame) && !self.swap.is_full {
-            self.cache.rest(frame);
-        } else {
+        if !self.cache.is_dirty(frame) || self.cache.is_writing(frame) || self.swap.is_full {
             self.cache.stay(frame);
+        } else if self.swap.second_chance_pages == 0 {
+            self.swap.to_write.push(frame);
+        } else {
+            self.cache.rest(frame);
         }
         self.admit(now);
     }
 
-    /// Lets pages leave until enough are ready or on their way.
-    pub(super) fn make_room(&mut self) {
+    /// A page that may be leaving is used again, or discarded.
+    pub(super) fn call_back(&mut self, frame: FrameId) {
+        if self.cache.is_leaving(frame) {
+            self.swap.unmaps.retain(|&other| other != frame);
+            self.swap.to_write.retain(|&other| other != frame);
+        }
+    }
+
+    /// Lets pages leave until enough are ready or on their way, and writes those
+    /// that are to be written once all are unmapped that leave with them.
+    pub(super) fn make_room(&mut self, now: Time) {
         if self.memories.is_empty() {
             return;
         }
+        loop {
+            self.choose_leaving();
+            let is_unmapping = self.swap.unmaps_unanswered > 0 || !self.swap.unmaps.is_empty();
+            // Where no slot was left others may have to leave.
+            if is_unmapping || self.write_out(now) {
+                return;
+            }
+        }
+    }
+
+    fn choose_leaving(&mut self) {
         let waiting = self.waiting.front().map(|&read| self.reads[read.0 as usize].range.count());
         if waiting.is_none() && self.is_broken() {
             return;
@@ -78,14 +97,21 @@ impl ReadPath {
             match self.cache.choose_leaving() {
                 None => break,
                 Some(Leaving::Gone) => {}
-                Some(Leaving::Held(frame)) if self.swap.is_full && self.cache.is_dirty(frame) => {
-                    self.cache.stay(frame);
-                }
-                Some(Leaving::Held(frame)) if self.cache.is_mapped(frame) => {
-                    self.swap.unmaps.push_back(frame);
-                }
-                Some(Leaving::Held(frame)) => self.cache.rest(frame),
+                Some(Leaving::Held(frame)) => self.lead_out(frame),
             }
+        }
+    }
+
+    /// A page that was chosen to leave goes its first step.
+    fn lead_out(&mut self, frame: FrameId) {
+        let is_dirty = self.cache.is_dirty(frame);
+        if (is_dirty && self.swap.is_full) || self.cache.is_writing(frame) {
+            // It can't go now; what is being written still was used again meanwhile.
+            self.cache.stay(frame);
+        } else if self.cache.is_mapped(frame) {
+            self.swap.unmaps.push_back(frame);
+        } else {
+            self.cache.rest(frame);
         }
     }
 
@@ -124,26 +150,14 @@ impl ReadPath {
         true
     }
 
-    /// Makes requests of the pages that are to be written.
-    pub(super) fn write_out(&mut self, now: Time) {
+    /// Makes requests of the pages that are to be written; gives whether there
+    /// were slots for all of them.
+    fn write_out(&mut self, now: Time) -> bool {
         if self.swap.to_write.is_empty() {
-            return;
+            return true;
         }
         let mut frames = core::mem::take(&mut self.swap.to_write);
-        // What is being written still, from before it was used again, comes later.
-        frames.retain(|&frame| {
-            let is_due = self.cache.is_leaving(frame)
-                && self.cache.is_dirty(frame)
-                && !self.cache.is_mapped(frame);
-            if is_due && !self.cache.is_writing(frame) {
-                self.cache.begin_write(frame);
-                return true;
-            }
-            is_due && {
-                self.cache.stay(frame);
-                false
-            }
-        });
+        frames.iter().for_each(|&frame| self.cache.begin_write(frame));
         let mut rest = frames.as_slice();
         while let Some(run) = self.find_slots(rest.len() as u64) {
             let (batch, later) = rest.split_at(run.count() as usize);
@@ -160,13 +174,10 @@ impl ReadPath {
         for &frame in rest {
             self.cache.end_write(frame, true);
         }
-        let is_full = !rest.is_empty();
+        self.swap.is_full = !rest.is_empty();
         frames.clear();
         self.swap.to_write = frames;
-        if is_full {
-            self.swap.is_full = true;
-            self.admit(now);
-        }
+        !self.swap.is_full
     }
 
     /// Slots for so many pages, or for some of them; None when there are none
