@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use readpath::kernel_swap::SwapError;
 use readpath::kernel_swap::area::SwapArea;
-use readpath::kernel_swap::counters::{DeviceCounts, SwapUse, SwappedPages};
-use readpath::kernel_swap::group::{GroupCounts, MemoryGroup};
+use readpath::kernel_swap::counters::{self, DeviceCounts, SwappedPages};
+use readpath::kernel_swap::group::MemoryGroup;
 use readpath::kernel_swap::memory::shared_object;
 use readpath::kernel_swap::page_cluster::{self, PageCluster};
 use readpath::sysfs::QueueLimits;
@@ -27,6 +27,7 @@ use rustix::process::Signal;
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;
+use crate::real::join;
 use crate::touch_memory::{Answer, Order, Touched};
 
 /// How often a run that the OOM killer ended is made at most: it ended 8 of 80 on the machine
@@ -99,7 +100,7 @@ fn killed(oom_kills: u32) -> Option<String> {
 }
 
 fn with_note(mut row: LoadRow, note: Option<String>) -> LoadRow {
-    row.note = crate::real::join(row.note, note);
+    row.note = join(row.note, note);
     row
 }
 
@@ -130,7 +131,6 @@ fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow
     let before = Counted::now(&area);
     let touched = processes.touch(plan.interrupt).map_err(|stop| stop.looked_at(&group))?;
     let after = Counted::now(&area);
-    let counts = group.counts();
 
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
     row.fill_seconds = Some(fill_seconds);
@@ -147,24 +147,20 @@ fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow
         let counts = after.since(before);
         row = row.with_device(counts.requests, counts.bytes);
     }
-    Ok(with_note(row, notes(plan, &counts)))
+    Ok(with_note(row, notes(plan, &processes.numbers())))
 }
 
 /// What a reader of the row must know of the machine.
-fn notes(plan: &PeerPlan<'_>, counts: &GroupCounts) -> Option<String> {
+fn notes(plan: &PeerPlan<'_>, own: &[u32]) -> Option<String> {
     let set = plan.page_cluster.map(|_| "page_cluster was set for the whole machine".to_owned());
-    let swap_use = SwapUse::now();
-    let areas = swap_use.as_ref().map_or(1, |swap_use| swap_use.areas);
+    let areas = counters::swap_areas().unwrap_or(1);
     let shared = (areas > 1).then(|| {
         format!("{} other swap areas are in use: pages in and out are the machine's", areas - 1)
     });
-    // A page may be counted twice for a moment; a MiB is no such moment.
-    let others_bytes = swap_use
-        .zip(counts.swapped_bytes)
-        .map_or(0, |(swap_use, own_bytes)| swap_use.used_bytes.saturating_sub(own_bytes));
-    let others = (areas == 1 && others_bytes > 1 << 20)
-        .then(|| format!("{} MiB of other processes were swapped too", others_bytes >> 20));
-    [set, shared, others].into_iter().fold(None, crate::real::join)
+    let others_kib = counters::swapped_bytes_of_others(own) / 1024;
+    let others = (others_kib > 0)
+        .then(|| format!("{others_kib} KiB of other processes were in swap at the end too"));
+    [set, shared, others].into_iter().fold(None, join)
 }
 
 /// The load's processes. They are killed and waited for when this is dropped.
@@ -230,6 +226,11 @@ impl Processes {
             talk.tell(&order).map_err(|error| broken("a process of the load", error))?;
         }
         Ok(processes)
+    }
+
+    /// The numbers by which the system knows them.
+    fn numbers(&self) -> Vec<u32> {
+        self.children.iter().map(|talk| talk.child.id()).collect()
     }
 
     /// Waits until all have filled; the longest time that it took one.
