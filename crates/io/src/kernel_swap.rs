@@ -14,7 +14,7 @@
 //! # What it does to others
 //! A swap area serves the whole machine: while it is there, anybody's memory may be swapped to it
 //! if the *machine* runs short, or if something else reclaims in advance (DAMON).
-//! [`counters::SwapUse`] shows it. `page_cluster` is the whole machine's too, and is set only
+//! [`counters::swapped_bytes_of_others`] shows it. `page_cluster` is the whole machine's too, and is set only
 //! when a run asks for it by name.
 
 pub mod area;

@@ -16,16 +16,19 @@
 //! of a device. The text form is in [`file`](mod@file), the order of touches in [`touches`].
 
 pub mod file;
+mod report;
 pub mod touches;
 
 use std::fmt;
 
 use readpath_core::unit::PAGE_BYTES;
+use serde::{Deserialize, Serialize};
 
+pub use report::LoadRow;
 pub use touches::{Touch, Touches};
 
 /// One load. A [`Load`] that [`Load::check`] accepts can be run anywhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Its name in the rows.
     pub name: String,
@@ -50,7 +53,7 @@ pub struct Load {
 }
 
 /// The order of touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pattern {
     /// Page after page, and from the start again after the last: sweeps.
     Sequential,
@@ -59,7 +62,7 @@ pub enum Pattern {
 }
 
 /// Whose memory a mapping is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Share {
     /// The process's own: private anonymous memory (`Anon`).
     Private,

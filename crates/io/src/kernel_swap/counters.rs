@@ -36,31 +36,30 @@ impl SwappedPages {
     }
 }
 
-/// The swap areas in use (`/proc/swaps`).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SwapUse {
-    /// How many there are.
-    pub areas: u32,
-    /// Bytes in them, of everybody's memory.
-    pub used_bytes: u64,
+/// How many swap areas are in use (`/proc/swaps`: a line each, below a header); None where the
+/// kernel doesn't tell.
+pub fn swap_areas() -> Option<usize> {
+    fs::read_to_string("/proc/swaps").ok().map(|text| text.lines().skip(1).count())
 }
 
-impl SwapUse {
-    /// At this moment; None where the kernel doesn't tell.
-    pub fn now() -> Option<SwapUse> {
-        fs::read_to_string("/proc/swaps").ok().as_deref().map(SwapUse::parse)
-    }
+/// Bytes of private memory that processes other than `own` have in swap areas (`VmSwap`). What
+/// is used of the area says nothing about it: the kernel keeps the slot of a page that is back
+/// in memory as long as there is room.
+pub fn swapped_bytes_of_others(own: &[u32]) -> u64 {
+    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
+    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let others = processes.filter(|process: &u32| !own.contains(process));
+    others
+        // One that has ended meanwhile has nothing swapped; nor has a kernel thread.
+        .filter_map(|process| fs::read_to_string(format!("/proc/{process}/status")).ok())
+        .filter_map(|status| swapped_kib(&status))
+        .sum::<u64>()
+        * 1024
+}
 
-    fn parse(text: &str) -> SwapUse {
-        let mut swap_use = SwapUse::default();
-        // A line: name, type, size and use in KiB, priority. A name may hold spaces (written \040).
-        for line in text.lines().skip(1) {
-            let used_kib = line.split_whitespace().nth(3).and_then(|kib| kib.parse::<u64>().ok());
-            swap_use.areas += 1;
-            swap_use.used_bytes += used_kib.unwrap_or(0) * 1024;
-        }
-        swap_use
-    }
+fn swapped_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// What a block device has done since it was there (`/sys/dev/block/…/stat`).
@@ -104,13 +103,12 @@ impl DeviceCounts {
 mod tests {
     use super::*;
 
-    /// The texts are as the kernel wrote them on a machine with two areas.
+    /// The texts are as the kernel wrote them.
     #[test]
     fn the_kernels_texts_are_taken_apart() {
-        let swaps = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
-            /data/a\\040b.swap                       file\t\t1048576\t\t812\t\t32767\n\
-            /dev/loop3                              partition\t65532\t\t4\t\t-2\n";
-        assert_eq!(SwapUse::parse(swaps), SwapUse { areas: 2, used_bytes: 816 * 1024 });
+        let status = "Name:\tbash\nVmRSS:\t    3840 kB\nVmSwap:\t     816 kB\nThreads:\t1\n";
+        assert_eq!(swapped_kib(status), Some(816));
+        assert_eq!(swapped_kib("Name:\tkthreadd\nThreads:\t1\n"), None);
         let stat =
             "    1017    20   36264  190  2002   17   40000  1311  0 1500 1501 0 0 0 0 0 0\n";
         let counts = DeviceCounts::parse(stat).unwrap();

@@ -38,8 +38,6 @@ pub struct GroupCounts {
     pub oom_kills: u64,
     /// The most memory that it held.
     pub bytes_max: Option<u64>,
-    /// Bytes of its memory that are swapped now.
-    pub swapped_bytes: Option<u64>,
 }
 
 impl MemoryGroup {
@@ -94,12 +92,10 @@ impl MemoryGroup {
             Version::One => GroupCounts {
                 oom_kills: field(&text("memory.oom_control"), "oom_kill").unwrap_or(0),
                 bytes_max: number("memory.max_usage_in_bytes"),
-                swapped_bytes: field(&text("memory.stat"), "swap"),
             },
             Version::Two => GroupCounts {
                 oom_kills: field(&text("memory.events"), "oom_kill").unwrap_or(0),
                 bytes_max: number("memory.peak"),
-                swapped_bytes: number("memory.swap.current"),
             },
         }
     }
