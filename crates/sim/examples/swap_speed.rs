@@ -1,5 +1,5 @@
 //! How fast the modelled world touches memory, and table B's cells one by one:
-//! `cargo run --release -p readpath-sim --example swap_speed -- DEVICE LAW random|sequential private|shared`.
+//! `cargo run --release -p readpath-sim --example swap_speed -- DEVICE LAW random|sequential private|shared SCHEDULER`.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use readpath_sim::run::Go;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [device, law, pattern, share] = words.as_slice() else {
-        panic!("give DEVICE LAW random|sequential private|shared");
+    let [device, law, pattern, share, scheduler] = words.as_slice() else {
+        panic!("give DEVICE LAW random|sequential private|shared SCHEDULER");
     };
     let is_random = pattern == "random";
     let load = Load {
@@ -23,6 +23,7 @@ fn main() {
     };
     let setup = LoadSetup {
         swapin: Spec::parse(law).expect("a law"),
+        scheduler: Spec::parse(scheduler).expect("a scheduler"),
         write_pages_max: Some(32),
         host: MemoryHost::OF_2012,
         ..LoadSetup::new(Spec::parse(device).expect("a device"))
@@ -31,7 +32,7 @@ fn main() {
     let row = simulate_load(&load, &setup, &mut |_| Go::On).expect("it can be run");
     let took = start.elapsed().as_secs_f64();
     println!(
-        "{device} {law} {pattern} {share}: {:.1} s modelled, {} in, {} out, {} major, {:.0} MiB wasted; \
+        "{device} {law} {pattern} {share} {scheduler}: {:.1} s modelled, {} in, {} out, {} major, {:.0} MiB wasted; \
          {took:.2} s, {:.1} million touches/s",
         row.seconds.unwrap_or(f64::NAN),
         row.pages_in.unwrap_or(0),
