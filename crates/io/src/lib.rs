@@ -8,6 +8,7 @@
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
 //! - [`frames`]: the page frames;
+//! - [`nfs`]: a file on an NFS server, under the machine in the same way;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
 //! - [`backend`]: io_uring, or a pool of threads, chosen by name;
 //! - [`sysfs`]: what the kernel says of a device;
@@ -26,6 +27,7 @@ pub mod frames;
 pub mod kernel;
 pub mod kernel_trace;
 mod mapping;
+pub mod nfs;
 pub mod oracle;
 mod outcome;
 mod ring;
