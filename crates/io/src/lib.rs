@@ -7,6 +7,7 @@
 //! - [`carrier`]: the machine's requests, carried out on a real device;
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
+//! - [`storage`]: what carries requests: files, block devices, or a server;
 //! - [`frames`]: the page frames;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
 //! - [`backend`]: io_uring, or a pool of threads, chosen by name;
@@ -29,6 +30,7 @@ mod mapping;
 pub mod oracle;
 mod outcome;
 mod ring;
+pub mod storage;
 pub mod sysfs;
 pub mod target;
 mod threads;
