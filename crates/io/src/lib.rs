@@ -7,6 +7,7 @@
 //! - [`carrier`]: the machine's requests, carried out on a real device;
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
+//! - [`storage`]: what carries requests: files, block devices, or a server;
 //! - [`frames`]: the page frames;
 //! - [`nfs`]: a file on an NFS server, under the machine in the same way;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
@@ -31,6 +32,7 @@ pub mod nfs;
 pub mod oracle;
 mod outcome;
 mod ring;
+pub mod storage;
 pub mod sysfs;
 pub mod target;
 mod threads;
