@@ -149,51 +149,6 @@ impl FramePool {
         self.in_flight += (departed.len() - departed_before) as u32;
     }
 
-    /// Marks the frames of `pieces` as being filled, by a device that does it
-    /// itself with [`fill`](FramePool::fill), and adds their numbers to `claimed`.
-    ///
-    /// # Panics
-    /// A frame doesn't exist, or is in flight.
-    pub(crate) fn claim(&mut self, pieces: &[Piece], claimed: &mut Vec<u32>) {
-        let claimed_before = claimed.len();
-        for piece in pieces {
-            let frames = piece.bytes.div_ceil(PAGE_BYTES as u32);
-            for frame in piece.frame..piece.frame + frames {
-                self.mark(Op::Read, frame);
-                claimed.push(frame);
-            }
-        }
-        self.in_flight += (claimed.len() - claimed_before) as u32;
-    }
-
-    /// Writes `bytes` into claimed `pieces`, `skip_bytes` behind their start.
-    ///
-    /// # Panics
-    /// The pieces end before, or were not claimed.
-    pub(crate) fn fill(&mut self, pieces: &[Piece], skip_bytes: usize, bytes: &[u8]) {
-        let (mut skip, mut left) = (skip_bytes, bytes);
-        for piece in pieces {
-            let piece_bytes = piece.bytes as usize;
-            if skip >= piece_bytes || left.is_empty() {
-                skip -= skip.min(piece_bytes);
-                continue;
-            }
-            let (part, rest) = left.split_at(left.len().min(piece_bytes - skip));
-            let first = piece.frame as usize;
-            let frames = first..first + piece_bytes.div_ceil(PAGE_BYTES as usize);
-            let is_claimed = self.states[frames].iter().all(|&state| state == FILLING);
-            assert!(is_claimed, "frame {first} is filled unclaimed");
-            // SAFETY: the piece's frames lie in the mapping (the slice above),
-            // one behind the other; they are claimed, so that nobody has been
-            // lent them, and `&mut self` makes this the only access.
-            let memory =
-                unsafe { std::slice::from_raw_parts_mut(self.address(piece.frame), piece_bytes) };
-            memory[skip..skip + part.len()].copy_from_slice(part);
-            (skip, left) = (0, rest);
-        }
-        assert!(left.is_empty(), "more bytes than the pieces hold");
-    }
-
     fn mark(&mut self, op: Op, frame: u32) {
         let state = &mut self.states[frame as usize];
         match op {
@@ -342,28 +297,6 @@ mod tests {
         pool.bytes_mut(1).fill(7);
         assert!(pool.bytes(1).iter().all(|&byte| byte == 7));
         assert!(pool.bytes(0).iter().all(|&byte| byte == 0));
-    }
-
-    #[test]
-    fn bytes_are_filled_in_across_claimed_pieces() {
-        let mut pool = FramePool::new(8).unwrap();
-        let pieces = [Piece::whole(5), Piece { frame: 1, bytes: 5_000 }];
-        let mut claimed = Vec::new();
-        pool.claim(&pieces, &mut claimed);
-        assert_eq!((claimed.as_slice(), pool.in_flight()), (&[5, 1, 2][..], 3));
-        pool.fill(&pieces, 4_090, &[7; 10]);
-        pool.fill(&pieces, 4_096 + 4_095, &[8, 9]);
-        pool.arrive(Op::Read, &claimed);
-        assert_eq!(pool.bytes(5)[4_089..], [0, 7, 7, 7, 7, 7, 7]);
-        assert_eq!(pool.bytes(1)[..5], [7, 7, 7, 7, 0]);
-        assert_eq!((pool.bytes(1)[4_095], pool.bytes(2)[0]), (8, 9));
-        assert_eq!(pool.in_flight(), 0);
-    }
-
-    #[test]
-    #[should_panic(expected = "filled unclaimed")]
-    fn a_frame_that_was_not_claimed_is_not_filled() {
-        FramePool::new(1).unwrap().fill(&[Piece::whole(0)], 0, &[1]);
     }
 
     #[test]

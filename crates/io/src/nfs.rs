@@ -9,7 +9,7 @@
 //! - `connection`, `link`: the socket, and the client on it;
 //! - [`url`], [`options`]: what a user says;
 //! - [`target`]: the file, found; [`error`]: why not;
-//! - [`device`]: the file under the machine.
+//! - [`storage`]: the file under the machine.
 //!
 //! The protocol is written here and not taken from a library. Of those that
 //! there are, the pure ones (`nfs3_types`, and the clients upon it) believe a
@@ -22,7 +22,6 @@
 mod calls;
 mod client;
 mod connection;
-pub mod device;
 pub mod error;
 mod link;
 mod mount;
@@ -30,6 +29,7 @@ pub mod options;
 mod records;
 mod rpc;
 pub mod status;
+pub mod storage;
 pub mod target;
 pub mod url;
 mod xdr;

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,6 +33,8 @@ pub(crate) enum Making {
 pub(crate) struct Ready {
     pub(crate) to_read: bool,
     pub(crate) to_write: bool,
+    /// The bell.
+    pub(crate) is_rung: bool,
 }
 
 /// A connection that is lost, and why, as in `errno(3)`; 0: the server closed it.
@@ -42,7 +45,8 @@ pub(crate) struct Lost(pub(crate) i32);
 pub(crate) struct Connection {
     address: SocketAddr,
     source: SourcePort,
-    socket: Option<TcpStream>,
+    /// Shared with who sleeps on it, so that its number stays its own as long.
+    socket: Option<Arc<TcpStream>>,
     is_reserved: bool,
 }
 
@@ -55,6 +59,11 @@ impl Connection {
     /// Whether the port here is a reserved one.
     pub(crate) fn is_reserved(&self) -> bool {
         self.is_reserved
+    }
+
+    /// Whether there is a socket, connected or not yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.socket.is_some()
     }
 
     /// Begins to connect anew.
@@ -91,14 +100,14 @@ impl Connection {
 
     /// Sends what goes; gives how many bytes.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Lost> {
-        let Some(socket) = &mut self.socket else { return Err(Lost(libc::ENOTCONN)) };
-        moved(socket.write(bytes))
+        let Some(socket) = &self.socket else { return Err(Lost(libc::ENOTCONN)) };
+        moved(socket.as_ref().write(bytes))
     }
 
     /// Receives what is there; gives how many bytes, or `None` when there are none now.
     pub(crate) fn receive(&mut self, space: &mut [u8]) -> Result<Option<usize>, Lost> {
-        let Some(socket) = &mut self.socket else { return Err(Lost(libc::ENOTCONN)) };
-        match socket.read(space) {
+        let Some(socket) = &self.socket else { return Err(Lost(libc::ENOTCONN)) };
+        match socket.as_ref().read(space) {
             Ok(0) => Err(Lost(0)),
             read => moved(read).map(|bytes| (bytes > 0).then_some(bytes)),
         }
@@ -106,35 +115,13 @@ impl Connection {
 
     /// Sleeps until bytes have come, or can go if `to_write`, or the time is up.
     pub(crate) fn wait(&self, to_write: bool, at_most: Option<Duration>) -> Ready {
-        let time = at_most.map(|span| Timespec {
-            tv_sec: span.as_secs() as i64,
-            tv_nsec: span.subsec_nanos().into(),
-        });
-        let wanted = PollFlags::IN | if to_write { PollFlags::OUT } else { PollFlags::empty() };
-        let mut fds = self.socket.iter().map(|socket| PollFd::new(socket, wanted));
-        let ready = match fds.next() {
-            Some(fd) => {
-                let mut fds = [fd];
-                // An error here is a signal (the caller looks again), or an
-                // error of the socket, which reading from it will tell.
-                let _ = poll(&mut fds, time.as_ref());
-                fds[0].revents()
-            }
-            None => {
-                let _ = poll(&mut [], time.as_ref());
-                PollFlags::empty()
-            }
-        };
-        let is_broken = ready.intersects(PollFlags::ERR | PollFlags::HUP);
-        Ready {
-            to_read: ready.contains(PollFlags::IN) || is_broken,
-            to_write: ready.contains(PollFlags::OUT) || is_broken,
-        }
+        let socket = self.socket.as_ref().map(|socket| socket.as_fd());
+        sleep_on(socket, to_write, None, at_most)
     }
 
     /// The socket, for somebody else's poll.
-    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.socket.as_ref().map(AsFd::as_fd)
+    pub(crate) fn socket(&self) -> Option<Arc<TcpStream>> {
+        self.socket.clone()
     }
 
     fn begin_from(&mut self, port: Option<u16>) -> rustix::io::Result<(OwnedFd, Making)> {
@@ -159,7 +146,7 @@ impl Connection {
     fn begun(&mut self, begun: rustix::io::Result<(OwnedFd, Making)>, is_reserved: bool) -> Making {
         match begun {
             Ok((socket, making)) => {
-                self.socket = Some(socket.into());
+                self.socket = Some(Arc::new(socket.into()));
                 self.is_reserved = is_reserved;
                 making
             }
@@ -171,6 +158,37 @@ impl Connection {
         self.close();
         Making::Failed(errno.raw_os_error())
     }
+}
+
+/// Sleeps until the socket has bytes, or takes some if `to_write`, or the bell
+/// rings, or the time is up; without a socket and a bell, for the time.
+pub(crate) fn sleep_on(
+    socket: Option<BorrowedFd<'_>>,
+    to_write: bool,
+    bell: Option<BorrowedFd<'_>>,
+    at_most: Option<Duration>,
+) -> Ready {
+    let time = at_most.map(|span| Timespec {
+        tv_sec: span.as_secs() as i64,
+        tv_nsec: span.subsec_nanos().into(),
+    });
+    let wanted = PollFlags::IN | if to_write { PollFlags::OUT } else { PollFlags::empty() };
+    let socket = socket.map(|fd| PollFd::from_borrowed_fd(fd, wanted));
+    let bell = bell.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let (has_socket, has_bell) = (socket.is_some(), bell.is_some());
+    let mut fds: Vec<PollFd<'_>> = socket.into_iter().chain(bell).collect();
+    // An error here is a signal (the caller looks again); an error of the socket
+    // is told by reading from it.
+    let _ = poll(&mut fds, time.as_ref());
+    let mut ready = Ready::default();
+    if has_socket {
+        let flags = fds[0].revents();
+        let is_broken = flags.intersects(PollFlags::ERR | PollFlags::HUP);
+        ready.to_read = flags.contains(PollFlags::IN) || is_broken;
+        ready.to_write = flags.contains(PollFlags::OUT) || is_broken;
+    }
+    ready.is_rung = has_bell && fds.last().is_some_and(|fd| !fd.revents().is_empty());
+    ready
 }
 
 /// The bytes that a system call has moved: none, when it would have had to wait.

@@ -1,7 +1,8 @@
 //! A client and its connection: what the client wishes, carried out on a socket.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use readpath_core::unit::Time;
@@ -139,15 +140,12 @@ impl Link {
             understood
         };
         loop {
-            let now = self.clock.now();
-            self.client.handle_time(now, &mut count);
-            self.obey(now);
-            self.send();
+            self.hand_over(&mut count);
             if is_over.get() || self.client.in_flight() == 0 {
                 return;
             }
             let wake = [deadline, self.client.next_wake()].into_iter().flatten().min();
-            let to_write = self.is_connecting || !self.client.to_send().is_empty();
+            let to_write = self.awaits_room();
             let span = wake.map(|wake| self.clock.until(wake));
             if self.connection.wait(to_write, span).to_read {
                 self.receive(&mut count);
@@ -156,6 +154,28 @@ impl Link {
                 return;
             }
         }
+    }
+
+    /// Does what is due by now, and sends what goes, without sleeping.
+    pub(crate) fn hand_over(&mut self, ended: &mut Ended<'_>) {
+        let now = self.clock.now();
+        self.client.handle_time(now, ended);
+        self.obey(now);
+        self.send();
+    }
+
+    /// When there will be something to do though nothing has come; `None`: no need.
+    pub(crate) fn next_wake(&self) -> Option<Time> {
+        self.client.next_wake()
+    }
+
+    /// The socket that answers come from, and whether room to send is awaited as well.
+    pub(crate) fn awaited(&self) -> (Option<Arc<TcpStream>>, bool) {
+        (self.connection.socket(), self.awaits_room())
+    }
+
+    fn awaits_room(&self) -> bool {
+        self.is_connecting || !self.client.to_send().is_empty()
     }
 
     /// Carries out what the client wishes of the connection.
@@ -203,7 +223,7 @@ impl Link {
     }
 
     fn receive(&mut self, ended: &mut Ended<'_>) {
-        if self.is_connecting || self.connection.fd().is_none() {
+        if self.is_connecting || !self.connection.is_open() {
             return;
         }
         for _ in 0..RECEIVES_MAX {

@@ -26,7 +26,7 @@ pub struct NfsTarget {
     /// When the server told them.
     pub(super) attributes_at: Time,
     pub(super) read_bytes: u32,
-    url: NfsUrl,
+    pub(super) url: NfsUrl,
 }
 
 impl NfsTarget {
