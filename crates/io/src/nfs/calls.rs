@@ -167,7 +167,7 @@ fn told<'a, T>(
     ok: impl FnOnce(&mut Reader<'a>) -> Result<T, Garbled>,
 ) -> Told<T> {
     let mut reader = Reader::new(results);
-    if let Some(failure) = Status::failure(reader.u32()?) {
+    if let Some(failure) = Status::failure(reader.u32()?)? {
         return Ok(Err(failure));
     }
     let value = ok(&mut reader)?;

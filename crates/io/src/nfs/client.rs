@@ -5,9 +5,12 @@
 //! Many calls are under way at once on one connection, and answers come in any
 //! order: each is matched to its call by its transaction id. The rules:
 //!
-//! 1. A call that is not answered within `repeat_after` is sent again, under the
-//!    same transaction id and after twice as long each time, if the server has
-//!    said anything since; if it has been silent, the connection is given up.
+//! 1. A call that is not answered within `repeat_after` is sent again, after twice
+//!    as long each time, if the server has said anything since; if it has been
+//!    silent, the connection is given up. A repeat on the same connection has a
+//!    transaction id of its own, and the answer to either counts: there are
+//!    servers that drop what repeats an id, answered or not (`nfs3_server` 0.11),
+//!    and to read twice does no harm.
 //! 2. On a new connection every call that waits is sent again. A broken
 //!    connection is replaced at once; one that never carried an answer after a
 //!    pause, which doubles up to [`PAUSE_MAX`].
@@ -113,7 +116,9 @@ enum CallState {
 
 struct Slot {
     state: CallState,
-    xid: u32,
+    /// The transaction ids that it has gone out under and was not answered to;
+    /// the last one is in the message.
+    xids: Vec<u32>,
     procedure: Procedure,
     /// As it goes out, record mark and all; kept for its room.
     message: Vec<u8>,
@@ -157,7 +162,7 @@ impl Client {
         assert!((1..=SLOTS_MAX).contains(&slots), "the options were checked");
         let slot = || Slot {
             state: CallState::Free,
-            xid: 0,
+            xids: Vec::new(),
             procedure: calls::READ,
             message: Vec::new(),
             expires_at: Time::ZERO,
@@ -213,7 +218,8 @@ impl Client {
             if self.is_silent { self.timing.repeat_after } else { self.timing.give_up_after };
         let slot = &mut self.slots[index as usize];
         write_call(&mut slot.message, xid, procedure, &self.credentials, put);
-        slot.xid = xid;
+        slot.xids.clear();
+        slot.xids.push(xid);
         slot.procedure = procedure;
         slot.expires_at = now + give_up_after;
         slot.repeat_after = self.timing.repeat_after;
@@ -295,7 +301,7 @@ impl Client {
             let Ok(reply) = read_reply(record) else { return self.distrust() };
             let index = reply.xid & (SLOTS_MAX - 1);
             let waiting = self.slots.get(index as usize).filter(|slot| {
-                slot.xid == reply.xid && matches!(slot.state, CallState::Waiting { .. })
+                slot.xids.contains(&reply.xid) && matches!(slot.state, CallState::Waiting { .. })
             });
             let Some(slot) = waiting else { continue };
             self.is_silent = false;
@@ -335,8 +341,7 @@ impl Client {
                     } else {
                         let slot = &mut self.slots[index as usize];
                         slot.repeat_after = slot.repeat_after + slot.repeat_after;
-                        self.traffic.repeats += 1;
-                        self.send(now, index);
+                        self.resend(now, index);
                     }
                 }
                 _ => {}
@@ -379,7 +384,7 @@ impl Client {
     fn resend(&mut self, now: Time, index: u32) {
         let xid = self.next_xid(index);
         let slot = &mut self.slots[index as usize];
-        slot.xid = xid;
+        slot.xids.push(xid);
         change_xid(&mut slot.message, xid);
         self.traffic.repeats += 1;
         self.send(now, index);
@@ -388,12 +393,14 @@ impl Client {
     fn rest(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Resting { again_at: now + slot.rest };
+        slot.xids.clear();
         slot.rest = (slot.rest + slot.rest).min(REST_MAX);
     }
 
     fn again(&mut self, now: Time, index: u32, ended: &mut Ended<'_>) {
         let slot = &mut self.slots[index as usize];
         slot.garbled += 1;
+        slot.xids.clear();
         if slot.garbled == GARBLED_MAX {
             return self.fail(index, CallError::Garbled, ended);
         }

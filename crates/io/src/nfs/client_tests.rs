@@ -127,18 +127,37 @@ fn a_silent_connection_is_replaced_and_everything_goes_out_again() {
 fn a_lost_answer_is_asked_for_again_after_twice_as_long_each_time() {
     let mut rig = Rig::connected(2);
     rig.call(ms(1));
-    let xids = rig.sent();
+    let mut xids = rig.sent();
     for again_at in [1_001, 3_001, 7_001] {
         rig.tick(ms(again_at - 1));
         assert_eq!(rig.sent(), []);
         // The server is heard, of something else.
         rig.receive(ms(again_at - 1), &answer(0, OK));
         rig.tick(ms(again_at));
-        assert_eq!(rig.sent(), xids);
+        let again = rig.sent();
+        assert!(again.len() == 1 && !xids.contains(&again[0]), "under another id");
+        xids.extend(again);
         assert_eq!(rig.client.wish(ms(again_at)), Wish::Nothing);
     }
+    rig.tick(ms(10_000));
+    assert_eq!(rig.ended, []);
     rig.tick(ms(10_001));
     assert_eq!(rig.ended, [(0, Err(CallError::TimedOut))]);
+}
+
+#[test]
+fn the_first_answer_to_any_of_a_calls_ids_counts() {
+    for which in [0, 1] {
+        let mut rig = Rig::connected(1);
+        rig.call(ms(1));
+        let mut xids = rig.sent();
+        rig.receive(ms(1_000), &answer(0, OK));
+        rig.tick(ms(1_001));
+        xids.extend(rig.sent());
+        rig.receive(ms(1_002), &answer(xids[which], OK));
+        rig.receive(ms(1_003), &answer(xids[1 - which], OK));
+        assert_eq!(rig.ended, [(0, Ok(OK.to_vec()))]);
+    }
 }
 
 #[test]

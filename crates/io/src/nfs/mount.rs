@@ -35,7 +35,7 @@ pub(crate) fn put_program(to: &mut Vec<u8>, program: u32) {
 /// The results of MNT: the handle of the directory that was named.
 pub(crate) fn handle_told(results: &[u8]) -> Told<FileHandle> {
     let mut reader = Reader::new(results);
-    if let Some(failure) = Status::failure(reader.u32()?) {
+    if let Some(failure) = Status::failure(reader.u32()?)? {
         return Ok(Err(failure));
     }
     let handle = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;

@@ -3,6 +3,8 @@
 
 use readpath_core::request::DeviceError;
 
+use super::xdr::Garbled;
+
 /// A server's refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -33,10 +35,11 @@ pub enum Status {
 }
 
 impl Status {
-    /// The failure that a number stands for; `None` if it is success.
-    pub(crate) fn failure(number: u32) -> Option<Status> {
-        Some(match number {
-            0 => return None,
+    /// The failure that a number stands for; `None` if it is success. A number
+    /// that the standard doesn't have is no server's word.
+    pub(crate) fn failure(number: u32) -> Result<Option<Status>, Garbled> {
+        Ok(Some(match number {
+            0 => return Ok(None),
             1 => Status::NotPermitted,
             2 => Status::Missing,
             5 => Status::Io,
@@ -48,8 +51,10 @@ impl Status {
             10_004 => Status::Unsupported,
             10_006 => Status::ServerFault,
             JUKEBOX => Status::Jukebox,
-            number => Status::Other(number),
-        })
+            6 | 17..=19 | 22 | 27 | 28 | 30 | 31 | 63 | 66 | 69 | 71 => Status::Other(number),
+            10_002 | 10_003 | 10_005 | 10_007 => Status::Other(number),
+            _ => return Err(Garbled),
+        }))
     }
 
     /// What a read that met with it tells its reader.
