@@ -9,6 +9,7 @@
 //! - [`machine`] joins everything: a read comes in, requests go out,
 //!   completions come back, the read is done;
 //! - [`cache`] holds pages under a memory budget;
+//! - [`raw`] holds the laws that decide how a large transfer past the cache is cut;
 //! - [`readahead`] holds the laws that decide what is read beyond the request;
 //! - [`scheduler`] holds the laws that decide the order of the requests.
 
@@ -22,6 +23,7 @@ extern crate std;
 pub mod cache;
 pub mod law;
 pub mod machine;
+pub mod raw;
 pub mod readahead;
 pub mod request;
 pub mod scheduler;
