@@ -8,6 +8,7 @@
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
 //! - [`frames`]: the page frames;
+//! - [`raw`]: large transfers past every cache, in chunks;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
 //! - [`backend`]: io_uring, or a pool of threads, chosen by name;
 //! - [`sysfs`]: what the kernel says of a device;
@@ -30,9 +31,12 @@ pub mod kernel_trace;
 mod mapping;
 pub mod oracle;
 mod outcome;
+pub mod raw;
 mod ring;
 pub mod sysfs;
 pub mod target;
 mod threads;
 mod transfers;
 pub mod usage;
+
+pub use raw::RawFile;
