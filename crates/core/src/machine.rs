@@ -193,6 +193,9 @@ struct Handle {
     law: Box<dyn ReadaheadLaw>,
 }
 
+/// Makes the readahead law of a file that is opened, from what it may know of the device.
+pub type LawMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadLaw> + Send>;
+
 /// How many pages are promised, and to whom: invariant 1 of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -215,6 +218,8 @@ pub struct ReadPath {
     cache: Cache,
     files: Vec<File>,
     handles: Vec<Handle>,
+    /// Makes the laws of files, where they are not the configuration's.
+    law_maker: Option<LawMaker>,
     priorities: Vec<Priority>,
     scheduler: Box<dyn Scheduler>,
     raw: Box<dyn RawLaw + Send + Sync>,
@@ -268,6 +273,7 @@ impl ReadPath {
             cache: Cache::new(pages as u32),
             files: Vec::new(),
             handles: Vec::new(),
+            law_maker: None,
             priorities: Vec::new(),
             scheduler,
             raw,
@@ -303,10 +309,20 @@ impl ReadPath {
 
     /// Opens a file: the handle has a readahead state of its own.
     pub fn open(&mut self, file: FileId) -> HandleId {
-        let law = readahead::build(&self.config.readahead, &self.config.limits)
-            .expect("the law was built once already, from the same text");
+        let limits = &self.config.limits;
+        let law = match &mut self.law_maker {
+            Some(make) => make(limits),
+            None => readahead::build(&self.config.readahead, limits)
+                .expect("the law was built once already, from the same text"),
+        };
         self.handles.push(Handle { file, law });
         HandleId(self.handles.len() as u32 - 1)
+    }
+
+    /// Has the law of each file opened from here on made by `make`: a law that
+    /// is none of this crate's, or one of them that is watched.
+    pub fn set_law_maker(&mut self, make: LawMaker) {
+        self.law_maker = Some(make);
     }
 
     /// The length of the handle's file in bytes.
