@@ -14,6 +14,7 @@
 //! - [`clock`]: the wall clock as the core's time;
 //! - [`cold`]: a cold start, checked;
 //! - [`usage`]: processor time;
+//! - [`pager`]: memory whose pages are brought in by us;
 //! - [`kernel`]: the peer: the same reads through the kernel's own path;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
@@ -28,6 +29,7 @@ pub mod kernel_trace;
 mod mapping;
 pub mod oracle;
 mod outcome;
+pub mod pager;
 mod ring;
 pub mod sysfs;
 pub mod target;
