@@ -492,6 +492,12 @@ impl ReadPath {
         self.cache.find(self.handles[handle.0 as usize].file, page).is_some()
     }
 
+    /// Whether a page of the handle's file carries the readahead mark: its use
+    /// should reach the law, so it is not to be mapped with its neighbours.
+    pub fn is_marked(&self, handle: HandleId, page: u64) -> bool {
+        self.cache.marked(self.handles[handle.0 as usize].file, page).is_some()
+    }
+
     /// Whether nothing is open, queued, in the device or reserved.
     pub fn is_idle(&self) -> bool {
         self.reads_free.len() == self.reads.len()

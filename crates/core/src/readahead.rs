@@ -19,6 +19,7 @@ mod none;
 mod ondemand;
 mod page_table;
 mod recording;
+mod runs;
 mod window;
 mod window_fixed;
 
@@ -26,6 +27,7 @@ pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;
 pub use recording::{Recording, Step};
+pub use runs::Runs;
 pub use window::Window;
 pub use window_fixed::WindowFixed;
 
@@ -199,6 +201,11 @@ pub const LAWS: &[Law] = &[
         line: "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum",
         source: include_str!("readahead/ondemand.rs"),
     },
+    Law {
+        name: "runs",
+        line: "for mapped files: learns how long the runs are that faults show, and reads one whole",
+        source: include_str!("readahead/runs.rs"),
+    },
 ];
 
 /// Builds the law that `spec` names, for one open file.
@@ -214,6 +221,7 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadL
         "window" => Box::new(Window::from_spec(spec, limits)?),
         "window-fixed" => Box::new(WindowFixed::from_spec(spec, limits)?),
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
+        "runs" => Box::new(Runs::from_spec(spec, limits)?),
         _ => return Err(law::unknown("readahead law", &spec.name, LAWS)),
     })
 }

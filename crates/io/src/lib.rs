@@ -15,6 +15,7 @@
 //! - [`clock`]: the wall clock as the core's time;
 //! - [`cold`]: a cold start, checked;
 //! - [`usage`]: processor time;
+//! - [`pager`]: memory whose pages are brought in by us;
 //! - [`kernel`]: the peer: the same reads through the kernel's own path;
 //! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
@@ -31,6 +32,7 @@ pub mod kernel_trace;
 mod mapping;
 pub mod oracle;
 mod outcome;
+pub mod pager;
 pub mod raw;
 mod ring;
 pub mod sysfs;
