@@ -98,6 +98,11 @@ impl TwoLists {
         }
     }
 
+    /// How many frames are on the lists.
+    pub(super) fn pages(&self) -> u32 {
+        self.inactive.pages + self.active.pages
+    }
+
     /// Takes the next candidate off its list. A frame that turns out to be
     /// pinned stays off until its last unpin puts it back.
     pub(super) fn pop_victim(&mut self, frames: &mut [Frame]) -> Option<FrameId> {
