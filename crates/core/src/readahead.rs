@@ -133,9 +133,11 @@ impl Ask {
 /// A readahead law: it watches the reads of one open file.
 ///
 /// Order of calls: any of `read`, `fault`, `advise`, in the order in which the
-/// program made them. `step` and `miss` are called only when [`splits_demand`] is true.
+/// program made them. `step` and `miss` are called only when [`splits_demand`] is
+/// true, `passed` only when [`sees_every_hit`] is false.
 ///
 /// [`splits_demand`]: ReadaheadLaw::splits_demand
+/// [`sees_every_hit`]: ReadaheadLaw::sees_every_hit
 pub trait ReadaheadLaw: Send {
     /// A read came. The law adds to `pages` what should be read now; whatever
     /// it leaves absent of the request, the machine adds afterwards.
@@ -161,6 +163,18 @@ pub trait ReadaheadLaw: Send {
 
     /// The read came to `page`, which is absent and is now read alone.
     fn miss(&mut self, _page: u64) {}
+
+    /// Whether [`read`](ReadaheadLaw::read) must be called for a read that finds
+    /// every page cached and none marked. A law that can do without makes such
+    /// reads cheaper where many threads share a cache; it is then told of the
+    /// last of them with [`passed`](ReadaheadLaw::passed).
+    fn sees_every_hit(&self) -> bool {
+        true
+    }
+
+    /// Reads found all their pages cached and unmarked, and were not shown; the
+    /// last of them ended at byte `end` of the file.
+    fn passed(&mut self, _end: u64) {}
 }
 
 /// What a readahead law may know of the device that it reads ahead from.

@@ -7,6 +7,7 @@
 //! - [`carrier`]: the machine's requests, carried out on a real device;
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
+//! - [`storage`]: what carries requests: files, block devices, or a server;
 //! - [`frames`]: the page frames;
 //! - [`raw`]: large transfers past every cache, in chunks;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
@@ -35,6 +36,7 @@ mod outcome;
 pub mod pager;
 pub mod raw;
 mod ring;
+pub mod storage;
 pub mod sysfs;
 pub mod target;
 mod threads;
