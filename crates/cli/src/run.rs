@@ -5,17 +5,17 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use readpath_core::law::Spec;
-use readpath_core::machine::ConfigError;
 use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::job::{Engine, Job, JobFile};
+use readpath_sim::job::{Job, JobFile};
 use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
-use readpath_sim::simulate::{self, Setup, SimulateError, simulate_watched};
+use readpath_sim::simulate::{self, About, Setup, SimulateError, simulate_watched};
 
 use crate::args::{self, RunArgs};
 use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
+use crate::load_run;
 use crate::made_files::MadeFiles;
 use crate::output;
 use crate::peer;
@@ -75,9 +75,30 @@ struct Combination<'a> {
     scheduler: &'a Spec,
 }
 
+/// Runs the job, or the loads, and prints the rows.
+pub fn run(args: &RunArgs) -> Ended {
+    match load_run::is_load_file(&args.job) {
+        true => load_run::run(args),
+        false => run_job(args),
+    }
+}
+
+/// Memory of the page cache where none is named.
+const MEMORY_DEFAULT: &str = "256MiB";
+
+fn memory_text(args: &RunArgs) -> &str {
+    args.memory.as_deref().unwrap_or(MEMORY_DEFAULT)
+}
+
 /// Runs the job everywhere and prints the rows. What can be wrong is found out
 /// before the first row, so that bad input costs nobody the rows before it.
-pub fn run(args: &RunArgs) -> Ended {
+fn run_job(args: &RunArgs) -> Ended {
+    if args.swapin.is_some() {
+        return Err(Failure::Usage(format!(
+            "--swapin is for loads on memory, and {} is a job; leave it out",
+            args.job.display()
+        )));
+    }
     let storages = Storage::parse_all(&args.storages)?;
     let readaheads = args::specs(&args.readahead)?;
     let schedulers = args::specs(&args.scheduler)?;
@@ -89,7 +110,7 @@ pub fn run(args: &RunArgs) -> Ended {
         name: stem(&args.job),
         job: read_job(&args.job)?,
         args,
-        memory_bytes: memory_bytes(&args.memory)?,
+        memory_bytes: memory_bytes(memory_text(args))?,
         interrupt: Interrupt::listen(),
         log: None,
     };
@@ -187,15 +208,21 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
 
 /// What is wrong with the job is told of the job file, all else of the storage.
 fn told(plan: &Plan<'_>, storage: &Storage, error: &SimulateError) -> Failure {
-    match error {
-        SimulateError::Workload(_) => Failure::about(plan.args.job.display(), error),
-        SimulateError::Config(ConfigError::Law(_)) => Failure::usage(error),
-        _ => Failure::about(storage, error),
+    match error.about() {
+        About::Job => Failure::about(plan.args.job.display(), error),
+        About::Laws => Failure::usage(error),
+        About::Storage => Failure::about(storage, error),
     }
 }
 
 /// Reads a job file; errors name the file and the line.
 pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
+    let text = read_text(path, "a job file is text in fio's format")?;
+    JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))
+}
+
+/// Reads the text of an input file, which has this form.
+pub fn read_text(path: &Path, form: &str) -> Result<String, Failure> {
     let text = std::fs::read(path).map_err(|error| {
         let what_to_do = match error.kind() {
             ErrorKind::NotFound => "; check the path of the job file",
@@ -205,10 +232,8 @@ pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
         };
         Failure::Usage(format!("{}: {error}{what_to_do}", path.display()))
     })?;
-    let text = String::from_utf8(text).map_err(|_| {
-        Failure::about(path.display(), "is not text; a job file is text in fio's format")
-    })?;
-    JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))
+    String::from_utf8(text)
+        .map_err(|_| Failure::about(path.display(), format!("is not text; {form}")))
 }
 
 fn stem(path: &Path) -> String {
@@ -230,10 +255,9 @@ fn refuse_overwriting(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
 /// Memory of the cache: at least a page, and so much at most that the cache's
 /// own books find room in this machine's memory: 64 bytes a page.
 fn memory_bytes(text: &str) -> Result<u64, Failure> {
-    const BOOK_BYTES: u64 = 64;
     let bytes = size::parse("--memory", text)?;
     let system = rustix::system::sysinfo();
-    let most = system.totalram as u64 * u64::from(system.mem_unit) / 2 / BOOK_BYTES * PAGE_BYTES;
+    let most = simulate::memory_bytes_max(system.totalram as u64 * u64::from(system.mem_unit));
     match bytes {
         0..PAGE_BYTES => Err(Failure::Usage(format!(
             "--memory {text}: holds no page; give at least {PAGE_BYTES} bytes"
@@ -247,26 +271,15 @@ fn memory_bytes(text: &str) -> Result<u64, Failure> {
     }
 }
 
-/// A read through the cache needs memory for all of it at once; a mapped one, for a page.
+/// The kernel's own path has memory of its own.
 fn refuse_small_memory(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
     if storages.iter().all(|storage| matches!(storage, Storage::Kernel(_))) {
         return Ok(());
     }
-    let needs = |job: &&Job| {
-        let is_cached = !job.is_direct && job.engine != Engine::Mmap;
-        is_cached && job.pattern.reads_percent > 0 && job.block_bytes_read > plan.memory_bytes
-    };
-    match plan.job.jobs.iter().find(needs) {
-        None => Ok(()),
-        Some(job) => Err(Failure::Usage(format!(
-            "--memory {}: job `{}` of {} reads {} bytes at once through the cache; give at least \
-             so much memory, or a smaller bs",
-            plan.args.memory,
-            job.name,
-            plan.args.job.display(),
-            job.block_bytes_read
-        ))),
-    }
+    simulate::check_memory(&plan.job, plan.memory_bytes).map_err(|error| {
+        let job_file = plan.args.job.display();
+        Failure::Usage(format!("--memory {}: {job_file}: {error}", memory_text(plan.args)))
+    })
 }
 
 fn ended(plan: &Plan<'_>, rows: &[Row]) -> Ended {
