@@ -19,16 +19,23 @@
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
 pub mod backend;
+mod batch;
 pub mod carrier;
 pub mod clock;
 pub mod cold;
 pub mod device;
+mod engine;
+mod file;
 pub mod frames;
+mod guard;
 pub mod kernel;
 pub mod kernel_trace;
 mod mapping;
 pub mod oracle;
 mod outcome;
+mod path;
+mod read_error;
+mod reader;
 mod ring;
 pub mod storage;
 pub mod sysfs;
@@ -36,3 +43,11 @@ pub mod target;
 mod threads;
 mod transfers;
 pub mod usage;
+
+pub use batch::{Batch, BatchRead};
+pub use file::{File, FileStats};
+pub use guard::PageGuard;
+pub use path::{BuildError, Builder, ReadPath, Stats};
+pub use read_error::ReadError;
+pub use reader::Reader;
+pub use readpath_core::readahead::Advice;
