@@ -9,6 +9,7 @@ pub mod conform;
 pub mod device;
 pub mod experiment;
 pub mod job;
+pub mod regret;
 pub mod report;
 pub mod run;
 pub mod simulate;
