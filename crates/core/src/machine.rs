@@ -33,7 +33,7 @@ use core::fmt;
 
 use crate::cache::{Cache, CacheCounters, FileId, FrameId};
 use crate::law::Spec;
-use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
+use crate::readahead::{self, Advice, DeviceEvidence, FileEvidence, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
 use crate::scheduler::decision::DecisionLog;
@@ -168,6 +168,7 @@ pub struct Done {
 struct File {
     bytes: u64,
     start_sector: u64,
+    evidence: FileEvidence,
 }
 
 struct Handle {
@@ -213,6 +214,8 @@ pub struct ReadPath {
     /// Parts of failed requests that are tried again on their own, past the scheduler.
     retries: VecDeque<Request>,
     wake: Option<Time>,
+    /// What the readahead laws know together.
+    evidence: DeviceEvidence,
     meter: Meter,
 }
 
@@ -258,6 +261,7 @@ impl ReadPath {
             runs: Vec::new(),
             retries: VecDeque::new(),
             wake: None,
+            evidence: DeviceEvidence::default(),
             meter: Meter::default(),
             config,
         })
@@ -272,7 +276,7 @@ impl ReadPath {
         if end_sector > self.config.caps.sectors {
             return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
         }
-        self.files.push(File { bytes, start_sector });
+        self.files.push(File { bytes, start_sector, evidence: FileEvidence::default() });
         Ok(self.cache.add_file())
     }
 
@@ -356,6 +360,7 @@ impl ReadPath {
         self.wake = None;
         debug_assert_eq!(request, self.transfers.merged(request.id), "merged and dispatched alike");
         self.meter.dispatched(now, &request);
+        self.evidence.estimate.dispatched(now, request.id);
         Some(DeviceRequest {
             id: request.id,
             op: request.op,
