@@ -3,8 +3,9 @@
 //!
 //! The law in words. *A byte* costs what it costs at the best rate that the
 //! device was seen to sustain, over sixteen completions while it was busy. That
-//! rate is forgotten by a sixty-fourth each time it isn't reached, so that a
-//! device that became slower is believed in the end. *A request* costs what one
+//! rate is forgotten by a sixty-fourth each time it isn't reached by large
+//! requests, so that a device that became slower is believed in the end; small
+//! ones say nothing of how slow bytes are. *A request* costs what one
 //! takes that finds the device empty, less its bytes. Of such requests some are
 //! cheap by luck (the head was there, the server had it in memory); the
 //! estimate rises by a quarter of the difference and falls by a sixty-fourth,
@@ -13,6 +14,9 @@
 //! Both together say how many pages cost as much as a request: so large a gap is
 //! worth reading through, and windows must be many times as large for the
 //! device to be busy with bytes and not with requests.
+//!
+//! Where requests overlap, one more costs less than it takes: what it *occupies*
+//! is the busy time per completion, less the bytes'.
 
 use alloc::vec::Vec;
 
@@ -21,6 +25,10 @@ use crate::unit::{PAGE_BYTES, Time};
 
 /// Completions over which a rate is taken: enough that one slow one doesn't rule it.
 const RATE_COMPLETIONS: u32 = 16;
+
+/// Requests of so many pages on average tell how slow bytes are: the kernel's largest
+/// readahead of old, which was made to keep a disk busy with bytes.
+const LARGE_PAGES: u64 = 32;
 
 /// The share of an estimate that is forgotten at a time.
 const FORGOTTEN: u64 = 64;
@@ -37,6 +45,7 @@ const REQUEST_NS_AT_FIRST: u64 = 1_000_000;
 pub struct DeviceEstimate {
     page_ps: u64,
     request_ns: u64,
+    occupied_ns: u64,
     is_rate_measured: bool,
     is_request_measured: bool,
     /// Of each request in the device, when it came there and whether it was alone.
@@ -55,6 +64,7 @@ impl Default for DeviceEstimate {
         DeviceEstimate {
             page_ps: PAGE_PS_AT_FIRST,
             request_ns: REQUEST_NS_AT_FIRST,
+            occupied_ns: REQUEST_NS_AT_FIRST,
             is_rate_measured: false,
             is_request_measured: false,
             under_way: Vec::new(),
@@ -71,6 +81,11 @@ impl DeviceEstimate {
     /// How many pages take as long as a request without its bytes; at least 1.
     pub fn request_cost_pages(&self) -> u64 {
         (self.request_ns * 1_000 / self.page_ps.max(1)).max(1)
+    }
+
+    /// How many pages keep the device busy as long as a request without its bytes does.
+    pub fn request_occupies_pages(&self) -> u64 {
+        self.occupied_ns * 1_000 / self.page_ps
     }
 
     /// What a request costs beside its bytes, in nanoseconds.
@@ -113,10 +128,19 @@ impl DeviceEstimate {
     }
 
     fn learn_rate(&mut self) {
-        let page_ps = self.block_busy_ns * 1_000 / (self.block_bytes / PAGE_BYTES).max(1);
-        let forgotten = self.page_ps + self.page_ps / FORGOTTEN;
-        self.page_ps = if self.is_rate_measured { page_ps.min(forgotten) } else { page_ps }.max(1);
-        self.is_rate_measured = true;
+        let block_pages = self.block_bytes / PAGE_BYTES;
+        let page_ps = (self.block_busy_ns * 1_000 / block_pages.max(1)).max(1);
+        let is_large = block_pages >= LARGE_PAGES * u64::from(RATE_COMPLETIONS);
+        let forgotten = match self.is_rate_measured {
+            _ if !is_large => self.page_ps,
+            false => page_ps,
+            true => self.page_ps + self.page_ps / FORGOTTEN,
+        };
+        self.page_ps = page_ps.min(forgotten);
+        self.is_rate_measured |= is_large;
+        let bytes_ns = block_pages * self.page_ps / 1_000;
+        let occupied_ns = self.block_busy_ns.saturating_sub(bytes_ns) / u64::from(RATE_COMPLETIONS);
+        self.occupied_ns = (3 * self.occupied_ns + occupied_ns) / 4;
         (self.block_bytes, self.block_busy_ns, self.block_completions) = (0, 0, 0);
     }
 

@@ -78,6 +78,9 @@ pub trait Pages {
     /// Whether the page is in the cache and its bytes are there.
     fn is_filled(&self, page: u64) -> bool;
 
+    /// Whether the page was read ahead, and nobody has used it yet.
+    fn is_unused(&self, page: u64) -> bool;
+
     /// What is known beside the pages: of the device, and of the file.
     fn evidence(&mut self) -> Evidence<'_>;
 

@@ -104,6 +104,11 @@ impl Pages for FilePages<'_> {
         frame.is_some_and(|frame| self.cache.state(frame) == FrameState::Filled)
     }
 
+    fn is_unused(&self, page: u64) -> bool {
+        let frame = self.cache.find(self.file, page);
+        frame.is_some_and(|frame| self.cache.is_unused(frame))
+    }
+
     fn evidence(&mut self) -> Evidence<'_> {
         let counters = self.cache.counters();
         let gone = counters.used_pages + counters.waste_pages;

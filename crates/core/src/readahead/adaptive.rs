@@ -76,8 +76,13 @@ impl Adaptive {
         Ok(Adaptive::default())
     }
 
-    /// A request for pages of the file, at least one of which is absent or marked.
+    /// A request for pages of the file, at least one of which is not there yet, or marked.
     fn seen(&mut self, request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
+        for page in request.pages() {
+            if let Some(folio) = pages.marked(page) {
+                pages.clear_mark(folio);
+            }
+        }
         let continued = self.streams.iter().rposition(|stream| stream.is_continued_by(request));
         match continued {
             Some(at) => {
@@ -98,8 +103,10 @@ impl Adaptive {
 
     /// A request that continues no stream: it may begin one.
     fn scattered(&mut self, request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
-        if let Some(ended) = self.streams.last_mut() {
-            pages.evidence().device.pieces.ended(ended.end_piece());
+        if let Some(at) = self.streams.iter().rposition(|stream| stream.is_newest) {
+            self.streams[at].is_newest = false;
+            let piece = self.streams[at].pages_used(pages);
+            pages.evidence().device.pieces.ended(piece);
         }
         let distance = self
             .last_scattered
@@ -134,16 +141,14 @@ impl Adaptive {
 impl ReadaheadLaw for Adaptive {
     fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
         let request = ask.request().clipped(ask.file_pages());
-        let is_quiet = request
-            .pages()
-            .all(|page| pages.is_cached(page) && pages.marked(page).is_none());
-        if !is_quiet {
+        let is_quiet = |page| pages.is_filled(page) && pages.marked(page).is_none();
+        if !request.pages().all(is_quiet) {
             self.seen(request, ask.file_pages(), pages);
         }
     }
 
     fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
-        if !pages.is_cached(page) || pages.marked(page).is_some() {
+        if !pages.is_filled(page) || pages.marked(page).is_some() {
             self.seen(PageRange::new(page, 1), ask.file_pages(), pages);
         }
     }

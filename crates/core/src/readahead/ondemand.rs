@@ -434,6 +434,9 @@ mod tests {
             fn is_filled(&self, page: u64) -> bool {
                 self.0.is_filled(page)
             }
+            fn is_unused(&self, page: u64) -> bool {
+                self.0.is_unused(page)
+            }
             fn evidence(&mut self) -> Evidence<'_> {
                 self.0.evidence()
             }

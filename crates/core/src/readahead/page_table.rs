@@ -54,6 +54,10 @@ impl Pages for PageTable {
         self.is_cached(page)
     }
 
+    fn is_unused(&self, _page: u64) -> bool {
+        false
+    }
+
     fn evidence(&mut self) -> Evidence<'_> {
         Evidence { device: &mut self.device, file: &mut self.file }
     }

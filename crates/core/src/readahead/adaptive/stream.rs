@@ -16,6 +16,9 @@ const WINDOW_PER_REQUEST_COST: u64 = 16;
 /// stream has no seeks to learn the cost of a request from.
 const WINDOW_PAGES_MAX_LEAST: u64 = 128;
 
+/// What is ahead of a reader is looked through so far, 1 MiB, to see how much of it was used.
+const PIECE_PAGES_MAX: u64 = 256;
+
 /// In which order a stream takes its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
@@ -40,12 +43,16 @@ pub(super) struct Stream {
     ahead: u64,
     /// The window in pages.
     window: u64,
+    /// Whether the reader had to wait since the last window was read.
+    was_late: bool,
     /// What the window may never exceed again, since so much was evicted unused.
     window_limit: u64,
     /// Pages that the reader has behind it.
     behind: u64,
     /// How many requests have continued it.
     proofs: u32,
+    /// Whether no other was begun on this handle since.
+    pub(super) is_newest: bool,
 }
 
 impl Stream {
@@ -56,9 +63,11 @@ impl Stream {
             last: request,
             ahead: request.end,
             window: 0,
+            was_late: false,
             window_limit: u64::MAX,
             behind: request.count(),
             proofs: 0,
+            is_newest: true,
         }
     }
 
@@ -81,9 +90,15 @@ impl Stream {
         self.proofs
     }
 
-    /// The reader has jumped elsewhere: how many pages it took in a row.
-    pub(super) fn end_piece(&mut self) -> u64 {
-        self.behind
+    /// How many pages its reader took in a row so far: those that the stream
+    /// has seen, and those that were read ahead of it and used since.
+    pub(super) fn pages_used(&self, pages: &mut dyn Pages) -> u64 {
+        if self.shape != Shape::Forward {
+            return self.behind;
+        }
+        let ahead = self.last.end..self.ahead.min(self.last.end + PIECE_PAGES_MAX);
+        let used = ahead.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
+        self.behind + used.count() as u64
     }
 
     /// Whether the request goes on where the stream's reader was, or further
@@ -132,8 +147,9 @@ impl Stream {
         if is_evicted {
             self.window /= 2;
             self.window_limit = self.window;
-        } else if is_late {
-            self.window = (2 * self.window).max(AHEAD_PAGES_AT_FIRST);
+            self.was_late = false;
+        } else {
+            self.was_late |= is_late;
         }
         self.proofs += 1;
         match self.shape {
@@ -164,31 +180,43 @@ impl Stream {
     ) {
         let device = &pages.evidence().device;
         let request_cost_pages = device.estimate.request_cost_pages();
+        let gap_pages_max = device.estimate.request_occupies_pages();
         let share = device.window_share_pages();
         let most = (WINDOW_PER_REQUEST_COST * request_cost_pages).max(WINDOW_PAGES_MAX_LEAST);
-        let window = self.window.max(AHEAD_PAGES_AT_FIRST).min(most).min(self.window_limit);
-        self.window = window;
+        let wanted = if self.was_late { 2 * self.window } else { self.window };
+        let size = wanted.max(AHEAD_PAGES_AT_FIRST).min(most).min(self.window_limit);
         let risk = self.behind + AHEAD_PAGES_AT_FIRST;
         match self.shape {
             Shape::Open => {}
             Shape::Forward => {
                 let first = self.ahead.max(request.end);
                 let room = risk.saturating_sub(first - request.end).min(share);
-                let window = PageRange::new(first, window.min(room)).clipped(file_pages);
+                let window = PageRange::new(first, size.min(room)).clipped(file_pages);
                 if self.is_worth(window, request, file_pages) {
-                    let (_, is_whole) = add_range(window, true, pages);
-                    self.ahead = if is_whole { window.end } else { request.end };
+                    self.window = size;
+                    self.was_late = false;
+                    // The middle is marked: there the reader still has half of the window,
+                    // and has put enough behind it for the next to be larger.
+                    let middle = window.first + window.count() / 2;
+                    let (half, rest) = (window.clipped(middle), PageRange { first: middle, ..window });
+                    let (_, is_half) = add_range(half, false, pages);
+                    let (_, is_whole) = add_range(rest, true, pages);
+                    self.ahead = if is_half && is_whole { window.end } else { request.end };
                 }
             }
             Shape::Backward => {
                 let end = self.ahead.min(request.first);
                 let room = risk.saturating_sub(request.first - end).min(share);
-                let first = end.saturating_sub(window.min(room));
+                self.window = size;
+                self.was_late = false;
+                let first = end.saturating_sub(size.min(room));
                 self.add_backward(PageRange { first, end }, pages);
             }
             Shape::Strided(distance) => {
-                let room = risk.min(share).min(window);
-                self.read_blocks(request, distance, room, request_cost_pages, file_pages, pages);
+                self.window = size;
+                self.was_late = false;
+                let room = risk.min(share).min(size);
+                self.read_blocks(request, distance, room, gap_pages_max, file_pages, pages);
             }
         }
     }
@@ -217,13 +245,13 @@ impl Stream {
         request: PageRange,
         distance: i64,
         window: u64,
-        request_cost_pages: u64,
+        gap_pages_max: u64,
         file_pages: u64,
         pages: &mut dyn Pages,
     ) {
         let block = request.count();
         let gap = distance.unsigned_abs().saturating_sub(block);
-        let reads_through = gap <= block && gap < request_cost_pages;
+        let reads_through = gap <= block && gap < gap_pages_max;
         let blocks = (window / block).max(1);
         let mut is_first = true;
         let next = request.first.wrapping_add_signed(distance);
