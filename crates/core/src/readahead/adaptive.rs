@@ -12,7 +12,7 @@
 //!   doubles. If it has, the window is large enough and stays. So it settles at
 //!   the device's latency × the reader's rate, and neither has to be told.
 //! - *It is bounded by what it risks.* A stream never has more ahead of it than
-//!   it has behind it, and 32 KiB; a window is no larger than sixteen times what
+//!   half of what it has behind it, and what costs a quarter of a request; a window is no larger than sixteen times what
 //!   costs as much as a request (the device is then busy with bytes for 94 %
 //!   of the time), nor than a quarter of what is left of half of the memory. A
 //!   page that was read ahead and is gone when the reader comes halves the
@@ -22,7 +22,7 @@
 //! - *Pieces.* Programs that jump about often read pieces of one size. When the
 //!   last four pieces were all at least so long, the next is read in one.
 //! - *A file that is being used up at random is read whole* once an eighth of it
-//!   was asked for, the requests have cost as much as reading it would, and it
+//!   was asked for, the requests have cost half of what reading it would, and it
 //!   fits in memory.
 //! - *Anything else is read as it was asked.* A request that finds all its pages,
 //!   none of them marked, costs nothing but that look.
@@ -83,7 +83,7 @@ impl Adaptive {
                 pages.clear_mark(folio);
             }
         }
-        let continued = self.streams.iter().rposition(|stream| stream.is_continued_by(request));
+        let continued = self.streams.iter().rposition(|stream| stream.is_continued_by(request, pages));
         match continued {
             Some(at) => {
                 let mut stream = self.streams.remove(at);

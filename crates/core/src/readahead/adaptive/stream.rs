@@ -4,9 +4,11 @@ use super::super::Pages;
 use super::add_range;
 use crate::unit::PageRange;
 
-/// What a stream may have ahead of it though it has nothing behind it yet: 32
-/// KiB, twice what the kernel reads ahead of a file's first page.
-const AHEAD_PAGES_AT_FIRST: u64 = 8;
+/// What a stream may have ahead of it though it has nothing behind it yet costs a
+/// quarter of a request, and lies between 16 KiB, what the kernel reads of a file
+/// whose first page is asked for, and 256 KiB.
+const AHEAD_PAGES_LEAST: u64 = 4;
+const AHEAD_PAGES_MOST: u64 = 64;
 
 /// Windows are at most so many times what costs as much as a request: then the
 /// device is busy with bytes for 16 parts of 17.
@@ -103,16 +105,21 @@ impl Stream {
 
     /// Whether the request goes on where the stream's reader was, or further
     /// within what was read ahead of it.
-    pub(super) fn is_continued_by(&self, request: PageRange) -> bool {
+    ///
+    /// What lies between was used by then: a reader that jumps into what was
+    /// read ahead doesn't go on.
+    pub(super) fn is_continued_by(&self, request: PageRange, pages: &dyn Pages) -> bool {
         let is_forward = || {
             self.last.first < request.first
                 && request.first <= self.ahead.max(self.last.end)
                 && request.end > self.last.end
+                && (request.first <= self.last.end || !pages.is_unused(request.first - 1))
         };
         let is_backward = |ahead: u64| {
             request.end < self.last.end
                 && request.end >= ahead.min(self.last.first)
                 && request.first < self.last.first
+                && (request.end >= self.last.first || !pages.is_unused(request.end))
         };
         match self.shape {
             Shape::Open => is_forward() || is_backward(self.last.first),
@@ -184,8 +191,9 @@ impl Stream {
         let share = device.window_share_pages();
         let most = (WINDOW_PER_REQUEST_COST * request_cost_pages).max(WINDOW_PAGES_MAX_LEAST);
         let wanted = if self.was_late { 2 * self.window } else { self.window };
-        let size = wanted.max(AHEAD_PAGES_AT_FIRST).min(most).min(self.window_limit);
-        let risk = self.behind + AHEAD_PAGES_AT_FIRST;
+        let at_first = (request_cost_pages / 4).clamp(AHEAD_PAGES_LEAST, AHEAD_PAGES_MOST);
+        let size = wanted.max(request.count()).max(at_first).min(most).min(self.window_limit);
+        let risk = self.behind / 2 + at_first;
         match self.shape {
             Shape::Open => {}
             Shape::Forward => {
@@ -224,7 +232,7 @@ impl Stream {
     /// Whether a window is not just a crumb: nearly all of it was cut off.
     fn is_worth(&self, window: PageRange, request: PageRange, file_pages: u64) -> bool {
         let is_last = window.end == file_pages;
-        is_last || window.count() >= request.count().min(AHEAD_PAGES_AT_FIRST)
+        is_last || window.count() >= request.count().min(AHEAD_PAGES_LEAST)
     }
 
     /// The reader comes to the last page of a backward window first: that one is marked.
@@ -280,7 +288,7 @@ impl Stream {
         }
     }
 
-    /// Reads the whole piece that is expected here; its last page is marked.
+    /// Reads the whole piece that is expected here, and nothing beyond it: no page is marked.
     pub(super) fn read_piece(
         &mut self,
         request: PageRange,
@@ -294,9 +302,7 @@ impl Stream {
         if piece.is_empty() {
             return;
         }
-        let last = PageRange { first: piece.end - 1, end: piece.end };
-        add_range(PageRange { first: piece.first, end: last.first }, false, pages);
-        add_range(last, true, pages);
+        add_range(piece, false, pages);
         self.shape = Shape::Forward;
         self.ahead = piece.end;
     }

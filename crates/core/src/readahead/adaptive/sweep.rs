@@ -1,7 +1,7 @@
 //! A file that is being used up at random is read whole.
 //!
 //! Reading all of a file costs so many random requests as its bytes cost. Once
-//! that many were spent on it, reading the rest at most doubles what was spent,
+//! half as many were spent on it, reading the rest at most triples what was spent,
 //! and may save nearly all that would still be: the rule of who rents skis, and
 //! buys when the rent has come to the price. Two more conditions keep it from
 //! reading what is not wanted: an eighth of the file was asked for by now, and
@@ -18,13 +18,16 @@ const SHARE_ASKED: u64 = 8;
 pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
     let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let evidence = pages.evidence();
-    let cost_pages = evidence.device.estimate.request_cost_pages();
+    let estimate = &evidence.device.estimate;
+    let cost_pages = estimate.request_cost_pages();
+    let occupied_pages = estimate.request_occupies_pages();
     let file = evidence.file;
     if absent > 0 {
         file.scattered_pages += absent;
         file.scattered_requests += 1;
     }
-    let is_spent = file.scattered_requests * cost_pages >= file_pages;
+    let spent_pages = file.scattered_requests * occupied_pages + file.scattered_pages;
+    let is_spent = 2 * spent_pages >= file_pages;
     let is_asked = file.scattered_pages >= file_pages.div_ceil(SHARE_ASKED);
     let fits = file_pages <= evidence.device.memory_pages;
     if file.swept_end.is_none() && !(is_spent && is_asked && fits) {
