@@ -11,7 +11,7 @@ use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_core::law::Spec;
 use readpath_sim::load::{Load, LoadRow, file};
 
-use crate::args::{self, RunArgs};
+use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
 use crate::exit::{Ended, Failure};
 use crate::output;
 use crate::progress::Interrupt;
@@ -72,13 +72,15 @@ pub fn run(args: &RunArgs) -> Ended {
 
 /// What a job takes and a load doesn't.
 fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
-    match &args.log {
-        Some(_) => Err(Failure::Usage(format!(
-            "--log is for jobs, and {} holds loads on memory; leave it out",
-            args.job.display()
-        ))),
-        None => Ok(()),
-    }
+    let named = match () {
+        () if args.log.is_some() => "--log",
+        () if args.readahead != READAHEAD_DEFAULT => "--readahead",
+        () => return Ok(()),
+    };
+    Err(Failure::Usage(format!(
+        "{named} is for jobs, and {} holds loads on memory; leave it out",
+        args.job.display()
+    )))
 }
 
 fn read_loads(args: &RunArgs) -> Result<Vec<Load>, Failure> {

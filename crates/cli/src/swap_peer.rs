@@ -15,12 +15,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use readpath::kernel_swap::SwapError;
 use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::counters::{self, DeviceCounts, SwappedPages};
 use readpath::kernel_swap::group::MemoryGroup;
 use readpath::kernel_swap::memory::shared_object;
 use readpath::kernel_swap::page_cluster::{self, PageCluster};
+use readpath::kernel_swap::{SwapError, Turn};
 use readpath::sysfs::QueueLimits;
 use readpath_sim::load::{Load, LoadRow, Share};
 use rustix::process::Signal;
@@ -118,6 +118,7 @@ impl Counted {
 
 fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow, Stopped> {
     // What comes later is dropped first: the processes end before the area is swapped off.
+    let _turn = turn(plan)?;
     let set = plan.page_cluster.map(PageCluster::set).transpose()?;
     let (area, cleaned) = SwapArea::on(plan.path, load.swap_bytes)?;
     let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
@@ -148,6 +149,24 @@ fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow
         row = row.with_device(counts.requests, counts.bytes);
     }
     Ok(with_note(row, notes(plan, &processes.numbers())))
+}
+
+/// Waits until no other run swaps.
+fn turn(plan: &PeerPlan<'_>) -> Result<Turn, Stopped> {
+    let mut is_told = false;
+    loop {
+        if let Some(turn) = Turn::take()? {
+            return Ok(turn);
+        }
+        if plan.interrupt.has_come() {
+            return Err(Stopped::Interrupted);
+        }
+        if !is_told {
+            eprintln!("readpath: another run uses the kernel's swap; waiting for its end");
+            is_told = true;
+        }
+        std::thread::sleep(NAP);
+    }
 }
 
 /// What a reader of the row must know of the machine.
