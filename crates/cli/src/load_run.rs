@@ -19,7 +19,7 @@ use crate::run::read_text;
 use crate::size;
 use crate::storage::Storage;
 use crate::swap_peer::{self, PeerPlan};
-use crate::table::{Table, number};
+use crate::table::{Table, duration, number};
 
 /// The law that the kernel's rows have.
 const KERNEL: &str = "kernel";
@@ -183,6 +183,9 @@ fn print_rows(rows: &[LoadRow], args: &RunArgs) -> Ended {
         "engine",
         "seconds",
         "touches/s",
+        "p50",
+        "p99",
+        "max",
         "major faults",
         "pages in",
         "pages out",
@@ -203,6 +206,9 @@ fn print_rows(rows: &[LoadRow], args: &RunArgs) -> Ended {
             text(&row.engine),
             number(row.seconds, 2),
             number(row.iops, 0),
+            duration(row.latency_us.p50),
+            duration(row.latency_us.p99),
+            duration(row.latency_us.max),
             count(row.major_faults),
             count(row.pages_in),
             count(row.pages_out),

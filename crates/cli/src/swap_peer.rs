@@ -23,6 +23,7 @@ use readpath::kernel_swap::page_cluster::{self, PageCluster};
 use readpath::kernel_swap::{SwapError, Turn};
 use readpath::sysfs::QueueLimits;
 use readpath_sim::load::{Load, LoadRow, Share};
+use readpath_sim::report::Tally;
 use rustix::process::Signal;
 
 use crate::exit::Failure;
@@ -136,6 +137,11 @@ fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
     row.fill_seconds = Some(fill_seconds);
     row.cpu_seconds = Some(touched.iter().map(|one| one.cpu_seconds).sum());
+    let mut tally = Tally::default();
+    for (ns, count) in touched.iter().flat_map(|one| &one.latencies) {
+        tally.record_latencies(*ns, *count);
+    }
+    row.latency_us = tally.latency();
     let seconds = touched.iter().map(|one| one.seconds).fold(0.0, f64::max);
     let major_faults = touched.iter().map(|one| one.major_faults).sum();
     let swapped = after.swapped.zip(before.swapped).map(|(after, before)| after.since(before));
