@@ -75,6 +75,7 @@ fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
     let named = match () {
         () if args.log.is_some() => "--log",
         () if args.readahead != READAHEAD_DEFAULT => "--readahead",
+        () if args.create => "--create",
         () => return Ok(()),
     };
     Err(Failure::Usage(format!(

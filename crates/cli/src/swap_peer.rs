@@ -185,7 +185,9 @@ fn notes(plan: &PeerPlan<'_>, own: &[u32]) -> Option<String> {
     let others_kib = counters::swapped_bytes_of_others(own) / 1024;
     let others = (others_kib > 0)
         .then(|| format!("{others_kib} KiB of other processes were in swap at the end too"));
-    [set, shared, others].into_iter().fold(None, join)
+    let zswap = counters::has_zswap()
+        .then(|| "zswap is on: some pages never reached the device".to_owned());
+    [set, shared, others, zswap].into_iter().fold(None, join)
 }
 
 /// The load's processes. They are killed and waited for when this is dropped.

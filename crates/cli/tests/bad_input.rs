@@ -145,6 +145,7 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --memory 5000", &["--memory 5000", "`l`", "whole pages"]);
     scratch.refused("run l.toml --memory 5x", &["--memory 5x", "256MiB"]);
     scratch.refused("run l.toml --log x", &["--log", "l.toml", "leave it out"]);
+    scratch.refused("run l.toml --on kernel:. --create", &["--create", "leave it out"]);
     scratch.refused("run l.toml --readahead none", &["--readahead", "l.toml", "leave it out"]);
     scratch.refused("run j.fio --swapin hits", &["--swapin", "j.fio", "leave it out"]);
     // The kernel's rows and ours have laws of their own.
