@@ -9,12 +9,14 @@ use std::path::Path;
 use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_core::law::Spec;
-use readpath_sim::load::{Load, LoadRow, file};
+use readpath_core::machine::ConfigError;
+use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_load};
+use readpath_sim::simulate::SimulateError;
 
 use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
 use crate::exit::{Ended, Failure};
 use crate::output;
-use crate::progress::Interrupt;
+use crate::progress::{Bar, Interrupt};
 use crate::run::read_text;
 use crate::size;
 use crate::storage::Storage;
@@ -33,8 +35,49 @@ pub fn is_load_file(path: &Path) -> bool {
 struct Combination<'a> {
     load: &'a Load,
     storage: &'a Storage,
-    /// None where the kernel's own law stays as it is.
+    /// None where none is named for that storage: the default, or what the kernel does.
     swapin: Option<&'a Spec>,
+    /// None where the kernel has its own.
+    scheduler: Option<&'a Spec>,
+}
+
+impl Combination<'_> {
+    fn setup(&self, device: &Spec, seed: u64) -> LoadSetup {
+        let default = LoadSetup::new(device.clone());
+        LoadSetup {
+            swapin: self.swapin.cloned().unwrap_or(default.swapin),
+            scheduler: self.scheduler.cloned().unwrap_or(default.scheduler),
+            seed,
+            ..LoadSetup::new(device.clone())
+        }
+    }
+}
+
+/// Every storage under each of the laws that are for it. The kernel has laws of its own.
+fn combinations<'a>(
+    loads: &'a [Load],
+    storages: &'a [Storage],
+    swapins: &'a [Spec],
+    schedulers: &'a [Spec],
+) -> Vec<Combination<'a>> {
+    let mut all = Vec::new();
+    for (load, storage) in loads.iter().flat_map(|load| storages.iter().map(move |on| (load, on))) {
+        let laws = some_or_default(swapins.iter().filter(|law| is_for(law, storage)));
+        let schedulers = match storage {
+            Storage::Kernel(_) => vec![None],
+            _ => some_or_default(schedulers.iter()),
+        };
+        for swapin in laws {
+            let row = |&scheduler| Combination { load, storage, swapin, scheduler };
+            all.extend(schedulers.iter().map(row));
+        }
+    }
+    all
+}
+
+fn some_or_default<'a>(laws: impl Iterator<Item = &'a Spec>) -> Vec<Option<&'a Spec>> {
+    let named: Vec<_> = laws.map(Some).collect();
+    if named.is_empty() { vec![None] } else { named }
 }
 
 /// Runs the loads everywhere and prints the rows. What can be wrong is found out before the
@@ -43,17 +86,10 @@ pub fn run(args: &RunArgs) -> Ended {
     refuse_options_of_jobs(args)?;
     let storages = Storage::parse_all(&args.storages)?;
     let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), args::specs)?;
+    let schedulers = args::specs(&args.scheduler)?;
     let loads = read_loads(args)?;
     refuse_laws_of_nobody(&storages, &swapins)?;
-    let mut all = Vec::new();
-    for load in &loads {
-        for storage in &storages {
-            let laws: Vec<Option<&Spec>> =
-                swapins.iter().filter(|law| is_for(law, storage)).map(Some).collect();
-            let laws = if laws.is_empty() { vec![None] } else { laws };
-            all.extend(laws.into_iter().map(|swapin| Combination { load, storage, swapin }));
-        }
-    }
+    let all = combinations(&loads, &storages, &swapins, &schedulers);
     all.iter().try_for_each(|combination| check(args, combination))?;
     let interrupt = Interrupt::listen();
     let mut rows = Vec::new();
@@ -140,12 +176,24 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
             }
             SwapArea::check(path, combination.load.swap_bytes).map_err(Failure::usage)
         }
+        Storage::Modelled(device) => {
+            check_load(combination.load, &combination.setup(device, args.seed))
+                .map_err(|error| told(combination.storage, &error))
+        }
         storage => Err(not_here(storage)),
     }
 }
 
+/// What is wrong with a law is told as it is, all else of the storage.
+fn told(storage: &Storage, error: &SimulateError) -> Failure {
+    match error {
+        SimulateError::Config(ConfigError::Law(_)) => Failure::usage(error),
+        _ => Failure::about(storage, error),
+    }
+}
+
 fn not_here(storage: &Storage) -> Failure {
-    Failure::Usage(format!("{storage}: loads on memory run on kernel:PATH"))
+    Failure::Usage(format!("{storage}: loads on memory run on modelled devices and on kernel:PATH"))
 }
 
 fn one(
@@ -153,13 +201,20 @@ fn one(
     combination: &Combination<'_>,
     interrupt: &Interrupt,
 ) -> Result<LoadRow, Failure> {
-    match combination.storage {
-        Storage::Kernel(path) => {
-            let page_cluster = combination.swapin.map_or(Ok(None), page_cluster)?;
-            let plan = PeerPlan { path, page_cluster, seed: args.seed, interrupt };
-            swap_peer::run(&plan, combination.load)
+    let &Combination { load, storage, swapin, .. } = combination;
+    let bar = Bar::new(format!("{} {storage}", load.name), interrupt.clone());
+    match storage {
+        Storage::Modelled(device) => {
+            let mut tell = |progress| bar.tell(progress);
+            let row = simulate_load(load, &combination.setup(device, args.seed), &mut tell)
+                .map_err(|error| told(storage, &error))?;
+            if interrupt.has_come() { Err(Failure::Interrupted) } else { Ok(row) }
         }
-        storage => Err(not_here(storage)),
+        Storage::Kernel(path) => {
+            let page_cluster = swapin.map_or(Ok(None), page_cluster)?;
+            swap_peer::run(&PeerPlan { path, page_cluster, seed: args.seed, interrupt }, load)
+        }
+        Storage::File(_) => Err(not_here(storage)),
     }
 }
 

@@ -89,8 +89,10 @@ fn prepare(load: &Load, setup: &LoadSetup) -> Result<(ModelledWorld, ReadPath), 
         ..Config::new(device.caps())
     })
     .map_err(SimulateError::Config)?;
-    let mut swap =
-        SwapConfig { law: setup.swapin.clone(), ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES) };
+    let mut swap = SwapConfig {
+        law: setup.swapin.clone(),
+        ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES)
+    };
     swap.write_pages_max = setup.write_pages_max.unwrap_or(swap.write_pages_max);
     path.add_swap(&swap).map_err(SimulateError::Swap)?;
     let kind = match load.share {
@@ -189,7 +191,8 @@ impl<'a> Run<'a> {
         let mut measured = Vec::new();
         for (process, running) in self.processes.iter_mut().enumerate() {
             let fills = (process as u32) < self.load.mappings();
-            let touches = Load { touches: if fills { filling.touches } else { 0 }, ..filling.clone() };
+            let touches =
+                Load { touches: if fills { filling.touches } else { 0 }, ..filling.clone() };
             // The first process of a shared mapping fills it from its start.
             let touches = touches.touches_of(process as u32, 0);
             measured.push(std::mem::replace(&mut running.touches, touches));
@@ -253,7 +256,9 @@ impl<'a> Run<'a> {
         let running = &mut self.processes[id as usize];
         let mut time = now;
         while !self.is_stopping {
-            let Some(touch) = running.next.take().or_else(|| running.touches.next()) else { return };
+            let Some(touch) = running.next.take().or_else(|| running.touches.next()) else {
+                return;
+            };
             if self.path.touch(running.memory, touch.page, access(touch)) {
                 self.tally.record(time, time + touch_time, PAGE_BYTES);
                 time += touch_time;
@@ -372,7 +377,9 @@ impl<'a> Run<'a> {
         row.waste_bytes = Some(counted.waste_pages.saturating_sub(filled.waste_pages) * PAGE_BYTES);
         row.decisions = Some(format!("{:016x}", self.world.decisions()));
         row.note = match &self.first_error {
-            Some(error) => Some(format!("{} touches failed; the first: {error}", self.tally.errors)),
+            Some(error) => {
+                Some(format!("{} touches failed; the first: {error}", self.tally.errors))
+            }
             None => self.is_stopping.then(|| "interrupted before its end".to_owned()),
         };
         row
