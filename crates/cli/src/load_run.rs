@@ -9,7 +9,7 @@ use std::path::Path;
 use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_core::law::Spec;
-use readpath_core::machine::ConfigError;
+use readpath_core::machine::{ConfigError, SwapError};
 use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_load};
 use readpath_sim::simulate::SimulateError;
 
@@ -187,7 +187,9 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
 /// What is wrong with a law is told as it is, all else of the storage.
 fn told(storage: &Storage, error: &SimulateError) -> Failure {
     match error {
-        SimulateError::Config(ConfigError::Law(_)) => Failure::usage(error),
+        SimulateError::Config(ConfigError::Law(_)) | SimulateError::Swap(SwapError::Law(_)) => {
+            Failure::usage(error)
+        }
         _ => Failure::about(storage, error),
     }
 }

@@ -142,6 +142,7 @@ fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow
         tally.record_latencies(*ns, *count);
     }
     row.latency_us = tally.latency();
+    row.minor_faults = Some(touched.iter().map(|one| one.minor_faults).sum());
     let seconds = touched.iter().map(|one| one.seconds).fold(0.0, f64::max);
     let major_faults = touched.iter().map(|one| one.major_faults).sum();
     let swapped = after.swapped.zip(before.swapped).map(|(after, before)| after.since(before));

@@ -69,6 +69,8 @@ pub struct Touched {
     pub cpu_seconds: f64,
     /// Faults that waited for the device.
     pub major_faults: u64,
+    /// Faults that found their page in memory.
+    pub minor_faults: u64,
     /// How many touches took how many nanoseconds.
     pub latencies: Vec<(u64, u64)>,
 }
@@ -104,7 +106,8 @@ pub fn run() -> Ended {
 
 fn touch_all(order: &Order, memory: &LoadMemory) -> Result<Touched, WrongPage> {
     let mut tally = Tally::default();
-    let (faults, cpu, clock) = (usage::major_faults(), CpuTime::of_process(), Clock::start());
+    let faults = [usage::major_faults(), usage::minor_faults()];
+    let (cpu, clock) = (CpuTime::of_process(), Clock::start());
     // One look at the clock a touch: the end of one is the start of the next.
     let mut last = Time::ZERO;
     for (nth, touch) in order.load.touches_of(order.process, order.seed).enumerate() {
@@ -119,7 +122,8 @@ fn touch_all(order: &Order, memory: &LoadMemory) -> Result<Touched, WrongPage> {
     Ok(Touched {
         seconds: last.seconds(),
         cpu_seconds: CpuTime::of_process().since(cpu).seconds(),
-        major_faults: usage::major_faults() - faults,
+        major_faults: usage::major_faults() - faults[0],
+        minor_faults: usage::minor_faults() - faults[1],
         latencies: tally.latencies(),
     })
 }

@@ -154,6 +154,10 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused(&on_kernel("kernel,size=3"), &["`size`", "page_cluster"]);
     scratch.refused(&on_kernel("kernel,page_cluster=99"), &["page_cluster=99", "0 to 31"]);
     scratch.refused("run l.toml --on hdd --swapin kernel", &["kernel:PATH", "--on names none"]);
+    scratch.refused("run l.toml --on ssd --swapin magic", &["magic", "none, cluster, hits, vma"]);
+    scratch.refused("run l.toml --on ssd --swapin hits,size=3", &["`size`", "page_cluster"]);
+    scratch.refused("run l.toml --on ssd --scheduler magic", &["magic", "noop", "deadline"]);
+    scratch.refused("run l.toml --on tape", &["tape", "hdd, ssd"]);
     // A file that is there is given up only on demand, and must be large enough.
     scratch.data("small", 1 << 20);
     scratch.refused("run l.toml --on kernel:small", &["small", "--overwrite", "a folder"]);
