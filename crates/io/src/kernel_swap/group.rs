@@ -79,6 +79,11 @@ impl MemoryGroup {
         })
     }
 
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The interface that it has.
     pub fn version(&self) -> Version {
         self.version
