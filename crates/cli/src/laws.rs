@@ -1,15 +1,19 @@
 //! `readpath laws`: what there is, one line each; one in full.
 
 use readpath_core::law::{Law, SpecError};
-use readpath_core::{cache, readahead, scheduler};
+use readpath_core::{cache, raw, readahead, scheduler};
 
 use crate::args::NameArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::print;
 
 /// The laws by what they decide.
-const KINDS: [(&str, &[Law]); 3] =
-    [("readahead", readahead::LAWS), ("scheduler", scheduler::LAWS), ("reclaim", cache::LAWS)];
+const KINDS: [(&str, &[Law]); 4] = [
+    ("readahead", readahead::LAWS),
+    ("scheduler", scheduler::LAWS),
+    ("raw", raw::LAWS),
+    ("reclaim", cache::LAWS),
+];
 
 /// Prints the list, or one law in words.
 pub fn run(args: &NameArgs) -> Ended {

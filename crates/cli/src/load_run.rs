@@ -72,9 +72,10 @@ pub fn run(args: &RunArgs) -> Ended {
 
 /// What a job takes and a load doesn't.
 fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
-    match &args.log {
-        Some(_) => Err(Failure::Usage(format!(
-            "--log is for jobs, and {} holds loads on memory; leave it out",
+    let options = [("--log", args.log.is_some()), ("--raw", args.raw.is_some())];
+    match options.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "{option} is for jobs, and {} holds loads on memory; leave it out",
             args.job.display()
         ))),
         None => Ok(()),
