@@ -105,6 +105,25 @@ impl Spec {
         Ok(Spec { name: name.to_owned(), parameters })
     }
 
+    /// Takes a list of laws or devices apart: a part with a `=` belongs to the
+    /// name before it, so that `deadline,fifo_batch=1,noop` names two.
+    ///
+    /// # Errors
+    /// As [`parse`](Spec::parse), for the first that is malformed.
+    pub fn parse_all(text: &str) -> Result<Vec<Spec>, SpecError> {
+        let mut names: Vec<String> = Vec::new();
+        for part in text.split(',') {
+            match names.last_mut() {
+                Some(last) if part.contains('=') => {
+                    last.push(',');
+                    last.push_str(part);
+                }
+                _ => names.push(part.to_owned()),
+            }
+        }
+        names.iter().map(|name| Spec::parse(name)).collect()
+    }
+
     /// A law or device without parameters.
     pub fn plain(name: &str) -> Spec {
         Spec { name: name.to_owned(), parameters: BTreeMap::new() }
@@ -238,6 +257,15 @@ mod tests {
         assert_eq!(spec.name, "deadline");
         assert_eq!(spec.integer("fifo_batch", 16, 1..=1000), Ok(1));
         assert_eq!(spec.to_string(), "deadline,fifo_batch=1,read_expire=500");
+    }
+
+    #[test]
+    fn in_a_list_a_parameter_belongs_to_the_name_before_it() {
+        let specs =
+            Spec::parse_all("cfq,seeky=mean,slice_idle=0,cfq,deadline,fifo_batch=1").unwrap();
+        let names: Vec<String> = specs.iter().map(Spec::to_string).collect();
+        assert_eq!(names, ["cfq,seeky=mean,slice_idle=0", "cfq", "deadline,fifo_batch=1"]);
+        assert!(Spec::parse_all("cfq,,deadline").is_err());
     }
 
     #[test]

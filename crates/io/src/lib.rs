@@ -7,6 +7,7 @@
 //! - [`carrier`]: the machine's requests, carried out on a real device;
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
+//! - [`storage`]: what carries requests: files, block devices, or a server;
 //! - [`frames`]: the page frames;
 //! - [`raw`]: large transfers past every cache, in chunks;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
@@ -15,6 +16,7 @@
 //! - [`clock`]: the wall clock as the core's time;
 //! - [`cold`]: a cold start, checked;
 //! - [`usage`]: processor time;
+//! - [`pager`]: memory whose pages are brought in by us;
 //! - [`kernel`]: the peer: the same reads through the kernel's own path;
 //! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
@@ -31,8 +33,10 @@ pub mod kernel_trace;
 mod mapping;
 pub mod oracle;
 mod outcome;
+pub mod pager;
 pub mod raw;
 mod ring;
+pub mod storage;
 pub mod sysfs;
 pub mod target;
 mod threads;

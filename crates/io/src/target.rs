@@ -18,7 +18,7 @@ use crate::sysfs::QueueLimits;
 /// The largest transfer of a regular file: `IOV_MAX` (1024) separate frames of
 /// one page each. The kernel cuts it up for the device below without a system
 /// call for each piece.
-const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
 /// The number of requests that we keep in flight at most. Above it the kernel's
 /// request tags run out first on every device (`queue/nr_requests`).
 const DEPTH_MAX: u32 = 1024;
