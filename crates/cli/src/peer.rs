@@ -32,11 +32,13 @@ pub struct Ended {
     pub counted: Counted,
 }
 
-/// Requests to the device, where they are counted, and the bytes in them.
+/// Requests to the device, where they are counted, and the bytes in them; and
+/// the processor time that went into a process's own memory before it began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     pub requests: u64,
     pub bytes: u64,
+    pub memory_cpu_seconds: f64,
 }
 
 /// What the threads share.
@@ -156,6 +158,7 @@ pub fn run_processes(
             first_error = first_error.or(ended.first_error);
             counted.requests += ended.counted.requests;
             counted.bytes += ended.counted.bytes;
+            counted.memory_cpu_seconds += ended.counted.memory_cpu_seconds;
         }
         waiting = later;
     }
