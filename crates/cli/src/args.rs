@@ -84,6 +84,9 @@ pub struct RunArgs {
     /// Schedulers, each a row
     #[arg(long, value_name = "LAW,…", default_value = "deadline")]
     pub scheduler: String,
+    /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
+    #[arg(long, value_name = "LAW,…")]
+    pub raw: Option<String>,
     /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; what a load says]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,

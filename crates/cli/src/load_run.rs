@@ -108,16 +108,19 @@ pub fn run(args: &RunArgs) -> Ended {
 
 /// What a job takes and a load doesn't.
 fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
-    let named = match () {
-        () if args.log.is_some() => "--log",
-        () if args.readahead != READAHEAD_DEFAULT => "--readahead",
-        () if args.create => "--create",
-        () => return Ok(()),
-    };
-    Err(Failure::Usage(format!(
-        "{named} is for jobs, and {} holds loads on memory; leave it out",
-        args.job.display()
-    )))
+    let options = [
+        ("--log", args.log.is_some()),
+        ("--readahead", args.readahead != READAHEAD_DEFAULT),
+        ("--raw", args.raw.is_some()),
+        ("--create", args.create),
+    ];
+    match options.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "{option} is for jobs, and {} holds loads on memory; leave it out",
+            args.job.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn read_loads(args: &RunArgs) -> Result<Vec<Load>, Failure> {

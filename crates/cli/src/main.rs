@@ -11,6 +11,7 @@ mod made_files;
 mod output;
 mod peer;
 mod progress;
+mod raw;
 mod real;
 mod regret;
 mod replay;
