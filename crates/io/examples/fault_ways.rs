@@ -36,8 +36,7 @@ enum Way {
     EachCore,
 }
 
-const WAYS: [Way; 5] =
-    [Way::Signal, Way::SameCore, Way::OtherCore, Way::Anywhere, Way::EachCore];
+const WAYS: [Way; 5] = [Way::Signal, Way::SameCore, Way::OtherCore, Way::Anywhere, Way::EachCore];
 
 /// How pages are put in place.
 #[derive(Clone, Copy, Debug)]
@@ -180,8 +179,9 @@ fn by_signal(server: &Server) -> f64 {
 extern "C" fn on_bus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: `by_signal` keeps the server alive while this handler is set, and
     // the kernel gives a valid `info`.
-    let (server, address) =
-        unsafe { (&*(SERVER.load(Ordering::Relaxed) as *const Server), (*info).si_addr() as usize) };
+    let (server, address) = unsafe {
+        (&*(SERVER.load(Ordering::Relaxed) as *const Server), (*info).si_addr() as usize)
+    };
     let fd = DESCRIPTOR.load(Ordering::Relaxed) as i32;
     let at = (address - server.range) / server.bytes * server.bytes;
     let mut argument =

@@ -5,7 +5,7 @@
 //! do about it for `transfers.rs`. Both backends give the same answers to
 //! the same transfers; the contract tests hold them to that.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use readpath_core::request::Op;
@@ -39,6 +39,33 @@ impl BackendKind {
         match self {
             BackendKind::Ring => Ok(Box::new(Ring::new(fd, depth)?)),
             BackendKind::Threads => Ok(Box::new(Threads::new(fd, depth)?)),
+        }
+    }
+
+    /// As `build`, and has `bell`, an eventfd(2), written to whenever answers
+    /// come, for an owner that sleeps elsewhere than in [`Backend::exchange`].
+    /// It may ring without an answer, and never misses one.
+    ///
+    /// # Errors
+    /// As `build`; the kernel refuses the bell.
+    pub(crate) fn build_with_bell(
+        self,
+        file: &impl AsRawFd,
+        depth: u32,
+        bell: BorrowedFd<'_>,
+    ) -> Result<Box<dyn Backend>, BackendError> {
+        let fd = file.as_raw_fd();
+        match self {
+            BackendKind::Ring => {
+                let ring = Ring::new(fd, depth)?;
+                ring.set_bell(bell)?;
+                Ok(Box::new(ring))
+            }
+            BackendKind::Threads => {
+                let threads = Threads::new(fd, depth)?;
+                threads.set_bell(bell)?;
+                Ok(Box::new(threads))
+            }
         }
     }
 }

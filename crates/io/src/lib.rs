@@ -36,3 +36,6 @@ pub mod target;
 mod threads;
 mod transfers;
 pub mod usage;
+
+pub use pager::PagerError;
+pub use pager::mapping::Mapping;

@@ -5,7 +5,7 @@
 //! the end of each request when that thread enters it (`DEFER_TASKRUN`, 6.1)
 //! in place of interrupting it at any time; older kernels get a plain ring.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use io_uring::{IoUring, opcode, squeue, types};
 use readpath_core::request::Op;
@@ -63,6 +63,17 @@ impl Ring {
             return Err(BackendError::OldRing);
         }
         Ok(Ring { ring, file: types::Fd(fd), unanswered: 0 })
+    }
+
+    /// Has the eventfd `bell` written to whenever an answer comes.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(crate) fn set_bell(&self, bell: BorrowedFd<'_>) -> Result<(), BackendError> {
+        let refused = |error: std::io::Error| BackendError::Exchange {
+            errno: error.raw_os_error().unwrap_or(0),
+        };
+        self.ring.submitter().register_eventfd(bell.as_raw_fd()).map_err(refused)
     }
 
     /// Puts an entry into the shared queue.

@@ -173,11 +173,8 @@ impl Uffd {
                 raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP
             }
         };
-        let mut argument = raw::uffdio_register {
-            range: range(address, bytes),
-            mode: u64::from(mode),
-            ioctls: 0,
-        };
+        let mut argument =
+            raw::uffdio_register { range: range(address, bytes), mode: u64::from(mode), ioctls: 0 };
         // SAFETY: the caller's promise.
         unsafe { self.call::<REGISTER, _>(&mut argument) }.map_err(CallError::at("register"))
     }
@@ -192,7 +189,7 @@ impl Uffd {
         let read = match rustix::io::read(&self.fd, &mut buffer) {
             Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => return Err(CallError { call: "read", errno }),
+            Err(errno) => return Err(CallError { call: "read", errno, bytes_done: 0 }),
         };
         for message in buffer[..read].chunks_exact(MESSAGE_BYTES) {
             if u32::from(message[0]) == raw::UFFD_EVENT_PAGEFAULT {
@@ -246,12 +243,7 @@ impl Uffd {
     /// A page of the target is present (`EEXIST`), one of the source is absent
     /// (`ENOENT`) or in use by the kernel (`EBUSY`: an I/O to or from it is not
     /// over). The pages before it are moved.
-    pub unsafe fn move_pages(
-        &self,
-        to: usize,
-        from: usize,
-        bytes: usize,
-    ) -> Result<(), CallError> {
+    pub unsafe fn move_pages(&self, to: usize, from: usize, bytes: usize) -> Result<(), CallError> {
         whole(bytes, "move", |done| {
             let mut argument = raw::uffdio_move {
                 dst: (to + done) as u64,
@@ -296,11 +288,8 @@ impl Uffd {
     /// As for [`copy`](Uffd::copy).
     pub unsafe fn poison(&self, to: usize, bytes: usize) -> Result<(), CallError> {
         whole(bytes, "poison", |done| {
-            let mut argument = raw::uffdio_poison {
-                range: range(to + done, bytes - done),
-                mode: 0,
-                updated: 0,
-            };
+            let mut argument =
+                raw::uffdio_poison { range: range(to + done, bytes - done), mode: 0, updated: 0 };
             // SAFETY: the caller's promise.
             let answer = unsafe { self.call::<POISON, _>(&mut argument) };
             (answer, argument.updated)
@@ -366,7 +355,7 @@ fn whole(
         done += usize::try_from(count).unwrap_or(0);
         match answer {
             Ok(()) | Err(Errno::AGAIN) => {}
-            Err(errno) => return Err(CallError { call: name, errno }),
+            Err(errno) => return Err(CallError { call: name, errno, bytes_done: done }),
         }
     }
     Ok(())
@@ -480,11 +469,13 @@ pub struct CallError {
     pub call: &'static str,
     /// The kernel's answer.
     pub errno: Errno,
+    /// How much of the range was done before.
+    pub bytes_done: usize,
 }
 
 impl CallError {
     fn at(call: &'static str) -> impl Fn(Errno) -> CallError {
-        move |errno| CallError { call, errno }
+        move |errno| CallError { call, errno, bytes_done: 0 }
     }
 }
 
