@@ -23,10 +23,12 @@ use crate::request::RequestId;
 use crate::unit::PageRange;
 
 mod lists;
+mod memory;
 mod table;
 
 pub use lists::TwoLists;
 use lists::{Links, List};
+pub use memory::Leaving;
 use table::FileTable;
 
 /// The reclaim laws by name. There is one so far.
@@ -78,6 +80,8 @@ struct Frame {
     is_referenced: bool,
     /// Its bytes were overwritten on the device while it was in flight.
     is_stale: bool,
+    /// What only a page of memory can be.
+    memory: memory::Flags,
 }
 
 /// What the cache has counted since it was made, in pages.
@@ -101,6 +105,7 @@ pub struct Cache {
     tables: Vec<FileTable>,
     lists: TwoLists,
     counters: CacheCounters,
+    memory: memory::Counts,
 }
 
 impl Cache {
@@ -117,6 +122,7 @@ impl Cache {
             is_unused: false,
             is_referenced: false,
             is_stale: false,
+            memory: memory::Flags::default(),
         };
         Cache {
             frames: alloc::vec![empty; budget_pages as usize],
@@ -125,6 +131,7 @@ impl Cache {
             tables: Vec::new(),
             lists: TwoLists::default(),
             counters: CacheCounters::default(),
+            memory: memory::Counts::default(),
         }
     }
 
@@ -203,6 +210,7 @@ impl Cache {
             is_unused: is_ahead,
             is_referenced: false,
             is_stale: false,
+            memory: memory::Flags::default(),
         };
         self.counters.readahead_pages += u64::from(is_ahead);
         self.tables[file.0 as usize].insert(page, id);
@@ -219,6 +227,9 @@ impl Cache {
     pub fn fill(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.frame_mut(id).state = FrameState::Filled;
+        if self.frame(id).memory.is_memory {
+            return self.list_memory(id);
+        }
         if self.frame(id).is_stale {
             return self.remove(id);
         }
@@ -236,19 +247,23 @@ impl Cache {
 
     /// Keeps the frame from being given away.
     pub fn pin(&mut self, id: FrameId) {
-        self.frame_mut(id).pins += 1;
+        self.change(id, |frame| frame.pins += 1);
+        if self.frame(id).memory.is_memory {
+            self.unlist(id);
+        }
     }
 
     /// Takes one pin back.
     pub fn unpin(&mut self, id: FrameId) {
-        let frame = self.frame_mut(id);
-        debug_assert!(frame.pins > 0, "unpinned more often than pinned");
-        frame.pins -= 1;
+        debug_assert!(self.frame(id).pins > 0, "unpinned more often than pinned");
+        self.change(id, |frame| frame.pins -= 1);
+        let frame = self.frame(id);
         if frame.pins > 0 {
             return;
         }
         match frame.state {
             FrameState::Orphan | FrameState::Failed => self.release(id),
+            FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Reclaim took it off its list when it found it pinned.
             FrameState::Filled if !frame.links.is_listed() => {
                 self.lists.push_front(&mut self.frames, id, List::Inactive);
@@ -302,14 +317,24 @@ impl Cache {
 
     /// Gives the frame of the page that reclaim likes least; None when all are held.
     fn reclaim(&mut self) -> Option<FrameId> {
+        // Only memory is ever on these lists, and only what nobody can see.
+        let unseen = self.lists.oldest(List::Cold).or_else(|| self.lists.oldest(List::Ahead));
+        if let Some(id) = unseen {
+            self.evict(id);
+            return self.free.pop();
+        }
         loop {
             let id = self.lists.pop_victim(&mut self.frames)?;
             if self.frame(id).pins == 0 {
-                self.counters.evicted_pages += 1;
-                self.remove(id);
+                self.evict(id);
                 return self.free.pop();
             }
         }
+    }
+
+    fn evict(&mut self, id: FrameId) {
+        self.counters.evicted_pages += 1;
+        self.remove(id);
     }
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
@@ -321,15 +346,26 @@ impl Cache {
         self.tables[frame.file.0 as usize].remove(frame.page);
         self.counters.waste_pages += u64::from(frame.is_unused);
         if frame.pins > 0 {
-            self.frame_mut(id).state = FrameState::Orphan;
+            self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
             self.release(id);
         }
     }
 
     fn release(&mut self, id: FrameId) {
-        self.frame_mut(id).state = FrameState::Free;
+        self.change(id, |frame| {
+            frame.state = FrameState::Free;
+            frame.memory = memory::Flags::default();
+        });
         self.free.push(id);
+    }
+
+    /// Changes a frame, and what is counted of it as memory.
+    fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
+        let frame = &mut self.frames[id.0 as usize];
+        self.memory.forget(frame);
+        change(frame);
+        self.memory.count(frame);
     }
 
     fn frame(&self, id: FrameId) -> &Frame {

@@ -10,6 +10,8 @@
 //!   completions come back, the read is done;
 //! - [`cache`] holds pages under a memory budget;
 //! - [`readahead`] holds the laws that decide what is read beyond the request;
+//! - [`swapin`] holds those that do so for memory that was swapped out, and how
+//!   a world drives memory larger than memory;
 //! - [`scheduler`] holds the laws that decide the order of the requests.
 
 #![no_std]
@@ -25,4 +27,5 @@ pub mod machine;
 pub mod readahead;
 pub mod request;
 pub mod scheduler;
+pub mod swapin;
 pub mod unit;

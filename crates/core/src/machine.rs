@@ -25,13 +25,19 @@
 //!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
 //! 3. A page is filled only by a completion that says that its bytes are good.
 //! 4. A device error reaches exactly the reads that needed the bytes.
+//!
+//! Memory larger than memory is driven by the same machine: see
+//! [`swapin`](crate::swapin). Its pages that can't be given away at once (mapped,
+//! dirty, being written) count in the budget like pinned ones. A fault that
+//! finds no room waits like a read, and the oldest of them are unmapped and
+//! written for it; some are kept ready so that this is rare.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cache::{Cache, CacheCounters, FileId, FrameId};
+use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState};
 use crate::law::Spec;
 use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
@@ -42,12 +48,19 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 mod complete;
 mod error;
+mod memory;
 mod meter;
 mod pages;
 mod reads;
+mod swap_area;
+mod swap_in;
+mod swap_out;
 mod transfers;
 
-pub use error::{BeyondDevice, ConfigError, ReadError};
+pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
+pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
+use memory::{Memory, Swap};
+pub use memory::{SwapConfig, SwapCounters, Unmap};
 pub use meter::Meter;
 use reads::{Kind, ReadSlot};
 use transfers::{Content, Transfers};
@@ -214,6 +227,8 @@ pub struct ReadPath {
     retries: VecDeque<Request>,
     wake: Option<Time>,
     meter: Meter,
+    memories: Vec<Memory>,
+    swap: Swap,
 }
 
 impl ReadPath {
@@ -259,6 +274,8 @@ impl ReadPath {
             retries: VecDeque::new(),
             wake: None,
             meter: Meter::default(),
+            memories: Vec::new(),
+            swap: Swap::default(),
             config,
         })
     }
@@ -396,6 +413,9 @@ impl ReadPath {
                 let frame = self.cache.find(file, page);
                 each(Buffer::Frame(frame.expect("a page in flight is in its table")));
             }),
+            Content::Slots { range, .. } => range.pages().for_each(|slot| {
+                each(Buffer::Frame(self.frame_of_slot(slot)));
+            }),
             Content::Direct { read, offset } => {
                 let bytes = self.transfers.request(part).bytes();
                 each(Buffer::Caller { read, offset, bytes });
@@ -450,6 +470,11 @@ impl ReadPath {
             && self.transfers.is_empty()
             && self.budget.pinned == 0
             && self.budget.ahead == 0
+    }
+
+    /// Whether so many more pages find frames: invariant 1.
+    fn has_room_for(&self, pages: u64) -> bool {
+        self.budget.has_room_for(pages + u64::from(self.cache.held_pages()))
     }
 
     fn file_of(&self, handle: HandleId) -> &File {

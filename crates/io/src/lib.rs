@@ -16,6 +16,7 @@
 //! - [`usage`]: processor time;
 //! - [`pager`]: memory whose pages are brought in by us;
 //! - [`kernel`]: the peer: the same reads through the kernel's own path;
+//! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
 pub mod backend;
@@ -25,6 +26,7 @@ pub mod cold;
 pub mod device;
 pub mod frames;
 pub mod kernel;
+pub mod kernel_swap;
 pub mod kernel_trace;
 mod mapping;
 pub mod oracle;

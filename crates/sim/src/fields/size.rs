@@ -1,0 +1,32 @@
+//! Sizes as people write them.
+
+/// Bytes, with an optional unit: `64KiB`, `256M`, `1g`; all binary, in any case. None where the
+/// text is no such size, or doesn't fit 64 bits.
+pub fn bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" | "kb" => 10,
+        "m" | "mib" | "mb" => 20,
+        "g" | "gib" | "gb" => 30,
+        "t" | "tib" | "tb" => 40,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn sizes_are_binary_and_bad_ones_are_refused() {
+        assert_eq!(bytes("256MiB"), Some(256 << 20));
+        assert_eq!(bytes("64k"), Some(65_536));
+        assert_eq!(bytes("4096"), Some(4_096));
+        assert_eq!(bytes("2 GB"), Some(2 << 30));
+        for bad in ["", "k", "1x", "-1", "99999999999G", "1.5G", "1 Mi B"] {
+            assert_eq!(bytes(bad), None, "{bad}");
+        }
+    }
+}
