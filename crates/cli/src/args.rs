@@ -157,35 +157,14 @@ pub struct NameArgs {
     pub name: Option<String>,
 }
 
-/// Takes a list of laws or devices apart: a part with a `=` belongs to the name before it.
+/// Takes a list of laws or devices apart.
 pub fn specs(text: &str) -> Result<Vec<Spec>, Failure> {
-    split(text).iter().map(|text| Spec::parse(text).map_err(Failure::usage)).collect()
-}
-
-/// The names of a list, each with its parameters, still as text.
-pub fn split(text: &str) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for part in text.split(',') {
-        match names.last_mut() {
-            Some(last) if part.contains('=') => {
-                last.push(',');
-                last.push_str(part);
-            }
-            _ => names.push(part.to_owned()),
-        }
-    }
-    names
+    Spec::parse_all(text).map_err(Failure::usage)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_parameter_belongs_to_the_name_before_it() {
-        let names = split("cfq,seeky=mean,slice_idle=0,cfq,deadline,fifo_batch=1");
-        assert_eq!(names, ["cfq,seeky=mean,slice_idle=0", "cfq", "deadline,fifo_batch=1"]);
-    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -5,13 +5,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use readpath_core::law::Spec;
-use readpath_core::machine::ConfigError;
 use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::job::{Engine, Job, JobFile};
+use readpath_sim::job::{Job, JobFile};
 use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
-use readpath_sim::simulate::{self, Setup, SimulateError, simulate_watched};
+use readpath_sim::simulate::{self, About, Setup, SimulateError, simulate_watched};
 
 use crate::args::{self, RunArgs};
 use crate::decision_log::{self, DecisionFile};
@@ -209,10 +208,10 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
 
 /// What is wrong with the job is told of the job file, all else of the storage.
 fn told(plan: &Plan<'_>, storage: &Storage, error: &SimulateError) -> Failure {
-    match error {
-        SimulateError::Workload(_) => Failure::about(plan.args.job.display(), error),
-        SimulateError::Config(ConfigError::Law(_)) => Failure::usage(error),
-        _ => Failure::about(storage, error),
+    match error.about() {
+        About::Job => Failure::about(plan.args.job.display(), error),
+        About::Laws => Failure::usage(error),
+        About::Storage => Failure::about(storage, error),
     }
 }
 
@@ -256,10 +255,9 @@ fn refuse_overwriting(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
 /// Memory of the cache: at least a page, and so much at most that the cache's
 /// own books find room in this machine's memory: 64 bytes a page.
 fn memory_bytes(text: &str) -> Result<u64, Failure> {
-    const BOOK_BYTES: u64 = 64;
     let bytes = size::parse("--memory", text)?;
     let system = rustix::system::sysinfo();
-    let most = system.totalram as u64 * u64::from(system.mem_unit) / 2 / BOOK_BYTES * PAGE_BYTES;
+    let most = simulate::memory_bytes_max(system.totalram as u64 * u64::from(system.mem_unit));
     match bytes {
         0..PAGE_BYTES => Err(Failure::Usage(format!(
             "--memory {text}: holds no page; give at least {PAGE_BYTES} bytes"
@@ -273,26 +271,15 @@ fn memory_bytes(text: &str) -> Result<u64, Failure> {
     }
 }
 
-/// A read through the cache needs memory for all of it at once; a mapped one, for a page.
+/// The kernel's own path has memory of its own.
 fn refuse_small_memory(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
     if storages.iter().all(|storage| matches!(storage, Storage::Kernel(_))) {
         return Ok(());
     }
-    let needs = |job: &&Job| {
-        let is_cached = !job.is_direct && job.engine != Engine::Mmap;
-        is_cached && job.pattern.reads_percent > 0 && job.block_bytes_read > plan.memory_bytes
-    };
-    match plan.job.jobs.iter().find(needs) {
-        None => Ok(()),
-        Some(job) => Err(Failure::Usage(format!(
-            "--memory {}: job `{}` of {} reads {} bytes at once through the cache; give at least \
-             so much memory, or a smaller bs",
-            memory_text(plan.args),
-            job.name,
-            plan.args.job.display(),
-            job.block_bytes_read
-        ))),
-    }
+    simulate::check_memory(&plan.job, plan.memory_bytes).map_err(|error| {
+        let job_file = plan.args.job.display();
+        Failure::Usage(format!("--memory {}: {job_file}: {error}", memory_text(plan.args)))
+    })
 }
 
 fn ended(plan: &Plan<'_>, rows: &[Row]) -> Ended {

@@ -1,15 +1,14 @@
 //! Sizes on the command line.
 
-use readpath_sim::fields::size;
+use readpath_sim::size;
 
 use crate::exit::Failure;
 
-/// Reads a size in bytes with an optional unit: `64KiB`, `256M`, `1g`, all binary, as fio's.
+/// Reads the size that an option was given.
 ///
 /// # Errors
-/// It is no number, has an unknown unit, or doesn't fit 64 bits.
+/// It is no size; the message names the option.
 pub fn parse(option: &str, text: &str) -> Result<u64, Failure> {
-    size::bytes(text).ok_or_else(|| {
-        Failure::Usage(format!("{option} {text}: expected a size such as 64KiB, 256MiB or 1GiB"))
-    })
+    size::parse(text)
+        .ok_or_else(|| Failure::Usage(format!("{option} {text}: expected {}", size::EXPECTED)))
 }

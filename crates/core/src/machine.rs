@@ -39,6 +39,7 @@ use core::fmt;
 
 use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState};
 use crate::law::Spec;
+use crate::raw::{self, RawLaw};
 use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
@@ -82,6 +83,9 @@ pub struct Config {
     /// Whether the scheduler merges neighbours (the kernel's `queue/nomerges`
     /// turned round). Default yes; no shows what the laws alone make.
     pub merges: bool,
+    /// How large transfers past the cache are cut, for those who drive them
+    /// chunk by chunk ([`ReadPath::raw_law`]). Default `ring`.
+    pub raw: Spec,
     /// How many requests the queue is made for (the kernel's
     /// `queue/nr_requests`; default 128). Once seven eighths of them and one
     /// more are queued or in the device, laws are told that the queue is
@@ -104,6 +108,7 @@ impl Config {
             limits: ReadaheadLimits::default(),
             scheduler: Spec::plain("noop"),
             merges: true,
+            raw: Spec::plain("ring"),
             queue_requests: 128,
             depth_max: caps.depth_max,
             open_reads_max: 65_536,
@@ -188,6 +193,9 @@ struct Handle {
     law: Box<dyn ReadaheadLaw>,
 }
 
+/// Makes the readahead law of a file that is opened, from what it may know of the device.
+pub type LawMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadLaw> + Send>;
+
 /// How many pages are promised, and to whom: invariant 1 of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -210,8 +218,11 @@ pub struct ReadPath {
     cache: Cache,
     files: Vec<File>,
     handles: Vec<Handle>,
+    /// Makes the laws of files, where they are not the configuration's.
+    law_maker: Option<LawMaker>,
     priorities: Vec<Priority>,
     scheduler: Box<dyn Scheduler>,
+    raw: Box<dyn RawLaw + Send + Sync>,
     budget: Budget,
     reads: Vec<ReadSlot>,
     reads_free: Vec<ReadId>,
@@ -257,12 +268,15 @@ impl ReadPath {
         let merged_max = if config.merges { request_sectors_max } else { 0 };
         let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
         let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Law)?;
+        let raw = raw::build(&config.raw).map_err(ConfigError::Law)?;
         Ok(ReadPath {
             cache: Cache::new(pages as u32),
             files: Vec::new(),
             handles: Vec::new(),
+            law_maker: None,
             priorities: Vec::new(),
             scheduler,
+            raw,
             budget: Budget { pages, pinned: 0, ahead: 0 },
             reads: Vec::new(),
             reads_free: Vec::new(),
@@ -295,15 +309,35 @@ impl ReadPath {
 
     /// Opens a file: the handle has a readahead state of its own.
     pub fn open(&mut self, file: FileId) -> HandleId {
-        let law = readahead::build(&self.config.readahead, &self.config.limits)
-            .expect("the law was built once already, from the same text");
+        let limits = &self.config.limits;
+        let law = match &mut self.law_maker {
+            Some(make) => make(limits),
+            None => readahead::build(&self.config.readahead, limits)
+                .expect("the law was built once already, from the same text"),
+        };
         self.handles.push(Handle { file, law });
         HandleId(self.handles.len() as u32 - 1)
+    }
+
+    /// Has the law of each file opened from here on made by `make`: a law that
+    /// is none of this crate's, or one of them that is watched.
+    pub fn set_law_maker(&mut self, make: LawMaker) {
+        self.law_maker = Some(make);
     }
 
     /// The length of the handle's file in bytes.
     pub fn file_bytes(&self, handle: HandleId) -> u64 {
         self.file_of(handle).bytes
+    }
+
+    /// The law of raw transfers: each of their chunks is a direct read or write of this path.
+    pub fn raw_law(&self) -> &dyn RawLaw {
+        &*self.raw
+    }
+
+    /// What the device can do.
+    pub fn caps(&self) -> DeviceCaps {
+        self.config.caps
     }
 
     /// Sets the I/O priority of a process, for the schedulers that look at it.

@@ -8,6 +8,7 @@
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
 //! - [`frames`]: the page frames;
+//! - [`raw`]: large transfers past every cache, in chunks;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
 //! - [`backend`]: io_uring, or a pool of threads, chosen by name;
 //! - [`sysfs`]: what the kernel says of a device;
@@ -32,6 +33,7 @@ mod mapping;
 pub mod oracle;
 mod outcome;
 pub mod pager;
+pub mod raw;
 mod ring;
 pub mod sysfs;
 pub mod target;
@@ -41,3 +43,4 @@ pub mod usage;
 
 pub use pager::PagerError;
 pub use pager::mapping::Mapping;
+pub use raw::RawFile;

@@ -5,6 +5,7 @@
 //! the end of each request when that thread enters it (`DEFER_TASKRUN`, 6.1)
 //! in place of interrupting it at any time; older kernels get a plain ring.
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use io_uring::{IoUring, opcode, squeue, types};
@@ -32,6 +33,8 @@ const BATCH: usize = 4;
 pub(crate) struct Ring {
     ring: IoUring,
     file: types::Fd,
+    /// The addresses of the memory that the kernel holds for this ring.
+    registered: Range<usize>,
     /// Transfers queued and not yet answered.
     unanswered: u32,
 }
@@ -42,14 +45,35 @@ impl Ring {
     /// # Errors
     /// The kernel gives none, or one that can't sleep for a limited time.
     pub(crate) fn new(fd: RawFd, depth: u32) -> Result<Ring, BackendError> {
+        Ring::with_flags(fd, depth, |builder| {
+            builder.setup_single_issuer().setup_defer_taskrun();
+        })
+    }
+
+    /// A ring that different threads may use, one after the other: the end of a
+    /// request is done by whichever thread enters it.
+    ///
+    /// # Errors
+    /// As [`new`](Ring::new).
+    pub(crate) fn for_any_thread(fd: RawFd, depth: u32) -> Result<Ring, BackendError> {
+        Ring::with_flags(fd, depth, |builder| {
+            builder.setup_coop_taskrun();
+        })
+    }
+
+    fn with_flags(
+        fd: RawFd,
+        depth: u32,
+        flags: impl Fn(&mut io_uring::Builder),
+    ) -> Result<Ring, BackendError> {
         if depth > DEPTH_MAX {
             return Err(BackendError::Depth { depth, depth_max: DEPTH_MAX });
         }
         // Room for each transfer, and for one cancellation of each.
         let entries = (2 * depth).next_power_of_two();
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
+        let mut builder = IoUring::builder();
+        flags(&mut builder);
+        let ring = builder
             .setup_taskrun_flag()
             .setup_submit_all()
             .build(entries)
@@ -62,7 +86,29 @@ impl Ring {
         if !ring.params().is_feature_ext_arg() {
             return Err(BackendError::OldRing);
         }
-        Ok(Ring { ring, file: types::Fd(fd), unanswered: 0 })
+        Ok(Ring { ring, file: types::Fd(fd), registered: 0..0, unanswered: 0 })
+    }
+
+    /// Has the kernel hold `bytes` bytes of memory from `address` on, so that
+    /// transfers of one piece within it need not pin it each time. False where
+    /// it refuses (above all by the limit of locked memory); transfers then work
+    /// as before.
+    ///
+    /// # Safety
+    /// The memory is mapped, and stays so for as long as the ring.
+    pub(crate) unsafe fn register(&mut self, address: *mut u8, bytes: usize) -> bool {
+        let memory = [libc::iovec { iov_base: address.cast(), iov_len: bytes }];
+        // SAFETY: the caller's promise.
+        let is_held = unsafe { self.ring.submitter().register_buffers(&memory) }.is_ok();
+        if is_held {
+            self.registered = address as usize..address as usize + bytes;
+        }
+        is_held
+    }
+
+    fn is_registered(&self, segment: &libc::iovec) -> bool {
+        let start = segment.iov_base as usize;
+        self.registered.start <= start && start + segment.iov_len <= self.registered.end
     }
 
     /// Has the eventfd `bell` written to whenever an answer comes.
@@ -136,6 +182,15 @@ impl Backend for Ring {
         let Transfer { token, op, offset, segments } = transfer;
         // One piece needs no list: that spares the kernel copying and walking it.
         let entry = match (op, segments) {
+            (Op::Read, [one]) if self.is_registered(one) => {
+                opcode::ReadFixed::new(self.file, one.iov_base.cast(), length(one), 0)
+                    .offset(offset)
+                    .build()
+            }
+            (Op::Write, [one]) if self.is_registered(one) => {
+                let memory = one.iov_base.cast_const().cast();
+                opcode::WriteFixed::new(self.file, memory, length(one), 0).offset(offset).build()
+            }
             (Op::Read, [one]) => opcode::Read::new(self.file, one.iov_base.cast(), length(one))
                 .offset(offset)
                 .build(),

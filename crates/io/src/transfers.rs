@@ -86,7 +86,8 @@ impl<K> Transfers<K> {
         let slots = (0..depth).map(|_| Slot {
             asked,
             id: RequestId(0),
-            segments: Vec::new(),
+            // Room for the pieces of most, so that it is not asked for later.
+            segments: Vec::with_capacity(4),
             is_withdrawn: false,
             kept: None,
         });
@@ -94,8 +95,8 @@ impl<K> Transfers<K> {
             backend,
             slots: slots.collect(),
             free: (0..depth).rev().collect(),
-            answers: Vec::new(),
-            ended: VecDeque::new(),
+            answers: Vec::with_capacity(depth as usize),
+            ended: VecDeque::with_capacity(depth as usize),
             clock,
             target,
         }
@@ -104,6 +105,12 @@ impl<K> Transfers<K> {
     /// What is read.
     pub(crate) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// The file now has so many bytes. Nothing is in flight.
+    pub(crate) fn file_has(&mut self, bytes: u64) {
+        debug_assert_eq!(self.in_flight(), 0, "the length changes between transfers");
+        self.slots.iter_mut().for_each(|slot| slot.asked.file_bytes = bytes);
     }
 
     /// The clock that completions are stamped with.

@@ -5,7 +5,6 @@
 //! file, line, field, unit and the bound that it breaks. A field that nobody asked
 //! for is an error too: a misspelt name must not silently leave a default in force.
 
-pub mod size;
 pub mod toml_text;
 
 use std::cell::{Cell, RefCell};

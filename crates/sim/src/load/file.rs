@@ -29,7 +29,8 @@ use std::path::Path;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::{Load, Pattern, Share};
-use crate::fields::{Block, Bounds, FileError, Value, bounds, size, toml_text};
+use crate::fields::{Block, Bounds, FileError, Value, bounds, toml_text};
+use crate::size;
 
 /// The keys of a load, all that there are.
 const KEYS: [&str; 11] = [
@@ -159,7 +160,7 @@ impl Fields<'_> {
             );
         };
         let bytes = match &field.value {
-            Value::Text(text) => size::bytes(text),
+            Value::Text(text) => size::parse(text),
             Value::Number(number) if number.fract() == 0.0 && (0.0..1e18).contains(number) => {
                 Some(*number as u64)
             }

@@ -16,8 +16,9 @@ use crate::device::parameter::Parameter;
 use crate::fields::{Block, FileError, Value, toml_text};
 
 /// The drives that are built in: name, what it is, its description.
-const DRIVES: [(&str, &str, &str); 3] = [
+const DRIVES: [(&str, &str, &str); 4] = [
     ("scsi2002", "a 10,000 rpm SCSI drive of 2002", include_str!("drives/scsi2002.toml")),
+    ("scsi2001", "a 10,000 rpm SCSI drive of 2000 and 2001", include_str!("drives/scsi2001.toml")),
     ("sata2010", "a 7,200 rpm SATA drive of about 2010", include_str!("drives/sata2010.toml")),
     ("sata", "a large 7,200 rpm SATA drive of today", include_str!("drives/sata.toml")),
 ];
