@@ -43,4 +43,5 @@ pub mod usage;
 
 pub use pager::PagerError;
 pub use pager::mapping::Mapping;
+pub use pager::region::Region;
 pub use raw::RawFile;

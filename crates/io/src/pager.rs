@@ -1,6 +1,7 @@
 //! Memory whose pages are brought in by us: faults served in user space.
 //!
 //! - [`mapping`]: a file as memory, with reads decided by a readahead law;
+//! - [`region`]: memory larger than its budget, the rest in a file or on a device;
 //! - [`uffd`]: the kernel's interface for it, userfaultfd, call by call.
 //!
 //! # Which thread serves a fault
@@ -19,6 +20,9 @@ mod follow;
 mod link;
 pub mod mapping;
 mod mapping_server;
+pub mod region;
+mod region_server;
 pub mod uffd;
+mod wait;
 
 pub use error::PagerError;

@@ -1,8 +1,9 @@
 //! Why there is no mapping or region.
 
 use std::fmt;
+use std::path::PathBuf;
 
-use readpath_core::machine::{BeyondDevice, ConfigError};
+use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
 
 use super::uffd::{CallError, UffdError};
 use crate::backend::BackendError;
@@ -14,6 +15,24 @@ use crate::target::OpenError;
 pub enum PagerError {
     /// The file can't be opened.
     Open(OpenError),
+    /// The storage of a region can't be had.
+    Space {
+        /// The folder or device.
+        path: PathBuf,
+        /// How much was asked for.
+        bytes: u64,
+        /// The system's answer.
+        error: std::io::Error,
+    },
+    /// The device is smaller than the region.
+    Small {
+        /// The device.
+        path: PathBuf,
+        /// How long it is.
+        bytes: u64,
+        /// How long it must be.
+        needed_bytes: u64,
+    },
     /// The process has no room for the addresses.
     AddressSpace {
         /// How many were asked for.
@@ -29,6 +48,8 @@ pub enum PagerError {
     Backend(BackendError),
     /// A law is unknown, or there is no memory for a page.
     Config(ConfigError),
+    /// The swap-in law is unknown, or the region has too many pages.
+    Swap(SwapError),
     /// The file is longer than the device below it.
     Beyond(BeyondDevice),
     /// The process has no thread or descriptor left.
@@ -44,6 +65,24 @@ impl fmt::Display for PagerError {
                 "the process has no room for twice {bytes} bytes of addresses ({errno}); map \
                  less, or raise its limit (`ulimit -v`)"
             ),
+            PagerError::Space { path, bytes, error } => {
+                let next = match error.raw_os_error() {
+                    Some(libc::ENOSPC | libc::EDQUOT) => "free some, or name another folder",
+                    Some(libc::EOPNOTSUPP | libc::EISDIR) => {
+                        "its file system has no files without a name (O_TMPFILE) or can't reserve \
+                         space; name a folder on another, such as ext4, xfs or btrfs"
+                    }
+                    Some(libc::EBUSY) => "it is mounted or in use; name a device that is free",
+                    _ => "name a folder or device that this user may write to",
+                };
+                write!(f, "{}: {bytes} bytes for a region: {error}; {next}", path.display())
+            }
+            PagerError::Small { path, bytes, needed_bytes } => write!(
+                f,
+                "{} has {bytes} bytes, and the region needs {needed_bytes}; name a larger device",
+                path.display()
+            ),
+            PagerError::Swap(error) => error.fmt(f),
             PagerError::Uffd(error) => error.fmt(f),
             PagerError::Call(error) => error.fmt(f),
             PagerError::Backend(error) => error.fmt(f),

@@ -29,7 +29,6 @@ use readpath_core::machine::{
 use readpath_core::readahead::{Advice, ReadaheadLimits};
 use readpath_core::request::{DeviceRequest, Op, Outcome, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::area::{Area, for_each_run};
@@ -38,6 +37,7 @@ use super::follow::Follower;
 use super::link::{Inbox, Serve};
 use super::mapping::MappingStatistics;
 use super::uffd::{Fault, FaultScope, Uffd, Watch};
+use super::wait::sleep;
 use crate::backend::BackendKind;
 use crate::clock::Clock;
 use crate::target::Target;
@@ -194,23 +194,6 @@ impl Server {
             faults: Vec::new(),
             pages: Vec::new(),
         })
-    }
-
-    /// Sleeps until a fault, a command or an answer comes, or the machine wants
-    /// to be asked again. Says whether there are faults, and whether the bell rang.
-    fn sleep(&self) -> (bool, bool) {
-        let span = self.machine.next_wake().map(|wake| {
-            let span = self.clock.until(wake);
-            Timespec { tv_sec: span.as_secs() as i64, tv_nsec: span.subsec_nanos().into() }
-        });
-        let bell = self.inbox.bell();
-        let mut fds = [PollFd::new(&self.uffd, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
-        match poll(&mut fds, span.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => panic!("poll(2) of two open descriptors failed: {errno}"),
-        }
-        let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
-        (is_ready(&fds[0]), is_ready(&fds[1]))
     }
 
     fn now(&self) -> Time {
@@ -442,8 +425,11 @@ impl Server {
             // Another fault on the page was served first.
             return self.wake(page);
         }
-        let is_mappable =
-            |page: &u64| is_filled(*page) && !self.machine.is_marked(self.handle, *page);
+        let is_mappable = |page: &u64| {
+            is_filled(*page)
+                && !self.machine.is_marked(self.handle, *page)
+                && !self.poisoned.contains(page)
+        };
         let before = (0..page).rev().take(AROUND_PAGES_MAX).take_while(is_mappable).count() as u64;
         let after = (page + 1..).take(AROUND_PAGES_MAX).take_while(is_mappable).count() as u64;
         self.map(PageRange { first: page - before, end: page + 1 + after });
@@ -526,12 +512,13 @@ impl Serve for Server {
 
     fn run(mut self) {
         loop {
-            let (has_faults, has_rung) = self.sleep();
-            if has_faults {
+            let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
+            let woken = sleep(&self.uffd, self.inbox.bell(), span);
+            if woken.by_faults {
                 self.handle_faults();
                 self.work();
             }
-            if has_rung {
+            if woken.by_bell {
                 self.inbox.bell().quieten();
                 while let Some(command) = self.inbox.next() {
                     self.handle_command(command);
@@ -541,7 +528,7 @@ impl Serve for Server {
                 }
                 self.work();
             }
-            if !has_faults && !has_rung {
+            if !woken.by_faults && !woken.by_bell {
                 // The machine's own time has come.
                 self.work();
             }
