@@ -21,7 +21,7 @@ pub(super) trait Serve {
     fn scope(&self) -> FaultScope;
 
     /// Serves until the inbox is closed.
-    fn run(self);
+    fn run(&mut self);
 }
 
 /// The owner's end: dropped, it closes the inbox and waits for the thread to end.
@@ -62,9 +62,10 @@ impl<C: Send + 'static> Link<C> {
         let (started, start) = sync_channel(1);
         let theirs = Arc::clone(&inbox);
         let body = move || match build(theirs) {
-            Ok(server) => {
+            Ok(mut server) => {
                 // The other end waits for it; only a panic there could prevent that.
                 let _ = started.send(Ok(server.scope()));
+                // The server outlives the panic: its userfaultfd must not be closed.
                 if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
                     eprintln!(
                         "readpath: the thread that fills pages is lost, and with it their bytes"

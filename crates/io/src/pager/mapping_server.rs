@@ -510,7 +510,7 @@ impl Serve for Server {
         self.uffd.scope()
     }
 
-    fn run(mut self) {
+    fn run(&mut self) {
         loop {
             let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
             let woken = sleep(&self.uffd, self.inbox.bell(), span);

@@ -528,15 +528,19 @@ impl Server {
             first += self.move_out(&unmaps[first..first + count]);
         }
         let had_any = !unmaps.is_empty();
-        for unmap in unmaps.drain(..) {
-            let (page, frame) = (unmap.page, unmap.frame.0 as usize);
-            let is_stuck = self.frames[frame].place != Place::Here;
+        let is_stuck =
+            |all: &[Frame], unmap: &Unmap| all[unmap.frame.0 as usize].place != Place::Here;
+        for &unmap in &unmaps {
             // Every write to a clean page was told by a fault. One that is stuck
             // may be written to by whoever holds it.
-            self.machine.handle_unmapped(self.clock.now(), unmap, is_stuck);
-            if is_stuck {
+            let was_written = is_stuck(&self.frames, &unmap);
+            self.machine.handle_unmapped(self.clock.now(), unmap, was_written);
+        }
+        // All are answered for: now the machine may be asked again.
+        for unmap in unmaps.drain(..) {
+            if is_stuck(&self.frames, &unmap) {
                 self.statistics.busy_pages += 1;
-                self.fault(page, MemoryAccess::Write, STUCK);
+                self.fault(unmap.page, MemoryAccess::Write, STUCK);
             }
         }
         self.unmaps = unmaps;
@@ -587,7 +591,7 @@ impl Serve for Server {
         self.uffd.scope()
     }
 
-    fn run(mut self) {
+    fn run(&mut self) {
         loop {
             let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
             let woken = sleep(&self.uffd, self.inbox.bell(), span);
