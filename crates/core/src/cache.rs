@@ -15,6 +15,7 @@
 //! 4. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::law::Law;
@@ -22,10 +23,12 @@ use crate::readahead::Folio;
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
+mod lender;
 mod lists;
 mod memory;
 mod table;
 
+pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
 pub use memory::Leaving;
@@ -106,6 +109,7 @@ pub struct Cache {
     lists: TwoLists,
     counters: CacheCounters,
     memory: memory::Counts,
+    lender: Option<Box<dyn Lender>>,
 }
 
 impl Cache {
@@ -132,13 +136,24 @@ impl Cache {
             lists: TwoLists::default(),
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
+            lender: None,
         }
+    }
+
+    /// Has filled pages lent to readers beside the machine; before the first page is added.
+    pub fn lend_through(&mut self, lender: Box<dyn Lender>) {
+        self.lender = Some(lender);
     }
 
     /// Makes room for the pages of one more file.
     pub fn add_file(&mut self) -> FileId {
         self.tables.push(FileTable::default());
         FileId(self.tables.len() as u32 - 1)
+    }
+
+    /// Whether no page of the file is cached, or on its way into the cache.
+    pub fn is_empty(&self, file: FileId) -> bool {
+        self.tables[file.0 as usize].is_empty()
     }
 
     /// How many frames there are.
@@ -166,6 +181,11 @@ impl Cache {
         self.frame(frame).state
     }
 
+    /// Whether the frame's page was read ahead and not used yet.
+    pub fn is_unused(&self, frame: FrameId) -> bool {
+        self.frame(frame).is_unused
+    }
+
     /// The folio that the page came in as, if it is cached.
     pub fn folio(&self, file: FileId, page: u64) -> Option<Folio> {
         Some(Folio::holding(page, self.frame(self.find(file, page)?).order))
@@ -182,6 +202,9 @@ impl Cache {
         for page in folio.range().pages() {
             if let Some(frame) = self.find(file, page) {
                 self.frame_mut(frame).is_marked = false;
+                if let (FrameState::Filled, Some(lender)) = (self.state(frame), &mut self.lender) {
+                    lender.unmark(frame);
+                }
             }
         }
     }
@@ -234,6 +257,10 @@ impl Cache {
             return self.remove(id);
         }
         self.lists.push_front(&mut self.frames, id, List::Inactive);
+        let Frame { file, page, is_marked, .. } = *self.frame(id);
+        if let Some(lender) = &mut self.lender {
+            lender.lend(file, page, id, if is_marked { Mark::Set } else { Mark::Clear });
+        }
     }
 
     /// The device could not deliver the page: it leaves the cache.
@@ -291,26 +318,54 @@ impl Cache {
 
     /// Drops the filled pages of the range that nobody holds, as `POSIX_FADV_DONTNEED` does.
     pub fn drop_unused(&mut self, file: FileId, range: PageRange) {
-        self.drop_where(file, range, |frame| frame.state == FrameState::Filled && frame.pins == 0);
+        self.each_cached(file, range, |cache, id| {
+            let frame = cache.frame(id);
+            if frame.state == FrameState::Filled && frame.pins == 0 && cache.recall(id) {
+                cache.remove(id);
+            }
+        });
+    }
+
+    /// A page that the [`Lender`] was to forget is held by nobody any more.
+    pub fn returned(&mut self, id: FrameId) {
+        self.unpin(id);
+    }
+
+    /// Has the lender tell what was used since it was last asked, so that
+    /// [`counters`](Cache::counters) are those of this moment.
+    pub fn settle(&mut self) {
+        for id in (0..self.frames.len() as u32).map(FrameId) {
+            if self.state(id) == FrameState::Filled {
+                (0..self.uses(id)).for_each(|_| self.touch(id));
+            }
+        }
     }
 
     /// The bytes of the range have changed on the device: no page of it may be
     /// served again. Readers that hold one keep what they have.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {
-        self.drop_where(file, range, |frame| frame.state == FrameState::Filled);
-        let mut next = range.first;
-        while let Some((page, id)) = self.tables[file.0 as usize].first_from(next, range.end) {
-            self.frame_mut(id).is_stale = true;
-            next = page + 1;
-        }
+        self.each_cached(file, range, |cache, id| match cache.state(id) {
+            FrameState::Filled => {
+                if !cache.recall(id) {
+                    // Who holds it keeps it until it is `returned`.
+                    cache.lender.as_mut().expect("only a lender refuses").forget(id);
+                    cache.pin(id);
+                }
+                cache.remove(id);
+            }
+            _ => cache.frame_mut(id).is_stale = true,
+        });
     }
 
-    fn drop_where(&mut self, file: FileId, range: PageRange, goes: impl Fn(&Frame) -> bool) {
+    fn each_cached(
+        &mut self,
+        file: FileId,
+        range: PageRange,
+        mut each: impl FnMut(&mut Cache, FrameId),
+    ) {
         let mut next = range.first;
         while let Some((page, id)) = self.tables[file.0 as usize].first_from(next, range.end) {
-            if goes(self.frame(id)) {
-                self.remove(id);
-            }
+            each(self, id);
             next = page + 1;
         }
     }
@@ -323,13 +378,57 @@ impl Cache {
             self.evict(id);
             return self.free.pop();
         }
-        loop {
+        // Readers that the machine doesn't see go on using pages meanwhile: only
+        // the first look at each may spare it for that.
+        let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
+        for look in 0..2 * listed {
             let id = self.lists.pop_victim(&mut self.frames)?;
-            if self.frame(id).pins == 0 {
-                self.evict(id);
-                return self.free.pop();
+            if self.frame(id).pins > 0 {
+                continue;
             }
+            if look < listed && self.is_used_again(id) {
+                self.lists.push_front(&mut self.frames, id, List::Active);
+                continue;
+            }
+            if !self.recall(id) {
+                self.lists.push_front(&mut self.frames, id, List::Inactive);
+                continue;
+            }
+            self.evict(id);
+            return self.free.pop();
         }
+        None
+    }
+
+    /// Takes in what the lender knows of the use of a page that is off its list;
+    /// true if it has become active by that.
+    fn is_used_again(&mut self, id: FrameId) -> bool {
+        let uses = self.uses(id);
+        if uses == 0 {
+            return false;
+        }
+        let was_referenced = self.frame(id).is_referenced;
+        self.touch(id);
+        let is_again = was_referenced || uses > 1;
+        self.frame_mut(id).is_referenced = !is_again;
+        is_again
+    }
+
+    /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
+    fn uses(&mut self, id: FrameId) -> u8 {
+        match self.lender.as_mut().map_or(Uses::None, |lender| lender.uses(id)) {
+            Uses::None => 0,
+            Uses::Once => 1,
+            Uses::Again => 2,
+        }
+    }
+
+    /// Has the page lent no more; false if somebody still holds it.
+    fn recall(&mut self, id: FrameId) -> bool {
+        if self.uses(id) > 0 {
+            self.touch(id);
+        }
+        self.lender.as_mut().is_none_or(|lender| lender.recall(id))
     }
 
     fn evict(&mut self, id: FrameId) {

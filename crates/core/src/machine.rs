@@ -37,10 +37,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState};
+use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState, Lender};
 use crate::law::Spec;
 use crate::raw::{self, RawLaw};
-use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
+use crate::readahead::{self, Advice, DeviceEvidence, FileEvidence, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
 use crate::scheduler::decision::DecisionLog;
@@ -94,6 +94,10 @@ pub struct Config {
     /// The most requests in the device at once; bounded by what the device
     /// takes. Default: what the device takes.
     pub depth_max: u32,
+    /// How much of the memory the world may lend for longer than a copy takes,
+    /// past the machine ([`lend_through`](ReadPath::lend_through)), in bytes; rounded down to whole
+    /// pages. Reads have the rest to themselves. Default 0.
+    pub lent_bytes_max: u64,
     /// The most reads that may be open at once, waiting ones included. Default 65,536.
     pub open_reads_max: u32,
 }
@@ -111,6 +115,7 @@ impl Config {
             raw: Spec::plain("ring"),
             queue_requests: 128,
             depth_max: caps.depth_max,
+            lent_bytes_max: 0,
             open_reads_max: 65_536,
         }
     }
@@ -186,6 +191,7 @@ pub struct Done {
 struct File {
     bytes: u64,
     start_sector: u64,
+    evidence: FileEvidence,
 }
 
 struct Handle {
@@ -217,7 +223,9 @@ pub struct ReadPath {
     config: Config,
     cache: Cache,
     files: Vec<File>,
+    files_free: Vec<FileId>,
     handles: Vec<Handle>,
+    handles_free: Vec<HandleId>,
     /// Makes the laws of files, where they are not the configuration's.
     law_maker: Option<LawMaker>,
     priorities: Vec<Priority>,
@@ -237,6 +245,8 @@ pub struct ReadPath {
     /// Parts of failed requests that are tried again on their own, past the scheduler.
     retries: VecDeque<Request>,
     wake: Option<Time>,
+    /// What the readahead laws know together.
+    evidence: DeviceEvidence,
     meter: Meter,
     memories: Vec<Memory>,
     swap: Swap,
@@ -250,8 +260,10 @@ impl ReadPath {
     /// largest request is too small.
     pub fn new(config: Config) -> Result<ReadPath, ConfigError> {
         let pages = config.memory_bytes / PAGE_BYTES;
-        if pages == 0 {
-            return Err(ConfigError::NoMemory { memory_bytes: config.memory_bytes });
+        let lent_pages_max = config.lent_bytes_max / PAGE_BYTES;
+        if pages <= lent_pages_max {
+            let memory_bytes = config.memory_bytes.saturating_sub(lent_pages_max * PAGE_BYTES);
+            return Err(ConfigError::NoMemory { memory_bytes });
         }
         if pages >= u64::from(u32::MAX) {
             return Err(ConfigError::TooMuchMemory { memory_bytes: config.memory_bytes });
@@ -272,12 +284,14 @@ impl ReadPath {
         Ok(ReadPath {
             cache: Cache::new(pages as u32),
             files: Vec::new(),
+            files_free: Vec::new(),
             handles: Vec::new(),
+            handles_free: Vec::new(),
             law_maker: None,
             priorities: Vec::new(),
             scheduler,
             raw,
-            budget: Budget { pages, pinned: 0, ahead: 0 },
+            budget: Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0 },
             reads: Vec::new(),
             reads_free: Vec::new(),
             waiting: VecDeque::new(),
@@ -287,6 +301,7 @@ impl ReadPath {
             runs: Vec::new(),
             retries: VecDeque::new(),
             wake: None,
+            evidence: DeviceEvidence::default(),
             meter: Meter::default(),
             memories: Vec::new(),
             swap: Swap::default(),
@@ -303,7 +318,12 @@ impl ReadPath {
         if end_sector > self.config.caps.sectors {
             return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
         }
-        self.files.push(File { bytes, start_sector });
+        let file = File { bytes, start_sector, evidence: FileEvidence::default() };
+        if let Some(id) = self.files_free.pop() {
+            self.files[id.0 as usize] = file;
+            return Ok(id);
+        }
+        self.files.push(file);
         Ok(self.cache.add_file())
     }
 
@@ -315,8 +335,73 @@ impl ReadPath {
             None => readahead::build(&self.config.readahead, limits)
                 .expect("the law was built once already, from the same text"),
         };
-        self.handles.push(Handle { file, law });
+        let handle = Handle { file, law };
+        if let Some(id) = self.handles_free.pop() {
+            self.handles[id.0 as usize] = handle;
+            return id;
+        }
+        self.handles.push(handle);
         HandleId(self.handles.len() as u32 - 1)
+    }
+
+    /// Closes a handle, none of whose reads is unreleased; its name may be given again.
+    pub fn close(&mut self, handle: HandleId) {
+        self.handles_free.push(handle);
+    }
+
+    /// Removes a file that has no handle any more, and drops its pages. False
+    /// while some of them are on their way: ask again after a completion. Once
+    /// true, its name may be given again.
+    pub fn remove_file(&mut self, file: FileId) -> bool {
+        self.cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
+        let is_gone = self.cache.is_empty(file);
+        if is_gone {
+            self.files_free.push(file);
+        }
+        is_gone
+    }
+
+    /// The bytes of the range have changed on the device: none of its pages is
+    /// served again. Reads that are under way may give the old ones.
+    pub fn invalidate(&mut self, handle: HandleId, range: PageRange) {
+        self.cache.invalidate(self.handles[handle.0 as usize].file, range);
+    }
+
+    /// Has filled pages lent to readers beside the machine; before the first read.
+    /// [`Config::lent_bytes_max`] says how much may be held for longer than a copy takes.
+    pub fn lend_through(&mut self, lender: Box<dyn Lender>) {
+        self.cache.lend_through(lender);
+    }
+
+    /// Whether the handle's law must be shown reads that find every page cached
+    /// and none marked, so that they must come to the machine too.
+    pub fn sees_every_hit(&self, handle: HandleId) -> bool {
+        self.handles[handle.0 as usize].law.sees_every_hit()
+    }
+
+    /// Reads found everything in lent pages; the last of them ended at byte `end` of the file.
+    pub fn passed(&mut self, handle: HandleId, end: u64) {
+        self.handles[handle.0 as usize].law.passed(end);
+    }
+
+    /// Whether reads wait for memory that others have not released.
+    pub fn is_short_of_memory(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The most memory that one read may take, in bytes.
+    pub fn read_bytes_max(&self) -> u64 {
+        self.budget.pages * PAGE_BYTES
+    }
+
+    /// A page that the lender was to [`forget`](Lender::forget) is held by nobody any more.
+    pub fn returned(&mut self, frame: FrameId) {
+        self.cache.returned(frame);
+    }
+
+    /// Takes in how lent pages were used, so that the cache's counters are those of now.
+    pub fn settle(&mut self) {
+        self.cache.settle();
     }
 
     /// Has the law of each file opened from here on made by `make`: a law that
@@ -407,6 +492,7 @@ impl ReadPath {
         self.wake = None;
         debug_assert_eq!(request, self.transfers.merged(request.id), "merged and dispatched alike");
         self.meter.dispatched(now, &request);
+        self.evidence.estimate.dispatched(now, request.id);
         Some(DeviceRequest {
             id: request.id,
             op: request.op,

@@ -18,7 +18,7 @@ use crate::sysfs::QueueLimits;
 /// The largest transfer of a regular file: `IOV_MAX` (1024) separate frames of
 /// one page each. The kernel cuts it up for the device below without a system
 /// call for each piece.
-const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
 /// The number of requests that we keep in flight at most. Above it the kernel's
 /// request tags run out first on every device (`queue/nr_requests`).
 const DEPTH_MAX: u32 = 1024;
@@ -333,7 +333,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// The error for `path` that the kernel's answer stands for.
-    fn of(path: &Path, error: &std::io::Error) -> OpenError {
+    pub(crate) fn of(path: &Path, error: &std::io::Error) -> OpenError {
         let path = path.to_path_buf();
         match error.raw_os_error().unwrap_or(0) {
             libc::ENOENT | libc::ENOTDIR => OpenError::Missing { path },

@@ -38,10 +38,10 @@ use super::link::{Inbox, Serve};
 use super::mapping::MappingStatistics;
 use super::uffd::{Fault, FaultScope, Uffd, Watch};
 use super::wait::sleep;
-use crate::backend::BackendKind;
+use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::target::Target;
-use crate::transfers::{Start, Transfers};
+use crate::transfers::{self, Start, Transfers};
 
 /// The most bytes of one piece of a [`Command::Read`]: its answer is allocated.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
@@ -122,6 +122,7 @@ struct Asked {
 pub(super) struct Server {
     // Dropped first: it withdraws transfers into the shadow.
     transfers: Transfers<PageRange>,
+    target: Target,
     uffd: Uffd,
     user: Arc<Area>,
     shadow: Area,
@@ -171,11 +172,12 @@ impl Server {
         unsafe { uffd.register(user.address(0), user.bytes(), Watch::Missing) }
             .map_err(PagerError::Call)?;
         let clock = Clock::start();
-        let built = backend.build_with_bell(&target, caps.depth_max, inbox.bell().as_fd());
+        let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
         let built = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
         Ok(Server {
-            transfers: Transfers::over(target, built, caps.depth_max, clock),
+            transfers: Transfers::over(built, caps.depth_max, clock),
+            target,
             uffd,
             user,
             shadow,
@@ -281,7 +283,9 @@ impl Server {
             }
             // A ring that refuses the exchange as such has never been seen. Nothing
             // would come back any more, and threads would wait for ever.
-            self.transfers.flush().expect("the backend exchanges requests for answers");
+            self.transfers
+                .exchange(Sleep::Never)
+                .expect("the backend exchanges requests for answers");
             while let Some(ended) = self.transfers.next_ended() {
                 self.note_end(ended.kept, ended.completion.outcome);
                 self.machine.handle_completion(ended.completion.at, ended.completion);
@@ -327,6 +331,7 @@ impl Server {
         });
         let start = Start {
             id: request.id,
+            place: transfers::Place::of(&self.target),
             op: Op::Read,
             offset: request.start * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,

@@ -45,10 +45,10 @@ use super::link::{Inbox, Serve};
 use super::region::RegionStatistics;
 use super::uffd::{Fault, FaultKind, FaultScope, Uffd, Watch};
 use super::wait::sleep;
-use crate::backend::BackendKind;
+use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::target::Target;
-use crate::transfers::{Start, Transfers};
+use crate::transfers::{self, Start, Transfers};
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// The tag of a thread's fault.
@@ -123,6 +123,7 @@ type Moved = Vec<u32>;
 pub(super) struct Server {
     // Dropped first: it withdraws transfers to and from the frames.
     transfers: Transfers<Moved>,
+    target: Target,
     uffd: Uffd,
     user: Arc<Area>,
     area: Area,
@@ -178,11 +179,12 @@ impl Server {
                 .map_err(PagerError::Call)?;
         }
         let clock = Clock::start();
-        let built = backend.build_with_bell(&target, caps.depth_max, inbox.bell().as_fd());
+        let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
         let built = built.map_err(PagerError::Backend)?;
         let empty = Frame { place: Place::Nowhere, writes: 0, is_double: false };
         Ok(Server {
-            transfers: Transfers::over(target, built, caps.depth_max, clock),
+            transfers: Transfers::over(built, caps.depth_max, clock),
+            target,
             uffd,
             user,
             area,
@@ -301,7 +303,9 @@ impl Server {
             }
             // A ring that refuses the exchange as such has never been seen. Nothing
             // would come back any more, and threads would wait for ever.
-            self.transfers.flush().expect("the backend exchanges requests for answers");
+            self.transfers
+                .exchange(Sleep::Never)
+                .expect("the backend exchanges requests for answers");
             while let Some(ended) = self.transfers.next_ended() {
                 self.note_end(ended.op, ended.kept);
                 self.machine.handle_completion(ended.completion.at, ended.completion);
@@ -329,6 +333,7 @@ impl Server {
         }
         let start = Start {
             id: request.id,
+            place: transfers::Place::of(&self.target),
             op: request.op,
             offset: request.start * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
@@ -469,7 +474,9 @@ impl Server {
                         );
                     }
                 }
-                if !is_writable || !self.move_in(page, frame) {
+                // A write that was queued, and has not come to the kernel yet, needs it here.
+                let is_written = self.frames[frame as usize].writes > 0;
+                if !is_writable || is_written || !self.move_in(page, frame) {
                     self.copy_in(page, frame, !is_writable);
                 }
             }

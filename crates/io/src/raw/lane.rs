@@ -22,7 +22,7 @@ use crate::outcome::{device_error, raw_result};
 use crate::ring::Ring;
 use crate::target::Target;
 use crate::threads::Threads;
-use crate::transfers::{Ended, Start, Transfers};
+use crate::transfers::{self, Ended, Start, Transfers};
 
 /// A write reads both of its edges at once, whatever the law's depth.
 const TRANSFERS_MIN: u32 = 2;
@@ -53,6 +53,9 @@ struct Place {
 pub(super) struct Lane {
     // Dropped before the buffers that the kernel may hold.
     transfers: Transfers<Place>,
+    target: Target,
+    /// The target as its transfers see it, as long as it is now.
+    file: transfers::Place,
     buffers: Buffers,
     buffers_free: Vec<u32>,
     law: Box<dyn RawLaw + Send + Sync>,
@@ -73,18 +76,16 @@ impl Lane {
         clock: Clock,
     ) -> Result<Lane, RawOpenError> {
         let buffers = Buffers::new(law.chunk_bytes(), law.depth())?;
-        let (fd, depth) = (target.as_raw_fd(), law.depth().max(TRANSFERS_MIN));
+        let depth = law.depth().max(TRANSFERS_MIN);
         let backend: Box<dyn Backend> = match backend {
             BackendKind::Ring => {
-                let mut ring = Ring::for_any_thread(fd, depth).map_err(RawOpenError::Backend)?;
+                let mut ring = Ring::for_any_thread(depth).map_err(RawOpenError::Backend)?;
                 let (address, bytes) = buffers.whole();
                 // SAFETY: the buffers are dropped after the ring.
                 unsafe { ring.register(address, bytes) };
                 Box::new(ring)
             }
-            BackendKind::Threads => {
-                Box::new(Threads::new(fd, depth).map_err(RawOpenError::Backend)?)
-            }
+            BackendKind::Threads => Box::new(Threads::new(depth).map_err(RawOpenError::Backend)?),
         };
         Ok(Lane::over(target, law, buffers, backend, clock))
     }
@@ -99,7 +100,9 @@ impl Lane {
     ) -> Lane {
         let depth = law.depth().max(TRANSFERS_MIN);
         Lane {
-            transfers: Transfers::over(target, backend, depth, clock),
+            transfers: Transfers::over(backend, depth, clock),
+            file: transfers::Place::of(&target),
+            target,
             buffers_free: Vec::with_capacity(law.depth() as usize),
             buffers,
             law,
@@ -108,7 +111,7 @@ impl Lane {
     }
 
     pub(super) fn target(&self) -> &Target {
-        self.transfers.target()
+        &self.target
     }
 
     pub(super) fn law(&self) -> &dyn RawLaw {
@@ -137,7 +140,7 @@ impl Lane {
         if end <= offset {
             return Ok(0);
         }
-        self.transfers.file_has(file_bytes);
+        self.file = self.file.with_bytes(file_bytes);
         let memory = Memory { address: memory.as_mut_ptr(), start: offset };
         // SAFETY: the slice is borrowed for the call, and for us alone.
         let end = unsafe { self.carry(Op::Read, memory, offset..end)? };
@@ -158,7 +161,7 @@ impl Lane {
         if self.target().is_block_device() && end > file_bytes {
             return Err(RawFault::PastEnd { device_bytes: file_bytes });
         }
-        self.transfers.file_has(file_bytes);
+        self.file = self.file.with_bytes(file_bytes);
         // Written to by nobody: the kernel only reads what a write gives it.
         let memory = Memory { address: memory.as_ptr().cast_mut(), start: offset };
         let asked = offset..end;
@@ -194,7 +197,7 @@ impl Lane {
         let block_bytes = self.block_bytes();
         let layout = Layout::new(asked, block_bytes);
         let edges = [layout.head(), layout.tail()];
-        let mut moving = Moving(&mut self.transfers);
+        let mut moving = Moving { transfers: &mut self.transfers, file: self.file };
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
             let address = self.buffers.edge(index);
@@ -209,9 +212,9 @@ impl Lane {
             }
         }
         let mut failure = None;
-        while moving.0.in_flight() > 0 {
-            moving.0.wait(None).map_err(RawFault::Backend)?;
-            while let Some(ended) = moving.0.next_ended() {
+        while moving.transfers.in_flight() > 0 {
+            moving.transfers.wait(None).map_err(RawFault::Backend)?;
+            while let Some(ended) = moving.transfers.next_ended() {
                 if let Outcome::Failed(error) = ended.completion.outcome {
                     failure = Some(failed(Op::Read, ended.kept.chunk.offset, 0, error));
                 }
@@ -252,7 +255,7 @@ impl Lane {
             Part::Head => buffers.edge(0),
             Part::Tail => buffers.edge(1),
         };
-        let mut moving = Moving(&mut self.transfers);
+        let mut moving = Moving { transfers: &mut self.transfers, file: self.file };
         loop {
             while let Some(chunk) = transfer.poll_chunk(&*self.law) {
                 let buffer = buffers_free.pop().expect("the ring is as deep as the law");
@@ -281,8 +284,8 @@ impl Lane {
             if transfer.is_over() {
                 return Ok(transfer.end());
             }
-            moving.0.wait(None).map_err(RawFault::Backend)?;
-            while let Some(Ended { completion, bytes, kept, .. }) = moving.0.next_ended() {
+            moving.transfers.wait(None).map_err(RawFault::Backend)?;
+            while let Some(Ended { completion, bytes, kept, .. }) = moving.transfers.next_ended() {
                 let Place { chunk, buffer } = kept;
                 let moved = chunk.offset..chunk.offset + bytes;
                 if op == Op::Read {
@@ -357,7 +360,10 @@ impl RawCounters {
 }
 
 /// The transfers of one call. However the call ends, it ends after them.
-struct Moving<'l>(&'l mut Transfers<Place>);
+struct Moving<'l> {
+    transfers: &'l mut Transfers<Place>,
+    file: transfers::Place,
+}
 
 impl Moving<'_> {
     /// # Safety
@@ -370,17 +376,18 @@ impl Moving<'_> {
         segments: impl IntoIterator<Item = libc::iovec>,
     ) {
         let Chunk { offset, bytes } = place.chunk;
-        let start = Start { id: RequestId(place.buffer), op, offset, bytes };
+        let id = RequestId(place.buffer);
+        let start = Start { id, place: self.file, op, offset, bytes };
         // SAFETY: the caller's promise, and `drop` below.
-        unsafe { self.0.start(start, place, |_, list| list.extend(segments)) };
+        unsafe { self.transfers.start(start, place, |_, list| list.extend(segments)) };
     }
 }
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        self.0.drain();
-        while self.0.next_ended().is_some() {}
-        if self.0.in_flight() > 0 {
+        self.transfers.drain();
+        while self.transfers.next_ended().is_some() {}
+        if self.transfers.in_flight() > 0 {
             // Never seen: the kernel keeps memory that its owner is about to get back.
             std::process::abort();
         }
@@ -425,14 +432,14 @@ mod tests {
             let law = Box::new(RingLaw::default());
             let mut lane = Lane::new(target, law, backend, Clock::start()).unwrap();
             let bytes = lane.block_bytes().max(4096);
-            let mut moving = Moving(&mut lane.transfers);
+            let mut moving = Moving { transfers: &mut lane.transfers, file: lane.file };
             for buffer in 0..4 {
                 let chunk = Chunk { offset: u64::from(buffer) * bytes, bytes };
                 let segments = [segment(lane.buffers.chunk(buffer), bytes)];
                 // SAFETY: the buffers belong to the lane.
                 unsafe { moving.start(Op::Read, Place { chunk, buffer }, segments) };
             }
-            assert_eq!(moving.0.in_flight(), 4);
+            assert_eq!(moving.transfers.in_flight(), 4);
             drop(moving);
             assert_eq!(lane.transfers.in_flight(), 0);
             let mut memory = vec![0; 10_000];
