@@ -28,7 +28,7 @@ pub struct Cli {
 /// What the command can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a fio job file through the read path: one row per storage and laws
+    /// Run a fio job file, or loads on memory, through the read path: one row per storage and laws
     Run(RunArgs),
     /// Print the sources' tables: published beside modelled
     Reproduce(ReproduceArgs),
@@ -44,6 +44,9 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
+    /// One process of a load on memory; started by `run`
+    #[command(hide = true)]
+    TouchMemory,
 }
 
 /// `readpath run`.
@@ -53,11 +56,14 @@ pub enum Command {
     after commas: hdd,drive=sata2010\n  \
     file:PATH                        a file or block device, through our read path\n  \
     kernel:PATH                      the same through the kernel's own: the peer\n\n\
+    A load names memory that is touched, not files that are read. It runs on modelled devices and\n\
+    on kernel:PATH: under the kernel's own swap (root), on a file made in the folder PATH, or on\n\
+    the file or block device PATH, whose content is lost (--overwrite).\n\n\
     LAW is a name from `readpath laws`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
-    /// A job file in fio's format
-    #[arg(value_name = "JOB.fio")]
+    /// A job file in fio's format, or a file of loads on memory (its name ends with .toml)
+    #[arg(value_name = "JOB.fio|LOAD.toml")]
     pub job: PathBuf,
     /// Where to run it; repeat it, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE")]
@@ -65,12 +71,16 @@ pub struct RunArgs {
     /// Readahead laws, each a row
     #[arg(long, value_name = "LAW,…", default_value = "ondemand")]
     pub readahead: String,
+    /// Swap-in laws of a load, each a row. On kernel: the kernel has its own, and the law's name is
+    /// `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole machine
+    #[arg(long, value_name = "LAW,…")]
+    pub swapin: Option<String>,
     /// Schedulers, each a row
     #[arg(long, value_name = "LAW,…", default_value = "deadline")]
     pub scheduler: String,
-    /// Memory of the page cache, with a unit (KiB, MiB, GiB)
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub memory: String,
+    /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; what a load says]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
     /// Seed of everything that is random in the run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -6,6 +6,7 @@ mod decision_log;
 mod devices;
 mod exit;
 mod laws;
+mod load_run;
 mod made_files;
 mod output;
 mod peer;
@@ -17,7 +18,9 @@ mod run;
 mod serve;
 mod size;
 mod storage;
+mod swap_peer;
 mod table;
+mod touch_memory;
 mod validate;
 
 use std::process::ExitCode;
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Validate(args) => validate::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::TouchMemory => touch_memory::run(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -165,6 +165,10 @@ impl World for RealWorld {
         Time::ZERO
     }
 
+    fn pin(&mut self, _bytes: u64) -> Time {
+        Time::ZERO
+    }
+
     fn wait(
         &mut self,
         until: Option<Time>,

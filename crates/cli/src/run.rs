@@ -15,6 +15,7 @@ use readpath_sim::simulate::{self, About, Setup, SimulateError, simulate_watched
 use crate::args::{self, RunArgs};
 use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
+use crate::load_run;
 use crate::made_files::MadeFiles;
 use crate::output;
 use crate::peer;
@@ -74,9 +75,30 @@ struct Combination<'a> {
     scheduler: &'a Spec,
 }
 
+/// Runs the job, or the loads, and prints the rows.
+pub fn run(args: &RunArgs) -> Ended {
+    match load_run::is_load_file(&args.job) {
+        true => load_run::run(args),
+        false => run_job(args),
+    }
+}
+
+/// Memory of the page cache where none is named.
+const MEMORY_DEFAULT: &str = "256MiB";
+
+fn memory_text(args: &RunArgs) -> &str {
+    args.memory.as_deref().unwrap_or(MEMORY_DEFAULT)
+}
+
 /// Runs the job everywhere and prints the rows. What can be wrong is found out
 /// before the first row, so that bad input costs nobody the rows before it.
-pub fn run(args: &RunArgs) -> Ended {
+fn run_job(args: &RunArgs) -> Ended {
+    if args.swapin.is_some() {
+        return Err(Failure::Usage(format!(
+            "--swapin is for loads on memory, and {} is a job; leave it out",
+            args.job.display()
+        )));
+    }
     let storages = Storage::parse_all(&args.storages)?;
     let readaheads = args::specs(&args.readahead)?;
     let schedulers = args::specs(&args.scheduler)?;
@@ -88,7 +110,7 @@ pub fn run(args: &RunArgs) -> Ended {
         name: stem(&args.job),
         job: read_job(&args.job)?,
         args,
-        memory_bytes: memory_bytes(&args.memory)?,
+        memory_bytes: memory_bytes(memory_text(args))?,
         interrupt: Interrupt::listen(),
         log: None,
     };
@@ -195,6 +217,12 @@ fn told(plan: &Plan<'_>, storage: &Storage, error: &SimulateError) -> Failure {
 
 /// Reads a job file; errors name the file and the line.
 pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
+    let text = read_text(path, "a job file is text in fio's format")?;
+    JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))
+}
+
+/// Reads the text of an input file, which has this form.
+pub fn read_text(path: &Path, form: &str) -> Result<String, Failure> {
     let text = std::fs::read(path).map_err(|error| {
         let what_to_do = match error.kind() {
             ErrorKind::NotFound => "; check the path of the job file",
@@ -204,10 +232,8 @@ pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
         };
         Failure::Usage(format!("{}: {error}{what_to_do}", path.display()))
     })?;
-    let text = String::from_utf8(text).map_err(|_| {
-        Failure::about(path.display(), "is not text; a job file is text in fio's format")
-    })?;
-    JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))
+    String::from_utf8(text)
+        .map_err(|_| Failure::about(path.display(), format!("is not text; {form}")))
 }
 
 fn stem(path: &Path) -> String {
@@ -252,7 +278,7 @@ fn refuse_small_memory(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
     }
     simulate::check_memory(&plan.job, plan.memory_bytes).map_err(|error| {
         let job_file = plan.args.job.display();
-        Failure::Usage(format!("--memory {}: {job_file}: {error}", plan.args.memory))
+        Failure::Usage(format!("--memory {}: {job_file}: {error}", memory_text(plan.args)))
     })
 }
 

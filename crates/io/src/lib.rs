@@ -7,14 +7,18 @@
 //! - [`carrier`]: the machine's requests, carried out on a real device;
 //! - [`device`]: requests over page frames in, completions out: what stands
 //!   under the machine;
+//! - [`storage`]: what carries requests: files, block devices, or a server;
 //! - [`frames`]: the page frames;
+//! - [`raw`]: large transfers past every cache, in chunks;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
 //! - [`backend`]: io_uring, or a pool of threads, chosen by name;
 //! - [`sysfs`]: what the kernel says of a device;
 //! - [`clock`]: the wall clock as the core's time;
 //! - [`cold`]: a cold start, checked;
 //! - [`usage`]: processor time;
+//! - [`pager`]: memory whose pages are brought in by us;
 //! - [`kernel`]: the peer: the same reads through the kernel's own path;
+//! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
 pub mod backend;
@@ -24,13 +28,19 @@ pub mod cold;
 pub mod device;
 pub mod frames;
 pub mod kernel;
+pub mod kernel_swap;
 pub mod kernel_trace;
 mod mapping;
 pub mod oracle;
 mod outcome;
+pub mod pager;
+pub mod raw;
 mod ring;
+pub mod storage;
 pub mod sysfs;
 pub mod target;
 mod threads;
 mod transfers;
 pub mod usage;
+
+pub use raw::RawFile;

@@ -79,7 +79,7 @@ pub(crate) fn verdict(raw: i32, asked: &Asked) -> Verdict {
 }
 
 /// The error that a positive `errno` stands for.
-fn device_error(errno: i32) -> DeviceError {
+pub(crate) fn device_error(errno: i32) -> DeviceError {
     match errno {
         // EILSEQ: the block layer's name for a failed integrity check;
         // ENODATA: for a medium error on some drivers; EREMOTEIO: of a target.

@@ -8,7 +8,9 @@
 pub mod conform;
 pub mod device;
 pub mod experiment;
+pub mod fields;
 pub mod job;
+pub mod load;
 pub mod observe;
 pub mod report;
 pub mod run;

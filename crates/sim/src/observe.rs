@@ -180,6 +180,10 @@ impl World for ObservedWorld<'_> {
         self.world.take(path, done)
     }
 
+    fn pin(&mut self, bytes: u64) -> Time {
+        self.world.pin(bytes)
+    }
+
     fn wait(
         &mut self,
         until: Option<Time>,

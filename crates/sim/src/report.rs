@@ -26,6 +26,8 @@ pub struct Row {
     pub swapin: Option<String>,
     /// The scheduler, or the kernel's own by name.
     pub scheduler: Option<String>,
+    /// How the transfers of raw jobs were cut; null where there are none.
+    pub raw: Option<String>,
     /// How the operations were carried out, e.g. `psync`, `io_uring direct`.
     pub engine: Option<String>,
     /// Bytes that the job's operations moved.
@@ -56,6 +58,8 @@ pub struct Row {
     pub waste_bytes: Option<u64>,
     /// User and system time of the process; real runs only.
     pub cpu_seconds: Option<f64>,
+    /// Processor time that the modelled host was charged with; modelled runs only.
+    pub host_seconds: Option<f64>,
     /// Operations that ended with an error.
     pub errors: u64,
     /// The first error, in words.
@@ -205,6 +209,7 @@ impl Row {
             readahead: None,
             swapin: None,
             scheduler: None,
+            raw: None,
             engine: None,
             bytes: tally.bytes,
             seconds,
@@ -220,6 +225,7 @@ impl Row {
             coverage: None,
             waste_bytes: None,
             cpu_seconds: None,
+            host_seconds: None,
             errors: tally.errors,
             first_error: None,
             decisions: None,

@@ -25,6 +25,8 @@ pub struct Setup {
     pub readahead: Spec,
     /// The scheduler.
     pub scheduler: Spec,
+    /// How the transfers of raw jobs are cut.
+    pub raw: Spec,
     /// Whether the scheduler merges neighbours.
     pub merges: bool,
     /// How many requests the queue is made for (`nr_requests`).
@@ -47,6 +49,7 @@ impl Setup {
             device,
             readahead: Spec::plain("ondemand"),
             scheduler: Spec::plain("deadline"),
+            raw: Spec::plain("ring"),
             merges: true,
             queue_requests: 128,
             memory_bytes: 256 << 20,
@@ -66,6 +69,7 @@ impl Setup {
                 request_pages_max: u64::from(caps.request_sectors_max) / PAGE_SECTORS,
             },
             scheduler: self.scheduler.clone(),
+            raw: self.raw.clone(),
             merges: self.merges,
             queue_requests: self.queue_requests,
             ..Config::new(caps)
@@ -177,6 +181,8 @@ pub fn simulate_with(
         .with_meter(path.meter(), &path.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
+    row.raw = job_file.has_raw().then(|| setup.raw.to_string());
+    row.host_seconds = Some(world.host_time().seconds());
     row.decisions = Some(format!("{:016x}", world.decisions()));
     Ok(row)
 }

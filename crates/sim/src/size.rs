@@ -27,7 +27,8 @@ mod tests {
         assert_eq!(parse("256MiB"), Some(256 << 20));
         assert_eq!(parse("64k"), Some(65_536));
         assert_eq!(parse("4096"), Some(4_096));
-        for bad in ["", "k", "1x", "-1", "99999999999G", "1.5G"] {
+        assert_eq!(parse("2 GB"), Some(2 << 30));
+        for bad in ["", "k", "1x", "-1", "99999999999G", "1.5G", "1 Mi B"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

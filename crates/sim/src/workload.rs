@@ -22,6 +22,8 @@ mod places;
 mod process;
 mod rules;
 
+pub(crate) use places::below;
+pub(crate) use process::seed_of;
 pub use process::{Next, Operation, Process};
 
 /// Names a file of the workload: its place in [`Workload::files`].

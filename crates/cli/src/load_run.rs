@@ -1,0 +1,220 @@
+//! `readpath run LOAD.toml`: loads on memory, under every combination of storage and swap-in law
+//! that is named, one row each.
+//!
+//! A file of loads is told from a job file by its name, which ends with `.toml`: fio's own files
+//! may have any other.
+
+use std::path::Path;
+
+use readpath::kernel_swap::area::SwapArea;
+use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
+use readpath_core::law::Spec;
+use readpath_sim::load::{Load, LoadRow, file};
+
+use crate::args::{self, RunArgs};
+use crate::exit::{Ended, Failure};
+use crate::output;
+use crate::progress::Interrupt;
+use crate::run::read_text;
+use crate::size;
+use crate::storage::Storage;
+use crate::swap_peer::{self, PeerPlan};
+use crate::table::{Table, number};
+
+/// The law that the kernel's rows have.
+const KERNEL: &str = "kernel";
+
+/// Whether a file holds loads, by its name.
+pub fn is_load_file(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml"))
+}
+
+/// One row to be.
+struct Combination<'a> {
+    load: &'a Load,
+    storage: &'a Storage,
+    /// None where the kernel's own law stays as it is.
+    swapin: Option<&'a Spec>,
+}
+
+/// Runs the loads everywhere and prints the rows. What can be wrong is found out before the
+/// first row, so that bad input costs nobody the rows before it.
+pub fn run(args: &RunArgs) -> Ended {
+    refuse_options_of_jobs(args)?;
+    let storages = Storage::parse_all(&args.storages)?;
+    let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), args::specs)?;
+    let loads = read_loads(args)?;
+    refuse_laws_of_nobody(&storages, &swapins)?;
+    let mut all = Vec::new();
+    for load in &loads {
+        for storage in &storages {
+            let laws: Vec<Option<&Spec>> =
+                swapins.iter().filter(|law| is_for(law, storage)).map(Some).collect();
+            let laws = if laws.is_empty() { vec![None] } else { laws };
+            all.extend(laws.into_iter().map(|swapin| Combination { load, storage, swapin }));
+        }
+    }
+    all.iter().try_for_each(|combination| check(args, combination))?;
+    let interrupt = Interrupt::listen();
+    let mut rows = Vec::new();
+    let failure = all
+        .iter()
+        .try_for_each(|combination| {
+            rows.push(one(args, combination, &interrupt)?);
+            Ok(())
+        })
+        .err();
+    if !rows.is_empty() || matches!(failure, None | Some(Failure::Interrupted)) {
+        print_rows(&rows, args)?;
+    }
+    failure.map_or_else(|| unmeasured(&rows), Err)
+}
+
+/// What a job takes and a load doesn't.
+fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
+    match &args.log {
+        Some(_) => Err(Failure::Usage(format!(
+            "--log is for jobs, and {} holds loads on memory; leave it out",
+            args.job.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn read_loads(args: &RunArgs) -> Result<Vec<Load>, Failure> {
+    let text = read_text(&args.job, "loads are text in TOML")?;
+    let mut loads = file::parse(&text, &args.job).map_err(Failure::usage)?;
+    if let Some(text) = &args.memory {
+        let memory_bytes = size::parse("--memory", text)?;
+        for load in &mut loads {
+            load.memory_bytes = memory_bytes;
+            load.check().map_err(|error| {
+                let key = error.key().name();
+                Failure::Usage(format!("--memory {text}: load `{}`: {key}: {error}", load.name))
+            })?;
+        }
+    }
+    Ok(loads)
+}
+
+/// The kernel has its own law; all others are for our own path.
+fn is_for(law: &Spec, storage: &Storage) -> bool {
+    matches!(storage, Storage::Kernel(_)) == (law.name == KERNEL)
+}
+
+/// A law that no row would have is a slip.
+fn refuse_laws_of_nobody(storages: &[Storage], swapins: &[Spec]) -> Ended {
+    for law in swapins {
+        if law.name == KERNEL {
+            page_cluster(law)?;
+        }
+        if !storages.iter().any(|storage| is_for(law, storage)) {
+            let on = if law.name == KERNEL { "kernel:PATH" } else { "a modelled device" };
+            return Err(Failure::Usage(format!("--swapin {law} is for {on}, and --on names none")));
+        }
+    }
+    Ok(())
+}
+
+/// What `kernel,page_cluster=N` sets; None where it sets nothing.
+fn page_cluster(law: &Spec) -> Result<Option<u32>, Failure> {
+    law.only(&["page_cluster"]).map_err(Failure::usage)?;
+    let bounds = 0..=u64::from(PAGE_CLUSTER_MAX);
+    let value = law.integer("page_cluster", 0, bounds).map_err(Failure::usage)? as u32;
+    Ok(law.parameters.contains_key("page_cluster").then_some(value))
+}
+
+/// Finds out whether a row could be run, without running it.
+fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
+    match combination.storage {
+        Storage::Kernel(path) => {
+            if !path.is_dir() && !args.overwrite {
+                return Err(Failure::Usage(format!(
+                    "{}: would be swapped to, and its content lost: add --overwrite if it may be, \
+                     or name a folder, in which a file is made and removed",
+                    path.display()
+                )));
+            }
+            SwapArea::check(path, combination.load.swap_bytes).map_err(Failure::usage)
+        }
+        storage => Err(not_here(storage)),
+    }
+}
+
+fn not_here(storage: &Storage) -> Failure {
+    Failure::Usage(format!("{storage}: loads on memory run on kernel:PATH"))
+}
+
+fn one(
+    args: &RunArgs,
+    combination: &Combination<'_>,
+    interrupt: &Interrupt,
+) -> Result<LoadRow, Failure> {
+    match combination.storage {
+        Storage::Kernel(path) => {
+            let page_cluster = combination.swapin.map_or(Ok(None), page_cluster)?;
+            let plan = PeerPlan { path, page_cluster, seed: args.seed, interrupt };
+            swap_peer::run(&plan, combination.load)
+        }
+        storage => Err(not_here(storage)),
+    }
+}
+
+/// A row without figures is not nothing: the command's exit code says so.
+fn unmeasured(rows: &[LoadRow]) -> Ended {
+    let row = rows.iter().find(|row| row.seconds.is_none());
+    row.map_or(Ok(()), |row| {
+        let reason = row.note.as_deref().unwrap_or("it was not measured");
+        Err(Failure::Unavailable(format!("{} on {}: {reason}", row.job, row.storage)))
+    })
+}
+
+fn print_rows(rows: &[LoadRow], args: &RunArgs) -> Ended {
+    if args.json {
+        return output::print_json(rows, args.seed);
+    }
+    let header = [
+        "load",
+        "storage",
+        "swap-in",
+        "scheduler",
+        "engine",
+        "seconds",
+        "touches/s",
+        "major faults",
+        "pages in",
+        "pages out",
+        "dev reqs",
+        "KiB/req",
+        "cover",
+        "cpu s",
+    ];
+    let mut table = Table::new(header, 5);
+    for row in rows {
+        let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+        let count = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        table.row(vec![
+            row.job.clone(),
+            row.storage.clone(),
+            text(&row.swapin),
+            text(&row.scheduler),
+            text(&row.engine),
+            number(row.seconds, 2),
+            number(row.iops, 0),
+            count(row.major_faults),
+            count(row.pages_in),
+            count(row.pages_out),
+            count(row.device_requests),
+            number(row.device_request_kib_mean, 1),
+            number(row.coverage, 3),
+            number(row.cpu_seconds, 2),
+        ]);
+    }
+    output::print(&table.to_string())?;
+    for row in rows {
+        if let Some(note) = &row.note {
+            output::print(&format!("{} on {}: {note}\n", row.job, row.storage))?;
+        }
+    }
+    Ok(())
+}
