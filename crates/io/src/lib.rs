@@ -9,6 +9,7 @@
 //!   under the machine;
 //! - [`storage`]: what carries requests: files, block devices, or a server;
 //! - [`frames`]: the page frames;
+//! - [`nfs`]: a file on an NFS server, under the machine in the same way;
 //! - [`raw`]: large transfers past every cache, in chunks;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
 //! - [`backend`]: io_uring, or a pool of threads, chosen by name;
@@ -22,19 +23,27 @@
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
 pub mod backend;
+mod batch;
 pub mod carrier;
 pub mod clock;
 pub mod cold;
 pub mod device;
+mod engine;
+mod file;
 pub mod frames;
+mod guard;
 pub mod kernel;
 pub mod kernel_swap;
 pub mod kernel_trace;
 mod mapping;
+pub mod nfs;
 pub mod oracle;
 mod outcome;
 pub mod pager;
+mod path;
 pub mod raw;
+mod read_error;
+mod reader;
 mod ring;
 pub mod storage;
 pub mod sysfs;
@@ -43,4 +52,11 @@ mod threads;
 mod transfers;
 pub mod usage;
 
+pub use batch::{Batch, BatchRead};
+pub use file::{File, FileStats};
+pub use guard::PageGuard;
+pub use path::{BuildError, Builder, ReadPath, Stats};
 pub use raw::RawFile;
+pub use read_error::ReadError;
+pub use reader::Reader;
+pub use readpath_core::readahead::Advice;

@@ -88,6 +88,9 @@ pub(crate) fn device_error(errno: i32) -> DeviceError {
         libc::ENOSPC | libc::EDQUOT => DeviceError::Full,
         libc::ECANCELED => DeviceError::Cancelled,
         libc::EACCES | libc::EPERM | libc::EROFS => DeviceError::Refused,
+        libc::ESTALE => DeviceError::Stale,
+        libc::ETIMEDOUT => DeviceError::TimedOut,
+        libc::EBADMSG => DeviceError::Garbled,
         // EINVAL (misaligned), EBADF (not opened for that), EFAULT, ENOMEM,
         // EFBIG, EOPNOTSUPP and the rest keep their numbers.
         errno => DeviceError::Other(errno),
@@ -157,6 +160,9 @@ mod tests {
             (13, DeviceError::Refused),
             (1, DeviceError::Refused),
             (30, DeviceError::Refused),
+            (116, DeviceError::Stale),
+            (110, DeviceError::TimedOut),
+            (74, DeviceError::Garbled),
             (22, DeviceError::Other(22)),
         ];
         for (errno, error) in cases {

@@ -333,7 +333,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// The error for `path` that the kernel's answer stands for.
-    fn of(path: &Path, error: &std::io::Error) -> OpenError {
+    pub(crate) fn of(path: &Path, error: &std::io::Error) -> OpenError {
         let path = path.to_path_buf();
         match error.raw_os_error().unwrap_or(0) {
             libc::ENOENT | libc::ENOTDIR => OpenError::Missing { path },

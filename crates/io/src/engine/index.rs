@@ -1,0 +1,388 @@
+//! Which frame holds which page, for readers who take no lock.
+//!
+//! Every frame has one entry; entries hang in chains from a table of heads that
+//! is twice as long as there are frames. So the memory is fixed at the start, and
+//! nothing is ever freed under a reader. Readers come at any time, on any thread;
+//! the entries are changed by one thread at a time (the machine's lock).
+//!
+//! A reader that finds an entry *pins* it before it looks at the frame: for the
+//! moment of a copy, or, as a *hold*, for as long as it likes. Invariants:
+//!
+//! 1. A page can be pinned only while it is lent and carries no mark.
+//! 2. A frame that is pinned keeps its page: it is recalled only when nobody
+//!    copies from it and nobody holds it.
+//! 3. A reader that misses an entry while it is moved has a miss, and asks the
+//!    machine: never wrong bytes.
+//!
+//! Generic over the atomics, so that `loom` can run it through every order of
+//! events.
+
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
+
+use readpath_core::cache::{FileId, Uses};
+
+/// No frame: the end of a chain.
+const NONE: u32 = u32::MAX;
+/// Bits of a page's number in a key: 4 PiB of file; the other 24 are the file's.
+const PAGE_BITS: u32 = 40;
+/// Consecutive pages whose heads lie side by side: one cache line of them.
+const GROUP_LOG2: u32 = 4;
+/// A reader gives up after so many entries: the chain is being changed under it.
+const STEPS_MAX: u32 = 64;
+
+// The state of an entry, from the lowest bit: copies under way (14 bits), holds
+// (12 bits), uses (2 bits), and three flags.
+const COPY: u32 = 1;
+const COPIES: u32 = (1 << 14) - 1;
+const HOLD: u32 = 1 << 14;
+const HOLDS: u32 = ((1 << 12) - 1) << 14;
+const USE: u32 = 1 << 26;
+const USES: u32 = 3 << 26;
+/// Carries the readahead mark: its reader has to go to the machine.
+const MARKED: u32 = 1 << 28;
+/// May be pinned.
+const LENT: u32 = 1 << 29;
+/// Out of date while it was held: the last holder has to say so.
+const FORGOTTEN: u32 = 1 << 30;
+
+/// The atomic words that an index is built of.
+pub(crate) trait Atomics {
+    /// 32 bits.
+    type Word: Word<u32>;
+    /// 64 bits.
+    type Key: Word<u64>;
+    /// Lets other threads run.
+    fn yield_now();
+}
+
+/// An atomic integer; each method as in `std::sync::atomic`.
+pub(crate) trait Word<T> {
+    fn new(value: T) -> Self;
+    fn load(&self, order: Ordering) -> T;
+    fn store(&self, value: T, order: Ordering);
+    fn fetch_sub(&self, value: T, order: Ordering) -> T;
+    fn fetch_and(&self, value: T, order: Ordering) -> T;
+    fn fetch_or(&self, value: T, order: Ordering) -> T;
+    fn compare_exchange_weak(
+        &self,
+        current: T,
+        changed: T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<T, T>;
+}
+
+struct Entry<A: Atomics> {
+    key: A::Key,
+    state: A::Word,
+    next: A::Word,
+}
+
+/// The index of a cache of a fixed number of frames.
+pub(crate) struct PageIndex<A: Atomics> {
+    heads: Box<[A::Word]>,
+    entries: Box<[Entry<A>]>,
+}
+
+impl<A: Atomics> PageIndex<A> {
+    /// An index of no pages over `frames` frames: 32 bytes a frame at the most.
+    pub(crate) fn new(frames: u32) -> PageIndex<A> {
+        let heads = (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2);
+        let entry =
+            || Entry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(NONE) };
+        PageIndex {
+            heads: (0..heads).map(|_| A::Word::new(NONE)).collect(),
+            entries: (0..frames).map(|_| entry()).collect(),
+        }
+    }
+
+    /// Pins the page for a copy, if it is lent, and gives its frame; counts a use of it.
+    #[inline]
+    pub(crate) fn pin(&self, file: FileId, page: u64) -> Option<u32> {
+        self.pin_unless(file, page, MARKED)
+    }
+
+    /// The same though the page carries the mark: its law has been shown it.
+    pub(crate) fn pin_seen(&self, file: FileId, page: u64) -> Option<u32> {
+        self.pin_unless(file, page, 0)
+    }
+
+    #[inline]
+    fn pin_unless(&self, file: FileId, page: u64, unless: u32) -> Option<u32> {
+        let key = key(file, page);
+        let (frame, entry) = self.find(key)?;
+        let mut state = entry.state.load(Relaxed);
+        loop {
+            if state & (LENT | unless) != LENT || state & COPIES == COPIES {
+                return None;
+            }
+            let is_counted = state & USES == 2 * USE;
+            let pinned = state + COPY + if is_counted { 0 } else { USE };
+            match entry.state.compare_exchange_weak(state, pinned, Acquire, Relaxed) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        // Pinned, it can't change any more; it may have before.
+        if entry.key.load(Relaxed) != key {
+            self.unpin(frame);
+            return None;
+        }
+        Some(frame)
+    }
+
+    /// Ends a copy.
+    #[inline]
+    pub(crate) fn unpin(&self, frame: u32) {
+        self.entries[frame as usize].state.fetch_sub(COPY, Release);
+    }
+
+    /// Makes the copy of its caller a hold; false, and the copy goes on, if there
+    /// are as many holds of the page as can be counted.
+    pub(crate) fn hold(&self, frame: u32) -> bool {
+        let state = &self.entries[frame as usize].state;
+        let mut before = state.load(Relaxed);
+        loop {
+            if before & HOLDS == HOLDS {
+                return false;
+            }
+            match state.compare_exchange_weak(before, before + HOLD - COPY, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// Ends a hold. True if the page was forgotten and this was the last hold of
+    /// it: then the machine must be told that the frame is returned.
+    pub(crate) fn release(&self, frame: u32) -> bool {
+        let before = self.entries[frame as usize].state.fetch_sub(HOLD, AcqRel);
+        before & FORGOTTEN != 0 && before & HOLDS == HOLD
+    }
+
+    /// Whether the page is lent, and can be pinned as far as one can tell now.
+    pub(crate) fn is_lent(&self, file: FileId, page: u64) -> bool {
+        self.find(key(file, page))
+            .is_some_and(|(_, entry)| entry.state.load(Relaxed) & (LENT | MARKED) == LENT)
+    }
+
+    /// Lends the page in `frame`, which is not lent. By one thread at a time.
+    pub(crate) fn lend(&self, file: FileId, page: u64, frame: u32, is_marked: bool) {
+        let key = key(file, page);
+        let head = &self.heads[self.home(key)];
+        let entry = &self.entries[frame as usize];
+        debug_assert_eq!(entry.state.load(Relaxed) & (LENT | COPIES | HOLDS), 0);
+        entry.key.store(key, Relaxed);
+        entry.next.store(head.load(Relaxed), Relaxed);
+        entry.state.store(LENT | if is_marked { MARKED } else { 0 }, Release);
+        head.store(frame, Release);
+    }
+
+    /// Takes the mark off the page in `frame`. By one thread at a time.
+    pub(crate) fn unmark(&self, frame: u32) {
+        self.entries[frame as usize].state.fetch_and(!MARKED, Relaxed);
+    }
+
+    /// How the page in `frame` was used since this was last asked.
+    pub(crate) fn uses(&self, frame: u32) -> Uses {
+        let state = &self.entries[frame as usize].state;
+        if state.load(Relaxed) & USES == 0 {
+            return Uses::None;
+        }
+        match (state.fetch_and(!USES, Relaxed) & USES) / USE {
+            0 => Uses::None,
+            1 => Uses::Once,
+            _ => Uses::Again,
+        }
+    }
+
+    /// Lends the page in `frame` no more, and waits for those who copy from it:
+    /// as long as a copy of one page takes, and for its thread to be on a
+    /// processor. False, and it is lent as before, if somebody holds it. By one
+    /// thread at a time.
+    pub(crate) fn recall(&self, frame: u32) -> bool {
+        let state = &self.entries[frame as usize].state;
+        let before = state.fetch_and(!LENT, AcqRel);
+        if before & LENT == 0 {
+            // Filled, and dropped before it was ever lent.
+            return true;
+        }
+        // A copy may become a hold while it is waited for.
+        if before & HOLDS != 0 || self.wait_for_copies(frame) & HOLDS != 0 {
+            state.fetch_or(LENT, Release);
+            return false;
+        }
+        self.unchain(frame);
+        true
+    }
+
+    /// Lends the page in `frame` no more, though somebody may hold it. True if
+    /// nobody does any more: nobody else will say so then. By one thread at a time.
+    pub(crate) fn forget(&self, frame: u32) -> bool {
+        let state = &self.entries[frame as usize].state;
+        state.fetch_and(!LENT, AcqRel);
+        self.wait_for_copies(frame);
+        self.unchain(frame);
+        // From here on whoever ends the last hold sees the flag; there is none
+        // to see it if this was the last to look.
+        state.fetch_or(FORGOTTEN, AcqRel) & HOLDS == 0
+    }
+
+    /// Waits until nobody copies from the frame, whose page is not lent; gives its state then.
+    fn wait_for_copies(&self, frame: u32) -> u32 {
+        loop {
+            let state = self.entries[frame as usize].state.load(Acquire);
+            if state & COPIES == 0 {
+                return state;
+            }
+            A::yield_now();
+        }
+    }
+
+    /// Takes the entry out of its chain. Its own link stays, for readers who are there.
+    fn unchain(&self, frame: u32) {
+        let entry = &self.entries[frame as usize];
+        let mut link = &self.heads[self.home(entry.key.load(Relaxed))];
+        while link.load(Relaxed) != frame {
+            link = &self.entries[link.load(Relaxed) as usize].next;
+        }
+        link.store(entry.next.load(Relaxed), Release);
+    }
+
+    fn find(&self, key: u64) -> Option<(u32, &Entry<A>)> {
+        let mut frame = self.heads[self.home(key)].load(Acquire);
+        for _ in 0..STEPS_MAX {
+            let entry = self.entries.get(frame as usize)?;
+            if entry.key.load(Relaxed) == key {
+                return Some((frame, entry));
+            }
+            frame = entry.next.load(Acquire);
+        }
+        None
+    }
+
+    /// The head of the chain that a key belongs to.
+    fn home(&self, key: u64) -> usize {
+        // Fibonacci hashing of the group (Knuth 6.4), then the page's place in it.
+        let group = (key >> GROUP_LOG2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let groups_log2 = self.heads.len().trailing_zeros() - GROUP_LOG2;
+        let group = group.checked_shr(64 - groups_log2).unwrap_or(0);
+        (group << GROUP_LOG2 | key & ((1 << GROUP_LOG2) - 1)) as usize
+    }
+}
+
+fn key(file: FileId, page: u64) -> u64 {
+    u64::from(file.0) << PAGE_BITS | page
+}
+
+/// The atomics of the standard library.
+pub(crate) struct Std;
+
+impl Atomics for Std {
+    type Word = std::sync::atomic::AtomicU32;
+    type Key = std::sync::atomic::AtomicU64;
+
+    fn yield_now() {
+        std::thread::yield_now();
+    }
+}
+
+/// Makes `Word` of an atomic type that has the methods of the standard library's.
+macro_rules! word {
+    ($atomic:ty, $integer:ty) => {
+        impl Word<$integer> for $atomic {
+            fn new(value: $integer) -> Self {
+                <$atomic>::new(value)
+            }
+            fn load(&self, order: Ordering) -> $integer {
+                self.load(order)
+            }
+            fn store(&self, value: $integer, order: Ordering) {
+                self.store(value, order);
+            }
+            fn fetch_sub(&self, value: $integer, order: Ordering) -> $integer {
+                self.fetch_sub(value, order)
+            }
+            fn fetch_and(&self, value: $integer, order: Ordering) -> $integer {
+                self.fetch_and(value, order)
+            }
+            fn fetch_or(&self, value: $integer, order: Ordering) -> $integer {
+                self.fetch_or(value, order)
+            }
+            fn compare_exchange_weak(
+                &self,
+                current: $integer,
+                changed: $integer,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$integer, $integer> {
+                self.compare_exchange_weak(current, changed, success, failure)
+            }
+        }
+    };
+}
+
+word!(std::sync::atomic::AtomicU32, u32);
+word!(std::sync::atomic::AtomicU64, u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileId = FileId(3);
+
+    #[test]
+    fn what_is_lent_is_found_until_it_is_recalled() {
+        let index = PageIndex::<Std>::new(64);
+        // Pages far apart, so that chains grow.
+        let pages: Vec<u64> = (0..64).map(|frame| frame * 977 % 1_000_003).collect();
+        for (frame, &page) in pages.iter().enumerate() {
+            index.lend(FILE, page, frame as u32, false);
+        }
+        for (frame, &page) in pages.iter().enumerate() {
+            assert_eq!(index.pin(FILE, page), Some(frame as u32));
+            assert_eq!(index.pin(FileId(4), page), None);
+            index.unpin(frame as u32);
+            assert!(index.recall(frame as u32));
+            assert_eq!(index.pin(FILE, page), None);
+        }
+    }
+
+    #[test]
+    fn a_hold_refuses_the_recall_and_the_last_one_of_what_is_forgotten_says_so() {
+        let index = PageIndex::<Std>::new(2);
+        index.lend(FILE, 7, 0, false);
+        for _ in 0..2 {
+            assert_eq!(index.pin(FILE, 7), Some(0));
+            assert!(index.hold(0));
+            assert!(!index.recall(0));
+        }
+        assert!(!index.forget(0));
+        assert_eq!(index.pin(FILE, 7), None);
+        assert!(!index.release(0));
+        assert!(index.release(0));
+        index.lend(FILE, 8, 0, false);
+        assert!(index.forget(0));
+    }
+
+    #[test]
+    fn a_marked_page_is_not_lent_until_the_mark_is_off() {
+        let index = PageIndex::<Std>::new(2);
+        index.lend(FILE, 7, 1, true);
+        assert!(!index.is_lent(FILE, 7) && index.pin(FILE, 7).is_none());
+        index.unmark(1);
+        assert!(index.is_lent(FILE, 7));
+        assert_eq!(index.uses(1), Uses::None);
+        for uses in [Uses::Once, Uses::Again, Uses::Again] {
+            let pins = match uses {
+                Uses::Once => 1,
+                _ => 3,
+            };
+            for _ in 0..pins {
+                assert_eq!(index.pin(FILE, 7), Some(1));
+                index.unpin(1);
+            }
+            assert_eq!(index.uses(1), uses);
+        }
+    }
+}
