@@ -27,6 +27,7 @@ pub mod device;
 mod engine;
 mod file;
 pub mod frames;
+mod future;
 mod guard;
 pub mod kernel;
 pub mod kernel_trace;
@@ -46,6 +47,7 @@ pub mod usage;
 
 pub use batch::{Batch, BatchRead};
 pub use file::{File, FileStats};
+pub use future::ReadFuture;
 pub use guard::PageGuard;
 pub use path::{BuildError, Builder, ReadPath, Stats};
 pub use read_error::ReadError;
