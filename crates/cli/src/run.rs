@@ -117,7 +117,7 @@ fn run_job(args: &RunArgs) -> Ended {
     refuse_overwriting(&plan, &storages)?;
     refuse_small_memory(&plan, &storages)?;
     let (modelled, real): (Vec<_>, Vec<_>) =
-        all.iter().partition(|combination| combination.storage.path().is_none());
+        all.iter().partition(|combination| combination.storage.is_modelled());
     modelled.into_iter().try_for_each(|combination| check(&plan, combination))?;
     plan.log = open_log(args, &storages)?;
     let plan = plan;
@@ -180,6 +180,9 @@ fn check(plan: &Plan<'_>, combination: &Combination<'_>) -> Ended {
             let setup = plan.setup(&Spec::plain("file"), readahead, scheduler);
             real::check(plan, path, &setup)
         }
+        Storage::Nfs(url) => {
+            real::check_nfs(plan, url, &plan.setup(&Spec::plain("nfs"), readahead, scheduler))
+        }
     }
 }
 
@@ -203,6 +206,7 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
             .map_err(|error| told(plan, storage, &error)),
         Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
+        Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), watch),
     }
 }
 
