@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use readpath_core::law::Spec;
 
 use crate::exit::Failure;
+use crate::regret::RegretArgs;
 use crate::replay::ReplayArgs;
 use crate::serve::ServeArgs;
 use crate::validate::ValidateArgs;
@@ -42,6 +43,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Hold a modelled disk against a trace of service times measured on the real one
     Validate(ValidateArgs),
+    /// Hold the law `adaptive` against the best classic law of each cell of a matrix
+    Regret(RegretArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
     /// One process of a load on memory; started by `run`

@@ -12,6 +12,7 @@ mod output;
 mod peer;
 mod progress;
 mod real;
+mod regret;
 mod replay;
 mod reproduce;
 mod run;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::TouchMemory => touch_memory::run(),
     };

@@ -181,6 +181,11 @@ impl Cache {
         self.frame(frame).state
     }
 
+    /// Whether the frame's page was read ahead and not used yet.
+    pub fn is_unused(&self, frame: FrameId) -> bool {
+        self.frame(frame).is_unused
+    }
+
     /// The folio that the page came in as, if it is cached.
     pub fn folio(&self, file: FileId, page: u64) -> Option<Folio> {
         Some(Folio::holding(page, self.frame(self.find(file, page)?).order))

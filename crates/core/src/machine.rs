@@ -40,7 +40,7 @@ use core::fmt;
 use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState, Lender};
 use crate::law::Spec;
 use crate::raw::{self, RawLaw};
-use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
+use crate::readahead::{self, Advice, DeviceEvidence, FileEvidence, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
 use crate::scheduler::decision::DecisionLog;
@@ -191,6 +191,7 @@ pub struct Done {
 struct File {
     bytes: u64,
     start_sector: u64,
+    evidence: FileEvidence,
 }
 
 struct Handle {
@@ -244,6 +245,8 @@ pub struct ReadPath {
     /// Parts of failed requests that are tried again on their own, past the scheduler.
     retries: VecDeque<Request>,
     wake: Option<Time>,
+    /// What the readahead laws know together.
+    evidence: DeviceEvidence,
     meter: Meter,
     memories: Vec<Memory>,
     swap: Swap,
@@ -298,6 +301,7 @@ impl ReadPath {
             runs: Vec::new(),
             retries: VecDeque::new(),
             wake: None,
+            evidence: DeviceEvidence::default(),
             meter: Meter::default(),
             memories: Vec::new(),
             swap: Swap::default(),
@@ -314,7 +318,7 @@ impl ReadPath {
         if end_sector > self.config.caps.sectors {
             return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
         }
-        let file = File { bytes, start_sector };
+        let file = File { bytes, start_sector, evidence: FileEvidence::default() };
         if let Some(id) = self.files_free.pop() {
             self.files[id.0 as usize] = file;
             return Ok(id);
@@ -488,6 +492,7 @@ impl ReadPath {
         self.wake = None;
         debug_assert_eq!(request, self.transfers.merged(request.id), "merged and dispatched alike");
         self.meter.dispatched(now, &request);
+        self.evidence.estimate.dispatched(now, request.id);
         Some(DeviceRequest {
             id: request.id,
             op: request.op,
