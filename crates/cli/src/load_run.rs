@@ -219,7 +219,7 @@ fn one(
             let page_cluster = swapin.map_or(Ok(None), page_cluster)?;
             swap_peer::run(&PeerPlan { path, page_cluster, seed: args.seed, interrupt }, load)
         }
-        Storage::File(_) => Err(not_here(storage)),
+        Storage::File(_) | Storage::Nfs(_) => Err(not_here(storage)),
     }
 }
 

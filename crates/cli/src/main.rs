@@ -24,6 +24,7 @@ mod swap_peer;
 mod table;
 mod touch_memory;
 mod validate;
+mod wire_count;
 
 use std::process::ExitCode;
 

@@ -33,6 +33,12 @@ pub fn check(plan: &Plan<'_>, storages: &[Storage]) -> Checked {
             None => Ok(()),
         };
     }
+    if let Some(storage) = storages.iter().find(|storage| matches!(storage, Storage::Nfs(_))) {
+        return Err(Failure::Usage(format!(
+            "{storage}: raw jobs need a device or a file of this machine; {job_file} has some: \
+             set direct=1 and another ioengine there, or leave {storage} out"
+        )));
+    }
     let cached = plan.job.jobs.iter().find(|job| job.engine != Engine::Raw);
     let file = storages.iter().find(|storage| matches!(storage, Storage::File(_)));
     match (cached, file) {

@@ -125,7 +125,7 @@ fn run_job(args: &RunArgs) -> Ended {
     refuse_overwriting(&plan, &storages)?;
     refuse_small_memory(&plan, &storages)?;
     let (modelled, real): (Vec<_>, Vec<_>) =
-        all.iter().partition(|combination| combination.storage.path().is_none());
+        all.iter().partition(|combination| combination.storage.is_modelled());
     modelled.into_iter().try_for_each(|combination| check(&plan, combination))?;
     plan.log = open_log(args, &storages)?;
     let plan = plan;
@@ -166,7 +166,7 @@ fn is_repeated(plan: &Plan<'_>, earlier: &Combination<'_>, this: &Combination<'_
         && match this.storage {
             Storage::Kernel(_) => true,
             Storage::File(_) => plan.job.has_raw() && std::ptr::eq(earlier.raw, this.raw),
-            Storage::Modelled(_) => false,
+            Storage::Modelled(_) | Storage::Nfs(_) => false,
         }
 }
 
@@ -199,6 +199,9 @@ fn check(plan: &Plan<'_>, combination: &Combination<'_>) -> Ended {
             let setup = plan.setup(&Spec::plain("file"), combination);
             real::check(plan, path, &setup)
         }
+        Storage::Nfs(url) => {
+            real::check_nfs(plan, url, &plan.setup(&Spec::plain("nfs"), combination))
+        }
     }
 }
 
@@ -226,6 +229,7 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
         Storage::File(path) if is_raw => raw::run(plan, path, raw_law, &bar),
         Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
+        Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), watch),
     }
 }
 
