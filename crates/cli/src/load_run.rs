@@ -9,12 +9,14 @@ use std::path::Path;
 use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_core::law::Spec;
-use readpath_sim::load::{Load, LoadRow, file};
+use readpath_core::machine::{ConfigError, SwapError};
+use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_load};
+use readpath_sim::simulate::SimulateError;
 
 use crate::args::{self, RunArgs};
 use crate::exit::{Ended, Failure};
 use crate::output;
-use crate::progress::Interrupt;
+use crate::progress::{Bar, Interrupt};
 use crate::run::read_text;
 use crate::size;
 use crate::storage::Storage;
@@ -33,8 +35,19 @@ pub fn is_load_file(path: &Path) -> bool {
 struct Combination<'a> {
     load: &'a Load,
     storage: &'a Storage,
-    /// None where the kernel's own law stays as it is.
+    /// None where the kernel's own law stays as it is, or none is named.
     swapin: Option<&'a Spec>,
+    /// The kernel has its own.
+    scheduler: Option<&'a Spec>,
+}
+
+impl Combination<'_> {
+    fn setup(&self, device: &Spec, seed: u64) -> LoadSetup {
+        let mut setup = LoadSetup { seed, ..LoadSetup::new(device.clone()) };
+        setup.swapin = self.swapin.cloned().unwrap_or(setup.swapin);
+        setup.scheduler = self.scheduler.cloned().unwrap_or(setup.scheduler);
+        setup
+    }
 }
 
 /// Runs the loads everywhere and prints the rows. What can be wrong is found out before the
@@ -43,6 +56,7 @@ pub fn run(args: &RunArgs) -> Ended {
     refuse_options_of_jobs(args)?;
     let storages = Storage::parse_all(&args.storages)?;
     let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), args::specs)?;
+    let schedulers = args::specs(&args.scheduler)?;
     let loads = read_loads(args)?;
     refuse_laws_of_nobody(&storages, &swapins)?;
     let mut all = Vec::new();
@@ -51,7 +65,13 @@ pub fn run(args: &RunArgs) -> Ended {
             let laws: Vec<Option<&Spec>> =
                 swapins.iter().filter(|law| is_for(law, storage)).map(Some).collect();
             let laws = if laws.is_empty() { vec![None] } else { laws };
-            all.extend(laws.into_iter().map(|swapin| Combination { load, storage, swapin }));
+            let is_kernel = matches!(storage, Storage::Kernel(_));
+            let schedulers: Vec<Option<&Spec>> =
+                if is_kernel { vec![None] } else { schedulers.iter().map(Some).collect() };
+            for swapin in laws {
+                let row = |&scheduler| Combination { load, storage, swapin, scheduler };
+                all.extend(schedulers.iter().map(row));
+            }
         }
     }
     all.iter().try_for_each(|combination| check(args, combination))?;
@@ -137,12 +157,23 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
             }
             SwapArea::check(path, combination.load.swap_bytes).map_err(Failure::usage)
         }
-        storage => Err(not_here(storage)),
+        Storage::Modelled(device) => {
+            check_load(combination.load, &combination.setup(device, args.seed)).map_err(|error| {
+                match error {
+                    SimulateError::Config(ConfigError::Law(_))
+                    | SimulateError::Swap(SwapError::Law(_)) => Failure::usage(error),
+                    _ => Failure::about(combination.storage, error),
+                }
+            })
+        }
+        Storage::File(_) => Err(not_here(combination.storage)),
     }
 }
 
 fn not_here(storage: &Storage) -> Failure {
-    Failure::Usage(format!("{storage}: loads on memory run on kernel:PATH"))
+    Failure::Usage(format!(
+        "{storage}: loads on memory run on modelled devices and on kernel:PATH; name one of those"
+    ))
 }
 
 fn one(
@@ -156,7 +187,14 @@ fn one(
             let plan = PeerPlan { path, page_cluster, seed: args.seed, interrupt };
             swap_peer::run(&plan, combination.load)
         }
-        storage => Err(not_here(storage)),
+        Storage::Modelled(device) => {
+            let setup = combination.setup(device, args.seed);
+            let label = format!("{} {device} {}", combination.load.name, setup.swapin);
+            let bar = Bar::new(label, interrupt.clone());
+            simulate_load(combination.load, &setup, &mut |progress| bar.tell(progress))
+                .map_err(|error| Failure::about(combination.storage, error))
+        }
+        Storage::File(_) => Err(not_here(combination.storage)),
     }
 }
 
@@ -182,11 +220,13 @@ fn print_rows(rows: &[LoadRow], args: &RunArgs) -> Ended {
         "seconds",
         "touches/s",
         "major faults",
+        "minor faults",
         "pages in",
         "pages out",
         "dev reqs",
         "KiB/req",
         "cover",
+        "waste MiB",
         "cpu s",
     ];
     let mut table = Table::new(header, 5);
@@ -202,11 +242,13 @@ fn print_rows(rows: &[LoadRow], args: &RunArgs) -> Ended {
             number(row.seconds, 2),
             number(row.iops, 0),
             count(row.major_faults),
+            count(row.minor_faults),
             count(row.pages_in),
             count(row.pages_out),
             count(row.device_requests),
             number(row.device_request_kib_mean, 1),
             number(row.coverage, 3),
+            number(row.waste_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1),
             number(row.cpu_seconds, 2),
         ]);
     }

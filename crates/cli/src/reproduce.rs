@@ -93,21 +93,28 @@ fn grid_table(grid: &Grid) -> Table {
 }
 
 fn rows_table(reproduced: &Reproduced) -> Table {
-    let mut table = Table::new(
-        ["", "laws", "published", "ratio", "modelled", "ratio", "device reads", "KiB mean"],
-        2,
-    );
+    let swaps = reproduced.rows.iter().any(|row| row.pages_in.is_some());
+    let header =
+        ["", "laws", "published", "ratio", "modelled", "ratio", "device requests", "KiB mean"];
+    let swapped = ["pages in", "pages out"].into_iter().filter(|_| swaps);
+    let header = header.into_iter().chain(swapped).map(str::to_owned);
+    let mut table = Table::with_header(header.collect(), 2);
+    let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |n| n.to_string());
     for row in &reproduced.rows {
-        table.row(vec![
+        let mut cells = vec![
             row.label.clone(),
             row.laws.clone(),
             number(row.published, 2),
             number(row.published_ratio, 2),
             number(Some(row.modelled), 2),
             number(Some(row.modelled_ratio), 2),
-            row.device_requests.map_or_else(|| "-".to_owned(), |requests| requests.to_string()),
+            count(row.device_requests),
             number(row.device_request_kib_mean, 1),
-        ]);
+        ];
+        if swaps {
+            cells.extend([count(row.pages_in), count(row.pages_out)]);
+        }
+        table.row(cells);
     }
     table
 }
