@@ -17,6 +17,7 @@ use crate::args::{self, RunArgs};
 use crate::exit::{Ended, Failure};
 use crate::output;
 use crate::progress::{Bar, Interrupt};
+use crate::region_run::{self, RegionPlan};
 use crate::run::read_text;
 use crate::size;
 use crate::storage::Storage;
@@ -65,7 +66,8 @@ pub fn run(args: &RunArgs) -> Ended {
             let laws: Vec<Option<&Spec>> =
                 swapins.iter().filter(|law| is_for(law, storage)).map(Some).collect();
             let laws = if laws.is_empty() { vec![None] } else { laws };
-            let is_kernel = matches!(storage, Storage::Kernel(_));
+            // The kernel has a scheduler of its own, and a region needs none.
+            let is_kernel = matches!(storage, Storage::Kernel(_) | Storage::Region(_));
             let schedulers: Vec<Option<&Spec>> =
                 if is_kernel { vec![None] } else { schedulers.iter().map(Some).collect() };
             for swapin in laws {
@@ -129,7 +131,8 @@ fn refuse_laws_of_nobody(storages: &[Storage], swapins: &[Spec]) -> Ended {
             page_cluster(law)?;
         }
         if !storages.iter().any(|storage| is_for(law, storage)) {
-            let on = if law.name == KERNEL { "kernel:PATH" } else { "a modelled device" };
+            let on =
+                if law.name == KERNEL { "kernel:PATH" } else { "a modelled device or region:PATH" };
             return Err(Failure::Usage(format!("--swapin {law} is for {on}, and --on names none")));
         }
     }
@@ -166,13 +169,25 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
                 }
             })
         }
+        Storage::Region(path) => {
+            if !path.is_dir() && !args.overwrite {
+                return Err(Failure::Usage(format!(
+                    "{}: would be swapped to, and its content lost: add --overwrite if it may be, \
+                     or name a folder, in which a file without a name is made",
+                    path.display()
+                )));
+            }
+            let law = combination.swapin.cloned().unwrap_or_else(|| Spec::plain("hits"));
+            readpath_core::swapin::build(&law, false).map_err(Failure::usage)?;
+            region_run::check(combination.load)
+        }
         Storage::File(_) => Err(not_here(combination.storage)),
     }
 }
 
 fn not_here(storage: &Storage) -> Failure {
     Failure::Usage(format!(
-        "{storage}: loads on memory run on modelled devices and on kernel:PATH; name one of those"
+        "{storage}: loads on memory run on modelled devices, on region:PATH and on kernel:PATH; name one of those"
     ))
 }
 
@@ -193,6 +208,11 @@ fn one(
             let bar = Bar::new(label, interrupt.clone());
             simulate_load(combination.load, &setup, &mut |progress| bar.tell(progress))
                 .map_err(|error| Failure::about(combination.storage, error))
+        }
+        Storage::Region(path) => {
+            let law = combination.swapin.cloned().unwrap_or_else(|| Spec::plain("hits"));
+            let plan = RegionPlan { path, swapin: &law, seed: args.seed, interrupt };
+            region_run::run(&plan, combination.load)
         }
         Storage::File(_) => Err(not_here(combination.storage)),
     }

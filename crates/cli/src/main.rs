@@ -12,6 +12,7 @@ mod output;
 mod peer;
 mod progress;
 mod real;
+mod region_run;
 mod regret;
 mod replay;
 mod reproduce;

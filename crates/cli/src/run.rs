@@ -100,6 +100,11 @@ fn run_job(args: &RunArgs) -> Ended {
         )));
     }
     let storages = Storage::parse_all(&args.storages)?;
+    if let Some(region) = storages.iter().find(|storage| matches!(storage, Storage::Region(_))) {
+        return Err(Failure::Usage(format!(
+            "{region}: is memory, for loads in TOML; name file:PATH or kernel:PATH for a job"
+        )));
+    }
     let readaheads = args::specs(&args.readahead)?;
     let schedulers = args::specs(&args.scheduler)?;
     let all = combinations(&storages, &readaheads, &schedulers);
@@ -176,7 +181,7 @@ fn check(plan: &Plan<'_>, combination: &Combination<'_>) -> Ended {
             simulate::check(&plan.job, &plan.setup(device, readahead, scheduler))
                 .map_err(|error| told(plan, storage, &error))
         }
-        Storage::File(path) | Storage::Kernel(path) => {
+        Storage::File(path) | Storage::Kernel(path) | Storage::Region(path) => {
             let setup = plan.setup(&Spec::plain("file"), readahead, scheduler);
             real::check(plan, path, &setup)
         }
@@ -203,6 +208,7 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
             .map_err(|error| told(plan, storage, &error)),
         Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
+        Storage::Region(_) => unreachable!("refused before the first row"),
     }
 }
 

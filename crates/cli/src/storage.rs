@@ -17,6 +17,8 @@ pub enum Storage {
     File(PathBuf),
     /// On a file or block device, through the kernel's own path.
     Kernel(PathBuf),
+    /// In memory larger than its budget, over a folder or block device: for loads.
+    Region(PathBuf),
 }
 
 impl Storage {
@@ -27,6 +29,7 @@ impl Storage {
         for text in texts {
             match text.split_once(':') {
                 Some(("file", path)) => storages.push(Storage::File(whole(text, path)?)),
+                Some(("region", path)) => storages.push(Storage::Region(whole(text, path)?)),
                 Some(("kernel", path)) => storages.push(Storage::Kernel(whole(text, path)?)),
                 _ => storages.extend(args::specs(text)?.into_iter().map(Storage::Modelled)),
             }
@@ -41,7 +44,7 @@ impl Storage {
     pub fn path(&self) -> Option<&PathBuf> {
         match self {
             Storage::Modelled(_) => None,
-            Storage::File(path) | Storage::Kernel(path) => Some(path),
+            Storage::File(path) | Storage::Kernel(path) | Storage::Region(path) => Some(path),
         }
     }
 }
@@ -59,6 +62,7 @@ impl fmt::Display for Storage {
             Storage::Modelled(spec) => spec.fmt(f),
             Storage::File(path) => write!(f, "file:{}", path.display()),
             Storage::Kernel(path) => write!(f, "kernel:{}", path.display()),
+            Storage::Region(path) => write!(f, "region:{}", path.display()),
         }
     }
 }
