@@ -118,8 +118,6 @@ fn table(
 ) -> Reproduced {
     let published_first = published(&CASES[0]);
     let comparisons = CASES.iter().zip(rows).map(|(case, row)| Comparison {
-        pages_in: None,
-        pages_out: None,
         label: case.label.to_owned(),
         laws: case.raw.to_owned(),
         published: published(case),
