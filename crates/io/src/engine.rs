@@ -29,6 +29,8 @@ use crate::storage::{Files, Sleep, Sleeper};
 use crate::target::{Mode, Target};
 
 pub(crate) mod desk;
+#[cfg(test)]
+mod faults;
 pub(crate) mod index;
 pub(crate) mod opening;
 pub(crate) mod shelf;
