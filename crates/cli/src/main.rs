@@ -6,19 +6,25 @@ mod decision_log;
 mod devices;
 mod exit;
 mod laws;
+mod load_run;
 mod made_files;
 mod output;
 mod peer;
 mod progress;
+mod raw;
 mod real;
+mod regret;
 mod replay;
 mod reproduce;
 mod run;
 mod serve;
 mod size;
 mod storage;
+mod swap_peer;
 mod table;
+mod touch_memory;
 mod validate;
+mod wire_count;
 
 use std::process::ExitCode;
 
@@ -35,7 +41,9 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::TouchMemory => touch_memory::run(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

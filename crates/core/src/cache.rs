@@ -11,7 +11,8 @@
 //! 1. a page is in the table of its file from `add` until it is evicted,
 //!    dropped, or its read failed;
 //! 2. a frame that is pinned or in flight is never given away;
-//! 3. only frames that are filled are on a reclaim list;
+//! 3. pages are on a reclaim list in the order in which they were added, in
+//!    whatever order they come; one in flight is passed over;
 //! 4. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
 
@@ -25,11 +26,13 @@ use crate::unit::PageRange;
 
 mod lender;
 mod lists;
+mod memory;
 mod table;
 
 pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
+pub use memory::Leaving;
 use table::FileTable;
 
 /// The reclaim laws by name. There is one so far.
@@ -81,6 +84,8 @@ struct Frame {
     is_referenced: bool,
     /// Its bytes were overwritten on the device while it was in flight.
     is_stale: bool,
+    /// What only a page of memory can be.
+    memory: memory::Flags,
 }
 
 /// What the cache has counted since it was made, in pages.
@@ -104,6 +109,7 @@ pub struct Cache {
     tables: Vec<FileTable>,
     lists: TwoLists,
     counters: CacheCounters,
+    memory: memory::Counts,
     lender: Option<Box<dyn Lender>>,
 }
 
@@ -121,6 +127,7 @@ impl Cache {
             is_unused: false,
             is_referenced: false,
             is_stale: false,
+            memory: memory::Flags::default(),
         };
         Cache {
             frames: alloc::vec![empty; budget_pages as usize],
@@ -129,6 +136,7 @@ impl Cache {
             tables: Vec::new(),
             lists: TwoLists::default(),
             counters: CacheCounters::default(),
+            memory: memory::Counts::default(),
             lender: None,
         }
     }
@@ -172,6 +180,11 @@ impl Cache {
     /// What the frame holds.
     pub fn state(&self, frame: FrameId) -> FrameState {
         self.frame(frame).state
+    }
+
+    /// Whether the frame's page was read ahead and not used yet.
+    pub fn is_unused(&self, frame: FrameId) -> bool {
+        self.frame(frame).is_unused
     }
 
     /// The folio that the page came in as, if it is cached.
@@ -221,9 +234,11 @@ impl Cache {
             is_unused: is_ahead,
             is_referenced: false,
             is_stale: false,
+            memory: memory::Flags::default(),
         };
         self.counters.readahead_pages += u64::from(is_ahead);
         self.tables[file.0 as usize].insert(page, id);
+        self.list_inactive(id);
         Some(id)
     }
 
@@ -237,10 +252,13 @@ impl Cache {
     pub fn fill(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.frame_mut(id).state = FrameState::Filled;
+        if self.frame(id).memory.is_memory {
+            return self.list_memory(id);
+        }
         if self.frame(id).is_stale {
             return self.remove(id);
         }
-        self.lists.push_front(&mut self.frames, id, List::Inactive);
+        self.list_inactive(id);
         let Frame { file, page, is_marked, .. } = *self.frame(id);
         if let Some(lender) = &mut self.lender {
             lender.lend(file, page, id, if is_marked { Mark::Set } else { Mark::Clear });
@@ -258,23 +276,25 @@ impl Cache {
 
     /// Keeps the frame from being given away.
     pub fn pin(&mut self, id: FrameId) {
-        self.frame_mut(id).pins += 1;
+        self.change(id, |frame| frame.pins += 1);
+        if self.frame(id).memory.is_memory {
+            self.unlist(id);
+        }
     }
 
     /// Takes one pin back.
     pub fn unpin(&mut self, id: FrameId) {
-        let frame = self.frame_mut(id);
-        debug_assert!(frame.pins > 0, "unpinned more often than pinned");
-        frame.pins -= 1;
+        debug_assert!(self.frame(id).pins > 0, "unpinned more often than pinned");
+        self.change(id, |frame| frame.pins -= 1);
+        let frame = self.frame(id);
         if frame.pins > 0 {
             return;
         }
         match frame.state {
             FrameState::Orphan | FrameState::Failed => self.release(id),
+            FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Reclaim took it off its list when it found it pinned.
-            FrameState::Filled if !frame.links.is_listed() => {
-                self.lists.push_front(&mut self.frames, id, List::Inactive);
-            }
+            FrameState::Filled => self.list_inactive(id),
             _ => {}
         }
     }
@@ -352,12 +372,18 @@ impl Cache {
 
     /// Gives the frame of the page that reclaim likes least; None when all are held.
     fn reclaim(&mut self) -> Option<FrameId> {
+        // Only memory is ever on these lists, and only what nobody can see.
+        let unseen = self.lists.oldest(List::Cold).or_else(|| self.lists.oldest(List::Ahead));
+        if let Some(id) = unseen {
+            self.evict(id);
+            return self.free.pop();
+        }
         // Readers that the machine doesn't see go on using pages meanwhile: only
         // the first look at each may spare it for that.
-        let listed = self.lists.pages();
+        let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
         for look in 0..2 * listed {
             let id = self.lists.pop_victim(&mut self.frames)?;
-            if self.frame(id).pins > 0 {
+            if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
                 continue;
             }
             if look < listed && self.is_used_again(id) {
@@ -368,8 +394,7 @@ impl Cache {
                 self.lists.push_front(&mut self.frames, id, List::Inactive);
                 continue;
             }
-            self.counters.evicted_pages += 1;
-            self.remove(id);
+            self.evict(id);
             return self.free.pop();
         }
         None
@@ -406,6 +431,11 @@ impl Cache {
         self.lender.as_mut().is_none_or(|lender| lender.recall(id))
     }
 
+    fn evict(&mut self, id: FrameId) {
+        self.counters.evicted_pages += 1;
+        self.remove(id);
+    }
+
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
     fn remove(&mut self, id: FrameId) {
         let frame = *self.frame(id);
@@ -415,15 +445,26 @@ impl Cache {
         self.tables[frame.file.0 as usize].remove(frame.page);
         self.counters.waste_pages += u64::from(frame.is_unused);
         if frame.pins > 0 {
-            self.frame_mut(id).state = FrameState::Orphan;
+            self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
             self.release(id);
         }
     }
 
     fn release(&mut self, id: FrameId) {
-        self.frame_mut(id).state = FrameState::Free;
+        self.change(id, |frame| {
+            frame.state = FrameState::Free;
+            frame.memory = memory::Flags::default();
+        });
         self.free.push(id);
+    }
+
+    /// Changes a frame, and what is counted of it as memory.
+    fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
+        let frame = &mut self.frames[id.0 as usize];
+        self.memory.forget(frame);
+        change(frame);
+        self.memory.count(frame);
     }
 
     fn frame(&self, id: FrameId) -> &Frame {

@@ -25,15 +25,22 @@
 //!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
 //! 3. A page is filled only by a completion that says that its bytes are good.
 //! 4. A device error reaches exactly the reads that needed the bytes.
+//!
+//! Memory larger than memory is driven by the same machine: see
+//! [`swapin`](crate::swapin). Its pages that can't be given away at once (mapped,
+//! dirty, being written) count in the budget like pinned ones. A fault that
+//! finds no room waits like a read, and the oldest of them are unmapped and
+//! written for it; some are kept ready so that this is rare.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cache::{Cache, CacheCounters, FileId, FrameId, Lender};
+use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState, Lender};
 use crate::law::Spec;
-use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
+use crate::raw::{self, RawLaw};
+use crate::readahead::{self, Advice, DeviceEvidence, FileEvidence, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
 use crate::scheduler::decision::DecisionLog;
@@ -42,12 +49,19 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 mod complete;
 mod error;
+mod memory;
 mod meter;
 mod pages;
 mod reads;
+mod swap_area;
+mod swap_in;
+mod swap_out;
 mod transfers;
 
-pub use error::{BeyondDevice, ConfigError, ReadError};
+pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
+pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
+use memory::{Memory, Swap};
+pub use memory::{SwapConfig, SwapCounters, Unmap};
 pub use meter::Meter;
 use reads::{Kind, ReadSlot};
 use transfers::{Content, Transfers};
@@ -69,6 +83,9 @@ pub struct Config {
     /// Whether the scheduler merges neighbours (the kernel's `queue/nomerges`
     /// turned round). Default yes; no shows what the laws alone make.
     pub merges: bool,
+    /// How large transfers past the cache are cut, for those who drive them
+    /// chunk by chunk ([`ReadPath::raw_law`]). Default `ring`.
+    pub raw: Spec,
     /// How many requests the queue is made for (the kernel's
     /// `queue/nr_requests`; default 128). Once seven eighths of them and one
     /// more are queued or in the device, laws are told that the queue is
@@ -95,6 +112,7 @@ impl Config {
             limits: ReadaheadLimits::default(),
             scheduler: Spec::plain("noop"),
             merges: true,
+            raw: Spec::plain("ring"),
             queue_requests: 128,
             depth_max: caps.depth_max,
             lent_bytes_max: 0,
@@ -173,12 +191,16 @@ pub struct Done {
 struct File {
     bytes: u64,
     start_sector: u64,
+    evidence: FileEvidence,
 }
 
 struct Handle {
     file: FileId,
     law: Box<dyn ReadaheadLaw>,
 }
+
+/// Makes the readahead law of a file that is opened, from what it may know of the device.
+pub type LawMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadLaw> + Send>;
 
 /// How many pages are promised, and to whom: invariant 1 of the machine.
 #[derive(Clone, Copy, Debug)]
@@ -204,8 +226,11 @@ pub struct ReadPath {
     files_free: Vec<FileId>,
     handles: Vec<Handle>,
     handles_free: Vec<HandleId>,
+    /// Makes the laws of files, where they are not the configuration's.
+    law_maker: Option<LawMaker>,
     priorities: Vec<Priority>,
     scheduler: Box<dyn Scheduler>,
+    raw: Box<dyn RawLaw + Send + Sync>,
     budget: Budget,
     reads: Vec<ReadSlot>,
     reads_free: Vec<ReadId>,
@@ -220,7 +245,11 @@ pub struct ReadPath {
     /// Parts of failed requests that are tried again on their own, past the scheduler.
     retries: VecDeque<Request>,
     wake: Option<Time>,
+    /// What the readahead laws know together.
+    evidence: DeviceEvidence,
     meter: Meter,
+    memories: Vec<Memory>,
+    swap: Swap,
 }
 
 impl ReadPath {
@@ -251,14 +280,17 @@ impl ReadPath {
         let merged_max = if config.merges { request_sectors_max } else { 0 };
         let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
         let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Law)?;
+        let raw = raw::build(&config.raw).map_err(ConfigError::Law)?;
         Ok(ReadPath {
             cache: Cache::new(pages as u32),
             files: Vec::new(),
             files_free: Vec::new(),
             handles: Vec::new(),
             handles_free: Vec::new(),
+            law_maker: None,
             priorities: Vec::new(),
             scheduler,
+            raw,
             budget: Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0 },
             reads: Vec::new(),
             reads_free: Vec::new(),
@@ -269,7 +301,10 @@ impl ReadPath {
             runs: Vec::new(),
             retries: VecDeque::new(),
             wake: None,
+            evidence: DeviceEvidence::default(),
             meter: Meter::default(),
+            memories: Vec::new(),
+            swap: Swap::default(),
             config,
         })
     }
@@ -283,7 +318,7 @@ impl ReadPath {
         if end_sector > self.config.caps.sectors {
             return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
         }
-        let file = File { bytes, start_sector };
+        let file = File { bytes, start_sector, evidence: FileEvidence::default() };
         if let Some(id) = self.files_free.pop() {
             self.files[id.0 as usize] = file;
             return Ok(id);
@@ -294,8 +329,12 @@ impl ReadPath {
 
     /// Opens a file: the handle has a readahead state of its own.
     pub fn open(&mut self, file: FileId) -> HandleId {
-        let law = readahead::build(&self.config.readahead, &self.config.limits)
-            .expect("the law was built once already, from the same text");
+        let limits = &self.config.limits;
+        let law = match &mut self.law_maker {
+            Some(make) => make(limits),
+            None => readahead::build(&self.config.readahead, limits)
+                .expect("the law was built once already, from the same text"),
+        };
         let handle = Handle { file, law };
         if let Some(id) = self.handles_free.pop() {
             self.handles[id.0 as usize] = handle;
@@ -365,9 +404,25 @@ impl ReadPath {
         self.cache.settle();
     }
 
+    /// Has the law of each file opened from here on made by `make`: a law that
+    /// is none of this crate's, or one of them that is watched.
+    pub fn set_law_maker(&mut self, make: LawMaker) {
+        self.law_maker = Some(make);
+    }
+
     /// The length of the handle's file in bytes.
     pub fn file_bytes(&self, handle: HandleId) -> u64 {
         self.file_of(handle).bytes
+    }
+
+    /// The law of raw transfers: each of their chunks is a direct read or write of this path.
+    pub fn raw_law(&self) -> &dyn RawLaw {
+        &*self.raw
+    }
+
+    /// What the device can do.
+    pub fn caps(&self) -> DeviceCaps {
+        self.config.caps
     }
 
     /// Sets the I/O priority of a process, for the schedulers that look at it.
@@ -437,6 +492,7 @@ impl ReadPath {
         self.wake = None;
         debug_assert_eq!(request, self.transfers.merged(request.id), "merged and dispatched alike");
         self.meter.dispatched(now, &request);
+        self.evidence.estimate.dispatched(now, request.id);
         Some(DeviceRequest {
             id: request.id,
             op: request.op,
@@ -476,6 +532,9 @@ impl ReadPath {
             Content::Pages { file, range, .. } => range.pages().for_each(|page| {
                 let frame = self.cache.find(file, page);
                 each(Buffer::Frame(frame.expect("a page in flight is in its table")));
+            }),
+            Content::Slots { range, .. } => range.pages().for_each(|slot| {
+                each(Buffer::Frame(self.frame_of_slot(slot)));
             }),
             Content::Direct { read, offset } => {
                 let bytes = self.transfers.request(part).bytes();
@@ -519,12 +578,23 @@ impl ReadPath {
         self.cache.find(self.handles[handle.0 as usize].file, page).is_some()
     }
 
+    /// Whether a page of the handle's file carries the readahead mark: its use
+    /// should reach the law, so it is not to be mapped with its neighbours.
+    pub fn is_marked(&self, handle: HandleId, page: u64) -> bool {
+        self.cache.marked(self.handles[handle.0 as usize].file, page).is_some()
+    }
+
     /// Whether nothing is open, queued, in the device or reserved.
     pub fn is_idle(&self) -> bool {
         self.reads_free.len() == self.reads.len()
             && self.transfers.is_empty()
             && self.budget.pinned == 0
             && self.budget.ahead == 0
+    }
+
+    /// Whether so many more pages find frames: invariant 1.
+    fn has_room_for(&self, pages: u64) -> bool {
+        self.budget.has_room_for(pages + u64::from(self.cache.held_pages()))
     }
 
     fn file_of(&self, handle: HandleId) -> &File {

@@ -15,17 +15,23 @@ use alloc::boxed::Box;
 use crate::law::{self, Law, Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
+mod adaptive;
+mod evidence;
 mod none;
 mod ondemand;
 mod page_table;
 mod recording;
+mod runs;
 mod window;
 mod window_fixed;
 
+pub use adaptive::Adaptive;
+pub use evidence::{DeviceEvidence, Evidence, FileEvidence, Pieces};
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;
 pub use recording::{Recording, Step};
+pub use runs::Runs;
 pub use window::Window;
 pub use window_fixed::WindowFixed;
 
@@ -70,6 +76,15 @@ impl Folio {
 pub trait Pages {
     /// Whether the page is in the cache, or on its way into it.
     fn is_cached(&self, page: u64) -> bool;
+
+    /// Whether the page is in the cache and its bytes are there.
+    fn is_filled(&self, page: u64) -> bool;
+
+    /// Whether the page was read ahead, and nobody has used it yet.
+    fn is_unused(&self, page: u64) -> bool;
+
+    /// What is known beside the pages: of the device, and of the file.
+    fn evidence(&mut self) -> Evidence<'_>;
 
     /// The block that `page` came in as, if it is cached. A cache of single
     /// pages leaves this as it is.
@@ -213,6 +228,16 @@ pub const LAWS: &[Law] = &[
         line: "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum",
         source: include_str!("readahead/ondemand.rs"),
     },
+    Law {
+        name: "runs",
+        line: "for mapped files: learns how long the runs are that faults show, and reads one whole",
+        source: include_str!("readahead/runs.rs"),
+    },
+    Law {
+        name: "adaptive",
+        line: "what the evidence says will be used, as far ahead as the device needs",
+        source: include_str!("readahead/adaptive.rs"),
+    },
 ];
 
 /// Builds the law that `spec` names, for one open file.
@@ -228,6 +253,8 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadL
         "window" => Box::new(Window::from_spec(spec, limits)?),
         "window-fixed" => Box::new(WindowFixed::from_spec(spec, limits)?),
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
+        "runs" => Box::new(Runs::from_spec(spec, limits)?),
+        "adaptive" => Box::new(Adaptive::from_spec(spec)?),
         _ => return Err(law::unknown("readahead law", &spec.name, LAWS)),
     })
 }

@@ -73,7 +73,7 @@ impl RealDevice {
 
 impl<S: Storage> RealDevice<S> {
     /// A device over `storage`, which stamps completions by `clock`.
-    pub(crate) fn over(storage: S, pool: FramePool, clock: Clock) -> RealDevice<S> {
+    pub fn over(storage: S, pool: FramePool, clock: Clock) -> RealDevice<S> {
         RealDevice {
             storage,
             pool,
@@ -85,6 +85,16 @@ impl<S: Storage> RealDevice<S> {
             completions: Vec::new(),
             polled: VecDeque::new(),
         }
+    }
+
+    /// What carries the requests.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// The same, to be asked.
+    pub fn storage_mut(&mut self) -> &mut S {
+        &mut self.storage
     }
 
     /// What it can do; constant over its life.

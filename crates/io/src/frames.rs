@@ -234,7 +234,7 @@ impl Drop for FramePool {
 
 /// Maps `bytes` bytes of empty memory that starts, if it is large enough to
 /// gain by it, where a huge page can.
-fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
+pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let alignment = if bytes < HUGE_PAGE_BYTES { PAGE_BYTES as usize } else { HUGE_PAGE_BYTES };
     let more = alignment - PAGE_BYTES as usize;
     let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;

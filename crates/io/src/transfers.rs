@@ -37,6 +37,11 @@ impl Place {
             alignment_bytes: u64::from(target.alignment_bytes()),
         }
     }
+
+    /// The same file, which now has so many bytes.
+    pub(crate) fn with_bytes(self, file_bytes: u64) -> Place {
+        Place { file_bytes, ..self }
+    }
 }
 
 /// What is asked of [`Transfers::start`].
@@ -108,7 +113,8 @@ impl<K> Transfers<K> {
             fd: -1,
             asked,
             id: RequestId(0),
-            segments: Vec::new(),
+            // Room for the pieces of most, so that it is not asked for later.
+            segments: Vec::with_capacity(4),
             is_withdrawn: false,
             kept: None,
         });
@@ -116,8 +122,8 @@ impl<K> Transfers<K> {
             backend,
             slots: slots.collect(),
             free: (0..depth).rev().collect(),
-            answers: Vec::new(),
-            ended: VecDeque::new(),
+            answers: Vec::with_capacity(depth as usize),
+            ended: VecDeque::with_capacity(depth as usize),
             clock,
         }
     }
