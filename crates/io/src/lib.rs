@@ -31,6 +31,7 @@ pub mod device;
 mod engine;
 mod file;
 pub mod frames;
+mod future;
 mod guard;
 pub mod kernel;
 pub mod kernel_swap;
@@ -54,6 +55,7 @@ pub mod usage;
 
 pub use batch::{Batch, BatchRead};
 pub use file::{File, FileStats};
+pub use future::ReadFuture;
 pub use guard::PageGuard;
 pub use path::{BuildError, Builder, ReadPath, Stats};
 pub use raw::RawFile;
