@@ -19,12 +19,12 @@ use readpath_core::machine::{self, Access, Buffer, Done, HandleId, ReadError, Re
 use readpath_core::request::{Completion, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
+use super::below::{Below, Opening};
 use super::shelf::Shelf;
 use super::{Handle, OpenFile};
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::storage::{Files, Sleep, Storage};
-use crate::target::Target;
+use crate::storage::Sleep;
 
 /// Names a read under way.
 pub(crate) type SeatId = usize;
@@ -114,7 +114,7 @@ pub(crate) struct Identity {
 /// The state of an engine.
 pub(crate) struct Desk {
     pub(crate) machine: machine::ReadPath,
-    files: Files,
+    files: Below,
     shelf: Arc<Shelf>,
     clock: Clock,
     /// By the number of the file.
@@ -152,14 +152,14 @@ unsafe impl Send for Desk {}
 /// Something whose drop takes a system call, or runs code of others.
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) enum Buried {
-    Target(Target),
+    File(Opening),
     Who(Who),
 }
 
 impl Desk {
     pub(crate) fn new(
         machine: machine::ReadPath,
-        files: Files,
+        files: Below,
         shelf: Arc<Shelf>,
         clock: Clock,
     ) -> Desk {
@@ -191,10 +191,14 @@ impl Desk {
     }
 
     /// Opens `target`, or finds it open already and unchanged, with a new handle.
-    pub(crate) fn open(&mut self, target: Target, identity: Identity) -> (Arc<OpenFile>, HandleId) {
+    pub(crate) fn open(
+        &mut self,
+        target: Opening,
+        identity: Identity,
+    ) -> (Arc<OpenFile>, HandleId) {
         let same = self.open.iter().flatten().find(|open| open.identity == identity);
         if let Some(open) = same {
-            self.graveyard.push(Buried::Target(target));
+            self.graveyard.push(Buried::File(target));
             let file = Arc::clone(&open.file);
             let handle = self.open_again(&file);
             return (file, handle);
@@ -264,7 +268,7 @@ impl Desk {
             }
             let file = self.removing.swap_remove(at);
             let target = self.files.remove(file.start_sector);
-            self.graveyard.extend(target.map(Buried::Target));
+            self.graveyard.extend(target.map(Buried::File));
         }
     }
 
