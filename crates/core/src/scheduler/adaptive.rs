@@ -129,13 +129,14 @@ impl Adaptive {
     /// Takes places away and gives them, up to the limit.
     fn turn(&mut self, now: Time) {
         let limit = self.trials.limit().unwrap_or(usize::MAX);
-        if self.processes.values().all(|process| process.parked.is_empty())
-            && self.active <= limit
+        if self.processes.values().all(|process| process.parked.is_empty()) && self.active <= limit
         {
             return;
         }
         let wanting = self.processes.values().filter(|process| process.wants()).count();
-        let turn = Time((ROUND.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64).max(TURN_MIN.ns()));
+        let turn = Time(
+            (ROUND.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64).max(TURN_MIN.ns()),
+        );
         for process in self.processes.values_mut() {
             let Some(since) = process.active_since else { continue };
             let is_over = since + turn <= now;

@@ -103,8 +103,8 @@ impl Trials {
         match self.stage {
             Stage::Keeping if self.completions == EPOCH => self.keep(now, kib_per_s, near, backlog),
             Stage::Trying { before } => {
-                let is_hopeless = self.completions == EPOCH_HOPELESS
-                    && 4 * kib_per_s < 3 * self.kept_kib_per_s;
+                let is_hopeless =
+                    self.completions == EPOCH_HOPELESS && 4 * kib_per_s < 3 * self.kept_kib_per_s;
                 let is_over = self.completions == EPOCH || is_hopeless;
                 is_over.then(|| self.judge(kib_per_s, before, backlog))
             }
@@ -147,7 +147,8 @@ impl Trials {
     /// The next limit to try, other than the one in force.
     fn candidate(&mut self, near: usize) -> Option<usize> {
         let all = [Some(1), Some(4), Some(2), Some(8), Some(16), None];
-        let is_one = |limit: Option<usize>| limit.is_none_or(|limit| limit < near) && limit != self.limit;
+        let is_one =
+            |limit: Option<usize>| limit.is_none_or(|limit| limit < near) && limit != self.limit;
         for _ in 0..all.len() {
             let limit = all[self.turn % all.len()];
             self.turn += 1;
