@@ -11,7 +11,10 @@ mod made_files;
 mod output;
 mod peer;
 mod progress;
+mod raw;
 mod real;
+mod region_run;
+mod regret;
 mod replay;
 mod reproduce;
 mod run;
@@ -22,6 +25,7 @@ mod swap_peer;
 mod table;
 mod touch_memory;
 mod validate;
+mod wire_count;
 
 use std::process::ExitCode;
 
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::TouchMemory => touch_memory::run(),
     };

@@ -11,7 +11,8 @@
 //! 1. a page is in the table of its file from `add` until it is evicted,
 //!    dropped, or its read failed;
 //! 2. a frame that is pinned or in flight is never given away;
-//! 3. only frames that are filled are on a reclaim list;
+//! 3. pages are on a reclaim list in the order in which they were added, in
+//!    whatever order they come; one in flight is passed over;
 //! 4. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
 
@@ -181,6 +182,11 @@ impl Cache {
         self.frame(frame).state
     }
 
+    /// Whether the frame's page was read ahead and not used yet.
+    pub fn is_unused(&self, frame: FrameId) -> bool {
+        self.frame(frame).is_unused
+    }
+
     /// The folio that the page came in as, if it is cached.
     pub fn folio(&self, file: FileId, page: u64) -> Option<Folio> {
         Some(Folio::holding(page, self.frame(self.find(file, page)?).order))
@@ -232,6 +238,7 @@ impl Cache {
         };
         self.counters.readahead_pages += u64::from(is_ahead);
         self.tables[file.0 as usize].insert(page, id);
+        self.list_inactive(id);
         Some(id)
     }
 
@@ -251,7 +258,7 @@ impl Cache {
         if self.frame(id).is_stale {
             return self.remove(id);
         }
-        self.lists.push_front(&mut self.frames, id, List::Inactive);
+        self.list_inactive(id);
         let Frame { file, page, is_marked, .. } = *self.frame(id);
         if let Some(lender) = &mut self.lender {
             lender.lend(file, page, id, if is_marked { Mark::Set } else { Mark::Clear });
@@ -287,9 +294,7 @@ impl Cache {
             FrameState::Orphan | FrameState::Failed => self.release(id),
             FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Reclaim took it off its list when it found it pinned.
-            FrameState::Filled if !frame.links.is_listed() => {
-                self.lists.push_front(&mut self.frames, id, List::Inactive);
-            }
+            FrameState::Filled => self.list_inactive(id),
             _ => {}
         }
     }
@@ -378,7 +383,7 @@ impl Cache {
         let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
         for look in 0..2 * listed {
             let id = self.lists.pop_victim(&mut self.frames)?;
-            if self.frame(id).pins > 0 {
+            if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
                 continue;
             }
             if look < listed && self.is_used_again(id) {

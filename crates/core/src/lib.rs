@@ -23,6 +23,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod cache;
+pub mod estimate;
 pub mod law;
 pub mod machine;
 pub mod raw;

@@ -40,7 +40,7 @@ use core::fmt;
 use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState, Lender};
 use crate::law::Spec;
 use crate::raw::{self, RawLaw};
-use crate::readahead::{self, Advice, ReadaheadLaw, ReadaheadLimits};
+use crate::readahead::{self, Advice, DeviceEvidence, FileEvidence, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
 use crate::scheduler::decision::DecisionLog;
@@ -138,6 +138,7 @@ pub struct Done {
 struct File {
     bytes: u64,
     start_sector: u64,
+    evidence: FileEvidence,
 }
 
 struct Handle {
@@ -191,6 +192,8 @@ pub struct ReadPath {
     /// Parts of failed requests that are tried again on their own, past the scheduler.
     retries: VecDeque<Request>,
     wake: Option<Time>,
+    /// What the readahead laws know together.
+    evidence: DeviceEvidence,
     meter: Meter,
     memories: Vec<Memory>,
     swap: Swap,
@@ -245,6 +248,7 @@ impl ReadPath {
             runs: Vec::new(),
             retries: VecDeque::new(),
             wake: None,
+            evidence: DeviceEvidence::default(),
             meter: Meter::default(),
             memories: Vec::new(),
             swap: Swap::default(),
@@ -261,7 +265,7 @@ impl ReadPath {
         if end_sector > self.config.caps.sectors {
             return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
         }
-        let file = File { bytes, start_sector };
+        let file = File { bytes, start_sector, evidence: FileEvidence::default() };
         if let Some(id) = self.files_free.pop() {
             self.files[id.0 as usize] = file;
             return Ok(id);
@@ -435,6 +439,7 @@ impl ReadPath {
         self.wake = None;
         debug_assert_eq!(request, self.transfers.merged(request.id), "merged and dispatched alike");
         self.meter.dispatched(now, &request);
+        self.evidence.estimate.dispatched(now, request.id);
         Some(DeviceRequest {
             id: request.id,
             op: request.op,

@@ -15,6 +15,8 @@ use alloc::boxed::Box;
 use crate::law::{self, Law, Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
+mod adaptive;
+mod evidence;
 mod none;
 mod ondemand;
 mod page_table;
@@ -23,6 +25,8 @@ mod runs;
 mod window;
 mod window_fixed;
 
+pub use adaptive::Adaptive;
+pub use evidence::{DeviceEvidence, Evidence, FileEvidence, Pieces};
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;
@@ -72,6 +76,15 @@ impl Folio {
 pub trait Pages {
     /// Whether the page is in the cache, or on its way into it.
     fn is_cached(&self, page: u64) -> bool;
+
+    /// Whether the page is in the cache and its bytes are there.
+    fn is_filled(&self, page: u64) -> bool;
+
+    /// Whether the page was read ahead, and nobody has used it yet.
+    fn is_unused(&self, page: u64) -> bool;
+
+    /// What is known beside the pages: of the device, and of the file.
+    fn evidence(&mut self) -> Evidence<'_>;
 
     /// The block that `page` came in as, if it is cached. A cache of single
     /// pages leaves this as it is.
@@ -220,6 +233,11 @@ pub const LAWS: &[Law] = &[
         line: "for mapped files: learns how long the runs are that faults show, and reads one whole",
         source: include_str!("readahead/runs.rs"),
     },
+    Law {
+        name: "adaptive",
+        line: "what the evidence says will be used, as far ahead as the device needs",
+        source: include_str!("readahead/adaptive.rs"),
+    },
 ];
 
 /// Builds the law that `spec` names, for one open file.
@@ -236,6 +254,7 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadL
         "window-fixed" => Box::new(WindowFixed::from_spec(spec, limits)?),
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
         "runs" => Box::new(Runs::from_spec(spec, limits)?),
+        "adaptive" => Box::new(Adaptive::from_spec(spec)?),
         _ => return Err(law::unknown("readahead law", &spec.name, LAWS)),
     })
 }

@@ -12,6 +12,7 @@ pub mod fields;
 pub mod job;
 pub mod load;
 pub mod observe;
+pub mod regret;
 pub mod report;
 pub mod run;
 pub mod simulate;

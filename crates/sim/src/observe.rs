@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use readpath_core::machine::{Done, ReadPath};
-use readpath_core::readahead::{Advice, Ask, Folio, Pages, ReadaheadLaw};
+use readpath_core::readahead::{Advice, Ask, Evidence, Folio, Pages, ReadaheadLaw};
 use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use serde::Serialize;
@@ -257,6 +257,14 @@ impl ReadaheadLaw for Watched {
     fn miss(&mut self, page: u64) {
         self.law.miss(page);
     }
+
+    fn sees_every_hit(&self) -> bool {
+        self.law.sees_every_hit()
+    }
+
+    fn passed(&mut self, end: u64) {
+        self.law.passed(end);
+    }
 }
 
 /// Pages that count what is added to them, inside and outside of the demand.
@@ -272,6 +280,18 @@ struct Counting<'a> {
 impl Pages for Counting<'_> {
     fn is_cached(&self, page: u64) -> bool {
         self.pages.is_cached(page)
+    }
+
+    fn is_filled(&self, page: u64) -> bool {
+        self.pages.is_filled(page)
+    }
+
+    fn is_unused(&self, page: u64) -> bool {
+        self.pages.is_unused(page)
+    }
+
+    fn evidence(&mut self) -> Evidence<'_> {
+        self.pages.evidence()
     }
 
     fn folio(&self, page: u64) -> Option<Folio> {

@@ -189,6 +189,23 @@ pub fn simulate_with(
     Ok(row)
 }
 
+/// Runs a workload that no job file describes, as `setup` says.
+///
+/// # Errors
+/// As [`simulate`].
+pub(crate) fn simulate_workload(
+    workload: Workload,
+    setup: &Setup,
+    watch: Watch<'_>,
+) -> Result<Row, SimulateError> {
+    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
+    let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    let mut world = ModelledWorld::new(device, setup.host);
+    let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::Run)?;
+    let row = Row::new("listed", &setup.device.to_string(), &measured.total);
+    Ok(row.with_meter(path.meter(), &path.cache_counters()))
+}
+
 /// Finds out whether [`simulate`] would run, without running: so that of many
 /// rows none is begun when one can't be.
 ///

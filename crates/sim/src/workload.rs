@@ -14,7 +14,7 @@ use std::fmt;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::job::{Job, JobFile};
+use crate::job::{Engine, Job, JobFile};
 
 mod layout;
 mod permutation;
@@ -23,6 +23,7 @@ mod process;
 mod rules;
 
 pub(crate) use places::below;
+pub(crate) use process::Reading;
 pub(crate) use process::seed_of;
 pub use process::{Next, Operation, Process};
 
@@ -163,6 +164,41 @@ impl Workload {
             start
         });
         (starts.collect(), end)
+    }
+}
+
+/// What one process reads, where no job file says it.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// By which system call.
+    pub engine: Engine,
+    /// Whether it bypasses the page cache.
+    pub is_direct: bool,
+    /// How many reads it keeps in flight, for an engine that can.
+    pub depth: u32,
+    /// What it reads, in this order; at least one.
+    pub readings: Vec<Reading>,
+}
+
+impl Workload {
+    /// Processes that each read a list of places in `files`, and give no hints.
+    pub(crate) fn listed(files: Vec<File>, lists: Vec<Listed>) -> Workload {
+        let processes = lists.into_iter().enumerate().map(|(at, list)| {
+            let text = format!(
+                "[list]\nrw=read\nsize=4k\nfadvise_hint=0\nioengine={}\ndirect={}\niodepth={}",
+                list.engine.name(),
+                u8::from(list.is_direct),
+                list.depth
+            );
+            let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
+            let place =
+                process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
+            let area = layout::Area { file: list.readings[0].file, offset: 0, bytes: PAGE_BYTES };
+            let mut process = Process::new(&job, place, &[area], 0);
+            process.follow(list.readings);
+            process
+        });
+        Workload { processes: processes.collect(), files }
     }
 }
 

@@ -150,3 +150,22 @@ fn table_e_halves_the_time_with_large_chunks_and_again_with_a_ring() {
         assert!((row.modelled / published - 1.0).abs() < 0.01, "{}: {}", row.label, row.modelled);
     }
 }
+
+/// The published READs of one read; a program that reads at random gains what the source's did,
+/// and more; what it gains is not in the law's window.
+#[test]
+fn table_c_has_the_published_reads_and_a_random_program_gains_what_was_published() {
+    let tables = tables("C", 16);
+    let rows = &tables[0].rows;
+    let reads: Vec<_> =
+        rows.iter().map(|row| (row.device_requests, row.device_request_kib_mean)).collect();
+    assert_eq!(
+        reads,
+        [(Some(24), Some(4.0)), (Some(3), Some(32.0)), (Some(3), Some(32.0))],
+        "24 READs of 4 KiB; 3 of 32 KiB; 3 of 32 KiB"
+    );
+    let rows = &tables[1].rows;
+    // Published: 313 % faster, which some would read as 3.13 times as fast.
+    assert!(rows[1].modelled_ratio >= 3.1, "{}", rows[1].modelled_ratio);
+    assert!(rows[2].modelled_ratio >= 3.1, "{}", rows[2].modelled_ratio);
+}

@@ -260,7 +260,8 @@ impl ReadPath {
         if pages > u64::from(u32::MAX) {
             return Err(SwapError::TooManyPages { pages });
         }
-        self.files.push(File { bytes: pages * PAGE_BYTES, start_sector: 0 });
+        let evidence = FileEvidence::default();
+        self.files.push(File { bytes: pages * PAGE_BYTES, start_sector: 0, evidence });
         let file = self.cache.add_file();
         self.handles.push(Handle { file, law: Box::new(NoReadahead) });
         let handle = HandleId(self.handles.len() as u32 - 1);

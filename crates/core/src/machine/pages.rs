@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 
 use super::Budget;
-use crate::cache::{Cache, FileId, FrameId, Mark};
-use crate::readahead::{Folio, Pages};
+use crate::cache::{Cache, FileId, FrameId, FrameState, Mark};
+use crate::readahead::{Evidence, Folio, Pages};
 use crate::unit::PageRange;
 
 /// Stands in a read's list of frames for a page that has none yet.
@@ -73,6 +73,7 @@ pub(super) struct FilePages<'a> {
     pub(super) budget: &'a mut Budget,
     /// Pages of memory that are held: no room for them while the read goes on.
     pub(super) held: u64,
+    pub(super) evidence: Evidence<'a>,
 }
 
 impl FilePages<'_> {
@@ -98,6 +99,25 @@ impl FilePages<'_> {
 impl Pages for FilePages<'_> {
     fn is_cached(&self, page: u64) -> bool {
         self.cache.find(self.file, page).is_some()
+    }
+
+    fn is_filled(&self, page: u64) -> bool {
+        let frame = self.cache.find(self.file, page);
+        frame.is_some_and(|frame| self.cache.state(frame) == FrameState::Filled)
+    }
+
+    fn is_unused(&self, page: u64) -> bool {
+        let frame = self.cache.find(self.file, page);
+        frame.is_some_and(|frame| self.cache.is_unused(frame))
+    }
+
+    fn evidence(&mut self) -> Evidence<'_> {
+        let counters = self.cache.counters();
+        let gone = counters.used_pages + counters.waste_pages;
+        let Evidence { device, file } = &mut self.evidence;
+        device.memory_pages = self.cache.budget_pages().into();
+        device.standing_pages = counters.readahead_pages - gone;
+        Evidence { device, file }
     }
 
     fn begin_window(&mut self) {

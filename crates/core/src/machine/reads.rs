@@ -2,8 +2,8 @@
 
 use super::pages::{FilePages, NO_FRAME, cut, demand_first, join_adjacent};
 use super::*;
-use crate::cache::Mark;
-use crate::readahead::{Ask, Folio, Pages};
+use crate::cache::{FrameState, Mark};
+use crate::readahead::{Ask, Evidence, Folio, Pages};
 use crate::swapin::MemoryId;
 
 /// Where a read stands.
@@ -247,23 +247,28 @@ impl ReadPath {
         self.budget.pinned += slot.range.count();
         let handle = &mut self.handles[slot.transfer.handle.0 as usize];
         let file = handle.file;
+        let file_bytes = self.files[file.0 as usize].bytes;
         pin_cached(&mut self.cache, file, slot, &mut self.meter);
 
         let held = u64::from(self.cache.held_pages());
         let mut view = FilePages {
             cache: &mut self.cache,
             file,
-            file_pages: self.files[file.0 as usize].bytes.div_ceil(PAGE_BYTES),
+            file_pages: file_bytes.div_ceil(PAGE_BYTES),
             demand: slot.range,
             frames: &mut slot.frames,
             runs: &mut self.runs,
             budget: &mut self.budget,
             held,
+            evidence: Evidence {
+                device: &mut self.evidence,
+                file: &mut self.files[file.0 as usize].evidence,
+            },
         };
         let ask = Ask {
             offset: slot.transfer.offset,
             bytes: slot.transfer.bytes,
-            file_bytes: self.files[file.0 as usize].bytes,
+            file_bytes,
             is_congested,
         };
         match slot.kind {
@@ -304,6 +309,10 @@ impl ReadPath {
             runs: &mut self.runs,
             budget: &mut self.budget,
             held,
+            evidence: Evidence {
+                device: &mut self.evidence,
+                file: &mut self.files[file.0 as usize].evidence,
+            },
         };
         for page in range.pages() {
             if !view.is_cached(page) && !view.add(Folio::holding(page, 0), false) {
@@ -340,6 +349,10 @@ impl ReadPath {
                 runs: &mut self.runs,
                 budget: &mut self.budget,
                 held,
+                evidence: Evidence {
+                    device: &mut self.evidence,
+                    file: &mut self.files[file.0 as usize].evidence,
+                },
             };
             if slot.error.is_none() {
                 handle.law.step(page, &ask, &mut view);

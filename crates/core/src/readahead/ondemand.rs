@@ -333,7 +333,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::readahead::PageTable;
+    use crate::readahead::{Evidence, PageTable};
     use crate::unit::PageRange;
 
     const LIMITS: ReadaheadLimits =
@@ -439,6 +439,15 @@ mod tests {
         impl Pages for Full {
             fn is_cached(&self, page: u64) -> bool {
                 self.0.is_cached(page)
+            }
+            fn is_filled(&self, page: u64) -> bool {
+                self.0.is_filled(page)
+            }
+            fn is_unused(&self, page: u64) -> bool {
+                self.0.is_unused(page)
+            }
+            fn evidence(&mut self) -> Evidence<'_> {
+                self.0.evidence()
             }
             fn marked(&self, page: u64) -> Option<Folio> {
                 self.0.marked(page)

@@ -7,7 +7,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Folio, Pages};
+use super::{DeviceEvidence, Evidence, FileEvidence, Folio, Pages};
 
 /// The pages of one file, without eviction, and a log of what was added.
 ///
@@ -17,12 +17,19 @@ pub struct PageTable {
     /// First page of each cached folio, its order and whether it is marked.
     folios: BTreeMap<u64, (u8, bool)>,
     added: Vec<(Folio, bool)>,
+    device: DeviceEvidence,
+    file: FileEvidence,
 }
 
 impl PageTable {
     /// The folios that were added since the last call, in order, and whether each was marked.
     pub fn take_added(&mut self) -> Vec<(Folio, bool)> {
         core::mem::take(&mut self.added)
+    }
+
+    /// What is known beside the pages, to be set as the case needs it.
+    pub fn device_evidence(&mut self) -> &mut DeviceEvidence {
+        &mut self.device
     }
 
     /// Drops every page, as `posix_fadvise(DONTNEED)` on an idle file does.
@@ -41,6 +48,18 @@ impl PageTable {
 impl Pages for PageTable {
     fn is_cached(&self, page: u64) -> bool {
         self.find(page).is_some()
+    }
+
+    fn is_filled(&self, page: u64) -> bool {
+        self.is_cached(page)
+    }
+
+    fn is_unused(&self, _page: u64) -> bool {
+        false
+    }
+
+    fn evidence(&mut self) -> Evidence<'_> {
+        Evidence { device: &mut self.device, file: &mut self.file }
     }
 
     fn folio(&self, page: u64) -> Option<Folio> {

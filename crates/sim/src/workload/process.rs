@@ -53,6 +53,17 @@ pub struct Operation {
     pub is_batch_end: bool,
 }
 
+/// A place that a process reads, where no job file says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// In which file.
+    pub file: FileId,
+    /// The first byte in the file.
+    pub offset: u64,
+    /// How many bytes; at least 1.
+    pub bytes: u64,
+}
+
 /// Which process of which job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
@@ -76,6 +87,8 @@ pub struct Process {
     place: Place,
     rules: Rules,
     regions: Vec<Region>,
+    /// What it reads, in place of its job's places; the next one last.
+    listed: Option<Vec<Reading>>,
     random: Xoshiro256PlusPlus,
     stage: Stage,
     begun: Option<Time>,
@@ -141,6 +154,7 @@ impl Process {
             loops_left: rules.loops - 1,
             rules,
             regions,
+            listed: None,
             random,
             stage: Stage::Issuing,
             begun: None,
@@ -153,6 +167,13 @@ impl Process {
             taken_at_pause: 0,
             may_pause: false,
         }
+    }
+
+    /// Has it read these places, one pass of them, in place of those of its job.
+    pub(crate) fn follow(&mut self, mut readings: Vec<Reading>) {
+        self.rules.limit_bytes = readings.iter().map(|reading| reading.bytes).sum();
+        readings.reverse();
+        self.listed = Some(readings);
     }
 
     /// Its name in the run: its place among all processes.
@@ -328,7 +349,10 @@ impl Process {
             return true;
         }
         let owed_bytes = self.rules.limit_bytes.saturating_sub(self.issued_bytes);
-        let is_all_done = self.regions.iter().all(|region| region.is_done);
+        let is_all_done = match &self.listed {
+            Some(listed) => listed.is_empty(),
+            None => self.regions.iter().all(|region| region.is_done),
+        };
         owed_bytes >= self.rules.block_bytes_largest && (self.rules.has_io_size || !is_all_done)
     }
 
@@ -345,8 +369,14 @@ impl Process {
             percent if below(&mut self.random, 100) < u64::from(percent) => Op::Read,
             _ => Op::Write,
         };
-        let bytes = rules.block_bytes[op as usize];
-        let (file, offset) = self.place(op)?;
+        let Reading { file, offset, bytes } = match &mut self.listed {
+            Some(listed) => listed.pop()?,
+            None => {
+                let bytes = rules.block_bytes[op as usize];
+                let (file, offset) = self.place(op)?;
+                Reading { file, offset, bytes }
+            }
+        };
         self.issued_bytes = self.issued_bytes.saturating_add(bytes);
         self.in_flight += 1;
         self.batched += 1;

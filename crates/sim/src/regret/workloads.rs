@@ -1,0 +1,315 @@
+//! The workloads of the regret matrix: what each of so many processes reads.
+//!
+//! Each is a pattern that programs are known by, small enough that a run takes
+//! milliseconds and long enough that the time in which a law learns is a fair
+//! part. The total work stays about the same however many processes share it,
+//! down to a least share for each. Where a process has a file of its own, the
+//! files are spread over the device, as files on a used disk are.
+
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::device::random::Draw;
+use crate::job::Engine;
+use crate::workload::{File, FileId, Listed, Reading, Workload};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// The part of the device over which files are spread: less than the smallest device has.
+const SPREAD_BYTES: u64 = 16 * GIB;
+
+/// A pattern of reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// Each process its own file from the start to the end, past the cache or not.
+    Sequential { block_bytes: u64, is_direct: bool },
+    /// All processes together so many blocks of one file, each once, in random
+    /// order: all blocks, or one of `per`. With a depth each.
+    Random { block_bytes: u64, per: u64, depth: u32, is_direct: bool },
+    /// Through a mapping, random pieces of so many bytes, aligned to their size.
+    Slices { slice_bytes: u64, per: u64 },
+    /// Each process its own file from the end to the start.
+    Backward { block_bytes: u64 },
+    /// Each process its own file: a block, a jump of so many bytes from its start, a block, ….
+    Strided { block_bytes: u64, stride_bytes: u64 },
+    /// So many sequential streams, interleaved in random order: on one handle
+    /// in one file, or on as many handles in as many files.
+    Interleaved { streams: u64, is_one_handle: bool },
+    /// Three sequential reads of 64 KiB and one random one of 16 KiB, in one file.
+    Mixed,
+    /// Sequential, random, backward, strided, one after the other.
+    Phases,
+    /// A database: 16 KiB at random, four of five in a fifth of the file, four at a time.
+    Database,
+    /// A small file that is read once, and then again and again at random.
+    Cached,
+}
+
+/// The patterns by the names under which they stand in the matrix.
+pub(crate) const WORKLOADS: &[(&str, Pattern)] = &[
+    ("seq-4k", Pattern::Sequential { block_bytes: 4 * KIB, is_direct: false }),
+    ("seq-64k", Pattern::Sequential { block_bytes: 64 * KIB, is_direct: false }),
+    ("seq-1m", Pattern::Sequential { block_bytes: MIB, is_direct: false }),
+    ("rand-4k", random(4 * KIB, 1)),
+    ("rand-16k", random(16 * KIB, 1)),
+    ("rand-64k", random(64 * KIB, 1)),
+    ("rand-4k-tenth", random(4 * KIB, 10)),
+    ("rand-16k-tenth", random(16 * KIB, 10)),
+    ("rand-64k-tenth", random(64 * KIB, 10)),
+    ("mmap-slices", Pattern::Slices { slice_bytes: 64 * KIB, per: 16 }),
+    ("mmap-touches", Pattern::Slices { slice_bytes: 4 * KIB, per: 512 }),
+    ("backward-4k", Pattern::Backward { block_bytes: 4 * KIB }),
+    ("backward-64k", Pattern::Backward { block_bytes: 64 * KIB }),
+    ("stride-64k-128k", strided(64 * KIB, 128 * KIB)),
+    ("stride-64k-256k", strided(64 * KIB, 256 * KIB)),
+    ("stride-16k-1m", strided(16 * KIB, MIB)),
+    ("one-handle-2", interleaved(2, true)),
+    ("one-handle-8", interleaved(8, true)),
+    ("one-handle-64", interleaved(64, true)),
+    ("many-handles-2", interleaved(2, false)),
+    ("many-handles-8", interleaved(8, false)),
+    ("many-handles-64", interleaved(64, false)),
+    ("mixed", Pattern::Mixed),
+    ("phases", Pattern::Phases),
+    ("database-16k", Pattern::Database),
+    ("cached", Pattern::Cached),
+    ("direct-seq-64k", Pattern::Sequential { block_bytes: 64 * KIB, is_direct: true }),
+    (
+        "direct-rand-4k",
+        Pattern::Random { block_bytes: 4 * KIB, per: 10, depth: 8, is_direct: true },
+    ),
+];
+
+const fn random(block_bytes: u64, per: u64) -> Pattern {
+    Pattern::Random { block_bytes, per, depth: 1, is_direct: false }
+}
+
+const fn strided(block_bytes: u64, stride_bytes: u64) -> Pattern {
+    Pattern::Strided { block_bytes, stride_bytes }
+}
+
+const fn interleaved(streams: u64, is_one_handle: bool) -> Pattern {
+    Pattern::Interleaved { streams, is_one_handle }
+}
+
+impl Pattern {
+    /// Whether no read goes through the cache, so that no readahead law has a say.
+    pub fn is_direct(self) -> bool {
+        matches!(
+            self,
+            Pattern::Sequential { is_direct: true, .. } | Pattern::Random { is_direct: true, .. }
+        )
+    }
+
+    /// What `processes` of it read; `part` divides the work, for runs that only show that it runs.
+    pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
+        let mut files = Files::default();
+        let mut draw = Draw::new(seed);
+        let shared = self.shared(&mut files, processes, part, &mut draw);
+        let lists = (0..processes).map(|process| {
+            let readings = match &shared {
+                Some(readings) => every_nth(readings, process, processes),
+                None => self.own(&mut files, processes, part, &mut draw),
+            };
+            let (engine, depth) = match self {
+                Pattern::Slices { .. } => (Engine::Mmap, 1),
+                Pattern::Random { depth, .. } if depth > 1 => (Engine::IoUring, depth),
+                Pattern::Database => (Engine::IoUring, 4),
+                _ => (Engine::Psync, 1),
+            };
+            Listed { engine, is_direct: self.is_direct(), depth, readings }
+        });
+        let lists: Vec<Listed> = lists.collect();
+        Workload::listed(files.spread(), lists)
+    }
+
+    /// What all processes read together of one file, for the patterns that share it.
+    fn shared(
+        self,
+        files: &mut Files,
+        processes: u64,
+        part: u64,
+        draw: &mut Draw,
+    ) -> Option<Vec<Reading>> {
+        match self {
+            Pattern::Random { block_bytes, per, .. } => {
+                let blocks = share(4096 / part, processes, 16) * processes;
+                let file = files.add(blocks * per * block_bytes);
+                Some(shuffled(blocks * per, draw).take(blocks).of(file, block_bytes))
+            }
+            Pattern::Database => {
+                let (block_bytes, blocks) = (16 * KIB, GIB / (16 * KIB));
+                let file = files.add(GIB);
+                let reads = share(4096 / part, processes, 32) * processes;
+                let block = |draw: &mut Draw| match draw.below(5) {
+                    0 => draw.below(blocks),
+                    _ => draw.below(blocks / 5),
+                };
+                let blocks = (0..reads).map(|_| block(draw)).collect();
+                Some(Blocks(blocks).of(file, block_bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// What one process reads of files of its own.
+    fn own(self, files: &mut Files, processes: u64, part: u64, draw: &mut Draw) -> Vec<Reading> {
+        match self {
+            Pattern::Sequential { block_bytes, .. } => {
+                let bytes = share(64 * MIB / part, processes, MIB);
+                let file = files.add(bytes);
+                forward(bytes / block_bytes).of(file, block_bytes)
+            }
+            Pattern::Backward { block_bytes } => {
+                let bytes = share(32 * MIB / part, processes, MIB);
+                let file = files.add(bytes);
+                forward(bytes / block_bytes).backward().of(file, block_bytes)
+            }
+            Pattern::Strided { block_bytes, stride_bytes } => {
+                let reads = share(512 / part, processes, 16);
+                let file = files.add(reads * stride_bytes);
+                let per = stride_bytes / block_bytes;
+                forward(reads).times(per).of(file, block_bytes)
+            }
+            Pattern::Slices { slice_bytes, per } => {
+                let slices = share(1024 / part, processes, 16);
+                let file = files.add(slices * per * slice_bytes);
+                shuffled(slices * per, draw).take(slices).of(file, slice_bytes)
+            }
+            Pattern::Interleaved { streams, is_one_handle } => {
+                let bytes = share(32 * MIB / part, processes * streams, 128 * KIB);
+                interleave(files, streams, bytes, is_one_handle, draw)
+            }
+            Pattern::Mixed => {
+                let blocks = share(1024 / part, processes, 32);
+                let bytes = blocks * 64 * KIB;
+                let file = files.add(4 * bytes);
+                let sequential = forward(blocks).of(file, 64 * KIB);
+                let random = |draw: &mut Draw| Reading {
+                    file,
+                    offset: bytes + draw.below(3 * bytes / (16 * KIB)) * 16 * KIB,
+                    bytes: 16 * KIB,
+                };
+                let triples = sequential.chunks(3);
+                triples.flat_map(|three| [three, &[random(draw)]].concat()).collect()
+            }
+            Pattern::Phases => {
+                let blocks = share(512 / part, processes, 32);
+                let bytes = blocks * 64 * KIB;
+                let file = files.add(8 * bytes);
+                let mut readings = forward(blocks).of(file, 64 * KIB);
+                readings.extend(shuffled(16 * blocks, draw).take(blocks).of(file, 16 * KIB));
+                readings.extend(forward(2 * blocks).backward().take(blocks).of(file, 64 * KIB));
+                readings.extend(forward(blocks).times(4).of(file, 64 * KIB));
+                readings
+            }
+            Pattern::Cached => {
+                let bytes = share(8 * MIB / part, processes, 256 * KIB);
+                let file = files.add(bytes);
+                let mut readings = forward(bytes / (64 * KIB)).of(file, 64 * KIB);
+                for _ in 0..8 {
+                    readings.extend(shuffled(bytes / PAGE_BYTES, draw).of(file, PAGE_BYTES));
+                }
+                readings
+            }
+            Pattern::Random { .. } | Pattern::Database => unreachable!("these share one file"),
+        }
+    }
+}
+
+/// The part of one of `sharers` in `total`, and `least` at least.
+fn share(total: u64, sharers: u64, least: u64) -> u64 {
+    (total / sharers).max(least)
+}
+
+fn every_nth(readings: &[Reading], first: u64, nth: u64) -> Vec<Reading> {
+    readings.iter().skip(first as usize).step_by(nth as usize).copied().collect()
+}
+
+/// Each stream reads 4 KiB after 4 KiB; whose turn it is is drawn.
+fn interleave(
+    files: &mut Files,
+    streams: u64,
+    bytes: u64,
+    is_one_handle: bool,
+    draw: &mut Draw,
+) -> Vec<Reading> {
+    let all = is_one_handle.then(|| files.add(streams * bytes));
+    let mut next: Vec<Reading> = (0..streams)
+        .map(|stream| match all {
+            Some(file) => Reading { file, offset: stream * bytes, bytes: PAGE_BYTES },
+            None => Reading { file: files.add(bytes), offset: 0, bytes: PAGE_BYTES },
+        })
+        .collect();
+    let mut left = vec![bytes / PAGE_BYTES; streams as usize];
+    let mut readings = Vec::new();
+    while !next.is_empty() {
+        let at = draw.below(next.len() as u64) as usize;
+        readings.push(next[at]);
+        next[at].offset += PAGE_BYTES;
+        left[at] -= 1;
+        if left[at] == 0 {
+            next.swap_remove(at);
+            left.swap_remove(at);
+        }
+    }
+    readings
+}
+
+/// Blocks of one file in the order in which they are read.
+struct Blocks(Vec<u64>);
+
+fn forward(blocks: u64) -> Blocks {
+    Blocks((0..blocks).collect())
+}
+
+fn shuffled(blocks: u64, draw: &mut Draw) -> Blocks {
+    let mut order: Vec<u64> = (0..blocks).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, draw.below(last as u64 + 1) as usize);
+    }
+    Blocks(order)
+}
+
+impl Blocks {
+    fn take(mut self, blocks: u64) -> Blocks {
+        self.0.truncate(blocks as usize);
+        self
+    }
+
+    fn backward(mut self) -> Blocks {
+        self.0.reverse();
+        self
+    }
+
+    fn times(mut self, factor: u64) -> Blocks {
+        self.0.iter_mut().for_each(|block| *block *= factor);
+        self
+    }
+
+    fn of(self, file: FileId, bytes: u64) -> Vec<Reading> {
+        let reading = |block| Reading { file, offset: block * bytes, bytes };
+        self.0.into_iter().map(reading).collect()
+    }
+}
+
+/// Files, and between them what belongs to others.
+#[derive(Default)]
+struct Files(Vec<File>);
+
+impl Files {
+    fn add(&mut self, bytes: u64) -> FileId {
+        let name = format!("file{}", self.0.len() / 2);
+        self.0.push(File { name, bytes });
+        self.0.push(File { name: "between".to_owned(), bytes: 0 });
+        FileId(self.0.len() as u32 - 2)
+    }
+
+    fn spread(mut self) -> Vec<File> {
+        let used: u64 = self.0.iter().map(|file| file.bytes).sum();
+        let between = SPREAD_BYTES.saturating_sub(used) / (self.0.len() as u64 / 2);
+        self.0.iter_mut().skip(1).step_by(2).for_each(|gap| gap.bytes = between);
+        self.0
+    }
+}
