@@ -52,6 +52,9 @@ pub enum Command {
     TouchMemory,
 }
 
+/// The readahead law where none is named.
+pub const READAHEAD_DEFAULT: &str = "ondemand";
+
 /// `readpath run`.
 #[derive(Debug, Args)]
 #[command(after_help = "STORAGE is one of\n  \
@@ -74,7 +77,7 @@ pub struct RunArgs {
     #[arg(long = "on", value_name = "STORAGE")]
     pub storages: Vec<String>,
     /// Readahead laws, each a row
-    #[arg(long, value_name = "LAW,…", default_value = "ondemand")]
+    #[arg(long, value_name = "LAW,…", default_value = READAHEAD_DEFAULT)]
     pub readahead: String,
     /// Swap-in laws of a load, each a row. On kernel: the kernel has its own, and the law's name is
     /// `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole machine
@@ -83,6 +86,9 @@ pub struct RunArgs {
     /// Schedulers, each a row
     #[arg(long, value_name = "LAW,…", default_value = "deadline")]
     pub scheduler: String,
+    /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
+    #[arg(long, value_name = "LAW,…")]
+    pub raw: Option<String>,
     /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; what a load says]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,

@@ -12,7 +12,8 @@ use support::{RANDOM, Scratch};
 const FILE_BYTES: usize = 8 << 20;
 
 fn serve() -> (Server, String) {
-    let server = Server::start((0..FILE_BYTES).map(|at| (at / 4096 * 31 + at) as u8).collect(), 32_768);
+    let server =
+        Server::start((0..FILE_BYTES).map(|at| (at / 4096 * 31 + at) as u8).collect(), 32_768);
     let at = format!("nfs://127.0.0.1:{}", server.port);
     (server, at)
 }

@@ -11,7 +11,8 @@
 //! 1. a page is in the table of its file from `add` until it is evicted,
 //!    dropped, or its read failed;
 //! 2. a frame that is pinned or in flight is never given away;
-//! 3. only frames that are filled are on a reclaim list;
+//! 3. pages are on a reclaim list in the order in which they were added, in
+//!    whatever order they come; one in flight is passed over;
 //! 4. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
 
@@ -237,6 +238,7 @@ impl Cache {
         };
         self.counters.readahead_pages += u64::from(is_ahead);
         self.tables[file.0 as usize].insert(page, id);
+        self.list_inactive(id);
         Some(id)
     }
 
@@ -256,7 +258,7 @@ impl Cache {
         if self.frame(id).is_stale {
             return self.remove(id);
         }
-        self.lists.push_front(&mut self.frames, id, List::Inactive);
+        self.list_inactive(id);
         let Frame { file, page, is_marked, .. } = *self.frame(id);
         if let Some(lender) = &mut self.lender {
             lender.lend(file, page, id, if is_marked { Mark::Set } else { Mark::Clear });
@@ -292,9 +294,7 @@ impl Cache {
             FrameState::Orphan | FrameState::Failed => self.release(id),
             FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Reclaim took it off its list when it found it pinned.
-            FrameState::Filled if !frame.links.is_listed() => {
-                self.lists.push_front(&mut self.frames, id, List::Inactive);
-            }
+            FrameState::Filled => self.list_inactive(id),
             _ => {}
         }
     }
@@ -383,7 +383,7 @@ impl Cache {
         let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
         for look in 0..2 * listed {
             let id = self.lists.pop_victim(&mut self.frames)?;
-            if self.frame(id).pins > 0 {
+            if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
                 continue;
             }
             if look < listed && self.is_used_again(id) {
@@ -416,7 +416,8 @@ impl Cache {
 
     /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
     fn uses(&mut self, id: FrameId) -> u8 {
-        match self.lender.as_mut().map_or(Uses::None, |lender| lender.uses(id)) {
+        let lends = !self.frame(id).memory.is_memory;
+        match self.lender.as_mut().filter(|_| lends).map_or(Uses::None, |lender| lender.uses(id)) {
             Uses::None => 0,
             Uses::Once => 1,
             Uses::Again => 2,

@@ -30,12 +30,16 @@ use crate::target::Mode;
 
 pub(crate) mod below;
 pub(crate) mod desk;
+#[cfg(test)]
+mod faults;
 pub(crate) mod index;
+pub(crate) mod opening;
 pub(crate) mod shelf;
 pub(crate) mod tally;
 
 use below::{Below, Opening};
-use desk::{Desk, Identity, LineId, SeatId, Who};
+use desk::{Desk, LineId, SeatId, Who};
+use opening::Identity;
 use shelf::Shelf;
 use tally::Tally;
 
@@ -184,6 +188,10 @@ impl Engine {
         let result = self.sleeper.sleep(sleep);
         let mut desk = self.desk();
         desk.led(result);
+        if line.is_none() && !desk.is_driver_due() {
+            // The driver goes back to sleep; threads may wait still.
+            desk.pass_the_lead_on();
+        }
         let calls = desk.take_calls();
         if !calls.is_empty() {
             drop(desk);

@@ -9,7 +9,8 @@ use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::engine::Handle;
-use crate::engine::desk::{Identity, slices};
+use crate::engine::desk::slices;
+use crate::engine::opening::Identity;
 use crate::guard::PageGuard;
 use crate::nfs::url::NfsUrl;
 use crate::path::ReadPath;

@@ -8,7 +8,7 @@ use crate::backend::BackendError;
 use crate::clock::Clock;
 use crate::engine::Handle;
 use crate::engine::below::{Below, Opening};
-use crate::engine::desk::Identity;
+use crate::engine::opening::Identity;
 use crate::file::File;
 use crate::nfs::error::NfsError;
 use crate::nfs::storage::NfsStorage;

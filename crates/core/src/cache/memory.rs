@@ -66,6 +66,7 @@ impl Cache {
     pub fn add_memory(&mut self, file: FileId, page: u64, is_ahead: bool) -> Option<FrameId> {
         let mark = if is_ahead { Mark::Set } else { Mark::Clear };
         let id = self.add(file, page, Folio::holding(page, 0), mark, is_ahead)?;
+        self.unlist(id);
         self.frame_mut(id).memory.is_memory = true;
         Some(id)
     }
@@ -167,7 +168,8 @@ impl Cache {
     /// Chooses the oldest page, of files and memory, to make room, by the law
     /// `two-lists`. None when there is none that isn't pinned or leaving already.
     pub fn choose_leaving(&mut self) -> Option<Leaving> {
-        loop {
+        // Each page is spared twice at most: for its referenced bit, or a reader that holds it.
+        for _ in 0..2 * self.frames.len() + 1 {
             let beside = self.lists.pages(List::Ahead);
             let frames = &mut self.frames;
             self.lists.refill(frames, List::MemoryInactive, List::MemoryActive, beside);
@@ -181,10 +183,16 @@ impl Cache {
             self.lists.unlink(&mut self.frames, id);
             let frame = self.frame_mut(id);
             if !frame.memory.is_memory {
-                if frame.pins == 0 {
+                if frame.pins > 0 || frame.state != FrameState::Filled {
+                    continue;
+                }
+                let is_used = self.is_used_again(id);
+                if !is_used && self.recall(id) {
                     self.evict(id);
                     return Some(Leaving::Gone);
                 }
+                let list = if is_used { List::Active } else { List::Inactive };
+                self.lists.push_front(&mut self.frames, id, list);
             } else if core::mem::take(&mut frame.is_referenced) {
                 self.lists.push_front(&mut self.frames, id, List::MemoryActive);
             } else if frame.is_held() {
@@ -195,6 +203,7 @@ impl Cache {
                 return Some(Leaving::Gone);
             }
         }
+        None
     }
 
     /// Whether the page is still on its way out; it is on no list then.
@@ -275,6 +284,13 @@ impl Cache {
             (false, false) => List::Cold,
         };
         self.lists.push_front(&mut self.frames, id, list);
+    }
+
+    /// Puts a page of a file on the list of those that were used once at most, unless it is on one.
+    pub(super) fn list_inactive(&mut self, id: FrameId) {
+        if !self.frame(id).links.is_listed() {
+            self.lists.push_front(&mut self.frames, id, List::Inactive);
+        }
     }
 
     fn set_leaving(&mut self, id: FrameId, is_leaving: bool) {

@@ -76,6 +76,8 @@ fn one_read(seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError>
         let reads = row.device_requests.unwrap_or(0);
         let first = f64::from(READ_CASES[0].reads);
         rows.push(Comparison {
+            pages_in: None,
+            pages_out: None,
             label: case.label.to_owned(),
             laws: case.readahead.to_owned(),
             published: Some(f64::from(case.reads)),
@@ -121,6 +123,8 @@ fn random_program(
             _ => None,
         };
         rows.push(Comparison {
+            pages_in: None,
+            pages_out: None,
             label: case.label.to_owned(),
             laws: case.readahead.to_owned(),
             published: None,
