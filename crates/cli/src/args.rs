@@ -29,7 +29,7 @@ pub struct Cli {
 /// What the command can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a fio job file through the read path: one row per storage and laws
+    /// Run a fio job file, or loads on memory, through the read path: one row per storage and laws
     Run(RunArgs),
     /// Print the sources' tables: published beside modelled
     Reproduce(ReproduceArgs),
@@ -47,7 +47,13 @@ pub enum Command {
     Regret(RegretArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
+    /// One process of a load on memory; started by `run`
+    #[command(hide = true)]
+    TouchMemory,
 }
+
+/// The readahead law where none is named.
+pub const READAHEAD_DEFAULT: &str = "ondemand";
 
 /// `readpath run`.
 #[derive(Debug, Args)]
@@ -55,25 +61,37 @@ pub enum Command {
     hdd, ssd, nvme, raid0:12xhdd, …  a modelled device (`readpath devices`); parameters follow\n                                   \
     after commas: hdd,drive=sata2010\n  \
     file:PATH                        a file or block device, through our read path\n  \
-    kernel:PATH                      the same through the kernel's own: the peer\n\n\
+    kernel:PATH                      the same through the kernel's own: the peer\n  \
+    nfs://HOST[:PORT]/EXPORT/PATH    a file of an NFS server, over the wire; options after ?:\n                                   \
+    rsize=32768&slots=16&timeout=60s&mountport=20048\n\n\
+    A load names memory that is touched, not files that are read. It runs on modelled devices and\n\
+    on kernel:PATH: under the kernel's own swap (root), on a file made in the folder PATH, or on\n\
+    the file or block device PATH, whose content is lost (--overwrite).\n\n\
     LAW is a name from `readpath laws`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
-    /// A job file in fio's format
-    #[arg(value_name = "JOB.fio")]
+    /// A job file in fio's format, or a file of loads on memory (its name ends with .toml)
+    #[arg(value_name = "JOB.fio|LOAD.toml")]
     pub job: PathBuf,
     /// Where to run it; repeat it, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE")]
     pub storages: Vec<String>,
     /// Readahead laws, each a row
-    #[arg(long, value_name = "LAW,…", default_value = "ondemand")]
+    #[arg(long, value_name = "LAW,…", default_value = READAHEAD_DEFAULT)]
     pub readahead: String,
+    /// Swap-in laws of a load, each a row. On kernel: the kernel has its own, and the law's name is
+    /// `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole machine
+    #[arg(long, value_name = "LAW,…")]
+    pub swapin: Option<String>,
     /// Schedulers, each a row
     #[arg(long, value_name = "LAW,…", default_value = "deadline")]
     pub scheduler: String,
-    /// Memory of the page cache, with a unit (KiB, MiB, GiB)
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub memory: String,
+    /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
+    #[arg(long, value_name = "LAW,…")]
+    pub raw: Option<String>,
+    /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; what a load says]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
     /// Seed of everything that is random in the run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -99,6 +117,10 @@ pub struct ReproduceArgs {
     /// Which tables (A to E); all that there are when none is named
     #[arg(value_name = "TABLE")]
     pub tables: Vec<String>,
+    /// Count table C's READs on the wire to this file of an NFS server as well
+    /// (nfs://HOST[:PORT]/EXPORT/PATH, of 96 KiB at least)
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
     /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -150,35 +172,14 @@ pub struct NameArgs {
     pub name: Option<String>,
 }
 
-/// Takes a list of laws or devices apart: a part with a `=` belongs to the name before it.
+/// Takes a list of laws or devices apart.
 pub fn specs(text: &str) -> Result<Vec<Spec>, Failure> {
-    split(text).iter().map(|text| Spec::parse(text).map_err(Failure::usage)).collect()
-}
-
-/// The names of a list, each with its parameters, still as text.
-pub fn split(text: &str) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for part in text.split(',') {
-        match names.last_mut() {
-            Some(last) if part.contains('=') => {
-                last.push(',');
-                last.push_str(part);
-            }
-            _ => names.push(part.to_owned()),
-        }
-    }
-    names
+    Spec::parse_all(text).map_err(Failure::usage)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_parameter_belongs_to_the_name_before_it() {
-        let names = split("cfq,seeky=mean,slice_idle=0,cfq,deadline,fifo_batch=1");
-        assert_eq!(names, ["cfq,seeky=mean,slice_idle=0", "cfq", "deadline,fifo_batch=1"]);
-    }
 
     #[test]
     fn the_command_line_is_well_formed() {

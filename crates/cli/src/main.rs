@@ -6,11 +6,14 @@ mod decision_log;
 mod devices;
 mod exit;
 mod laws;
+mod load_run;
 mod made_files;
 mod output;
 mod peer;
 mod progress;
+mod raw;
 mod real;
+mod region_run;
 mod regret;
 mod replay;
 mod reproduce;
@@ -18,8 +21,11 @@ mod run;
 mod serve;
 mod size;
 mod storage;
+mod swap_peer;
 mod table;
+mod touch_memory;
 mod validate;
+mod wire_count;
 
 use std::process::ExitCode;
 
@@ -38,6 +44,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::TouchMemory => touch_memory::run(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,11 +17,13 @@ use crate::table::{Table, number};
 
 /// `readpath regret`.
 #[derive(Debug, Args)]
-#[command(after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its rivals are the classic readahead \
+#[command(
+    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its rivals are the classic readahead \
     laws under\neach classic scheduler; the figure is the throughput of `adaptive` ÷ that of the \
     best of\nthem. What is below 0.95 is a regret.\n\n\
     Example:\n  \
-    readpath regret --cells /hdd-1/,mmap")]
+    readpath regret --cells /hdd-1/,mmap"
+)]
 pub struct RegretArgs {
     /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]

@@ -5,21 +5,22 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use readpath_core::law::Spec;
-use readpath_core::machine::ConfigError;
 use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::job::{Engine, Job, JobFile};
+use readpath_sim::job::{Job, JobFile};
 use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
-use readpath_sim::simulate::{self, Setup, SimulateError, simulate_watched};
+use readpath_sim::simulate::{self, About, Setup, SimulateError, simulate_watched};
 
 use crate::args::{self, RunArgs};
 use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
+use crate::load_run;
 use crate::made_files::MadeFiles;
 use crate::output;
 use crate::peer;
 use crate::progress::{Bar, Interrupt};
+use crate::raw;
 use crate::real;
 use crate::size;
 use crate::storage::Storage;
@@ -46,10 +47,11 @@ impl Plan<'_> {
         self.job.jobs.iter().any(writes)
     }
 
-    fn setup(&self, device: &Spec, readahead: &Spec, scheduler: &Spec) -> Setup {
+    fn setup(&self, device: &Spec, laws: &Combination<'_>) -> Setup {
         Setup {
-            readahead: readahead.clone(),
-            scheduler: scheduler.clone(),
+            readahead: laws.readahead.clone(),
+            scheduler: laws.scheduler.clone(),
+            raw: laws.raw.clone(),
             memory_bytes: self.memory_bytes,
             seed: self.args.seed,
             ..Setup::new(device.clone())
@@ -73,15 +75,46 @@ struct Combination<'a> {
     storage: &'a Storage,
     readahead: &'a Spec,
     scheduler: &'a Spec,
+    raw: &'a Spec,
+}
+
+/// Runs the job, or the loads, and prints the rows.
+pub fn run(args: &RunArgs) -> Ended {
+    match load_run::is_load_file(&args.job) {
+        true => load_run::run(args),
+        false => run_job(args),
+    }
+}
+
+/// The law of raw I/O where none is named.
+const RAW_DEFAULT: &str = "ring";
+
+/// Memory of the page cache where none is named.
+const MEMORY_DEFAULT: &str = "256MiB";
+
+fn memory_text(args: &RunArgs) -> &str {
+    args.memory.as_deref().unwrap_or(MEMORY_DEFAULT)
 }
 
 /// Runs the job everywhere and prints the rows. What can be wrong is found out
 /// before the first row, so that bad input costs nobody the rows before it.
-pub fn run(args: &RunArgs) -> Ended {
+fn run_job(args: &RunArgs) -> Ended {
+    if args.swapin.is_some() {
+        return Err(Failure::Usage(format!(
+            "--swapin is for loads on memory, and {} is a job; leave it out",
+            args.job.display()
+        )));
+    }
     let storages = Storage::parse_all(&args.storages)?;
+    if let Some(region) = storages.iter().find(|storage| matches!(storage, Storage::Region(_))) {
+        return Err(Failure::Usage(format!(
+            "{region}: is memory, for loads in TOML; name file:PATH or kernel:PATH for a job"
+        )));
+    }
     let readaheads = args::specs(&args.readahead)?;
     let schedulers = args::specs(&args.scheduler)?;
-    let all = combinations(&storages, &readaheads, &schedulers);
+    let raws = args::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?;
+    let all = combinations(&storages, &readaheads, &schedulers, &raws);
     if args.log.is_some() {
         all.iter().try_for_each(|row| decision_log::check(row.storage, row.scheduler))?;
     }
@@ -89,14 +122,15 @@ pub fn run(args: &RunArgs) -> Ended {
         name: stem(&args.job),
         job: read_job(&args.job)?,
         args,
-        memory_bytes: memory_bytes(&args.memory)?,
+        memory_bytes: memory_bytes(memory_text(args))?,
         interrupt: Interrupt::listen(),
         log: None,
     };
+    raw::check(&plan, &storages)?;
     refuse_overwriting(&plan, &storages)?;
     refuse_small_memory(&plan, &storages)?;
     let (modelled, real): (Vec<_>, Vec<_>) =
-        all.iter().partition(|combination| combination.storage.path().is_none());
+        all.iter().partition(|combination| combination.storage.is_modelled());
     modelled.into_iter().try_for_each(|combination| check(&plan, combination))?;
     plan.log = open_log(args, &storages)?;
     let plan = plan;
@@ -121,9 +155,7 @@ fn run_all(plan: &Plan<'_>, all: &[Combination<'_>], rows: &mut Vec<Row>) -> End
         if plan.interrupt.has_come() {
             break;
         }
-        // The kernel has laws of its own: it gives one row, whatever laws are named.
-        let is_kernel = matches!(combination.storage, Storage::Kernel(_));
-        if is_kernel && index > 0 && std::ptr::eq(all[index - 1].storage, combination.storage) {
+        if all[..index].iter().any(|earlier| is_repeated(plan, earlier, combination)) {
             continue;
         }
         rows.push(one(plan, combination)?);
@@ -131,16 +163,31 @@ fn run_all(plan: &Plan<'_>, all: &[Combination<'_>], rows: &mut Vec<Row>) -> End
     Ok(())
 }
 
+/// Whether a row would be an earlier one over again: the kernel has laws of its
+/// own and gives one row, whatever laws are named; and a raw file knows neither
+/// readahead nor a scheduler.
+fn is_repeated(plan: &Plan<'_>, earlier: &Combination<'_>, this: &Combination<'_>) -> bool {
+    std::ptr::eq(earlier.storage, this.storage)
+        && match this.storage {
+            Storage::Kernel(_) => true,
+            Storage::File(_) => plan.job.has_raw() && std::ptr::eq(earlier.raw, this.raw),
+            Storage::Modelled(_) | Storage::Nfs(_) | Storage::Region(_) => false,
+        }
+}
+
 fn combinations<'a>(
     storages: &'a [Storage],
     readaheads: &'a [Spec],
     schedulers: &'a [Spec],
+    raws: &'a [Spec],
 ) -> Vec<Combination<'a>> {
     let mut all = Vec::new();
     for storage in storages {
         for readahead in readaheads {
             for scheduler in schedulers {
-                all.push(Combination { storage, readahead, scheduler });
+                for raw in raws {
+                    all.push(Combination { storage, readahead, scheduler, raw });
+                }
             }
         }
     }
@@ -149,23 +196,27 @@ fn combinations<'a>(
 
 /// Finds out whether a row could be run, without running it.
 fn check(plan: &Plan<'_>, combination: &Combination<'_>) -> Ended {
-    let &Combination { storage, readahead, scheduler } = combination;
+    let storage = combination.storage;
     match storage {
-        Storage::Modelled(device) => {
-            simulate::check(&plan.job, &plan.setup(device, readahead, scheduler))
-                .map_err(|error| told(plan, storage, &error))
-        }
-        Storage::File(path) | Storage::Kernel(path) => {
-            let setup = plan.setup(&Spec::plain("file"), readahead, scheduler);
+        Storage::Modelled(device) => simulate::check(&plan.job, &plan.setup(device, combination))
+            .map_err(|error| told(plan, storage, &error)),
+        Storage::File(path) | Storage::Kernel(path) | Storage::Region(path) => {
+            let setup = plan.setup(&Spec::plain("file"), combination);
             real::check(plan, path, &setup)
+        }
+        Storage::Nfs(url) => {
+            real::check_nfs(plan, url, &plan.setup(&Spec::plain("nfs"), combination))
         }
     }
 }
 
 fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
-    let &Combination { storage, readahead, scheduler } = combination;
+    let &Combination { storage, readahead, scheduler, raw: raw_law } = combination;
+    let is_raw = plan.job.has_raw();
     let label = match storage {
         Storage::Kernel(_) => storage.to_string(),
+        Storage::File(_) if is_raw => format!("{storage} {raw_law}"),
+        _ if is_raw => format!("{storage} {readahead} {scheduler} {raw_law}"),
         _ => format!("{storage} {readahead} {scheduler}"),
     };
     let mut decided = plan.log.as_ref().map(|log| {
@@ -176,26 +227,35 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
     let mut tell = |progress| bar.tell(progress);
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
     let watch = Watch { tell: &mut tell, decided };
-    let setup = |device: &Spec| plan.setup(device, readahead, scheduler);
+    let setup = |device: &Spec| plan.setup(device, combination);
     match storage {
         Storage::Modelled(device) => simulate_watched(&plan.name, &plan.job, &setup(device), watch)
             .map_err(|error| told(plan, storage, &error)),
+        Storage::File(path) if is_raw => raw::run(plan, path, raw_law, &bar),
         Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
+        Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), watch),
+        Storage::Region(_) => unreachable!("refused before the first row"),
     }
 }
 
 /// What is wrong with the job is told of the job file, all else of the storage.
 fn told(plan: &Plan<'_>, storage: &Storage, error: &SimulateError) -> Failure {
-    match error {
-        SimulateError::Workload(_) => Failure::about(plan.args.job.display(), error),
-        SimulateError::Config(ConfigError::Law(_)) => Failure::usage(error),
-        _ => Failure::about(storage, error),
+    match error.about() {
+        About::Job => Failure::about(plan.args.job.display(), error),
+        About::Laws => Failure::usage(error),
+        About::Storage => Failure::about(storage, error),
     }
 }
 
 /// Reads a job file; errors name the file and the line.
 pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
+    let text = read_text(path, "a job file is text in fio's format")?;
+    JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))
+}
+
+/// Reads the text of an input file, which has this form.
+pub fn read_text(path: &Path, form: &str) -> Result<String, Failure> {
     let text = std::fs::read(path).map_err(|error| {
         let what_to_do = match error.kind() {
             ErrorKind::NotFound => "; check the path of the job file",
@@ -205,10 +265,8 @@ pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
         };
         Failure::Usage(format!("{}: {error}{what_to_do}", path.display()))
     })?;
-    let text = String::from_utf8(text).map_err(|_| {
-        Failure::about(path.display(), "is not text; a job file is text in fio's format")
-    })?;
-    JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))
+    String::from_utf8(text)
+        .map_err(|_| Failure::about(path.display(), format!("is not text; {form}")))
 }
 
 fn stem(path: &Path) -> String {
@@ -230,10 +288,9 @@ fn refuse_overwriting(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
 /// Memory of the cache: at least a page, and so much at most that the cache's
 /// own books find room in this machine's memory: 64 bytes a page.
 fn memory_bytes(text: &str) -> Result<u64, Failure> {
-    const BOOK_BYTES: u64 = 64;
     let bytes = size::parse("--memory", text)?;
     let system = rustix::system::sysinfo();
-    let most = system.totalram as u64 * u64::from(system.mem_unit) / 2 / BOOK_BYTES * PAGE_BYTES;
+    let most = simulate::memory_bytes_max(system.totalram as u64 * u64::from(system.mem_unit));
     match bytes {
         0..PAGE_BYTES => Err(Failure::Usage(format!(
             "--memory {text}: holds no page; give at least {PAGE_BYTES} bytes"
@@ -247,26 +304,15 @@ fn memory_bytes(text: &str) -> Result<u64, Failure> {
     }
 }
 
-/// A read through the cache needs memory for all of it at once; a mapped one, for a page.
+/// The kernel's own path has memory of its own.
 fn refuse_small_memory(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
     if storages.iter().all(|storage| matches!(storage, Storage::Kernel(_))) {
         return Ok(());
     }
-    let needs = |job: &&Job| {
-        let is_cached = !job.is_direct && job.engine != Engine::Mmap;
-        is_cached && job.pattern.reads_percent > 0 && job.block_bytes_read > plan.memory_bytes
-    };
-    match plan.job.jobs.iter().find(needs) {
-        None => Ok(()),
-        Some(job) => Err(Failure::Usage(format!(
-            "--memory {}: job `{}` of {} reads {} bytes at once through the cache; give at least \
-             so much memory, or a smaller bs",
-            plan.args.memory,
-            job.name,
-            plan.args.job.display(),
-            job.block_bytes_read
-        ))),
-    }
+    simulate::check_memory(&plan.job, plan.memory_bytes).map_err(|error| {
+        let job_file = plan.args.job.display();
+        Failure::Usage(format!("--memory {}: {job_file}: {error}", memory_text(plan.args)))
+    })
 }
 
 fn ended(plan: &Plan<'_>, rows: &[Row]) -> Ended {

@@ -122,6 +122,50 @@ fn nothing_is_run_when_a_later_row_cannot_be() {
     assert_eq!(scratch.names(), ["j.fio"]);
 }
 
+#[test]
+fn loads_are_refused_with_line_and_key() {
+    const LOAD: &str = "[[load]]\nname = 'l'\nmapping = '24m'\nmemory = '16m'\n\
+                        pattern = 'random'\nsweeps = 2\n";
+    let scratch = Scratch::new("loads");
+    scratch.file("l.toml", LOAD);
+    scratch.file("j.fio", RANDOM);
+    scratch.file("empty.toml", "");
+    scratch.file("junk.toml", [0xff, 0xfe, 0]);
+    scratch.file("job.toml", RANDOM);
+    scratch.file("key.toml", format!("{LOAD}stride = 4\n"));
+    scratch.file("value.toml", LOAD.replace("random", "zipf"));
+    scratch.file("room.toml", format!("{LOAD}swap = '4m'\n"));
+    scratch.refused("run missing.toml", &["missing.toml", "No such file"]);
+    scratch.refused("run empty.toml", &["empty.toml", "no load", "[[load]]"]);
+    scratch.refused("run junk.toml", &["junk.toml", "is not text", "TOML"]);
+    scratch.refused("run job.toml", &["job.toml:2"]);
+    scratch.refused("run key.toml", &["key.toml:7: `stride`", "name, mapping, memory, swap"]);
+    scratch.refused("run value.toml", &["value.toml:5: `pattern`", "sequential, random"]);
+    scratch.refused("run room.toml", &["room.toml:7: `swap`", "4194304 bytes more swap"]);
+    scratch.refused("run l.toml --memory 5000", &["--memory 5000", "`l`", "whole pages"]);
+    scratch.refused("run l.toml --memory 5x", &["--memory 5x", "256MiB"]);
+    scratch.refused("run l.toml --log x", &["--log", "l.toml", "leave it out"]);
+    scratch.refused("run l.toml --on kernel:. --create", &["--create", "leave it out"]);
+    scratch.refused("run l.toml --readahead none", &["--readahead", "l.toml", "leave it out"]);
+    scratch.refused("run j.fio --swapin hits", &["--swapin", "j.fio", "leave it out"]);
+    // The kernel's rows and ours have laws of their own.
+    let on_kernel = |law| format!("run l.toml --on kernel:. --swapin {law}");
+    scratch.refused(&on_kernel("hits"), &["hits", "a modelled device", "--on names none"]);
+    scratch.refused(&on_kernel("kernel,size=3"), &["`size`", "page_cluster"]);
+    scratch.refused(&on_kernel("kernel,page_cluster=99"), &["page_cluster=99", "0 to 31"]);
+    scratch.refused("run l.toml --on hdd --swapin kernel", &["kernel:PATH", "--on names none"]);
+    scratch.refused("run l.toml --on ssd --swapin magic", &["magic", "none, cluster, hits, vma"]);
+    scratch.refused("run l.toml --on ssd --swapin hits,size=3", &["`size`", "page_cluster"]);
+    scratch.refused("run l.toml --on ssd --scheduler magic", &["magic", "noop", "deadline"]);
+    scratch.refused("run l.toml --on tape", &["tape", "hdd, ssd"]);
+    // A file that is there is given up only on demand, and must be large enough.
+    scratch.data("small", 1 << 20);
+    scratch.refused("run l.toml --on kernel:small", &["small", "--overwrite", "a folder"]);
+    scratch.refused("run l.toml --on kernel:small --overwrite", &["1048576", "25169920"]);
+    scratch.refused("run l.toml --on kernel:missing --overwrite", &["missing", "check the path"]);
+    scratch.refused("run l.toml --on kernel:/dev/null --overwrite", &["/dev/null", "no folder"]);
+}
+
 /// As somebody without rights, since to root no permission bit applies.
 #[test]
 fn what_may_not_be_opened_is_refused() {

@@ -11,10 +11,12 @@
 //! 1. a page is in the table of its file from `add` until it is evicted,
 //!    dropped, or its read failed;
 //! 2. a frame that is pinned or in flight is never given away;
-//! 3. only frames that are filled are on a reclaim list;
+//! 3. pages are on a reclaim list in the order in which they were added, in
+//!    whatever order they come; one in flight is passed over;
 //! 4. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::law::Law;
@@ -22,11 +24,15 @@ use crate::readahead::Folio;
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
+mod lender;
 mod lists;
+mod memory;
 mod table;
 
+pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
+pub use memory::Leaving;
 use table::FileTable;
 
 /// The reclaim laws by name. There is one so far.
@@ -78,6 +84,8 @@ struct Frame {
     is_referenced: bool,
     /// Its bytes were overwritten on the device while it was in flight.
     is_stale: bool,
+    /// What only a page of memory can be.
+    memory: memory::Flags,
 }
 
 /// What the cache has counted since it was made, in pages.
@@ -101,6 +109,8 @@ pub struct Cache {
     tables: Vec<FileTable>,
     lists: TwoLists,
     counters: CacheCounters,
+    memory: memory::Counts,
+    lender: Option<Box<dyn Lender>>,
 }
 
 impl Cache {
@@ -117,6 +127,7 @@ impl Cache {
             is_unused: false,
             is_referenced: false,
             is_stale: false,
+            memory: memory::Flags::default(),
         };
         Cache {
             frames: alloc::vec![empty; budget_pages as usize],
@@ -125,13 +136,25 @@ impl Cache {
             tables: Vec::new(),
             lists: TwoLists::default(),
             counters: CacheCounters::default(),
+            memory: memory::Counts::default(),
+            lender: None,
         }
+    }
+
+    /// Has filled pages lent to readers beside the machine; before the first page is added.
+    pub fn lend_through(&mut self, lender: Box<dyn Lender>) {
+        self.lender = Some(lender);
     }
 
     /// Makes room for the pages of one more file.
     pub fn add_file(&mut self) -> FileId {
         self.tables.push(FileTable::default());
         FileId(self.tables.len() as u32 - 1)
+    }
+
+    /// Whether no page of the file is cached, or on its way into the cache.
+    pub fn is_empty(&self, file: FileId) -> bool {
+        self.tables[file.0 as usize].is_empty()
     }
 
     /// How many frames there are.
@@ -180,6 +203,9 @@ impl Cache {
         for page in folio.range().pages() {
             if let Some(frame) = self.find(file, page) {
                 self.frame_mut(frame).is_marked = false;
+                if let (FrameState::Filled, Some(lender)) = (self.state(frame), &mut self.lender) {
+                    lender.unmark(frame);
+                }
             }
         }
     }
@@ -208,9 +234,11 @@ impl Cache {
             is_unused: is_ahead,
             is_referenced: false,
             is_stale: false,
+            memory: memory::Flags::default(),
         };
         self.counters.readahead_pages += u64::from(is_ahead);
         self.tables[file.0 as usize].insert(page, id);
+        self.list_inactive(id);
         Some(id)
     }
 
@@ -224,10 +252,17 @@ impl Cache {
     pub fn fill(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.frame_mut(id).state = FrameState::Filled;
+        if self.frame(id).memory.is_memory {
+            return self.list_memory(id);
+        }
         if self.frame(id).is_stale {
             return self.remove(id);
         }
-        self.lists.push_front(&mut self.frames, id, List::Inactive);
+        self.list_inactive(id);
+        let Frame { file, page, is_marked, .. } = *self.frame(id);
+        if let Some(lender) = &mut self.lender {
+            lender.lend(file, page, id, if is_marked { Mark::Set } else { Mark::Clear });
+        }
     }
 
     /// The device could not deliver the page: it leaves the cache.
@@ -241,23 +276,25 @@ impl Cache {
 
     /// Keeps the frame from being given away.
     pub fn pin(&mut self, id: FrameId) {
-        self.frame_mut(id).pins += 1;
+        self.change(id, |frame| frame.pins += 1);
+        if self.frame(id).memory.is_memory {
+            self.unlist(id);
+        }
     }
 
     /// Takes one pin back.
     pub fn unpin(&mut self, id: FrameId) {
-        let frame = self.frame_mut(id);
-        debug_assert!(frame.pins > 0, "unpinned more often than pinned");
-        frame.pins -= 1;
+        debug_assert!(self.frame(id).pins > 0, "unpinned more often than pinned");
+        self.change(id, |frame| frame.pins -= 1);
+        let frame = self.frame(id);
         if frame.pins > 0 {
             return;
         }
         match frame.state {
             FrameState::Orphan | FrameState::Failed => self.release(id),
+            FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Reclaim took it off its list when it found it pinned.
-            FrameState::Filled if !frame.links.is_listed() => {
-                self.lists.push_front(&mut self.frames, id, List::Inactive);
-            }
+            FrameState::Filled => self.list_inactive(id),
             _ => {}
         }
     }
@@ -281,40 +318,123 @@ impl Cache {
 
     /// Drops the filled pages of the range that nobody holds, as `POSIX_FADV_DONTNEED` does.
     pub fn drop_unused(&mut self, file: FileId, range: PageRange) {
-        self.drop_where(file, range, |frame| frame.state == FrameState::Filled && frame.pins == 0);
+        self.each_cached(file, range, |cache, id| {
+            let frame = cache.frame(id);
+            if frame.state == FrameState::Filled && frame.pins == 0 && cache.recall(id) {
+                cache.remove(id);
+            }
+        });
+    }
+
+    /// A page that the [`Lender`] was to forget is held by nobody any more.
+    pub fn returned(&mut self, id: FrameId) {
+        self.unpin(id);
+    }
+
+    /// Has the lender tell what was used since it was last asked, so that
+    /// [`counters`](Cache::counters) are those of this moment.
+    pub fn settle(&mut self) {
+        for id in (0..self.frames.len() as u32).map(FrameId) {
+            if self.state(id) == FrameState::Filled {
+                (0..self.uses(id)).for_each(|_| self.touch(id));
+            }
+        }
     }
 
     /// The bytes of the range have changed on the device: no page of it may be
     /// served again. Readers that hold one keep what they have.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {
-        self.drop_where(file, range, |frame| frame.state == FrameState::Filled);
-        let mut next = range.first;
-        while let Some((page, id)) = self.tables[file.0 as usize].first_from(next, range.end) {
-            self.frame_mut(id).is_stale = true;
-            next = page + 1;
-        }
+        self.each_cached(file, range, |cache, id| match cache.state(id) {
+            FrameState::Filled => {
+                if !cache.recall(id) {
+                    // Who holds it keeps it until it is `returned`.
+                    cache.lender.as_mut().expect("only a lender refuses").forget(id);
+                    cache.pin(id);
+                }
+                cache.remove(id);
+            }
+            _ => cache.frame_mut(id).is_stale = true,
+        });
     }
 
-    fn drop_where(&mut self, file: FileId, range: PageRange, goes: impl Fn(&Frame) -> bool) {
+    fn each_cached(
+        &mut self,
+        file: FileId,
+        range: PageRange,
+        mut each: impl FnMut(&mut Cache, FrameId),
+    ) {
         let mut next = range.first;
         while let Some((page, id)) = self.tables[file.0 as usize].first_from(next, range.end) {
-            if goes(self.frame(id)) {
-                self.remove(id);
-            }
+            each(self, id);
             next = page + 1;
         }
     }
 
     /// Gives the frame of the page that reclaim likes least; None when all are held.
     fn reclaim(&mut self) -> Option<FrameId> {
-        loop {
-            let id = self.lists.pop_victim(&mut self.frames)?;
-            if self.frame(id).pins == 0 {
-                self.counters.evicted_pages += 1;
-                self.remove(id);
-                return self.free.pop();
-            }
+        // Only memory is ever on these lists, and only what nobody can see.
+        let unseen = self.lists.oldest(List::Cold).or_else(|| self.lists.oldest(List::Ahead));
+        if let Some(id) = unseen {
+            self.evict(id);
+            return self.free.pop();
         }
+        // Readers that the machine doesn't see go on using pages meanwhile: only
+        // the first look at each may spare it for that.
+        let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
+        for look in 0..2 * listed {
+            let id = self.lists.pop_victim(&mut self.frames)?;
+            if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
+                continue;
+            }
+            if look < listed && self.is_used_again(id) {
+                self.lists.push_front(&mut self.frames, id, List::Active);
+                continue;
+            }
+            if !self.recall(id) {
+                self.lists.push_front(&mut self.frames, id, List::Inactive);
+                continue;
+            }
+            self.evict(id);
+            return self.free.pop();
+        }
+        None
+    }
+
+    /// Takes in what the lender knows of the use of a page that is off its list;
+    /// true if it has become active by that.
+    fn is_used_again(&mut self, id: FrameId) -> bool {
+        let uses = self.uses(id);
+        if uses == 0 {
+            return false;
+        }
+        let was_referenced = self.frame(id).is_referenced;
+        self.touch(id);
+        let is_again = was_referenced || uses > 1;
+        self.frame_mut(id).is_referenced = !is_again;
+        is_again
+    }
+
+    /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
+    fn uses(&mut self, id: FrameId) -> u8 {
+        let lends = !self.frame(id).memory.is_memory;
+        match self.lender.as_mut().filter(|_| lends).map_or(Uses::None, |lender| lender.uses(id)) {
+            Uses::None => 0,
+            Uses::Once => 1,
+            Uses::Again => 2,
+        }
+    }
+
+    /// Has the page lent no more; false if somebody still holds it.
+    fn recall(&mut self, id: FrameId) -> bool {
+        if self.uses(id) > 0 {
+            self.touch(id);
+        }
+        self.lender.as_mut().is_none_or(|lender| lender.recall(id))
+    }
+
+    fn evict(&mut self, id: FrameId) {
+        self.counters.evicted_pages += 1;
+        self.remove(id);
     }
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
@@ -326,15 +446,26 @@ impl Cache {
         self.tables[frame.file.0 as usize].remove(frame.page);
         self.counters.waste_pages += u64::from(frame.is_unused);
         if frame.pins > 0 {
-            self.frame_mut(id).state = FrameState::Orphan;
+            self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
             self.release(id);
         }
     }
 
     fn release(&mut self, id: FrameId) {
-        self.frame_mut(id).state = FrameState::Free;
+        self.change(id, |frame| {
+            frame.state = FrameState::Free;
+            frame.memory = memory::Flags::default();
+        });
         self.free.push(id);
+    }
+
+    /// Changes a frame, and what is counted of it as memory.
+    fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
+        let frame = &mut self.frames[id.0 as usize];
+        self.memory.forget(frame);
+        change(frame);
+        self.memory.count(frame);
     }
 
     fn frame(&self, id: FrameId) -> &Frame {

@@ -105,6 +105,25 @@ impl Spec {
         Ok(Spec { name: name.to_owned(), parameters })
     }
 
+    /// Takes a list of laws or devices apart: a part with a `=` belongs to the
+    /// name before it, so that `deadline,fifo_batch=1,noop` names two.
+    ///
+    /// # Errors
+    /// As [`parse`](Spec::parse), for the first that is malformed.
+    pub fn parse_all(text: &str) -> Result<Vec<Spec>, SpecError> {
+        let mut names: Vec<String> = Vec::new();
+        for part in text.split(',') {
+            match names.last_mut() {
+                Some(last) if part.contains('=') => {
+                    last.push(',');
+                    last.push_str(part);
+                }
+                _ => names.push(part.to_owned()),
+            }
+        }
+        names.iter().map(|name| Spec::parse(name)).collect()
+    }
+
     /// A law or device without parameters.
     pub fn plain(name: &str) -> Spec {
         Spec { name: name.to_owned(), parameters: BTreeMap::new() }
@@ -150,6 +169,51 @@ impl Spec {
             }),
         }
     }
+
+    /// The size under `key` in bytes, `default` when it is not given: a whole
+    /// number, alone or with a unit (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`: powers of 1024).
+    ///
+    /// # Errors
+    /// [`SpecError::BadValue`] when it is no size, or outside `bounds` (both ends included).
+    pub fn bytes(
+        &self,
+        key: &str,
+        default: u64,
+        bounds: core::ops::RangeInclusive<u64>,
+    ) -> Result<u64, SpecError> {
+        let Some(text) = self.parameters.get(key) else { return Ok(default) };
+        size(text).filter(|bytes| bounds.contains(bytes)).ok_or_else(|| {
+            let (least, most) = (bounds.start(), bounds.end());
+            self.bad_value(
+                key,
+                &alloc::format!("a size from {least} to {most} bytes, as in 64KiB or 1m"),
+            )
+        })
+    }
+
+    /// The error for the value under `key`, which should have been as `expected` says.
+    pub(crate) fn bad_value(&self, key: &str, expected: &str) -> SpecError {
+        SpecError::BadValue {
+            name: self.name.clone(),
+            key: key.to_owned(),
+            value: self.parameters.get(key).cloned().unwrap_or_default(),
+            expected: expected.to_owned(),
+        }
+    }
+}
+
+/// A number of bytes with or without a unit, in upper or lower case.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 impl fmt::Display for Spec {
@@ -196,6 +260,15 @@ mod tests {
     }
 
     #[test]
+    fn in_a_list_a_parameter_belongs_to_the_name_before_it() {
+        let specs =
+            Spec::parse_all("cfq,seeky=mean,slice_idle=0,cfq,deadline,fifo_batch=1").unwrap();
+        let names: Vec<String> = specs.iter().map(Spec::to_string).collect();
+        assert_eq!(names, ["cfq,seeky=mean,slice_idle=0", "cfq", "deadline,fifo_batch=1"]);
+        assert!(Spec::parse_all("cfq,,deadline").is_err());
+    }
+
+    #[test]
     fn bad_specs_say_what_is_wrong() {
         assert!(Spec::parse("").is_err());
         assert!(Spec::parse("cfq,quantum").is_err());
@@ -206,5 +279,20 @@ mod tests {
         let spec = Spec::parse("cfq,quantum=many").unwrap();
         let error = spec.integer("quantum", 8, 1..=100).unwrap_err().to_string();
         assert_eq!(error, "`cfq,quantum=many`: expected a whole number from 1 to 100");
+    }
+
+    #[test]
+    fn sizes_take_units_of_1024() {
+        let size = |text: &str| {
+            Spec::parse(&std::format!("x,chunk={text}")).unwrap().bytes("chunk", 7, 1..=u64::MAX)
+        };
+        for (text, bytes) in [("512", 512), ("64KiB", 65_536), ("64k", 65_536), ("1M", 1 << 20)] {
+            assert_eq!(size(text), Ok(bytes));
+        }
+        assert_eq!(Spec::plain("x").bytes("chunk", 7, 1..=9), Ok(7));
+        for text in ["", "k", "1kb", "-1", "1.5m", "99999999999g"] {
+            let error = size(text).unwrap_err().to_string();
+            assert!(error.contains("expected a size from 1"), "{error}");
+        }
     }
 }

@@ -9,7 +9,10 @@
 //! - [`machine`] joins everything: a read comes in, requests go out,
 //!   completions come back, the read is done;
 //! - [`cache`] holds pages under a memory budget;
+//! - [`raw`] holds the laws that decide how a large transfer past the cache is cut;
 //! - [`readahead`] holds the laws that decide what is read beyond the request;
+//! - [`swapin`] holds those that do so for memory that was swapped out, and how
+//!   a world drives memory larger than memory;
 //! - [`scheduler`] holds the laws that decide the order of the requests.
 
 #![no_std]
@@ -23,7 +26,9 @@ pub mod cache;
 pub mod estimate;
 pub mod law;
 pub mod machine;
+pub mod raw;
 pub mod readahead;
 pub mod request;
 pub mod scheduler;
+pub mod swapin;
 pub mod unit;

@@ -25,14 +25,21 @@
 //!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
 //! 3. A page is filled only by a completion that says that its bytes are good.
 //! 4. A device error reaches exactly the reads that needed the bytes.
+//!
+//! Memory larger than memory is driven by the same machine: see
+//! [`swapin`](crate::swapin). Its pages that can't be given away at once (mapped,
+//! dirty, being written) count in the budget like pinned ones. A fault that
+//! finds no room waits like a read, and the oldest of them are unmapped and
+//! written for it; some are kept ready so that this is rare.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cache::{Cache, CacheCounters, FileId, FrameId};
+use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState, Lender};
 use crate::law::Spec;
+use crate::raw::{self, RawLaw};
 use crate::readahead::{self, Advice, DeviceEvidence, FileEvidence, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
 use crate::request::{Request, RequestId};
@@ -41,62 +48,25 @@ use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 mod complete;
+mod config;
 mod error;
+mod memory;
 mod meter;
 mod pages;
 mod reads;
+mod swap_area;
+mod swap_in;
+mod swap_out;
 mod transfers;
 
-pub use error::{BeyondDevice, ConfigError, ReadError};
+pub use config::Config;
+pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
+pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
+use memory::{Memory, Swap};
+pub use memory::{SwapConfig, SwapCounters, Unmap};
 pub use meter::Meter;
 use reads::{Kind, ReadSlot};
 use transfers::{Content, Transfers};
-
-/// How a read path is built.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What the device can do.
-    pub caps: DeviceCaps,
-    /// Memory for the cache, in bytes; rounded down to whole pages, at least
-    /// one. Default 256 MiB. More memory costs 64 bytes of bookkeeping a page.
-    pub memory_bytes: u64,
-    /// The readahead law of each file that is opened. Default `ondemand`.
-    pub readahead: Spec,
-    /// What the readahead law may know of the device.
-    pub limits: ReadaheadLimits,
-    /// The scheduler between all readers and the device. Default `noop`.
-    pub scheduler: Spec,
-    /// Whether the scheduler merges neighbours (the kernel's `queue/nomerges`
-    /// turned round). Default yes; no shows what the laws alone make.
-    pub merges: bool,
-    /// How many requests the queue is made for (the kernel's
-    /// `queue/nr_requests`; default 128). Once seven eighths of them and one
-    /// more are queued or in the device, laws are told that the queue is
-    /// congested: those of 2003 then stop reading ahead.
-    pub queue_requests: u32,
-    /// The most requests in the device at once; bounded by what the device
-    /// takes. Default: what the device takes.
-    pub depth_max: u32,
-    /// The most reads that may be open at once, waiting ones included. Default 65,536.
-    pub open_reads_max: u32,
-}
-
-impl Config {
-    /// The defaults over a device with these abilities.
-    pub fn new(caps: DeviceCaps) -> Config {
-        Config {
-            caps,
-            memory_bytes: 256 << 20,
-            readahead: Spec::plain("ondemand"),
-            limits: ReadaheadLimits::default(),
-            scheduler: Spec::plain("noop"),
-            merges: true,
-            queue_requests: 128,
-            depth_max: caps.depth_max,
-            open_reads_max: 65_536,
-        }
-    }
-}
 
 /// Names an open file: a file of the cache, with the readahead state of one opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -176,6 +146,9 @@ struct Handle {
     law: Box<dyn ReadaheadLaw>,
 }
 
+/// Makes the readahead law of a file that is opened, from what it may know of the device.
+pub type LawMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadLaw> + Send>;
+
 /// How many pages are promised, and to whom: invariant 1 of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -197,9 +170,14 @@ pub struct ReadPath {
     config: Config,
     cache: Cache,
     files: Vec<File>,
+    files_free: Vec<FileId>,
     handles: Vec<Handle>,
+    handles_free: Vec<HandleId>,
+    /// Makes the laws of files, where they are not the configuration's.
+    law_maker: Option<LawMaker>,
     priorities: Vec<Priority>,
     scheduler: Box<dyn Scheduler>,
+    raw: Box<dyn RawLaw + Send + Sync>,
     budget: Budget,
     reads: Vec<ReadSlot>,
     reads_free: Vec<ReadId>,
@@ -217,6 +195,8 @@ pub struct ReadPath {
     /// What the readahead laws know together.
     evidence: DeviceEvidence,
     meter: Meter,
+    memories: Vec<Memory>,
+    swap: Swap,
 }
 
 impl ReadPath {
@@ -227,8 +207,10 @@ impl ReadPath {
     /// largest request is too small.
     pub fn new(config: Config) -> Result<ReadPath, ConfigError> {
         let pages = config.memory_bytes / PAGE_BYTES;
-        if pages == 0 {
-            return Err(ConfigError::NoMemory { memory_bytes: config.memory_bytes });
+        let lent_pages_max = config.lent_bytes_max / PAGE_BYTES;
+        if pages <= lent_pages_max {
+            let memory_bytes = config.memory_bytes.saturating_sub(lent_pages_max * PAGE_BYTES);
+            return Err(ConfigError::NoMemory { memory_bytes });
         }
         if pages >= u64::from(u32::MAX) {
             return Err(ConfigError::TooMuchMemory { memory_bytes: config.memory_bytes });
@@ -245,13 +227,18 @@ impl ReadPath {
         let merged_max = if config.merges { request_sectors_max } else { 0 };
         let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
         let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Law)?;
+        let raw = raw::build(&config.raw).map_err(ConfigError::Law)?;
         Ok(ReadPath {
             cache: Cache::new(pages as u32),
             files: Vec::new(),
+            files_free: Vec::new(),
             handles: Vec::new(),
+            handles_free: Vec::new(),
+            law_maker: None,
             priorities: Vec::new(),
             scheduler,
-            budget: Budget { pages, pinned: 0, ahead: 0 },
+            raw,
+            budget: Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0 },
             reads: Vec::new(),
             reads_free: Vec::new(),
             waiting: VecDeque::new(),
@@ -263,6 +250,8 @@ impl ReadPath {
             wake: None,
             evidence: DeviceEvidence::default(),
             meter: Meter::default(),
+            memories: Vec::new(),
+            swap: Swap::default(),
             config,
         })
     }
@@ -276,21 +265,111 @@ impl ReadPath {
         if end_sector > self.config.caps.sectors {
             return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
         }
-        self.files.push(File { bytes, start_sector, evidence: FileEvidence::default() });
+        let file = File { bytes, start_sector, evidence: FileEvidence::default() };
+        if let Some(id) = self.files_free.pop() {
+            self.files[id.0 as usize] = file;
+            return Ok(id);
+        }
+        self.files.push(file);
         Ok(self.cache.add_file())
     }
 
     /// Opens a file: the handle has a readahead state of its own.
     pub fn open(&mut self, file: FileId) -> HandleId {
-        let law = readahead::build(&self.config.readahead, &self.config.limits)
-            .expect("the law was built once already, from the same text");
-        self.handles.push(Handle { file, law });
+        let limits = &self.config.limits;
+        let law = match &mut self.law_maker {
+            Some(make) => make(limits),
+            None => readahead::build(&self.config.readahead, limits)
+                .expect("the law was built once already, from the same text"),
+        };
+        let handle = Handle { file, law };
+        if let Some(id) = self.handles_free.pop() {
+            self.handles[id.0 as usize] = handle;
+            return id;
+        }
+        self.handles.push(handle);
         HandleId(self.handles.len() as u32 - 1)
+    }
+
+    /// Closes a handle, none of whose reads is unreleased; its name may be given again.
+    pub fn close(&mut self, handle: HandleId) {
+        self.handles_free.push(handle);
+    }
+
+    /// Removes a file that has no handle any more, and drops its pages. False
+    /// while some of them are on their way: ask again after a completion. Once
+    /// true, its name may be given again.
+    pub fn remove_file(&mut self, file: FileId) -> bool {
+        self.cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
+        let is_gone = self.cache.is_empty(file);
+        if is_gone {
+            self.files_free.push(file);
+        }
+        is_gone
+    }
+
+    /// The bytes of the range have changed on the device: none of its pages is
+    /// served again. Reads that are under way may give the old ones.
+    pub fn invalidate(&mut self, handle: HandleId, range: PageRange) {
+        self.cache.invalidate(self.handles[handle.0 as usize].file, range);
+    }
+
+    /// Has filled pages lent to readers beside the machine; before the first read.
+    /// [`Config::lent_bytes_max`] says how much may be held for longer than a copy takes.
+    pub fn lend_through(&mut self, lender: Box<dyn Lender>) {
+        self.cache.lend_through(lender);
+    }
+
+    /// Whether the handle's law must be shown reads that find every page cached
+    /// and none marked, so that they must come to the machine too.
+    pub fn sees_every_hit(&self, handle: HandleId) -> bool {
+        self.handles[handle.0 as usize].law.sees_every_hit()
+    }
+
+    /// Reads found everything in lent pages; the last of them ended at byte `end` of the file.
+    pub fn passed(&mut self, handle: HandleId, end: u64) {
+        self.handles[handle.0 as usize].law.passed(end);
+    }
+
+    /// Whether reads wait for memory that others have not released.
+    pub fn is_short_of_memory(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The most memory that one read may take, in bytes.
+    pub fn read_bytes_max(&self) -> u64 {
+        self.budget.pages * PAGE_BYTES
+    }
+
+    /// A page that the lender was to [`forget`](Lender::forget) is held by nobody any more.
+    pub fn returned(&mut self, frame: FrameId) {
+        self.cache.returned(frame);
+    }
+
+    /// Takes in how lent pages were used, so that the cache's counters are those of now.
+    pub fn settle(&mut self) {
+        self.cache.settle();
+    }
+
+    /// Has the law of each file opened from here on made by `make`: a law that
+    /// is none of this crate's, or one of them that is watched.
+    pub fn set_law_maker(&mut self, make: LawMaker) {
+        self.law_maker = Some(make);
     }
 
     /// The length of the handle's file in bytes.
     pub fn file_bytes(&self, handle: HandleId) -> u64 {
         self.file_of(handle).bytes
+    }
+
+    /// The law of raw transfers: each of their chunks is a direct read or write of this path.
+    pub fn raw_law(&self) -> &dyn RawLaw {
+        &*self.raw
+    }
+
+    /// What the device can do.
+    pub fn caps(&self) -> DeviceCaps {
+        self.config.caps
     }
 
     /// Sets the I/O priority of a process, for the schedulers that look at it.
@@ -401,6 +480,9 @@ impl ReadPath {
                 let frame = self.cache.find(file, page);
                 each(Buffer::Frame(frame.expect("a page in flight is in its table")));
             }),
+            Content::Slots { range, .. } => range.pages().for_each(|slot| {
+                each(Buffer::Frame(self.frame_of_slot(slot)));
+            }),
             Content::Direct { read, offset } => {
                 let bytes = self.transfers.request(part).bytes();
                 each(Buffer::Caller { read, offset, bytes });
@@ -443,12 +525,23 @@ impl ReadPath {
         self.cache.find(self.handles[handle.0 as usize].file, page).is_some()
     }
 
+    /// Whether a page of the handle's file carries the readahead mark: its use
+    /// should reach the law, so it is not to be mapped with its neighbours.
+    pub fn is_marked(&self, handle: HandleId, page: u64) -> bool {
+        self.cache.marked(self.handles[handle.0 as usize].file, page).is_some()
+    }
+
     /// Whether nothing is open, queued, in the device or reserved.
     pub fn is_idle(&self) -> bool {
         self.reads_free.len() == self.reads.len()
             && self.transfers.is_empty()
             && self.budget.pinned == 0
             && self.budget.ahead == 0
+    }
+
+    /// Whether so many more pages find frames: invariant 1.
+    fn has_room_for(&self, pages: u64) -> bool {
+        self.budget.has_room_for(pages + u64::from(self.cache.held_pages()))
     }
 
     fn file_of(&self, handle: HandleId) -> &File {

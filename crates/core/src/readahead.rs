@@ -21,6 +21,7 @@ mod none;
 mod ondemand;
 mod page_table;
 mod recording;
+mod runs;
 mod window;
 mod window_fixed;
 
@@ -30,6 +31,7 @@ pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;
 pub use recording::{Recording, Step};
+pub use runs::Runs;
 pub use window::Window;
 pub use window_fixed::WindowFixed;
 
@@ -144,9 +146,11 @@ impl Ask {
 /// A readahead law: it watches the reads of one open file.
 ///
 /// Order of calls: any of `read`, `fault`, `advise`, in the order in which the
-/// program made them. `step` and `miss` are called only when [`splits_demand`] is true.
+/// program made them. `step` and `miss` are called only when [`splits_demand`] is
+/// true, `passed` only when [`sees_every_hit`] is false.
 ///
 /// [`splits_demand`]: ReadaheadLaw::splits_demand
+/// [`sees_every_hit`]: ReadaheadLaw::sees_every_hit
 pub trait ReadaheadLaw: Send {
     /// A read came. The law adds to `pages` what should be read now; whatever
     /// it leaves absent of the request, the machine adds afterwards.
@@ -172,6 +176,18 @@ pub trait ReadaheadLaw: Send {
 
     /// The read came to `page`, which is absent and is now read alone.
     fn miss(&mut self, _page: u64) {}
+
+    /// Whether [`read`](ReadaheadLaw::read) must be called for a read that finds
+    /// every page cached and none marked. A law that can do without makes such
+    /// reads cheaper where many threads share a cache; it is then told of the
+    /// last of them with [`passed`](ReadaheadLaw::passed).
+    fn sees_every_hit(&self) -> bool {
+        true
+    }
+
+    /// Reads found all their pages cached and unmarked, and were not shown; the
+    /// last of them ended at byte `end` of the file.
+    fn passed(&mut self, _end: u64) {}
 }
 
 /// What a readahead law may know of the device that it reads ahead from.
@@ -213,6 +229,11 @@ pub const LAWS: &[Law] = &[
         source: include_str!("readahead/ondemand.rs"),
     },
     Law {
+        name: "runs",
+        line: "for mapped files: learns how long the runs are that faults show, and reads one whole",
+        source: include_str!("readahead/runs.rs"),
+    },
+    Law {
         name: "adaptive",
         line: "what the evidence says will be used, as far ahead as the device needs",
         source: include_str!("readahead/adaptive.rs"),
@@ -232,6 +253,7 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadL
         "window" => Box::new(Window::from_spec(spec, limits)?),
         "window-fixed" => Box::new(WindowFixed::from_spec(spec, limits)?),
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
+        "runs" => Box::new(Runs::from_spec(spec, limits)?),
         "adaptive" => Box::new(Adaptive::from_spec(spec)?),
         _ => return Err(law::unknown("readahead law", &spec.name, LAWS)),
     })

@@ -106,6 +106,12 @@ pub enum DeviceError {
     Cancelled,
     /// Permission was refused (`EACCES`, `EPERM`).
     Refused,
+    /// The file is not there any more, where a server keeps it (`ESTALE`).
+    Stale,
+    /// The server did not answer in the time that it was given (`ETIMEDOUT`).
+    TimedOut,
+    /// What the server answered can't be understood (`EBADMSG`).
+    Garbled,
     /// Any other error, by its number in `errno(3)`.
     Other(i32),
 }
@@ -120,6 +126,15 @@ impl core::fmt::Display for DeviceError {
             DeviceError::Full => f.write_str("no space left on the device (ENOSPC)"),
             DeviceError::Cancelled => f.write_str("the request was cancelled (ECANCELED)"),
             DeviceError::Refused => f.write_str("permission refused by the device (EACCES)"),
+            DeviceError::Stale => {
+                f.write_str("the file is not there any more on the server (ESTALE); open it again")
+            }
+            DeviceError::TimedOut => f.write_str(
+                "the server did not answer in time (ETIMEDOUT); check that it runs, or give it longer",
+            ),
+            DeviceError::Garbled => {
+                f.write_str("the server's answers can't be understood (EBADMSG)")
+            }
             DeviceError::Other(errno) => write!(f, "the device answered with errno {errno}"),
         }
     }

@@ -5,7 +5,8 @@
 //! do about it for `transfers.rs`. Both backends give the same answers to
 //! the same transfers; the contract tests hold them to that.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use readpath_core::request::Op;
@@ -26,28 +27,72 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    /// Builds it for `depth` transfers at once on `file`, which stays open as long.
+    /// Builds it for `depth` transfers at once, for one thread alone.
     ///
     /// # Errors
     /// The kernel gives no ring, or no thread.
-    pub(crate) fn build(
-        self,
-        file: &impl AsRawFd,
-        depth: u32,
-    ) -> Result<Box<dyn Backend>, BackendError> {
-        let fd = file.as_raw_fd();
+    pub(crate) fn build(self, depth: u32) -> Result<Box<dyn Backend>, BackendError> {
         match self {
-            BackendKind::Ring => Ok(Box::new(Ring::new(fd, depth)?)),
-            BackendKind::Threads => Ok(Box::new(Threads::new(fd, depth)?)),
+            BackendKind::Ring => Ok(Box::new(Ring::new(depth)?)),
+            BackendKind::Threads => Ok(Box::new(Threads::new(depth)?)),
+        }
+    }
+
+    /// Builds it for `depth` transfers at once, for threads that take turns,
+    /// with what one of them sleeps on while another queues.
+    ///
+    /// # Errors
+    /// As [`build`](BackendKind::build).
+    pub(crate) fn build_shared(self, depth: u32) -> Result<SharedBackend, BackendError> {
+        match self {
+            BackendKind::Ring => {
+                let (ring, sleeper) = Ring::shared(depth)?;
+                Ok((Box::new(ring), Arc::new(sleeper)))
+            }
+            BackendKind::Threads => {
+                let threads = Threads::new(depth)?;
+                let sleeper = threads.sleeper();
+                Ok((Box::new(threads), Arc::new(sleeper)))
+            }
+        }
+    }
+
+    /// As `build`, and has `bell`, an eventfd(2), written to whenever answers
+    /// come, for an owner that sleeps elsewhere than in [`Backend::exchange`].
+    /// It may ring without an answer, and never misses one.
+    ///
+    /// # Errors
+    /// As `build`; the kernel refuses the bell.
+    pub(crate) fn build_with_bell(
+        self,
+        depth: u32,
+        bell: BorrowedFd<'_>,
+    ) -> Result<Box<dyn Backend>, BackendError> {
+        match self {
+            BackendKind::Ring => {
+                let ring = Ring::new(depth)?;
+                ring.set_bell(bell)?;
+                Ok(Box::new(ring))
+            }
+            BackendKind::Threads => {
+                let threads = Threads::new(depth)?;
+                threads.set_bell(bell)?;
+                Ok(Box::new(threads))
+            }
         }
     }
 }
+
+/// A backend of several threads, and what one of them sleeps on.
+pub(crate) type SharedBackend = (Box<dyn Backend>, Arc<dyn Sleeper>);
 
 /// One transfer between pieces of memory and consecutive bytes of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer<'a> {
     /// The name under which the answer comes back; any number but `u64::MAX`.
     pub token: u64,
+    /// The open file.
+    pub fd: RawFd,
     /// The direction.
     pub op: Op,
     /// The first byte in the file.
@@ -65,9 +110,9 @@ pub(crate) struct Answer {
     pub raw: i32,
 }
 
-/// How long [`Backend::exchange`] may sleep for an answer.
+/// How long one may sleep for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sleep {
+pub enum Sleep {
     /// Not at all.
     Never,
     /// Until one comes, or for so long.
@@ -76,11 +121,27 @@ pub(crate) enum Sleep {
     UntilAnswered,
 }
 
-/// Carries transfers on one open file.
+/// Sleeps for the answers of a storage, on one thread, while others hand in requests.
+///
+/// Only who sleeps here takes the answers out (`exchange`): an answer that somebody else took would leave the sleeper with nothing to wake up for.
+pub trait Sleeper: Send + Sync {
+    /// Hands over what was queued, and sleeps as long as `sleep` allows until
+    /// there is an answer, or until [`wake`](Sleeper::wake). May come back early
+    /// with nothing. With nothing in flight only `wake` ends it.
+    ///
+    /// # Errors
+    /// The kernel refuses the exchange as such.
+    fn sleep(&self, sleep: Sleep) -> Result<(), BackendError>;
+
+    /// Ends the sleep of whoever sleeps, or else the next one. From any thread.
+    fn wake(&self);
+}
+
+/// Carries transfers on open files.
 ///
 /// Every transfer that was queued is answered exactly once. Dropping a backend
 /// waits until none is in flight, withdrawing what it can.
-pub(crate) trait Backend {
+pub(crate) trait Backend: Send {
     /// Takes a transfer in; it starts with the next `exchange` at the latest.
     ///
     /// # Safety
@@ -193,9 +254,8 @@ mod tests {
         let refused = BackendError::NoRing { errno: libc::EPERM }.to_string();
         assert!(refused.contains("kernel.io_uring_disabled"), "{refused}");
         assert!(refused.contains("or choose the thread backend"), "{refused}");
-        let file = std::fs::File::open("/dev/null").unwrap();
-        let error = BackendKind::Ring.build(&file, 16_385).err().unwrap();
+        let error = BackendKind::Ring.build(16_385).err().unwrap();
         assert_eq!(error, BackendError::Depth { depth: 16_385, depth_max: 16_384 });
-        assert!(BackendKind::Ring.build(&file, 16_384).is_ok());
+        assert!(BackendKind::Ring.build(16_384).is_ok());
     }
 }

@@ -14,6 +14,7 @@ use crate::backend::{BackendError, BackendKind};
 use crate::clock::Clock;
 use crate::device::RealDevice;
 use crate::frames::{FramePool, FramePoolError, Piece};
+use crate::storage::{Files, Storage};
 use crate::target::Target;
 
 /// How much memory a [`Carrier`] has.
@@ -41,8 +42,8 @@ pub enum CarrierError {
 /// Order of calls: [`submit`](Carrier::submit) what the machine gives,
 /// [`wait`](Carrier::wait) for completions, [`bytes_of`](Carrier::bytes_of)
 /// what is done, before it is released.
-pub struct Carrier {
-    device: RealDevice,
+pub struct Carrier<S: Storage = Files> {
+    device: RealDevice<S>,
     cache_frames: u32,
     buffer_frames: u32,
     pieces: Vec<Piece>,
@@ -59,6 +60,26 @@ impl Carrier {
         backend: BackendKind,
         clock: Clock,
     ) -> Result<Carrier, CarrierError> {
+        let storage = Files::one(target, backend, clock).map_err(CarrierError::Backend)?;
+        Carrier::over(storage, memory, clock)
+    }
+
+    /// The file or block device below.
+    pub fn target(&self) -> &Target {
+        self.device.target()
+    }
+}
+
+impl<S: Storage> Carrier<S> {
+    /// The same over any storage, whose completions are stamped by `clock`.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub fn over(
+        storage: S,
+        memory: CarrierMemory,
+        clock: Clock,
+    ) -> Result<Carrier<S>, CarrierError> {
         let cache_frames = memory.cache_bytes / PAGE_BYTES;
         // A direct transfer may reach up to one alignment past its end.
         let buffer_frames = memory.buffer_bytes.div_ceil(PAGE_BYTES);
@@ -70,24 +91,27 @@ impl Carrier {
                 errno: libc::ENOMEM,
             }))?;
         let pool = FramePool::new(frames).map_err(CarrierError::Memory)?;
-        let device =
-            RealDevice::new(target, pool, backend, clock).map_err(CarrierError::Backend)?;
         Ok(Carrier {
-            device,
+            device: RealDevice::over(storage, pool, clock),
             cache_frames: cache_frames as u32,
             buffer_frames: buffer_frames as u32,
             pieces: Vec::new(),
         })
     }
 
+    /// What carries the requests.
+    pub fn storage(&self) -> &S {
+        self.device.storage()
+    }
+
+    /// The same, to be asked.
+    pub fn storage_mut(&mut self) -> &mut S {
+        self.device.storage_mut()
+    }
+
     /// What the device can do.
     pub fn caps(&self) -> DeviceCaps {
         self.device.caps()
-    }
-
-    /// The file or block device below.
-    pub fn target(&self) -> &Target {
-        self.device.target()
     }
 
     /// The time on the clock of the completions.

@@ -10,14 +10,14 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use crate::backend::{BackendError, BackendKind};
+use crate::backend::{BackendError, BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::frames::{FramePool, Piece};
+use crate::storage::{Files, Storage};
 use crate::target::Target;
-use crate::transfers::{Start, Transfers};
 
 /// A file or block device that carries the machine's requests out.
 ///
@@ -28,23 +28,25 @@ use crate::transfers::{Start, Transfers};
 ///
 /// It belongs to one thread. Dropped with requests in flight, it withdraws
 /// them and waits until the kernel has let go of every frame.
-pub struct RealDevice {
-    transfers: Transfers<Memory>,
+pub struct RealDevice<S: Storage = Files> {
+    storage: S,
     pool: FramePool,
+    clock: Clock,
+    /// By the number of each request in flight: its frames.
+    departed: Vec<Option<Departed>>,
+    in_flight: u32,
     /// Lists of frames from earlier requests, kept for their room.
     spare: Vec<Vec<u32>>,
     /// The segments of the request that is being submitted.
     segments: Vec<libc::iovec>,
-    caps: DeviceCaps,
+    completions: Vec<Completion>,
     polled: VecDeque<Completion>,
 }
 
-/// The memory of a request in flight.
-enum Memory {
-    /// Frames of the pool, in order.
-    Frames(Vec<u32>),
-    /// The caller's, who watches over it.
-    Raw,
+/// The frames of a request in flight; none for memory that the caller watches over.
+struct Departed {
+    op: Op,
+    frames: Vec<u32>,
 }
 
 impl RealDevice {
@@ -60,31 +62,54 @@ impl RealDevice {
         backend: BackendKind,
         clock: Clock,
     ) -> Result<RealDevice, BackendError> {
-        let caps = target.caps();
-        let backend = backend.build(&target, caps.depth_max)?;
-        let transfers = Transfers::over(target, backend, caps.depth_max, clock);
-        let (spare, segments) = (Vec::new(), Vec::new());
-        Ok(RealDevice { transfers, pool, spare, segments, caps, polled: VecDeque::new() })
-    }
-
-    /// What it can do; constant over its life.
-    pub fn caps(&self) -> DeviceCaps {
-        self.caps
+        Ok(RealDevice::over(Files::one(target, backend, clock)?, pool, clock))
     }
 
     /// The file or block device below.
     pub fn target(&self) -> &Target {
-        self.transfers.target()
+        self.storage.target(0)
+    }
+}
+
+impl<S: Storage> RealDevice<S> {
+    /// A device over `storage`, which stamps completions by `clock`.
+    pub fn over(storage: S, pool: FramePool, clock: Clock) -> RealDevice<S> {
+        RealDevice {
+            storage,
+            pool,
+            clock,
+            departed: Vec::new(),
+            in_flight: 0,
+            spare: Vec::new(),
+            segments: Vec::new(),
+            completions: Vec::new(),
+            polled: VecDeque::new(),
+        }
+    }
+
+    /// What carries the requests.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// The same, to be asked.
+    pub fn storage_mut(&mut self) -> &mut S {
+        &mut self.storage
+    }
+
+    /// What it can do; constant over its life.
+    pub fn caps(&self) -> DeviceCaps {
+        self.storage.caps()
     }
 
     /// The time, on the clock that completions are stamped with.
     pub fn now(&self) -> Time {
-        self.transfers.clock().now()
+        self.clock.now()
     }
 
     /// How many requests were submitted and not yet given back by `poll`.
     pub fn in_flight(&self) -> u32 {
-        self.transfers.in_flight() + self.polled.len() as u32
+        self.in_flight + self.polled.len() as u32
     }
 
     /// The bytes of a frame.
@@ -130,13 +155,11 @@ impl RealDevice {
             request.sectors as u64 * SECTOR_BYTES,
             "a request fills its pieces"
         );
+        self.depart(request, frames);
         // SAFETY: the frames belong to the pool, which lends none of them until
-        // `collect` marks them as back, and which outlives the transfers.
-        unsafe {
-            self.transfers.start(start(request), Memory::Frames(frames), |_, described| {
-                described.extend_from_slice(&segments);
-            });
-        }
+        // `collect` marks them as back, and which outlives the storage's use of
+        // them: see `drop`.
+        unsafe { self.storage.submit(request, &segments) };
         segments.clear();
         self.segments = segments;
     }
@@ -152,20 +175,29 @@ impl RealDevice {
     /// # Panics
     /// More requests than the depth are in flight.
     pub unsafe fn submit_raw(&mut self, request: DeviceRequest, memory: NonNull<u8>) {
-        let start = start(request);
-        let iov_len = start.bytes as usize;
+        let frames = self.spare.pop().unwrap_or_default();
+        self.depart(request, frames);
+        let iov_len = request.sectors as usize * SECTOR_BYTES as usize;
+        let segment = libc::iovec { iov_base: memory.as_ptr().cast(), iov_len };
         // SAFETY: the caller's promise.
-        unsafe {
-            self.transfers.start(start, Memory::Raw, |_, segments| {
-                segments.push(libc::iovec { iov_base: memory.as_ptr().cast(), iov_len });
-            });
+        unsafe { self.storage.submit(request, &[segment]) };
+    }
+
+    /// Notes what belongs to a request until it is completed.
+    fn depart(&mut self, request: DeviceRequest, frames: Vec<u32>) {
+        let at = request.id.0 as usize;
+        if at >= self.departed.len() {
+            self.departed.resize_with(at + 1, || None);
         }
+        let before = self.departed[at].replace(Departed { op: request.op, frames });
+        assert!(before.is_none(), "request {at} is in flight already");
+        self.in_flight += 1;
     }
 
     /// Withdraws a request if the kernel lets it. It is completed all the same:
     /// with `Cancelled` if that came in time.
     pub fn cancel(&mut self, id: RequestId) {
-        self.transfers.cancel(id);
+        self.storage.cancel(id);
     }
 
     /// Hands what was submitted to the kernel, in one system call, and sleeps
@@ -176,13 +208,12 @@ impl RealDevice {
     /// # Errors
     /// The kernel refuses the exchange as such.
     pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
-        if self.polled.is_empty() {
-            self.transfers.wait(deadline)?;
-        } else {
-            self.transfers.flush()?;
-        }
-        self.collect();
-        Ok(())
+        let sleep = match deadline {
+            _ if !self.polled.is_empty() => Sleep::Never,
+            Some(deadline) => Sleep::AtMost(self.clock.until(deadline)),
+            None => Sleep::UntilAnswered,
+        };
+        self.exchange(sleep)
     }
 
     /// Hands what was submitted to the kernel and takes in what is completed,
@@ -191,9 +222,7 @@ impl RealDevice {
     /// # Errors
     /// The kernel refuses the exchange as such.
     pub fn flush(&mut self) -> Result<(), BackendError> {
-        self.transfers.flush()?;
-        self.collect();
-        Ok(())
+        self.exchange(Sleep::Never)
     }
 
     /// The next completion among those that `wait` or `flush` took in.
@@ -202,32 +231,31 @@ impl RealDevice {
     }
 
     /// Marks the frames of what has ended as back.
-    fn collect(&mut self) {
-        while let Some(ended) = self.transfers.next_ended() {
-            if let Memory::Frames(mut frames) = ended.kept {
-                self.pool.arrive(ended.op, &frames);
-                frames.clear();
-                self.spare.push(frames);
-            }
-            self.polled.push_back(ended.completion);
+    fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
+        let result = self.storage.exchange(sleep, &mut self.completions);
+        for completion in self.completions.drain(..) {
+            let departed = self.departed[completion.id.0 as usize].take();
+            let Departed { op, mut frames } = departed.expect("a request is completed once");
+            self.pool.arrive(op, &frames);
+            frames.clear();
+            self.spare.push(frames);
+            self.in_flight -= 1;
+            self.polled.push_back(completion);
         }
+        result
     }
 }
 
-impl Drop for RealDevice {
+impl<S: Storage> Drop for RealDevice<S> {
     fn drop(&mut self) {
         // Before the frames are given back to the system, they must be back here.
-        self.transfers.drain();
-        self.collect();
-    }
-}
-
-/// A request in bytes.
-fn start(request: DeviceRequest) -> Start {
-    Start {
-        id: request.id,
-        op: request.op,
-        offset: request.start * SECTOR_BYTES,
-        bytes: request.sectors as u64 * SECTOR_BYTES,
+        for (id, departed) in self.departed.iter().enumerate() {
+            if departed.is_some() {
+                self.storage.cancel(RequestId(id as u32));
+            }
+        }
+        // On an error the storage, dropped first, has the last word: it doesn't
+        // return while anybody holds memory.
+        while self.in_flight > 0 && self.exchange(Sleep::UntilAnswered).is_ok() {}
     }
 }

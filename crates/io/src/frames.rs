@@ -21,6 +21,7 @@
 //! 2. Frames are handed to the kernel through `&mut` on whoever owns the pool.
 //!    So no slice that was lent before can still be alive.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use readpath_core::request::Op;
@@ -57,19 +58,63 @@ fn ends_at(segment: &libc::iovec, address: *mut u8) -> bool {
     segment.iov_base.cast::<u8>().wrapping_add(segment.iov_len) == address
 }
 
-/// A fixed number of page frames in one piece of memory, aligned to a page.
+/// The memory of a fixed number of frames, in one piece, aligned to a page; who
+/// may use which frame when is its owner's affair.
 ///
 /// Memory is taken from the system when a frame is first touched, and given
-/// back when the pool is dropped.
-pub struct FramePool {
+/// back on drop.
+pub(crate) struct FrameMemory {
     base: NonNull<u8>,
+    frames: u32,
+}
+
+// SAFETY: the mapping belongs to this value alone; nothing in it depends on the
+// thread. Through `&self` it gives addresses only.
+unsafe impl Send for FrameMemory {}
+// SAFETY: as above.
+unsafe impl Sync for FrameMemory {}
+
+impl FrameMemory {
+    /// Memory for `frames` frames of [`PAGE_BYTES`] each, all zero.
+    ///
+    /// # Errors
+    /// The system has no room for that much memory, or `frames` is 0.
+    pub(crate) fn new(frames: u32) -> Result<FrameMemory, FramePoolError> {
+        if frames == 0 {
+            return Err(FramePoolError::Empty);
+        }
+        let bytes = frames as usize * PAGE_BYTES as usize;
+        let base = map(bytes)
+            .map_err(|errno| FramePoolError::Memory { bytes, errno: errno.raw_os_error() })?;
+        Ok(FrameMemory { base, frames })
+    }
+
+    /// Where a frame starts. Frame after frame, the addresses follow each other.
+    ///
+    /// # Panics
+    /// There is no such frame.
+    pub(crate) fn address(&self, frame: u32) -> *mut u8 {
+        assert!(frame < self.frames, "frame {frame} of {}", self.frames);
+        // SAFETY: the frame lies in the mapping.
+        unsafe { self.base.as_ptr().add(frame as usize * PAGE_BYTES as usize) }
+    }
+}
+
+impl Drop for FrameMemory {
+    fn drop(&mut self) {
+        let bytes = self.frames as usize * PAGE_BYTES as usize;
+        // SAFETY: the mapping was made by `new` with this size, and nothing
+        // refers to it any more, by the owner's promise.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), bytes) };
+    }
+}
+
+/// A fixed number of page frames, of which one thread keeps account.
+pub struct FramePool {
+    memory: ManuallyDrop<FrameMemory>,
     states: Vec<u8>,
     in_flight: u32,
 }
-
-// SAFETY: the mapping belongs to the pool alone, and every access to it goes
-// through `&self` or `&mut self`. Nothing in it depends on the thread.
-unsafe impl Send for FramePool {}
 
 impl FramePool {
     /// A pool of `frames` frames of [`PAGE_BYTES`] each, all zero.
@@ -77,13 +122,8 @@ impl FramePool {
     /// # Errors
     /// The system has no room for that much memory, or `frames` is 0.
     pub fn new(frames: u32) -> Result<FramePool, FramePoolError> {
-        if frames == 0 {
-            return Err(FramePoolError::Empty);
-        }
-        let bytes = frames as usize * PAGE_BYTES as usize;
-        let base = map(bytes)
-            .map_err(|errno| FramePoolError::Memory { bytes, errno: errno.raw_os_error() })?;
-        Ok(FramePool { base, states: vec![AT_REST; frames as usize], in_flight: 0 })
+        let memory = ManuallyDrop::new(FrameMemory::new(frames)?);
+        Ok(FramePool { memory, states: vec![AT_REST; frames as usize], in_flight: 0 })
     }
 
     /// How many frames there are; their numbers are 0 up to, and without, this.
@@ -176,9 +216,7 @@ impl FramePool {
     }
 
     fn address(&self, frame: u32) -> *mut u8 {
-        // SAFETY: every caller has checked the number against `states`, which
-        // has one entry for each frame of the mapping.
-        unsafe { self.base.as_ptr().add(frame as usize * PAGE_BYTES as usize) }
+        self.memory.address(frame)
     }
 }
 
@@ -189,16 +227,14 @@ impl Drop for FramePool {
             // than memory that somebody else gets while it is written to.
             return;
         }
-        let bytes = self.states.len() * PAGE_BYTES as usize;
-        // SAFETY: the mapping was made by `new` with this size, and nothing
-        // refers to it any more: no slice, by the borrow, and no request.
-        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), bytes) };
+        // SAFETY: dropped here, once, and not used after it.
+        unsafe { ManuallyDrop::drop(&mut self.memory) };
     }
 }
 
 /// Maps `bytes` bytes of empty memory that starts, if it is large enough to
 /// gain by it, where a huge page can.
-fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
+pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let alignment = if bytes < HUGE_PAGE_BYTES { PAGE_BYTES as usize } else { HUGE_PAGE_BYTES };
     let more = alignment - PAGE_BYTES as usize;
     let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;

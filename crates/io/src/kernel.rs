@@ -19,7 +19,7 @@ use readpath_core::unit::Time;
 use crate::backend::{Backend, BackendError, BackendKind};
 use crate::clock::Clock;
 use crate::target::{Direct, Mode, OpenError, OpenOptions, Target};
-use crate::transfers::{Ended, Start, Transfers};
+use crate::transfers::{Ended, Place, Start, Transfers};
 
 mod buffer;
 mod bus;
@@ -46,11 +46,12 @@ impl KernelEngine {
     /// none of ours does.
     ///
     /// `sync` does the same as `psync` but for the file position that it sets,
-    /// and `libaio` has its requests carried by io_uring: report
+    /// `libaio` has its requests carried by io_uring, and `raw` is one `pread(2)`
+    /// or `pwrite(2)` for each transfer, which the kernel cuts as it does: report
     /// [`name`](KernelEngine::name) as what ran.
     pub fn of_ioengine(name: &str) -> Option<KernelEngine> {
         match name {
-            "sync" | "psync" => Some(KernelEngine::Psync),
+            "sync" | "psync" | "raw" => Some(KernelEngine::Psync),
             "mmap" => Some(KernelEngine::Mmap),
             "libaio" | "io_uring" => Some(KernelEngine::IoUring),
             _ => None,
@@ -93,7 +94,9 @@ pub struct KernelOptions {
 /// [`write`](KernelFile::write) while fewer than the depth are in flight;
 /// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it gives nothing.
 pub struct KernelFile {
+    // Dropped before the target, which its transfers read.
     transfers: Transfers<Buffer>,
+    target: Target,
     engine: KernelEngine,
     /// Buffers of no transfer: as many as may still be started.
     spare: Vec<Buffer>,
@@ -132,12 +135,12 @@ impl KernelFile {
         let spare = Buffer::several(depth + 1, bytes_max)
             .ok_or(KernelError::Memory { bytes: bytes_max, count: depth + 1 })?;
         let backend: Box<dyn Backend> = match engine {
-            KernelEngine::Psync => Box::new(Calls::new(&target)),
+            KernelEngine::Psync => Box::new(Calls::default()),
             KernelEngine::Mmap => Box::new(Mapped::new(&target, is_writable, mapping_advice)?),
-            KernelEngine::IoUring => BackendKind::Ring.build(&target, depth)?,
+            KernelEngine::IoUring => BackendKind::Ring.build(depth)?,
         };
-        let transfers = Transfers::over(target, backend, depth, clock);
-        Ok(KernelFile { transfers, engine, spare, polled: None })
+        let transfers = Transfers::over(backend, depth, clock);
+        Ok(KernelFile { transfers, target, engine, spare, polled: None })
     }
 
     /// Writes to every buffer once, so that no fault on them is measured as the
@@ -153,12 +156,12 @@ impl KernelFile {
 
     /// Its length when it was opened.
     pub fn bytes(&self) -> u64 {
-        self.transfers.target().bytes()
+        self.target.bytes()
     }
 
     /// The way that bytes take.
     pub fn mode(&self) -> Mode {
-        self.transfers.target().mode()
+        self.target.mode()
     }
 
     /// The time, on the clock that completions are stamped with.
@@ -217,9 +220,10 @@ impl KernelFile {
     }
 
     fn start(&mut self, id: RequestId, op: Op, offset: u64, bytes: u32, buffer: Buffer) {
-        let start = Start { id, op, offset, bytes: bytes as u64 };
+        let place = Place::of(&self.target);
+        let start = Start { id, place, op, offset, bytes: bytes as u64 };
         // SAFETY: the transfer keeps the buffer, and with it the memory, until
-        // it has ended; nobody else has it until then.
+        // it has ended; nobody else has it until then. The target outlives it.
         unsafe {
             self.transfers.start(start, buffer, |buffer, segments| {
                 segments.push(buffer.segment(bytes as usize));

@@ -79,7 +79,7 @@ pub(crate) fn verdict(raw: i32, asked: &Asked) -> Verdict {
 }
 
 /// The error that a positive `errno` stands for.
-fn device_error(errno: i32) -> DeviceError {
+pub(crate) fn device_error(errno: i32) -> DeviceError {
     match errno {
         // EILSEQ: the block layer's name for a failed integrity check;
         // ENODATA: for a medium error on some drivers; EREMOTEIO: of a target.
@@ -88,6 +88,9 @@ fn device_error(errno: i32) -> DeviceError {
         libc::ENOSPC | libc::EDQUOT => DeviceError::Full,
         libc::ECANCELED => DeviceError::Cancelled,
         libc::EACCES | libc::EPERM | libc::EROFS => DeviceError::Refused,
+        libc::ESTALE => DeviceError::Stale,
+        libc::ETIMEDOUT => DeviceError::TimedOut,
+        libc::EBADMSG => DeviceError::Garbled,
         // EINVAL (misaligned), EBADF (not opened for that), EFAULT, ENOMEM,
         // EFBIG, EOPNOTSUPP and the rest keep their numbers.
         errno => DeviceError::Other(errno),
@@ -157,6 +160,9 @@ mod tests {
             (13, DeviceError::Refused),
             (1, DeviceError::Refused),
             (30, DeviceError::Refused),
+            (116, DeviceError::Stale),
+            (110, DeviceError::TimedOut),
+            (74, DeviceError::Garbled),
             (22, DeviceError::Other(22)),
         ];
         for (errno, error) in cases {

@@ -18,7 +18,7 @@ use crate::sysfs::QueueLimits;
 /// The largest transfer of a regular file: `IOV_MAX` (1024) separate frames of
 /// one page each. The kernel cuts it up for the device below without a system
 /// call for each piece.
-const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
 /// The number of requests that we keep in flight at most. Above it the kernel's
 /// request tags run out first on every device (`queue/nr_requests`).
 const DEPTH_MAX: u32 = 1024;
@@ -112,13 +112,31 @@ impl Target {
     /// It isn't there, can't be opened, is neither of the two, or is empty; or
     /// direct I/O is required and not to be had.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Target, OpenError> {
+        let target = Target::open_to_fill(path, options, false)?;
+        match target.bytes {
+            0 => Err(OpenError::Empty { path: target.path }),
+            _ => Ok(target),
+        }
+    }
+
+    /// As [`open`](Target::open), but it may be empty; and with `creates`, a
+    /// file that is not there is made.
+    pub(crate) fn open_to_fill(
+        path: &Path,
+        options: OpenOptions,
+        creates: bool,
+    ) -> Result<Target, OpenError> {
         let path = path.to_path_buf();
         // Looked at before it is opened: to open a pipe would wait for its other end.
-        let metadata = std::fs::metadata(&path).map_err(|error| OpenError::of(&path, &error))?;
-        kind_of(&path, &metadata)?;
+        match std::fs::metadata(&path) {
+            Ok(metadata) => kind_of(&path, &metadata).map(drop)?,
+            Err(error) if creates && error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(OpenError::of(&path, &error)),
+        }
         let file = File::options()
             .read(true)
             .write(options.is_writable)
+            .create(creates)
             .open(&path)
             .map_err(|error| OpenError::of(&path, &error))?;
         let metadata = file.metadata().map_err(|error| OpenError::of(&path, &error))?;
@@ -126,9 +144,6 @@ impl Target {
         // A block device has no length of its own in stat(2); its end is where seeking ends.
         let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
             .map_err(|errno| OpenError::of(&path, &errno.into()))?;
-        if bytes == 0 {
-            return Err(OpenError::Empty { path });
-        }
         let alignment = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
             // A device's node lives in a file system in memory; the device doesn't.
@@ -318,7 +333,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// The error for `path` that the kernel's answer stands for.
-    fn of(path: &Path, error: &std::io::Error) -> OpenError {
+    pub(crate) fn of(path: &Path, error: &std::io::Error) -> OpenError {
         let path = path.to_path_buf();
         match error.raw_os_error().unwrap_or(0) {
             libc::ENOENT | libc::ENOTDIR => OpenError::Missing { path },

@@ -6,13 +6,13 @@
 //! answer is there or the time is up.
 
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use readpath_core::request::Op;
 
-use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
+use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer, carry};
 
 /// More threads than this don't carry more: each is a sleeping system call.
 const THREADS_MAX: u32 = 64;
@@ -37,11 +37,15 @@ struct State {
     answers: Vec<Answer>,
     /// Transfers queued whose answers have not been taken.
     unanswered: u32,
+    /// Somebody has called `wake`, and nobody has woken up by it yet.
+    is_woken: bool,
     is_closing: bool,
+    bell: Option<OwnedFd>,
 }
 
 struct Job {
     token: u64,
+    fd: RawFd,
     op: Op,
     offset: u64,
     segments: Vec<libc::iovec>,
@@ -52,11 +56,11 @@ struct Job {
 unsafe impl Send for Job {}
 
 impl Threads {
-    /// A pool for `depth` transfers at once on the open file `fd`.
+    /// A pool for `depth` transfers at once.
     ///
     /// # Errors
     /// The kernel gives no thread.
-    pub(crate) fn new(fd: RawFd, depth: u32) -> Result<Threads, BackendError> {
+    pub(crate) fn new(depth: u32) -> Result<Threads, BackendError> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             work: Condvar::new(),
@@ -67,7 +71,7 @@ impl Threads {
             let shared = Arc::clone(&pool.shared);
             let worker = std::thread::Builder::new()
                 .name(format!("readpath-io-{index}"))
-                .spawn(move || work(fd, &shared))
+                .spawn(move || work(&shared))
                 .map_err(|error| BackendError::NoThread {
                     errno: error.raw_os_error().unwrap_or(0),
                 })?;
@@ -75,19 +79,72 @@ impl Threads {
         }
         Ok(pool)
     }
+
+    /// Has the eventfd `bell` written to whenever an answer comes.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(crate) fn set_bell(&self, bell: BorrowedFd<'_>) -> Result<(), BackendError> {
+        let refused = |error: std::io::Error| BackendError::Exchange {
+            errno: error.raw_os_error().unwrap_or(0),
+        };
+        self.shared.lock().bell = Some(bell.try_clone_to_owned().map_err(refused)?);
+        Ok(())
+    }
+
+    /// What another thread sleeps on for the answers.
+    pub(crate) fn sleeper(&self) -> ThreadsSleeper {
+        ThreadsSleeper { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// Sleeps for the answers of a pool.
+pub(crate) struct ThreadsSleeper {
+    shared: Arc<Shared>,
+}
+
+impl Sleeper for ThreadsSleeper {
+    fn sleep(&self, sleep: Sleep) -> Result<(), BackendError> {
+        let is_to_wait = |state: &mut State| state.answers.is_empty() && !state.is_woken;
+        self.shared.sleep(sleep, is_to_wait).is_woken = false;
+        Ok(())
+    }
+
+    fn wake(&self) {
+        self.shared.lock().is_woken = true;
+        self.shared.answered.notify_all();
+    }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it holds the lock")
+        self.state.lock().expect(POISON)
+    }
+
+    /// Waits for the workers as long as `is_to_wait` and `sleep` say.
+    fn sleep(
+        &self,
+        sleep: Sleep,
+        is_to_wait: impl FnMut(&mut State) -> bool,
+    ) -> MutexGuard<'_, State> {
+        let state = self.lock();
+        match sleep {
+            Sleep::Never => state,
+            Sleep::AtMost(span) => {
+                self.answered.wait_timeout_while(state, span, is_to_wait).expect(POISON).0
+            }
+            Sleep::UntilAnswered => self.answered.wait_while(state, is_to_wait).expect(POISON),
+        }
     }
 }
 
+const POISON: &str = "no thread panics while it holds the lock";
+
 impl Backend for Threads {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
-        let Transfer { token, op, offset, segments } = transfer;
+        let Transfer { token, fd, op, offset, segments } = transfer;
         let mut state = self.shared.lock();
-        state.jobs.push_back(Job { token, op, offset, segments: segments.to_vec() });
+        state.jobs.push_back(Job { token, fd, op, offset, segments: segments.to_vec() });
         state.unanswered += 1;
         drop(state);
         self.shared.work.notify_one();
@@ -103,18 +160,8 @@ impl Backend for Threads {
     }
 
     fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
-        let state = self.shared.lock();
         let is_to_wait = |state: &mut State| state.answers.is_empty() && state.unanswered > 0;
-        const POISON: &str = "no thread panics while it holds the lock";
-        let mut state = match sleep {
-            Sleep::Never => state,
-            Sleep::AtMost(span) => {
-                self.shared.answered.wait_timeout_while(state, span, is_to_wait).expect(POISON).0
-            }
-            Sleep::UntilAnswered => {
-                self.shared.answered.wait_while(state, is_to_wait).expect(POISON)
-            }
-        };
+        let mut state = self.shared.sleep(sleep, is_to_wait);
         state.unanswered -= state.answers.len() as u32;
         answers.append(&mut state.answers);
         Ok(())
@@ -136,21 +183,25 @@ impl Drop for Threads {
 }
 
 /// The life of a worker: takes a job, carries it, answers; ends when the pool closes.
-fn work(fd: RawFd, shared: &Shared) {
+fn work(shared: &Shared) {
     let mut state = shared.lock();
     loop {
         if let Some(job) = state.jobs.pop_front() {
             drop(state);
             // SAFETY: by the contract of `Backend::queue`, until the answer.
-            let raw = unsafe { carry(fd, job.op, job.offset, &job.segments) };
+            let raw = unsafe { carry(job.fd, job.op, job.offset, &job.segments) };
             let answer = Answer { token: job.token, raw };
             state = shared.lock();
             state.answers.push(answer);
             shared.answered.notify_one();
+            if let Some(bell) = &state.bell {
+                // It is full only if nobody has heard it for 2^64 answers.
+                let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            }
         } else if state.is_closing {
             return;
         } else {
-            state = shared.work.wait(state).expect("no thread panics while it holds the lock");
+            state = shared.work.wait(state).expect(POISON);
         }
     }
 }

@@ -10,6 +10,7 @@
 //!    unless the kernel had finished it by then.
 
 use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, RawFd};
 
 use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
@@ -19,11 +20,37 @@ use crate::clock::Clock;
 use crate::outcome::{Asked, Verdict, verdict};
 use crate::target::Target;
 
+/// An open file, and what there is to know of it to judge an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    fd: RawFd,
+    file_bytes: u64,
+    alignment_bytes: u64,
+}
+
+impl Place {
+    /// The place for transfers on `target`, which stays open as long as they last.
+    pub(crate) fn of(target: &Target) -> Place {
+        Place {
+            fd: target.as_raw_fd(),
+            file_bytes: target.bytes(),
+            alignment_bytes: u64::from(target.alignment_bytes()),
+        }
+    }
+
+    /// The same file, which now has so many bytes.
+    pub(crate) fn with_bytes(self, file_bytes: u64) -> Place {
+        Place { file_bytes, ..self }
+    }
+}
+
 /// What is asked of [`Transfers::start`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     /// The name under which the end is reported.
     pub id: RequestId,
+    /// On which file.
+    pub place: Place,
     /// The direction.
     pub op: Op,
     /// The first byte in the file.
@@ -45,19 +72,19 @@ pub(crate) struct Ended<K> {
     pub kept: K,
 }
 
-/// All transfers in flight on one target; `K` is what is kept for each until it ends.
+/// All transfers in flight; `K` is what is kept for each until it ends.
 pub(crate) struct Transfers<K> {
-    // Dropped before the slots, whose segments the kernel may refer to, and before the target.
+    // Dropped before the slots, whose segments the kernel may refer to.
     backend: Box<dyn Backend>,
     slots: Vec<Slot<K>>,
     free: Vec<u32>,
     answers: Vec<Answer>,
     ended: VecDeque<Ended<K>>,
     clock: Clock,
-    target: Target,
 }
 
 struct Slot<K> {
+    fd: RawFd,
     asked: Asked,
     id: RequestId,
     segments: Vec<libc::iovec>,
@@ -66,27 +93,28 @@ struct Slot<K> {
     kept: Option<K>,
 }
 
+// SAFETY: the addresses in the segments are for the kernel alone; that they are
+// valid until the transfer ends is its starter's promise, on whatever thread.
+unsafe impl<K: Send> Send for Slot<K> {}
+
 impl<K> Transfers<K> {
-    /// Room for `depth` transfers at once on `target`, carried by `backend`.
-    pub(crate) fn over(
-        target: Target,
-        backend: Box<dyn Backend>,
-        depth: u32,
-        clock: Clock,
-    ) -> Transfers<K> {
+    /// Room for `depth` transfers at once, carried by `backend`.
+    pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Transfers<K> {
         let asked = Asked {
             op: Op::Read,
             offset: 0,
             bytes: 0,
             bytes_before: 0,
             agains: 0,
-            file_bytes: target.bytes(),
-            alignment_bytes: target.alignment_bytes() as u64,
+            file_bytes: 0,
+            alignment_bytes: 1,
         };
         let slots = (0..depth).map(|_| Slot {
+            fd: -1,
             asked,
             id: RequestId(0),
-            segments: Vec::new(),
+            // Room for the pieces of most, so that it is not asked for later.
+            segments: Vec::with_capacity(4),
             is_withdrawn: false,
             kept: None,
         });
@@ -94,16 +122,10 @@ impl<K> Transfers<K> {
             backend,
             slots: slots.collect(),
             free: (0..depth).rev().collect(),
-            answers: Vec::new(),
-            ended: VecDeque::new(),
+            answers: Vec::with_capacity(depth as usize),
+            ended: VecDeque::with_capacity(depth as usize),
             clock,
-            target,
         }
-    }
-
-    /// What is read.
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
     }
 
     /// The clock that completions are stamped with.
@@ -126,7 +148,7 @@ impl<K> Transfers<K> {
     /// # Safety
     /// The memory stays valid, and is used by nobody else (for a write: changed
     /// by nobody), until the transfer has come out of `next_ended`, or `self`
-    /// has been dropped.
+    /// has been dropped; and the file stays open as long.
     ///
     /// # Panics
     /// As many transfers as there is room for are in flight.
@@ -139,11 +161,16 @@ impl<K> Transfers<K> {
         let index = self.free.pop().expect("no more requests than the depth are in flight");
         let slot = &mut self.slots[index as usize];
         slot.id = start.id;
-        slot.asked.op = start.op;
-        slot.asked.offset = start.offset;
-        slot.asked.bytes = start.bytes;
-        slot.asked.bytes_before = 0;
-        slot.asked.agains = 0;
+        slot.fd = start.place.fd;
+        slot.asked = Asked {
+            op: start.op,
+            offset: start.offset,
+            bytes: start.bytes,
+            bytes_before: 0,
+            agains: 0,
+            file_bytes: start.place.file_bytes,
+            alignment_bytes: start.place.alignment_bytes,
+        };
         slot.is_withdrawn = false;
         slot.segments.clear();
         describe(&kept, &mut slot.segments);
@@ -178,11 +205,6 @@ impl<K> Transfers<K> {
         self.exchange(sleep)
     }
 
-    /// Hands over what was started and takes in what has ended, without sleeping.
-    pub(crate) fn flush(&mut self) -> Result<(), BackendError> {
-        self.exchange(Sleep::Never)
-    }
-
     /// The next transfer that has ended, among those taken in.
     pub(crate) fn next_ended(&mut self) -> Option<Ended<K>> {
         self.ended.pop_front()
@@ -205,7 +227,8 @@ impl<K> Transfers<K> {
         }
     }
 
-    fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
+    /// Hands over what was started, and takes in what has ended.
+    pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
         let mut answers = std::mem::take(&mut self.answers);
         let result = self.backend.exchange(sleep, &mut answers);
         if !answers.is_empty() {
@@ -222,6 +245,11 @@ impl<K> Transfers<K> {
         let index = answer.token as u32;
         let slot = &mut self.slots[index as usize];
         let outcome = match verdict(answer.raw, &slot.asked) {
+            // A thread that ends while a request of its own waits for a worker
+            // of the kernel takes it along; whoever is here now asks again.
+            Verdict::Over(Outcome::Failed(DeviceError::Cancelled)) if !slot.is_withdrawn => {
+                return self.queue(index);
+            }
             Verdict::Over(outcome) => outcome,
             Verdict::Again | Verdict::Continue { .. } if slot.is_withdrawn => {
                 Outcome::Failed(DeviceError::Cancelled)
@@ -253,13 +281,14 @@ impl<K> Transfers<K> {
         let slot = &self.slots[index as usize];
         let transfer = Transfer {
             token: index as u64,
+            fd: slot.fd,
             op: slot.asked.op,
             offset: slot.asked.offset + slot.asked.bytes_before,
             segments: &slot.segments,
         };
         // SAFETY: the memory is valid until the transfer ends (the contract of
-        // `start`), the segments belong to the slot and don't move until then,
-        // and the target is open as long as `self`.
+        // `start`), the file is open as long, and the segments belong to the
+        // slot and don't move until then.
         unsafe { self.backend.queue(transfer) };
     }
 }
@@ -289,8 +318,7 @@ fn skip(segments: &mut Vec<libc::iovec>, bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
     use crate::target::{Direct, OpenOptions};
@@ -299,14 +327,14 @@ mod tests {
     /// queued, and writes down what it was asked.
     struct Scripted {
         raws: VecDeque<i32>,
-        asked: Rc<RefCell<Vec<(u64, u64)>>>,
+        asked: Arc<Mutex<Vec<(u64, u64)>>>,
         answers: Vec<Answer>,
     }
 
     impl Backend for Scripted {
         unsafe fn queue(&mut self, transfer: Transfer<'_>) {
             let bytes = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
-            self.asked.borrow_mut().push((transfer.offset, bytes));
+            self.asked.lock().unwrap().push((transfer.offset, bytes));
             let raw = self.raws.pop_front().expect("an answer for each transfer");
             self.answers.push(Answer { token: transfer.token, raw });
         }
@@ -330,11 +358,12 @@ mod tests {
         let options = OpenOptions { direct: Direct::Never, is_writable: false };
         let target = Target::open(&path, options).unwrap();
         assert!(target.bytes() > 20_480, "the file is larger than what is read of it");
-        let asked = Rc::new(RefCell::new(Vec::new()));
+        let asked = Arc::new(Mutex::new(Vec::new()));
         let raws = raws.iter().copied().collect();
-        let script = Scripted { raws, asked: Rc::clone(&asked), answers: Vec::new() };
-        let mut transfers = Transfers::over(target, Box::new(script), 1, Clock::start());
-        let start = Start { id: RequestId(9), op: Op::Read, offset: 4_096, bytes: 16_384 };
+        let script = Scripted { raws, asked: Arc::clone(&asked), answers: Vec::new() };
+        let mut transfers = Transfers::over(Box::new(script), 1, Clock::start());
+        let place = Place::of(&target);
+        let start = Start { id: RequestId(9), place, op: Op::Read, offset: 4_096, bytes: 16_384 };
         // SAFETY: the scripted backend touches no memory.
         unsafe { transfers.start(start, (), |(), list| *list = pieces(&[4_096, 12_288])) };
         assert_eq!((transfers.in_flight(), transfers.room()), (1, 0));
@@ -349,7 +378,7 @@ mod tests {
         };
         assert_eq!(ended.completion.id, RequestId(9));
         assert_eq!((transfers.in_flight(), transfers.room()), (0, 1));
-        let asked = asked.borrow().clone();
+        let asked = asked.lock().unwrap().clone();
         (ended.completion.outcome, ended.bytes, asked)
     }
 
@@ -372,6 +401,15 @@ mod tests {
     fn an_error_after_some_bytes_fails_the_whole() {
         let (outcome, bytes, _) = read(&[5_000, IO_ERROR], false);
         assert_eq!((outcome, bytes), (Outcome::Failed(DeviceError::Medium), 0));
+    }
+
+    #[test]
+    fn what_ends_with_the_thread_that_asked_is_asked_again() {
+        const CANCELLED: i32 = -125; // ECANCELED
+        let (outcome, _, asked) = read(&[CANCELLED, 16_384], false);
+        assert_eq!((outcome, asked.len()), (Outcome::Done, 2));
+        let (outcome, _, asked) = read(&[CANCELLED], true);
+        assert_eq!((outcome, asked.len()), (Outcome::Failed(DeviceError::Cancelled), 1));
     }
 
     #[test]

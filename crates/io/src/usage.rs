@@ -38,17 +38,31 @@ impl CpuTime {
     }
 
     fn of(who: i32) -> CpuTime {
-        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: the place for the answer is large enough, and all zero is valid.
-        let usage = unsafe {
-            let result = libc::getrusage(who, usage.as_mut_ptr());
-            assert_eq!(result, 0, "getrusage(2) fails only for arguments that it doesn't know");
-            usage.assume_init()
-        };
+        let usage = usage_of(who);
         let span = |time: libc::timeval| {
             Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
         };
         CpuTime { user: span(usage.ru_utime), system: span(usage.ru_stime) }
+    }
+}
+
+/// Page faults of this process so far that had to wait for a device.
+pub fn major_faults() -> u64 {
+    usage_of(libc::RUSAGE_SELF).ru_majflt as u64
+}
+
+/// Page faults of this process so far that had not.
+pub fn minor_faults() -> u64 {
+    usage_of(libc::RUSAGE_SELF).ru_minflt as u64
+}
+
+fn usage_of(who: i32) -> libc::rusage {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the place for the answer is large enough, and all zero is valid.
+    unsafe {
+        let result = libc::getrusage(who, usage.as_mut_ptr());
+        assert_eq!(result, 0, "getrusage(2) fails only for arguments that it doesn't know");
+        usage.assume_init()
     }
 }
 

@@ -4,7 +4,8 @@
 //! lenient this reader is strict: an option that is not supported, a suffix
 //! that fio would drop in silence (`size=1x` is one byte there), a job without
 //! `rw` are errors that name the line. So every file that is read here is read
-//! by fio, and not the other way round.
+//! by fio, and not the other way round. There is one exception, an extension of
+//! ours: `ioengine=raw`, large transfers past the cache in chunks, which fio refuses.
 //!
 //! The format, as fio reads it:
 //! - `[name]` starts a job, `[global]` (any name that starts so) changes the
@@ -130,6 +131,9 @@ pub enum Engine {
     IoUring,
     /// A mapping that is copied from: it faults page by page.
     Mmap,
+    /// Past the page cache in chunks, which a law of raw I/O cuts: ours alone,
+    /// fio has no engine of that name.
+    Raw,
 }
 
 impl Engine {
@@ -146,6 +150,7 @@ impl Engine {
             Engine::Libaio => "libaio",
             Engine::IoUring => "io_uring",
             Engine::Mmap => "mmap",
+            Engine::Raw => "raw",
         }
     }
 }
@@ -178,6 +183,11 @@ pub enum Distribution {
 }
 
 impl JobFile {
+    /// Whether any of its jobs has the engine `raw`.
+    pub fn has_raw(&self) -> bool {
+        self.jobs.iter().any(|job| job.engine == Engine::Raw)
+    }
+
     /// Reads the text of a job file.
     ///
     /// # Errors

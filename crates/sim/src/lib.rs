@@ -8,11 +8,15 @@
 pub mod conform;
 pub mod device;
 pub mod experiment;
+pub mod fields;
 pub mod job;
+pub mod load;
+pub mod observe;
 pub mod regret;
 pub mod report;
 pub mod run;
 pub mod simulate;
+pub mod size;
 pub mod validate;
 pub mod workload;
 pub mod world;

@@ -236,8 +236,7 @@ impl Summary {
         Summary {
             cells: cells.len(),
             minimum: ratios.first().map(|(_, ratio)| *ratio),
-            geometric_mean: (!ratios.is_empty())
-                .then(|| (logarithms / ratios.len() as f64).exp()),
+            geometric_mean: (!ratios.is_empty()).then(|| (logarithms / ratios.len() as f64).exp()),
             below_95_percent: ratios.iter().filter(|(_, ratio)| *ratio < 0.95).count(),
             worst: ratios.into_iter().take(10).collect(),
         }

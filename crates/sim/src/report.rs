@@ -26,6 +26,8 @@ pub struct Row {
     pub swapin: Option<String>,
     /// The scheduler, or the kernel's own by name.
     pub scheduler: Option<String>,
+    /// How the transfers of raw jobs were cut; null where there are none.
+    pub raw: Option<String>,
     /// How the operations were carried out, e.g. `psync`, `io_uring direct`.
     pub engine: Option<String>,
     /// Bytes that the job's operations moved.
@@ -56,6 +58,8 @@ pub struct Row {
     pub waste_bytes: Option<u64>,
     /// User and system time of the process; real runs only.
     pub cpu_seconds: Option<f64>,
+    /// Processor time that the modelled host was charged with; modelled runs only.
+    pub host_seconds: Option<f64>,
     /// Operations that ended with an error.
     pub errors: u64,
     /// The first error, in words.
@@ -154,6 +158,19 @@ impl Tally {
         self.last = self.last.max(ended);
     }
 
+    /// How many operations took how many nanoseconds, each to the three digits that are kept:
+    /// what [`Tally::record_latencies`] takes in another process.
+    pub fn latencies(&self) -> Vec<(u64, u64)> {
+        let recorded = self.latency_ns.iter_recorded();
+        recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+    }
+
+    /// So many more operations ended well, each after so many nanoseconds.
+    pub fn record_latencies(&mut self, ns: u64, operations: u64) {
+        self.operations += operations;
+        self.latency_ns.saturating_record_n(ns.max(1), operations);
+    }
+
     /// Takes another tally's operations in.
     pub fn add(&mut self, other: &Tally) {
         self.bytes += other.bytes;
@@ -205,6 +222,7 @@ impl Row {
             readahead: None,
             swapin: None,
             scheduler: None,
+            raw: None,
             engine: None,
             bytes: tally.bytes,
             seconds,
@@ -220,6 +238,7 @@ impl Row {
             coverage: None,
             waste_bytes: None,
             cpu_seconds: None,
+            host_seconds: None,
             errors: tally.errors,
             first_error: None,
             decisions: None,
@@ -275,6 +294,20 @@ mod tests {
         assert_eq!(row.iops, Some(100.0));
         let p50 = row.latency_us.p50.unwrap();
         assert!((9_990.0..=10_010.0).contains(&p50), "{p50}");
+    }
+
+    /// 0.3 % of 12.345 ms would be 37 µs.
+    #[test]
+    fn latencies_survive_the_way_to_another_process() {
+        let mut tally = Tally::default();
+        for us in [100, 100, 100, 12_345] {
+            tally.record(Time::ZERO, Time::from_us(us), 4096);
+        }
+        let mut other = Tally::default();
+        tally.latencies().into_iter().for_each(|(ns, count)| other.record_latencies(ns, count));
+        assert_eq!((other.operations, other.latency()), (4, tally.latency()));
+        let max = other.latency().max.unwrap();
+        assert!((12_310.0..=12_380.0).contains(&max), "{max}");
     }
 
     #[test]

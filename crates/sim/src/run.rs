@@ -22,6 +22,10 @@ use crate::report::{Row, Stream, Tally, jain_index, stream_rows};
 use crate::workload::{self, Next, Operation, Process, Workload};
 use crate::world::{World, WorldError};
 
+mod raw;
+
+use raw::{Chunks, RawOperation};
+
 /// What a run has measured of its operations.
 #[derive(Debug)]
 pub struct Measured {
@@ -137,6 +141,8 @@ struct Running {
     handles: Vec<(workload::FileId, HandleId)>,
     /// Issued, and held back until the batch is full.
     batch: Vec<Operation>,
+    /// Its raw operation, while there is one.
+    raw: Option<RawOperation>,
     busy_until: Time,
     has_ended: bool,
 }
@@ -187,6 +193,7 @@ struct Run<'a> {
     processes: Vec<Running>,
     under: Vec<Under>,
     under_free: Vec<u32>,
+    chunks: Chunks,
     /// Processes that can do something now.
     ready: Vec<u32>,
     /// Processes that can do something later.
@@ -221,6 +228,7 @@ impl<'a> Run<'a> {
                 process,
                 handles: Vec::new(),
                 batch: Vec::new(),
+                raw: None,
                 busy_until: Time::ZERO,
                 has_ended: false,
             });
@@ -235,6 +243,7 @@ impl<'a> Run<'a> {
             processes,
             under: Vec::new(),
             under_free: Vec::new(),
+            chunks: Chunks::default(),
             later: BinaryHeap::new(),
             running: 0,
             jobs: vec![Tally::default(); job_count.unwrap_or(0)],
@@ -351,12 +360,15 @@ impl<'a> Run<'a> {
     fn issue(&mut self, now: Time, id: u32) {
         loop {
             let running = &mut self.processes[id as usize];
-            if running.has_ended {
+            if running.has_ended && running.raw.is_none() {
                 return;
             }
             if running.busy_until > now {
                 self.later.push(Reverse((running.busy_until, id)));
                 return;
+            }
+            if running.raw.is_some() {
+                return self.submit_pinned(now, id);
             }
             if self.is_stopping {
                 return self.end_process(now, id);
@@ -410,6 +422,9 @@ impl<'a> Run<'a> {
     fn step(&mut self, now: Time, tag: u32) {
         let under = self.under[tag as usize];
         let operation = under.operation;
+        if self.processes[under.process as usize].process.engine() == Engine::Raw {
+            return self.start_raw(now, tag);
+        }
         let handle = self.handle_of(now, under.process, operation.file);
         let process = &self.processes[under.process as usize].process;
         let mut transfer = Transfer {
@@ -440,6 +455,11 @@ impl<'a> Run<'a> {
         let mut is_any = false;
         while let Some(done) = self.path.poll_done() {
             is_any = true;
+            if raw::is_chunk(&done) {
+                let now = self.world.now();
+                self.take_chunk(now, &done);
+                continue;
+            }
             let tag = done.tag as u32;
             let span = self.world.take(self.path, &done);
             let now = self.world.now();

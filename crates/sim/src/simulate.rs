@@ -3,13 +3,14 @@
 use std::fmt;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::machine::{Config, ConfigError, ReadPath};
-use readpath_core::readahead::ReadaheadLimits;
+use readpath_core::machine::{Config, ConfigError, LawMaker, ReadPath, SwapError};
+use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
-use readpath_core::unit::PAGE_SECTORS;
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS};
 
 use crate::device::{BoxedDevice, registry};
-use crate::job::JobFile;
+use crate::job::{Engine, Job, JobFile};
+use crate::observe::{ObservedWorld, Observer};
 use crate::report::Row;
 use crate::run::{Go, Progress, RunError, Watch, add_files, run};
 use crate::workload::{Placement, Workload, WorkloadError};
@@ -24,6 +25,8 @@ pub struct Setup {
     pub readahead: Spec,
     /// The scheduler.
     pub scheduler: Spec,
+    /// How the transfers of raw jobs are cut.
+    pub raw: Spec,
     /// Whether the scheduler merges neighbours.
     pub merges: bool,
     /// How many requests the queue is made for (`nr_requests`).
@@ -46,6 +49,7 @@ impl Setup {
             device,
             readahead: Spec::plain("ondemand"),
             scheduler: Spec::plain("deadline"),
+            raw: Spec::plain("ring"),
             merges: true,
             queue_requests: 128,
             memory_bytes: 256 << 20,
@@ -65,11 +69,21 @@ impl Setup {
                 request_pages_max: u64::from(caps.request_sectors_max) / PAGE_SECTORS,
             },
             scheduler: self.scheduler.clone(),
+            raw: self.raw.clone(),
             merges: self.merges,
             queue_requests: self.queue_requests,
             ..Config::new(caps)
         }
     }
+}
+
+/// Who takes part in a run beside what a [`Setup`] can name.
+#[derive(Default)]
+pub struct Guests {
+    /// Makes the readahead laws, in place of the setup's.
+    pub law_maker: Option<LawMaker>,
+    /// Sees each read, request and decision.
+    pub observer: Option<Observer>,
 }
 
 /// Why there is no row.
@@ -79,10 +93,34 @@ pub enum SimulateError {
     Device(SpecError),
     /// The read path can't be built like this.
     Config(ConfigError),
+    /// There can be no such swap area or memory.
+    Swap(SwapError),
     /// The job asks for something that can't be.
     Workload(WorkloadError),
     /// The job can't be run: its files don't fit on the device.
     Run(RunError),
+}
+
+/// What a [`SimulateError`] is about, for those who name it in front of the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// The job file.
+    Job,
+    /// The laws, which the error names itself.
+    Laws,
+    /// The device.
+    Storage,
+}
+
+impl SimulateError {
+    /// What is to be changed.
+    pub fn about(&self) -> About {
+        match self {
+            SimulateError::Workload(_) => About::Job,
+            SimulateError::Config(ConfigError::Law(_)) => About::Laws,
+            _ => About::Storage,
+        }
+    }
 }
 
 /// Runs a job file, called `job` in the row, as `setup` says. `tell` hears of the progress.
@@ -108,14 +146,45 @@ pub fn simulate_watched(
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, SimulateError> {
+    simulate_with(job, job_file, setup, Guests::default(), watch)
+}
+
+/// As [`simulate_watched`], with guests.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_with(
+    job: &str,
+    job_file: &JobFile,
+    setup: &Setup,
+    guests: Guests,
+    watch: Watch<'_>,
+) -> Result<Row, SimulateError> {
     let (device, workload, mut path) = prepare(job_file, setup)?;
     let mut world = ModelledWorld::new(device, setup.host);
-    let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::Run)?;
+    let Guests { law_maker, observer } = guests;
+    let measured = match observer {
+        None => {
+            if let Some(make) = law_maker {
+                path.set_law_maker(make);
+            }
+            run(&mut path, workload, &mut world, watch)
+        }
+        Some(observer) => {
+            let mut make = law_maker.unwrap_or_else(|| named_laws(setup.readahead.clone()));
+            let watcher = observer.clone();
+            path.set_law_maker(Box::new(move |limits| watcher.watch(make(limits))));
+            run(&mut path, workload, &mut ObservedWorld::new(&mut world, observer), watch)
+        }
+    };
+    let measured = measured.map_err(SimulateError::Run)?;
     let mut row = measured
         .row(job, &setup.device.to_string(), job_file)
         .with_meter(path.meter(), &path.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
+    row.raw = job_file.has_raw().then(|| setup.raw.to_string());
+    row.host_seconds = Some(world.host_time().seconds());
     row.decisions = Some(format!("{:016x}", world.decisions()));
     Ok(row)
 }
@@ -161,11 +230,61 @@ fn prepare(
     Ok((device, workload, path))
 }
 
+fn named_laws(spec: Spec) -> LawMaker {
+    let law = move |limits: &ReadaheadLimits| readahead::build(&spec, limits);
+    Box::new(move |limits| law(limits).expect("the path was built with this law"))
+}
+
+/// The memory of a cache is too small for a job: one of its reads needs more at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmallMemory {
+    /// The job.
+    pub job: String,
+    /// What one read of it moves through the cache.
+    pub block_bytes: u64,
+}
+
+/// Refuses a memory that holds not one read of every job. A read through the
+/// cache needs memory for all of it at once; a mapped one, for a page.
+///
+/// # Errors
+/// The first job that has too little.
+pub fn check_memory(job_file: &JobFile, memory_bytes: u64) -> Result<(), SmallMemory> {
+    let needs_more = |job: &&Job| {
+        let is_cached = !job.is_direct && job.engine != Engine::Mmap;
+        is_cached && job.pattern.reads_percent > 0 && job.block_bytes_read > memory_bytes
+    };
+    job_file.jobs.iter().find(needs_more).map_or(Ok(()), |job| {
+        Err(SmallMemory { job: job.name.clone(), block_bytes: job.block_bytes_read })
+    })
+}
+
+/// The largest memory of a cache whose books, 64 bytes a page, fit into half
+/// of a machine with so much memory.
+pub fn memory_bytes_max(machine_bytes: u64) -> u64 {
+    const BOOK_BYTES: u64 = 64;
+    machine_bytes / 2 / BOOK_BYTES * PAGE_BYTES
+}
+
+impl fmt::Display for SmallMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "job `{}` reads {} bytes at once through the cache; give at least so much memory, or \
+             a smaller bs",
+            self.job, self.block_bytes
+        )
+    }
+}
+
+impl std::error::Error for SmallMemory {}
+
 impl fmt::Display for SimulateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SimulateError::Device(error) => error.fmt(f),
             SimulateError::Config(error) => error.fmt(f),
+            SimulateError::Swap(error) => error.fmt(f),
             SimulateError::Workload(error) => error.fmt(f),
             SimulateError::Run(error) => error.fmt(f),
         }

@@ -22,7 +22,9 @@ mod places;
 mod process;
 mod rules;
 
+pub(crate) use places::below;
 pub(crate) use process::Reading;
+pub(crate) use process::seed_of;
 pub use process::{Next, Operation, Process};
 
 /// Names a file of the workload: its place in [`Workload::files`].
@@ -189,7 +191,8 @@ impl Workload {
                 list.depth
             );
             let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
-            let place = process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
+            let place =
+                process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
             let area = layout::Area { file: list.readings[0].file, offset: 0, bytes: PAGE_BYTES };
             let mut process = Process::new(&job, place, &[area], 0);
             process.follow(list.readings);

@@ -167,7 +167,7 @@ fn specs_that_name_no_drive_are_refused() {
     };
     assert_eq!(
         refused("hdd,drive=ibm"),
-        "there is no drive `ibm`; there are: scsi2002, sata2010, sata"
+        "there is no drive `ibm`; there are: scsi2002, scsi2001, sata2010, sata"
     );
     assert!(refused("hdd,rmp=7200").contains("no parameter `rmp`"));
     assert!(refused("hdd,toml=/no/such.toml").starts_with("/no/such.toml: can't be read"));
@@ -187,7 +187,7 @@ impl Draw {
 }
 
 fn drawn_drive(draw: &mut Draw) -> Drive {
-    let name = ["scsi2002", "sata2010", "sata"][draw.below(3) as usize];
+    let name = ["scsi2001", "scsi2002", "sata2010", "sata"][draw.below(4) as usize];
     let spec = Spec::parse(&format!("hdd,drive={name}")).expect("a spec");
     let mut drive = drive_of(&spec).expect("a drive");
     let read_aheads = [
@@ -267,7 +267,7 @@ fn whatever_the_cache_does_each_request_ends_once_and_in_time() {
 
 #[test]
 fn every_parameter_is_listed_with_unit_and_source() {
-    for name in ["scsi2002", "sata2010", "sata"] {
+    for name in ["scsi2001", "scsi2002", "sata2010", "sata"] {
         let spec = Spec::parse(&format!("hdd,drive={name}")).expect("a spec");
         let listed = parameters(&spec).expect("a drive");
         assert!(listed.len() > 30);

@@ -78,6 +78,8 @@ fn each_option_reaches_its_field() {
     assert_eq!(one("numjobs=4").processes, 4);
     assert_eq!(one("ioengine=mmap").engine, Engine::Mmap);
     assert!(one("buffered=0").is_direct);
+    let raw = one("ioengine=raw\niodepth=8");
+    assert_eq!((raw.engine, raw.is_direct, raw.depth), (Engine::Raw, true, 1));
     assert!(!one("direct=1\nbuffered=1").is_direct);
     assert_eq!(one("runtime=1500ms").runtime, Some(Time::from_ms(1500)));
     assert_eq!(one("runtime=0").runtime, None);

@@ -125,6 +125,10 @@ impl World for Passing {
         Time::ZERO
     }
 
+    fn pin(&mut self, _bytes: u64) -> Time {
+        Time::ZERO
+    }
+
     fn wait(
         &mut self,
         until: Option<Time>,

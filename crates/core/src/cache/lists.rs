@@ -8,6 +8,16 @@
 //! of pages that are used once flows through the inactive list and leaves the
 //! pages that are used again alone. This is the shape of Linux's file lists
 //! (without its refault distances).
+//!
+//! Memory that programs map has two such lists of its own. Its uses are not
+//! counted one by one: a page that carries the referenced bit when it comes to
+//! the back of the inactive list goes to the front of the active one, without
+//! the bit. A page that was read ahead and not used yet ages beside them. When
+//! memory is short the oldest of the three backs goes (that of the inactive
+//! list of files, of that of memory, of the pages read ahead). A page that a
+//! program maps can't go at once: it is unmapped, and written if it is dirty,
+//! and is *cold* then. So many cold pages are kept ready (see
+//! [`SwapConfig`](crate::machine::SwapConfig)) that a fault needn't wait for that.
 
 use super::{Frame, FrameId};
 
@@ -16,11 +26,23 @@ const NOBODY: u32 = u32::MAX;
 /// Which list a frame is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
-    /// Used once at most since it came here.
+    /// Of a file: used once at most since it came here.
     Inactive,
-    /// Used more than once.
+    /// Of a file: used more than once.
     Active,
+    /// Of memory: not found referenced since it came here.
+    MemoryInactive,
+    /// Of memory: found referenced.
+    MemoryActive,
+    /// Of memory: read ahead, and not used yet.
+    Ahead,
+    /// Of memory: dirty and unmapped; to be written unless it is used again.
+    Resting,
+    /// Of memory: clean and unmapped; goes next.
+    Cold,
 }
+
+const LISTS: usize = List::Cold as usize + 1;
 
 /// A frame's place on its list.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +50,13 @@ pub(super) struct Links {
     list: Option<List>,
     newer: u32,
     older: u32,
+    /// When it came here: counts pushes, round and round.
+    stamp: u32,
 }
 
 impl Default for Links {
     fn default() -> Links {
-        Links { list: None, newer: NOBODY, older: NOBODY }
+        Links { list: None, newer: NOBODY, older: NOBODY, stamp: 0 }
     }
 }
 
@@ -62,12 +86,14 @@ impl Default for Ends {
 /// The reclaim policy `two-lists`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TwoLists {
-    inactive: Ends,
-    active: Ends,
+    ends: [Ends; LISTS],
+    pushes: u32,
 }
 
 impl TwoLists {
     pub(super) fn push_front(&mut self, frames: &mut [Frame], id: FrameId, list: List) {
+        self.pushes = self.pushes.wrapping_add(1);
+        let stamp = self.pushes;
         let ends = self.ends(list);
         let was_newest = core::mem::replace(&mut ends.newest, id.0);
         if was_newest == NOBODY {
@@ -77,7 +103,8 @@ impl TwoLists {
         if was_newest != NOBODY {
             frames[was_newest as usize].links.newer = id.0;
         }
-        frames[id.0 as usize].links = Links { list: Some(list), newer: NOBODY, older: was_newest };
+        frames[id.0 as usize].links =
+            Links { list: Some(list), newer: NOBODY, older: was_newest, stamp };
     }
 
     pub(super) fn unlink(&mut self, frames: &mut [Frame], id: FrameId) {
@@ -98,27 +125,75 @@ impl TwoLists {
         }
     }
 
-    /// Takes the next candidate off its list. A frame that turns out to be
+    /// How many frames are on a list.
+    pub(super) fn pages(&self, list: List) -> u32 {
+        self.ends[list as usize].pages
+    }
+
+    /// The frame that has been on a list for longest.
+    pub(super) fn oldest(&self, list: List) -> Option<FrameId> {
+        let oldest = self.ends[list as usize].oldest;
+        (oldest != NOBODY).then_some(FrameId(oldest))
+    }
+
+    /// Which of the lists' oldest frames has been there for longest.
+    pub(super) fn oldest_of(&self, frames: &[Frame], lists: &[List]) -> Option<FrameId> {
+        let age = |id: &FrameId| self.pushes.wrapping_sub(frames[id.0 as usize].links.stamp);
+        lists.iter().filter_map(|&list| self.oldest(list)).max_by_key(age)
+    }
+
+    /// Takes the next file page off its list. A frame that turns out to be
     /// pinned stays off until its last unpin puts it back.
     pub(super) fn pop_victim(&mut self, frames: &mut [Frame]) -> Option<FrameId> {
-        while self.inactive.pages < self.active.pages {
-            let id = FrameId(self.active.oldest);
-            self.unlink(frames, id);
-            frames[id.0 as usize].is_referenced = false;
-            self.push_front(frames, id, List::Inactive);
-        }
-        if self.inactive.pages == 0 {
-            return None;
-        }
-        let id = FrameId(self.inactive.oldest);
+        self.refill(frames, List::Inactive, List::Active, 0);
+        let id = self.oldest(List::Inactive)?;
         self.unlink(frames, id);
         Some(id)
     }
 
-    fn ends(&mut self, list: List) -> &mut Ends {
-        match list {
-            List::Inactive => &mut self.inactive,
-            List::Active => &mut self.active,
+    /// Moves pages from the back of the active list, unreferenced, until the
+    /// inactive one is no shorter; `beside` pages age beside it.
+    pub(super) fn refill(
+        &mut self,
+        frames: &mut [Frame],
+        inactive: List,
+        active: List,
+        beside: u32,
+    ) {
+        while self.pages(inactive) + beside < self.pages(active) {
+            let id = self.oldest(active).expect("it is longer than none");
+            self.unlink(frames, id);
+            frames[id.0 as usize].is_referenced = false;
+            self.push_front(frames, id, inactive);
         }
+    }
+
+    fn ends(&mut self, list: List) -> &mut Ends {
+        &mut self.ends[list as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cache, Mark};
+    use crate::readahead::Folio;
+
+    /// As in the kernel, where a page enters its list as it enters the cache: a
+    /// window that comes before the one in front of it is not the first to go.
+    #[test]
+    fn pages_go_in_the_order_in_which_they_were_added_and_not_in_that_in_which_they_came() {
+        let mut cache = Cache::new(3);
+        let file = cache.add_file();
+        let mut add = |cache: &mut Cache, page| {
+            cache.add(file, page, Folio::holding(page, 0), Mark::Clear, true).unwrap()
+        };
+        let [first, second, slow] = [0, 1, 2].map(|page| add(&mut cache, page));
+        cache.fill(second);
+        cache.fill(first);
+        assert_eq!(add(&mut cache, 3), first);
+        // The one that is still on its way is passed over, and comes to the front.
+        assert_eq!(add(&mut cache, 4), second);
+        cache.fill(slow);
+        assert_eq!(add(&mut cache, 5), slow);
     }
 }

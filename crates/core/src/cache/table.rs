@@ -23,9 +23,14 @@ struct Chunk {
 #[derive(Debug, Default)]
 pub(super) struct FileTable {
     chunks: Vec<Option<Box<Chunk>>>,
+    pages: u64,
 }
 
 impl FileTable {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages == 0
+    }
+
     pub(super) fn find(&self, page: u64) -> Option<FrameId> {
         let chunk = self.chunks.get((page / CHUNK_PAGES) as usize)?.as_ref()?;
         let frame = chunk.frames[(page % CHUNK_PAGES) as usize];
@@ -42,6 +47,7 @@ impl FileTable {
         });
         chunk.frames[(page % CHUNK_PAGES) as usize] = frame.0;
         chunk.present += 1;
+        self.pages += 1;
     }
 
     pub(super) fn remove(&mut self, page: u64) {
@@ -49,6 +55,7 @@ impl FileTable {
         let chunk = slot.as_mut().expect("a cached page has a chunk");
         chunk.frames[(page % CHUNK_PAGES) as usize] = ABSENT;
         chunk.present -= 1;
+        self.pages -= 1;
         if chunk.present == 0 {
             *slot = None;
         }

@@ -5,7 +5,7 @@ use crate::request::Outcome;
 
 /// What became of one part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PartOutcome {
+pub(super) enum PartOutcome {
     /// The first so many bytes of it are good; the rest is past the end.
     Moved(u64),
     Failed(DeviceError),
@@ -38,6 +38,13 @@ impl ReadPath {
                 Content::Pages { file, range, ahead_pages } => {
                     self.budget.ahead -= u64::from(ahead_pages);
                     self.complete_pages(now, request, file, range, outcome, is_merged);
+                }
+                Content::Slots { range, ahead_pages } => {
+                    self.budget.ahead -= u64::from(ahead_pages);
+                    match request.op {
+                        Op::Read => self.complete_swap_in(request, range, outcome, is_merged),
+                        Op::Write => self.complete_swap_out(request, range, outcome, is_merged),
+                    }
                 }
                 Content::Direct { read, offset } => {
                     self.complete_direct(now, request, read, offset, outcome, is_merged);

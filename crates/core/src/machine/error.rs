@@ -80,7 +80,56 @@ pub enum ReadError {
         /// The first byte that is no longer there.
         offset: u64,
     },
+    /// Memory is full of pages that differ from what is on the device, and no
+    /// slot of the swap area is left to write one to.
+    SwapFull {
+        /// How many slots the area has.
+        slots: u64,
+        /// Those of them that the device could not write.
+        bad_slots: u64,
+    },
+    /// Memory is full of pages that differ from what is on the device, and the
+    /// device fails to write them.
+    SwapWrite {
+        /// What the device said.
+        error: DeviceError,
+    },
 }
+
+/// Why there can be no such memory or swap area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SwapError {
+    /// The swap-in law's name or parameter is wrong.
+    Law(SpecError),
+    /// The area reaches past the device.
+    Beyond(BeyondDevice),
+    /// There is a swap area already.
+    Second,
+    /// A mapping of so many pages can't be numbered.
+    TooManyPages {
+        /// What was asked for.
+        pages: u64,
+    },
+}
+
+impl fmt::Display for SwapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SwapError::Law(error) => error.fmt(f),
+            SwapError::Beyond(error) => {
+                write!(f, "the swap area does not fit: {error}; give a smaller area")
+            }
+            SwapError::Second => f.write_str("there is a swap area already; one is all there is"),
+            SwapError::TooManyPages { pages } => write!(
+                f,
+                "a mapping of {pages} pages is too large to be numbered; give less than 16 TiB"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SwapError {}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,6 +199,15 @@ impl fmt::Display for ReadError {
             ReadError::Shrunk { offset } => write!(
                 f,
                 "the file ends at or before byte {offset}: it has become shorter since it was opened"
+            ),
+            ReadError::SwapFull { slots, bad_slots } => write!(
+                f,
+                "memory is full, and the swap area of {slots} pages ({bad_slots} of them bad) has \
+                 no slot left; give a larger area or more memory"
+            ),
+            ReadError::SwapWrite { error } => write!(
+                f,
+                "memory is full, and the swap area can't be written: {error}; give another device"
             ),
         }
     }

@@ -71,6 +71,8 @@ pub(super) struct FilePages<'a> {
     pub(super) frames: &'a mut [FrameId],
     pub(super) runs: &'a mut Vec<PageRange>,
     pub(super) budget: &'a mut Budget,
+    /// Pages of memory that are held: no room for them while the read goes on.
+    pub(super) held: u64,
     pub(super) evidence: Evidence<'a>,
 }
 
@@ -138,7 +140,7 @@ impl Pages for FilePages<'_> {
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let range = folio.range().clipped(self.file_pages);
         let ahead = range.pages().filter(|&page| !self.demand.contains(page)).count() as u64;
-        if !self.budget.has_room_for(ahead) {
+        if !self.budget.has_room_for(ahead + self.held) {
             return false;
         }
         let mark = if is_marked { Mark::Set } else { Mark::Clear };

@@ -4,6 +4,7 @@ use super::pages::{FilePages, NO_FRAME, cut, demand_first, join_adjacent};
 use super::*;
 use crate::cache::{FrameState, Mark};
 use crate::readahead::{Ask, Evidence, Folio, Pages};
+use crate::swapin::MemoryId;
 
 /// Where a read stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,15 @@ pub(super) enum ReadState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read(Access),
-    Write { is_sync: bool },
+    Write {
+        is_sync: bool,
+    },
+    /// A fault on memory; where it got its page from, once that is known.
+    Memory {
+        memory: MemoryId,
+        access: MemoryAccess,
+        source: Source,
+    },
 }
 
 #[derive(Debug)]
@@ -42,6 +51,14 @@ pub(super) struct ReadSlot {
     /// Where a law that splits the demand has come to.
     pub(super) cursor: u64,
     pub(super) error: Option<ReadError>,
+}
+
+impl ReadSlot {
+    /// How many pages of the budget it holds once it has begun: one that never
+    /// began has pinned none.
+    fn pinned(&self) -> u64 {
+        if self.frames.is_empty() { 0 } else { self.range.count() }
+    }
 }
 
 impl ReadPath {
@@ -78,10 +95,11 @@ impl ReadPath {
         self.meter.asked_bytes += bytes;
         if access == Access::Direct {
             self.start_direct(now, read, Op::Read, true);
-        } else if self.waiting.is_empty() && self.budget.has_room_for(range.count()) {
+        } else if self.waiting.is_empty() && self.has_room_for(range.count()) {
             self.begin(now, read);
         } else {
             self.waiting.push_back(read);
+            self.admit(now);
         }
         Ok(read)
     }
@@ -114,26 +132,32 @@ impl ReadPath {
     /// Gives a read that is done back: its pages may be evicted, and reads that
     /// waited for memory go on.
     pub fn release(&mut self, now: Time, read: ReadId) {
+        self.map_faulted(read);
         let slot = &mut self.reads[read.0 as usize];
         debug_assert_eq!(slot.state, ReadState::Done, "only what is done is released");
         slot.state = ReadState::Free;
         for &frame in slot.frames.iter().filter(|&&frame| frame != NO_FRAME) {
             self.cache.unpin(frame);
         }
+        self.budget.pinned -= slot.pinned();
         slot.frames.clear();
-        self.budget.pinned -= slot.range.count();
         self.reads_free.push(read);
         self.admit(now);
     }
 
-    /// Begins the reads that waited for memory, in their order, as far as there is room.
+    /// Begins the reads that waited for memory, in their order, as far as there
+    /// is room; those that can never have any fail.
     pub(super) fn admit(&mut self, now: Time) {
-        while let Some(&read) = self.waiting.front() {
-            if !self.budget.has_room_for(self.reads[read.0 as usize].range.count()) {
+        loop {
+            self.make_room(now);
+            let Some(&read) = self.waiting.front() else { return };
+            let can_begin = self.has_room_for(self.reads[read.0 as usize].range.count());
+            if can_begin || self.is_resident(read) {
+                self.waiting.pop_front();
+                self.begin(now, read);
+            } else if !self.fail_for_want_of_room(read) {
                 return;
             }
-            self.waiting.pop_front();
-            self.begin(now, read);
         }
     }
 
@@ -164,7 +188,7 @@ impl ReadPath {
         }
     }
 
-    fn open_read(
+    pub(super) fn open_read(
         &mut self,
         now: Time,
         kind: Kind,
@@ -213,7 +237,10 @@ impl ReadPath {
     }
 
     /// Begins a read through the cache: there is memory for all its pages.
-    fn begin(&mut self, now: Time, read: ReadId) {
+    pub(super) fn begin(&mut self, now: Time, read: ReadId) {
+        if let Kind::Memory { memory, access, .. } = self.reads[read.0 as usize].kind {
+            return self.begin_fault(now, read, memory, access);
+        }
         let is_congested = self.is_congested();
         let slot = &mut self.reads[read.0 as usize];
         slot.state = ReadState::Active;
@@ -223,6 +250,7 @@ impl ReadPath {
         let file_bytes = self.files[file.0 as usize].bytes;
         pin_cached(&mut self.cache, file, slot, &mut self.meter);
 
+        let held = u64::from(self.cache.held_pages());
         let mut view = FilePages {
             cache: &mut self.cache,
             file,
@@ -231,6 +259,7 @@ impl ReadPath {
             frames: &mut slot.frames,
             runs: &mut self.runs,
             budget: &mut self.budget,
+            held,
             evidence: Evidence {
                 device: &mut self.evidence,
                 file: &mut self.files[file.0 as usize].evidence,
@@ -270,6 +299,7 @@ impl ReadPath {
         range: PageRange,
         process: ProcessId,
     ) {
+        let held = u64::from(self.cache.held_pages());
         let mut view = FilePages {
             cache: &mut self.cache,
             file,
@@ -278,6 +308,7 @@ impl ReadPath {
             frames: &mut [],
             runs: &mut self.runs,
             budget: &mut self.budget,
+            held,
             evidence: Evidence {
                 device: &mut self.evidence,
                 file: &mut self.files[file.0 as usize].evidence,
@@ -308,6 +339,7 @@ impl ReadPath {
             let page = slot.cursor;
             slot.cursor += 1;
             let at = (page - slot.range.first) as usize;
+            let held = u64::from(self.cache.held_pages());
             let mut view = FilePages {
                 cache: &mut self.cache,
                 file,
@@ -316,6 +348,7 @@ impl ReadPath {
                 frames: &mut slot.frames,
                 runs: &mut self.runs,
                 budget: &mut self.budget,
+                held,
                 evidence: Evidence {
                     device: &mut self.evidence,
                     file: &mut self.files[file.0 as usize].evidence,
@@ -357,7 +390,7 @@ impl ReadPath {
         }
     }
 
-    fn finish(&mut self, read: ReadId) {
+    pub(super) fn finish(&mut self, read: ReadId) {
         let slot = &mut self.reads[read.0 as usize];
         slot.state = ReadState::Done;
         for &frame in slot.frames.iter().filter(|&&frame| frame != NO_FRAME) {
@@ -486,7 +519,7 @@ impl ReadPath {
         }
     }
 
-    fn push(&mut self, now: Time, request: Request) {
+    pub(super) fn push(&mut self, now: Time, request: Request) {
         self.plug.push(request);
         if self.plug.len() >= PLUG_REQUESTS_MAX {
             self.unplug(now);

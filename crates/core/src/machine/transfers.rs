@@ -21,6 +21,13 @@ pub(super) enum Content {
         /// How many of them were read ahead of need.
         ahead_pages: u32,
     },
+    /// Slots of the swap area: pages of memory, in flight in the cache when they
+    /// are read, being written when they are written.
+    Slots {
+        range: PageRange,
+        /// How many of them are read ahead of need.
+        ahead_pages: u32,
+    },
     /// A piece of a direct transfer, from byte `offset` of it on.
     Direct { read: ReadId, offset: u64 },
 }

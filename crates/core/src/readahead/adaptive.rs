@@ -83,7 +83,8 @@ impl Adaptive {
                 pages.clear_mark(folio);
             }
         }
-        let continued = self.streams.iter().rposition(|stream| stream.is_continued_by(request, pages));
+        let continued =
+            self.streams.iter().rposition(|stream| stream.is_continued_by(request, pages));
         match continued {
             Some(at) => {
                 let mut stream = self.streams.remove(at);
@@ -116,11 +117,8 @@ impl Adaptive {
                 last.distance == distance && last.request.count() == request.count()
             });
         self.last_scattered = Some(Scattered { request, distance });
-        let mut stream = if is_stride {
-            Stream::strided(request, distance)
-        } else {
-            Stream::begun(request)
-        };
+        let mut stream =
+            if is_stride { Stream::strided(request, distance) } else { Stream::begun(request) };
         if is_stride && self.advice != Advice::Random {
             stream.read_ahead(request, file_pages, pages);
         } else if self.advice == Advice::Sequential || request.first == 0 {

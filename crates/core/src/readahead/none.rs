@@ -13,4 +13,8 @@ impl ReadaheadLaw for NoReadahead {
     fn read(&mut self, _ask: &Ask, _pages: &mut dyn Pages) {}
     fn fault(&mut self, _page: u64, _ask: &Ask, _pages: &mut dyn Pages) {}
     fn advise(&mut self, _advice: Advice) {}
+
+    fn sees_every_hit(&self) -> bool {
+        false
+    }
 }

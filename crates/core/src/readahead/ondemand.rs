@@ -277,6 +277,15 @@ impl ReadaheadLaw for OnDemand {
         self.is_sequential = is_sequential;
         self.window_pages_max = self.window_pages_normal << u32::from(is_sequential);
     }
+
+    fn sees_every_hit(&self) -> bool {
+        false
+    }
+
+    /// A read that finds its pages leaves nothing but the place where it ended.
+    fn passed(&mut self, end: u64) {
+        self.previous_end = Some(end);
+    }
 }
 
 /// The size of a stream's first window.

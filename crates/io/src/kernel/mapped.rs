@@ -142,6 +142,9 @@ fn length(file: BorrowedFd<'_>) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).ok()
 }
 
+// SAFETY: the mapping belongs to this value alone, and nothing in it depends on the thread.
+unsafe impl Send for Mapped {}
+
 impl Backend for Mapped {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let [segment] = transfer.segments else {

@@ -32,7 +32,6 @@ mod describe_toml;
 mod disksim;
 mod disksim_syntax;
 pub mod drive;
-pub mod field;
 #[cfg(test)]
 mod file_tests;
 mod geometry;

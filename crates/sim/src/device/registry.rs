@@ -25,7 +25,7 @@ use super::{BoxedDevice, array};
 pub const DEVICES: &[(&str, &str)] = &[
     (
         "hdd",
-        "a hard disk: drive=scsi2002 (default), sata2010, sata; toml=FILE; disksim=FILE; rpm=N, …",
+        "a hard disk: drive=scsi2002 (default), scsi2001, sata2010, sata; toml=FILE; disksim=FILE; rpm=N, …",
     ),
     ("ssd", "a SATA solid-state drive of 2012"),
     ("nvme", "an NVMe solid-state drive of a data centre, TLC flash"),

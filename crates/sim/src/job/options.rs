@@ -28,7 +28,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("iodepth", "operations in flight, for asynchronous engines (1)"),
     ("iodepth_batch", "operations submitted together (1) (also: iodepth_batch_submit=)"),
     ("iodepth_batch_complete", "completions waited for together (1)"),
-    ("ioengine", "psync, sync, libaio, io_uring, mmap (psync)"),
+    ("ioengine", "psync, sync, libaio, io_uring, mmap; raw, which fio has not (psync)"),
     ("direct", "1 to go past the page cache (0)"),
     ("buffered", "0 to go past the page cache (1)"),
     ("runtime", "the longest that a process runs, in seconds or with a unit (also: timeout=)"),
@@ -220,6 +220,8 @@ impl Draft {
                 level: level.unwrap_or_default(),
             }),
         };
+        // Raw I/O is past the cache by its nature.
+        job.is_direct |= job.engine == Engine::Raw;
         if !job.engine.is_async() {
             job.depth = 1; // as fio, which says so in a note
         }
@@ -341,8 +343,8 @@ fn directory(text: &str) -> Result<String, Expected> {
 }
 
 fn engine(text: &str) -> Result<Engine, Expected> {
-    const ENGINES: [Engine; 5] =
-        [Engine::Psync, Engine::Sync, Engine::Libaio, Engine::IoUring, Engine::Mmap];
+    const ENGINES: [Engine; 6] =
+        [Engine::Psync, Engine::Sync, Engine::Libaio, Engine::IoUring, Engine::Mmap, Engine::Raw];
     ENGINES
         .into_iter()
         .find(|engine| engine.name() == text)

@@ -414,7 +414,7 @@ impl Process {
 }
 
 /// One seed for each process, from the run's, the job's, and its place.
-fn seed_of(run_seed: u64, job_seed: u64, id: ProcessId) -> u64 {
+pub fn seed_of(run_seed: u64, job_seed: u64, id: ProcessId) -> u64 {
     let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     spread(spread(run_seed) ^ job_seed) ^ u64::from(id.0)
 }

@@ -148,8 +148,7 @@ impl Stream {
             Shape::Backward => page >= self.ahead,
             Shape::Strided(distance) => (request.first != self.ahead) && distance != 0,
         };
-        let is_evicted =
-            request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
+        let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
         let is_late = !pages.is_filled(request.first) || !pages.is_filled(request.end - 1);
         if is_evicted {
             self.window /= 2;
@@ -206,7 +205,8 @@ impl Stream {
                     // The middle is marked: there the reader still has half of the window,
                     // and has put enough behind it for the next to be larger.
                     let middle = window.first + window.count() / 2;
-                    let (half, rest) = (window.clipped(middle), PageRange { first: middle, ..window });
+                    let (half, rest) =
+                        (window.clipped(middle), PageRange { first: middle, ..window });
                     let (_, is_half) = add_range(half, false, pages);
                     let (_, is_whole) = add_range(rest, true, pages);
                     self.ahead = if is_half && is_whole { window.end } else { request.end };

@@ -46,16 +46,12 @@
 //! The fields of `[cache]`, `[overhead]`, `[bus]` and `[queue]` are read below, each
 //! with its unit in its name. Any value may be written `{ value = …, source = "…" }`.
 
-use std::path::Path;
-
-use toml::de::{DeTable, DeValue};
-
 use super::drive::{
     AccessTime, CacheSpec, CommandTimes, ControllerSpec, Drive, MechanicsSpec, QueueSpec, ReadAhead,
 };
-use super::field::{Block, Bounds, Field, FileError, Value, bounds};
 use super::layout::{Layout, Mapping, Sparing, Zone};
 use super::seek::{SeekCurve, ThreePoints, check_table};
+use crate::fields::{Block, Bounds, FileError, bounds};
 
 const MS: Bounds = bounds(0.0, 10_000.0, "ms");
 /// A write may settle sooner than the seek curve, which is for reads, says.
@@ -86,76 +82,6 @@ const READ_AHEADS: [(&str, ReadAhead); 5] = [
     ("segment", ReadAhead::Segment),
     ("next track", ReadAhead::NextTrack),
 ];
-
-/// The tree of the fields of a TOML file.
-pub(super) fn parse(text: &str, file: &Path) -> Result<Block, FileError> {
-    let file = file.display().to_string();
-    let lines = Lines::new(text);
-    let table = DeTable::parse(text).map_err(|error| FileError {
-        file: file.clone(),
-        line: error.span().map_or(0, |span| lines.of(span.start)),
-        field: String::new(),
-        problem: error.message().to_owned(),
-    })?;
-    Ok(block(table.get_ref(), &file, 1, "", &lines))
-}
-
-/// Where lines begin.
-struct Lines(Vec<usize>);
-
-impl Lines {
-    fn new(text: &str) -> Lines {
-        Lines(text.match_indices('\n').map(|(at, _)| at).collect())
-    }
-
-    fn of(&self, at: usize) -> usize {
-        self.0.partition_point(|end| *end < at) + 1
-    }
-}
-
-fn block(table: &DeTable<'_>, file: &str, line: usize, kind: &str, lines: &Lines) -> Block {
-    let fields = table.iter().map(|(key, item)| {
-        let line = lines.of(key.span().start);
-        let name = key.get_ref().to_string();
-        let (item, source) = match item.get_ref() {
-            DeValue::Table(pair) if pair.get("value").is_some() => {
-                let source = pair.get("source").and_then(|text| text.get_ref().as_str());
-                (&pair["value"], source.map(str::to_owned))
-            }
-            _ => (item, None),
-        };
-        let value = value(item.get_ref(), file, line, &name, lines);
-        Field::new(name, line, value, source)
-    });
-    let fields = fields.collect();
-    Block {
-        file: file.to_owned(),
-        line,
-        kind: kind.to_owned(),
-        name: String::new(),
-        fields,
-        defaults: Vec::new().into(),
-    }
-}
-
-fn value(item: &DeValue<'_>, file: &str, line: usize, key: &str, lines: &Lines) -> Value {
-    let number = |text: &str| text.parse().map_or(Value::Text(text.to_owned()), Value::Number);
-    match item {
-        DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Integer(digits) => number(digits.as_str()),
-        DeValue::Float(digits) => number(digits.as_str()),
-        DeValue::Boolean(is_so) => Value::Number(f64::from(u8::from(*is_so))),
-        DeValue::Datetime(time) => Value::Text(time.to_string()),
-        DeValue::Array(items) => {
-            let item = |item: &toml::Spanned<DeValue<'_>>| {
-                let line = lines.of(item.span().start);
-                (line, value(item.get_ref(), file, line, key, lines))
-            };
-            Value::List(items.iter().map(item).collect())
-        }
-        DeValue::Table(table) => Value::Block(block(table, file, line, key, lines)),
-    }
-}
 
 fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64

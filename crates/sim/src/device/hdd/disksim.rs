@@ -12,9 +12,9 @@ use super::drive::{
     AccessTime, CacheSpec, CommandTimes, ControllerSpec, Drive, EarlyDisconnect, MechanicsSpec,
     QueueSpec, ReadAhead,
 };
-use super::field::{Block, Bounds, FileError, Value, bounds};
 use super::layout::{Layout, Mapping, Sparing, Zone};
 use super::seek::{Hpl, SeekCurve, ThreePoints};
+use crate::fields::{Block, Bounds, FileError, Value, bounds};
 
 /// Fields of `disksim_disk` that change nothing here.
 ///

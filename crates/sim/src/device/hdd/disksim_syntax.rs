@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::field::{Block, Field, FileError, Value};
+use crate::fields::{Block, Field, FileError, Value};
 
 /// Blocks in blocks deeper than this are refused; DiskSim's own go to 4.
 const DEPTH_MAX: usize = 16;

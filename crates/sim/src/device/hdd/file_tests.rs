@@ -5,7 +5,7 @@ use std::path::Path;
 use super::describe_toml;
 use super::disksim;
 use super::drive::Drive;
-use super::field::FileError;
+use crate::fields::{FileError, toml_text};
 
 const SPECS: &str = r#"
 disksim_disk TINY {
@@ -225,7 +225,7 @@ fn skew_may_be_in_revolutions_and_formulas_may_be_named() {
 fn toml(from: &str, to: &str) -> Result<Drive, FileError> {
     let text = include_str!("drives/scsi2002.toml");
     assert!(text.contains(from), "`{from}` is in the description");
-    let root = describe_toml::parse(&text.replace(from, to), Path::new("d.toml"))?;
+    let root = toml_text::parse(&text.replace(from, to), Path::new("d.toml"))?;
     let drive = describe_toml::drive(&root)?;
     root.all_read()?;
     Ok(drive)

@@ -8,7 +8,7 @@
 
 use readpath_core::law::{Spec, SpecError};
 
-use super::field::{Block, Field, Value};
+use crate::fields::{Block, Field, Value};
 
 /// Sets in `root` every field that `spec` names, but for the keys in `own`.
 ///

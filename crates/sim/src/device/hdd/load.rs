@@ -12,12 +12,13 @@ use readpath_core::law::{Spec, SpecError};
 
 use super::Hdd;
 use super::drive::Drive;
-use super::field::{Block, FileError, Value};
 use crate::device::parameter::Parameter;
+use crate::fields::{Block, FileError, Value, toml_text};
 
 /// The drives that are built in: name, what it is, its description.
-const DRIVES: [(&str, &str, &str); 3] = [
+const DRIVES: [(&str, &str, &str); 4] = [
     ("scsi2002", "a 10,000 rpm SCSI drive of 2002", include_str!("drives/scsi2002.toml")),
+    ("scsi2001", "a 10,000 rpm SCSI drive of 2000 and 2001", include_str!("drives/scsi2001.toml")),
     ("sata2010", "a 7,200 rpm SATA drive of about 2010", include_str!("drives/sata2010.toml")),
     ("sata", "a large 7,200 rpm SATA drive of today", include_str!("drives/sata.toml")),
 ];
@@ -149,7 +150,7 @@ fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
 
 /// The drive that a TOML text describes, with the fields that `spec` gives in place of its own.
 fn read_toml(text: &str, file: &Path, spec: &Spec) -> Result<(Drive, Block), HddError> {
-    let mut root = super::describe_toml::parse(text, file)?;
+    let mut root = toml_text::parse(text, file)?;
     super::given::set_fields(&mut root, spec, &OWN)?;
     let drive = super::describe_toml::drive(&root)?;
     root.all_read()?;

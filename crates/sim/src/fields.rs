@@ -5,6 +5,8 @@
 //! file, line, field, unit and the bound that it breaks. A field that nobody asked
 //! for is an error too: a misspelt name must not silently leave a default in force.
 
+pub mod toml_text;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 

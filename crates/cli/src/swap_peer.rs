@@ -1,0 +1,349 @@
+//! `kernel:PATH` for loads: the same touches under the kernel's own swap.
+//!
+//! The load's processes are children in a memory cgroup of the load's limit, and the swap area
+//! is on the storage that PATH names. All of them fill first; what the kernel counts is read
+//! then, and once more when all have made their touches.
+//!
+//! A memory cgroup's OOM killer ends such a run now and then, when reclaim is slower than the
+//! faults. That run is then made again, so often at most, and the row says so.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use readpath::kernel_swap::area::SwapArea;
+use readpath::kernel_swap::counters::{self, DeviceCounts, SwappedPages};
+use readpath::kernel_swap::group::MemoryGroup;
+use readpath::kernel_swap::memory::shared_object;
+use readpath::kernel_swap::page_cluster::{self, PageCluster};
+use readpath::kernel_swap::{SwapError, Turn};
+use readpath::sysfs::QueueLimits;
+use readpath_sim::load::{Load, LoadRow, Share};
+use readpath_sim::report::Tally;
+use rustix::process::Signal;
+
+use crate::exit::Failure;
+use crate::progress::Interrupt;
+use crate::real::join;
+use crate::touch_memory::{Answer, Order, Touched};
+
+/// How often a run that the OOM killer ended is made at most: it ended 8 of 80 on the machine
+/// where that was tried, so five in a row have another cause.
+const ATTEMPTS: u32 = 5;
+
+/// The longest wait between two looks at whether the run is to end.
+const NAP: Duration = Duration::from_millis(50);
+
+/// How a load is to run under the kernel.
+pub struct PeerPlan<'a> {
+    /// A folder, a file or a block device.
+    pub path: &'a Path,
+    /// What `vm.page_cluster` is set to for the run; none: it stays.
+    pub page_cluster: Option<u32>,
+    /// The seed of the run.
+    pub seed: u64,
+    /// Ctrl-C.
+    pub interrupt: &'a Interrupt,
+}
+
+/// Why there is no row with figures.
+enum Stopped {
+    /// The system lacks something, or refuses it.
+    Lacking(String),
+    /// It went wrong in a way that is nobody's lack.
+    Broken(String),
+    /// The OOM killer ended it.
+    OutOfMemory,
+    Interrupted,
+}
+
+impl From<SwapError> for Stopped {
+    fn from(error: SwapError) -> Stopped {
+        Stopped::Lacking(error.to_string())
+    }
+}
+
+/// Runs the load and gives its row; without figures, and the reason in its note, where this
+/// system doesn't let it run.
+pub fn run(plan: &PeerPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
+    let mut row = LoadRow::new(load, &format!("kernel:{}", plan.path.display()));
+    row.engine = Some("kernel swap".to_owned());
+    row.scheduler = std::fs::metadata(plan.path)
+        .ok()
+        .and_then(|metadata| QueueLimits::of(&metadata)?.scheduler);
+    let lacking = |row: LoadRow, reason| LoadRow { note: Some(reason), ..row };
+    let mut oom_kills = 0;
+    for _ in 0..ATTEMPTS {
+        match attempt(plan, load, row.clone()) {
+            Ok(done) => return Ok(with_note(done, killed(oom_kills))),
+            Err(Stopped::OutOfMemory) => oom_kills += 1,
+            Err(Stopped::Lacking(reason)) => return Ok(lacking(row, reason)),
+            Err(Stopped::Broken(reason)) => {
+                return Err(Failure::Run(format!("{}: {reason}", plan.path.display())));
+            }
+            Err(Stopped::Interrupted) => return Err(Failure::Interrupted),
+        }
+    }
+    let reason = format!(
+        "the memory cgroup's OOM killer ended all of {ATTEMPTS} attempts; give the load more memory"
+    );
+    Ok(lacking(row, reason))
+}
+
+fn killed(oom_kills: u32) -> Option<String> {
+    (oom_kills > 0).then(|| {
+        format!("the memory cgroup's OOM killer had ended {oom_kills} attempts before this one")
+    })
+}
+
+fn with_note(mut row: LoadRow, note: Option<String>) -> LoadRow {
+    row.note = join(row.note, note);
+    row
+}
+
+/// What the kernel has counted at one moment.
+struct Counted {
+    swapped: Option<SwappedPages>,
+    device: Option<DeviceCounts>,
+}
+
+impl Counted {
+    fn now(area: &SwapArea) -> Counted {
+        Counted { swapped: SwappedPages::now(), device: area.device().and_then(DeviceCounts::of) }
+    }
+}
+
+fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow, Stopped> {
+    // What comes later is dropped first: the processes end before the area is swapped off.
+    let _turn = turn(plan)?;
+    let set = plan.page_cluster.map(PageCluster::set).transpose()?;
+    let (area, cleaned) = SwapArea::on(plan.path, load.swap_bytes)?;
+    let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
+    let left = set.iter().flat_map(|(_, leftover)| leftover.iter());
+    left.chain(&cleaned)
+        .chain(&groups_cleaned)
+        .for_each(|leftover| eprintln!("readpath: {leftover}"));
+
+    let mut processes = Processes::start(plan, load, &group)?;
+    let fill_seconds = processes.fill(plan.interrupt).map_err(|stop| stop.looked_at(&group))?;
+    let before = Counted::now(&area);
+    let touched = processes.touch(plan.interrupt).map_err(|stop| stop.looked_at(&group))?;
+    let after = Counted::now(&area);
+
+    row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
+    row.fill_seconds = Some(fill_seconds);
+    row.cpu_seconds = Some(touched.iter().map(|one| one.cpu_seconds).sum());
+    let mut tally = Tally::default();
+    for (ns, count) in touched.iter().flat_map(|one| &one.latencies) {
+        tally.record_latencies(*ns, *count);
+    }
+    row.latency_us = tally.latency();
+    row.minor_faults = Some(touched.iter().map(|one| one.minor_faults).sum());
+    let seconds = touched.iter().map(|one| one.seconds).fold(0.0, f64::max);
+    let major_faults = touched.iter().map(|one| one.major_faults).sum();
+    let swapped = after.swapped.zip(before.swapped).map(|(after, before)| after.since(before));
+    row = row.with_touches(load.touches * u64::from(load.processes), seconds).with_swapping(
+        Some(major_faults),
+        swapped.map(|swapped| swapped.pages_in),
+        swapped.map(|swapped| swapped.pages_out),
+    );
+    if let Some((after, before)) = after.device.zip(before.device) {
+        let counts = after.since(before);
+        row = row.with_device(counts.requests, counts.bytes);
+    }
+    Ok(with_note(row, notes(plan, &processes.numbers())))
+}
+
+/// Waits until no other run swaps.
+fn turn(plan: &PeerPlan<'_>) -> Result<Turn, Stopped> {
+    let mut is_told = false;
+    loop {
+        if let Some(turn) = Turn::take()? {
+            return Ok(turn);
+        }
+        if plan.interrupt.has_come() {
+            return Err(Stopped::Interrupted);
+        }
+        if !is_told {
+            eprintln!("readpath: another run uses the kernel's swap; waiting for its end");
+            is_told = true;
+        }
+        std::thread::sleep(NAP);
+    }
+}
+
+/// What a reader of the row must know of the machine.
+fn notes(plan: &PeerPlan<'_>, own: &[u32]) -> Option<String> {
+    let set = plan.page_cluster.map(|_| "page_cluster was set for the whole machine".to_owned());
+    let areas = counters::swap_areas().unwrap_or(1);
+    let shared = (areas > 1).then(|| {
+        format!("{} other swap areas are in use: pages in and out are the machine's", areas - 1)
+    });
+    let others_kib = counters::swapped_bytes_of_others(own) / 1024;
+    let others = (others_kib > 0)
+        .then(|| format!("{others_kib} KiB of other processes were in swap at the end too"));
+    let zswap = counters::has_zswap()
+        .then(|| "zswap is on: some pages never reached the device".to_owned());
+    [set, shared, others, zswap].into_iter().fold(None, join)
+}
+
+/// The load's processes. They are killed and waited for when this is dropped.
+struct Processes {
+    children: Vec<Talk>,
+}
+
+/// One process, and what it says.
+struct Talk {
+    child: Child,
+    answers: Receiver<String>,
+}
+
+/// What ended before it was done.
+enum Gone {
+    Process(ExitStatus),
+    Said(String),
+    Interrupted,
+}
+
+impl Gone {
+    /// The OOM killer, or something else?
+    fn looked_at(self, group: &MemoryGroup) -> Stopped {
+        match self {
+            Gone::Interrupted => Stopped::Interrupted,
+            Gone::Said(words) => Stopped::Broken(words),
+            Gone::Process(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
+                match group.counts().oom_kills {
+                    0 => Stopped::Broken("somebody killed a process of the load".to_owned()),
+                    _ => Stopped::OutOfMemory,
+                }
+            }
+            Gone::Process(status) => {
+                Stopped::Broken(format!("a process of the load ended early: {status}"))
+            }
+        }
+    }
+}
+
+impl Processes {
+    /// Starts them in the group; they have mapped nothing yet.
+    fn start(plan: &PeerPlan<'_>, load: &Load, group: &MemoryGroup) -> Result<Processes, Stopped> {
+        let broken =
+            |what: &str, error: std::io::Error| Stopped::Broken(format!("{what}: {error}"));
+        let program = std::env::current_exe().map_err(|error| broken("this program", error))?;
+        // Held until all have their own copy of it; closed before the area is swapped off.
+        let object = match load.share {
+            Share::Private => None,
+            Share::Shared => {
+                let made = shared_object(load.mapping_bytes);
+                Some(made.map_err(|error| broken("shared memory", error))?)
+            }
+        };
+        let number = object.as_ref().map(|object| object.as_raw_fd());
+        let mut processes = Processes { children: Vec::new() };
+        for process in 0..load.processes {
+            let talk = Talk::start(&program).map_err(|error| broken("a process", error))?;
+            processes.children.push(talk);
+            let talk = processes.children.last_mut().expect("one was pushed");
+            group.add(talk.child.id())?;
+            let order = Order { load: load.clone(), process, seed: plan.seed, object: number };
+            let order = serde_json::to_string(&order).expect("orders are plain data");
+            talk.tell(&order).map_err(|error| broken("a process of the load", error))?;
+        }
+        Ok(processes)
+    }
+
+    /// The numbers by which the system knows them.
+    fn numbers(&self) -> Vec<u32> {
+        self.children.iter().map(|talk| talk.child.id()).collect()
+    }
+
+    /// Waits until all have filled; the longest time that it took one.
+    fn fill(&mut self, interrupt: &Interrupt) -> Result<f64, Gone> {
+        let mut longest = 0.0_f64;
+        for talk in &mut self.children {
+            match talk.answer(interrupt)? {
+                Answer::Filled { seconds } => longest = longest.max(seconds),
+                other => return Err(Gone::Said(format!("unexpected answer {other:?}"))),
+            }
+        }
+        Ok(longest)
+    }
+
+    /// Lets all of them touch their pages, and waits for the last.
+    fn touch(&mut self, interrupt: &Interrupt) -> Result<Vec<Touched>, Gone> {
+        for talk in &mut self.children {
+            // One that has ended is found out below, with the reason.
+            let _ = talk.tell("touch");
+        }
+        let mut all = Vec::new();
+        for talk in &mut self.children {
+            match talk.answer(interrupt)? {
+                Answer::Touched(touched) => all.push(touched),
+                other => return Err(Gone::Said(format!("unexpected answer {other:?}"))),
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for talk in &mut self.children {
+            // Both fail only for a process that is no more.
+            let _ = talk.child.kill();
+            let _ = talk.child.wait();
+        }
+    }
+}
+
+impl Talk {
+    fn start(program: &Path) -> std::io::Result<Talk> {
+        let mut child = Command::new(program)
+            .arg("touch-memory")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for this process, which then ends that one.
+            .process_group(0)
+            .spawn()?;
+        let output = child.stdout.take().expect("it is piped");
+        let (sender, answers) = mpsc::channel();
+        // Ends when the process does, or when nobody listens any more.
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            let _ = lines.into_iter().try_for_each(|line| sender.send(line));
+        });
+        Ok(Talk { child, answers })
+    }
+
+    fn tell(&mut self, line: &str) -> std::io::Result<()> {
+        let input = self.child.stdin.as_mut().expect("it is piped, and never taken");
+        writeln!(input, "{line}")
+    }
+
+    fn answer(&mut self, interrupt: &Interrupt) -> Result<Answer, Gone> {
+        loop {
+            match self.answers.recv_timeout(NAP) {
+                Ok(line) => {
+                    let answer = serde_json::from_str(&line)
+                        .map_err(|error| Gone::Said(format!("`{line}`: {error}")))?;
+                    return match answer {
+                        Answer::Failed(words) => Err(Gone::Said(words)),
+                        answer => Ok(answer),
+                    };
+                }
+                Err(_) if interrupt.has_come() => return Err(Gone::Interrupted),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = self.child.wait();
+                    return Err(
+                        status.map_or_else(|error| Gone::Said(error.to_string()), Gone::Process)
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `readpath touch-memory`: one process of a load, started by `readpath run` and nobody else.
+//!
+//! It takes its orders as lines of JSON on standard input and answers on standard output:
+//! an [`Order`], then [`Answer::Filled`]; any line, then [`Answer::Touched`]. Before the first
+//! line comes it has mapped nothing, so that whoever started it can put it into a memory cgroup.
+
+use std::io::{BufRead, Write};
+use std::time::Instant;
+
+use readpath::clock::Clock;
+use readpath::kernel_swap::memory::{LoadMemory, WrongPage, shared_object_passed_on};
+use readpath::usage::{self, CpuTime};
+use readpath_core::unit::{PAGE_BYTES, Time};
+use readpath_sim::load::{Load, Share};
+use readpath_sim::report::Tally;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Ended, Failure};
+
+/// What one process is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// The load.
+    pub load: Load,
+    /// Which of its processes this one is.
+    pub process: u32,
+    /// The seed of the run.
+    pub seed: u64,
+    /// The number of the open file with the shared memory; none where it is private.
+    pub object: Option<i32>,
+}
+
+impl Order {
+    /// Whether this process writes every page first: its own, or for all who share it.
+    fn fills(&self) -> bool {
+        self.load.share == Share::Private || self.process == 0
+    }
+
+    fn map(&self) -> std::io::Result<LoadMemory> {
+        let bytes = self.load.mapping_bytes;
+        match self.object {
+            None => LoadMemory::private(bytes, u64::from(self.process)),
+            Some(number) => LoadMemory::shared(shared_object_passed_on(number)?, bytes, 0),
+        }
+    }
+}
+
+/// What it says.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// Every page is written.
+    Filled {
+        /// How long that took.
+        seconds: f64,
+    },
+    /// All touches are made.
+    Touched(Touched),
+    /// It can't go on.
+    Failed(String),
+}
+
+/// What the touches of one process took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Touched {
+    /// From the first to the last.
+    pub seconds: f64,
+    /// User and system time.
+    pub cpu_seconds: f64,
+    /// Faults that waited for the device.
+    pub major_faults: u64,
+    /// Faults that found their page in memory.
+    pub minor_faults: u64,
+    /// How many touches took how many nanoseconds.
+    pub latencies: Vec<(u64, u64)>,
+}
+
+/// Takes the orders and carries them out.
+pub fn run() -> Ended {
+    // Whoever gave the orders measures; without them there is nothing to touch memory for.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let mut orders = std::io::stdin().lock().lines();
+    let mut next = || match orders.next() {
+        Some(Ok(line)) => Ok(line),
+        _ => Err(Failure::usage("touch-memory takes orders from `readpath run`; run that")),
+    };
+    let order: Order = serde_json::from_str(&next()?).map_err(Failure::usage)?;
+    let memory = match order.map() {
+        Ok(memory) => memory,
+        Err(error) => {
+            let bytes = order.load.mapping_bytes;
+            return say(&Answer::Failed(format!("can't map {bytes} bytes: {error}")));
+        }
+    };
+    let start = Instant::now();
+    if order.fills() {
+        (0..memory.pages()).for_each(|page| memory.fill(page));
+    }
+    say(&Answer::Filled { seconds: start.elapsed().as_secs_f64() })?;
+    next()?;
+    match touch_all(&order, &memory) {
+        Ok(touched) => say(&Answer::Touched(touched)),
+        Err(wrong) => say(&Answer::Failed(wrong.to_string())),
+    }
+}
+
+fn touch_all(order: &Order, memory: &LoadMemory) -> Result<Touched, WrongPage> {
+    let mut tally = Tally::default();
+    let faults = [usage::major_faults(), usage::minor_faults()];
+    let (cpu, clock) = (CpuTime::of_process(), Clock::start());
+    // One look at the clock a touch: the end of one is the start of the next.
+    let mut last = Time::ZERO;
+    for (nth, touch) in order.load.touches_of(order.process, order.seed).enumerate() {
+        match touch.is_write {
+            true => memory.write(touch.page, nth as u64)?,
+            false => memory.read(touch.page)?,
+        }
+        let now = clock.now();
+        tally.record(last, now, PAGE_BYTES);
+        last = now;
+    }
+    Ok(Touched {
+        seconds: last.seconds(),
+        cpu_seconds: CpuTime::of_process().since(cpu).seconds(),
+        major_faults: usage::major_faults() - faults[0],
+        minor_faults: usage::minor_faults() - faults[1],
+        latencies: tally.latencies(),
+    })
+}
+
+fn say(answer: &Answer) -> Ended {
+    let line = serde_json::to_string(answer).expect("answers are plain data");
+    let mut output = std::io::stdout().lock();
+    let told = writeln!(output, "{line}").and_then(|()| output.flush());
+    told.map_err(|error| Failure::Run(format!("standard output: {error}")))
+}

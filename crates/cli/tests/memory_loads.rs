@@ -1,0 +1,295 @@
+//! Loads on memory: the rows that the command gives; and under the kernel's own swap, what the
+//! kernel must have read, and that nothing of a run stays behind, however it ends.
+//!
+//! The latter needs root, a memory cgroup and a file system that takes swap files; elsewhere the command
+//! says what is missing, and so does the test.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use support::{READPATH, Ran, Scratch, has, is_root};
+
+/// 6,144 pages in the memory of 4,096.
+const SMALL: &str = r#"
+mapping = "24MiB"
+memory = "16MiB"
+sweeps = 2
+[[load]]
+name = "sweeps"
+pattern = "sequential"
+[[load]]
+name = "shared"
+pattern = "random"
+share = "shared"
+writes = 0.5
+processes = 2
+"#;
+
+/// As long as anybody could wait.
+const LONG: &str = r#"
+[[load]]
+name = "long"
+mapping = "24MiB"
+memory = "16MiB"
+pattern = "random"
+touches = 1_000_000_000_000
+"#;
+
+/// The machine's swap areas and page_cluster are looked at by one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn page_cluster() -> String {
+    fs::read_to_string("/proc/sys/vm/page-cluster").unwrap_or_default()
+}
+
+/// Whether there is a swap area below this folder.
+fn swaps_to(folder: &Path) -> bool {
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    swaps.contains(folder.to_str().unwrap())
+}
+
+/// Where this process's memory cgroups of version 1 are, and the names of ours there.
+fn groups_of(process: u32) -> Vec<String> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let memory = own.lines().find_map(|line| line.split_once(":memory:"));
+    let folder = format!("/sys/fs/cgroup/memory{}", memory.map_or("", |(_, path)| path));
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&format!("readpath-{process}-"))).collect()
+}
+
+/// Whether the command could run here; says why not.
+fn can_run(ran: &Ran, test: &str) -> bool {
+    if ran.code == Some(3) {
+        println!("skipped: {test}: {}", ran.stderr.trim());
+    }
+    ran.code != Some(3)
+}
+
+#[test]
+fn the_kernel_reads_back_what_memory_did_not_hold() {
+    let _alone = alone();
+    let scratch = Scratch::new("swap");
+    scratch.file("small.toml", SMALL);
+    let before = page_cluster();
+    let ran = scratch.run("run small.toml --on kernel:. --swapin kernel,page_cluster=2 --json");
+    if !can_run(&ran, "the_kernel_reads_back_what_memory_did_not_hold") {
+        return;
+    }
+    ran.has_ended(0, "two loads");
+    assert_eq!(page_cluster(), before);
+    assert_eq!(scratch.names(), ["small.toml"]);
+    let rows = ran.results();
+    let [sweeps, shared] = rows.as_slice() else { panic!("two loads, two rows: {rows:?}") };
+    assert_eq!(sweeps["job"], "sweeps");
+    assert_eq!(sweeps["swapin"], "kernel,page_cluster=2");
+    assert_eq!(sweeps["touches"], 2 * 6_144);
+    // A sweep finds at most 4,096 of the 6,144 pages in memory; the others come from swap.
+    let pages_in = sweeps["pages_in"].as_u64().unwrap();
+    assert!(pages_in >= 2 * 2_048, "{pages_in}");
+    // A fault reads 1 << 2 pages at most, and no page is read twice in a sweep.
+    let major_faults = sweeps["major_faults"].as_u64().unwrap();
+    assert!((pages_in.div_ceil(4)..=2 * 6_144).contains(&major_faults), "{major_faults}");
+    assert!(sweeps["note"].as_str().unwrap().contains("for the whole machine"));
+    assert_eq!(shared["touches"], 2 * 2 * 6_144);
+    assert!(shared["pages_in"].as_u64().unwrap() > 0);
+    for row in &rows {
+        assert!(row["seconds"].as_f64().unwrap() > 0.0);
+        assert!(row["cpu_seconds"].as_f64().unwrap() > 0.0);
+        // Of a file in a folder nobody knows which of the disk's requests were its own.
+        assert!(row["device_requests"].is_null() && row["readahead"].is_null());
+    }
+}
+
+/// Every storage, law and scheduler that is named is a row, in the order of their naming; and the
+/// same seed gives the same run.
+#[test]
+fn modelled_rows_are_every_combination_and_repeat() {
+    let scratch = Scratch::new("swap-modelled");
+    scratch.file("small.toml", SMALL);
+    let command =
+        "run small.toml --on ssd,hdd --swapin cluster,none --scheduler noop,deadline --json";
+    let ran = scratch.run(command);
+    ran.has_ended(0, command);
+    let rows = ran.results();
+    let named = |row: &serde_json::Value| {
+        ["job", "storage", "swapin", "scheduler"].map(|key| row[key].as_str().unwrap().to_owned())
+    };
+    let mut expected = Vec::new();
+    for job in ["sweeps", "shared"] {
+        for storage in ["ssd", "hdd"] {
+            for swapin in ["cluster", "none"] {
+                for scheduler in ["noop", "deadline"] {
+                    expected.push([job, storage, swapin, scheduler].map(str::to_owned));
+                }
+            }
+        }
+    }
+    assert_eq!(rows.iter().map(named).collect::<Vec<_>>(), expected);
+    for row in &rows {
+        let (job, pages_in) = (row["job"].as_str().unwrap(), row["pages_in"].as_u64().unwrap());
+        // As under the kernel: a sweep finds at most 4,096 of 6,144 pages in memory.
+        assert!(job != "sweeps" || pages_in >= 2 * 2_048, "{row}");
+        assert!(row["cpu_seconds"].is_null() && row["readahead"].is_null());
+    }
+    assert_eq!(scratch.run(command).stdout, ran.stdout);
+    let other = scratch.run(&format!("{command} --seed 2")).results();
+    assert_ne!(other[8]["decisions"], rows[8]["decisions"], "random touches of another seed");
+    // More memory than is mapped: nothing is read back.
+    let roomy = scratch.run("run small.toml --on ssd --memory 64MiB --json").results();
+    assert_eq!((&roomy[0]["memory_bytes"], &roomy[0]["pages_in"]), (&(64 << 20).into(), &0.into()));
+    assert_eq!(roomy[0]["swapin"], "hits");
+}
+
+/// A block device is measured alone: its requests are the swap area's.
+#[test]
+fn a_block_device_that_is_given_up_is_swapped_to() {
+    let _alone = alone();
+    let test = "a_block_device_that_is_given_up_is_swapped_to";
+    if !is_root() || !has("losetup") {
+        return println!("skipped: {test} needs root and losetup");
+    }
+    let scratch = Scratch::new("swap-device");
+    scratch.file("small.toml", SMALL);
+    let data = scratch.data("data", 64 << 20);
+    let Some(device) = LoopDevice::over(&data) else {
+        return println!("skipped: {test}: there is no free loop device");
+    };
+    let storage = format!("--on kernel:{}", device.0);
+    scratch.refused(&format!("run small.toml {storage}"), &[&device.0, "--overwrite"]);
+    let ran = scratch.run(&format!("run small.toml {storage} --overwrite --json"));
+    if !can_run(&ran, test) {
+        return;
+    }
+    ran.has_ended(0, "a loop device");
+    assert!(!fs::read_to_string("/proc/swaps").unwrap().contains(&device.0));
+    let row = &ran.results()[0];
+    // Every page that came in is a part of some request.
+    let pages_in = row["pages_in"].as_u64().unwrap();
+    assert!(row["device_bytes"].as_u64().unwrap() >= pages_in * 4_096, "{row}");
+    assert!(row["device_requests"].as_u64().unwrap() > 0);
+}
+
+/// A loop device, detached when the test ends.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn over(file: &Path) -> Option<LoopDevice> {
+        let made = std::process::Command::new("losetup").args(["-f", "--show"]).arg(file).output();
+        let made = made.ok().filter(|output| output.status.success())?;
+        Some(LoopDevice(String::from_utf8(made.stdout).unwrap().trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// Starts a run without end and waits until it swaps; None where it can't run here.
+fn long_run(scratch: &Scratch, test: &str) -> Option<Child> {
+    scratch.file("long.toml", LONG);
+    let mut command = scratch.command(["run", "long.toml", "--on", "kernel:."]);
+    command.args(["--swapin", "kernel,page_cluster=1"]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it is built");
+    // A minute at most: the machine may be busy.
+    for _ in 0..600 {
+        if swaps_to(&scratch.0) && !groups_of(child.id()).is_empty() {
+            // Somewhere between filling and touching.
+            std::thread::sleep(Duration::from_millis(500));
+            return Some(child);
+        }
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let _ = child.kill();
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    assert!(!can_run(&ran, test), "{}", ran.stderr);
+    None
+}
+
+fn signal(process: u32, name: &str) {
+    let sent = std::process::Command::new("kill").args([name, &process.to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    let _alone = alone();
+    let scratch = Scratch::new("swap-interrupt");
+    let before = page_cluster();
+    let Some(child) = long_run(&scratch, "ctrl_c_leaves_nothing_behind") else { return };
+    let process = child.id();
+    assert_eq!(page_cluster().trim(), "1");
+    signal(process, "-INT");
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    ran.has_ended(130, "ctrl-C");
+    assert!(!swaps_to(&scratch.0));
+    assert_eq!((page_cluster(), groups_of(process)), (before, Vec::new()));
+    assert_eq!(scratch.names(), ["long.toml"]);
+}
+
+#[test]
+fn what_a_killed_run_left_behind_is_told_and_removed_by_the_next() {
+    let _alone = alone();
+    let test = "what_a_killed_run_left_behind_is_told_and_removed_by_the_next";
+    let scratch = Scratch::new("swap-killed");
+    let before = page_cluster();
+    let Some(child) = long_run(&scratch, test) else { return };
+    let process = child.id();
+    signal(process, "-KILL");
+    child.wait_with_output().unwrap();
+    assert!(swaps_to(&scratch.0), "nobody was there to swap it off");
+    let left = scratch.names();
+    // The load's own process ends with the one that started it.
+    std::thread::sleep(Duration::from_millis(300));
+    scratch.file("small.toml", SMALL);
+    let next = scratch.run("run small.toml --on kernel:. --swapin kernel,page_cluster=2");
+    next.has_ended(0, "the next run");
+    let swap_file = left.iter().find(|name| name.ends_with(".swap")).unwrap();
+    let words = [swap_file, "left behind by a run that was killed", "swapped off and removed"];
+    next.says(&words, "the swap file");
+    next.says(&["the group has been removed", "page_cluster is"], "the group and the knob");
+    assert!(!swaps_to(&scratch.0));
+    assert_eq!((page_cluster(), groups_of(process)), (before, Vec::new()));
+    assert_eq!(scratch.names(), ["long.toml", "small.toml"]);
+}
+
+#[test]
+fn without_rights_the_figures_are_null_and_the_reason_is_told() {
+    if !is_root() || !has("setpriv") {
+        return println!("skipped: without_rights_… needs root and setpriv, to give root up");
+    }
+    let scratch = Scratch::under(&std::env::temp_dir(), "swap-rights");
+    fs::copy(READPATH, scratch.path("readpath")).unwrap();
+    scratch.file("small.toml", SMALL);
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(&scratch.0, PermissionsExt::from_mode(0o777)).unwrap();
+    fs::set_permissions(scratch.path("readpath"), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(scratch.path("small.toml"), PermissionsExt::from_mode(0o644)).unwrap();
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "./readpath", "run"]);
+    command.args(["small.toml", "--on", "kernel:.", "--json"]).current_dir(&scratch.0);
+    let ran = Ran::of(command.output().unwrap());
+    ran.has_ended(3, "without rights");
+    ran.says(&["sweeps on kernel:.", "swap areas need root"], "without rights");
+    for row in ran.results() {
+        for key in ["seconds", "bytes", "touches", "pages_in", "cpu_seconds", "swapin"] {
+            assert!(row[key].is_null(), "{key}: {row}");
+        }
+        assert!(row["note"].as_str().unwrap().contains("need root"), "{row}");
+    }
+    assert_eq!(scratch.names(), ["readpath", "small.toml"]);
+}

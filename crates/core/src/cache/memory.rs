@@ -1,0 +1,305 @@
+//! Pages of memory in the cache: mapped, dirty, being written.
+//!
+//! A page of memory is *held* while it can't be given away at once though
+//! nobody has pinned it: a program maps it, it is dirty, or it is being
+//! written. Each frame is then in just one of these classes: free; in flight;
+//! pinned; held; or to be had at once (a file's page, or a page of memory that
+//! is clean and unmapped). That is what the machine's budget counts by.
+//!
+//! Invariant: an unpinned page of memory is on the list that its state names
+//! (`list_memory`), or on none while it is leaving or being written.
+
+use super::{Cache, FileId, Folio, Frame, FrameId, FrameState, List, Mark};
+
+/// What a page of memory can be beside what every page can.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flags {
+    pub(super) is_memory: bool,
+    is_mapped: bool,
+    is_dirty: bool,
+    is_writing: bool,
+    /// On its way out: chosen to be unmapped, or to be written.
+    is_leaving: bool,
+}
+
+impl Frame {
+    pub(super) fn is_held(&self) -> bool {
+        let Flags { is_mapped, is_dirty, is_writing, .. } = self.memory;
+        self.state == FrameState::Filled && self.pins == 0 && (is_mapped || is_dirty || is_writing)
+    }
+}
+
+/// How many frames are held, leaving, being written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    held: u32,
+    leaving: u32,
+    writing: u32,
+}
+
+impl Counts {
+    pub(super) fn count(&mut self, frame: &Frame) {
+        self.held += u32::from(frame.is_held());
+        self.leaving += u32::from(frame.memory.is_leaving);
+        self.writing += u32::from(frame.memory.is_writing);
+    }
+
+    pub(super) fn forget(&mut self, frame: &Frame) {
+        self.held -= u32::from(frame.is_held());
+        self.leaving -= u32::from(frame.memory.is_leaving);
+        self.writing -= u32::from(frame.memory.is_writing);
+    }
+}
+
+/// What became of the oldest page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// It could go at once: its frame is free.
+    Gone,
+    /// It is held, and on no list any more: to be unmapped or written first.
+    Held(FrameId),
+}
+
+impl Cache {
+    /// Adds an absent page of memory, in flight, as [`add`](Cache::add) does; one
+    /// that is read ahead carries the mark.
+    pub fn add_memory(&mut self, file: FileId, page: u64, is_ahead: bool) -> Option<FrameId> {
+        let mark = if is_ahead { Mark::Set } else { Mark::Clear };
+        let id = self.add(file, page, Folio::holding(page, 0), mark, is_ahead)?;
+        self.unlist(id);
+        self.frame_mut(id).memory.is_memory = true;
+        Some(id)
+    }
+
+    /// How many frames are held: not pinned, and yet not to be had at once.
+    pub fn held_pages(&self) -> u32 {
+        self.memory.held
+    }
+
+    /// How many frames are on their way to be ready: chosen to leave, or being written.
+    pub fn coming_pages(&self) -> u32 {
+        self.memory.leaving + self.memory.writing
+    }
+
+    /// How many frames are free, or hold memory that goes next.
+    pub fn ready_pages(&self) -> u32 {
+        self.free_pages() + self.lists.pages(List::Cold)
+    }
+
+    /// Whose page of memory a frame holds.
+    pub fn page_of(&self, id: FrameId) -> (FileId, u64) {
+        (self.frame(id).file, self.frame(id).page)
+    }
+
+    /// Whether a program has the page in its address space.
+    pub fn is_mapped(&self, id: FrameId) -> bool {
+        self.frame(id).memory.is_mapped
+    }
+
+    /// Whether the page differs from what its slot holds, if it has one.
+    pub fn is_dirty(&self, id: FrameId) -> bool {
+        self.frame(id).memory.is_dirty
+    }
+
+    /// Whether the page is on its way to its slot.
+    pub fn is_writing(&self, id: FrameId) -> bool {
+        self.frame(id).memory.is_writing
+    }
+
+    /// Whether the page counts as held: see [`held_pages`](Cache::held_pages).
+    pub fn is_held(&self, id: FrameId) -> bool {
+        self.frame(id).is_held()
+    }
+
+    /// Whether a fault, a read or a write of the page is under way.
+    pub fn is_busy(&self, id: FrameId) -> bool {
+        let frame = self.frame(id);
+        frame.pins > 0 || frame.state != FrameState::Filled || frame.memory.is_writing
+    }
+
+    /// Whether the page is mapped, and neither dirty nor on its way anywhere.
+    pub fn is_settled(&self, id: FrameId) -> bool {
+        let Flags { is_mapped, is_dirty, is_leaving, .. } = self.frame(id).memory;
+        is_mapped && !is_dirty && !is_leaving && !self.is_busy(id)
+    }
+
+    /// Whether the page is mapped; it is referenced then, and dirty if it
+    /// `is_written`. The one call on the way of a touch that needs no fault.
+    pub fn touch_mapped(&mut self, id: FrameId, is_written: bool) -> bool {
+        let frame = &mut self.frames[id.0 as usize];
+        if frame.memory.is_mapped {
+            frame.is_referenced = true;
+            // A mapped page is held whether it is dirty or not.
+            frame.memory.is_dirty |= is_written;
+        }
+        frame.memory.is_mapped
+    }
+
+    /// A fault takes the page, which is cached: it is no more on its way out.
+    /// Gives whether it was marked as read ahead.
+    pub fn take_for_fault(&mut self, id: FrameId) -> bool {
+        self.pin(id);
+        self.set_leaving(id, false);
+        core::mem::take(&mut self.frame_mut(id).is_marked)
+    }
+
+    /// The page is in a program's address space from now on.
+    pub fn set_mapped(&mut self, id: FrameId, is_mapped: bool) {
+        self.change(id, |frame| frame.memory.is_mapped = is_mapped);
+    }
+
+    /// The page differs from its slot from now on, or no more.
+    pub fn set_dirty(&mut self, id: FrameId, is_dirty: bool) {
+        self.change(id, |frame| frame.memory.is_dirty = is_dirty);
+    }
+
+    /// A fault has used the page: it is no waste any more; one that was found
+    /// in the cache (`is_again`), and not because it was read ahead, is
+    /// referenced.
+    pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
+        let frame = self.frame_mut(id);
+        if core::mem::take(&mut frame.is_unused) {
+            self.counters.used_pages += 1;
+        } else {
+            self.frame_mut(id).is_referenced |= is_again;
+        }
+    }
+
+    /// Chooses the oldest page, of files and memory, to make room, by the law
+    /// `two-lists`. None when there is none that isn't pinned or leaving already.
+    pub fn choose_leaving(&mut self) -> Option<Leaving> {
+        // Each page is spared twice at most: for its referenced bit, or a reader that holds it.
+        for _ in 0..2 * self.frames.len() + 1 {
+            let beside = self.lists.pages(List::Ahead);
+            let frames = &mut self.frames;
+            self.lists.refill(frames, List::MemoryInactive, List::MemoryActive, beside);
+            self.lists.refill(frames, List::Inactive, List::Active, 0);
+            let backs = [List::MemoryInactive, List::Ahead, List::Inactive];
+            let id = match self.lists.oldest_of(&self.frames, &backs) {
+                Some(id) => id,
+                // Pages read ahead stand in for inactive ones, but not for all of them.
+                None => self.lists.oldest(List::MemoryActive)?,
+            };
+            self.lists.unlink(&mut self.frames, id);
+            let frame = self.frame_mut(id);
+            if !frame.memory.is_memory {
+                if frame.pins > 0 || frame.state != FrameState::Filled {
+                    continue;
+                }
+                let is_used = self.is_used_again(id);
+                if !is_used && self.recall(id) {
+                    self.evict(id);
+                    return Some(Leaving::Gone);
+                }
+                let list = if is_used { List::Active } else { List::Inactive };
+                self.lists.push_front(&mut self.frames, id, list);
+            } else if core::mem::take(&mut frame.is_referenced) {
+                self.lists.push_front(&mut self.frames, id, List::MemoryActive);
+            } else if frame.is_held() {
+                self.set_leaving(id, true);
+                return Some(Leaving::Held(id));
+            } else {
+                self.evict(id);
+                return Some(Leaving::Gone);
+            }
+        }
+        None
+    }
+
+    /// Whether the page is still on its way out; it is on no list then.
+    pub fn is_leaving(&self, id: FrameId) -> bool {
+        self.frame(id).memory.is_leaving
+    }
+
+    /// A page on its way out stays after all, at the front of the list that its state names.
+    pub fn stay(&mut self, id: FrameId) {
+        self.set_leaving(id, false);
+        if self.frame(id).pins == 0 {
+            self.unlist(id);
+            self.list_memory(id);
+        }
+    }
+
+    /// A page on its way out is unmapped and dirty: it rests before it is written.
+    pub fn rest(&mut self, id: FrameId) {
+        self.set_leaving(id, false);
+        self.lists.push_front(&mut self.frames, id, List::Resting);
+    }
+
+    /// The page that has rested for longest is to be written: it is leaving
+    /// again, and on no list. None when no more than `resting_max` rest.
+    pub fn pop_rested(&mut self, resting_max: u32) -> Option<FrameId> {
+        if self.lists.pages(List::Resting) <= resting_max {
+            return None;
+        }
+        let id = self.lists.oldest(List::Resting)?;
+        self.lists.unlink(&mut self.frames, id);
+        self.set_leaving(id, true);
+        Some(id)
+    }
+
+    /// How many dirty pages rest, unmapped.
+    pub fn resting_pages(&self) -> u32 {
+        self.lists.pages(List::Resting)
+    }
+
+    /// A page on its way out is on its way to the device now.
+    pub fn begin_write(&mut self, id: FrameId) {
+        self.change(id, |frame| {
+            frame.memory.is_leaving = false;
+            frame.memory.is_dirty = false;
+            frame.memory.is_writing = true;
+        });
+    }
+
+    /// The page has come to the device, or could not: it is listed by what it is now.
+    pub fn end_write(&mut self, id: FrameId, is_dirty: bool) {
+        self.change(id, |frame| {
+            frame.memory.is_writing = false;
+            frame.memory.is_dirty |= is_dirty;
+        });
+        if self.frame(id).pins == 0 {
+            self.unlist(id);
+            self.list_memory(id);
+        }
+    }
+
+    /// Forgets a filled page that nobody pins, reads or writes, mapped or not.
+    pub fn discard_memory(&mut self, id: FrameId) {
+        debug_assert!(self.frame(id).pins == 0 && !self.frame(id).memory.is_writing);
+        self.remove(id);
+    }
+
+    /// Puts an unpinned, filled page of memory on the list that its state names.
+    pub(super) fn list_memory(&mut self, id: FrameId) {
+        let frame = self.frame(id);
+        if frame.pins > 0 || frame.links.is_listed() || frame.memory.is_leaving {
+            return;
+        }
+        let Flags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
+        let list = match (is_mapped || is_dirty, frame.is_unused) {
+            (false, _) if is_writing => return,
+            (true, _) => List::MemoryInactive,
+            (false, true) => List::Ahead,
+            (false, false) => List::Cold,
+        };
+        self.lists.push_front(&mut self.frames, id, list);
+    }
+
+    /// Puts a page of a file on the list of those that were used once at most, unless it is on one.
+    pub(super) fn list_inactive(&mut self, id: FrameId) {
+        if !self.frame(id).links.is_listed() {
+            self.lists.push_front(&mut self.frames, id, List::Inactive);
+        }
+    }
+
+    fn set_leaving(&mut self, id: FrameId, is_leaving: bool) {
+        self.change(id, |frame| frame.memory.is_leaving = is_leaving);
+    }
+
+    pub(super) fn unlist(&mut self, id: FrameId) {
+        if self.frame(id).links.is_listed() {
+            self.lists.unlink(&mut self.frames, id);
+        }
+    }
+}

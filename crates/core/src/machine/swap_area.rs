@@ -1,0 +1,175 @@
+//! The swap area: which page each slot holds, and where the next ones go.
+//!
+//! Pages that leave together lie together: a run of free slots as long as is
+//! wanted is looked for from where the last one ended, in a bounded stretch, and
+//! the longest there is taken. So swap-out writes like a log, round and round.
+//!
+//! A slot is given up when its page is written to in memory, and then, not
+//! when its page is read in: a page that stays clean leaves again for nothing.
+//! The alternative, to overwrite the slot in place, would save the search and
+//! scatter each batch over the area.
+
+use alloc::vec::Vec;
+
+use crate::swapin::MemoryId;
+use crate::unit::{PAGE_SECTORS, PageRange};
+
+/// A page of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) memory: MemoryId,
+    pub(super) page: u64,
+}
+
+const FREE: u64 = u64::MAX;
+const BAD: u64 = u64::MAX - 1;
+/// How far a long run of free slots is looked for.
+const SEARCH_SLOTS: u64 = 4096;
+
+/// All slots. Slot `n` lies `n` pages behind the start of the area.
+#[derive(Debug, Default)]
+pub(super) struct SwapArea {
+    start_sector: u64,
+    /// By slot: the mapping's number above 2^32, its page below.
+    owners: Vec<u64>,
+    free: u64,
+    bad: u64,
+    cursor: u64,
+    /// Where [`steal`](SwapArea::next_held) looks next.
+    hand: u64,
+}
+
+impl SwapArea {
+    pub(super) fn new(start_sector: u64, slots: u64) -> SwapArea {
+        SwapArea {
+            start_sector,
+            owners: alloc::vec![FREE; slots as usize],
+            free: slots,
+            ..SwapArea::default()
+        }
+    }
+
+    pub(super) fn slots(&self) -> u64 {
+        self.owners.len() as u64
+    }
+
+    pub(super) fn free_slots(&self) -> u64 {
+        self.free
+    }
+
+    pub(super) fn bad_slots(&self) -> u64 {
+        self.bad
+    }
+
+    /// The first sector of a slot.
+    pub(super) fn sector(&self, slot: u64) -> u64 {
+        self.start_sector + slot * PAGE_SECTORS
+    }
+
+    pub(super) fn owner(&self, slot: u64) -> Option<Owner> {
+        let owner = self.owners[slot as usize];
+        (owner < BAD)
+            .then_some(Owner { memory: MemoryId((owner >> 32) as u32), page: owner & 0xffff_ffff })
+    }
+
+    /// Free slots side by side, at least one and `wanted` at most, still free; none when all are taken.
+    pub(super) fn find_run(&mut self, wanted: u64) -> Option<PageRange> {
+        if self.free == 0 {
+            return None;
+        }
+        let slots = self.slots();
+        let first = (0..slots).map(|nth| (self.cursor + nth) % slots).find(|&at| self.is_free(at));
+        let mut at = first.expect("a slot is free");
+        let end = slots.min(at + SEARCH_SLOTS);
+        let mut longest = PageRange::default();
+        while at < end {
+            let length = (at..end).take(wanted as usize).take_while(|&at| self.is_free(at)).count();
+            if length as u64 > longest.count() {
+                longest = PageRange::new(at, length as u64);
+            }
+            if longest.count() == wanted {
+                break;
+            }
+            at += length as u64 + 1;
+        }
+        self.cursor = longest.end % slots;
+        Some(longest)
+    }
+
+    /// Gives a free slot to a page.
+    pub(super) fn take(&mut self, slot: u64, owner: Owner) {
+        debug_assert!(self.is_free(slot), "a slot holds one page");
+        debug_assert!(owner.page <= 0xffff_ffff);
+        self.owners[slot as usize] = u64::from(owner.memory.0) << 32 | owner.page;
+        self.free -= 1;
+    }
+
+    /// The slot's page has another place, or none.
+    pub(super) fn give_up(&mut self, slot: u64) {
+        debug_assert!(self.owner(slot).is_some());
+        self.owners[slot as usize] = FREE;
+        self.free += 1;
+    }
+
+    /// The device can't write the slot: it is never used again.
+    pub(super) fn mark_bad(&mut self, slot: u64) {
+        debug_assert!(self.owner(slot).is_some());
+        self.owners[slot as usize] = BAD;
+        self.bad += 1;
+    }
+
+    /// The next slot, round and round, that holds a page of which `is_wanted`; none in a whole round.
+    pub(super) fn next_held(&mut self, is_wanted: impl Fn(Owner) -> bool) -> Option<(u64, Owner)> {
+        for _ in 0..self.slots() {
+            let slot = self.hand;
+            self.hand = (slot + 1) % self.slots();
+            if let Some(owner) = self.owner(slot).filter(|&owner| is_wanted(owner)) {
+                return Some((slot, owner));
+            }
+        }
+        None
+    }
+
+    fn is_free(&self, slot: u64) -> bool {
+        self.owners[slot as usize] == FREE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(area: &mut SwapArea, wanted: u64) -> (u64, u64) {
+        let run = area.find_run(wanted).unwrap();
+        for slot in run.pages() {
+            area.take(slot, Owner { memory: MemoryId(3), page: 70 + slot });
+        }
+        (run.first, run.count())
+    }
+
+    #[test]
+    fn slots_are_taken_side_by_side_round_and_round() {
+        let mut area = SwapArea::new(800, 10);
+        assert_eq!([taken(&mut area, 4), taken(&mut area, 4)], [(0, 4), (4, 4)]);
+        assert_eq!(area.owner(5), Some(Owner { memory: MemoryId(3), page: 75 }));
+        for slot in [1, 2, 6] {
+            area.give_up(slot);
+        }
+        // 8 and 9 are left at the end; then 1 and 2, which is longer than 6.
+        assert_eq!(taken(&mut area, 4), (8, 2));
+        assert_eq!(taken(&mut area, 4), (1, 2));
+        assert_eq!(taken(&mut area, 4), (6, 1));
+        assert_eq!(area.find_run(1), None);
+        assert_eq!((area.free_slots(), area.sector(9)), (0, 872));
+    }
+
+    #[test]
+    fn a_bad_slot_is_never_used_again() {
+        let mut area = SwapArea::new(0, 2);
+        taken(&mut area, 1);
+        area.mark_bad(0);
+        assert_eq!((area.owner(0), area.bad_slots()), (None, 1));
+        assert_eq!(taken(&mut area, 2), (1, 1));
+        assert_eq!(area.find_run(2), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! Raw I/O: large transfers past the cache, in chunks.
+//!
+//! A transfer's memory must be pinned and described to the device before any
+//! byte moves, so a large one is cut into *chunks*. How large they are, and
+//! whether the next one is submitted before the last has come back, is what a
+//! law decides; [`RawTransfer`] cuts, at edges that the device can address, and
+//! keeps the books. Both are pure: a driver asks for the next chunk, moves it,
+//! and says how that ended.
+//!
+//! Source: the thread of 2001 restated in SOURCES.md, E.
+
+use alloc::boxed::Box;
+use core::ops::RangeInclusive;
+
+use crate::law::{self, Law, Spec, SpecError};
+use crate::unit::PAGE_BYTES;
+
+mod kiobuf;
+mod ring;
+mod transfer;
+
+pub use kiobuf::Kiobuf;
+pub use ring::{DEPTH_DEFAULT, Ring};
+pub use transfer::{Chunk, End, RawTransfer};
+
+/// The chunk unless another is named: what source E raised it to, "so that
+/// each disk gets large requests".
+pub const CHUNK_BYTES_DEFAULT: u64 = 512 << 10;
+
+/// From a page, the most that any device asks as alignment, to 64 MiB: beyond
+/// it a chunk is no more than a transfer, and memory must be had in one piece.
+pub const CHUNK_BYTES: RangeInclusive<u64> = PAGE_BYTES..=64 << 20;
+
+/// What a law knows of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes not yet submitted; at least 1.
+    pub bytes_left: u64,
+    /// Chunks of it submitted and not yet complete.
+    pub in_flight: u32,
+}
+
+/// Decides how a large transfer reaches the device.
+pub trait RawLaw {
+    /// How many of the bytes left are submitted now, as one chunk; `None`: none
+    /// before a chunk in flight is complete. At least 1, and at most
+    /// [`chunk_bytes`](RawLaw::chunk_bytes).
+    ///
+    /// With nothing in flight it is never `None`.
+    fn next(&self, facts: &Facts) -> Option<u64>;
+
+    /// The largest chunk in bytes: what a buffer must hold.
+    fn chunk_bytes(&self) -> u64;
+
+    /// The most chunks in flight: how many buffers there must be.
+    fn depth(&self) -> u32;
+}
+
+/// The laws that there are.
+pub const LAWS: &[Law] = &[
+    Law {
+        name: "kiobuf",
+        line: "raw I/O of 2001: the next chunk is pinned when the last is complete; chunk=64KiB|512KiB",
+        source: include_str!("raw/kiobuf.rs"),
+    },
+    Law {
+        name: "ring",
+        line: "the next chunk is submitted while the last is in flight; chunk=512KiB, depth=4",
+        source: include_str!("raw/ring.rs"),
+    },
+];
+
+/// Builds the law that `spec` names.
+///
+/// # Errors
+/// The name or a parameter is unknown, or a value can't be used.
+pub fn build(spec: &Spec) -> Result<Box<dyn RawLaw + Send + Sync>, SpecError> {
+    match spec.name.as_str() {
+        "kiobuf" => Ok(Box::new(Kiobuf::from_spec(spec)?)),
+        "ring" => Ok(Box::new(Ring::from_spec(spec)?)),
+        name => Err(law::unknown("raw I/O law", name, LAWS)),
+    }
+}
+
+/// The chunk that a law is told, a whole number of pages.
+fn chunk_bytes(spec: &Spec) -> Result<u64, SpecError> {
+    let bytes = spec.bytes("chunk", CHUNK_BYTES_DEFAULT, CHUNK_BYTES)?;
+    match bytes % PAGE_BYTES {
+        0 => Ok(bytes),
+        _ => Err(spec.bad_value("chunk", "a whole number of pages of 4 KiB")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    fn built(text: &str) -> Result<(u64, u32), SpecError> {
+        let law = build(&Spec::parse(text).unwrap())?;
+        Ok((law.chunk_bytes(), law.depth()))
+    }
+
+    #[test]
+    fn laws_are_built_from_text_with_their_defaults() {
+        assert_eq!(built("kiobuf"), Ok((524_288, 1)));
+        assert_eq!(built("kiobuf,chunk=64KiB"), Ok((65_536, 1)));
+        assert_eq!(built("ring"), Ok((524_288, 4)));
+        assert_eq!(built("ring,chunk=1m,depth=2"), Ok((1_048_576, 2)));
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused_by_name() {
+        for (text, told) in [
+            ("bounce", "there is no raw I/O law `bounce`; there are: kiobuf, ring"),
+            ("kiobuf,depth=2", "`kiobuf` has no parameter `depth`; it takes: chunk"),
+            ("ring,depth=0", "`ring,depth=0`: expected a whole number from 1 to 256"),
+            ("ring,chunk=1KiB", "expected a size from 4096 to 67108864 bytes"),
+            ("ring,chunk=much", "expected a size from 4096"),
+            ("kiobuf,chunk=5000", "expected a whole number of pages of 4 KiB"),
+        ] {
+            let error = built(text).unwrap_err().to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `kiobuf`: one chunk at a time, as raw devices were read in 2001.
+//!
+//! The law in words: pin the memory of one chunk, submit it, and wait until it
+//! is complete; only then pin the next. The device stands idle while a chunk is
+//! pinned and described, and a chunk that fits on one disk of an array leaves
+//! the others idle. `chunk=64KiB` is the kernel before source E, `chunk=512KiB`
+//! (the default) the one repaired. A transfer smaller than a chunk is one chunk.
+//! Source: SOURCES.md, E.
+
+use super::{Facts, RawLaw, chunk_bytes};
+use crate::law::{Spec, SpecError};
+
+/// The law `kiobuf`.
+#[derive(Clone, Copy, Debug)]
+pub struct Kiobuf {
+    chunk_bytes: u64,
+}
+
+impl Kiobuf {
+    /// Parses `kiobuf,chunk=SIZE`.
+    ///
+    /// # Errors
+    /// A parameter is unknown, or a value can't be used.
+    pub fn from_spec(spec: &Spec) -> Result<Kiobuf, SpecError> {
+        spec.only(&["chunk"])?;
+        Ok(Kiobuf { chunk_bytes: chunk_bytes(spec)? })
+    }
+}
+
+impl RawLaw for Kiobuf {
+    fn next(&self, facts: &Facts) -> Option<u64> {
+        (facts.in_flight == 0).then_some(self.chunk_bytes.min(facts.bytes_left))
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    fn depth(&self) -> u32 {
+        1
+    }
+}

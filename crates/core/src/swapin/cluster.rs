@@ -1,0 +1,71 @@
+//! `cluster`: the swap-in readahead of Linux until 3.7.
+//!
+//! The law in words: a fault reads the whole aligned block of
+//! `1 << page_cluster` slots around its own, blindly. Slots that hold nothing
+//! are skipped, pages that are in memory already are not read again.
+//!
+//! What it is for: pages that were swapped out together lie together, and on a
+//! disk the rest of the block costs next to nothing beside the seek. On a
+//! solid-state drive it does cost, and each page read for nothing drives a
+//! page of use out (the failure of 2012).
+//!
+//! Parameter: `page_cluster` (default 3: 8 pages, 32 KiB).
+
+use super::{SwapFault, SwapRead, SwapinLaw, block, pages_max};
+use crate::law::{Spec, SpecError};
+
+/// The law `cluster`.
+#[derive(Clone, Copy, Debug)]
+pub struct Cluster {
+    pages: u64,
+}
+
+impl Cluster {
+    /// With the parameter `page_cluster`.
+    ///
+    /// # Errors
+    /// Another parameter, or a value that can't be used.
+    pub fn from_spec(spec: &Spec) -> Result<Cluster, SpecError> {
+        spec.only(&["page_cluster"])?;
+        Ok(Cluster::of(pages_max(spec)?))
+    }
+
+    pub(super) fn of(pages: u64) -> Cluster {
+        Cluster { pages }
+    }
+}
+
+impl SwapinLaw for Cluster {
+    fn hit(&mut self, _fault: &SwapFault) {}
+
+    fn miss(&mut self, fault: &SwapFault) -> SwapRead {
+        block(fault.slot, self.pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::fault;
+    use super::*;
+    use crate::unit::PageRange;
+
+    #[test]
+    fn golden_trajectory() {
+        // page_cluster, faulting slot → first slot and how many.
+        let table = [
+            ("cluster", 0, (0, 8)),
+            ("cluster", 7, (0, 8)),
+            ("cluster", 8, (8, 8)),
+            ("cluster", 77, (72, 8)),
+            ("cluster,page_cluster=0", 77, (77, 1)),
+            ("cluster,page_cluster=4", 77, (64, 16)),
+        ];
+        for (text, slot, (first, count)) in table {
+            let mut law = Cluster::from_spec(&Spec::parse(text).unwrap()).unwrap();
+            let expected = SwapRead::Slots(PageRange::new(first, count));
+            assert_eq!(law.miss(&fault(3, slot)), expected, "{text}, slot {slot}");
+            // Blindly: what came of the last block changes nothing.
+            assert_eq!(law.miss(&fault(3, slot)), expected, "{text}, slot {slot} again");
+        }
+    }
+}

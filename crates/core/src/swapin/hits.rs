@@ -1,0 +1,176 @@
+//! `hits`: swap-in readahead by its rate of hits (Linux since 3.8, 2012).
+//!
+//! The law in words: for the whole system, count the faults that found a page
+//! which had been read ahead (`hits`, 4 at the start). A fault that must read
+//! takes `pages = hits + 2` and sets the count to 0. Without a hit (2 pages):
+//! only its own page, unless its slot is next to that of the last fault
+//! without a hit, on either side; then 2, so that a sequence can begin. With
+//! hits: `pages` rounded up to a power of two, at least 4. Never more than
+//! `1 << page_cluster`. The aligned block of that many slots is read.
+//!
+//! What it is for: a random load on a solid-state drive, which pays for each
+//! page that is read for nothing, falls to single pages after one fault; a
+//! sequential one keeps the whole block, as each block brings 7 hits.
+//!
+//! Parameters:
+//! - `page_cluster` (default 3: 8 pages); 0 turns readahead off.
+//! - `halving` (0 or 1, default 0, the law as it came in 2012): since 3.14 the
+//!   size does not fall below half of the last one, so that a run without hits
+//!   decays 8, 4, 2, 1.
+//! - `least` (1 or 2, default 1): with 2, the earlier version of the law,
+//!   without the rule of the neighbouring slots: it always read one page too
+//!   many when the faults were random.
+
+use super::{SwapFault, SwapRead, SwapinLaw, block, pages_max};
+use crate::law::{Spec, SpecError};
+
+/// How large the next block is, by the hits of the last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HitRate {
+    pages_max: u64,
+    pages_least: u64,
+    halves: bool,
+    hits: u64,
+    /// The place of the last fault without a hit; none before the first.
+    previous: Option<u64>,
+    last_pages: u64,
+}
+
+impl HitRate {
+    /// The hits that there have been at the start: the first fault reads a whole block of 8.
+    const HITS_AT_START: u64 = 4;
+
+    pub(super) fn new(pages_max: u64, pages_least: u64, halves: bool) -> HitRate {
+        HitRate {
+            pages_max,
+            pages_least,
+            halves,
+            hits: Self::HITS_AT_START,
+            previous: None,
+            last_pages: 0,
+        }
+    }
+
+    pub(super) fn hit(&mut self) {
+        self.hits += 1;
+    }
+
+    /// How many pages a fault at `place` (a slot, or a page of a mapping) reads.
+    pub(super) fn pages(&mut self, place: u64) -> u64 {
+        if self.pages_max == 1 {
+            return 1;
+        }
+        let mut pages = core::mem::take(&mut self.hits) + 2;
+        if pages == 2 {
+            let is_adjacent = self.previous.is_some_and(|last| last.abs_diff(place) == 1);
+            pages = if is_adjacent { 2 } else { self.pages_least };
+            self.previous = Some(place);
+        } else {
+            pages = pages.next_power_of_two().max(4);
+        }
+        if self.halves {
+            pages = pages.max(self.last_pages / 2);
+        }
+        self.last_pages = pages.min(self.pages_max);
+        self.last_pages
+    }
+
+    /// Where the last fault was, hit or not: for a law that follows the direction.
+    pub(super) fn remember(&mut self, place: u64) {
+        self.previous = Some(place);
+    }
+
+    pub(super) fn previous(&self) -> Option<u64> {
+        self.previous
+    }
+}
+
+/// The law `hits`.
+#[derive(Clone, Copy, Debug)]
+pub struct Hits {
+    rate: HitRate,
+}
+
+impl Hits {
+    /// With the parameters `page_cluster`, `halving` and `least`.
+    ///
+    /// # Errors
+    /// Another parameter, or a value that can't be used.
+    pub fn from_spec(spec: &Spec) -> Result<Hits, SpecError> {
+        spec.only(&["page_cluster", "halving", "least"])?;
+        let halves = spec.integer("halving", 0, 0..=1)? == 1;
+        let least = spec.integer("least", 1, 1..=2)?;
+        Ok(Hits { rate: HitRate::new(pages_max(spec)?, least, halves) })
+    }
+
+    /// As it came in 2012, with so many pages at most.
+    pub(super) fn of_2012(pages_max: u64) -> Hits {
+        Hits { rate: HitRate::new(pages_max, 1, false) }
+    }
+}
+
+impl SwapinLaw for Hits {
+    fn hit(&mut self, _fault: &SwapFault) {
+        self.rate.hit();
+    }
+
+    fn miss(&mut self, fault: &SwapFault) -> SwapRead {
+        block(fault.slot, self.rate.pages(fault.slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::fault;
+    use super::*;
+    use crate::unit::PageRange;
+
+    /// Each row: the hits before the fault, its slot, and the block that it reads.
+    fn assert_trajectory(text: &str, table: &[(u32, u64, (u64, u64))]) {
+        let mut law = Hits::from_spec(&Spec::parse(text).unwrap()).unwrap();
+        for (row, &(hits, slot, (first, count))) in table.iter().enumerate() {
+            (0..hits).for_each(|_| law.hit(&fault(1, 1)));
+            let expected = SwapRead::Slots(PageRange::new(first, count));
+            assert_eq!(law.miss(&fault(900, slot)), expected, "{text}, row {row}");
+        }
+    }
+
+    /// Worked by hand from the rule: hits + 2, rounded up.
+    #[test]
+    fn golden_trajectory() {
+        assert_trajectory(
+            "hits",
+            &[
+                (0, 100, (96, 8)),  // 4 at the start: 6 → 8
+                (7, 104, (104, 8)), // a sequence: 9 → 16, capped
+                (0, 500, (500, 1)), // no hit, nothing remembered: alone
+                (0, 501, (500, 2)), // next to the last: a pair, aligned
+                (0, 500, (500, 2)), // backwards too
+                (0, 502, (502, 1)), // two away: alone
+                (1, 600, (600, 4)), // one hit: 3 → 4
+                (2, 605, (604, 4)), // two: 4
+                (3, 610, (608, 8)), // three: 5 → 8
+                (0, 503, (502, 2)), // next to 502, the last without a hit
+            ],
+        );
+    }
+
+    #[test]
+    fn page_cluster_caps_and_0_turns_it_off() {
+        assert_trajectory("hits,page_cluster=4", &[(8, 100, (96, 16)), (30, 17, (16, 16))]);
+        assert_trajectory("hits,page_cluster=1", &[(8, 101, (100, 2))]);
+        assert_trajectory("hits,page_cluster=0", &[(8, 101, (101, 1)), (8, 102, (102, 1))]);
+    }
+
+    #[test]
+    fn halving_decays_by_halves() {
+        let far = [(0, 100, (96, 8)), (0, 301, (300, 4)), (0, 501, (500, 2)), (0, 701, (701, 1))];
+        assert_trajectory("hits,halving=1", &far);
+    }
+
+    #[test]
+    fn the_earlier_version_reads_a_neighbour_though_nothing_is_hit() {
+        let far = [(0, 100, (96, 8)), (0, 301, (300, 2)), (0, 501, (500, 2))];
+        assert_trajectory("hits,least=2", &far);
+    }
+}

@@ -1,0 +1,35 @@
+//! `none`: no readahead of swapped-out memory.
+//!
+//! The law in words: a fault reads its own page and nothing else. It is what
+//! `page_cluster` 0 makes of every other law, and the floor for random faults:
+//! nothing is read for nothing, and nothing is evicted for it.
+
+use super::{SwapFault, SwapRead, SwapinLaw, block};
+
+/// The law `none`. It has no parameter and no state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoSwapReadahead;
+
+impl SwapinLaw for NoSwapReadahead {
+    fn hit(&mut self, _fault: &SwapFault) {}
+
+    fn miss(&mut self, fault: &SwapFault) -> SwapRead {
+        block(fault.slot, 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::fault;
+    use super::*;
+    use crate::unit::PageRange;
+
+    #[test]
+    fn golden_trajectory() {
+        let mut law = NoSwapReadahead;
+        for slot in [0, 1, 2, 77] {
+            law.hit(&fault(slot, slot));
+            assert_eq!(law.miss(&fault(500, slot)), SwapRead::Slots(PageRange::new(slot, 1)));
+        }
+    }
+}

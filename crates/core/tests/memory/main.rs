@@ -1,0 +1,147 @@
+//! Memory larger than memory, against a reference: every touch finds what was
+//! last written to its page, whatever the law, the memory, the area, the order
+//! of completions and the errors are.
+
+mod world;
+
+use proptest::prelude::*;
+use readpath_core::machine::MemoryAccess::{Read, Write};
+use readpath_core::machine::{MemoryAccess, MemoryKind, ReadError, SwapConfig};
+use readpath_core::request::DeviceError;
+use world::{FILE_PAGES, SWAP_PAGE, Sight, World};
+
+const LAWS: [&str; 8] = [
+    "none",
+    "cluster",
+    "cluster,page_cluster=5",
+    "hits",
+    "hits,halving=1",
+    "hits,least=2,page_cluster=2",
+    "vma",
+    "vma,shared=cluster,page_cluster=4",
+];
+
+const PAGES: [(u64, MemoryKind); 2] = [(50, MemoryKind::Private), (40, MemoryKind::Shared)];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Touch { memory: u32, page: u64, access: MemoryAccess },
+    Sweep { memory: u32, page: u64, pages: u64, access: MemoryAccess },
+    ReadFile { page: u64, pages: u64 },
+    Discard { memory: u32, page: u64 },
+    Finish { at: usize },
+}
+
+fn accesses() -> impl Strategy<Value = MemoryAccess> {
+    proptest::sample::select(vec![Read, Write])
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let place = || (0..2u32, 0..40u64);
+    let touch = (place(), accesses()).prop_map(|((memory, page), access)| Step::Touch {
+        memory,
+        page,
+        access,
+    });
+    let sweep = (place(), 1..30u64, accesses()).prop_map(|((memory, page), pages, access)| {
+        Step::Sweep { memory, page, pages: pages.min(40 - page), access }
+    });
+    let read =
+        (0..FILE_PAGES - 3, 1..4u64).prop_map(|(page, pages)| Step::ReadFile { page, pages });
+    let discard = place().prop_map(|(memory, page)| Step::Discard { memory, page });
+    let finish = (0..8usize).prop_map(|at| Step::Finish { at });
+    let step = prop_oneof![8 => touch, 2 => sweep, 1 => read, 1 => discard, 8 => finish];
+    proptest::collection::vec(step, 1..150)
+}
+
+fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
+    let sights = vec![Sight::Touches, Sight::WriteFaults, Sight::DirtyBits];
+    let law = proptest::sample::select(LAWS.to_vec());
+    let sight = proptest::sample::select(sights);
+    let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32);
+    (law, sight, 4..60u64, slots, knobs).prop_map(|(law, sight, memory_pages, slots, knobs)| {
+        let (write_pages_max, ready_pages, second_chance_pages) = knobs;
+        let swap = SwapConfig {
+            write_pages_max,
+            ready_pages,
+            second_chance_pages,
+            ..World::swap(law, slots)
+        };
+        World::new(memory_pages, &swap, sight, &PAGES)
+    })
+}
+
+fn play(world: &mut World, steps: Vec<Step>) {
+    for step in steps {
+        match step {
+            Step::Touch { memory, page, access } => world.touch(memory, page, access),
+            Step::Sweep { memory, page, pages, access } => {
+                for page in page..page + pages {
+                    world.touch(memory, page, access);
+                    if world.in_device() > 2 {
+                        world.finish(1);
+                    }
+                }
+            }
+            Step::ReadFile { page, pages } => world.read_file(page, pages),
+            Step::Discard { memory, page } => world.discard(memory, page),
+            Step::Finish { at } if world.in_device() > 0 => world.finish(at % world.in_device()),
+            Step::Finish { .. } => {}
+        }
+    }
+    world.run();
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}, {:?}", self.sight, self.path)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..Default::default() })]
+
+    /// With room for all, nothing fails, and nothing is lost.
+    #[test]
+    fn every_touch_finds_what_was_last_written(mut world in worlds(90..140), steps in steps()) {
+        play(&mut world, steps);
+        world.read_all();
+        prop_assert_eq!(&world.errors, &vec![]);
+    }
+
+    /// With less, faults may be told that the area is full; with bad sectors, that a page
+    /// can't be read, or none be written. Those that are served find what was last written.
+    #[test]
+    fn nothing_is_ever_wrong_when_the_area_is_small_or_bad(
+        mut world in worlds(0..60),
+        steps in steps(),
+        bad_reads in proptest::collection::btree_set(SWAP_PAGE..SWAP_PAGE + 40, 0..4),
+        bad_writes in proptest::collection::btree_set(SWAP_PAGE..SWAP_PAGE + 60, 0..30),
+        write_error in proptest::sample::select(vec![DeviceError::Medium, DeviceError::Gone]),
+    ) {
+        let is_readable = bad_reads.is_empty();
+        world.bad_reads = bad_reads;
+        world.bad_writes = bad_writes;
+        world.write_error = write_error;
+        play(&mut world, steps);
+        world.read_all();
+        for error in &world.errors {
+            let is_due = match error {
+                ReadError::Device { error, .. } => *error == DeviceError::Medium && !is_readable,
+                ReadError::SwapFull { .. } => true,
+                ReadError::SwapWrite { error } => *error == write_error,
+                _ => false,
+            };
+            prop_assert!(is_due, "{error:?}");
+        }
+        // The device is repaired: what is there is there.
+        world.bad_reads.clear();
+        world.bad_writes.clear();
+        world.errors.clear();
+        world.read_all();
+        for error in &world.errors {
+            let is_full = matches!(error, ReadError::SwapFull { .. } | ReadError::SwapWrite { .. });
+            prop_assert!(is_full, "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The golden trajectories of the laws of raw I/O, and what holds for each of them.
+//!
+//! A row is one event: `+FIRST..END` a chunk submitted, `-FIRST` a chunk
+//! complete, in KiB. Worked by hand from the laws' words.
+
+use proptest::prelude::*;
+use readpath_core::law::Spec;
+use readpath_core::raw::{self, Chunk, End, LAWS, RawLaw, RawTransfer};
+use readpath_core::request::{DeviceError, Outcome};
+
+fn law(text: &str) -> Box<dyn RawLaw + Send + Sync> {
+    raw::build(&Spec::parse(text).unwrap()).unwrap()
+}
+
+/// Chunks complete in the order in which they were submitted.
+fn trajectory(law_text: &str, offset: u64, bytes: u64) -> Vec<String> {
+    let law = law(law_text);
+    let mut transfer = RawTransfer::new(offset, bytes, 512);
+    let mut in_flight = std::collections::VecDeque::new();
+    let mut rows = Vec::new();
+    while !transfer.is_over() {
+        while let Some(chunk) = transfer.poll_chunk(&*law) {
+            rows.push(format!("+{}..{}", kib(chunk.offset), kib(chunk.end())));
+            in_flight.push_back(chunk);
+        }
+        let chunk = in_flight.pop_front().unwrap();
+        transfer.handle(chunk, Outcome::Done);
+        rows.push(format!("-{}", kib(chunk.offset)));
+    }
+    assert_eq!(transfer.end(), End { bytes, error: None });
+    rows
+}
+
+fn kib(bytes: u64) -> String {
+    if bytes.is_multiple_of(1024) { (bytes / 1024).to_string() } else { format!("{bytes}B") }
+}
+
+#[test]
+fn kiobuf_waits_for_each_chunk() {
+    let rows = trajectory("kiobuf,chunk=64KiB", 0, 200 << 10);
+    let expected = ["+0..64", "-0", "+64..128", "-64", "+128..192", "-128", "+192..200", "-192"];
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn ring_submits_the_next_chunk_while_the_last_is_in_flight() {
+    let rows = trajectory("ring,chunk=64KiB,depth=2", 0, 200 << 10);
+    let expected = ["+0..64", "+64..128", "-0", "+128..192", "-64", "+192..200", "-128", "-192"];
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_transfer_of_one_chunk_is_one_chunk_under_each_law() {
+    for law in LAWS {
+        assert_eq!(trajectory(law.name, 4096, 512 << 10), ["+4..516", "-4"], "{}", law.name);
+    }
+}
+
+/// 1,000 bytes at 700: blocks 1 to 3 of 512 bytes. 100,000 bytes at 65,000: from
+/// 64,512 (126 blocks) to 165,376 (323 blocks), cut after 65,536 of them.
+#[test]
+fn edges_are_blocks_and_cuts_fall_on_them() {
+    assert_eq!(trajectory("ring", 700, 1_000), ["+512B..2", "-512B"]);
+    let rows = trajectory("kiobuf,chunk=64KiB", 65_000, 100_000);
+    assert_eq!(rows, ["+63..127", "-63", "+127..165376B", "-127"]);
+}
+
+#[test]
+fn nothing_is_submitted_after_a_failure_and_bytes_count_up_to_the_lowest_gap() {
+    let law = law("ring,chunk=64KiB,depth=3");
+    let mut transfer = RawTransfer::new(0, 1 << 20, 512);
+    let chunks: Vec<Chunk> = std::iter::from_fn(|| transfer.poll_chunk(&*law)).collect();
+    assert_eq!(chunks.len(), 3);
+    // The last fails, then the middle one comes short: the lower one counts.
+    transfer.handle(chunks[2], Outcome::Failed(DeviceError::Medium));
+    assert_eq!(transfer.poll_chunk(&*law), None);
+    transfer.handle(chunks[0], Outcome::Done);
+    assert!(!transfer.is_over());
+    transfer.handle(chunks[1], Outcome::Short { bytes: 1_000 });
+    assert!(transfer.is_over());
+    assert_eq!(transfer.end(), End { bytes: 65_536 + 1_000, error: None });
+}
+
+#[test]
+fn the_end_of_the_file_in_the_last_block_is_no_shortage_of_what_was_asked() {
+    let law = law("ring");
+    let mut transfer = RawTransfer::new(0, 700, 512);
+    let chunk = transfer.poll_chunk(&*law).unwrap();
+    transfer.handle(chunk, Outcome::Short { bytes: 700 });
+    assert_eq!(transfer.end(), End { bytes: 700, error: None });
+    // The file ends before what was asked begins.
+    let mut transfer = RawTransfer::new(700, 100, 512);
+    let chunk = transfer.poll_chunk(&*law).unwrap();
+    transfer.handle(chunk, Outcome::Short { bytes: 88 });
+    assert_eq!(transfer.end(), End { bytes: 0, error: None });
+}
+
+#[test]
+fn an_empty_transfer_is_over_at_once() {
+    let transfer = RawTransfer::new(700, 0, 512);
+    assert!(transfer.is_over());
+    assert_eq!(transfer.end(), End { bytes: 0, error: None });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Under every law and any order of completions the chunks tile the blocks
+    /// asked for, in order, as few as there can be, and never more at once than the depth.
+    #[test]
+    fn chunks_tile_the_transfer(
+        offset in 0u64..100_000,
+        bytes in 1u64..3_000_000,
+        alignment_power in 0u32..13,
+        chunk_pages in 1u64..64,
+        depth in 0u64..9,
+        picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..50),
+    ) {
+        let alignment = 1u64 << alignment_power;
+        let text = match depth {
+            0 => format!("kiobuf,chunk={}", chunk_pages * 4096),
+            depth => format!("ring,chunk={},depth={depth}", chunk_pages * 4096),
+        };
+        let law = law(&text);
+        let mut transfer = RawTransfer::new(offset, bytes, alignment);
+        let (mut in_flight, mut next, mut count) = (Vec::new(), offset / alignment * alignment, 0u64);
+        let mut picks = picks.iter().cycle();
+        while !transfer.is_over() {
+            while let Some(chunk) = transfer.poll_chunk(&*law) {
+                prop_assert_eq!(chunk.offset, next);
+                prop_assert!(chunk.bytes.is_multiple_of(alignment) && chunk.bytes <= law.chunk_bytes());
+                next = chunk.end();
+                count += 1;
+                in_flight.push(chunk);
+                prop_assert!(in_flight.len() <= law.depth() as usize);
+            }
+            let is_all_out = next == transfer.covered_end();
+            prop_assert!(is_all_out || in_flight.len() == law.depth() as usize, "never less than it may");
+            let pick = picks.next().unwrap().index(in_flight.len());
+            transfer.handle(in_flight.swap_remove(pick), Outcome::Done);
+        }
+        let covered = (offset + bytes).next_multiple_of(alignment) - offset / alignment * alignment;
+        prop_assert_eq!(next, (offset + bytes).next_multiple_of(alignment));
+        prop_assert_eq!(count, covered.div_ceil(law.chunk_bytes()));
+        prop_assert_eq!(transfer.end(), End { bytes, error: None });
+    }
+}

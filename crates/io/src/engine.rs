@@ -1,0 +1,332 @@
+//! The engine under the public API: one machine, one storage and one cache,
+//! shared by any number of threads.
+//!
+//! A read that finds everything takes it from the [shelf](shelf) and never comes
+//! here. Any other read takes the lock of the [`Desk`](desk), starts, and then
+//! *waits*: a thread that has to wait becomes the *leader* if there is none. The
+//! leader sleeps in the storage (for a ring: in `io_uring_enter`), without the
+//! lock; it takes in what is completed for everybody, wakes exactly the threads
+//! and tasks whose reads are done, and when its own is among them it wakes one
+//! of those that still wait, to lead. So a thread that reads alone is woken by
+//! the device itself, and hands nothing over to anybody. Idle, nobody sleeps in
+//! the storage, and nothing uses the processor.
+//!
+//! Futures have no thread that could lead. The first one starts the *driver*, a
+//! thread that leads whenever futures wait and nobody else does, and sleeps on a
+//! condition otherwise.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use readpath_core::cache::FileId;
+use readpath_core::machine::{self, HandleId};
+
+use crate::backend::BackendError;
+use crate::clock::Clock;
+use crate::storage::{Sleep, Sleeper};
+use crate::target::Mode;
+
+pub(crate) mod below;
+pub(crate) mod desk;
+#[cfg(test)]
+mod faults;
+pub(crate) mod index;
+pub(crate) mod opening;
+pub(crate) mod shelf;
+pub(crate) mod tally;
+
+use below::{Below, Opening};
+use desk::{Desk, LineId, SeatId, Who};
+use opening::Identity;
+use shelf::Shelf;
+use tally::Tally;
+
+/// One cache over one storage.
+pub(crate) struct Engine {
+    // Dropped before the shelf, whose frames its storage fills.
+    desk: Mutex<Desk>,
+    pub(crate) shelf: Arc<Shelf>,
+    sleeper: Arc<dyn Sleeper>,
+    pub(crate) clock: Clock,
+    /// The most bytes that one read of the machine takes; larger ones are cut.
+    pub(crate) read_bytes_max: u64,
+    /// There is something to lead, or the end.
+    driver_called: Condvar,
+    driver: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A file that is open in an engine, under all its handles.
+pub(crate) struct OpenFile {
+    pub(crate) id: FileId,
+    pub(crate) bytes: u64,
+    pub(crate) start_sector: u64,
+    pub(crate) mode: Mode,
+}
+
+/// Keeps an engine going: with the last of these it ends.
+pub(crate) struct Owner(pub(crate) Arc<Engine>);
+
+impl Deref for Owner {
+    type Target = Engine;
+
+    #[inline]
+    fn deref(&self) -> &Engine {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A handle of an open file: one readahead state.
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Owner>,
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) id: HandleId,
+    pub(crate) sees_every_hit: bool,
+    /// Where the last read ended that the machine was not shown; [`NOT_PASSED`] for none.
+    passed_end: AtomicU64,
+    pub(crate) tally: Tally,
+}
+
+const NOT_PASSED: u64 = u64::MAX;
+
+impl Engine {
+    /// An engine of `machine` over `files`, whose completions `sleeper` sleeps for.
+    pub(crate) fn new(
+        machine: machine::ReadPath,
+        files: Below,
+        sleeper: Arc<dyn Sleeper>,
+        shelf: Arc<Shelf>,
+        clock: Clock,
+    ) -> Engine {
+        // Half of the memory, so that two large reads can take turns; 16 MiB are
+        // four of the largest requests.
+        let read_bytes_max = (machine.read_bytes_max() / 2).min(16 << 20);
+        let page = readpath_core::unit::PAGE_BYTES;
+        Engine {
+            desk: Mutex::new(Desk::new(machine, files, Arc::clone(&shelf), clock)),
+            shelf,
+            sleeper,
+            clock,
+            read_bytes_max: (read_bytes_max / page).max(1) * page,
+            driver_called: Condvar::new(),
+            driver: Mutex::default(),
+        }
+    }
+
+    /// The desk, for one caller at a time; never held while anybody sleeps.
+    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().expect("the engine's own code doesn't panic under its lock")
+    }
+
+    /// Lets the desk go, and wakes those whose reads are done.
+    pub(crate) fn leave(&self, mut desk: MutexGuard<'_, Desk>) {
+        let calls = desk.take_calls();
+        let is_driver_due = desk.is_driver_due();
+        let is_leader_late = desk.take_is_leader_late();
+        // Who leads has handed over before, and sleeps.
+        let is_queued = desk.is_led() && desk.take_is_queued();
+        let graveyard = desk.take_graveyard();
+        drop(desk);
+        if is_queued {
+            self.hand_over();
+        }
+        calls.into_iter().for_each(Who::call);
+        if is_driver_due {
+            self.driver_called.notify_one();
+        }
+        if is_leader_late {
+            self.sleeper.wake();
+        }
+        drop(graveyard);
+    }
+
+    /// Waits for a read of the line to be done, and gives its seat; the desk is
+    /// the caller's still. One of the line must be under way.
+    ///
+    /// # Errors
+    /// The storage carries nothing any more.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        mut desk: MutexGuard<'a, Desk>,
+        line: LineId,
+    ) -> (MutexGuard<'a, Desk>, Result<SeatId, BackendError>) {
+        loop {
+            if let Some(done) = desk.next_done(line) {
+                desk.pass_the_lead_on();
+                return (desk, done);
+            }
+            if desk.is_led() {
+                desk.park(line, Who::Thread(std::thread::current()));
+                self.leave(desk);
+                std::thread::park();
+                desk = self.desk();
+                desk.unpark(line);
+            } else {
+                desk = self.lead(desk, Some(line));
+            }
+        }
+    }
+
+    /// Sleeps in the storage for everybody, once, and takes in what is completed.
+    fn lead<'a>(
+        &'a self,
+        mut desk: MutexGuard<'a, Desk>,
+        line: Option<LineId>,
+    ) -> MutexGuard<'a, Desk> {
+        let sleep = match desk.lead(line) {
+            Some(deadline) => Sleep::AtMost(self.clock.until(deadline)),
+            None => Sleep::UntilAnswered,
+        };
+        self.leave(desk);
+        let result = self.sleeper.sleep(sleep);
+        let mut desk = self.desk();
+        desk.led(result);
+        if line.is_none() && !desk.is_driver_due() {
+            // The driver goes back to sleep; threads may wait still.
+            desk.pass_the_lead_on();
+        }
+        let calls = desk.take_calls();
+        if !calls.is_empty() {
+            drop(desk);
+            calls.into_iter().for_each(Who::call);
+            desk = self.desk();
+        }
+        desk
+    }
+
+    /// Lets the desk go, and has what was submitted carried out though nobody waits.
+    pub(crate) fn leave_and_hand_over(&self, mut desk: MutexGuard<'_, Desk>) {
+        let is_queued = desk.take_is_queued();
+        self.leave(desk);
+        if is_queued {
+            self.hand_over();
+        }
+    }
+
+    /// Hands what was submitted to the storage, while somebody else leads.
+    pub(crate) fn hand_over(&self) {
+        // What hinders it is met, and told, by the one who leads.
+        let _ = self.sleeper.sleep(Sleep::Never);
+    }
+
+    /// Has a thread lead for futures from now on.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start_driver(self: &Arc<Engine>) -> std::io::Result<()> {
+        let mut driver = self.driver.lock().expect("nothing panics under this lock");
+        if driver.is_none() {
+            let engine = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("readpath-driver".to_owned());
+            *driver = Some(thread.spawn(move || engine.drive())?);
+        }
+        Ok(())
+    }
+
+    /// The life of the driver.
+    fn drive(&self) {
+        let mut desk = self.desk();
+        while !desk.is_closing {
+            if desk.is_driver_due() {
+                desk = self.lead(desk, None);
+            } else {
+                desk = self
+                    .driver_called
+                    .wait(desk)
+                    .expect("the engine's own code doesn't panic under its lock");
+            }
+        }
+    }
+
+    /// Ends the driver, which holds the engine.
+    pub(crate) fn close(&self) {
+        let driver = self.driver.lock().expect("nothing panics under this lock").take();
+        let Some(driver) = driver else { return };
+        self.desk().is_closing = true;
+        self.driver_called.notify_one();
+        self.sleeper.wake();
+        if driver.thread().id() != std::thread::current().id() {
+            // A driver that panicked has told so; there is nothing to add.
+            let _ = driver.join();
+        }
+    }
+}
+
+impl Handle {
+    /// Opens `target`, or finds it open already and unchanged.
+    pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
+        Handle::with(engine, |desk| desk.open(target, identity))
+    }
+
+    /// One more handle of the same file.
+    pub(crate) fn again(&self) -> Handle {
+        let file = Arc::clone(&self.file);
+        Handle::with(&self.engine, |desk| {
+            let id = desk.open_again(&file);
+            (file, id)
+        })
+    }
+
+    fn with(
+        engine: &Arc<Owner>,
+        open: impl FnOnce(&mut Desk) -> (Arc<OpenFile>, HandleId),
+    ) -> Handle {
+        let mut desk = engine.desk();
+        let (file, id) = open(&mut desk);
+        let sees_every_hit = desk.machine.sees_every_hit(id);
+        engine.leave(desk);
+        Handle {
+            engine: Arc::clone(engine),
+            file,
+            id,
+            sees_every_hit,
+            passed_end: AtomicU64::new(NOT_PASSED),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Reads what is lent into `buffer`, all of it or nothing, past the machine.
+    #[inline]
+    pub(crate) fn read_lent(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        if self.sees_every_hit || !self.engine.shelf.copy(self.file.id, offset, buffer) {
+            return false;
+        }
+        self.pass(offset, buffer.len());
+        true
+    }
+
+    /// Notes a read that the machine is not shown.
+    #[inline]
+    pub(crate) fn pass(&self, offset: u64, bytes: usize) {
+        self.tally.hit(bytes as u64);
+        let end = offset + bytes as u64;
+        // Stored only when it changes: threads that share the handle share the line.
+        if self.passed_end.load(Ordering::Relaxed) != end {
+            self.passed_end.store(end, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the last read ended that the machine was not shown, once.
+    fn take_passed(&self) -> Option<u64> {
+        if self.passed_end.load(Ordering::Relaxed) == NOT_PASSED {
+            return None;
+        }
+        let end = self.passed_end.swap(NOT_PASSED, Ordering::Relaxed);
+        (end != NOT_PASSED).then_some(end)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut desk = self.engine.desk();
+        desk.close(self.id);
+        self.engine.leave(desk);
+    }
+}

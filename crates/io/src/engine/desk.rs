@@ -1,0 +1,511 @@
+//! What one caller at a time does: reads are started, requests go out,
+//! completions come in, and those who wait are found.
+//!
+//! A read that is under way has a *seat*. Seats stand in *lines*: a line is what
+//! one thread, one batch or one future waits for. Nothing here sleeps; who is to
+//! be woken is written down and called once the desk is free again.
+//!
+//! A read that is done keeps its pages until somebody takes them. Should another
+//! one wait for memory meanwhile, the bytes are *spilled* to memory of their own:
+//! so no read ever waits for a reader that doesn't come.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread::Thread;
+
+use readpath_core::cache::FrameId;
+use readpath_core::machine::{self, Access, Buffer, Done, HandleId, ReadError, ReadId, Transfer};
+use readpath_core::request::{Completion, ProcessId};
+use readpath_core::unit::{PAGE_BYTES, Time};
+
+use super::below::{Below, Opening};
+use super::opening::{InUse, Open};
+use super::shelf::Shelf;
+use super::{Handle, OpenFile};
+use crate::backend::BackendError;
+use crate::clock::Clock;
+use crate::storage::Sleep;
+
+/// Names a read under way.
+pub(crate) type SeatId = usize;
+/// Names a line of seats.
+pub(crate) type LineId = usize;
+
+/// Who waits for a line.
+pub(crate) enum Who {
+    /// A thread that is parked.
+    Thread(Thread),
+    /// A task.
+    Task(Waker),
+}
+
+impl Who {
+    /// Wakes it.
+    pub(crate) fn call(self) {
+        match self {
+            Who::Thread(thread) => thread.unpark(),
+            Who::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+/// A read under way.
+struct Seat {
+    /// The line, as long as somebody wants the read.
+    line: Option<LineId>,
+    /// Its name in the line.
+    ticket: u64,
+    read: Option<ReadId>,
+    handle: HandleId,
+    /// Where the bytes are, once they are there.
+    landed: Landed,
+}
+
+/// A read that is done: where its bytes are, until it is given back.
+#[derive(Default)]
+pub(crate) struct Landed {
+    /// The name that was given at the start.
+    pub(crate) ticket: u64,
+    /// How many bytes, or why none.
+    pub(crate) result: Option<Result<u64, ReadError>>,
+    /// The frames of its pages, pinned by the machine.
+    pub(crate) frames: Vec<FrameId>,
+    /// The first byte, from the start of the first frame.
+    pub(crate) skip: usize,
+    /// The bytes themselves, if they had to leave their frames.
+    pub(crate) spilled: Option<Box<[u8]>>,
+}
+
+#[derive(Default)]
+struct Line {
+    who: Option<Who>,
+    done: VecDeque<SeatId>,
+    /// Seats that are not done.
+    pending: u32,
+    is_future: bool,
+}
+
+/// The state of an engine.
+pub(crate) struct Desk {
+    pub(crate) machine: machine::ReadPath,
+    pub(super) files: Below,
+    shelf: Arc<Shelf>,
+    clock: Clock,
+    /// By the number of the file.
+    pub(super) open: Vec<Option<Open>>,
+    /// By the number of the handle.
+    pub(super) in_use: Vec<InUse>,
+    /// Files without handles, some of whose pages are still on their way.
+    pub(super) removing: Vec<Arc<OpenFile>>,
+    seats: Vec<Seat>,
+    seats_free: Vec<SeatId>,
+    lines: Vec<Line>,
+    lines_free: Vec<LineId>,
+    is_led: bool,
+    /// What the leader itself waits for; none for the driver.
+    leader_line: Option<LineId>,
+    /// When the leader wakes up by itself.
+    leader_until: Option<Time>,
+    is_leader_late: bool,
+    /// Requests were submitted that nobody has handed over.
+    is_queued: bool,
+    futures_pending: u32,
+    pub(crate) is_closing: bool,
+    fault: Option<BackendError>,
+    calls: Vec<Who>,
+    /// What is to be dropped without the lock.
+    pub(super) graveyard: Vec<Buried>,
+    completions: Vec<Completion>,
+    segments: Vec<libc::iovec>,
+}
+
+// SAFETY: the addresses in `segments` are for the storage alone, and are there
+// only while a request is submitted.
+unsafe impl Send for Desk {}
+
+/// Something whose drop takes a system call, or runs code of others.
+#[allow(dead_code, reason = "it is kept to be dropped")]
+pub(crate) enum Buried {
+    File(Opening),
+    Who(Who),
+}
+
+impl Desk {
+    pub(crate) fn new(
+        machine: machine::ReadPath,
+        files: Below,
+        shelf: Arc<Shelf>,
+        clock: Clock,
+    ) -> Desk {
+        Desk {
+            machine,
+            files,
+            shelf,
+            clock,
+            open: Vec::new(),
+            in_use: Vec::new(),
+            removing: Vec::new(),
+            seats: Vec::new(),
+            seats_free: Vec::new(),
+            lines: Vec::new(),
+            lines_free: Vec::new(),
+            is_led: false,
+            leader_line: None,
+            leader_until: None,
+            is_leader_late: false,
+            is_queued: false,
+            futures_pending: 0,
+            is_closing: false,
+            fault: None,
+            calls: Vec::new(),
+            graveyard: Vec::new(),
+            completions: Vec::new(),
+            segments: Vec::new(),
+        }
+    }
+
+    /// A line with nothing in it.
+    pub(crate) fn open_line(&mut self, is_future: bool) -> LineId {
+        let line = self.lines_free.pop().unwrap_or_else(|| {
+            self.lines.push(Line::default());
+            self.lines.len() - 1
+        });
+        self.lines[line].is_future = is_future;
+        line
+    }
+
+    /// Nobody waits for the line any more: what is done is given back, what is
+    /// under way when it is done.
+    pub(crate) fn close_line(&mut self, line: LineId) {
+        while let Some(seat) = self.lines[line].done.pop_front() {
+            self.release(seat);
+        }
+        if self.lines[line].pending > 0 {
+            for seat in &mut self.seats {
+                if seat.line == Some(line) {
+                    seat.line = None;
+                }
+            }
+            if self.lines[line].is_future {
+                self.futures_pending -= self.lines[line].pending;
+            }
+            self.lines[line].pending = 0;
+        }
+        self.graveyard.extend(self.lines[line].who.take().map(Buried::Who));
+        self.lines_free.push(line);
+    }
+
+    /// Starts a read in a line; `ticket` comes back with it.
+    ///
+    /// # Errors
+    /// The machine refuses it.
+    pub(crate) fn start(
+        &mut self,
+        handle: &Handle,
+        offset: u64,
+        bytes: u64,
+        line: LineId,
+        ticket: u64,
+    ) -> Result<(), ReadError> {
+        let now = self.clock.now();
+        self.take_returned();
+        if let Some(end) = handle.take_passed() {
+            self.machine.passed(handle.id, end);
+        }
+        let id = self.seats_free.pop().unwrap_or_else(|| {
+            self.seats.push(Seat {
+                line: None,
+                ticket: 0,
+                read: None,
+                handle: handle.id,
+                landed: Landed::default(),
+            });
+            self.seats.len() - 1
+        });
+        let transfer = Transfer {
+            handle: handle.id,
+            process: ProcessId(handle.id.0),
+            offset,
+            bytes,
+            tag: id as u64,
+        };
+        let before = *self.machine.meter();
+        let read = match self.machine.read(now, Access::Buffered, transfer) {
+            Ok(read) => {
+                let after = self.machine.meter();
+                let asked_bytes = after.asked_bytes - before.asked_bytes;
+                handle.tally.through(asked_bytes, after.hit_bytes - before.hit_bytes);
+                read
+            }
+            Err(error) => {
+                self.seats_free.push(id);
+                return Err(error);
+            }
+        };
+        let seat = &mut self.seats[id];
+        seat.line = Some(line);
+        seat.ticket = ticket;
+        seat.read = Some(read);
+        seat.handle = handle.id;
+        self.in_use[handle.id.0 as usize].reads += 1;
+        self.lines[line].pending += 1;
+        self.futures_pending += u32::from(self.lines[line].is_future);
+        self.pump(now);
+        Ok(())
+    }
+
+    /// Does to the machine what `change` does, and sends out what it made.
+    pub(crate) fn command(&mut self, change: impl FnOnce(&mut machine::ReadPath, Time)) {
+        self.take_returned();
+        let now = self.clock.now();
+        change(&mut self.machine, now);
+        self.pump(now);
+    }
+
+    fn take_returned(&mut self) {
+        for frame in self.shelf.take_returned() {
+            self.machine.returned(frame);
+        }
+    }
+
+    /// The next read of the line that is done; an error once the storage carries
+    /// nothing any more.
+    pub(crate) fn next_done(&mut self, line: LineId) -> Option<Result<SeatId, BackendError>> {
+        let done = self.lines[line].done.pop_front().map(Ok);
+        done.or_else(|| self.fault.map(Err))
+    }
+
+    /// How many reads of the line are under way, or done and not taken.
+    pub(crate) fn line_len(&self, line: LineId) -> usize {
+        self.lines[line].pending as usize + self.lines[line].done.len()
+    }
+
+    /// Where the bytes of a read that is done are; to be given back by `release`.
+    pub(crate) fn land(&mut self, seat: SeatId) -> Landed {
+        std::mem::take(&mut self.seats[seat].landed)
+    }
+
+    /// Gives the list of frames of a read back, for its room, and its pages.
+    pub(crate) fn take_off(&mut self, seat: SeatId, landed: Landed) {
+        self.seats[seat].landed = landed;
+        self.release(seat);
+    }
+
+    fn release(&mut self, id: SeatId) {
+        let now = self.clock.now();
+        let seat = &mut self.seats[id];
+        let landed = &mut seat.landed;
+        landed.frames.clear();
+        landed.result = None;
+        if landed.spilled.take().is_none() {
+            let read = seat.read.take().expect("a read that is done has a name");
+            self.machine.release(now, read);
+        }
+        self.seats_free.push(id);
+        self.read_ended(self.seats[id].handle);
+        self.pump(now);
+    }
+
+    /// Sends out what the machine has for the storage, and seats what is done.
+    fn pump(&mut self, now: Time) {
+        loop {
+            while let Some(request) = self.machine.poll_request(now) {
+                let segments = &mut self.segments;
+                segments.clear();
+                self.machine.request_buffers(request.id, |buffer| match buffer {
+                    Buffer::Frame(frame) => push_frame(segments, self.shelf.address(frame.0)),
+                    Buffer::Caller { .. } => unreachable!("every read goes through the cache"),
+                });
+                // SAFETY: frames in flight are filled by this request alone, and
+                // looked at by nobody until it is completed; the shelf outlives
+                // the storage.
+                unsafe { self.files.submit(request, segments) };
+                self.is_queued = true;
+            }
+            let mut has_released = false;
+            while let Some(done) = self.machine.poll_done() {
+                has_released |= self.seat_done(now, done);
+            }
+            has_released |= self.machine.is_short_of_memory() && self.spill(now);
+            if !has_released {
+                break;
+            }
+        }
+        let wake = self.machine.next_wake();
+        if self.is_led
+            && wake.is_some_and(|wake| self.leader_until.is_none_or(|until| wake < until))
+        {
+            self.is_leader_late = true;
+        }
+    }
+
+    /// Puts a read that is done into its line; true if nobody wants it, and its
+    /// pages are released.
+    fn seat_done(&mut self, now: Time, done: Done) -> bool {
+        let id = done.tag as SeatId;
+        let seat = &mut self.seats[id];
+        let Some(line) = seat.line.take() else {
+            self.machine.release(now, done.read);
+            seat.read = None;
+            let handle = seat.handle;
+            self.seats_free.push(id);
+            self.read_ended(handle);
+            return true;
+        };
+        seat.landed.ticket = seat.ticket;
+        seat.landed.result = Some(done.result);
+        seat.landed.skip = (self.machine.offset(done.read) % PAGE_BYTES) as usize;
+        if done.result.is_ok() {
+            seat.landed.frames.extend_from_slice(self.machine.read_frames(done.read));
+        }
+        // The leader sleeps, and its read is done by what another thread did.
+        self.is_leader_late |= self.is_led && self.leader_line == Some(line);
+        let line = &mut self.lines[line];
+        line.done.push_back(id);
+        line.pending -= 1;
+        self.futures_pending -= u32::from(line.is_future);
+        self.calls.extend(line.who.take());
+        false
+    }
+
+    /// Takes the bytes of reads that are done, and that nobody has come for, out of
+    /// their frames; true if there were any.
+    fn spill(&mut self, now: Time) -> bool {
+        let mut has_spilled = false;
+        for line in &self.lines {
+            for &id in &line.done {
+                let Seat { landed, read, .. } = &mut self.seats[id];
+                let Some(read) = read.take_if(|_| landed.spilled.is_none()) else { continue };
+                let bytes: Vec<u8> = slices(&self.shelf, landed).flatten().copied().collect();
+                landed.spilled = Some(bytes.into_boxed_slice());
+                landed.frames.clear();
+                self.machine.release(now, read);
+                has_spilled = true;
+            }
+        }
+        has_spilled
+    }
+
+    /// Whether somebody sleeps in the storage.
+    pub(crate) fn is_led(&self) -> bool {
+        self.is_led
+    }
+
+    /// Begins to lead; gives the time at which to wake up in any case.
+    pub(crate) fn lead(&mut self, line: Option<LineId>) -> Option<Time> {
+        self.is_led = true;
+        self.leader_line = line;
+        self.is_queued = false;
+        self.is_leader_late = false;
+        self.leader_until = self.machine.next_wake();
+        self.leader_until
+    }
+
+    /// The leader's sleep is over: takes in what is completed, and sends out what follows.
+    pub(crate) fn led(&mut self, slept: Result<(), BackendError>) {
+        self.is_led = false;
+        let mut completions = std::mem::take(&mut self.completions);
+        let exchanged = slept.and_then(|()| self.files.exchange(Sleep::Never, &mut completions));
+        let now = self.clock.now();
+        for completion in completions.drain(..) {
+            self.machine.handle_completion(now, completion);
+        }
+        self.completions = completions;
+        if let Err(error) = exchanged {
+            self.fail(error);
+        }
+        self.take_returned();
+        self.pump(now);
+        if !self.removing.is_empty() {
+            self.remove_files();
+        }
+    }
+
+    /// The storage carries nothing any more: everybody is told.
+    fn fail(&mut self, error: BackendError) {
+        self.fault = Some(error);
+        for line in &mut self.lines {
+            self.calls.extend(line.who.take());
+        }
+    }
+
+    /// Notes whom to wake when something of the line is done.
+    pub(crate) fn park(&mut self, line: LineId, who: Who) {
+        let before = self.lines[line].who.replace(who);
+        self.graveyard.extend(before.map(Buried::Who));
+    }
+
+    /// Forgets it again.
+    pub(crate) fn unpark(&mut self, line: LineId) {
+        self.graveyard.extend(self.lines[line].who.take().map(Buried::Who));
+    }
+
+    /// Wakes a thread that waits, for it to lead, if nobody does.
+    pub(crate) fn pass_the_lead_on(&mut self) {
+        if self.is_led {
+            return;
+        }
+        let waiting =
+            |line: &&mut Line| line.pending > 0 && matches!(line.who, Some(Who::Thread(_)));
+        let next = self.lines.iter_mut().find(waiting);
+        self.calls.extend(next.and_then(|line| line.who.take()));
+    }
+
+    /// Whether futures wait, and nobody leads.
+    pub(crate) fn is_driver_due(&self) -> bool {
+        self.futures_pending > 0 && !self.is_led && self.fault.is_none()
+    }
+
+    /// Whether something was submitted that nobody has handed over; not so afterwards.
+    pub(crate) fn take_is_queued(&mut self) -> bool {
+        std::mem::take(&mut self.is_queued)
+    }
+
+    /// Whether the leader is to be woken: it sleeps for longer than it may, or has
+    /// nothing to wait for any more. Not so afterwards.
+    pub(crate) fn take_is_leader_late(&mut self) -> bool {
+        std::mem::take(&mut self.is_leader_late)
+    }
+
+    /// Whom to wake, once the desk is free.
+    pub(crate) fn take_calls(&mut self) -> Vec<Who> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// What to drop, once the desk is free.
+    pub(crate) fn take_graveyard(&mut self) -> Vec<Buried> {
+        std::mem::take(&mut self.graveyard)
+    }
+}
+
+/// The bytes of a read that is done, piece by piece.
+pub(crate) fn slices<'a>(shelf: &'a Shelf, landed: &'a Landed) -> impl Iterator<Item = &'a [u8]> {
+    let bytes = match landed.result {
+        Some(Ok(bytes)) => bytes as usize,
+        _ => 0,
+    };
+    let mut left = if landed.spilled.is_some() { 0 } else { bytes };
+    let mut skip = landed.skip;
+    let pieces = landed.frames.iter().map_while(move |frame| {
+        // SAFETY: the machine keeps the frames pinned until the read is released,
+        // and `landed` is given back for that.
+        let page = unsafe { shelf.bytes(frame.0) };
+        let part = &page[skip..page.len().min(skip + left)];
+        left -= part.len();
+        skip = 0;
+        (!part.is_empty()).then_some(part)
+    });
+    landed.spilled.as_deref().into_iter().chain(pieces)
+}
+
+/// Adds a frame to a list of pieces of memory; neighbours make one piece.
+fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
+    const BYTES: usize = PAGE_BYTES as usize;
+    match segments.last_mut() {
+        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == address.cast() => {
+            last.iov_len += BYTES;
+        }
+        _ => segments.push(libc::iovec { iov_base: address.cast(), iov_len: BYTES }),
+    }
+}

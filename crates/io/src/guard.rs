@@ -1,0 +1,60 @@
+//! Bytes of a cached page, lent without a copy.
+
+use std::ops::Deref;
+
+use crate::engine::shelf::Held;
+
+/// Bytes of one cached page, which stays where it is as long as this lives.
+///
+/// At most [`held_memory`](crate::Builder::held_memory) is held at once, so hold a guard for
+/// as long as you look at the bytes. It may outlive its file and its path, and go
+/// to another thread.
+///
+/// ```
+/// # let name = std::env::temp_dir().join(format!("readpath-doc-guard-{}", std::process::id()));
+/// # std::fs::write(&name, vec![7u8; 5_000])?;
+/// let path = readpath::ReadPath::builder().build()?;
+/// let file = path.open(&name)?;
+/// assert_eq!(*file.page(4096)?, [7; 904]);
+/// assert!(file.page(5_000)?.is_empty());
+/// # std::fs::remove_file(&name)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct PageGuard {
+    held: Option<Held>,
+    start: usize,
+    end: usize,
+}
+
+impl PageGuard {
+    /// Bytes `start` up to, and without, `end` of a page.
+    pub(crate) fn of(held: Held, start: usize, end: usize) -> PageGuard {
+        PageGuard { held: Some(held), start, end }
+    }
+
+    /// No bytes.
+    pub(crate) fn empty() -> PageGuard {
+        PageGuard { held: None, start: 0, end: 0 }
+    }
+}
+
+impl Deref for PageGuard {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.held.as_ref().map_or(&[], |held| &held[self.start..self.end])
+    }
+}
+
+impl AsRef<[u8]> for PageGuard {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl std::fmt::Debug for PageGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageGuard").field("bytes", &self.len()).finish()
+    }
+}

@@ -1,0 +1,231 @@
+//! A swap area for one run: on a file of its own in a folder, or on a file or block device that
+//! is given up to it.
+//!
+//! The area has exactly the pages that the load says, however large the device is. It takes the
+//! highest priority, so that it is used before any other area of the machine.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use readpath_core::unit::PAGE_BYTES;
+use rustix::fs::{FallocateFlags, SeekFrom};
+
+use super::{Leftover, SwapError, claim, fresh_name, ours_in};
+
+/// The ending of the files that are made in a folder.
+const ENDING: &str = ".swap";
+
+/// `SWAP_FLAG_PREFER` with the highest priority, 32767 (swapon(2)).
+const PREFERRED: libc::c_int = 0x8000 | 0x7fff;
+
+pub(super) const NEEDS_ROOT: &str = "swap areas need root (CAP_SYS_ADMIN)";
+const TAKES_NO_SWAP: &str = "a file must be on a file system that takes swap files and have no holes (ext4 and XFS do); \
+     else name a block device, such as a loop device over the file";
+
+/// A swap area that is in use. Dropping it brings what is still swapped back into memory, and
+/// removes the file that was made for it.
+#[derive(Debug)]
+pub struct SwapArea {
+    path: PathBuf,
+    /// Holds the lock.
+    file: File,
+    is_on: bool,
+    is_made: bool,
+    is_block_device: bool,
+}
+
+impl SwapArea {
+    /// Swaps to a new file in the folder `path`, or to the file or block device at `path`, whose
+    /// content is lost. In both cases there is room for `bytes`.
+    ///
+    /// # Errors
+    /// The storage is too small, takes no swap area, or the system allows none.
+    pub fn on(path: &Path, bytes: u64) -> Result<(SwapArea, Vec<Leftover>), SwapError> {
+        let metadata = std::fs::metadata(path)
+            .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
+        if !metadata.is_dir() {
+            let area = SwapArea::given(path, bytes)?.switch_on(bytes)?;
+            return Ok((area, Vec::new()));
+        }
+        let leftovers = remove_abandoned(path);
+        Ok((SwapArea::made(path, bytes)?.switch_on(bytes)?, leftovers))
+    }
+
+    /// Finds out whether [`SwapArea::on`] would find room at `path`, and changes nothing.
+    ///
+    /// # Errors
+    /// There is nothing, or too little.
+    pub fn check(path: &Path, bytes: u64) -> Result<(), SwapError> {
+        let metadata = std::fs::metadata(path)
+            .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            let room = rustix::fs::statvfs(path)
+                .map_err(|errno| SwapError::refused("use", path, errno, "check the path"))?;
+            return enough(path, room.f_bavail * room.f_frsize, bytes);
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(SwapError::NotStorage { path: path.to_path_buf() });
+        }
+        let file = File::open(path)
+            .map_err(|error| SwapError::refused("open", path, error, NEEDS_ROOT))?;
+        enough(path, length(&file, path)?, bytes)
+    }
+
+    fn made(folder: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
+        let path = folder.join(fresh_name(ENDING));
+        let refused = |action, error: io::Error| {
+            SwapError::refused(action, &path, error, "name another folder")
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| refused("make", error))?;
+        // From here on the file goes when `area` does.
+        let area = SwapArea {
+            path: path.clone(),
+            file,
+            is_on: false,
+            is_made: true,
+            is_block_device: false,
+        };
+        claim(&area.file);
+        rustix::fs::fallocate(&area.file, FallocateFlags::empty(), 0, bytes + PAGE_BYTES)
+            .map_err(|errno| refused("find room for", errno.into()))?;
+        Ok(area)
+    }
+
+    fn given(path: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
+        SwapArea::check(path, bytes)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            // On a block device: fails while it is mounted or otherwise in use.
+            .custom_flags(libc::O_EXCL)
+            .open(path)
+            .map_err(|error| {
+                SwapError::refused("write", path, error, "unmount it, or run as a user who may")
+            })?;
+        let is_block_device = file.metadata().is_ok_and(|data| data.file_type().is_block_device());
+        if !claim(&file) {
+            let error = io::ErrorKind::ResourceBusy;
+            return Err(SwapError::refused("use", path, error, "another run uses it"));
+        }
+        let path = path.to_path_buf();
+        Ok(SwapArea { path, file, is_on: false, is_made: false, is_block_device })
+    }
+
+    fn switch_on(mut self, bytes: u64) -> Result<SwapArea, SwapError> {
+        write_header(&self.file, bytes / PAGE_BYTES)
+            .map_err(|error| SwapError::refused("write", &self.path, error, NEEDS_ROOT))?;
+        if self.is_block_device {
+            // The kernel takes a device for itself alone: our own claim would be in its way.
+            self.file = File::open(&self.path)
+                .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
+            claim(&self.file);
+        }
+        let name = c_path(&self.path);
+        // SAFETY: `name` is a string that ends with 0 and lives through the call.
+        match unsafe { libc::swapon(name.as_ptr(), PREFERRED) } {
+            0 => self.is_on = true,
+            _ => {
+                let error = io::Error::last_os_error();
+                let is_form = error.raw_os_error() == Some(libc::EINVAL);
+                let advice = if is_form { TAKES_NO_SWAP } else { NEEDS_ROOT };
+                return Err(SwapError::refused("swap to", &self.path, error, advice));
+            }
+        }
+        Ok(self)
+    }
+
+    /// The file or device that is swapped to.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The number of the device (`st_rdev`), if it is a block device.
+    pub fn device(&self) -> Option<u64> {
+        let metadata = self.is_block_device.then(|| self.file.metadata().ok()).flatten();
+        metadata.map(|metadata| metadata.rdev())
+    }
+}
+
+impl Drop for SwapArea {
+    fn drop(&mut self) {
+        if self.is_on && !swap_off(&self.path) {
+            let error = io::Error::last_os_error();
+            eprintln!(
+                "readpath: {}: is still swapped to: {error}; free memory, then `swapoff` it",
+                self.path.display()
+            );
+            return;
+        }
+        if self.is_made
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            eprintln!("readpath: {}: can't be removed: {error}", self.path.display());
+        }
+    }
+}
+
+/// Removes the swap files in `folder` whose runs were killed.
+fn remove_abandoned(folder: &Path) -> Vec<Leftover> {
+    let mut leftovers = Vec::new();
+    for path in ours_in(folder, ENDING) {
+        if File::open(&path).is_ok_and(|file| claim(&file)) {
+            swap_off(&path);
+            let done = match std::fs::remove_file(&path) {
+                Ok(()) => "it has been swapped off and removed".to_owned(),
+                Err(error) => format!("it can't be removed: {error}"),
+            };
+            leftovers.push(Leftover { path, done });
+        }
+    }
+    leftovers
+}
+
+fn swap_off(path: &Path) -> bool {
+    let name = c_path(path);
+    // SAFETY: `name` is a string that ends with 0 and lives through the call.
+    unsafe { libc::swapoff(name.as_ptr()) == 0 }
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("a path that was opened holds no 0")
+}
+
+fn length(file: &File, path: &Path) -> Result<u64, SwapError> {
+    rustix::fs::seek(file, SeekFrom::End(0))
+        .map_err(|errno| SwapError::refused("measure", path, errno, NEEDS_ROOT))
+}
+
+fn enough(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapError> {
+    let needed_bytes = area_bytes + PAGE_BYTES;
+    match have_bytes < needed_bytes {
+        true => {
+            Err(SwapError::TooSmall { path: path.to_path_buf(), bytes: have_bytes, needed_bytes })
+        }
+        false => Ok(()),
+    }
+}
+
+/// The first page of an area, as mkswap(8) writes it: version, last page and number of bad pages
+/// from byte 1024 on (`union swap_header` of the kernel), and the magic word at the page's end.
+fn write_header(file: &File, pages: u64) -> io::Result<()> {
+    const MAGIC: &[u8; 10] = b"SWAPSPACE2";
+    let last_page = u32::try_from(pages).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut page = [0u8; PAGE_BYTES as usize];
+    page[1024..1028].copy_from_slice(&1u32.to_ne_bytes());
+    page[1028..1032].copy_from_slice(&last_page.to_ne_bytes());
+    let magic_at = page.len() - MAGIC.len();
+    page[magic_at..].copy_from_slice(MAGIC);
+    file.write_all_at(&page, 0)?;
+    file.sync_all()
+}

@@ -1,0 +1,124 @@
+//! What the kernel counts of swapping: pages, faults, and the device's requests.
+
+use std::fs;
+use std::path::Path;
+
+use readpath_core::unit::SECTOR_BYTES;
+use rustix::fs::{major, minor};
+
+use super::group::field;
+
+/// Pages that the machine has swapped since it was started (`/proc/vmstat`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwappedPages {
+    /// Read from swap areas, whether anybody then used them or not.
+    pub pages_in: u64,
+    /// Written to swap areas.
+    pub pages_out: u64,
+}
+
+impl SwappedPages {
+    /// Until now; None where the kernel doesn't tell.
+    pub fn now() -> Option<SwappedPages> {
+        let text = fs::read_to_string("/proc/vmstat").ok()?;
+        Some(SwappedPages {
+            pages_in: field(&text, "pswpin")?,
+            pages_out: field(&text, "pswpout")?,
+        })
+    }
+
+    /// What was swapped since `earlier`.
+    pub fn since(self, earlier: SwappedPages) -> SwappedPages {
+        SwappedPages {
+            pages_in: self.pages_in.saturating_sub(earlier.pages_in),
+            pages_out: self.pages_out.saturating_sub(earlier.pages_out),
+        }
+    }
+}
+
+/// How many swap areas are in use (`/proc/swaps`: a line each, below a header); None where the
+/// kernel doesn't tell.
+pub fn swap_areas() -> Option<usize> {
+    fs::read_to_string("/proc/swaps").ok().map(|text| text.lines().skip(1).count())
+}
+
+/// Whether the kernel compresses pages on their way to swap and keeps them in memory (zswap):
+/// such a page is swapped, and its device never sees it.
+pub fn has_zswap() -> bool {
+    fs::read_to_string("/sys/module/zswap/parameters/enabled").is_ok_and(|text| text.trim() == "Y")
+}
+
+/// Bytes of private memory that processes other than `own` have in swap areas (`VmSwap`). What
+/// is used of the area says nothing about it: the kernel keeps the slot of a page that is back
+/// in memory as long as there is room.
+pub fn swapped_bytes_of_others(own: &[u32]) -> u64 {
+    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
+    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let others = processes.filter(|process: &u32| !own.contains(process));
+    others
+        // One that has ended meanwhile has nothing swapped; nor has a kernel thread.
+        .filter_map(|process| fs::read_to_string(format!("/proc/{process}/status")).ok())
+        .filter_map(|status| swapped_kib(&status))
+        .sum::<u64>()
+        * 1024
+}
+
+fn swapped_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// What a block device has done since it was there (`/sys/dev/block/…/stat`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounts {
+    /// Requests that it has completed, reads and writes.
+    pub requests: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+}
+
+impl DeviceCounts {
+    /// Of the device with this number, until now; None where sysfs doesn't show it.
+    pub fn of(device: u64) -> Option<DeviceCounts> {
+        let path = format!("/sys/dev/block/{}:{}/stat", major(device), minor(device));
+        fs::read_to_string(Path::new(&path)).ok().as_deref().and_then(DeviceCounts::parse)
+    }
+
+    /// The columns are those of Documentation/block/stat: reads, merged, sectors, ms; the same
+    /// of writes.
+    fn parse(text: &str) -> Option<DeviceCounts> {
+        let columns: Vec<u64> =
+            text.split_whitespace().map_while(|column| column.parse().ok()).collect();
+        let (reads, writes) = (columns.get(0..4)?, columns.get(4..8)?);
+        Some(DeviceCounts {
+            requests: reads[0] + writes[0],
+            bytes: (reads[2] + writes[2]) * SECTOR_BYTES,
+        })
+    }
+
+    /// What it did since `earlier`.
+    pub fn since(self, earlier: DeviceCounts) -> DeviceCounts {
+        DeviceCounts {
+            requests: self.requests.saturating_sub(earlier.requests),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts are as the kernel wrote them.
+    #[test]
+    fn the_kernels_texts_are_taken_apart() {
+        let status = "Name:\tbash\nVmRSS:\t    3840 kB\nVmSwap:\t     816 kB\nThreads:\t1\n";
+        assert_eq!(swapped_kib(status), Some(816));
+        assert_eq!(swapped_kib("Name:\tkthreadd\nThreads:\t1\n"), None);
+        let stat =
+            "    1017    20   36264  190  2002   17   40000  1311  0 1500 1501 0 0 0 0 0 0\n";
+        let counts = DeviceCounts::parse(stat).unwrap();
+        assert_eq!(counts, DeviceCounts { requests: 3_019, bytes: 76_264 * 512 });
+        assert_eq!(DeviceCounts::parse("1 2 3"), None);
+    }
+}

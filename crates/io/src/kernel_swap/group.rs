@@ -1,0 +1,269 @@
+//! A memory cgroup for one run: so much memory for the processes in it, and no more.
+//!
+//! Version 1 has a hierarchy of its own for the memory controller, and the group is made below
+//! this process's. In version 2 a group with processes in it can't hand a controller down (the
+//! rule "no internal processes"), so the group is made below the nearest ancestor that does.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Leftover, SwapError, claim, fresh_name, ours_in};
+
+const NEEDS_ROOT: &str = "memory cgroups need root, or a group that was delegated to this user";
+
+/// A memory cgroup, removed when it is dropped.
+#[derive(Debug)]
+pub struct MemoryGroup {
+    path: PathBuf,
+    version: Version,
+    /// Holds the lock.
+    _directory: File,
+}
+
+/// The two interfaces of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// A hierarchy for each controller.
+    One,
+    /// One hierarchy for all.
+    Two,
+}
+
+/// What a group has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// Processes that the kernel ended because the group found no memory.
+    pub oom_kills: u64,
+    /// The most memory that it held.
+    pub bytes_max: Option<u64>,
+}
+
+impl MemoryGroup {
+    /// Makes a group whose processes together hold at most `limit_bytes` of memory, and swap as
+    /// much as they like.
+    ///
+    /// # Errors
+    /// There is no hierarchy with a memory controller, or a group may not be made in it.
+    pub fn new(limit_bytes: u64) -> Result<(MemoryGroup, Vec<Leftover>), SwapError> {
+        let parent = Parent::find().ok_or(SwapError::NoMemoryGroups)?;
+        let leftovers = remove_abandoned(&parent.path);
+        let path = parent.path.join(fresh_name(""));
+        let refused =
+            |action, error: io::Error| SwapError::refused(action, &path, error, NEEDS_ROOT);
+        fs::create_dir(&path).map_err(|error| refused("make", error))?;
+        let directory = File::open(&path).inspect_err(|_| {
+            let _ = fs::remove_dir(&path);
+        });
+        let directory = directory.map_err(|error| refused("open", error))?;
+        claim(&directory);
+        let group =
+            MemoryGroup { path: path.clone(), version: parent.version, _directory: directory };
+        let knob = match group.version {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
+        };
+        fs::write(group.path.join(knob), limit_bytes.to_string())
+            .map_err(|error| refused("limit the memory of", error))?;
+        Ok((group, leftovers))
+    }
+
+    /// Puts a process into the group: what it touches from now on counts.
+    ///
+    /// # Errors
+    /// It has ended, or may not be moved.
+    pub fn add(&self, process: u32) -> Result<(), SwapError> {
+        fs::write(self.path.join("cgroup.procs"), process.to_string()).map_err(|error| {
+            SwapError::refused("put a process into", &self.path, error, NEEDS_ROOT)
+        })
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The interface that it has.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// What it has counted. What its kernel doesn't tell is None.
+    pub fn counts(&self) -> GroupCounts {
+        let text = |name| fs::read_to_string(self.path.join(name)).unwrap_or_default();
+        let number = |name| text(name).trim().parse().ok();
+        match self.version {
+            Version::One => GroupCounts {
+                oom_kills: field(&text("memory.oom_control"), "oom_kill").unwrap_or(0),
+                bytes_max: number("memory.max_usage_in_bytes"),
+            },
+            Version::Two => GroupCounts {
+                oom_kills: field(&text("memory.events"), "oom_kill").unwrap_or(0),
+                bytes_max: number("memory.peak"),
+            },
+        }
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // A process that was waited for may still be on its way out of the group.
+        for _ in 0..200 {
+            match fs::remove_dir(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) => {
+                    return eprintln!(
+                        "readpath: {}: can't be removed: {error}",
+                        self.path.display()
+                    );
+                }
+                Ok(()) => return,
+            }
+        }
+        eprintln!("readpath: {}: still has processes; `rmdir` it later", self.path.display());
+    }
+}
+
+/// Removes the empty groups of runs that were killed. One that still has processes stays: they
+/// end with the process that started them.
+fn remove_abandoned(parent: &Path) -> Vec<Leftover> {
+    let is_abandoned = |path: &PathBuf| File::open(path).is_ok_and(|directory| claim(&directory));
+    let abandoned = ours_in(parent, "").into_iter().filter(is_abandoned);
+    abandoned
+        .map(|path| {
+            let done = match fs::remove_dir(&path) {
+                Ok(()) => "the group has been removed".to_owned(),
+                Err(error) => format!("the group can't be removed: {error}"),
+            };
+            Leftover { path, done }
+        })
+        .collect()
+}
+
+/// The number after `name` on a line of its own.
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line?.trim().parse().ok()
+}
+
+/// Where the group is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parent {
+    path: PathBuf,
+    version: Version,
+}
+
+impl Parent {
+    fn find() -> Option<Parent> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        Parent::first_version(&groups, &mounts).or_else(|| Parent::second_version(&groups, &mounts))
+    }
+
+    /// This process's own group in the hierarchy of the memory controller.
+    fn first_version(groups: &str, mounts: &str) -> Option<Parent> {
+        let own = groups.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            controllers.split(',').any(|name| name == "memory").then_some(path)
+        })?;
+        let mount = Mount::all(mounts).find(|mount| {
+            mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "memory")
+        })?;
+        Some(Parent { path: mount.place_of(own), version: Version::One })
+    }
+
+    /// The nearest group upwards from this process's that hands the memory controller down.
+    fn second_version(groups: &str, mounts: &str) -> Option<Parent> {
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let mount = Mount::all(mounts).find(|mount| mount.kind == "cgroup2")?;
+        let place = mount.place_of(own);
+        let upwards = place.ancestors().take_while(|path| path.starts_with(mount.at));
+        let mut handing_down = upwards.filter(|path| {
+            let handed = fs::read_to_string(path.join("cgroup.subtree_control"));
+            handed.is_ok_and(|names| names.split_whitespace().any(|name| name == "memory"))
+        });
+        let path = handing_down.next()?.to_path_buf();
+        Some(Parent { path, version: Version::Two })
+    }
+}
+
+/// One line of `/proc/self/mountinfo` (proc(5)).
+struct Mount<'a> {
+    /// The part of the file system that is mounted.
+    root: &'a str,
+    at: &'a str,
+    kind: &'a str,
+    /// Of the file system, not of the mount.
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn all(text: &'a str) -> impl Iterator<Item = Mount<'a>> {
+        text.lines().filter_map(|line| {
+            let (before, after) = line.split_once(" - ")?;
+            let mut before = before.split(' ').skip(3);
+            let mut after = after.split(' ');
+            let (root, at) = (before.next()?, before.next()?);
+            let (kind, options) = (after.next()?, after.nth(1)?);
+            Some(Mount { root, at, kind, options })
+        })
+    }
+
+    /// Where a group is found; in a container only what lies below the mount's root is there.
+    fn place_of(&self, group: &str) -> PathBuf {
+        let below = group.strip_prefix(self.root.trim_end_matches('/')).unwrap_or("");
+        Path::new(self.at).join(below.trim_start_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of a machine with both versions, of a container, and of a machine with systemd,
+    /// as proc(5) and cgroups(7) describe them.
+    #[test]
+    fn the_hierarchy_of_the_memory_controller_is_found() {
+        let groups = "5:devices:/\n4:memory:/jobs/one\n0::/\n";
+        let mounts = "\
+            23 22 0:20 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+            24 22 0:21 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
+        let found = Parent::first_version(groups, mounts).unwrap();
+        assert_eq!(found.path, Path::new("/sys/fs/cgroup/memory/jobs/one"));
+        // A container sees its own part of the hierarchy, mounted as if it were the whole.
+        let groups = "4:cpu,memory:/docker/abc/inner\n";
+        let mounts = "24 22 0:21 /docker/abc /cg rw shared:1 - cgroup cgroup rw,cpu,memory\n";
+        let found = Parent::first_version(groups, mounts).unwrap();
+        assert_eq!(found.path, Path::new("/cg/inner"));
+    }
+
+    #[test]
+    fn the_second_version_goes_up_to_who_hands_the_controller_down() {
+        let root = std::env::temp_dir().join(format!("groups-{}", std::process::id()));
+        let session = root.join("user.slice/session.scope");
+        fs::create_dir_all(&session).unwrap();
+        fs::write(root.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+        fs::write(root.join("user.slice/cgroup.subtree_control"), "memory\n").unwrap();
+        fs::write(session.join("cgroup.subtree_control"), "\n").unwrap();
+        let mounts = format!("25 22 0:22 / {} rw - cgroup2 cgroup2 rw\n", root.display());
+        let groups = "0::/user.slice/session.scope\n";
+        let found = Parent::second_version(groups, &mounts).unwrap();
+        assert_eq!(found, Parent { path: root.join("user.slice"), version: Version::Two });
+        fs::write(root.join("user.slice/cgroup.subtree_control"), "pids\n").unwrap();
+        assert_eq!(Parent::second_version(groups, &mounts).unwrap().path, root);
+        fs::write(root.join("cgroup.subtree_control"), "").unwrap();
+        assert_eq!(Parent::second_version(groups, &mounts), None);
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\nswapcached 4096\nswap 8192\n";
+        assert_eq!((field(text, "oom_kill"), field(text, "swap")), (Some(3), Some(8192)));
+        assert_eq!(field(text, "oom"), None);
+    }
+}

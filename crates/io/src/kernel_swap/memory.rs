@@ -1,0 +1,224 @@
+//! The memory that a load touches, page by page, and checks.
+//!
+//! Each page begins with a word that says which page of which mapping it is. Filling writes it,
+//! with other words behind it that no two pages share; each touch reads it and compares. So a
+//! run finds out if a swap area gives back another page than it took.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use readpath_core::unit::PAGE_BYTES;
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Words of 64 bits in a page.
+const WORDS: usize = (PAGE_BYTES / 8) as usize;
+
+/// Memory that no file backs, mapped into this process.
+///
+/// Invariant: `address` is the start of a live mapping of `pages` whole pages, more than 0, that
+/// may be read and written.
+#[derive(Debug)]
+pub struct LoadMemory {
+    address: *mut u64,
+    pages: u64,
+    /// Mixed into the words, so that mappings differ.
+    tag: u64,
+}
+
+/// A page did not hold what was written to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongPage {
+    /// The page, from the start of the mapping.
+    pub page: u64,
+    /// Its first word.
+    pub found: u64,
+    /// What was written there.
+    pub expected: u64,
+}
+
+impl std::fmt::Display for WrongPage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let WrongPage { page, found, expected } = self;
+        write!(
+            f,
+            "page {page} holds {found:#x} where {expected:#x} was written: memory was lost on its \
+             way through swap"
+        )
+    }
+}
+
+impl LoadMemory {
+    /// Private memory of this process.
+    ///
+    /// # Errors
+    /// The process may not map so much.
+    pub fn private(bytes: u64, tag: u64) -> io::Result<LoadMemory> {
+        let length = whole_pages(bytes)?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE)?
+        };
+        Ok(LoadMemory { address: address.cast(), pages: bytes / PAGE_BYTES, tag })
+    }
+
+    /// The memory behind a file of [`shared_object`], which other processes may map too.
+    ///
+    /// # Errors
+    /// The process may not map so much.
+    pub fn shared(object: impl AsFd, bytes: u64, tag: u64) -> io::Result<LoadMemory> {
+        let length = whole_pages(bytes)?;
+        if rustix::fs::fstat(&object)?.st_size < length as i64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice, within the object, whose
+        // seals keep it from shrinking under the mapping.
+        let address = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, object, 0)?
+        };
+        Ok(LoadMemory { address: address.cast(), pages: bytes / PAGE_BYTES, tag })
+    }
+
+    /// Pages of the mapping.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Writes all words of a page.
+    pub fn fill(&self, page: u64) {
+        let first = self.word(page);
+        let mut value = self.mark(page);
+        for index in 0..WORDS {
+            // SAFETY: `index` is below the words of a page, whose first word is inside the
+            // mapping. Volatile, since other processes may map the memory.
+            unsafe { first.add(index).write_volatile(value) };
+            value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ index as u64;
+        }
+    }
+
+    /// Reads a page's first word.
+    ///
+    /// # Errors
+    /// It is not what [`LoadMemory::fill`] wrote.
+    pub fn read(&self, page: u64) -> Result<(), WrongPage> {
+        // SAFETY: the word is inside the mapping. Volatile: the read is what is measured.
+        let found = unsafe { self.word(page).read_volatile() };
+        let expected = self.mark(page);
+        match found == expected {
+            true => Ok(()),
+            false => Err(WrongPage { page, found, expected }),
+        }
+    }
+
+    /// Writes a page's second word, and reads its first.
+    ///
+    /// # Errors
+    /// As [`LoadMemory::read`].
+    pub fn write(&self, page: u64, value: u64) -> Result<(), WrongPage> {
+        // SAFETY: the second word of a page inside the mapping. Volatile: the write is what is
+        // measured.
+        unsafe { self.word(page).add(1).write_volatile(value) };
+        self.read(page)
+    }
+
+    fn word(&self, page: u64) -> *mut u64 {
+        assert!(page < self.pages, "page {page} of {} is not in the mapping", self.pages);
+        // SAFETY: the page is inside the mapping, so its start is too.
+        unsafe { self.address.add(page as usize * WORDS) }
+    }
+
+    /// The first word of a page; never 0, which is what untouched memory holds.
+    fn mark(&self, page: u64) -> u64 {
+        (page + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ self.tag.rotate_left(32) | 1
+    }
+}
+
+impl Drop for LoadMemory {
+    fn drop(&mut self) {
+        // SAFETY: a mapping of ours, which nobody uses any more.
+        let unmapped =
+            unsafe { rustix::mm::munmap(self.address.cast(), (self.pages * PAGE_BYTES) as usize) };
+        debug_assert!(unmapped.is_ok(), "the whole of one mapping can be unmapped");
+    }
+}
+
+/// Memory that several processes can map: a file without a name (memfd), of `bytes` bytes. It is
+/// passed on to the processes that are started from here.
+///
+/// # Errors
+/// The system gives no such file.
+pub fn shared_object(bytes: u64) -> io::Result<File> {
+    let object = rustix::fs::memfd_create("readpath-load", MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&object, bytes)?;
+    rustix::fs::fcntl_add_seals(&object, rustix::fs::SealFlags::SHRINK)?;
+    Ok(object.into())
+}
+
+/// The same file, in a process to which it was passed on.
+///
+/// # Errors
+/// There is none of that number, or it may not be used.
+pub fn shared_object_passed_on(number: i32) -> io::Result<File> {
+    if number < 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: only borrowed for the one call, which fails where the number is no open file.
+    let passed_on = unsafe { BorrowedFd::borrow_raw(number) };
+    Ok(passed_on.try_clone_to_owned()?.into())
+}
+
+fn whole_pages(bytes: u64) -> io::Result<usize> {
+    let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    match bytes {
+        0 => Err(io::ErrorKind::InvalidInput.into()),
+        _ if !bytes.is_multiple_of(PAGE_BYTES) => Err(io::ErrorKind::InvalidInput.into()),
+        _ => Ok(length),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_not_what_was_written_is_told() {
+        let object = shared_object(3 * PAGE_BYTES).unwrap();
+        let memory = LoadMemory::shared(&object, 3 * PAGE_BYTES, 7).unwrap();
+        (0..3).for_each(|page| memory.fill(page));
+        assert_eq!(memory.write(1, 9), Ok(()));
+        assert_eq!((memory.read(0), memory.read(1), memory.read(2)), (Ok(()), Ok(()), Ok(())));
+        // The last page comes back as the first, as from a wrong slot.
+        let mut page = [0u8; PAGE_BYTES as usize];
+        rustix::io::pread(&object, &mut page, 0).unwrap();
+        rustix::io::pwrite(&object, &page, 2 * PAGE_BYTES).unwrap();
+        let wrong = memory.read(2).unwrap_err();
+        assert_eq!((wrong.page, wrong.found.to_ne_bytes()), (2, page[..8].try_into().unwrap()));
+        // No two pages are alike, nor two mappings.
+        let mut other = [0u8; PAGE_BYTES as usize];
+        rustix::io::pread(&object, &mut other, PAGE_BYTES).unwrap();
+        assert_ne!(page, other);
+        let private = LoadMemory::private(PAGE_BYTES, 8).unwrap();
+        assert!(private.read(0).is_err(), "untouched memory");
+        private.fill(0);
+        assert_eq!(private.read(0), Ok(()));
+        assert_ne!(private.mark(0), memory.mark(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "page 1 of 1 is not in the mapping")]
+    fn nothing_outside_the_mapping_is_touched() {
+        let memory = LoadMemory::private(PAGE_BYTES, 0).unwrap();
+        let _ = memory.read(1);
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_an_error() {
+        assert!(LoadMemory::private(100, 0).is_err());
+        assert!(LoadMemory::private(1 << 62, 0).is_err());
+        let object = shared_object(PAGE_BYTES).unwrap();
+        assert!(LoadMemory::shared(&object, 2 * PAGE_BYTES, 0).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! `vm.page_cluster`: the kernel reads up to `1 << page_cluster` slots ahead in swap.
+//!
+//! It is one number for the whole machine. While a run has set it, a file in `/run` keeps what it
+//! was before, under the run's lock; should the run be killed, the next one that comes to set it
+//! puts that value back first.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{Leftover, SwapError, claim_at};
+
+/// Where the number is.
+const KNOB: &str = "/proc/sys/vm/page-cluster";
+/// What it was before.
+const RECORD: &str = "/run/readpath-page-cluster";
+/// The most that the kernel takes (`page_cluster_max` in mm/swap.c).
+pub const PAGE_CLUSTER_MAX: u32 = 31;
+
+const NEEDS_ROOT: &str = "setting page_cluster needs root; leave it as it is by naming none";
+
+/// The number that is in force; None where the kernel has no such knob (built without swap).
+pub fn current() -> Option<u32> {
+    read(Path::new(KNOB))
+}
+
+fn read(path: &Path) -> Option<u32> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// A `page_cluster` that is in force until this is dropped.
+#[derive(Debug)]
+pub struct PageCluster {
+    /// Holds the lock.
+    _record: File,
+    before: u32,
+    knob: PathBuf,
+    record_path: PathBuf,
+}
+
+impl PageCluster {
+    /// Sets it for the whole machine.
+    ///
+    /// # Errors
+    /// It may not be set, or another run has set it and lives.
+    pub fn set(value: u32) -> Result<(PageCluster, Option<Leftover>), SwapError> {
+        PageCluster::set_at(value, Path::new(KNOB), Path::new(RECORD))
+    }
+
+    fn set_at(
+        value: u32,
+        knob: &Path,
+        record_path: &Path,
+    ) -> Result<(PageCluster, Option<Leftover>), SwapError> {
+        let record = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(record_path)
+            .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
+        if !claim_at(&record, record_path) {
+            return Err(SwapError::PageClusterInUse { path: record_path.to_path_buf() });
+        }
+        let leftover = match read(record_path) {
+            None => None,
+            Some(before) => {
+                write(knob, before)?;
+                let done = format!("page_cluster is {before} again, as it was before that run");
+                Some(Leftover { path: record_path.to_path_buf(), done })
+            }
+        };
+        let before = read(knob).ok_or_else(|| {
+            let error = std::io::ErrorKind::NotFound;
+            SwapError::refused("read", knob, error, "this kernel has no swap readahead")
+        })?;
+        record
+            .set_len(0)
+            .and_then(|()| record.write_all_at(before.to_string().as_bytes(), 0))
+            .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
+        let (knob, record_path) = (knob.to_path_buf(), record_path.to_path_buf());
+        let set = PageCluster { _record: record, before, knob, record_path };
+        write(&set.knob, value)?;
+        Ok((set, leftover))
+    }
+}
+
+impl Drop for PageCluster {
+    fn drop(&mut self) {
+        match write(&self.knob, self.before) {
+            // The record goes while the lock is still held.
+            Ok(()) => {
+                let _ = std::fs::remove_file(&self.record_path);
+            }
+            Err(error) => eprintln!("readpath: {error}"),
+        }
+    }
+}
+
+fn write(knob: &Path, value: u32) -> Result<(), SwapError> {
+    std::fs::write(knob, value.to_string())
+        .map_err(|error| SwapError::refused("set", knob, error, NEEDS_ROOT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On files of the test's own: the knob is the whole machine's.
+    #[test]
+    fn the_old_value_comes_back_also_after_a_run_that_was_killed() {
+        let folder = std::env::temp_dir().join(format!("page-cluster-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (knob, record) = (folder.join("knob"), folder.join("record"));
+        std::fs::write(&knob, "3\n").unwrap();
+        let (set, leftover) = PageCluster::set_at(0, &knob, &record).unwrap();
+        assert_eq!((read(&knob), leftover), (Some(0), None));
+        let second = PageCluster::set_at(4, &knob, &record);
+        assert!(matches!(second, Err(SwapError::PageClusterInUse { .. })));
+        drop(set);
+        assert_eq!((read(&knob), record.exists()), (Some(3), false));
+        // A killed run leaves the record, with nobody's lock on it.
+        std::fs::write(&record, "3").unwrap();
+        std::fs::write(&knob, "0\n").unwrap();
+        let (set, leftover) = PageCluster::set_at(5, &knob, &record).unwrap();
+        assert!(leftover.unwrap().done.contains("3 again"));
+        assert_eq!(read(&knob), Some(5));
+        drop(set);
+        assert_eq!(read(&knob), Some(3));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,39 @@
+//! Files on NFS version 3 servers, read from user space: no mount, no root.
+//!
+//! What was asked reaches the wire in as few READs as the server's largest one
+//! (`rsize`) allows, all in flight at once on one connection. From the bottom up:
+//!
+//! - `xdr`, `records`, `rpc`: values, records on a stream, calls and replies;
+//! - `calls`, `mount`, [`status`]: the procedures that reading a file takes;
+//! - `client`: which calls are sent, sent again, answered, given up; pure;
+//! - `connection`, `link`: the socket, and the client on it;
+//! - [`url`], [`options`]: what a user says;
+//! - [`target`]: the file, found; [`error`]: why not;
+//! - [`storage`]: the file under the machine.
+//!
+//! The protocol is written here and not taken from a library. Of those that
+//! there are, the pure ones (`nfs3_types`, and the clients upon it) believe a
+//! length from the wire before they look whether the bytes are there: a reply
+//! of forty bytes reserves sixteen gigabytes. They copy the data of each READ
+//! into memory of its own, and have one call in flight; libnfs brings an event
+//! loop and memory of its own. Reading takes five procedures. `nfs3_types` is
+//! what the tests hold each of them against.
+
+mod calls;
+mod client;
+mod connection;
+pub mod error;
+mod link;
+mod mount;
+pub mod options;
+mod records;
+mod rpc;
+pub mod status;
+pub mod storage;
+pub mod target;
+pub mod url;
+mod xdr;
+
+pub use calls::{Attributes, FileKind};
+pub use client::Traffic;
+pub use rpc::{CallError, Credentials};

@@ -1,0 +1,371 @@
+//! The procedures of NFS version 3 (RFC 1813) that reading a file takes: how
+//! their arguments are written, and what their results say.
+
+use super::rpc::Procedure;
+use super::status::Status;
+use super::xdr::{Garbled, Reader, put_opaque, put_u32, put_u64};
+
+pub(crate) const PROGRAM: u32 = 100_003;
+
+const fn procedure(number: u32) -> Procedure {
+    Procedure { program: PROGRAM, version: 3, number }
+}
+
+pub(crate) const GETATTR: Procedure = procedure(1);
+pub(crate) const LOOKUP: Procedure = procedure(3);
+pub(crate) const ACCESS: Procedure = procedure(4);
+pub(crate) const READ: Procedure = procedure(6);
+pub(crate) const FSINFO: Procedure = procedure(19);
+
+/// The bit of ACCESS for reading a file's bytes.
+pub(crate) const ACCESS_READ: u32 = 1;
+
+/// A file handle's largest size.
+pub(crate) const HANDLE_BYTES_MAX: usize = 64;
+
+/// How the server names a file: bytes that mean something to it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileHandle {
+    bytes: [u8; HANDLE_BYTES_MAX],
+    count: u8,
+}
+
+impl FileHandle {
+    /// The handle of these bytes: 64 at most.
+    pub(crate) fn new(bytes: &[u8]) -> Result<FileHandle, Garbled> {
+        let mut handle = FileHandle { bytes: [0; HANDLE_BYTES_MAX], count: bytes.len() as u8 };
+        handle.bytes.get_mut(..bytes.len()).ok_or(Garbled)?.copy_from_slice(bytes);
+        Ok(handle)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.count)]
+    }
+}
+
+/// What a name on the server stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A device, a socket or a pipe.
+    Special,
+}
+
+/// What the server told of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// What it is.
+    pub kind: FileKind,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// When its bytes were changed last: seconds and nanoseconds by the server's clock.
+    pub modified: (u32, u32),
+}
+
+/// How much the server takes, from FSINFO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsInfo {
+    /// The largest READ that it takes, in bytes.
+    pub read_bytes_max: u32,
+    /// The READ that it prefers, in bytes.
+    pub read_bytes_preferred: u32,
+}
+
+/// What a READ brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Data<'a> {
+    pub(crate) attributes: Option<Attributes>,
+    pub(crate) is_at_end: bool,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Results, or the server's word on why there are none.
+pub(crate) type Told<T> = Result<Result<T, Status>, Garbled>;
+
+/// The arguments of GETATTR and FSINFO.
+pub(crate) fn put_handle(to: &mut Vec<u8>, file: &FileHandle) {
+    put_opaque(to, file.bytes());
+}
+
+/// The arguments of LOOKUP.
+pub(crate) fn put_lookup(to: &mut Vec<u8>, directory: &FileHandle, name: &[u8]) {
+    put_handle(to, directory);
+    put_opaque(to, name);
+}
+
+/// The arguments of ACCESS.
+pub(crate) fn put_access(to: &mut Vec<u8>, file: &FileHandle, wanted: u32) {
+    put_handle(to, file);
+    put_u32(to, wanted);
+}
+
+/// The arguments of READ.
+pub(crate) fn put_read(to: &mut Vec<u8>, file: &FileHandle, offset: u64, bytes: u32) {
+    put_handle(to, file);
+    put_u64(to, offset);
+    put_u32(to, bytes);
+}
+
+/// The results of GETATTR.
+pub(crate) fn attributes_told(results: &[u8]) -> Told<Attributes> {
+    told(results, attributes)
+}
+
+/// The results of LOOKUP: the handle, and the attributes if the server gives them.
+pub(crate) fn lookup_told(results: &[u8]) -> Told<(FileHandle, Option<Attributes>)> {
+    told(results, |reader| {
+        let file = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
+        let found = (file, attributes_if_any(reader)?);
+        let _of_the_directory = attributes_if_any(reader)?;
+        Ok(found)
+    })
+}
+
+/// The results of ACCESS: the bits that are granted.
+pub(crate) fn access_told(results: &[u8]) -> Told<u32> {
+    told(results, |reader| {
+        attributes_if_any(reader)?;
+        reader.u32()
+    })
+}
+
+/// The results of FSINFO.
+pub(crate) fn fs_info_told(results: &[u8]) -> Told<FsInfo> {
+    told(results, |reader| {
+        attributes_if_any(reader)?;
+        let [read_bytes_max, read_bytes_preferred] = [reader.u32()?, reader.u32()?];
+        // rtmult, wtmax, wtpref, wtmult, dtpref; maxfilesize, time_delta; properties.
+        reader.fixed(5 * 4 + 2 * 8 + 4)?;
+        Ok(FsInfo { read_bytes_max, read_bytes_preferred })
+    })
+}
+
+/// The results of a READ of `asked_bytes` bytes.
+pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> Told<Data<'_>> {
+    told(results, |reader| {
+        let attributes = attributes_if_any(reader)?;
+        let count = reader.u32()?;
+        let is_at_end = reader.bool()?;
+        let bytes = reader.opaque(asked_bytes as usize)?;
+        // The count is told twice; servers that contradict themselves are not believed.
+        if bytes.len() != count as usize {
+            return Err(Garbled);
+        }
+        Ok(Data { attributes, is_at_end, bytes })
+    })
+}
+
+/// A status, then what follows it on success; on failure attributes that nobody needs.
+fn told<'a, T>(
+    results: &'a [u8],
+    ok: impl FnOnce(&mut Reader<'a>) -> Result<T, Garbled>,
+) -> Told<T> {
+    let mut reader = Reader::new(results);
+    if let Some(failure) = Status::failure(reader.u32()?)? {
+        return Ok(Err(failure));
+    }
+    let value = ok(&mut reader)?;
+    reader.end()?;
+    Ok(Ok(value))
+}
+
+fn attributes_if_any(reader: &mut Reader<'_>) -> Result<Option<Attributes>, Garbled> {
+    reader.bool()?.then(|| attributes(reader)).transpose()
+}
+
+fn attributes(reader: &mut Reader<'_>) -> Result<Attributes, Garbled> {
+    let kind = match reader.u32()? {
+        1 => FileKind::Regular,
+        2 => FileKind::Directory,
+        5 => FileKind::Link,
+        3 | 4 | 6 | 7 => FileKind::Special,
+        _ => return Err(Garbled),
+    };
+    // mode, nlink, uid, gid.
+    reader.fixed(4 * 4)?;
+    let bytes = reader.u64()?;
+    // used, rdev, fsid, fileid; atime.
+    reader.fixed(5 * 8)?;
+    let modified = (reader.u32()?, reader.u32()?);
+    // ctime.
+    reader.fixed(8)?;
+    Ok(Attributes { kind, bytes, modified })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nfs3_types::nfs3 as oracle;
+    use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
+    use proptest::prelude::*;
+
+    fn fattr(type_: oracle::ftype3, size: u64) -> oracle::fattr3 {
+        let time = |seconds| oracle::nfstime3 { seconds, nseconds: seconds + 1 };
+        oracle::fattr3 {
+            type_,
+            mode: 0o644,
+            nlink: 1,
+            uid: 2,
+            gid: 3,
+            size,
+            used: 4,
+            rdev: oracle::specdata3 { specdata1: 5, specdata2: 6 },
+            fsid: 7,
+            fileid: 8,
+            atime: time(10),
+            mtime: time(20),
+            ctime: time(30),
+        }
+    }
+
+    fn packed(value: &impl Pack) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        value.pack(&mut bytes).unwrap();
+        bytes
+    }
+
+    const FILE: Attributes =
+        Attributes { kind: FileKind::Regular, bytes: 98_304, modified: (20, 21) };
+
+    fn file() -> oracle::fattr3 {
+        fattr(oracle::ftype3::NF3REG, 98_304)
+    }
+
+    fn read_reply(data: &[u8], eof: bool) -> Vec<u8> {
+        packed(&oracle::READ3res::Ok(oracle::READ3resok {
+            file_attributes: oracle::Nfs3Option::Some(file()),
+            count: data.len() as u32,
+            eof,
+            data: Opaque::borrowed(data),
+        }))
+    }
+
+    /// Another implementation reads our arguments.
+    #[test]
+    fn arguments_are_what_another_implementation_reads() {
+        let handle = FileHandle::new(b"handle").unwrap();
+        let mut bytes = Vec::new();
+        put_read(&mut bytes, &handle, 1 << 40, 32_768);
+        let (read, _) = oracle::READ3args::unpack(&mut &bytes[..]).unwrap();
+        assert_eq!(&read.file.data[..], b"handle");
+        assert_eq!((read.offset, read.count), (1 << 40, 32_768));
+        bytes.clear();
+        put_lookup(&mut bytes, &handle, b"name");
+        let (lookup, _) = oracle::LOOKUP3args::unpack(&mut &bytes[..]).unwrap();
+        assert_eq!(
+            (&lookup.what.dir.data[..], &lookup.what.name.0[..]),
+            (&b"handle"[..], &b"name"[..])
+        );
+        bytes.clear();
+        put_access(&mut bytes, &handle, ACCESS_READ);
+        let (access, _) = oracle::ACCESS3args::unpack(&mut &bytes[..]).unwrap();
+        assert_eq!(
+            (&access.object.data[..], access.access),
+            (&b"handle"[..], oracle::ACCESS3_READ)
+        );
+    }
+
+    /// We read another implementation's results.
+    #[test]
+    fn results_are_what_another_implementation_wrote() {
+        let kinds = [
+            (oracle::ftype3::NF3REG, FileKind::Regular),
+            (oracle::ftype3::NF3DIR, FileKind::Directory),
+            (oracle::ftype3::NF3LNK, FileKind::Link),
+            (oracle::ftype3::NF3FIFO, FileKind::Special),
+        ];
+        for (type_, kind) in kinds {
+            let ok = oracle::GETATTR3resok { obj_attributes: fattr(type_, 5) };
+            let told = attributes_told(&packed(&oracle::GETATTR3res::Ok(ok)));
+            assert_eq!(told, Ok(Ok(Attributes { kind, bytes: 5, modified: (20, 21) })));
+        }
+        let ok = oracle::LOOKUP3resok {
+            object: oracle::nfs_fh3 { data: Opaque::borrowed(b"found") },
+            obj_attributes: oracle::Nfs3Option::Some(file()),
+            dir_attributes: oracle::Nfs3Option::None,
+        };
+        let handle = FileHandle::new(b"found").unwrap();
+        let told = lookup_told(&packed(&oracle::LOOKUP3res::Ok(ok)));
+        assert_eq!(told, Ok(Ok((handle, Some(FILE)))));
+        let ok = oracle::ACCESS3resok { obj_attributes: oracle::Nfs3Option::None, access: 33 };
+        assert_eq!(access_told(&packed(&oracle::ACCESS3res::Ok(ok))), Ok(Ok(33)));
+        let ok = oracle::FSINFO3resok {
+            obj_attributes: oracle::Nfs3Option::None,
+            rtmax: 1 << 20,
+            rtpref: 1 << 15,
+            rtmult: 1,
+            wtmax: 2,
+            wtpref: 3,
+            wtmult: 4,
+            dtpref: 5,
+            maxfilesize: 6,
+            time_delta: oracle::nfstime3 { seconds: 7, nseconds: 8 },
+            properties: 9,
+        };
+        let info = FsInfo { read_bytes_max: 1 << 20, read_bytes_preferred: 1 << 15 };
+        assert_eq!(fs_info_told(&packed(&oracle::FSINFO3res::Ok(ok))), Ok(Ok(info)));
+        let reply = read_reply(b"seven..", true);
+        let told = data_told(&reply, 8).unwrap().unwrap();
+        assert_eq!(told, Data { attributes: Some(FILE), is_at_end: true, bytes: b"seven.." });
+    }
+
+    #[test]
+    fn a_refusal_is_the_servers_word() {
+        let fail = oracle::READ3resfail { file_attributes: oracle::Nfs3Option::Some(file()) };
+        let reply = packed(&oracle::READ3res::Err((oracle::nfsstat3::NFS3ERR_STALE, fail)));
+        assert_eq!(data_told(&reply, 8), Ok(Err(Status::Stale)));
+    }
+
+    #[test]
+    fn a_read_that_brings_more_than_was_asked_is_garbage() {
+        let reply = read_reply(b"eight...", false);
+        assert!(data_told(&reply, 8).is_ok());
+        assert_eq!(data_told(&reply, 7), Err(Garbled));
+        let mut contradictory = reply.clone();
+        // The count stands behind the status, the flag and 84 bytes of attributes.
+        contradictory[4 + 4 + 84 + 3] = 7;
+        assert_eq!(data_told(&contradictory, 8), Err(Garbled));
+        assert_eq!(data_told(&[&reply[..], &[0; 4]].concat(), 8), Err(Garbled), "bytes behind");
+        assert_eq!(data_told(&reply[..reply.len() - 1], 8), Err(Garbled), "bytes missing");
+        assert_eq!(FileHandle::new(&[0; 65]), Err(Garbled));
+    }
+
+    fn decode_as_everything(bytes: &[u8]) {
+        let _ = attributes_told(bytes);
+        let _ = lookup_told(bytes);
+        let _ = access_told(bytes);
+        let _ = fs_info_told(bytes);
+        if let Ok(Ok(data)) = data_told(bytes, 4_096) {
+            assert!(data.bytes.len() <= 4_096);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_results_or_garbage(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            decode_as_everything(&bytes);
+        }
+
+        /// A valid reply with some of its words changed and its end cut off.
+        #[test]
+        fn a_damaged_reply_is_results_or_garbage(
+            data in prop::collection::vec(any::<u8>(), 0..200),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u32>()), 0..4),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut reply = read_reply(&data, false);
+            for (place, word) in changes {
+                let at = place.index(reply.len() / 4) * 4;
+                reply[at..at + 4].copy_from_slice(&word.to_be_bytes());
+            }
+            decode_as_everything(&reply);
+            decode_as_everything(&reply[..cut.index(reply.len())]);
+        }
+    }
+}

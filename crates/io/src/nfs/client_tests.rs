@@ -1,0 +1,330 @@
+//! The rules of the client, one by one, against answers written by hand.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TIMING: Timing =
+    Timing { repeat_after: Time::from_ms(1_000), give_up_after: Time::from_ms(10_000) };
+
+/// A client, and what it said.
+struct Rig {
+    client: Client,
+    ended: Vec<(u32, Result<Vec<u8>, CallError>)>,
+    /// Results that begin so can't be understood.
+    garbage: &'static [u8],
+}
+
+impl Rig {
+    fn new(slots: u32) -> Rig {
+        let client = Client::new(vec![], TIMING, slots, 10_000, 77);
+        Rig { client, ended: Vec::new(), garbage: b"\0\0\0\0BAD!" }
+    }
+
+    fn connected(slots: u32) -> Rig {
+        let mut rig = Rig::new(slots);
+        rig.client.handle_connected(Time::ZERO);
+        rig
+    }
+
+    fn call(&mut self, now: Time) -> u32 {
+        self.client.call(now, calls::READ, |_| {}).0
+    }
+
+    /// The transaction ids of what it sends now.
+    fn sent(&mut self) -> Vec<u32> {
+        let (mut xids, mut at) = (Vec::new(), 0);
+        let bytes = self.client.to_send().to_vec();
+        let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        while at < bytes.len() {
+            xids.push(word(at + 4));
+            at += 4 + (word(at) & 0x7fff_ffff) as usize;
+        }
+        self.client.handle_sent(bytes.len());
+        xids
+    }
+
+    fn receive(&mut self, now: Time, bytes: &[u8]) {
+        let (ended, garbage) = (&mut self.ended, self.garbage);
+        self.client.space()[..bytes.len()].copy_from_slice(bytes);
+        self.client.handle_received(now, bytes.len(), &mut |call, results| {
+            if results.is_ok_and(|results| results.starts_with(garbage)) {
+                return Err(Garbled);
+            }
+            ended.push((call.0, results.map(<[u8]>::to_vec)));
+            Ok(())
+        });
+    }
+
+    fn tick(&mut self, now: Time) {
+        let ended = &mut self.ended;
+        self.client.handle_time(now, &mut |call, results| {
+            ended.push((call.0, results.map(<[u8]>::to_vec)));
+            Ok(())
+        });
+    }
+}
+
+/// An accepted reply: mark, id, REPLY, accepted, no verifier, success, results.
+fn answer(xid: u32, results: &[u8]) -> Vec<u8> {
+    let words = [(24 + results.len() as u32) | 1 << 31, xid, 1, 0, 0, 0, 0];
+    [words.map(u32::to_be_bytes).concat(), results.to_vec()].concat()
+}
+
+const OK: &[u8] = b"\0\0\0\0fine";
+
+/// The word 10,008: come later.
+const LATER: &[u8] = &[0, 0, 0x27, 0x18];
+
+fn ms(ms: u64) -> Time {
+    Time::from_ms(ms)
+}
+
+#[test]
+fn answers_in_any_order_find_their_calls_and_others_are_dropped() {
+    let mut rig = Rig::connected(3);
+    let calls: Vec<u32> = (0..3).map(|_| rig.call(ms(1))).collect();
+    assert_eq!(rig.client.room(), 0);
+    let xids = rig.sent();
+    assert_eq!(xids.len(), 3, "all are sent before any answer");
+    let stream =
+        [2, 0, 2, 1, 0].map(|at: usize| answer(xids[at], format!("\0\0\0\0{at:4}").as_bytes()));
+    // The answers come in pieces of any size.
+    for piece in stream.concat().chunks(7) {
+        rig.receive(ms(2), piece);
+    }
+    let expected =
+        [2, 0, 1].map(|at: u32| (calls[at as usize], Ok(format!("\0\0\0\0{at:4}").into())));
+    assert_eq!(rig.ended, expected);
+    // The slot's next call is not answered by the last one's duplicate.
+    rig.call(ms(3));
+    rig.receive(ms(4), &stream.concat());
+    assert_eq!((rig.ended.len(), rig.client.in_flight()), (3, 1));
+}
+
+#[test]
+fn a_silent_connection_is_replaced_and_everything_goes_out_again() {
+    let mut rig = Rig::connected(2);
+    rig.call(ms(1));
+    rig.call(ms(1));
+    let xids = rig.sent();
+    assert_eq!(rig.client.next_wake(), Some(ms(1_001)));
+    rig.tick(ms(1_000));
+    assert_eq!(rig.client.wish(ms(1_000)), Wish::Nothing);
+    rig.tick(ms(1_001));
+    assert_eq!(rig.client.wish(ms(1_001)), Wish::Disconnect);
+    rig.client.handle_lost(ms(1_001));
+    assert_eq!(rig.client.wish(ms(1_001)), Wish::Connect, "at once");
+    rig.client.handle_connected(ms(1_002));
+    assert_eq!(rig.sent(), xids, "under the same ids");
+    rig.receive(ms(1_003), &answer(xids[1], OK));
+    assert_eq!(rig.ended.len(), 1);
+}
+
+#[test]
+fn a_lost_answer_is_asked_for_again_after_twice_as_long_each_time() {
+    let mut rig = Rig::connected(2);
+    rig.call(ms(1));
+    let mut xids = rig.sent();
+    for again_at in [1_001, 3_001, 7_001] {
+        rig.tick(ms(again_at - 1));
+        assert_eq!(rig.sent(), []);
+        // The server is heard, of something else.
+        rig.receive(ms(again_at - 1), &answer(0, OK));
+        rig.tick(ms(again_at));
+        let again = rig.sent();
+        assert!(again.len() == 1 && !xids.contains(&again[0]), "under another id");
+        xids.extend(again);
+        assert_eq!(rig.client.wish(ms(again_at)), Wish::Nothing);
+    }
+    rig.tick(ms(10_000));
+    assert_eq!(rig.ended, []);
+    rig.tick(ms(10_001));
+    assert_eq!(rig.ended, [(0, Err(CallError::TimedOut))]);
+}
+
+#[test]
+fn the_first_answer_to_any_of_a_calls_ids_counts() {
+    for which in [0, 1] {
+        let mut rig = Rig::connected(1);
+        rig.call(ms(1));
+        let mut xids = rig.sent();
+        rig.receive(ms(1_000), &answer(0, OK));
+        rig.tick(ms(1_001));
+        xids.extend(rig.sent());
+        rig.receive(ms(1_002), &answer(xids[which], OK));
+        rig.receive(ms(1_003), &answer(xids[1 - which], OK));
+        assert_eq!(rig.ended, [(0, Ok(OK.to_vec()))]);
+    }
+}
+
+#[test]
+fn pauses_between_attempts_to_connect_double_up_to_a_second() {
+    let mut rig = Rig::new(1);
+    assert_eq!(rig.client.wish(ms(0)), Wish::Nothing, "not without a call");
+    rig.call(ms(0));
+    let mut now = ms(0);
+    for pause in [50, 100, 200, 400, 800, 1_000, 1_000] {
+        assert_eq!(rig.client.wish(now), Wish::Connect);
+        rig.client.handle_lost(now);
+        assert_eq!(rig.client.wish(now), Wish::Nothing);
+        assert_eq!(rig.client.next_wake(), Some(now + ms(pause)));
+        now += ms(pause);
+    }
+}
+
+#[test]
+fn after_one_call_was_given_up_the_next_waits_only_briefly_until_the_server_is_heard() {
+    let mut rig = Rig::new(1);
+    rig.call(ms(0));
+    rig.tick(ms(9_999));
+    assert_eq!(rig.ended, []);
+    rig.tick(ms(10_000));
+    assert_eq!(rig.ended.len(), 1);
+    rig.call(ms(20_000));
+    rig.tick(ms(21_000));
+    assert_eq!(rig.ended.len(), 2);
+    rig.client.handle_connected(ms(30_000));
+    rig.call(ms(30_000));
+    let xids = rig.sent();
+    rig.receive(ms(30_001), &answer(xids[0], OK));
+    rig.client.handle_lost(ms(31_000));
+    rig.call(ms(31_000));
+    rig.tick(ms(40_999));
+    assert_eq!(rig.ended.len(), 3);
+}
+
+#[test]
+fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
+    let mut rig = Rig::connected(1);
+    rig.call(ms(0));
+    let mut xid = rig.sent()[0];
+    let mut now = ms(0);
+    for rest in [100, 200, 400, 800, 1_600] {
+        rig.receive(now, &answer(xid, LATER));
+        rig.receive(now, &answer(xid, OK));
+        assert_eq!(rig.ended, [], "nothing is awaited while it rests");
+        assert_eq!(rig.client.next_wake(), Some(now + ms(rest)));
+        now += ms(rest);
+        rig.tick(now);
+        let sent = rig.sent();
+        assert!(sent.len() == 1 && sent[0] != xid);
+        xid = sent[0];
+    }
+    rig.receive(now, &answer(xid, OK));
+    assert_eq!(rig.ended.len(), 1);
+}
+
+#[test]
+fn an_answer_that_is_garbage_three_times_is_an_error() {
+    let mut rig = Rig::connected(1);
+    rig.call(ms(0));
+    for _ in 0..3 {
+        let sent = rig.sent();
+        assert_eq!(rig.ended, []);
+        rig.receive(ms(1), &answer(sent[0], rig.garbage));
+    }
+    assert_eq!(rig.ended, [(0, Err(CallError::Garbled))]);
+    assert_eq!((rig.sent(), rig.client.in_flight()), (vec![], 0));
+}
+
+#[test]
+fn bytes_that_are_no_answer_cost_the_connection_and_nothing_else() {
+    let mut rig = Rig::connected(1);
+    rig.call(ms(0));
+    let xids = rig.sent();
+    rig.receive(ms(1), b"HTTP/1.1 400 Bad Request\r\n");
+    assert_eq!(rig.client.wish(ms(1)), Wish::Disconnect);
+    rig.client.handle_lost(ms(1));
+    assert_eq!(rig.client.wish(ms(1)), Wish::Connect);
+    rig.client.handle_connected(ms(2));
+    assert_eq!(rig.sent(), xids);
+    rig.receive(ms(3), &answer(xids[0], OK));
+    assert_eq!(rig.ended.len(), 1);
+}
+
+#[test]
+fn a_call_that_was_cancelled_hears_nothing() {
+    let mut rig = Rig::connected(1);
+    let call = rig.call(ms(0));
+    let xids = rig.sent();
+    rig.client.cancel(CallId(call));
+    rig.receive(ms(1), &answer(xids[0], OK));
+    rig.tick(ms(60_000));
+    assert_eq!((rig.ended.len(), rig.client.room()), (0, 1));
+    assert_eq!(rig.client.next_wake(), None);
+}
+
+/// What a hostile network does.
+#[derive(Clone, Debug)]
+enum Weather {
+    Answer { which: prop::sample::Index, body: Vec<u8> },
+    Noise(Vec<u8>),
+    Pass { ms: u64 },
+    Cut,
+    Call,
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    let body = prop_oneof![
+        3 => Just(OK.to_vec()),
+        1 => Just(LATER.to_vec()),
+        1 => Just(b"\0\0\0\0BAD!".to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 0..40),
+    ];
+    prop_oneof![
+        4 => (any::<prop::sample::Index>(), body)
+            .prop_map(|(which, body)| Weather::Answer { which, body }),
+        1 => prop::collection::vec(any::<u8>(), 1..60).prop_map(Weather::Noise),
+        3 => (0u64..3_000).prop_map(|ms| Weather::Pass { ms }),
+        1 => Just(Weather::Cut),
+        4 => Just(Weather::Call),
+    ]
+}
+
+proptest! {
+    /// Each call ends once, with results that were sent for it or an error, and
+    /// within its time: whatever comes, and when.
+    #[test]
+    fn every_call_ends_once_and_in_time(events in prop::collection::vec(weather(), 1..120)) {
+        let mut rig = Rig::new(4);
+        let mut now = ms(0);
+        let mut started: BTreeMap<u32, Time> = BTreeMap::new();
+        let mut xids: Vec<u32> = vec![0];
+        let mut seen = 0;
+        let passing = (0..40).map(|_| Weather::Pass { ms: 300 });
+        for event in events.into_iter().chain(passing) {
+            match event {
+                Weather::Call if rig.client.room() > 0 => {
+                    prop_assert!(started.insert(rig.call(now), now).is_none());
+                }
+                Weather::Call => {}
+                Weather::Answer { which, body } => {
+                    rig.receive(now, &answer(*which.get(&xids), &body));
+                }
+                Weather::Noise(bytes) => rig.receive(now, &bytes),
+                Weather::Pass { ms: span } => now += ms(span),
+                Weather::Cut => rig.client.handle_lost(now),
+            }
+            rig.tick(now);
+            match rig.client.wish(now) {
+                Wish::Nothing => {}
+                Wish::Connect => rig.client.handle_connected(now),
+                Wish::Disconnect => rig.client.handle_lost(now),
+            }
+            xids.extend(rig.sent());
+            for (call, _) in &rig.ended[seen..] {
+                prop_assert!(started.remove(call).is_some(), "it ends once");
+            }
+            seen = rig.ended.len();
+            for &start in started.values() {
+                prop_assert!(now.since(start) < TIMING.give_up_after);
+            }
+        }
+        prop_assert_eq!(rig.client.in_flight(), 0);
+        prop_assert_eq!(rig.client.room(), 4);
+        prop_assert_eq!(rig.client.next_wake(), None);
+    }
+}

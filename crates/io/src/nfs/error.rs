@@ -1,0 +1,190 @@
+//! Why a file on a server can't be opened.
+
+use std::net::SocketAddr;
+
+use super::rpc::CallError;
+use super::status::Status;
+use super::url::{NfsUrl, UrlError};
+
+/// The program that was being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The port mapper.
+    PortMapper,
+    /// MOUNT.
+    Mount,
+    /// NFS itself.
+    File,
+}
+
+/// Why a file on a server can't be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NfsError {
+    /// It is no URL of a file.
+    Url(UrlError),
+    /// The host has no address.
+    NoHost {
+        /// The host.
+        host: String,
+        /// What its look-up said.
+        what: String,
+    },
+    /// Nobody answers there.
+    Connect {
+        /// Where.
+        address: SocketAddr,
+        /// The kernel's answer, as in `errno(3)`.
+        errno: i32,
+    },
+    /// The server's port mapper knows no such program.
+    NoService {
+        /// The host.
+        host: String,
+        /// The program.
+        step: Step,
+    },
+    /// A call got no results.
+    Call {
+        /// Of which program.
+        step: Step,
+        /// Why.
+        error: CallError,
+    },
+    /// The path lies in no directory that the server exports.
+    NoExport {
+        /// What was asked for.
+        url: String,
+        /// What there is.
+        exports: Vec<String>,
+    },
+    /// The server does not let the export be mounted.
+    NotMounted {
+        /// The export.
+        export: String,
+        /// What it says.
+        status: Status,
+    },
+    /// There is no such file.
+    Missing {
+        /// What was asked for.
+        url: String,
+    },
+    /// The user may not read it.
+    Refused {
+        /// What was asked for.
+        url: String,
+    },
+    /// It is a directory.
+    Directory {
+        /// What was asked for.
+        url: String,
+    },
+    /// It, or a directory on the way, is a symbolic link.
+    Link {
+        /// What was asked for.
+        url: String,
+    },
+    /// It is neither a regular file nor a directory.
+    NotFile {
+        /// What was asked for.
+        url: String,
+    },
+    /// It has no bytes.
+    Empty {
+        /// What was asked for.
+        url: String,
+    },
+    /// The server says anything else.
+    Other {
+        /// What was asked for.
+        url: String,
+        /// What it says.
+        status: Status,
+    },
+}
+
+impl NfsError {
+    /// A call of this program got no results.
+    pub(crate) fn call(step: Step, error: CallError) -> NfsError {
+        NfsError::Call { step, error }
+    }
+
+    /// What the server said of the file, or of a directory on the way to it.
+    pub(crate) fn of_file(url: &NfsUrl, status: Status) -> NfsError {
+        let url = url.to_string();
+        match status {
+            Status::Missing | Status::NotDirectory => NfsError::Missing { url },
+            Status::Refused | Status::NotPermitted => NfsError::Refused { url },
+            Status::Directory => NfsError::Directory { url },
+            status => NfsError::Other { url, status },
+        }
+    }
+}
+
+impl From<UrlError> for NfsError {
+    fn from(error: UrlError) -> NfsError {
+        NfsError::Url(error)
+    }
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Step::PortMapper => "the port mapper",
+            Step::Mount => "MOUNT",
+            Step::File => "NFS",
+        })
+    }
+}
+
+impl std::fmt::Display for NfsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NfsError::Url(error) => error.fmt(f),
+            NfsError::NoHost { host, what } => {
+                write!(f, "host `{host}` can't be found: {what}; check its name")
+            }
+            NfsError::Connect { address, errno } => {
+                let told = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "{address}: {told}; check that an NFS server listens there")
+            }
+            NfsError::NoService { host, step } => write!(
+                f,
+                "the port mapper of {host} knows no {step} version 3 over TCP; have the server \
+                 serve it, or name its port: nfs://HOST:PORT/…"
+            ),
+            NfsError::Call { step, error } => write!(f, "{step}: {error}"),
+            NfsError::NoExport { url, exports } => write!(
+                f,
+                "{url}: lies in no directory that the server exports; it exports {}",
+                exports.join(", ")
+            ),
+            NfsError::NotMounted { export, status } => write!(
+                f,
+                "export {export}: {status}; check the export's name, and that it is exported to \
+                 this host and port"
+            ),
+            NfsError::Missing { url } => {
+                write!(f, "{url}: there is no such file; check the path")
+            }
+            NfsError::Refused { url } => write!(
+                f,
+                "{url}: permission refused; name a user who may read it with `uid` and `gid`, or \
+                 ask its owner"
+            ),
+            NfsError::Directory { url } => {
+                write!(f, "{url}: is a directory; name a file in it")
+            }
+            NfsError::Link { url } => {
+                write!(f, "{url}: leads over a symbolic link; name what it points to")
+            }
+            NfsError::NotFile { url } => write!(f, "{url}: is no regular file; name one"),
+            NfsError::Empty { url } => {
+                write!(f, "{url}: is empty; write the data to be read into it first")
+            }
+            NfsError::Other { url, status } => write!(f, "{url}: {status}"),
+        }
+    }
+}
+
+impl std::error::Error for NfsError {}

@@ -1,0 +1,140 @@
+//! The MOUNT protocol, version 3 (RFC 1813, appendix I), and the port mapper,
+//! version 2 (RFC 1833): how the first file handle is come by.
+
+use super::calls::{FileHandle, HANDLE_BYTES_MAX, Told};
+use super::rpc::Procedure;
+use super::status::Status;
+use super::xdr::{Garbled, Reader, put_opaque, put_u32};
+
+pub(crate) const PROGRAM: u32 = 100_005;
+const VERSION: u32 = 3;
+
+pub(crate) const MNT: Procedure = Procedure { program: PROGRAM, version: VERSION, number: 1 };
+pub(crate) const EXPORT: Procedure = Procedure { program: PROGRAM, version: VERSION, number: 5 };
+pub(crate) const GETPORT: Procedure = Procedure { program: 100_000, version: 2, number: 3 };
+
+/// Where the port mapper listens.
+pub(crate) const PORTMAP_PORT: u16 = 111;
+
+/// A path's largest size in MOUNT.
+pub(crate) const PATH_BYTES_MAX: usize = 1024;
+
+const NAME_BYTES_MAX: usize = 255;
+const TCP: u32 = 6;
+
+/// The arguments of MNT.
+pub(crate) fn put_path(to: &mut Vec<u8>, path: &[u8]) {
+    put_opaque(to, path);
+}
+
+/// The arguments of GETPORT: where is this version 3 program, over TCP?
+pub(crate) fn put_program(to: &mut Vec<u8>, program: u32) {
+    [program, VERSION, TCP, 0].into_iter().for_each(|word| put_u32(to, word));
+}
+
+/// The results of MNT: the handle of the directory that was named.
+pub(crate) fn handle_told(results: &[u8]) -> Told<FileHandle> {
+    let mut reader = Reader::new(results);
+    if let Some(failure) = Status::failure(reader.u32()?)? {
+        return Ok(Err(failure));
+    }
+    let handle = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
+    let flavors = reader.u32()? as usize;
+    reader.fixed(flavors.checked_mul(4).ok_or(Garbled)?)?;
+    reader.end()?;
+    Ok(Ok(handle))
+}
+
+/// The results of EXPORT: the directories that the server exports.
+pub(crate) fn exports_told(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
+    let mut reader = Reader::new(results);
+    let mut exports = Vec::new();
+    // Each turn takes bytes off the front, so that both loops end.
+    while reader.bool()? {
+        exports.push(reader.opaque(PATH_BYTES_MAX)?.to_vec());
+        while reader.bool()? {
+            reader.opaque(NAME_BYTES_MAX)?;
+        }
+    }
+    reader.end()?;
+    Ok(exports)
+}
+
+/// The results of GETPORT; `None` if the server has no such program.
+pub(crate) fn port_told(results: &[u8]) -> Result<Option<u16>, Garbled> {
+    let mut reader = Reader::new(results);
+    let port = u16::try_from(reader.u32()?).map_err(|_| Garbled)?;
+    reader.end()?;
+    Ok((port != 0).then_some(port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nfs3_types::mount as oracle;
+    use nfs3_types::portmap;
+    use nfs3_types::xdr_codec::{List, Opaque, Pack, Unpack};
+    use proptest::prelude::*;
+
+    fn packed(value: &impl Pack) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        value.pack(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_mount_gives_the_handle_that_another_implementation_wrote() {
+        let ok = oracle::mountres3_ok {
+            fhandle: oracle::fhandle3(Opaque::borrowed(b"root!")),
+            auth_flavors: vec![0, 1],
+        };
+        let told = handle_told(&packed(&oracle::mountres3::Ok(ok)));
+        assert_eq!(told, Ok(Ok(FileHandle::new(b"root!").unwrap())));
+        let refused = oracle::mountres3::Err(oracle::mountstat3::MNT3ERR_ACCES);
+        assert_eq!(handle_told(&packed(&refused)), Ok(Err(Status::Refused)));
+        // Four thousand million flavours in an answer of 20 bytes.
+        let mut bytes = packed(&oracle::mountres3::Ok(oracle::mountres3_ok {
+            fhandle: oracle::fhandle3(Opaque::borrowed(b"root")),
+            auth_flavors: vec![],
+        }));
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(&[0xff; 4]);
+        assert_eq!(handle_told(&bytes), Err(Garbled));
+    }
+
+    #[test]
+    fn exports_are_listed_and_ports_are_found() {
+        let export = |name: &'static [u8], groups: &[&'static [u8]]| oracle::export_node {
+            ex_dir: oracle::dirpath(Opaque::borrowed(name)),
+            ex_groups: List(
+                groups.iter().map(|&group| oracle::name(Opaque::borrowed(group))).collect(),
+            ),
+        };
+        let list: oracle::exports<'_, '_> =
+            List(vec![export(b"/a", &[b"x", b"y"]), export(b"/b/c", &[])]);
+        assert_eq!(exports_told(&packed(&list)), Ok(vec![b"/a".to_vec(), b"/b/c".to_vec()]));
+
+        let mut bytes = Vec::new();
+        put_program(&mut bytes, PROGRAM);
+        let (mapping, _) = portmap::mapping::unpack(&mut &bytes[..]).unwrap();
+        assert_eq!((mapping.prog, mapping.vers, mapping.prot), (100_005, 3, 6));
+        assert_eq!(port_told(&2049u32.to_be_bytes()), Ok(Some(2049)));
+        assert_eq!(port_told(&[0; 4]), Ok(None));
+        assert_eq!(port_told(&[0, 1, 0, 0]), Err(Garbled));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_results_or_garbage(
+            // Small words: they are what lists and lengths are made of.
+            words in prop::collection::vec(prop_oneof![0u32..9, any::<u32>()], 0..60),
+            more in prop::collection::vec(any::<u8>(), 0..4),
+        ) {
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            bytes.extend(more);
+            let _ = handle_told(&bytes);
+            let _ = exports_told(&bytes);
+            let _ = port_told(&bytes);
+        }
+    }
+}

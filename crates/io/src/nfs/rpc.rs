@@ -1,0 +1,236 @@
+//! Remote procedure calls, version 2 (RFC 5531): the head of a call, and what a
+//! reply says before its results begin.
+
+use super::xdr::{Garbled, Reader, put_opaque, put_u32};
+
+/// A procedure of a program, by the numbers of its standard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Procedure {
+    pub(crate) program: u32,
+    pub(crate) version: u32,
+    pub(crate) number: u32,
+}
+
+/// Who calls: `AUTH_SYS` (RFC 5531, appendix A).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The name of this machine; at most 255 bytes of it are told.
+    pub machine: String,
+    /// The user.
+    pub uid: u32,
+    /// The user's first group.
+    pub gid: u32,
+    /// The user's other groups; the first sixteen are told.
+    pub gids: Vec<u32>,
+}
+
+/// Why a call has no results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// The server did not answer in the time that was given.
+    TimedOut,
+    /// Again and again the server's answer could not be understood.
+    Garbled,
+    /// The server does not accept these credentials.
+    Denied {
+        /// `auth_stat` of RFC 5531: 1 bad, 2 rejected, 5 too weak.
+        auth_stat: u32,
+    },
+    /// The server has no such program, version or procedure.
+    Unavailable,
+    /// The server has a problem of its own, such as no memory.
+    ServerFault,
+}
+
+/// What a reply says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reply<'a> {
+    /// Which call it is for.
+    pub(crate) xid: u32,
+    /// The results, or why there are none.
+    pub(crate) results: Result<&'a [u8], CallError>,
+}
+
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+const RPC_VERSION: u32 = 2;
+const AUTH_NONE: u32 = 0;
+const AUTH_SYS: u32 = 1;
+
+/// A verifier or credential's body is at most so long.
+const AUTH_BYTES_MAX: usize = 400;
+
+/// The place of a transaction id in a [`message`], behind the record mark.
+const XID_AT: std::ops::Range<usize> = 4..8;
+
+impl Credentials {
+    /// The body of the credential, as it stands in every call.
+    pub(crate) fn encoded(&self) -> Vec<u8> {
+        let name = self.machine.as_bytes();
+        let mut body = Vec::new();
+        put_u32(&mut body, 0);
+        put_opaque(&mut body, &name[..name.len().min(255)]);
+        put_u32(&mut body, self.uid);
+        put_u32(&mut body, self.gid);
+        let gids = &self.gids[..self.gids.len().min(16)];
+        put_u32(&mut body, gids.len() as u32);
+        gids.iter().for_each(|&gid| put_u32(&mut body, gid));
+        body
+    }
+}
+
+/// Writes a call as one record over `message`: mark, head, and the arguments that `put` adds.
+pub(crate) fn write_call(
+    message: &mut Vec<u8>,
+    xid: u32,
+    procedure: Procedure,
+    credentials: &[u8],
+    put: impl FnOnce(&mut Vec<u8>),
+) {
+    message.clear();
+    put_u32(message, 0);
+    for word in
+        [xid, CALL, RPC_VERSION, procedure.program, procedure.version, procedure.number, AUTH_SYS]
+    {
+        put_u32(message, word);
+    }
+    put_opaque(message, credentials);
+    put_u32(message, AUTH_NONE);
+    put_opaque(message, &[]);
+    put(message);
+    let mark = (message.len() as u32 - 4) | 1 << 31;
+    message[..4].copy_from_slice(&mark.to_be_bytes());
+}
+
+/// Gives a written call another transaction id.
+pub(crate) fn change_xid(message: &mut [u8], xid: u32) {
+    message[XID_AT].copy_from_slice(&xid.to_be_bytes());
+}
+
+/// Takes a reply apart.
+pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
+    let mut reader = Reader::new(record);
+    let xid = reader.u32()?;
+    if reader.u32()? != REPLY {
+        return Err(Garbled);
+    }
+    let results = match reader.u32()? {
+        0 => accepted(reader)?,
+        1 => Err(refused(reader)?),
+        _ => return Err(Garbled),
+    };
+    Ok(Reply { xid, results })
+}
+
+fn accepted(mut reader: Reader<'_>) -> Result<Result<&[u8], CallError>, Garbled> {
+    let _flavor = reader.u32()?;
+    let _verifier = reader.opaque(AUTH_BYTES_MAX)?;
+    Ok(match reader.u32()? {
+        0 => Ok(reader.rest()),
+        // No such program, not this version of it, no such procedure.
+        1..=3 => Err(CallError::Unavailable),
+        // Our arguments could not be decoded; they were damaged on the way.
+        4 => Err(CallError::Garbled),
+        5 => Err(CallError::ServerFault),
+        _ => return Err(Garbled),
+    })
+}
+
+fn refused(mut reader: Reader<'_>) -> Result<CallError, Garbled> {
+    match reader.u32()? {
+        0 => Ok(CallError::Unavailable),
+        1 => Ok(CallError::Denied { auth_stat: reader.u32()? }),
+        _ => Err(Garbled),
+    }
+}
+
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CallError::TimedOut => {
+                f.write_str("the server did not answer in time; check that it runs, or raise `timeout`")
+            }
+            CallError::Garbled => f.write_str(
+                "the server's answers can't be understood; check that it is an NFS version 3 server",
+            ),
+            CallError::Denied { auth_stat } => write!(
+                f,
+                "the server refuses the user's credentials (auth_stat {auth_stat}); name a user \
+                 that it knows with `uid` and `gid`"
+            ),
+            CallError::Unavailable => {
+                f.write_str("the server does not speak NFS version 3 and MOUNT version 3 there")
+            }
+            CallError::ServerFault => {
+                f.write_str("the server has a problem of its own (SYSTEM_ERR); see its log")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nfs3_types::rpc as oracle;
+    use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
+
+    const READ: Procedure = Procedure { program: 100_003, version: 3, number: 6 };
+
+    /// Another implementation reads our call.
+    #[test]
+    fn a_call_is_what_another_implementation_reads() {
+        let credentials =
+            Credentials { machine: "here".to_owned(), uid: 7, gid: 8, gids: vec![9, 10] };
+        let mut message = Vec::new();
+        write_call(&mut message, 1, READ, &credentials.encoded(), |to| put_u32(to, 99));
+        change_xid(&mut message, 0x1234_5678);
+        let mark = u32::from_be_bytes(message[..4].try_into().unwrap());
+        assert_eq!(mark, 0x8000_0000 + message.len() as u32 - 4);
+        let mut left = &message[4..];
+        let (call, _) = oracle::rpc_msg::unpack(&mut left).unwrap();
+        assert_eq!(call.xid, 0x1234_5678);
+        let oracle::msg_body::CALL(body) = call.body else { panic!("a call") };
+        assert_eq!((body.rpcvers, body.prog, body.vers, body.proc), (2, 100_003, 3, 6));
+        assert_eq!(body.cred.flavor, oracle::auth_flavor::AUTH_UNIX);
+        let (unix, _) = oracle::auth_unix::unpack(&mut &body.cred.body[..]).unwrap();
+        assert_eq!((unix.machinename.as_ref(), unix.uid, unix.gid), (&b"here"[..], 7, 8));
+        assert_eq!(unix.gids, [9, 10]);
+        assert_eq!(left, [0, 0, 0, 99]);
+    }
+
+    /// We read another implementation's replies.
+    #[test]
+    fn every_kind_of_reply_has_its_meaning() {
+        use oracle::{accept_stat_data as stat, rejected_reply as rejected};
+        let accepted = |reply_data| {
+            let verf = oracle::opaque_auth {
+                flavor: oracle::auth_flavor::AUTH_SHORT,
+                body: Opaque::borrowed(b"abc"),
+            };
+            oracle::reply_body::MSG_ACCEPTED(oracle::accepted_reply { verf, reply_data })
+        };
+        let denied = oracle::reply_body::MSG_DENIED;
+        let too_weak = rejected::auth_error(oracle::auth_stat::AUTH_TOOWEAK);
+        for (body, expected) in [
+            (accepted(stat::SUCCESS), Ok(&b"RESULTS!"[..])),
+            (accepted(stat::PROG_UNAVAIL), Err(CallError::Unavailable)),
+            (accepted(stat::PROG_MISMATCH { low: 4, high: 4 }), Err(CallError::Unavailable)),
+            (accepted(stat::PROC_UNAVAIL), Err(CallError::Unavailable)),
+            (accepted(stat::GARBAGE_ARGS), Err(CallError::Garbled)),
+            (accepted(stat::SYSTEM_ERR), Err(CallError::ServerFault)),
+            (denied(rejected::rpc_mismatch(3, 3)), Err(CallError::Unavailable)),
+            (denied(too_weak), Err(CallError::Denied { auth_stat: 5 })),
+        ] {
+            let mut record = Vec::new();
+            let message = oracle::rpc_msg { xid: 77, body: oracle::msg_body::REPLY(body) };
+            message.pack(&mut record).unwrap();
+            record.extend_from_slice(b"RESULTS!");
+            assert_eq!(read_reply(&record), Ok(Reply { xid: 77, results: expected }));
+        }
+        let mut call = Vec::new();
+        write_call(&mut call, 1, READ, &[], |_| {});
+        assert_eq!(read_reply(&call[4..]), Err(Garbled), "a call is no reply");
+    }
+}

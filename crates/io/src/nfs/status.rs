@@ -1,0 +1,96 @@
+//! What a server says when it can't do what was asked: `nfsstat3` (RFC 1813,
+//! section 2.6), and `mountstat3`, whose numbers mean the same.
+
+use readpath_core::request::DeviceError;
+
+use super::xdr::Garbled;
+
+/// A server's refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Not the owner, or not from this port or host.
+    NotPermitted,
+    /// There is no such name.
+    Missing,
+    /// The server's own storage failed.
+    Io,
+    /// These credentials may not.
+    Refused,
+    /// A part of the path is not a directory.
+    NotDirectory,
+    /// It is a directory.
+    Directory,
+    /// The file is gone, or the server has forgotten its handle.
+    Stale,
+    /// The handle is no handle of this server.
+    BadHandle,
+    /// The server needs time to bring the bytes in; ask again.
+    Jukebox,
+    /// The server has no means to do it.
+    Unsupported,
+    /// The server has a problem of its own.
+    ServerFault,
+    /// Any other, by its number in RFC 1813.
+    Other(u32),
+}
+
+impl Status {
+    /// The failure that a number stands for; `None` if it is success. A number
+    /// that the standard doesn't have is no server's word.
+    pub(crate) fn failure(number: u32) -> Result<Option<Status>, Garbled> {
+        Ok(Some(match number {
+            0 => return Ok(None),
+            1 => Status::NotPermitted,
+            2 => Status::Missing,
+            5 => Status::Io,
+            13 => Status::Refused,
+            20 => Status::NotDirectory,
+            21 => Status::Directory,
+            70 => Status::Stale,
+            10_001 => Status::BadHandle,
+            10_004 => Status::Unsupported,
+            10_006 => Status::ServerFault,
+            JUKEBOX => Status::Jukebox,
+            6 | 17..=19 | 22 | 27 | 28 | 30 | 31 | 63 | 66 | 69 | 71 => Status::Other(number),
+            10_002 | 10_003 | 10_005 | 10_007 => Status::Other(number),
+            _ => return Err(Garbled),
+        }))
+    }
+
+    /// What a read that met with it tells its reader.
+    pub(crate) fn device_error(self) -> DeviceError {
+        match self {
+            Status::NotPermitted | Status::Refused => DeviceError::Refused,
+            Status::Stale | Status::BadHandle | Status::Missing => DeviceError::Stale,
+            Status::Io | Status::ServerFault => DeviceError::Medium,
+            // Asked for again until the time was over.
+            Status::Jukebox => DeviceError::TimedOut,
+            Status::NotDirectory => DeviceError::Other(libc::ENOTDIR),
+            Status::Directory => DeviceError::Other(libc::EISDIR),
+            Status::Unsupported => DeviceError::Other(libc::EOPNOTSUPP),
+            Status::Other(number) => DeviceError::Other(number as i32),
+        }
+    }
+}
+
+/// `NFS3ERR_JUKEBOX`.
+pub(crate) const JUKEBOX: u32 = 10_008;
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Status::NotPermitted => "not permitted (NFS3ERR_PERM)",
+            Status::Missing => "there is no such file (NFS3ERR_NOENT)",
+            Status::Io => "the server's storage failed (NFS3ERR_IO)",
+            Status::Refused => "permission refused (NFS3ERR_ACCES)",
+            Status::NotDirectory => "is not a directory (NFS3ERR_NOTDIR)",
+            Status::Directory => "is a directory (NFS3ERR_ISDIR)",
+            Status::Stale => "is not there any more (NFS3ERR_STALE)",
+            Status::BadHandle => "has a handle that the server does not know (NFS3ERR_BADHANDLE)",
+            Status::Jukebox => "the server is still bringing it in (NFS3ERR_JUKEBOX)",
+            Status::Unsupported => "the server does not support this (NFS3ERR_NOTSUPP)",
+            Status::ServerFault => "the server has a problem of its own (NFS3ERR_SERVERFAULT)",
+            Status::Other(number) => return write!(f, "the server answered with status {number}"),
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! A file on a server, found and ready to be read, with all that is known of it.
+//!
+//! The way there: the port mapper (unless the URL names a port), MOUNT for the
+//! handle of the export, LOOKUP for each name below it, ACCESS, FSINFO. Each
+//! step that fails says which one it was, and what to do.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use readpath_core::request::DeviceCaps;
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
+
+use super::calls::{self, Attributes, FileHandle, FileKind, FsInfo};
+use super::error::{NfsError, Step};
+use super::link::Link;
+use super::mount;
+use super::options::{NfsOptions, READ_BYTES_MAX};
+use super::rpc::CallError;
+use super::url::NfsUrl;
+use crate::clock::Clock;
+
+/// A file on an NFS server, opened for reading.
+pub struct NfsTarget {
+    pub(super) link: Link,
+    pub(super) handle: FileHandle,
+    pub(super) attributes: Attributes,
+    /// When the server told them.
+    pub(super) attributes_at: Time,
+    pub(super) read_bytes: u32,
+    pub(super) url: NfsUrl,
+}
+
+impl NfsTarget {
+    /// Finds the file and connects; asks and waits for a handful of answers.
+    ///
+    /// # Errors
+    /// The host, the server, the export or the file isn't there, or may not be
+    /// read, or is no file with bytes in it.
+    pub fn open(url: &NfsUrl, clock: Clock) -> Result<NfsTarget, NfsError> {
+        let Found { address, export, names } = find(url, clock)?;
+        let mut link = connect(address, &url.options, clock)?;
+        let (handle, told) = look_up(&mut link, url, export, &names)?;
+        let attributes = match told {
+            Some(attributes) => attributes,
+            None => link
+                .ask(calls::GETATTR, |to| calls::put_handle(to, &handle), calls::attributes_told)
+                .map_err(|error| NfsError::call(Step::File, error))?
+                .map_err(|status| NfsError::of_file(url, status))?,
+        };
+        let attributes_at = clock.now();
+        match attributes.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(NfsError::Directory { url: url.to_string() }),
+            FileKind::Link => return Err(NfsError::Link { url: url.to_string() }),
+            FileKind::Special => return Err(NfsError::NotFile { url: url.to_string() }),
+        }
+        let put = |to: &mut Vec<u8>| calls::put_access(to, &handle, calls::ACCESS_READ);
+        let granted = link
+            .ask(calls::ACCESS, put, calls::access_told)
+            .map_err(|error| NfsError::call(Step::File, error))?
+            .map_err(|status| NfsError::of_file(url, status))?;
+        if granted & calls::ACCESS_READ == 0 {
+            return Err(NfsError::Refused { url: url.to_string() });
+        }
+        if attributes.bytes == 0 {
+            return Err(NfsError::Empty { url: url.to_string() });
+        }
+        let info = link
+            .ask(calls::FSINFO, |to| calls::put_handle(to, &export), calls::fs_info_told)
+            .map_err(|error| NfsError::call(Step::File, error))?
+            .map_err(|status| NfsError::of_file(url, status))?;
+        let read_bytes = read_bytes(info, &url.options);
+        Ok(NfsTarget { link, handle, attributes, attributes_at, read_bytes, url: url.clone() })
+    }
+
+    /// Where it was found.
+    pub fn url(&self) -> &NfsUrl {
+        &self.url
+    }
+
+    /// Its length in bytes when it was opened.
+    pub fn bytes(&self) -> u64 {
+        self.attributes.bytes
+    }
+
+    /// When its bytes were changed last, by the server's clock: seconds and nanoseconds.
+    pub fn modified(&self) -> (i64, i64) {
+        let (seconds, nanoseconds) = self.attributes.modified;
+        (seconds.into(), nanoseconds.into())
+    }
+
+    /// `rsize`: the most bytes of one READ.
+    pub fn read_bytes(&self) -> u32 {
+        self.read_bytes
+    }
+
+    /// Whether calls come from a reserved port, as servers may ask.
+    pub fn is_from_reserved_port(&self) -> bool {
+        self.link.is_reserved()
+    }
+
+    /// What it can do: a request is one READ, and as many are taken at once as
+    /// there are slots.
+    pub fn caps(&self) -> DeviceCaps {
+        let whole_pages = u64::from(self.read_bytes).max(PAGE_BYTES);
+        DeviceCaps {
+            sectors: self.attributes.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
+            request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
+            depth_max: self.url.options.slots,
+            is_rotational: false,
+            alignment_sectors: 1,
+        }
+    }
+}
+
+/// The size of a READ: what the server prefers, or what is asked for; never
+/// more than it takes. In whole pages, unless the server takes less than one.
+fn read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
+    let limit = |bytes: u32| if bytes == 0 { u64::MAX } else { u64::from(bytes) };
+    let wanted = options.rsize_bytes_max.unwrap_or(limit(info.read_bytes_preferred));
+    let bytes = wanted.min(limit(info.read_bytes_max)).min(READ_BYTES_MAX);
+    let whole_pages = bytes - bytes % PAGE_BYTES;
+    (if whole_pages == 0 { bytes } else { whole_pages }) as u32
+}
+
+/// Where NFS is served, the export's handle, and the names below it.
+struct Found<'a> {
+    address: SocketAddr,
+    export: FileHandle,
+    names: Vec<&'a [u8]>,
+}
+
+fn find(url: &NfsUrl, clock: Clock) -> Result<Found<'_>, NfsError> {
+    let addresses = resolve(url)?;
+    let mut last = None;
+    for mut address in addresses {
+        match find_at(url, &mut address, clock) {
+            // The next address of the host may have the server.
+            Err(error @ NfsError::Connect { .. }) => last = Some(error),
+            found => return found,
+        }
+    }
+    Err(last.expect("a host that was resolved has an address"))
+}
+
+fn find_at<'a>(
+    url: &'a NfsUrl,
+    address: &mut SocketAddr,
+    clock: Clock,
+) -> Result<Found<'a>, NfsError> {
+    let (nfs_port, mount_port) = ports(url, *address, clock)?;
+    address.set_port(mount_port);
+    let mut link = connect(*address, &url.options, clock)?;
+    let names = url.names();
+    let depth = export_depth(&mut link, url, &names)?;
+    let path = joined(&names[..depth]);
+    let export = link
+        .ask(mount::MNT, |to| mount::put_path(to, &path), mount::handle_told)
+        .map_err(|error| NfsError::call(Step::Mount, error))?
+        .map_err(|status| NfsError::NotMounted {
+            export: String::from_utf8_lossy(&path).into_owned(),
+            status,
+        })?;
+    address.set_port(nfs_port);
+    Ok(Found { address: *address, export, names: names[depth..].to_vec() })
+}
+
+fn resolve(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
+    let no_host = |what: String| NfsError::NoHost { host: url.host.clone(), what };
+    let addresses = (url.host.as_str(), 0).to_socket_addrs();
+    let addresses: Vec<SocketAddr> =
+        addresses.map_err(|error| no_host(error.to_string()))?.collect();
+    if addresses.is_empty() {
+        return Err(no_host("it has no address".to_owned()));
+    }
+    Ok(addresses)
+}
+
+/// The ports of NFS and of MOUNT: the URL's, or what the port mapper says.
+fn ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u16), NfsError> {
+    if let Some(port) = url.port {
+        return Ok((port, url.options.mount_port.unwrap_or(port)));
+    }
+    address.set_port(mount::PORTMAP_PORT);
+    let mut link = connect(address, &url.options, clock)?;
+    let mut port_of = |program: u32, step: Step| {
+        link.ask(mount::GETPORT, |to| mount::put_program(to, program), mount::port_told)
+            .map_err(|error| NfsError::call(Step::PortMapper, error))?
+            .ok_or_else(|| NfsError::NoService { host: url.host.clone(), step })
+    };
+    let nfs_port = port_of(calls::PROGRAM, Step::File)?;
+    match url.options.mount_port {
+        Some(mount_port) => Ok((nfs_port, mount_port)),
+        None => Ok((nfs_port, port_of(mount::PROGRAM, Step::Mount)?)),
+    }
+}
+
+/// How many of the path's names belong to the export: those of the longest
+/// export that the path lies in. A server that tells no exports is asked for
+/// the directory of the file.
+fn export_depth(link: &mut Link, url: &NfsUrl, names: &[&[u8]]) -> Result<usize, NfsError> {
+    let exports = match link.ask(mount::EXPORT, |_| {}, mount::exports_told) {
+        Ok(exports) => exports,
+        Err(CallError::Unavailable) => Vec::new(),
+        Err(error) => return Err(NfsError::call(Step::Mount, error)),
+    };
+    if exports.is_empty() {
+        return Ok(names.len() - 1);
+    }
+    let depth_in = |export: &Vec<u8>| {
+        let parts = export.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
+        let parts: Vec<&[u8]> = parts.collect();
+        (names.len() > parts.len() && names.starts_with(&parts)).then_some(parts.len())
+    };
+    exports.iter().filter_map(depth_in).max().ok_or_else(|| NfsError::NoExport {
+        url: url.to_string(),
+        exports: exports.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+    })
+}
+
+fn joined(names: &[&[u8]]) -> Vec<u8> {
+    let mut path = vec![b'/'];
+    path.extend(names.join(&b'/'));
+    path
+}
+
+/// Connects to a server, and says at once when nobody is there.
+fn connect(address: SocketAddr, options: &NfsOptions, clock: Clock) -> Result<Link, NfsError> {
+    let mut link = Link::to(address, options, READ_BYTES_MAX as usize, clock);
+    let deadline = clock.now() + options.give_up_after;
+    link.connect(deadline).map_err(|errno| NfsError::Connect { address, errno })?;
+    Ok(link)
+}
+
+/// Goes from the export down to the file.
+fn look_up(
+    link: &mut Link,
+    url: &NfsUrl,
+    export: FileHandle,
+    names: &[&[u8]],
+) -> Result<(FileHandle, Option<Attributes>), NfsError> {
+    let mut at = (export, None);
+    for name in names {
+        if let Some(Attributes { kind: FileKind::Link, .. }) = at.1 {
+            return Err(NfsError::Link { url: url.to_string() });
+        }
+        let directory = at.0;
+        at = link
+            .ask(calls::LOOKUP, |to| calls::put_lookup(to, &directory, name), calls::lookup_told)
+            .map_err(|error| NfsError::call(Step::File, error))?
+            .map_err(|status| NfsError::of_file(url, status))?;
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_is_as_large_as_the_server_and_the_options_allow() {
+        let size = |max, preferred, option| {
+            let info = FsInfo { read_bytes_max: max, read_bytes_preferred: preferred };
+            read_bytes(info, &NfsOptions { rsize_bytes_max: option, ..NfsOptions::default() })
+        };
+        assert_eq!(size(1 << 20, 1 << 15, None), 1 << 15, "what it prefers");
+        assert_eq!(size(1 << 20, 1 << 15, Some(1 << 20)), 1 << 20, "what is asked for");
+        assert_eq!(size(1 << 16, 1 << 15, Some(1 << 20)), 1 << 16, "what it takes");
+        assert_eq!(size(0, 0, None), 1 << 20, "a server that tells nothing");
+        assert_eq!(size(10_000, 10_000, None), 8_192, "in whole pages");
+        assert_eq!(size(1_000, 1_000, None), 1_000, "less than a page");
+        assert_eq!(size(1 << 30, 1 << 30, None), 1 << 20);
+    }
+}

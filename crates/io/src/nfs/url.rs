@@ -1,0 +1,228 @@
+//! `nfs://HOST[:PORT]/EXPORT/PATH[?OPTION=VALUE&…]` (RFC 2224, with options as
+//! libnfs writes them).
+//!
+//! With a port, both MOUNT and NFS are asked there, unless the option
+//! `mountport` says otherwise; without one, the server's port mapper is asked.
+//! Bytes of the path that a URL can't hold are written `%XX`.
+
+use super::options::NfsOptions;
+
+/// A file on an NFS server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfsUrl {
+    /// A name or an address; an address of version 6 without its brackets.
+    pub host: String,
+    /// Where NFS is served; `None`: where the port mapper says.
+    pub port: Option<u16>,
+    /// The export and the path in it, from the first slash on, as bytes.
+    pub path: Vec<u8>,
+    /// How the server is talked to.
+    pub options: NfsOptions,
+}
+
+/// What is wrong with a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlError {
+    /// The URL.
+    pub url: String,
+    /// What is wrong with it, and what would have been right.
+    pub what: String,
+}
+
+/// What every such URL begins with.
+const SCHEME: &str = "nfs://";
+
+impl NfsUrl {
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// Which part is wrong, and what would have been right.
+    pub fn parse(url: &str) -> Result<NfsUrl, UrlError> {
+        let wrong = |what: &str| UrlError { url: url.to_owned(), what: what.to_owned() };
+        let form = "write nfs://HOST[:PORT]/EXPORT/PATH";
+        let rest = url.strip_prefix(SCHEME).ok_or_else(|| wrong(form))?;
+        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
+        let at = rest.find('/').ok_or_else(|| wrong(&format!("names no file: {form}")))?;
+        let (authority, path) = rest.split_at(at);
+        let (host, port) = host_and_port(authority).map_err(|what| wrong(&what))?;
+        let path =
+            unescape(path).ok_or_else(|| wrong("`%` stands before two hexadecimal digits"))?;
+        if path.split(|&byte| byte == b'/').all(|part| part.is_empty()) {
+            return Err(wrong(&format!("names no file: {form}")));
+        }
+        if path.split(|&byte| byte == b'/').any(|part| part == b"." || part == b"..") {
+            return Err(wrong("holds `.` or `..`; write the path without them"));
+        }
+        let mut options = NfsOptions::default();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').ok_or_else(|| {
+                wrong(&format!("option `{option}` has no value; write NAME=VALUE"))
+            })?;
+            options
+                .set(name, value)
+                .map_err(|expected| wrong(&format!("option `{option}`: expected {expected}")))?;
+        }
+        options
+            .check()
+            .map_err(|(name, expected)| wrong(&format!("option `{name}`: expected {expected}")))?;
+        Ok(NfsUrl { host, port, path, options })
+    }
+
+    /// Whether a text means to be such a URL.
+    pub fn is_meant(text: &str) -> bool {
+        text.starts_with(SCHEME)
+    }
+
+    /// The names that the path consists of, without empty ones.
+    pub(crate) fn names(&self) -> Vec<&[u8]> {
+        self.path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect()
+    }
+}
+
+fn host_and_port(authority: &str) -> Result<(String, Option<u16>), String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) =
+                rest.split_once(']').ok_or("an address in brackets has no closing one")?;
+            let port = match after.strip_prefix(':') {
+                Some(port) => Some(port),
+                None if after.is_empty() => None,
+                None => return Err("after the brackets comes `:PORT` or `/`".to_owned()),
+            };
+            (host, port)
+        }
+        None => {
+            authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
+        }
+    };
+    if host.is_empty() {
+        return Err("names no host".to_owned());
+    }
+    let port = port.map(|text| {
+        let port = text.parse::<u16>().ok().filter(|&port| port > 0);
+        port.ok_or_else(|| format!("`{text}` is no port; write a number from 1 to 65535"))
+    });
+    Ok((host.to_owned(), port.transpose()?))
+}
+
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
+        rest = after;
+    }
+    Some(bytes)
+}
+
+impl std::fmt::Display for NfsUrl {
+    /// Without the options.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "{SCHEME}[{}]", self.host)?;
+        } else {
+            write!(f, "{SCHEME}{}", self.host)?;
+        }
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        for &byte in &self.path {
+            let is_plain = byte.is_ascii_graphic() && !matches!(byte, b'%' | b'?' | b'#');
+            if is_plain {
+                write!(f, "{}", char::from(byte))?;
+            } else {
+                write!(f, "%{byte:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for UrlError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.url, self.what)
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use readpath_core::unit::Time;
+
+    #[test]
+    fn a_url_has_host_port_path_and_options() {
+        let url = NfsUrl::parse(
+            "nfs://host:2049/export/a%20b/c?rsize=32768&slots=4&timeout=9s&repeat=500ms&uid=5&\
+             mountport=7&source=any&attributes=0s",
+        )
+        .unwrap();
+        assert_eq!((url.host.as_str(), url.port), ("host", Some(2049)));
+        assert_eq!(url.names(), [&b"export"[..], b"a b", b"c"]);
+        let options = &url.options;
+        assert_eq!((options.rsize_bytes_max, options.slots), (Some(32_768), 4));
+        assert_eq!(options.give_up_after, Time::from_s(9));
+        assert_eq!(options.repeat_after, Time::from_ms(500));
+        assert_eq!((options.credentials.uid, options.mount_port), (5, Some(7)));
+        assert_eq!(url.to_string(), "nfs://host:2049/export/a%20b/c");
+        let six = NfsUrl::parse("nfs://[::1]:3/f").unwrap();
+        assert_eq!((six.host.as_str(), six.port), ("::1", Some(3)));
+        assert_eq!(six.to_string(), "nfs://[::1]:3/f");
+        assert_eq!(NfsUrl::parse("nfs://h/f").unwrap().port, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_would_be_right() {
+        for (url, words) in [
+            ("http://host/f", "write nfs://HOST[:PORT]/EXPORT/PATH"),
+            ("nfs://host", "names no file"),
+            ("nfs://host//", "names no file"),
+            ("nfs:///f", "names no host"),
+            ("nfs://host:0/f", "`0` is no port"),
+            ("nfs://host:x/f", "`x` is no port"),
+            ("nfs://[::1/f", "no closing one"),
+            ("nfs://[::1]9/f", "after the brackets"),
+            ("nfs://host/a/../f", "write the path without them"),
+            ("nfs://host/f%4", "two hexadecimal digits"),
+            ("nfs://host/f?rsize", "has no value"),
+            ("nfs://host/f?rsize=5000", "a multiple of 4096 bytes"),
+            ("nfs://host/f?rsize=2097152", "from 4096 to 1048576"),
+            ("nfs://host/f?slots=0", "from 1 to 1024"),
+            ("nfs://host/f?timeout=5", "such as 500ms or 5s"),
+            ("nfs://host/f?timeout=1s", "no less than `repeat` (5000ms)"),
+            ("nfs://host/f?colour=red", "one of rsize, slots"),
+            ("nfs://host/f?source=me", "`reserved` or `any`"),
+        ] {
+            let error = NfsUrl::parse(url).unwrap_err().to_string();
+            assert!(error.contains(words) && error.starts_with(url), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_url_or_an_error(text in "(nfs://)?[a-z:/%?&=0-9\\[\\].]{0,40}") {
+            let _ = NfsUrl::parse(&text);
+        }
+
+        #[test]
+        fn what_is_printed_is_parsed_again(path in prop::collection::vec(1u8.., 1..30)) {
+            let path = [b"/x".to_vec(), path].concat();
+            let url = NfsUrl { host: "h".to_owned(), port: Some(9), path, options: NfsOptions::default() };
+            let again = NfsUrl::parse(&url.to_string());
+            if let Ok(again) = again {
+                prop_assert_eq!(again, url);
+            } else {
+                prop_assert!(url.names().iter().any(|name| *name == b"." || *name == b".."));
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! XDR (RFC 4506), as far as RPC and NFS version 3 need it.
+//!
+//! What comes from the wire is believed in nothing: a length is held against
+//! what its field may hold and against the bytes that are there before anything
+//! is done with it. Nothing is copied and nothing is allocated, so that the data
+//! of a READ goes from the receive buffer straight to where it belongs.
+
+/// XDR's unit: everything is padded to a multiple of four bytes.
+const UNIT_BYTES: usize = 4;
+
+/// What came from the wire is not what was to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Garbled;
+
+/// Takes values off the front of received bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from the first of `bytes` on.
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { left: bytes }
+    }
+
+    /// So many bytes, as they are.
+    pub(crate) fn fixed(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
+        let (bytes, left) = self.left.split_at_checked(count).ok_or(Garbled)?;
+        self.left = left;
+        Ok(bytes)
+    }
+
+    /// An unsigned integer.
+    pub(crate) fn u32(&mut self) -> Result<u32, Garbled> {
+        let bytes = self.fixed(4)?;
+        Ok(u32::from_be_bytes(bytes.try_into().expect("four bytes were taken")))
+    }
+
+    /// An unsigned hyper integer.
+    pub(crate) fn u64(&mut self) -> Result<u64, Garbled> {
+        let bytes = self.fixed(8)?;
+        Ok(u64::from_be_bytes(bytes.try_into().expect("eight bytes were taken")))
+    }
+
+    /// A boolean: 0 or 1, and nothing else.
+    pub(crate) fn bool(&mut self) -> Result<bool, Garbled> {
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Garbled),
+        }
+    }
+
+    /// Opaque data of at most `bytes_max` bytes, with its padding.
+    pub(crate) fn opaque(&mut self, bytes_max: usize) -> Result<&'a [u8], Garbled> {
+        let count = self.u32()? as usize;
+        if count > bytes_max {
+            return Err(Garbled);
+        }
+        let bytes = self.fixed(count)?;
+        self.fixed(count.next_multiple_of(UNIT_BYTES) - count)?;
+        Ok(bytes)
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.left
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn end(self) -> Result<(), Garbled> {
+        if self.left.is_empty() { Ok(()) } else { Err(Garbled) }
+    }
+}
+
+/// Adds an unsigned integer.
+pub(crate) fn put_u32(to: &mut Vec<u8>, value: u32) {
+    to.extend_from_slice(&value.to_be_bytes());
+}
+
+/// Adds an unsigned hyper integer.
+pub(crate) fn put_u64(to: &mut Vec<u8>, value: u64) {
+    to.extend_from_slice(&value.to_be_bytes());
+}
+
+/// Adds opaque data, or a string: its length, its bytes, its padding.
+pub(crate) fn put_opaque(to: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(to, bytes.len() as u32);
+    to.extend_from_slice(bytes);
+    let padding = bytes.len().next_multiple_of(UNIT_BYTES) - bytes.len();
+    to.extend_from_slice(&[0; UNIT_BYTES][..padding]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of RFC 4506, sections 4.10 and 4.11, by hand.
+    #[test]
+    fn opaque_data_is_counted_and_padded() {
+        let mut bytes = Vec::new();
+        put_opaque(&mut bytes, b"sillyprog");
+        assert_eq!(bytes, b"\0\0\0\x09sillyprog\0\0\0");
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.opaque(9), Ok(&b"sillyprog"[..]));
+        assert_eq!(reader.end(), Ok(()));
+        assert_eq!(Reader::new(&bytes).opaque(8), Err(Garbled), "longer than it may be");
+        assert_eq!(Reader::new(&bytes[..13]).opaque(9), Err(Garbled), "its padding is missing");
+        assert_eq!(Reader::new(&bytes[..12]).opaque(9), Err(Garbled), "a byte is missing");
+    }
+
+    #[test]
+    fn integers_are_big_endian_and_a_boolean_is_0_or_1() {
+        let mut bytes = Vec::new();
+        put_u32(&mut bytes, 1);
+        put_u64(&mut bytes, 0x0102_0304_0506_0708);
+        assert_eq!(bytes, [0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.bool(), Ok(true));
+        assert_eq!(reader.u64(), Ok(0x0102_0304_0506_0708));
+        assert_eq!(reader.u32(), Err(Garbled));
+        assert_eq!(Reader::new(&[0, 0, 0, 2]).bool(), Err(Garbled));
+    }
+}

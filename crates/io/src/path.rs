@@ -1,0 +1,283 @@
+//! The read path of a program: memory, laws and depth for any number of files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use readpath_core::law::{Spec, SpecError};
+use readpath_core::machine::{self, Config, ConfigError};
+use readpath_core::readahead::ReadaheadLimits;
+use readpath_core::request::DeviceCaps;
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::backend::{BackendError, BackendKind};
+use crate::clock::Clock;
+use crate::engine::below::{Below, Opening};
+use crate::engine::shelf::{Clerk, Shelf};
+use crate::engine::{Engine, Handle, Owner};
+use crate::file::{File, identity};
+use crate::frames::FramePoolError;
+use crate::storage::{Files, Sleeper, Storage};
+use crate::target::{Direct, OpenError, OpenOptions, Target};
+
+/// One cache, one readahead law and one queue of requests, for any number of
+/// files on any number of threads.
+///
+/// Cheap to clone: every clone is the same path. Files keep it alive; with the
+/// last of them, and the last clone, requests in flight are withdrawn or waited
+/// for, and memory and threads are given back.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let name = std::env::temp_dir().join(format!("readpath-doc-{}", std::process::id()));
+/// # std::fs::write(&name, vec![7u8; 100_000])?;
+/// let path = readpath::ReadPath::builder().memory(64 << 20).build()?;
+/// let file = path.open(&name)?;
+/// let mut buffer = [0; 4096];
+/// file.read_exact_at(&mut buffer, 8192)?;
+/// # assert_eq!(buffer, [7; 4096]);
+/// # std::fs::remove_file(&name)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ReadPath {
+    engine: Arc<Owner>,
+}
+
+impl ReadPath {
+    /// What a path is to be like; every knob has a default.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Opens a regular file or a block device.
+    ///
+    /// A file that is open already, and has not changed since (device, inode,
+    /// length, times of modification and of change), shares its cached pages. One
+    /// that has changed is read afresh by this and by later handles; earlier
+    /// handles go on with what they have until they are
+    /// [revalidated](File::revalidate).
+    ///
+    /// # Errors
+    /// It isn't there, can't be opened, is neither of the two, or is empty.
+    pub fn open(&self, name: impl AsRef<Path>) -> Result<File, OpenError> {
+        let name = name.as_ref();
+        let target =
+            Target::open(name, OpenOptions { is_writable: false, direct: Direct::Preferred })?;
+        let identity = identity(&target).map_err(|error| OpenError::of(name, &error))?;
+        Ok(File::new(Handle::open(&self.engine, Opening::Local(target), identity), name))
+    }
+
+    /// What was counted since the path was built.
+    pub fn stats(&self) -> Stats {
+        let mut desk = self.engine.desk();
+        desk.machine.settle();
+        let (meter, cache) = (*desk.machine.meter(), desk.machine.cache_counters());
+        let stats = Stats {
+            device_reads: meter.device_reads,
+            device_bytes: meter.device_read_bytes,
+            in_flight: meter.in_device(),
+            readahead_bytes: cache.readahead_pages * PAGE_BYTES,
+            waste_bytes: cache.waste_pages * PAGE_BYTES,
+            evicted_bytes: cache.evicted_pages * PAGE_BYTES,
+        };
+        self.engine.leave(desk);
+        stats
+    }
+
+    /// The path that owns this engine.
+    pub(crate) fn of(engine: Arc<Owner>) -> ReadPath {
+        ReadPath { engine }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Owner> {
+        &self.engine
+    }
+}
+
+/// What a [`ReadPath`] has counted since it was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Requests that the storage was given.
+    pub device_reads: u64,
+    /// Bytes that it was asked for.
+    pub device_bytes: u64,
+    /// Requests that it has now.
+    pub in_flight: u32,
+    /// Bytes read ahead of need.
+    pub readahead_bytes: u64,
+    /// Those of them that left the cache without having been used.
+    pub waste_bytes: u64,
+    /// Bytes given up for others.
+    pub evicted_bytes: u64,
+}
+
+/// What a [`ReadPath`] is to be like.
+///
+/// ```
+/// let path = readpath::ReadPath::builder()
+///     .memory(32 << 20)
+///     .held_memory(4 << 20)
+///     .readahead("ondemand,read_ahead_kb=1024")
+///     .scheduler("deadline")
+///     .depth(64)
+///     .build()?;
+/// assert_eq!(path.stats().device_reads, 0);
+/// let error = readpath::ReadPath::builder().readahead("psychic").build().err().unwrap();
+/// assert!(error.to_string().contains("there is no readahead law `psychic`"));
+/// # Ok::<(), readpath::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    memory_bytes: u64,
+    held_bytes: Option<u64>,
+    readahead: String,
+    scheduler: String,
+    depth: u32,
+    backend: BackendKind,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            memory_bytes: 256 << 20,
+            held_bytes: None,
+            readahead: "ondemand,read_ahead_kb=2048".to_owned(),
+            scheduler: "noop".to_owned(),
+            depth: 128,
+            backend: BackendKind::default(),
+        }
+    }
+}
+
+impl Builder {
+    /// Memory for cached pages, in bytes; default 256 MiB, at least 8 KiB, less
+    /// than 16 TiB; rounded down to whole pages of 4 KiB. It is taken from the
+    /// system as it is first used, 2 MiB at a time where there are huge pages.
+    /// Beside it go at most 128 bytes a page (3 %), 1 MiB at the start, and what
+    /// reads under way need: 100 bytes for each, and 4 bytes for each of their
+    /// pages. A read that somebody else has to wait for, and whose bytes nobody
+    /// comes to take, has them moved to memory of their own.
+    pub fn memory(mut self, bytes: u64) -> Builder {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// How much of the memory [`PageGuard`](crate::PageGuard)s may hold at once, in bytes;
+    /// default a quarter of it, but 1 page at least. Reads have the rest to
+    /// themselves.
+    pub fn held_memory(mut self, bytes: u64) -> Builder {
+        self.held_bytes = Some(bytes);
+        self
+    }
+
+    /// The readahead law, as `readpath laws` names it, with its parameters;
+    /// default `ondemand,read_ahead_kb=2048`.
+    pub fn readahead(mut self, law: &str) -> Builder {
+        law.clone_into(&mut self.readahead);
+        self
+    }
+
+    /// The scheduler between all readers and the storage; default `noop`. Others
+    /// are for storage with one queue: give each device a path of its own then.
+    pub fn scheduler(mut self, law: &str) -> Builder {
+        law.clone_into(&mut self.scheduler);
+        self
+    }
+
+    /// The most requests in the storage at once; default 128, 1 to 16,383. More
+    /// hides more latency, and costs memory of the kernel.
+    pub fn depth(mut self, requests: u32) -> Builder {
+        self.depth = requests;
+        self
+    }
+
+    /// What carries the requests; default a ring (io_uring). It is never fallen
+    /// back from: where io_uring is forbidden, choose threads.
+    pub fn backend(mut self, backend: BackendKind) -> Builder {
+        self.backend = backend;
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    /// A law is unknown or has a bad parameter, a number is out of bounds, there
+    /// is not so much memory, or the kernel gives no ring.
+    pub fn build(self) -> Result<ReadPath, BuildError> {
+        if self.depth == 0 {
+            return Err(BuildError::Config(ConfigError::NoDepth));
+        }
+        let clock = Clock::start();
+        let (files, sleeper) =
+            Files::several(self.depth, self.backend, clock).map_err(BuildError::Backend)?;
+        let caps = files.caps();
+        self.build_over(Below::Files(files), sleeper, caps, clock)
+    }
+
+    /// Builds it over what carries its requests.
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build).
+    pub(crate) fn build_over(
+        self,
+        below: Below,
+        sleeper: Arc<dyn Sleeper>,
+        caps: DeviceCaps,
+        clock: Clock,
+    ) -> Result<ReadPath, BuildError> {
+        let spec = |text: &str| Spec::parse(text).map_err(BuildError::Law);
+        let pages = self.memory_bytes / PAGE_BYTES;
+        let held_pages = match self.held_bytes {
+            Some(bytes) => bytes / PAGE_BYTES,
+            None => (pages / 4).max(1),
+        };
+        let limits = ReadaheadLimits {
+            request_pages_max: u64::from(caps.request_sectors_max) * 512 / PAGE_BYTES,
+            ..ReadaheadLimits::default()
+        };
+        let config = Config {
+            memory_bytes: self.memory_bytes,
+            lent_bytes_max: held_pages * PAGE_BYTES,
+            readahead: spec(&self.readahead)?,
+            limits,
+            scheduler: spec(&self.scheduler)?,
+            depth_max: self.depth,
+            ..Config::new(caps)
+        };
+        let mut machine = machine::ReadPath::new(config).map_err(BuildError::Config)?;
+        let shelf = Shelf::new(pages as u32, held_pages as u32).map_err(BuildError::Memory)?;
+        let shelf = Arc::new(shelf);
+        machine.lend_through(Box::new(Clerk(Arc::clone(&shelf))));
+        let engine = Engine::new(machine, below, sleeper, shelf, clock);
+        Ok(ReadPath { engine: Arc::new(Owner(Arc::new(engine))) })
+    }
+}
+
+/// Why there is no read path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A law is not of the form `NAME,key=value,…`.
+    Law(SpecError),
+    /// A law is unknown, or a number is out of bounds.
+    Config(ConfigError),
+    /// The system has no room for the memory.
+    Memory(FramePoolError),
+    /// The backend isn't to be had here.
+    Backend(BackendError),
+}
+
+impl std::fmt::Display for BuildError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BuildError::Law(error) => error.fmt(f),
+            BuildError::Config(error) => error.fmt(f),
+            BuildError::Memory(error) => error.fmt(f),
+            BuildError::Backend(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}

@@ -1,0 +1,450 @@
+//! Carries one raw transfer at a time: chunks out, completions in.
+//!
+//! Where the caller's memory lies to the device's blocks as the file does, its
+//! whole blocks are moved straight to or from it; only the edges go through
+//! buffers. Where it doesn't, all of a chunk goes through its place in the ring.
+//!
+//! A call returns when nothing of it is in flight, however it ends: so the
+//! caller's memory is the kernel's only while the call borrows it.
+
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+
+use readpath_core::raw::{Chunk, End, RawLaw, RawTransfer};
+use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
+
+use super::buffers::Buffers;
+use super::layout::{Layout, Part, clipped};
+use super::{RawCounters, RawFault, RawOpenError};
+use crate::backend::{Backend, BackendKind};
+use crate::clock::Clock;
+use crate::outcome::{device_error, raw_result};
+use crate::ring::Ring;
+use crate::target::Target;
+use crate::threads::Threads;
+use crate::transfers::{self, Ended, Start, Transfers};
+
+/// A write reads both of its edges at once, whatever the law's depth.
+const TRANSFERS_MIN: u32 = 2;
+
+/// The memory of a call: `address` holds the byte of the file at `start`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    pub(super) address: *mut u8,
+    pub(super) start: u64,
+}
+
+impl Memory {
+    /// The address of a byte of the file, or of the byte after the last.
+    fn at(&self, offset: u64) -> *mut u8 {
+        self.address.wrapping_add((offset - self.start) as usize)
+    }
+}
+
+/// What is kept of a chunk in flight.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    chunk: Chunk,
+    /// Its buffer of the ring.
+    buffer: u32,
+}
+
+/// One target, with the ring of buffers that its transfers go through.
+pub(super) struct Lane {
+    // Dropped before the buffers that the kernel may hold.
+    transfers: Transfers<Place>,
+    target: Target,
+    /// The target as its transfers see it, as long as it is now.
+    file: transfers::Place,
+    buffers: Buffers,
+    buffers_free: Vec<u32>,
+    law: Box<dyn RawLaw + Send + Sync>,
+    counters: RawCounters,
+}
+
+// SAFETY: between calls nothing is in flight, and the lists of segments in the
+// transfers, which hold addresses, are not looked at any more. During a call the
+// lane is borrowed. The ring is one that any thread may enter; the threads
+// answer to whichever thread asks; the buffers belong to the lane alone.
+unsafe impl Send for Lane {}
+
+impl Lane {
+    pub(super) fn new(
+        target: Target,
+        law: Box<dyn RawLaw + Send + Sync>,
+        backend: BackendKind,
+        clock: Clock,
+    ) -> Result<Lane, RawOpenError> {
+        let buffers = Buffers::new(law.chunk_bytes(), law.depth())?;
+        let depth = law.depth().max(TRANSFERS_MIN);
+        let backend: Box<dyn Backend> = match backend {
+            BackendKind::Ring => {
+                let mut ring = Ring::for_any_thread(depth).map_err(RawOpenError::Backend)?;
+                let (address, bytes) = buffers.whole();
+                // SAFETY: the buffers are dropped after the ring.
+                unsafe { ring.register(address, bytes) };
+                Box::new(ring)
+            }
+            BackendKind::Threads => Box::new(Threads::new(depth).map_err(RawOpenError::Backend)?),
+        };
+        Ok(Lane::over(target, law, buffers, backend, clock))
+    }
+
+    /// A lane whose bytes `backend` carries; it is one that any thread may use.
+    pub(super) fn over(
+        target: Target,
+        law: Box<dyn RawLaw + Send + Sync>,
+        buffers: Buffers,
+        backend: Box<dyn Backend>,
+        clock: Clock,
+    ) -> Lane {
+        let depth = law.depth().max(TRANSFERS_MIN);
+        Lane {
+            transfers: Transfers::over(backend, depth, clock),
+            file: transfers::Place::of(&target),
+            target,
+            buffers_free: Vec::with_capacity(law.depth() as usize),
+            buffers,
+            law,
+            counters: RawCounters::default(),
+        }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(super) fn law(&self) -> &dyn RawLaw {
+        &*self.law
+    }
+
+    pub(super) fn counters(&self) -> RawCounters {
+        self.counters
+    }
+
+    /// The length of the file now.
+    pub(super) fn bytes(&self) -> Result<u64, RawFault> {
+        let target = self.target();
+        if target.is_block_device() {
+            return Ok(target.bytes());
+        }
+        let stat = rustix::fs::fstat(target)
+            .map_err(|errno| RawFault::Length { errno: errno.raw_os_error() })?;
+        Ok(stat.st_size as u64)
+    }
+
+    /// Reads the bytes of the file from `offset` on into `memory`: fewer at its end.
+    pub(super) fn read(&mut self, memory: &mut [u8], offset: u64) -> Result<u64, RawFault> {
+        let file_bytes = self.bytes()?;
+        let end = file_bytes.min(offset + memory.len() as u64);
+        if end <= offset {
+            return Ok(0);
+        }
+        self.file = self.file.with_bytes(file_bytes);
+        let memory = Memory { address: memory.as_mut_ptr(), start: offset };
+        // SAFETY: the slice is borrowed for the call, and for us alone.
+        let end = unsafe { self.carry(Op::Read, memory, offset..end)? };
+        match end.error {
+            None => Ok(end.bytes),
+            Some(error) => Err(failed(Op::Read, offset, end.bytes, error)),
+        }
+    }
+
+    /// Writes `memory` to the file from `offset` on: all of it, or an error that
+    /// says how much.
+    pub(super) fn write(&mut self, memory: &[u8], offset: u64) -> Result<u64, RawFault> {
+        let end = offset + memory.len() as u64;
+        if memory.is_empty() {
+            return Ok(0);
+        }
+        let file_bytes = self.bytes()?;
+        if self.target().is_block_device() && end > file_bytes {
+            return Err(RawFault::PastEnd { device_bytes: file_bytes });
+        }
+        self.file = self.file.with_bytes(file_bytes);
+        // Written to by nobody: the kernel only reads what a write gives it.
+        let memory = Memory { address: memory.as_ptr().cast_mut(), start: offset };
+        let asked = offset..end;
+        // SAFETY: the slice is borrowed for the call, and not changed by anybody.
+        let moved = unsafe {
+            self.read_edges(memory, &asked, file_bytes)?;
+            self.carry(Op::Write, memory, asked)
+        };
+        let bytes_done = moved.as_ref().map_or(0, |end| end.bytes);
+        let covered_end = end.next_multiple_of(self.block_bytes());
+        self.set_length_back(file_bytes, offset + bytes_done, covered_end)?;
+        match moved? {
+            End { bytes, error: Some(error) } => Err(failed(Op::Write, offset, bytes, error)),
+            End { bytes, error: None } => Ok(bytes),
+        }
+    }
+
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.target().alignment_bytes())
+    }
+
+    /// Fills the buffers of a write's edges: what is there already, and over it
+    /// what is to be written.
+    ///
+    /// # Safety
+    /// As [`carry`](Lane::carry).
+    unsafe fn read_edges(
+        &mut self,
+        memory: Memory,
+        asked: &Range<u64>,
+        file_bytes: u64,
+    ) -> Result<(), RawFault> {
+        let block_bytes = self.block_bytes();
+        let layout = Layout::new(asked, block_bytes);
+        let edges = [layout.head(), layout.tail()];
+        let mut moving = Moving { transfers: &mut self.transfers, file: self.file };
+        for (index, block) in edges.into_iter().enumerate() {
+            let Some(block) = block else { continue };
+            let address = self.buffers.edge(index);
+            // SAFETY: an edge is a page, and a block is no more; nothing is in flight on it.
+            unsafe { address.write_bytes(0, block_bytes as usize) };
+            if block < file_bytes {
+                let chunk = Chunk { offset: block, bytes: block_bytes };
+                let place = Place { chunk, buffer: index as u32 };
+                self.counters.count(Op::Read, block_bytes);
+                // SAFETY: the edge belongs to the lane, which is borrowed until all has ended.
+                unsafe { moving.start(Op::Read, place, [segment(address, block_bytes)]) };
+            }
+        }
+        let mut failure = None;
+        while moving.transfers.in_flight() > 0 {
+            moving.transfers.wait(None).map_err(RawFault::Backend)?;
+            while let Some(ended) = moving.transfers.next_ended() {
+                if let Outcome::Failed(error) = ended.completion.outcome {
+                    failure = Some(failed(Op::Read, ended.kept.chunk.offset, 0, error));
+                }
+            }
+        }
+        drop(moving);
+        for (index, block) in edges.into_iter().enumerate() {
+            let Some(block) = block else { continue };
+            let part = layout.asked_in(&(block..block + block_bytes));
+            let place = self.buffers.edge(index).wrapping_add((part.start - block) as usize);
+            // SAFETY: both sides hold these bytes, and nothing is in flight.
+            unsafe { copy(memory.at(part.start), place, &part) };
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Moves the bytes `asked` between the file and `memory`, chunk by chunk.
+    /// For a write the edges have been filled before.
+    ///
+    /// # Safety
+    /// `memory` is valid for all of them, for reading them into or writing them
+    /// from it, and nobody else uses it (for a write: changes it) until this returns.
+    unsafe fn carry(&mut self, op: Op, memory: Memory, asked: Range<u64>) -> Result<End, RawFault> {
+        let block_bytes = self.block_bytes();
+        let layout = Layout::new(&asked, block_bytes);
+        let own = layout.own();
+        // The caller's memory is moved to directly if its whole blocks are aligned there.
+        let is_direct =
+            own.is_empty() || (memory.at(own.start) as usize).is_multiple_of(block_bytes as usize);
+        // Whatever ended the call before, nothing of it is in flight.
+        self.buffers_free.clear();
+        self.buffers_free.extend((0..self.law.depth()).rev());
+        let mut transfer = RawTransfer::new(asked.start, asked.end - asked.start, block_bytes);
+        let (buffers, buffers_free, counters) =
+            (&self.buffers, &mut self.buffers_free, &mut self.counters);
+        let address = |part: Part, offset: u64| match part {
+            Part::Own => memory.at(offset),
+            Part::Head => buffers.edge(0),
+            Part::Tail => buffers.edge(1),
+        };
+        let mut moving = Moving { transfers: &mut self.transfers, file: self.file };
+        loop {
+            while let Some(chunk) = transfer.poll_chunk(&*self.law) {
+                let buffer = buffers_free.pop().expect("the ring is as deep as the law");
+                let place = Place { chunk, buffer };
+                let pieces = layout.pieces(chunk.offset..chunk.end());
+                counters.count(op, chunk.bytes);
+                if is_direct {
+                    let segments = pieces
+                        .map(|(part, piece)| segment(address(part, piece.start), length(&piece)));
+                    // SAFETY: the caller's promise for its memory; the edges are the lane's.
+                    unsafe { moving.start(op, place, segments) };
+                    continue;
+                }
+                let start = buffers.chunk(buffer);
+                if op == Op::Write {
+                    for (part, piece) in pieces {
+                        let to = start.wrapping_add((piece.start - chunk.offset) as usize);
+                        // SAFETY: a buffer holds a chunk, and this one is in nobody's hands.
+                        unsafe { copy(address(part, piece.start), to, &piece) };
+                    }
+                    counters.copied_bytes += chunk.bytes;
+                }
+                // SAFETY: the buffer belongs to this chunk until it has ended.
+                unsafe { moving.start(op, place, [segment(start, chunk.bytes)]) };
+            }
+            if transfer.is_over() {
+                return Ok(transfer.end());
+            }
+            moving.transfers.wait(None).map_err(RawFault::Backend)?;
+            while let Some(Ended { completion, bytes, kept, .. }) = moving.transfers.next_ended() {
+                let Place { chunk, buffer } = kept;
+                let moved = chunk.offset..chunk.offset + bytes;
+                if op == Op::Read {
+                    let through_buffers = if is_direct {
+                        [layout.head(), layout.tail()]
+                            .map(|block| block.map(|block| block..block + block_bytes))
+                    } else {
+                        [Some(moved.clone()), None]
+                    };
+                    for (index, piece) in through_buffers.into_iter().enumerate() {
+                        let Some(piece) = piece else { continue };
+                        let from =
+                            if is_direct { buffers.edge(index) } else { buffers.chunk(buffer) };
+                        let part = clipped(&layout.asked_in(&piece), &moved);
+                        let from = from.wrapping_add((part.start - piece.start) as usize);
+                        counters.copied_bytes += length(&part);
+                        // SAFETY: the kernel has filled these bytes and is done with them.
+                        unsafe { copy(from, memory.at(part.start), &part) };
+                    }
+                }
+                buffers_free.push(buffer);
+                transfer.handle(chunk, completion.outcome);
+            }
+        }
+    }
+
+    /// After a write up to `written_end`, whose last block ends at `covered_end`:
+    /// gives a file that has become longer than what was written its length back.
+    fn set_length_back(
+        &self,
+        bytes_before: u64,
+        written_end: u64,
+        covered_end: u64,
+    ) -> Result<(), RawFault> {
+        let wanted = bytes_before.max(written_end);
+        if self.target().is_block_device() || wanted >= covered_end {
+            return Ok(());
+        }
+        // Longer than we have made it: another writer has been here, whose bytes stay.
+        if !(wanted + 1..=covered_end).contains(&self.bytes()?) {
+            return Ok(());
+        }
+        rustix::fs::ftruncate(self.target(), wanted)
+            .map_err(|errno| RawFault::Length { errno: errno.raw_os_error() })
+    }
+
+    /// Has the device keep what was written; with `metadata`, all that is known of the file too.
+    pub(super) fn sync(&self, metadata: bool) -> Result<(), RawFault> {
+        let fd = self.target().as_raw_fd();
+        // SAFETY: the file is open.
+        let done = unsafe { if metadata { libc::fsync(fd) } else { libc::fdatasync(fd) } };
+        match raw_result(done as isize) {
+            0.. => Ok(()),
+            errno => Err(RawFault::Sync { error: device_error(-errno) }),
+        }
+    }
+}
+
+impl RawCounters {
+    fn count(&mut self, op: Op, bytes: u64) {
+        match op {
+            Op::Read => {
+                self.reads += 1;
+                self.read_bytes += bytes;
+            }
+            Op::Write => {
+                self.writes += 1;
+                self.written_bytes += bytes;
+            }
+        }
+    }
+}
+
+/// The transfers of one call. However the call ends, it ends after them.
+struct Moving<'l> {
+    transfers: &'l mut Transfers<Place>,
+    file: transfers::Place,
+}
+
+impl Moving<'_> {
+    /// # Safety
+    /// The segments are valid until the chunk has ended, and nobody else uses
+    /// them (for a write: changes them).
+    unsafe fn start(
+        &mut self,
+        op: Op,
+        place: Place,
+        segments: impl IntoIterator<Item = libc::iovec>,
+    ) {
+        let Chunk { offset, bytes } = place.chunk;
+        let id = RequestId(place.buffer);
+        let start = Start { id, place: self.file, op, offset, bytes };
+        // SAFETY: the caller's promise, and `drop` below.
+        unsafe { self.transfers.start(start, place, |_, list| list.extend(segments)) };
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.transfers.drain();
+        while self.transfers.next_ended().is_some() {}
+        if self.transfers.in_flight() > 0 {
+            // Never seen: the kernel keeps memory that its owner is about to get back.
+            std::process::abort();
+        }
+    }
+}
+
+fn failed(op: Op, start: u64, bytes_done: u64, error: DeviceError) -> RawFault {
+    RawFault::Device { op, offset: start + bytes_done, bytes_done, error }
+}
+
+fn segment(address: *mut u8, bytes: u64) -> libc::iovec {
+    libc::iovec { iov_base: address.cast(), iov_len: bytes as usize }
+}
+
+fn length(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+/// Copies as many bytes as `range` has.
+///
+/// # Safety
+/// Both addresses are valid for them, and don't overlap.
+unsafe fn copy(from: *const u8, to: *mut u8, range: &Range<u64>) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, length(range) as usize) };
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_core::raw::Ring as RingLaw;
+
+    use super::*;
+    use crate::target::OpenOptions;
+
+    /// A call that is cut off in the middle, as by a panic, leaves nothing in
+    /// flight; and the lane goes on.
+    #[test]
+    fn what_is_dropped_in_flight_has_ended() {
+        for backend in [BackendKind::Ring, BackendKind::Threads] {
+            let path = std::env::current_exe().expect("this program has a file");
+            let target = Target::open(&path, OpenOptions::default()).unwrap();
+            let law = Box::new(RingLaw::default());
+            let mut lane = Lane::new(target, law, backend, Clock::start()).unwrap();
+            let bytes = lane.block_bytes().max(4096);
+            let mut moving = Moving { transfers: &mut lane.transfers, file: lane.file };
+            for buffer in 0..4 {
+                let chunk = Chunk { offset: u64::from(buffer) * bytes, bytes };
+                let segments = [segment(lane.buffers.chunk(buffer), bytes)];
+                // SAFETY: the buffers belong to the lane.
+                unsafe { moving.start(Op::Read, Place { chunk, buffer }, segments) };
+            }
+            assert_eq!(moving.transfers.in_flight(), 4);
+            drop(moving);
+            assert_eq!(lane.transfers.in_flight(), 0);
+            let mut memory = vec![0; 10_000];
+            assert_eq!(lane.read(&mut memory, 1).unwrap(), 10_000);
+            assert!(memory[..] == std::fs::read(&path).unwrap()[1..10_001]);
+        }
+    }
+}

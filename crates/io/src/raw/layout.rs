@@ -1,0 +1,113 @@
+//! Where the bytes of a raw transfer lie in memory, by their place in the file.
+//!
+//! Direct I/O moves whole blocks. The first and the last block of a transfer
+//! may be asked for in part only: these two, the *edges*, go through a buffer of
+//! one block each. All blocks between them are the caller's own memory.
+
+use std::ops::Range;
+
+/// What memory a piece of a transfer lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The buffer of the first block.
+    Head,
+    /// The caller's memory.
+    Own,
+    /// The buffer of the last block.
+    Tail,
+}
+
+/// The bytes asked for, in blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    start: u64,
+    end: u64,
+    block_bytes: u64,
+}
+
+impl Layout {
+    /// Bytes `asked`, at least one, in blocks of `block_bytes`.
+    pub(super) fn new(asked: &Range<u64>, block_bytes: u64) -> Layout {
+        Layout { start: asked.start, end: asked.end, block_bytes }
+    }
+
+    /// The start of the first block, if it is asked for in part.
+    pub(super) fn head(&self) -> Option<u64> {
+        let block = self.start - self.start % self.block_bytes;
+        let is_whole = block == self.start && self.end - block >= self.block_bytes;
+        (!is_whole).then_some(block)
+    }
+
+    /// The start of the last block, if it is asked for in part and is not the head.
+    pub(super) fn tail(&self) -> Option<u64> {
+        let block = self.end - self.end % self.block_bytes;
+        (block != self.end && self.head() != Some(block)).then_some(block)
+    }
+
+    /// The blocks that are asked for whole; may be empty.
+    pub(super) fn own(&self) -> Range<u64> {
+        let start = self.head().map_or(self.start, |head| head + self.block_bytes);
+        start..(self.end - self.end % self.block_bytes).max(start)
+    }
+
+    /// The bytes asked for that fall into `range`.
+    pub(super) fn asked_in(&self, range: &Range<u64>) -> Range<u64> {
+        clipped(&(self.start..self.end), range)
+    }
+
+    /// What whole blocks `range` consist of, in order.
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Part, Range<u64>)> {
+        let edge = |block: Option<u64>| {
+            block.map_or(range.start..range.start, |block| block..block + self.block_bytes)
+        };
+        [(Part::Head, edge(self.head())), (Part::Own, self.own()), (Part::Tail, edge(self.tail()))]
+            .map(|(part, piece)| (part, clipped(&piece, &range)))
+            .into_iter()
+            .filter(|(_, piece)| !piece.is_empty())
+    }
+}
+
+/// The part of a range that lies in another one; empty where there is none.
+pub(super) fn clipped(range: &Range<u64>, to: &Range<u64>) -> Range<u64> {
+    let start = range.start.max(to.start);
+    start..range.end.min(to.end).max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Part::{Head, Own, Tail};
+    use super::*;
+
+    /// In blocks of 10.
+    fn pieces(asked: Range<u64>, range: Range<u64>) -> Vec<(Part, Range<u64>)> {
+        Layout::new(&asked, 10).pieces(range).collect()
+    }
+
+    #[test]
+    fn only_blocks_asked_for_in_part_are_edges() {
+        assert_eq!(pieces(20..50, 20..50), [(Own, 20..50)]);
+        assert_eq!(pieces(21..50, 20..50), [(Head, 20..30), (Own, 30..50)]);
+        assert_eq!(pieces(20..49, 20..50), [(Own, 20..40), (Tail, 40..50)]);
+        assert_eq!(pieces(29..41, 20..50), [(Head, 20..30), (Own, 30..40), (Tail, 40..50)]);
+        assert_eq!(pieces(29..31, 20..40), [(Head, 20..30), (Tail, 30..40)]);
+        assert_eq!(pieces(23..27, 20..30), [(Head, 20..30)]);
+        assert_eq!(pieces(20..27, 20..30), [(Head, 20..30)]);
+        assert_eq!(pieces(23..30, 20..30), [(Head, 20..30)]);
+    }
+
+    #[test]
+    fn a_chunk_has_the_pieces_that_fall_into_it() {
+        let asked = 25..78;
+        assert_eq!(pieces(asked.clone(), 20..40), [(Head, 20..30), (Own, 30..40)]);
+        assert_eq!(pieces(asked.clone(), 40..60), [(Own, 40..60)]);
+        assert_eq!(pieces(asked.clone(), 60..80), [(Own, 60..70), (Tail, 70..80)]);
+        assert_eq!(pieces(asked, 70..80), [(Tail, 70..80)]);
+    }
+
+    #[test]
+    fn without_blocks_all_memory_is_the_callers() {
+        let layout = Layout::new(&(7..9), 1);
+        assert_eq!(layout.pieces(7..9).collect::<Vec<_>>(), [(Own, 7..9)]);
+        assert_eq!((layout.head(), layout.tail()), (None, None));
+    }
+}

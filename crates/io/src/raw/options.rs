@@ -1,0 +1,182 @@
+//! How a raw file is opened.
+
+use std::path::Path;
+
+use readpath_core::law::Spec;
+use readpath_core::raw;
+
+use super::lane::Lane;
+use super::{RawFile, RawOpenError};
+use crate::backend::BackendKind;
+use crate::clock::Clock;
+use crate::target::{Direct, OpenOptions, Target};
+
+/// How a [`RawFile`] is opened: to be filled in, and then
+/// [`open`](RawOptions::open)ed.
+///
+/// ```
+/// use readpath::raw::RawOptions;
+///
+/// # let path = std::env::temp_dir().join(format!("readpath-doc-options-{}", std::process::id()));
+/// let mut options = RawOptions::new();
+/// options.write(true).create(true).chunk_bytes(1 << 20).depth(2);
+/// let file = options.open(&path)?;
+/// assert_eq!((file.chunk_bytes(), file.depth()), (1 << 20, 2));
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RawOptions {
+    law: Spec,
+    is_writable: bool,
+    creates: bool,
+    direct: Direct,
+    backend: BackendKind,
+}
+
+impl Default for RawOptions {
+    fn default() -> RawOptions {
+        RawOptions::new()
+    }
+}
+
+impl RawOptions {
+    /// For reading; the law `ring` with chunks of 512 KiB, four at once; direct
+    /// I/O where it can be had; over io_uring.
+    pub fn new() -> RawOptions {
+        RawOptions {
+            law: Spec::plain("ring"),
+            is_writable: false,
+            creates: false,
+            direct: Direct::default(),
+            backend: BackendKind::default(),
+        }
+    }
+
+    /// Bytes in a chunk, a whole number of pages of 4 KiB, from one to 64 MiB.
+    /// Default 512 KiB. Large ones cost memory (a buffer of that size for each
+    /// chunk in flight), small ones system calls.
+    ///
+    /// ```
+    /// # use readpath::raw::RawOptions;
+    /// let error = RawOptions::new().chunk_bytes(1000).open("/etc/passwd".as_ref()).err().unwrap();
+    /// assert!(error.to_string().contains("expected a size from 4096"));
+    /// ```
+    pub fn chunk_bytes(&mut self, bytes: u64) -> &mut RawOptions {
+        self.law.parameters.insert("chunk".to_owned(), bytes.to_string());
+        self
+    }
+
+    /// Chunks in flight at once, 1 to 256. Default 4. What it costs is memory,
+    /// a chunk's for each.
+    ///
+    /// ```
+    /// # use readpath::raw::RawOptions;
+    /// let error = RawOptions::new().depth(0).open("/etc/passwd".as_ref()).err().unwrap();
+    /// assert_eq!(error.to_string(), "`ring,depth=0`: expected a whole number from 1 to 256");
+    /// ```
+    pub fn depth(&mut self, chunks: u32) -> &mut RawOptions {
+        self.law.parameters.insert("depth".to_owned(), chunks.to_string());
+        self
+    }
+
+    /// The law, in place of `ring`: `kiobuf,chunk=64KiB`, …; takes the place of
+    /// what [`chunk_bytes`](RawOptions::chunk_bytes) and
+    /// [`depth`](RawOptions::depth) said before.
+    ///
+    /// ```
+    /// # use readpath::raw::RawOptions;
+    /// # use readpath_core::law::Spec;
+    /// # let path = std::env::current_exe()?;
+    /// let law = Spec::parse("kiobuf,chunk=64KiB")?;
+    /// let file = RawOptions::new().law(law).open(&path)?;
+    /// assert_eq!((file.chunk_bytes(), file.depth()), (65_536, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn law(&mut self, law: Spec) -> &mut RawOptions {
+        self.law = law;
+        self
+    }
+
+    /// Whether it will be written to. Default no.
+    ///
+    /// ```
+    /// # use readpath::raw::{RawFault, RawOptions};
+    /// # let path = std::env::current_exe()?;
+    /// let file = RawOptions::new().write(false).open(&path)?;
+    /// assert_eq!(file.write_at(b"x", 0).unwrap_err().fault, RawFault::ReadOnly);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write(&mut self, writes: bool) -> &mut RawOptions {
+        self.is_writable = writes;
+        self
+    }
+
+    /// Whether a file that isn't there is made; takes [`write`](RawOptions::write). Default no.
+    ///
+    /// ```
+    /// # use readpath::raw::RawOptions;
+    /// # let path = std::env::temp_dir().join(format!("readpath-doc-create-{}", std::process::id()));
+    /// assert!(RawOptions::new().write(true).open(&path).is_err());
+    /// assert_eq!(RawOptions::new().write(true).create(true).open(&path)?.bytes()?, 0);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn create(&mut self, creates: bool) -> &mut RawOptions {
+        self.creates = creates;
+        self
+    }
+
+    /// Whether the kernel's cache is passed by; where it can't be,
+    /// [`RawFile::mode`] says why. Default [`Direct::Preferred`].
+    ///
+    /// ```
+    /// # use readpath::raw::RawOptions;
+    /// # use readpath::target::{BufferedBecause, Direct, Mode};
+    /// # let path = std::env::current_exe()?;
+    /// let file = RawOptions::new().direct(Direct::Never).open(&path)?;
+    /// assert_eq!(file.mode(), Mode::Buffered(BufferedBecause::Asked));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn direct(&mut self, direct: Direct) -> &mut RawOptions {
+        self.direct = direct;
+        self
+    }
+
+    /// What carries the bytes. Default io_uring; the threads, for where that is
+    /// forbidden, allocate a little for each chunk.
+    ///
+    /// ```
+    /// # use readpath::backend::BackendKind;
+    /// # use readpath::raw::RawOptions;
+    /// # let path = std::env::current_exe()?;
+    /// let file = RawOptions::new().backend(BackendKind::Threads).open(&path)?;
+    /// assert_eq!(file.read_at(&mut [0; 4], 0)?, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn backend(&mut self, backend: BackendKind) -> &mut RawOptions {
+        self.backend = backend;
+        self
+    }
+
+    /// Opens the regular file or block device at `path`, with all the memory
+    /// that it will need.
+    ///
+    /// ```
+    /// # use readpath::raw::RawOptions;
+    /// let error = RawOptions::new().open("/no/such/file".as_ref()).err().unwrap();
+    /// assert!(error.to_string().contains("there is no such file; check the path, or make it"));
+    /// ```
+    ///
+    /// # Errors
+    /// It can't be opened so; the law is wrong; there is no memory for the
+    /// buffers; or the backend isn't to be had here.
+    pub fn open(&self, path: &Path) -> Result<RawFile, RawOpenError> {
+        let law = raw::build(&self.law).map_err(RawOpenError::Law)?;
+        let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };
+        let creates = self.creates && self.is_writable;
+        let target = Target::open_to_fill(path, options, creates).map_err(RawOpenError::Open)?;
+        let lane = Lane::new(target, law, self.backend, Clock::start())?;
+        Ok(RawFile::over(lane, self.is_writable))
+    }
+}

@@ -1,0 +1,356 @@
+//! Raw files against a plain byte array, over a backend that fails as it is told.
+//!
+//! The backend moves real bytes of a real file, past the kernel's cache where it can, and in
+//! between stops early, asks to be asked again, or fails; and it answers in an
+//! order of its own.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use readpath_core::law::Spec;
+use readpath_core::raw;
+use readpath_core::request::{DeviceError, Op};
+
+use super::buffers::Buffers;
+use super::lane::Lane;
+use super::*;
+use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
+use crate::clock::Clock;
+use crate::target::{Direct, OpenOptions, Target};
+
+/// A file on a real file system that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("readpath-raw-{}-{number}", std::process::id());
+        // Beside the test program: where it was built is a disk.
+        Scratch(std::env::current_exe().unwrap().with_file_name(name))
+    }
+
+    fn holding(bytes: &[u8]) -> Scratch {
+        let scratch = Scratch::new();
+        std::fs::write(&scratch.0, bytes).unwrap();
+        scratch
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What goes wrong, and how often.
+#[derive(Clone, Debug, Default)]
+struct Faults {
+    /// Every so many transfers stops after half of its blocks; 0: never.
+    short_every: u64,
+    /// Every so many transfers moves nothing and is to be asked again.
+    again_every: u64,
+    /// Reads and writes that touch this byte fail.
+    bad_byte: Option<u64>,
+    /// Writes past this byte find no room.
+    room_bytes: Option<u64>,
+    /// The answer to be given next, among those that wait: this, modulo their number.
+    pick: usize,
+}
+
+/// Carries each transfer when it is queued, and answers in an order of its own.
+struct Faulty {
+    fd: i32,
+    block_bytes: u64,
+    faults: Arc<Mutex<Faults>>,
+    count: u64,
+    waiting: Vec<Answer>,
+}
+
+impl Faulty {
+    fn answer(&mut self, transfer: &Transfer<'_>) -> i32 {
+        self.count += 1;
+        let faults = self.faults.lock().unwrap().clone();
+        let is_due = |every: u64| every > 0 && self.count.is_multiple_of(every);
+        let bytes: u64 = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
+        let range = transfer.offset..transfer.offset + bytes;
+        if is_due(faults.again_every) {
+            return if self.count.is_multiple_of(2) { -libc::EAGAIN } else { -libc::EINTR };
+        }
+        if faults.bad_byte.is_some_and(|bad| range.contains(&bad)) {
+            return -libc::EIO;
+        }
+        if transfer.op == Op::Write && faults.room_bytes.is_some_and(|room| range.end > room) {
+            return -libc::ENOSPC;
+        }
+        let blocks = bytes / self.block_bytes;
+        let mut left = match is_due(faults.short_every) && blocks > 1 {
+            true => blocks / 2 * self.block_bytes,
+            false => bytes,
+        };
+        let mut segments = Vec::new();
+        for segment in transfer.segments {
+            let iov_len = (segment.iov_len as u64).min(left) as usize;
+            left -= iov_len as u64;
+            segments.push(libc::iovec { iov_len, ..*segment });
+        }
+        // SAFETY: parts of what `queue` was promised.
+        unsafe { carry(self.fd, transfer.op, transfer.offset, &segments) }
+    }
+}
+
+impl Backend for Faulty {
+    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+        let raw = self.answer(&transfer);
+        self.waiting.push(Answer { token: transfer.token, raw });
+    }
+
+    /// What is queued has been carried already.
+    fn cancel(&mut self, _token: u64) {}
+
+    fn exchange(&mut self, _: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+        if !self.waiting.is_empty() {
+            let pick = self.faults.lock().unwrap().pick % self.waiting.len();
+            answers.push(self.waiting.swap_remove(pick));
+        }
+        Ok(())
+    }
+}
+
+/// A raw file over that backend, and what it is told.
+fn faulty(path: &Path, law: &str) -> (RawFile, Arc<Mutex<Faults>>) {
+    use std::os::fd::AsRawFd;
+    let options = OpenOptions { is_writable: true, direct: Direct::Preferred };
+    let target = Target::open_to_fill(path, options, false).unwrap();
+    let faults = Arc::new(Mutex::new(Faults::default()));
+    let backend = Faulty {
+        fd: target.as_raw_fd(),
+        block_bytes: u64::from(target.alignment_bytes()),
+        faults: Arc::clone(&faults),
+        count: 0,
+        waiting: Vec::new(),
+    };
+    let law = raw::build(&Spec::parse(law).unwrap()).unwrap();
+    let buffers = Buffers::new(law.chunk_bytes(), law.depth()).unwrap();
+    let lane = Lane::over(target, law, buffers, Box::new(backend), Clock::start());
+    (RawFile::over(lane, true), faults)
+}
+
+/// Memory that begins `shift` bytes after a page.
+struct Shifted {
+    memory: Vec<u8>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Shifted {
+    fn new(bytes: usize, shift: usize) -> Shifted {
+        let memory = vec![0xee; bytes + 2 * 4096];
+        let start = memory.as_ptr().align_offset(4096) + shift;
+        Shifted { memory, start, bytes }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.bytes]
+    }
+}
+
+fn content(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// One call, as a test plays it.
+#[derive(Clone, Debug)]
+struct Call {
+    is_write: bool,
+    offset: u64,
+    bytes: usize,
+    shift: usize,
+    pick: usize,
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    // Places at, before and after the edges of blocks, and anywhere.
+    let place = prop_oneof![0u64..60_000, (0u64..100).prop_map(|block| block * 512)];
+    let bytes =
+        prop_oneof![0usize..40_000, (0usize..60).prop_map(|blocks| blocks * 512), 0usize..600];
+    let shift = prop_oneof![Just(0usize), Just(512), 0usize..4096];
+    let call = (any::<bool>(), place, bytes, shift, any::<bool>(), 0usize..8).prop_map(
+        |(is_write, offset, bytes, shift, is_congruent, pick)| {
+            // Half of the calls have their memory where the file has its blocks.
+            let shift = if is_congruent { (offset % 4096) as usize } else { shift };
+            Call { is_write, offset, bytes, shift, pick }
+        },
+    );
+    proptest::collection::vec(call, 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+
+    /// Whatever stops early or is to be asked again, reads give what a byte array
+    /// holds, and the file is in the end what the array is: bytes and length.
+    #[test]
+    fn a_raw_file_is_a_byte_array(
+        length in 0usize..50_000,
+        calls in calls(),
+        depth in 1u32..5,
+        chunk_pages in 1u64..4,
+        short_every in 0u64..5,
+        again_every in prop_oneof![Just(0u64), 2u64..5],
+    ) {
+        let mut model = content(length, 1);
+        let scratch = Scratch::holding(&model);
+        let law = format!("ring,chunk={},depth={depth}", chunk_pages * 4096);
+        let (file, faults) = faulty(&scratch.0, &law);
+        for (nth, call) in calls.iter().enumerate() {
+            *faults.lock().unwrap() =
+                Faults { short_every, again_every, pick: call.pick, ..Faults::default() };
+            let mut memory = Shifted::new(call.bytes, call.shift);
+            if call.is_write {
+                memory.bytes().copy_from_slice(&content(call.bytes, nth as u64 + 2));
+                file.write_all_at(memory.bytes(), call.offset).unwrap();
+                write(&mut model, memory.bytes(), call.offset);
+            } else {
+                let got = file.read_at(memory.bytes(), call.offset).unwrap();
+                let start = (call.offset as usize).min(model.len());
+                let end = (start + call.bytes).min(model.len());
+                prop_assert!(memory.bytes()[..got] == model[start..end], "{call:?}");
+                prop_assert!(memory.bytes()[got..].iter().all(|&byte| byte == 0xee), "{call:?}");
+            }
+            prop_assert_eq!(file.bytes().unwrap(), model.len() as u64, "{:?}", call);
+        }
+        prop_assert!(std::fs::read(&scratch.0).unwrap() == model);
+    }
+
+    /// A byte that can't be read or written fails the calls whose blocks hold it and
+    /// no other; what is told as moved was moved, and what was not asked for is as it was.
+    #[test]
+    fn an_error_reaches_the_calls_that_need_the_byte(
+        bad in 0u64..50_000,
+        calls in calls(),
+        depth in 1u32..5,
+    ) {
+        let mut model = content(50_000, 1);
+        let scratch = Scratch::holding(&model);
+        let (file, faults) = faulty(&scratch.0, &format!("ring,chunk=8KiB,depth={depth}"));
+        let block_bytes = u64::from(file.alignment_bytes());
+        for (nth, call) in calls.iter().enumerate() {
+            *faults.lock().unwrap() =
+                Faults { bad_byte: Some(bad), pick: call.pick, ..Faults::default() };
+            let mut memory = Shifted::new(call.bytes, call.shift);
+            memory.bytes().copy_from_slice(&content(call.bytes, nth as u64 + 2));
+            let end = call.offset + call.bytes as u64;
+            let blocks = call.offset / block_bytes * block_bytes..end.next_multiple_of(block_bytes);
+            let is_needed = call.bytes > 0 && blocks.contains(&bad);
+            let result = match call.is_write {
+                true => file.write_at(memory.bytes(), call.offset),
+                false => file.read_at(memory.bytes(), call.offset),
+            };
+            match result {
+                // A read that begins past the end reads nothing.
+                Ok(_) => prop_assert!(!is_needed || (!call.is_write && call.offset >= model.len() as u64), "{call:?}"),
+                Err(error) => {
+                    prop_assert!(is_needed, "{call:?}: {error}");
+                    let RawFault::Device { bytes_done, error, .. } = error.fault else {
+                        panic!("{error}");
+                    };
+                    prop_assert_eq!(error, DeviceError::Medium);
+                    // Nothing after it, and nothing where its block is the first.
+                    prop_assert!(bytes_done <= bad.saturating_sub(call.offset), "{call:?}: {bytes_done}");
+                }
+            }
+            let now = std::fs::read(&scratch.0).unwrap();
+            if call.is_write && call.bytes > 0 {
+                // Any part of what was asked may be there, and nothing else has changed.
+                let wrote = |at: usize| at as u64 >= call.offset && (at as u64) < end;
+                for (at, &byte) in now.iter().enumerate() {
+                    let before = model.get(at).copied().unwrap_or(0);
+                    let asked = wrote(at).then(|| memory.bytes()[at - call.offset as usize]);
+                    prop_assert!(byte == before || Some(byte) == asked, "{call:?}: byte {at}");
+                }
+                prop_assert!(now.len() >= model.len());
+            }
+            model = now;
+        }
+    }
+}
+
+fn write(model: &mut Vec<u8>, bytes: &[u8], offset: u64) {
+    let (start, end) = (offset as usize, offset as usize + bytes.len());
+    if !bytes.is_empty() && model.len() < end {
+        model.resize(end, 0);
+    }
+    if !bytes.is_empty() {
+        model[start..end].copy_from_slice(bytes);
+    }
+}
+
+/// Of 100,000 bytes, room is for 40,960: five chunks of 8 KiB, whose bytes are
+/// there and are told; and the file has no more than these.
+#[test]
+fn a_device_without_room_has_what_was_told_and_no_more() {
+    let scratch = Scratch::holding(b"");
+    let (file, faults) = faulty(&scratch.0, "ring,chunk=8KiB,depth=3");
+    faults.lock().unwrap().room_bytes = Some(40_960);
+    let data = content(100_000, 9);
+    let error = file.write_all_at(&data, 0).unwrap_err();
+    let expected = RawFault::Device {
+        op: Op::Write,
+        offset: 40_960,
+        bytes_done: 40_960,
+        error: DeviceError::Full,
+    };
+    assert_eq!(error.fault, expected);
+    assert!(error.to_string().contains("make room, or write less"), "{error}");
+    assert!(std::fs::read(&scratch.0).unwrap() == data[..40_960]);
+    // And it works again when there is room.
+    faults.lock().unwrap().room_bytes = None;
+    file.write_all_at(&data, 0).unwrap();
+    assert!(std::fs::read(&scratch.0).unwrap() == data);
+}
+
+/// A kernel that says "again" for ever is not asked for ever.
+#[test]
+fn again_has_an_end() {
+    let scratch = Scratch::holding(&content(10_000, 1));
+    let (file, faults) = faulty(&scratch.0, "ring");
+    faults.lock().unwrap().again_every = 1;
+    let error = file.read_at(&mut [0; 5_000], 0).unwrap_err();
+    let RawFault::Device { error: DeviceError::Other(errno), bytes_done: 0, .. } = error.fault
+    else {
+        panic!("{error}");
+    };
+    assert!(errno == libc::EAGAIN || errno == libc::EINTR);
+    faults.lock().unwrap().again_every = 0;
+    assert_eq!(file.read_at(&mut [0; 5_000], 0).unwrap(), 5_000);
+}
+
+/// Another writer makes the file longer while a write ends within a block: its bytes stay.
+#[test]
+fn what_another_writer_appended_meanwhile_stays() {
+    let scratch = Scratch::holding(&content(1_000, 1));
+    let (file, _) = faulty(&scratch.0, "kiobuf");
+    file.write_all_at(&[5; 700], 800).unwrap();
+    assert_eq!(file.bytes().unwrap(), 1_500);
+    let other = std::fs::File::options().write(true).open(&scratch.0).unwrap();
+    other.write_all_at(&[6; 10], 20_000).unwrap();
+    file.write_all_at(&[7; 100], 1_400).unwrap();
+    assert_eq!(file.bytes().unwrap(), 20_010);
+}
+
+#[test]
+fn a_raw_file_goes_to_other_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<RawFile>();
+}

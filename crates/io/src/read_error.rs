@@ -1,0 +1,117 @@
+//! What can go wrong when a file is read.
+
+use std::io;
+
+use readpath_core::machine;
+use readpath_core::request::DeviceError;
+
+use crate::backend::BackendError;
+use crate::engine::shelf::HeldMax;
+
+/// Why bytes could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The storage failed on bytes that were needed.
+    Device {
+        /// The first byte of the file that could not be read.
+        offset: u64,
+        /// What the storage said.
+        error: DeviceError,
+    },
+    /// The file has become shorter than it was when it was opened.
+    Shrunk {
+        /// The first byte that is no longer there.
+        offset: u64,
+    },
+    /// One read of a batch asks for more than there is memory for at once.
+    TooLarge {
+        /// How many bytes were asked for.
+        bytes: u64,
+        /// How many a read may ask for, from the start of a page.
+        bytes_max: u64,
+    },
+    /// As much is held by guards as may be.
+    HeldMax {
+        /// How many bytes that is.
+        held_bytes_max: u64,
+    },
+    /// Too many reads are under way.
+    TooManyReads {
+        /// How many there may be.
+        reads_max: u32,
+    },
+    /// The storage carries nothing any more.
+    Storage {
+        /// Why.
+        error: BackendError,
+    },
+}
+
+impl ReadError {
+    /// What the machine's error is to a program.
+    pub(crate) fn of(error: machine::ReadError) -> ReadError {
+        match error {
+            machine::ReadError::Device { offset, error } => ReadError::Device { offset, error },
+            machine::ReadError::Shrunk { offset } => ReadError::Shrunk { offset },
+            machine::ReadError::TooManyReads { open_reads_max } => {
+                ReadError::TooManyReads { reads_max: open_reads_max }
+            }
+            machine::ReadError::NotEnoughMemory { needed_bytes, memory_bytes } => {
+                ReadError::TooLarge { bytes: needed_bytes, bytes_max: memory_bytes }
+            }
+            // Direct transfers and writes are not made here.
+            other => unreachable!("{other}"),
+        }
+    }
+}
+
+impl From<HeldMax> for ReadError {
+    fn from(HeldMax { held_bytes_max }: HeldMax) -> ReadError {
+        ReadError::HeldMax { held_bytes_max }
+    }
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> io::Error {
+        let kind = match error {
+            ReadError::Shrunk { .. } => io::ErrorKind::UnexpectedEof,
+            ReadError::TooLarge { .. } => io::ErrorKind::InvalidInput,
+            ReadError::HeldMax { .. } | ReadError::TooManyReads { .. } => {
+                io::ErrorKind::ResourceBusy
+            }
+            ReadError::Device { .. } | ReadError::Storage { .. } => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+impl std::fmt::Display for ReadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ReadError::Device { offset, error } => {
+                write!(f, "at byte {offset} of the file: {error}")
+            }
+            ReadError::Shrunk { offset } => write!(
+                f,
+                "the file ends at or before byte {offset}: it has become shorter since it was \
+                 opened; open it again, or revalidate it"
+            ),
+            ReadError::TooLarge { bytes, bytes_max } => write!(
+                f,
+                "one read of {bytes} bytes, and there is memory for {bytes_max}; give the path \
+                 more memory, or read in smaller pieces"
+            ),
+            ReadError::HeldMax { held_bytes_max } => write!(
+                f,
+                "guards hold {held_bytes_max} bytes, the limit; drop some, or raise `held_memory`"
+            ),
+            ReadError::TooManyReads { reads_max } => {
+                write!(f, "{reads_max} reads are under way, the limit; wait for some to end")
+            }
+            ReadError::Storage { error } => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}

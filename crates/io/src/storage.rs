@@ -1,0 +1,177 @@
+//! What carries requests: the seam between whoever drives a machine and the
+//! world below it.
+//!
+//! A [`Storage`] takes requests with the memory that they fill, and gives each
+//! back completed, once. It decides nothing and owns no memory of the cache.
+//! [`Files`] is the storage of this machine's files and
+//! block devices, many at once; an NFS connection is another.
+
+use std::sync::Arc;
+
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
+use readpath_core::unit::{PAGE_SECTORS, SECTOR_BYTES};
+
+use crate::backend::{Backend, BackendError, BackendKind};
+pub use crate::backend::{Sleep, Sleeper};
+use crate::clock::Clock;
+use crate::target::{TRANSFER_BYTES_MAX, Target};
+use crate::transfers::{Place, Start, Transfers};
+
+/// Carries requests between memory and what is stored.
+///
+/// Order of calls: `submit` while fewer than the depth are in flight;
+/// `exchange` to hand over and to take in. A storage that several threads share
+/// comes with a [`Sleeper`]: then one of them sleeps there, and `exchange` is
+/// called with [`Sleep::Never`] alone, by nobody else while one sleeps. Each request that was submitted is
+/// completed exactly once. Dropped with requests in flight, a storage withdraws
+/// them and returns only when nobody touches their memory any more.
+pub trait Storage: Send {
+    /// What it can do; constant over its life.
+    fn caps(&self) -> DeviceCaps;
+
+    /// Takes a request in; it starts with the next `exchange`, or the next sleep,
+    /// at the latest. A read that reaches past the end comes back `Short`, and the
+    /// rest of its memory holds what it held before.
+    ///
+    /// # Safety
+    /// `memory` has as many bytes as the request, in order, in 1 to 1024 pieces.
+    /// They are valid, and used by nobody else (for a write: changed by nobody),
+    /// until the completion has come out of `exchange`, or the storage has been
+    /// dropped.
+    unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]);
+
+    /// Withdraws a request if that is still possible. It is completed all the
+    /// same: with `Cancelled` if it was.
+    fn cancel(&mut self, id: RequestId);
+
+    /// Hands over what was submitted and adds what is completed to
+    /// `completions`, stamped with the time of the clock that the storage was
+    /// built with; sleeps for the first one as long as `sleep` allows. May come
+    /// back early with nothing; comes back at once when nothing is in flight.
+    ///
+    /// # Errors
+    /// It carries nothing any more; no completion is lost by that.
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), BackendError>;
+}
+
+/// Bits of a sector's number within its file: 4 PiB of file, and so 2 million files.
+const FILE_SECTORS_LOG2: u32 = 43;
+
+/// Files and block devices, as one storage: each has a range of sectors of its
+/// own, so that requests on two of them are never neighbours.
+pub struct Files {
+    // Dropped before the targets, which its transfers read.
+    transfers: Transfers<()>,
+    targets: Vec<Option<Target>>,
+    caps: DeviceCaps,
+}
+
+impl Files {
+    /// The storage of one file, for one thread: its sectors are those of the file.
+    ///
+    /// # Errors
+    /// The backend isn't to be had here. There is no fall-back: the other one
+    /// must be asked for.
+    pub(crate) fn one(
+        target: Target,
+        backend: BackendKind,
+        clock: Clock,
+    ) -> Result<Files, BackendError> {
+        let caps = target.caps();
+        let backend = backend.build(caps.depth_max)?;
+        let transfers = Transfers::over(backend, caps.depth_max, clock);
+        Ok(Files { transfers, targets: vec![Some(target)], caps })
+    }
+
+    /// The storage of any number of files, for several threads, with what one
+    /// of them sleeps on; `depth` requests at once.
+    ///
+    /// # Errors
+    /// As [`one`](Files::one).
+    pub(crate) fn several(
+        depth: u32,
+        backend: BackendKind,
+        clock: Clock,
+    ) -> Result<(Files, Arc<dyn Sleeper>), BackendError> {
+        let (backend, sleeper) = backend.build_shared(depth)?;
+        Ok((Files::over(backend, depth, clock), sleeper))
+    }
+
+    /// The storage of any number of files, carried by `backend`.
+    pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Files {
+        let caps = DeviceCaps {
+            sectors: u64::MAX,
+            request_sectors_max: (TRANSFER_BYTES_MAX / SECTOR_BYTES) as u32,
+            depth_max: depth,
+            is_rotational: false,
+            // Whole pages, which suit every target.
+            alignment_sectors: PAGE_SECTORS as u32,
+        };
+        let transfers = Transfers::over(backend, depth, clock);
+        Files { transfers, targets: Vec::new(), caps }
+    }
+
+    /// Adds a file; gives its first sector, under which it is known until it is removed.
+    pub(crate) fn add(&mut self, target: Target) -> u64 {
+        let at = self.targets.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.targets.push(None);
+            self.targets.len() - 1
+        });
+        self.targets[at] = Some(target);
+        (at as u64) << FILE_SECTORS_LOG2
+    }
+
+    /// Removes the file whose first sector is `start`, and gives it back. None of
+    /// its requests is in flight.
+    pub(crate) fn remove(&mut self, start: u64) -> Option<Target> {
+        self.targets[(start >> FILE_SECTORS_LOG2) as usize].take()
+    }
+
+    /// The file whose first sector is `start`.
+    pub(crate) fn target(&self, start: u64) -> &Target {
+        self.targets[(start >> FILE_SECTORS_LOG2) as usize]
+            .as_ref()
+            .expect("a request is for a file that is there")
+    }
+}
+
+impl Storage for Files {
+    fn caps(&self) -> DeviceCaps {
+        self.caps
+    }
+
+    unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
+        let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
+        let start = Start {
+            id: request.id,
+            place: Place::of(self.target(request.start)),
+            op: request.op,
+            offset: sector * SECTOR_BYTES,
+            bytes: u64::from(request.sectors) * SECTOR_BYTES,
+        };
+        // SAFETY: the caller's promise for the memory; a target is removed only
+        // when none of its requests is in flight, and dropped after the transfers.
+        unsafe {
+            self.transfers.start(start, (), |(), segments| segments.extend_from_slice(memory));
+        }
+    }
+
+    fn cancel(&mut self, id: RequestId) {
+        self.transfers.cancel(id);
+    }
+
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), BackendError> {
+        let result = self.transfers.exchange(sleep);
+        completions
+            .extend(std::iter::from_fn(|| self.transfers.next_ended()).map(|e| e.completion));
+        result
+    }
+}

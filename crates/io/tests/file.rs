@@ -1,0 +1,240 @@
+//! The public API over real files: every byte is the file's, however it is read.
+
+mod support;
+
+use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
+
+use readpath::backend::BackendKind;
+use readpath::{Advice, File, ReadError, ReadPath};
+use support::*;
+
+const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
+
+fn path(memory: u64, law: &str, backend: BackendKind) -> ReadPath {
+    ReadPath::builder().memory(memory).readahead(law).backend(backend).build().unwrap()
+}
+
+fn next(state: &mut u64, below: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*state >> 33) % below
+}
+
+/// Reads as `read_at` does from plain bytes.
+fn expected(content: &[u8], offset: u64, bytes: usize) -> &[u8] {
+    let start = (offset as usize).min(content.len());
+    &content[start..(start + bytes).min(content.len())]
+}
+
+fn check(file: &File, content: &[u8], offset: u64, bytes: usize) {
+    let mut buffer = vec![0; bytes];
+    let count = file.read_at(&mut buffer, offset).unwrap();
+    assert!(buffer[..count] == *expected(content, offset, bytes), "{bytes} bytes at {offset}");
+}
+
+/// Reads, vectored reads, guards, advice, prefetches and dropped pages, with
+/// memory from two pages to more than the file.
+#[test]
+fn every_byte_is_the_files_whatever_the_memory_and_the_law() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    let rounds = std::env::var("READPATH_ROUNDS").map_or(60, |text| text.parse().unwrap());
+    for backend in BACKENDS {
+        for law in ["none", "ondemand", "window", "window-fixed"] {
+            for memory in [2 * 4096, 5 * 4096, 300 << 10, 8 << 20] {
+                let path = path(memory, law, backend);
+                let file = path.open(&temp.path).unwrap();
+                let other = file.reopen();
+                let mut state = memory ^ law.len() as u64;
+                for _ in 0..rounds {
+                    let offset = next(&mut state, FILE_BYTES as u64 + 5000);
+                    let most = [10, 5000, 100_000][next(&mut state, 3) as usize];
+                    let bytes = next(&mut state, most) as usize;
+                    let file = if next(&mut state, 3) == 0 { &other } else { &file };
+                    match next(&mut state, 9) {
+                        0 => file.advise(Advice::Sequential),
+                        1 => file.advise(Advice::Random),
+                        2 => file.prefetch(offset, bytes as u64),
+                        3 => file.advise(Advice::DontNeed),
+                        4 => file.invalidate(offset, bytes as u64),
+                        5 => {
+                            let guard = file.page(offset).unwrap();
+                            let end = (offset / 4096 + 1) * 4096 - offset;
+                            assert!(*guard == *expected(&content, offset, end as usize));
+                        }
+                        6 => {
+                            let mut parts = [vec![0; bytes / 3], vec![0; bytes / 2]];
+                            let [first, second] = &mut parts;
+                            let slices = &mut [IoSliceMut::new(first), IoSliceMut::new(second)];
+                            let count = file.read_vectored_at(slices, offset).unwrap();
+                            let got = parts.concat();
+                            assert!(got[..count] == *expected(&content, offset, got.len()));
+                        }
+                        _ => check(file, &content, offset, bytes),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_the_file_are_exact() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    let path = path(1 << 20, "ondemand", BackendKind::Ring);
+    let file = path.open(&temp.path).unwrap();
+    let end = FILE_BYTES as u64;
+    for (offset, bytes) in
+        [(0, 1), (end - 1, 1), (end - 1, 100), (end, 1), (end + 9999, 10), (4095, 2), (0, 0)]
+    {
+        check(&file, &content, offset, bytes);
+    }
+    let mut buffer = [0; 10];
+    let error = file.read_exact_at(&mut buffer, end - 9).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+    // Larger than the memory.
+    check(&file, &content, 1000, FILE_BYTES);
+}
+
+#[test]
+fn what_is_cached_costs_no_device_read_and_one_byte_more_costs_one() {
+    let temp = TempFile::new(FILE_BYTES);
+    let path = path(8 << 20, "none", BackendKind::Ring);
+    let file = path.open(&temp.path).unwrap();
+    let mut buffer = vec![0; 65_537];
+    file.read_exact_at(&mut buffer[..65_536], 0).unwrap();
+    assert_eq!(path.stats().device_reads, 1);
+    file.read_exact_at(&mut buffer[..65_536], 0).unwrap();
+    assert_eq!(path.stats().device_reads, 1);
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    let stats = path.stats();
+    assert_eq!((stats.device_reads, stats.device_bytes), (2, 65_536 + 4096));
+    let stats = file.stats();
+    assert_eq!(stats.bytes, 3 * 65_536 + 1);
+    assert_eq!(stats.cached_bytes, 2 * 65_536);
+}
+
+#[test]
+fn a_reader_has_a_place_and_lends_lines() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    let path = path(1 << 20, "ondemand", BackendKind::Ring);
+    let mut reader = path.open(&temp.path).unwrap().reader();
+    reader.seek(SeekFrom::End(-10_000)).unwrap();
+    let mut got = vec![0; 100];
+    reader.read_exact(&mut got).unwrap();
+    let line = reader.by_ref().split(b'\n').next().unwrap().unwrap();
+    got.extend_from_slice(&line);
+    let start = FILE_BYTES - 10_000;
+    assert!(got == content[start..start + got.len()]);
+    assert_eq!(content.get(start + got.len()).copied().unwrap_or(b'\n'), b'\n');
+    assert_eq!(reader.stream_position().unwrap(), (start + got.len() + 1) as u64);
+    assert!(reader.seek(SeekFrom::Current(-(FILE_BYTES as i64) * 2)).is_err());
+    reader.rewind().unwrap();
+    let mut all = Vec::new();
+    reader.read_to_end(&mut all).unwrap();
+    assert!(all == content);
+}
+
+#[test]
+fn a_batch_gives_each_read_once_by_its_ticket() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    for backend in BACKENDS {
+        for memory in [16 * 4096, 4 << 20] {
+            let path = path(memory, "ondemand", backend);
+            let file = path.open(&temp.path).unwrap();
+            let mut batch = path.batch();
+            let mut state = 5;
+            let mut asked: Vec<Option<(u64, u64)>> = Vec::new();
+            let mut buffer = vec![0; 20_000];
+            for round in 0..300 {
+                let (offset, bytes) =
+                    (next(&mut state, FILE_BYTES as u64 + 99), next(&mut state, 9000));
+                batch.read(&file, offset, bytes, round).unwrap();
+                asked.push(Some((offset, bytes)));
+                if round < 32 {
+                    continue;
+                }
+                let read = batch.wait().unwrap().unwrap();
+                let (offset, bytes) = asked[read.ticket() as usize].take().unwrap();
+                let count = read.copy_to(&mut buffer).unwrap();
+                assert!(buffer[..count] == *expected(&content, offset, bytes as usize));
+                // Another read, of the same thread, while much of the memory is taken.
+                if round % 7 == 0 {
+                    check(&file, &content, next(&mut state, FILE_BYTES as u64), 4096);
+                }
+            }
+            assert_eq!(batch.len(), 32);
+            while let Some(read) = batch.wait().unwrap() {
+                assert!(asked[read.ticket() as usize].take().is_some());
+            }
+            assert!(asked.iter().all(Option::is_none) && batch.is_empty());
+        }
+    }
+}
+
+#[test]
+fn guards_hold_their_pages_up_to_the_limit() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    let builder = ReadPath::builder().memory(16 * 4096).held_memory(4 * 4096).readahead("none");
+    let path = builder.build().unwrap();
+    let file = path.open(&temp.path).unwrap();
+    let guards: Vec<_> = (0..4).map(|page| file.page(page * 4096).unwrap()).collect();
+    let error = file.page(20 * 4096).unwrap_err();
+    let inner = error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
+    assert_eq!(*inner, ReadError::HeldMax { held_bytes_max: 4 * 4096 });
+    // All other memory is read through, many times over; what is held is not touched.
+    for page in 0..200 {
+        check(&file, &content, page * 4096 + 50, 9000);
+    }
+    file.invalidate(0, FILE_BYTES as u64);
+    for page in 0..200 {
+        check(&file, &content, page * 4096 + 50, 9000);
+    }
+    for (page, guard) in guards.iter().enumerate() {
+        assert!(**guard == content[page * 4096..(page + 1) * 4096]);
+    }
+    drop(guards);
+    assert!(*file.page(20 * 4096).unwrap() == content[20 * 4096..21 * 4096]);
+    // A guard outlives everything.
+    let guard = file.page(7).unwrap();
+    drop((file, path));
+    assert!(*guard == content[7..4096]);
+}
+
+#[test]
+fn a_file_that_changed_is_read_afresh_when_it_is_opened_or_revalidated() {
+    let temp = TempFile::new(FILE_BYTES);
+    let path = path(8 << 20, "none", BackendKind::Ring);
+    let mut file = path.open(&temp.path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 100).unwrap();
+    assert!(!file.revalidate().unwrap());
+    assert_eq!(path.open(&temp.path).unwrap().len(), FILE_BYTES as u64);
+    file.read_exact_at(&mut byte, 100).unwrap();
+    assert_eq!(path.stats().device_reads, 1, "what is unchanged is shared");
+    std::fs::write(&temp.path, [9; 5000]).unwrap();
+    assert_eq!(path.open(&temp.path).unwrap().len(), 5000);
+    assert!(file.revalidate().unwrap());
+    file.read_exact_at(&mut byte, 100).unwrap();
+    assert_eq!((file.len(), byte), (5000, [9]));
+    std::fs::remove_file(&temp.path).unwrap();
+    assert!(file.revalidate().is_err());
+    file.read_exact_at(&mut byte, 4999).unwrap();
+}
+
+#[test]
+fn a_file_that_shrinks_is_an_error_at_the_right_place() {
+    let temp = TempFile::new(FILE_BYTES);
+    let path = path(8 << 20, "none", BackendKind::Ring);
+    let file = path.open(&temp.path).unwrap();
+    let end = 1 << 20;
+    std::fs::File::options().write(true).open(&temp.path).unwrap().set_len(end).unwrap();
+    let error = file.read_at(&mut [0; 16_384], end - 8192).unwrap_err();
+    let inner = error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
+    assert_eq!(*inner, ReadError::Shrunk { offset: end });
+    let content = std::fs::read(&temp.path).unwrap();
+    check(&file, &content, end - 8192, 8192);
+}

@@ -1,0 +1,167 @@
+//! How many READs, how large, and when: counted on the wire.
+
+use std::time::Duration;
+
+use readpath_core::machine::Access;
+use readpath_core::readahead::{self, Advice};
+use readpath_core::unit::PageRange;
+
+use crate::proxy::{Proxy, Weather};
+use crate::rig::{Draw, Rig};
+use crate::server::Server;
+use crate::support::content;
+
+const FILE_BYTES: u64 = 16 * (1 << 20) + 1234;
+const RSIZE: u64 = 32_768;
+
+/// A held reply that never comes is an error soon.
+const SOON: &str = "repeat=3s&timeout=6s";
+
+fn serve() -> (Server, Proxy, Vec<u8>) {
+    let content = content(FILE_BYTES as usize);
+    let server = Server::start(content.clone(), RSIZE as u32);
+    let proxy = Proxy::to(server.port);
+    (server, proxy, content)
+}
+
+/// The published case: 98,304 bytes with an rsize of 32 KiB are three READs of
+/// 32 KiB, and the server, which answers none before it has all three, is not
+/// kept waiting.
+#[test]
+fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
+    let (_server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, SOON, "none");
+    assert_eq!(u64::from(rig.carrier.storage().read_bytes()), RSIZE, "what the server prefers");
+    for access in [Access::Buffered, Access::Direct] {
+        proxy.weather(Weather { hold_until: 3, ..Weather::default() });
+        rig.read(access, 1 << 20, 98_304, 0);
+        rig.check(&content);
+        let mut reads = proxy.reads();
+        reads.sort_unstable();
+        let expected = [0, 1, 2].map(|at| ((1 << 20) + at * RSIZE, RSIZE as u32));
+        assert_eq!(reads, expected, "{access:?}");
+        assert!(proxy.calls().iter().all(|call| call.answered_before == 0));
+        rig.advise(Advice::DontNeed, PageRange::new(0, 1 << 20));
+    }
+}
+
+/// READs that bring any byte of the range.
+fn touching(reads: &[(u64, u32)], offset: u64, bytes: u64) -> u64 {
+    let end = (offset + bytes).min(FILE_BYTES);
+    let touches = |&&(at, size): &&(u64, u32)| at < end && offset < at + u64::from(size);
+    reads.iter().filter(touches).count() as u64
+}
+
+/// Whatever the law and the advice: what was asked, at any offset and of any
+/// size, is in at most ⌈n ÷ rsize⌉ + 1 READs, and the server may wait for all of
+/// them before it answers the first.
+#[test]
+fn a_read_is_as_few_reads_as_rsize_allows_under_every_law_and_advice() {
+    let (_server, proxy, content) = serve();
+    let whole = PageRange::new(0, 1 << 20);
+    let mut draw = Draw(11);
+    for law in readahead::LAWS {
+        // The law of 2003 is kept because it splits what was asked.
+        if law.name == "window" {
+            continue;
+        }
+        for advice in [Advice::Normal, Advice::Sequential, Advice::Random] {
+            let mut rig = Rig::open(proxy.port, SOON, law.name);
+            rig.advise(advice, whole);
+            for turn in 0..24 {
+                // Nothing is cached: a page that was would be asked for by nobody.
+                rig.settle();
+                rig.advise(Advice::DontNeed, whole);
+                let bytes = 1 + draw.below([100, 5_000, 98_304, 400_000][turn % 4]);
+                let offset = match turn % 3 {
+                    0 => draw.below(FILE_BYTES / 4096) * 4096,
+                    1 => draw.below(FILE_BYTES),
+                    _ => draw.below(FILE_BYTES / 4096) * 4096 + 4095,
+                };
+                let bytes = bytes.min(FILE_BYTES - offset);
+                let fewest = bytes.div_ceil(RSIZE);
+                // The page at either end may make it one more; as many must come unanswered.
+                proxy.weather(Weather { hold_until: fewest as usize, ..Weather::default() });
+                rig.read(Access::Buffered, offset, bytes, 0);
+                rig.check(&content);
+                let made = touching(&proxy.reads(), offset, bytes);
+                assert!(
+                    (1..=fewest + 1).contains(&made),
+                    "{}, {advice:?}: {made} READs for {bytes} bytes at {offset}",
+                    law.name
+                );
+            }
+        }
+    }
+}
+
+/// A direct read costs its READs: no GETATTR, no look-up, nothing else. The
+/// length is believed for as long as the options say.
+#[test]
+fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
+    let (server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, "attributes=1s", "none");
+    proxy.weather(Weather::default());
+    for at in 0..50 {
+        rig.read(Access::Direct, at * 65_536, 65_536, 0);
+        rig.check(&content);
+    }
+    let calls = proxy.calls();
+    assert_eq!(calls.len(), 100);
+    assert!(calls.iter().all(|call| call.read.is_some()));
+
+    proxy.weather(Weather::default());
+    assert_eq!(rig.carrier.storage_mut().attributes().unwrap().bytes, FILE_BYTES);
+    assert_eq!(proxy.calls(), [], "the last READ has told them");
+    std::thread::sleep(Duration::from_millis(1_100));
+    server.faults.lock().unwrap().shrunk_bytes = Some(5_000);
+    for _ in 0..3 {
+        assert_eq!(rig.carrier.storage_mut().attributes().unwrap().bytes, 5_000);
+    }
+    let procedures: Vec<u32> = proxy.calls().iter().map(|call| call.procedure).collect();
+    assert_eq!(procedures, [1], "one GETATTR");
+}
+
+/// `rsize` is what the server prefers, or the option's, in whole pages; no READ
+/// is larger, and none of a large request is smaller without need.
+#[test]
+fn rsize_is_the_servers_unless_the_option_says_otherwise() {
+    let (_server, proxy, content) = serve();
+    for (options, rsize) in [(SOON, 32_768), ("rsize=8192", 8_192), ("rsize=262144", 262_144)] {
+        let mut rig = Rig::open(proxy.port, options, "none");
+        proxy.weather(Weather::default());
+        rig.read(Access::Buffered, 0, 524_288, 0);
+        rig.check(&content);
+        let sizes: Vec<u32> = proxy.reads().iter().map(|&(_, size)| size).collect();
+        assert_eq!(sizes, vec![rsize; 524_288 / rsize as usize]);
+    }
+}
+
+/// No more calls are in flight than there are slots; the others follow.
+#[test]
+fn slots_bound_the_calls_in_flight() {
+    let (_server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, "slots=4&rsize=4096", "none");
+    let delay = Duration::from_millis(20);
+    proxy.weather(Weather { hold_until: 4, delay, ..Weather::default() });
+    rig.read(Access::Buffered, 0, 64 << 10, 0);
+    rig.check(&content);
+    let calls = proxy.calls();
+    assert_eq!(calls.len(), 16);
+    let waited = calls.iter().enumerate().all(|(at, call)| at < 4 + call.answered_before);
+    assert!(waited, "a fifth call went out before an answer: {calls:?}");
+}
+
+/// The law of 2003 with its readahead off: 24 READs of 4 KiB, each awaited.
+#[test]
+fn the_law_that_splits_makes_a_read_of_each_page() {
+    let (_server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, SOON, "window,read_ahead_kb=0");
+    proxy.weather(Weather::default());
+    rig.read(Access::Buffered, 1 << 20, 98_304, 0);
+    rig.check(&content);
+    let calls = proxy.calls();
+    let expected: Vec<_> = (0..24).map(|page| Some(((1 << 20) + page * 4096, 4096))).collect();
+    assert_eq!(calls.iter().map(|call| call.read).collect::<Vec<_>>(), expected);
+    assert!(calls.iter().enumerate().all(|(at, call)| call.answered_before == at));
+}

@@ -1,0 +1,234 @@
+//! What networks and servers do, and what a reader sees of it: right bytes, or
+//! an error for exactly the reads concerned, in time.
+
+use std::time::{Duration, Instant};
+
+use readpath_core::machine::{Access, ReadError};
+use readpath_core::readahead::Advice;
+use readpath_core::request::DeviceError;
+use readpath_core::unit::PageRange;
+
+use crate::proxy::{Proxy, Weather};
+use crate::rig::{Draw, Rig};
+use crate::server::{Faults, Server};
+use crate::support::content;
+
+const FILE_BYTES: u64 = 8 * (1 << 20) + 1234;
+
+/// Gives up a silent connection after 100 ms, a call after 10 s.
+const OPTIONS: &str = "rsize=32768&repeat=100ms&timeout=10s";
+
+/// No test is to take so long, were it even at a tenth of its speed.
+const HANG: Duration = Duration::from_secs(120);
+
+fn serve() -> (Server, Proxy, Vec<u8>) {
+    let content = content(FILE_BYTES as usize);
+    let server = Server::start(content.clone(), 1 << 20);
+    let proxy = Proxy::to(server.port);
+    (server, proxy, content)
+}
+
+/// Reads of all sorts, several at once; every byte is the file's.
+fn read_all_sorts(rig: &mut Rig, content: &[u8], turns: u32, seed: u64) {
+    let begun = Instant::now();
+    let mut draw = Draw(seed);
+    for _ in 0..turns {
+        for tag in 0..6 {
+            let bytes = 1 + draw.below(150_000);
+            let offset = draw.below(FILE_BYTES);
+            match tag % 3 {
+                0 => rig.read(Access::Direct, offset / 512 * 512, bytes / 512 * 512, tag),
+                1 => rig.read(Access::Fault, offset, 1, tag),
+                _ => rig.read(Access::Buffered, offset, bytes, tag),
+            }
+        }
+        rig.check(content);
+    }
+    assert!(begun.elapsed() < HANG);
+}
+
+/// Whatever the network does to the replies, the bytes are right.
+#[test]
+fn bytes_are_right_in_every_weather() {
+    let (_server, proxy, content) = serve();
+    let late = Duration::from_millis(1);
+    let weathers = [
+        ("fair", Weather::default()),
+        ("late", Weather { delay: late, ..Weather::default() }),
+        ("doubled", Weather { double_every: 1, delay: late, ..Weather::default() }),
+        ("in fragments", Weather { fragment_bytes: 1_000, ..Weather::default() }),
+        ("lost", Weather { drop_every: 13, ..Weather::default() }),
+        ("cut off", Weather { truncate_every: 7, ..Weather::default() }),
+        ("garbage", Weather { garble_every: 7, ..Weather::default() }),
+        ("broken", Weather { cut_every: 9, ..Weather::default() }),
+        (
+            "everything",
+            Weather {
+                delay: late,
+                double_every: 3,
+                fragment_bytes: 7_000,
+                truncate_every: 11,
+                garble_every: 13,
+                cut_every: 17,
+                drop_every: 19,
+                ..Weather::default()
+            },
+        ),
+    ];
+    for (what, weather) in weathers {
+        eprintln!("{what}");
+        let mut rig = Rig::open(proxy.port, OPTIONS, "ondemand");
+        proxy.weather(weather);
+        read_all_sorts(&mut rig, &content, 8, 5);
+        rig.settle();
+        proxy.weather(Weather::default());
+    }
+}
+
+#[test]
+fn replies_in_the_wrong_order_find_their_reads() {
+    let (_server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
+    proxy.weather(Weather { reverse: 8, ..Weather::default() });
+    for turn in 0..10 {
+        // Eight READs, answered the other way round.
+        rig.read(Access::Buffered, turn * (512 << 10), 256 << 10, 0);
+        rig.check(&content);
+    }
+    assert_eq!(proxy.reads().len(), 80, "none was asked for twice");
+}
+
+/// Killed with READs in flight, and restarted after a while: the run completes.
+#[test]
+fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
+    let content = content(FILE_BYTES as usize);
+    let mut server = Server::start(content.clone(), 32_768);
+    let mut rig = Rig::open(server.port, "repeat=1s&timeout=60s", "ondemand");
+    for turn in 0..6u64 {
+        for tag in 0..8 {
+            rig.read(Access::Buffered, (turn * 8 + tag) * 131_072, 131_072, tag);
+        }
+        // On their way now, and then without an answer.
+        rig.carrier.wait(Some(readpath_core::unit::Time::ZERO), &mut Vec::new()).ok();
+        server.kill();
+        let restarting = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(150));
+            server.restart();
+            server
+        });
+        rig.check(&content);
+        server = restarting.join().unwrap();
+    }
+    let traffic = rig.carrier.storage().traffic();
+    assert!(traffic.connections > 1, "{traffic:?}");
+}
+
+/// A server that is gone for good: an error, after the time-out and not much
+/// later, also for the many reads that follow.
+#[test]
+fn a_server_that_stays_away_is_an_error_in_time() {
+    let (mut server, proxy, _) = serve();
+    let mut rig = Rig::open(proxy.port, "repeat=100ms&timeout=600ms", "none");
+    server.kill();
+    let begun = Instant::now();
+    for at in 0..4 {
+        let result = rig.one(at * 65_536, 65_536);
+        let error = DeviceError::TimedOut;
+        assert_eq!(result, Err(ReadError::Device { offset: at * 65_536, error }));
+    }
+    let told = rig.one(0, 1).unwrap_err().to_string();
+    assert!(told.contains("did not answer in time"), "{told}");
+    // Once the whole time-out, then each the short one; tried again in parts.
+    assert!(begun.elapsed() > Duration::from_millis(600));
+    assert!(begun.elapsed() < HANG);
+    server.restart();
+}
+
+#[test]
+fn an_error_of_the_server_reaches_the_reads_that_needed_those_bytes() {
+    let (server, proxy, content) = serve();
+    let broken = 1_000_000..1_000_001;
+    *server.faults.lock().unwrap() = Faults { broken: Some(broken), ..Faults::default() };
+    for law in ["none", "ondemand"] {
+        let mut rig = Rig::open(proxy.port, OPTIONS, law);
+        for tag in 0..16 {
+            rig.read(Access::Buffered, tag * 131_072, 131_072, tag);
+        }
+        for (tag, result) in rig.finish() {
+            let start = (tag * 131_072) as usize;
+            if (start..start + 131_072).contains(&1_000_000) {
+                let error = result.unwrap_err();
+                assert!(
+                    matches!(error, ReadError::Device { error: DeviceError::Medium, offset }
+                        if offset <= 1_000_000 && 1_000_000 < offset + 32_768),
+                    "{error:?}"
+                );
+            } else {
+                assert!(result.unwrap() == content[start..start + 131_072]);
+            }
+        }
+    }
+}
+
+#[test]
+fn stale_refused_and_shrunk_are_told_as_such() {
+    let (server, proxy, content) = serve();
+    let set = |faults: Faults| *server.faults.lock().unwrap() = faults;
+    let whole = PageRange::new(0, 1 << 20);
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
+    assert!(rig.one(0, 10_000).unwrap() == content[..10_000]);
+    for (faults, error) in [
+        (Faults { is_stale: true, ..Faults::default() }, DeviceError::Stale),
+        (Faults { is_refused: true, ..Faults::default() }, DeviceError::Refused),
+    ] {
+        set(faults);
+        rig.advise(Advice::DontNeed, whole);
+        assert_eq!(rig.one(8_192, 10_000), Err(ReadError::Device { offset: 8_192, error }));
+    }
+    set(Faults { shrunk_bytes: Some(1_000_000), ..Faults::default() });
+    rig.advise(Advice::DontNeed, whole);
+    assert!(rig.one(900_000, 50_000).unwrap() == content[900_000..950_000]);
+    assert!(matches!(rig.one(980_000, 50_000), Err(ReadError::Shrunk { .. })));
+    // And then all is well again.
+    set(Faults::default());
+    rig.advise(Advice::DontNeed, whole);
+    assert!(rig.one(980_000, 50_000).unwrap() == content[980_000..1_030_000]);
+}
+
+#[test]
+fn a_server_that_asks_to_come_later_is_asked_later() {
+    let (server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
+    *server.faults.lock().unwrap() = Faults { jukebox: 5, ..Faults::default() };
+    assert!(rig.one(0, 98_304).unwrap() == content[..98_304]);
+    // Each asks again under another transaction id.
+    let mut xids: Vec<u32> = proxy.calls().iter().map(|call| call.xid).collect();
+    xids.dedup();
+    assert!(proxy.reads().len() >= 3 + 5);
+    assert_eq!(xids.len(), proxy.calls().len());
+}
+
+#[test]
+fn a_server_that_brings_less_is_asked_for_the_rest() {
+    let (server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
+    *server.faults.lock().unwrap() = Faults { short_bytes: Some(10_001), ..Faults::default() };
+    read_all_sorts(&mut rig, &content, 3, 9);
+    assert!(rig.one(FILE_BYTES - 5, 100).unwrap() == content[content.len() - 5..]);
+}
+
+/// Reads that are withdrawn or abandoned leave nothing behind.
+#[test]
+fn a_carrier_is_dropped_with_reads_in_flight() {
+    let (_server, proxy, _) = serve();
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
+    proxy.weather(Weather { delay: Duration::from_millis(200), ..Weather::default() });
+    for tag in 0..8 {
+        rig.read(Access::Buffered, tag * 65_536, 65_536, tag);
+    }
+    while let Some(request) = rig.machine.poll_request(rig.now()) {
+        rig.carrier.submit(&rig.machine, request);
+    }
+    rig.carrier.wait(Some(rig.now()), &mut Vec::new()).unwrap();
+    drop(rig);
+}

@@ -1,0 +1,81 @@
+//! What can't be opened, and what is said about it.
+
+use std::net::TcpListener;
+
+use readpath::clock::Clock;
+use readpath::nfs::error::NfsError;
+use readpath::nfs::target::NfsTarget;
+use readpath::nfs::url::NfsUrl;
+
+use crate::rig::find;
+use crate::server::Server;
+
+fn open(url: &str) -> Result<u64, NfsError> {
+    let url = NfsUrl::parse(url)?;
+    NfsTarget::open(&url, Clock::start()).map(|target| target.bytes())
+}
+
+#[test]
+fn a_file_is_found_at_any_depth_below_its_export() {
+    let server = Server::start(vec![7; 5_000], 1 << 20);
+    let at = format!("nfs://127.0.0.1:{}", server.port);
+    assert_eq!(open(&format!("{at}/data/file")), Ok(5_000));
+    assert_eq!(open(&format!("{at}//data/folder/file")), Ok(5_000));
+    assert_eq!(open(&format!("nfs://localhost:{}/data/file", server.port)), Ok(5_000));
+}
+
+#[test]
+fn what_is_not_there_or_no_file_is_told_by_name() {
+    let server = Server::start(vec![7; 5_000], 1 << 20);
+    let at = format!("nfs://127.0.0.1:{}", server.port);
+    for (path, words) in [
+        ("/other/file", "it exports /data"),
+        ("/data/nothing", "there is no such file"),
+        ("/data/file/deeper", "there is no such file"),
+        ("/data/folder", "is a directory; name a file in it"),
+        ("/data/link", "a symbolic link"),
+        ("/data/empty", "is empty"),
+        ("/data/secret", "permission refused"),
+    ] {
+        let error = open(&format!("{at}{path}")).unwrap_err().to_string();
+        assert!(error.contains(words), "{path}: {error}");
+    }
+    let told = open("nfs://no-such-host.invalid/data/file").unwrap_err();
+    assert!(matches!(told, NfsError::NoHost { .. }), "{told}");
+    assert!(matches!(open("nfs://x"), Err(NfsError::Url(_))));
+}
+
+#[test]
+fn nobody_there_is_told_at_once() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let told = find(free.port(), "").err().unwrap();
+    assert_eq!(told, NfsError::Connect { address: free, errno: libc::ECONNREFUSED });
+}
+
+/// A server of something else, and one that says nothing: within the time-out.
+#[test]
+fn who_does_not_speak_nfs_is_told_within_the_timeout() {
+    use std::io::{Read, Write};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let other = std::thread::spawn(move || {
+        // Each connection gets an answer of another protocol, until one asks for an end.
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut asked = [0; 3];
+            if client.read_exact(&mut asked).is_err() || &asked == b"end" {
+                return;
+            }
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let told = find(port, "repeat=100ms&timeout=500ms").err().unwrap().to_string();
+    assert!(told.contains("did not answer in time"), "{told}");
+    std::net::TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"end").unwrap();
+    other.join().unwrap();
+
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let told = find(port, "repeat=100ms&timeout=500ms").err().unwrap().to_string();
+    assert!(told.contains("did not answer in time"), "{told}");
+}

@@ -1,0 +1,308 @@
+//! A real NFS server on loopback, of another project (`nfs3_server`), over files
+//! that the test makes and faults that it sets.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use nfs3_server::tcp::{NFSTcp, NFSTcpListener};
+use nfs3_server::vfs::{
+    FileHandleU64, NextResult, NfsFileSystem, NfsReadFileSystem, ReadDirPlusIterator,
+    VFSCapabilities,
+};
+use nfs3_types::nfs3::{
+    FSINFO3resok, createverf3, fattr3, filename3, ftype3, nfspath3, nfsstat3, nfstime3,
+    post_op_attr, sattr3, specdata3, stable_how,
+};
+
+/// What goes wrong on the server, from when it is set.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// The file's handle is stale.
+    pub is_stale: bool,
+    /// The user may not read.
+    pub is_refused: bool,
+    /// READs that touch these bytes fail.
+    pub broken: Option<Range<u64>>,
+    /// So many READs are told to come later.
+    pub jukebox: u32,
+    /// A READ brings at most so many bytes, without being at the end.
+    pub short_bytes: Option<u32>,
+    /// The file has shrunk to so many bytes.
+    pub shrunk_bytes: Option<u64>,
+}
+
+/// What the server serves as `/data`: `file` (given bytes), the same again as
+/// `folder/file`, `empty`, `link` and `secret`.
+struct Shelf {
+    content: Arc<Vec<u8>>,
+    faults: Arc<Mutex<Faults>>,
+    read_bytes: u32,
+}
+
+const ROOT: u64 = 1;
+const FOLDER: u64 = 2;
+const FILE: u64 = 3;
+const EMPTY: u64 = 4;
+const LINK: u64 = 5;
+
+impl Shelf {
+    fn file_bytes(&self) -> u64 {
+        let faults = self.faults.lock().unwrap();
+        faults.shrunk_bytes.unwrap_or(self.content.len() as u64)
+    }
+}
+
+struct NoEntries;
+
+impl ReadDirPlusIterator<FileHandleU64> for NoEntries {
+    async fn next(&mut self) -> NextResult<nfs3_server::vfs::DirEntryPlus<FileHandleU64>> {
+        NextResult::Eof
+    }
+}
+
+impl NfsReadFileSystem for Shelf {
+    type Handle = FileHandleU64;
+
+    fn root_dir(&self) -> FileHandleU64 {
+        ROOT.into()
+    }
+
+    async fn lookup(
+        &self,
+        directory: &FileHandleU64,
+        name: &filename3<'_>,
+    ) -> Result<FileHandleU64, nfsstat3> {
+        match (directory.as_u64(), name.0.as_ref()) {
+            (ROOT, b"folder") => Ok(FOLDER.into()),
+            (ROOT | FOLDER, b"file") => Ok(FILE.into()),
+            (ROOT, b"empty") => Ok(EMPTY.into()),
+            (ROOT, b"link") => Ok(LINK.into()),
+            (ROOT, b"secret") => Err(nfsstat3::NFS3ERR_ACCES),
+            (ROOT | FOLDER, _) => Err(nfsstat3::NFS3ERR_NOENT),
+            _ => Err(nfsstat3::NFS3ERR_NOTDIR),
+        }
+    }
+
+    async fn getattr(&self, id: &FileHandleU64) -> Result<fattr3, nfsstat3> {
+        let (type_, size) = match id.as_u64() {
+            ROOT | FOLDER => (ftype3::NF3DIR, 0),
+            FILE => (ftype3::NF3REG, self.file_bytes()),
+            EMPTY => (ftype3::NF3REG, 0),
+            LINK => (ftype3::NF3LNK, 4),
+            _ => return Err(nfsstat3::NFS3ERR_STALE),
+        };
+        let time = nfstime3 { seconds: 1, nseconds: 2 };
+        Ok(fattr3 {
+            type_,
+            mode: 0o755,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size,
+            used: size,
+            rdev: specdata3::default(),
+            fsid: 1,
+            fileid: id.as_u64(),
+            atime: time,
+            mtime: time,
+            ctime: time,
+        })
+    }
+
+    async fn read(
+        &self,
+        id: &FileHandleU64,
+        offset: u64,
+        count: u32,
+    ) -> Result<(Vec<u8>, bool), nfsstat3> {
+        let mut faults = self.faults.lock().unwrap();
+        if faults.is_stale || id.as_u64() != FILE {
+            return Err(nfsstat3::NFS3ERR_STALE);
+        }
+        if faults.is_refused {
+            return Err(nfsstat3::NFS3ERR_ACCES);
+        }
+        let end = offset + u64::from(count);
+        if faults.broken.as_ref().is_some_and(|bytes| bytes.start < end && offset < bytes.end) {
+            return Err(nfsstat3::NFS3ERR_IO);
+        }
+        if faults.jukebox > 0 {
+            faults.jukebox -= 1;
+            return Err(nfsstat3::NFS3ERR_JUKEBOX);
+        }
+        let file_end = faults.shrunk_bytes.unwrap_or(self.content.len() as u64);
+        let most = u64::from(faults.short_bytes.unwrap_or(count).min(count));
+        let start = offset.min(file_end);
+        let end = (offset + most).min(file_end).max(start);
+        Ok((self.content[start as usize..end as usize].to_vec(), end == file_end))
+    }
+
+    async fn readdirplus(
+        &self,
+        _directory: &FileHandleU64,
+        _cookie: u64,
+    ) -> Result<impl ReadDirPlusIterator<FileHandleU64>, nfsstat3> {
+        Ok(NoEntries)
+    }
+
+    async fn readlink(&self, _id: &FileHandleU64) -> Result<nfspath3<'_>, nfsstat3> {
+        Err(nfsstat3::NFS3ERR_NOTSUPP)
+    }
+
+    async fn fsinfo(&self, _root: &FileHandleU64) -> Result<FSINFO3resok, nfsstat3> {
+        Ok(FSINFO3resok {
+            obj_attributes: post_op_attr::None,
+            rtmax: 1 << 20,
+            rtpref: self.read_bytes,
+            rtmult: 4096,
+            wtmax: 4096,
+            wtpref: 4096,
+            wtmult: 4096,
+            dtpref: 4096,
+            maxfilesize: 1 << 60,
+            time_delta: nfstime3 { seconds: 0, nseconds: 1 },
+            properties: 0,
+        })
+    }
+}
+
+/// Nothing is ever written; without this the server would not ask us for FSINFO.
+impl NfsFileSystem for Shelf {
+    fn capabilities(&self) -> VFSCapabilities {
+        VFSCapabilities::ReadOnly
+    }
+
+    async fn setattr(&self, _: &FileHandleU64, _: sattr3) -> Result<fattr3, nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+
+    async fn write(
+        &self,
+        _: &FileHandleU64,
+        _: u64,
+        _: &[u8],
+        _: stable_how,
+    ) -> Result<(fattr3, stable_how), nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+
+    async fn create(
+        &self,
+        _: &FileHandleU64,
+        _: &filename3<'_>,
+        _: sattr3,
+    ) -> Result<(FileHandleU64, fattr3), nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+
+    async fn create_exclusive(
+        &self,
+        _: &FileHandleU64,
+        _: &filename3<'_>,
+        _: createverf3,
+    ) -> Result<FileHandleU64, nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+
+    async fn mkdir(
+        &self,
+        _: &FileHandleU64,
+        _: &filename3<'_>,
+    ) -> Result<(FileHandleU64, fattr3), nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+
+    async fn remove(&self, _: &FileHandleU64, _: &filename3<'_>) -> Result<(), nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+
+    async fn rename<'a>(
+        &self,
+        _: &FileHandleU64,
+        _: &filename3<'a>,
+        _: &FileHandleU64,
+        _: &filename3<'a>,
+    ) -> Result<(), nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+
+    async fn symlink<'a>(
+        &self,
+        _: &FileHandleU64,
+        _: &filename3<'a>,
+        _: &nfspath3<'a>,
+        _: &sattr3,
+    ) -> Result<(FileHandleU64, fattr3), nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+
+    async fn commit(&self, _: &FileHandleU64, _: u64, _: u32) -> Result<(), nfsstat3> {
+        Err(nfsstat3::NFS3ERR_ROFS)
+    }
+}
+
+/// A running server; it and its connections end when this is dropped.
+pub struct Server {
+    runtime: Option<tokio::runtime::Runtime>,
+    pub port: u16,
+    pub faults: Arc<Mutex<Faults>>,
+    content: Arc<Vec<u8>>,
+    read_bytes: u32,
+}
+
+/// The generation of its handles, so that they outlive a restart.
+const GENERATION: u64 = 77;
+
+impl Server {
+    /// Serves `/data/file` with these bytes; prefers READs of `read_bytes`.
+    pub fn start(content: Vec<u8>, read_bytes: u32) -> Server {
+        let mut server = Server {
+            runtime: None,
+            port: 0,
+            faults: Arc::default(),
+            content: Arc::new(content),
+            read_bytes,
+        };
+        server.run();
+        server
+    }
+
+    /// Kills it: connections break, the port refuses.
+    pub fn kill(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+        }
+    }
+
+    /// Starts it again on the same port.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.run();
+    }
+
+    fn run(&mut self) {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let shelf = Shelf {
+            content: Arc::clone(&self.content),
+            faults: Arc::clone(&self.faults),
+            read_bytes: self.read_bytes,
+        };
+        let address = format!("127.0.0.1:{}", self.port);
+        let bound = NFSTcpListener::bind_with_generation(&address, shelf, GENERATION);
+        let mut listener = runtime.block_on(bound).unwrap();
+        listener.with_export_name("data");
+        self.port = listener.get_listen_port();
+        runtime.spawn(async move { listener.handle_forever().await });
+        self.runtime = Some(runtime);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,74 @@
+//! Nothing is allocated for a transfer: counted by an allocator of the test's own.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use readpath::raw::RawOptions;
+use support::*;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count() {
+    // Not there any more when a thread ends.
+    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: everything is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(address, layout) }
+    }
+
+    unsafe fn realloc(&self, address: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(address, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(run: impl FnOnce()) -> u64 {
+    let before = COUNT.get();
+    run();
+    COUNT.get() - before
+}
+
+#[test]
+fn no_transfer_allocates_from_the_first_one_on() {
+    let file = TempFile::new(1 << 20);
+    let mut options = RawOptions::new();
+    options.write(true).chunk_bytes(16 << 10).depth(4);
+    let raw = options.open(&file.path).unwrap();
+    let mut memory = vec![0; 500_000];
+    // The counter counts.
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
+    for round in 0..3 {
+        // Whole blocks, edges, memory that fits and memory that doesn't, the end of the file.
+        for (offset, start) in [(0, 0), (700, 0), (8_192, 3), (1_000_000, 5)] {
+            let read = allocations(|| {
+                raw.read_at(&mut memory[start..], offset).unwrap();
+            });
+            let end = if offset == 1_000_000 { 40_000 } else { 500_000 };
+            let written = allocations(|| {
+                raw.write_all_at(&memory[start..end], offset).unwrap();
+            });
+            assert_eq!((read, written), (0, 0), "round {round}, from {offset}");
+        }
+        assert_eq!(allocations(|| raw.sync_data().unwrap()), 0);
+    }
+}

@@ -1,0 +1,266 @@
+//! Raw files on real storage: over io_uring and threads, direct and buffered,
+//! on a file system and on a block device, from several threads.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use proptest::prelude::*;
+use readpath::RawFile;
+use readpath::backend::BackendKind;
+use readpath::raw::{RawFault, RawOptions};
+use readpath::target::{BufferedBecause, Direct, Mode};
+use readpath_core::request::{DeviceError, Op};
+use support::*;
+
+fn options(backend: BackendKind, direct: Direct) -> RawOptions {
+    let mut options = RawOptions::new();
+    options.write(true).chunk_bytes(16 << 10).depth(3).backend(backend).direct(direct);
+    options
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() })]
+
+    /// Each way of carrying the bytes gives the same file as the standard library's
+    /// positioned reads and writes on another one.
+    #[test]
+    fn a_raw_file_is_a_file(
+        length in 1usize..150_000,
+        calls in proptest::collection::vec(
+            (any::<bool>(), 0u64..200_000, 0usize..120_000, 0usize..5_000), 1..8),
+    ) {
+        for backend in BACKENDS {
+            for direct in DIRECTS {
+                let (ours, theirs) = (TempFile::new(length), TempFile::new(length));
+                let file = options(backend, direct).open(&ours.path).unwrap();
+                let plain = std::fs::File::options().read(true).write(true).open(&theirs.path).unwrap();
+                for &(is_write, offset, bytes, shift) in &calls {
+                    let mut memory = content(shift + bytes)[shift..].to_vec();
+                    if is_write {
+                        file.write_all_at(&memory, offset).unwrap();
+                        plain.write_all_at(&memory, offset).unwrap();
+                    } else {
+                        let mut expected = vec![0; bytes];
+                        let count = read_up_to(&plain, &mut expected, offset);
+                        prop_assert_eq!(file.read_at(&mut memory, offset).unwrap(), count);
+                        prop_assert!(memory[..count] == expected[..count]);
+                    }
+                }
+                file.sync_data().unwrap();
+                prop_assert!(std::fs::read(&ours.path).unwrap() == std::fs::read(&theirs.path).unwrap());
+            }
+        }
+    }
+}
+
+/// The standard library's read may stop early only at the end.
+fn read_up_to(file: &std::fs::File, memory: &mut [u8], offset: u64) -> usize {
+    let mut done = 0;
+    while done < memory.len() {
+        match file.read_at(&mut memory[done..], offset + done as u64).unwrap() {
+            0 => break,
+            bytes => done += bytes,
+        }
+    }
+    done
+}
+
+/// 1 MiB in chunks of 16 KiB: 64, and none of their bytes is copied where the
+/// memory is aligned as the file is; all are where it is not.
+#[test]
+fn aligned_memory_is_not_copied() {
+    let file = TempFile::new(1 << 20);
+    if !takes_direct(&file.path) {
+        return;
+    }
+    let raw = options(BackendKind::Ring, Direct::Required).open(&file.path).unwrap();
+    let mut memory = vec![0u8; (1 << 20) + 8192];
+    let start = memory.as_ptr().align_offset(4096);
+    let aligned = &mut memory[start..start + (1 << 20)];
+    raw.read_exact_at(aligned, 0).unwrap();
+    assert!(aligned == content(1 << 20));
+    let first = raw.counters();
+    assert_eq!((first.reads, first.read_bytes, first.copied_bytes), (64, 1 << 20, 0));
+    raw.write_all_at(&memory[start..start + (1 << 20)], 0).unwrap();
+    assert_eq!((raw.counters().writes, raw.counters().copied_bytes), (64, 0));
+    // One byte off, and so is the file: the edges alone are copied, a block at most each.
+    raw.read_exact_at(&mut memory[start + 1..start + 100_001], 1).unwrap();
+    let edges = raw.counters().copied_bytes;
+    assert!((1..=2 * 4096).contains(&edges), "{edges}");
+    // One byte off, and the file isn't: everything is.
+    raw.read_exact_at(&mut memory[start + 1..start + 100_001], 0).unwrap();
+    assert_eq!(raw.counters().copied_bytes - edges, 100_000);
+}
+
+#[test]
+fn threads_take_turns_and_no_byte_of_a_shared_block_is_lost() {
+    let file = TempFile::new(100_000);
+    let raw = options(BackendKind::Ring, Direct::Preferred).open(&file.path).unwrap();
+    // Eight threads write every eighth piece of 1,000 bytes: no piece is a block.
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let raw = &raw;
+            scope.spawn(move || {
+                for piece in (u64::from(thread)..100).step_by(8) {
+                    raw.write_all_at(&[thread; 1_000], piece * 1_000).unwrap();
+                }
+            });
+        }
+    });
+    let got = std::fs::read(&file.path).unwrap();
+    assert_eq!(got.len(), 100_000);
+    for (piece, bytes) in got.chunks(1_000).enumerate() {
+        assert!(bytes.iter().all(|&byte| usize::from(byte) == piece % 8), "piece {piece}");
+    }
+}
+
+#[test]
+fn it_is_opened_in_one_thread_and_used_in_another() {
+    let file = TempFile::new(70_000);
+    let raw = RawFile::open(&file.path).unwrap();
+    let read = std::thread::spawn(move || {
+        let mut memory = vec![0; 70_000];
+        raw.read_exact_at(&mut memory, 0).unwrap();
+        (memory, raw)
+    });
+    let (memory, raw) = read.join().unwrap();
+    assert!(memory == content(70_000));
+    assert_eq!(raw.read_at(&mut [0; 10], 69_999).unwrap(), 1);
+}
+
+#[test]
+fn memory_file_systems_are_read_through_the_cache_and_say_so() {
+    let directory = std::path::Path::new("/dev/shm");
+    if !directory.is_dir() {
+        eprintln!("skipped: no /dev/shm");
+        return;
+    }
+    let file = TempFile::in_directory(directory, 10_000);
+    let raw = options(BackendKind::Ring, Direct::Preferred).open(&file.path).unwrap();
+    if raw.mode() == Mode::Direct {
+        eprintln!("skipped: /dev/shm is no memory file system");
+        return;
+    }
+    assert_eq!(raw.mode(), Mode::Buffered(BufferedBecause::InMemory));
+    raw.write_all_at(b"abc", 9_999).unwrap();
+    assert_eq!(std::fs::read(&file.path).unwrap().len(), 10_002);
+    let error = options(BackendKind::Ring, Direct::Required).open(&file.path).unwrap_err();
+    assert!(error.to_string().contains("no direct I/O"), "{error}");
+}
+
+#[test]
+fn ranges_that_can_not_be_are_refused() {
+    let file = TempFile::new(1_000);
+    let raw = options(BackendKind::Ring, Direct::Preferred).open(&file.path).unwrap();
+    for offset in [u64::MAX, i64::MAX as u64, i64::MAX as u64 - 100] {
+        let error = raw.read_at(&mut [0; 200], offset).unwrap_err();
+        assert_eq!(error.fault, RawFault::Range { offset });
+        assert!(raw.write_at(&[0; 200], offset).is_err());
+    }
+    let error = std::io::Error::from(raw.read_exact_at(&mut [0; 2_000], 0).unwrap_err());
+    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+}
+
+/// A loop device over a file; gone when the test ends.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn over(backing: &TempFile) -> Option<LoopDevice> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(&backing.path).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                Some(LoopDevice(String::from_utf8(output.stdout).unwrap().trim().to_owned()))
+            }
+            _ => {
+                eprintln!("skipped: no loop device (it needs root)");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_block_device_keeps_what_it_had_around_a_write_and_has_an_end() {
+    let backing = TempFile::new(1 << 20);
+    let Some(device) = LoopDevice::over(&backing) else { return };
+    let mut expected = content(1 << 20);
+    for backend in BACKENDS {
+        let raw = options(backend, Direct::Required).open(device.0.as_ref()).unwrap();
+        assert_eq!(raw.bytes().unwrap(), 1 << 20);
+        for (offset, bytes) in [(700, 100_000), (5, 3), (1_048_570, 6), (512, 512), (0, 1 << 20)] {
+            let data = content(bytes + 7)[7..].to_vec();
+            raw.write_all_at(&data, offset).unwrap();
+            expected[offset as usize..offset as usize + bytes].copy_from_slice(&data);
+            let mut got = vec![0; 1 << 20];
+            raw.read_exact_at(&mut got, 0).unwrap();
+            assert!(got == expected, "{bytes} at {offset}");
+        }
+        // Past its end nothing is written, and little is read.
+        let error = raw.write_at(&[0; 100], (1 << 20) - 50).unwrap_err();
+        assert_eq!(error.fault, RawFault::PastEnd { device_bytes: 1 << 20 });
+        assert_eq!(raw.read_at(&mut [0; 100], (1 << 20) - 50).unwrap(), 50);
+        assert_eq!(raw.read_at(&mut [0; 100], 1 << 20).unwrap(), 0);
+        raw.sync_all().unwrap();
+    }
+}
+
+/// Behind half of the device there is nothing: reads there fail, with the first
+/// such chunk named, and what comes before is read.
+#[test]
+fn a_medium_error_says_what_was_read_before_it() {
+    let backing = TempFile::new(1 << 20);
+    let Some(device) = LoopDevice::over(&backing) else { return };
+    std::fs::File::options().write(true).open(&backing.path).unwrap().set_len(1 << 19).unwrap();
+    for backend in BACKENDS {
+        let raw = options(backend, Direct::Required).open(device.0.as_ref()).unwrap();
+        let mut memory = vec![0; 1 << 20];
+        let error = raw.read_at(&mut memory, 0).unwrap_err();
+        let RawFault::Device { op: Op::Read, bytes_done, error, .. } = error.fault else {
+            panic!("{error}");
+        };
+        assert_eq!((bytes_done, error), (1 << 19, DeviceError::Medium));
+        assert!(memory[..1 << 19] == content(1 << 20)[..1 << 19]);
+        assert_eq!(raw.read_at(&mut memory[..1 << 19], 0).unwrap(), 1 << 19);
+    }
+}
+
+/// A file system of 1 MiB in memory is soon full.
+#[test]
+fn a_full_file_system_is_told_as_such() {
+    let directory = TempFile::new(0);
+    std::fs::remove_file(&directory.path).unwrap();
+    std::fs::create_dir(&directory.path).unwrap();
+    struct Mounted<'a>(&'a std::path::Path);
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg(self.0).status();
+            let _ = std::fs::remove_dir(self.0);
+        }
+    }
+    let mounted = Mounted(&directory.path);
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "none"])
+        .arg(&directory.path)
+        .output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no tmpfs of its own (it needs root)");
+        return;
+    }
+    let mut options = options(BackendKind::Ring, Direct::Preferred);
+    let raw = options.create(true).open(&mounted.0.join("file")).unwrap();
+    let error = raw.write_all_at(&vec![1; 2 << 20], 0).unwrap_err();
+    let RawFault::Device { error: DeviceError::Full, bytes_done, .. } = error.fault else {
+        panic!("{error}");
+    };
+    assert!(bytes_done <= 1 << 20);
+    assert_eq!(raw.bytes().unwrap(), bytes_done);
+    drop(raw);
+}

@@ -1,0 +1,86 @@
+//! TOML as a tree of fields, each with the line that it stands on.
+//!
+//! Any value may be written `{ value = …, source = "…" }`: where its author has it from. A switch
+//! is a number, 0 or 1; so is every number, whole or not.
+
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use super::{Block, Field, FileError, Value};
+
+/// The tree of the fields of a TOML file.
+///
+/// # Errors
+/// The text is not TOML; told with the line.
+pub fn parse(text: &str, file: &Path) -> Result<Block, FileError> {
+    let file = file.display().to_string();
+    let lines = Lines::new(text);
+    let table = DeTable::parse(text).map_err(|error| FileError {
+        file: file.clone(),
+        line: error.span().map_or(0, |span| lines.of(span.start)),
+        field: String::new(),
+        problem: error.message().to_owned(),
+    })?;
+    Ok(block(table.get_ref(), &file, 1, "", &lines))
+}
+
+/// Where lines begin.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn new(text: &str) -> Lines {
+        Lines(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    fn of(&self, at: usize) -> usize {
+        self.0.partition_point(|end| *end < at) + 1
+    }
+}
+
+fn block(table: &DeTable<'_>, file: &str, line: usize, kind: &str, lines: &Lines) -> Block {
+    let fields = table.iter().map(|(key, item)| {
+        let line = lines.of(key.span().start);
+        let name = key.get_ref().to_string();
+        let (item, source) = match item.get_ref() {
+            DeValue::Table(pair) if pair.get("value").is_some() => {
+                let source = pair.get("source").and_then(|text| text.get_ref().as_str());
+                (&pair["value"], source.map(str::to_owned))
+            }
+            _ => (item, None),
+        };
+        let value = value(item.get_ref(), file, line, &name, lines);
+        Field::new(name, line, value, source)
+    });
+    let fields = fields.collect();
+    Block {
+        file: file.to_owned(),
+        line,
+        kind: kind.to_owned(),
+        name: String::new(),
+        fields,
+        defaults: Vec::new().into(),
+    }
+}
+
+fn value(item: &DeValue<'_>, file: &str, line: usize, key: &str, lines: &Lines) -> Value {
+    let number = |text: &str| text.parse().map_or(Value::Text(text.to_owned()), Value::Number);
+    match item {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(digits) if digits.radix() == 10 => number(digits.as_str()),
+        // Digits alone would say another number: 0x10 is 16.
+        DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
+            .map_or(Value::Text(digits.to_string()), |number| Value::Number(number as f64)),
+        DeValue::Float(digits) => number(digits.as_str()),
+        DeValue::Boolean(is_so) => Value::Number(f64::from(u8::from(*is_so))),
+        DeValue::Datetime(time) => Value::Text(time.to_string()),
+        DeValue::Array(items) => {
+            let item = |item: &toml::Spanned<DeValue<'_>>| {
+                let line = lines.of(item.span().start);
+                (line, value(item.get_ref(), file, line, key, lines))
+            };
+            Value::List(items.iter().map(item).collect())
+        }
+        DeValue::Table(table) => Value::Block(block(table, file, line, key, lines)),
+    }
+}

@@ -1,0 +1,228 @@
+//! Loads as text: a TOML file with one `[[load]]` for each.
+//!
+//! ```toml
+//! # What stands above the first [[load]] holds for all that don't say otherwise.
+//! mapping = "1000MiB"      # of each process; for shared memory, of all together
+//! memory = "900MiB"        # for the whole load; `--memory` of the command overrides it
+//! swap = "1GiB"            # default: as much as is mapped
+//!
+//! [[load]]
+//! name = "sweeps"
+//! pattern = "sequential"
+//! sweeps = 5               # five times every page of the mapping, in order
+//!
+//! [[load]]
+//! name = "random"
+//! pattern = "random"
+//! touches = 5_000_000      # so many a process; `sweeps = 5`: as many as in five sweeps
+//! writes = 0.3             # three of ten touches; false, the default: none; true: all
+//! share = "shared"         # one mapping for all processes; default "private"
+//! processes = 4            # default 1
+//! seed = 7                 # default 0; mixed with the seed of the run
+//! ```
+//!
+//! Sizes are binary (`KiB`, `MiB`, `GiB`, or `k`, `m`, `g`); a bare number counts bytes. The file
+//! is UTF-8, and a key that is not above is an error: nothing is skipped in silence.
+
+use std::path::Path;
+
+use readpath_core::unit::PAGE_BYTES;
+
+use super::{Load, Pattern, Share};
+use crate::fields::{Block, Bounds, FileError, Value, bounds, toml_text};
+use crate::size;
+
+/// The keys of a load, all that there are.
+const KEYS: [&str; 11] = [
+    "name",
+    "mapping",
+    "memory",
+    "swap",
+    "pattern",
+    "sweeps",
+    "touches",
+    "writes",
+    "share",
+    "processes",
+    "seed",
+];
+
+const SWEEPS: Bounds = bounds(1.0, 1e6, "sweeps");
+const TOUCHES: Bounds = bounds(1.0, 1e12, "touches (for each process)");
+const PROCESSES: Bounds = bounds(1.0, super::PROCESSES_MAX as f64, "processes");
+/// Numbers up to here are held to the last digit.
+const SEED: Bounds = bounds(0.0, 9_007_199_254_740_992.0, "(any whole number)");
+
+/// The most loads of a file: each is a row at least.
+const LOADS_MAX: usize = 1_000;
+
+/// Reads the loads of a file's text; `file` is its name for messages.
+///
+/// # Errors
+/// What is wrong, with file, line, key, and what may stand there.
+pub fn parse(text: &str, file: &Path) -> Result<Vec<Load>, FileError> {
+    let root = toml_text::parse(text, file)?;
+    let whole = |problem: &str| FileError {
+        file: root.file.clone(),
+        line: 0,
+        field: String::new(),
+        problem: problem.to_owned(),
+    };
+    if root.find("load").is_none() {
+        return Err(whole(
+            "has no load; write `[[load]]` on a line, and below it name, mapping, memory, pattern \
+             and sweeps",
+        ));
+    }
+    let blocks = root.blocks("load").map_err(|error| FileError {
+        problem: "expected a list; head each load with `[[load]]`".to_owned(),
+        ..error
+    })?;
+    if blocks.is_empty() || blocks.len() > LOADS_MAX {
+        let problem = format!("{} loads; expected 1 to {LOADS_MAX}", blocks.len());
+        return Err(root.error("load", problem));
+    }
+    only_known(&root, &["load"])?;
+    if root.find("name").is_some() {
+        return Err(root.error("name", "belongs below a `[[load]]`".to_owned()));
+    }
+    let mut loads: Vec<Load> = Vec::new();
+    for block in blocks {
+        only_known(block, &[])?;
+        let load = Fields { own: block, common: &root }.load()?;
+        if loads.iter().any(|other| other.name == load.name) {
+            let problem = format!("`{}` is the name of an earlier load too", load.name);
+            return Err(block.error("name", problem));
+        }
+        loads.push(load);
+    }
+    Ok(loads)
+}
+
+fn only_known(block: &Block, more: &[&str]) -> Result<(), FileError> {
+    let is_known = |key: &str| KEYS.contains(&key) || more.contains(&key);
+    match block.fields.iter().find(|field| !is_known(&field.key)) {
+        None => Ok(()),
+        Some(field) => {
+            let problem = format!("is no key of a load; there are: {}", KEYS.join(", "));
+            Err(block.error(&field.key, problem))
+        }
+    }
+}
+
+/// The fields of one load, and those that hold for all.
+struct Fields<'a> {
+    own: &'a Block,
+    common: &'a Block,
+}
+
+impl Fields<'_> {
+    fn load(&self) -> Result<Load, FileError> {
+        let name = self.own.needed_text("name")?;
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err(self.own.error("name", "expected a word or two on one line".to_owned()));
+        }
+        let mut load = Load::new(name, self.bytes("mapping")?, self.bytes("memory")?);
+        let patterns = [("sequential", Pattern::Sequential), ("random", Pattern::Random)];
+        load.pattern = self.word("pattern", None, &patterns)?;
+        let shares = [("private", Share::Private), ("shared", Share::Shared)];
+        load.share = self.word("share", Some(Share::Private), &shares)?;
+        load.processes = self.block_of("processes").integer_or("processes", 1, PROCESSES)? as u32;
+        load.seed = self.block_of("seed").integer_or("seed", 0, SEED)?;
+        load.writes_percent = self.writes_percent()?;
+        load.touches = self.touches(load.mapping_bytes / PAGE_BYTES)?;
+        load.swap_bytes = match self.has("swap") {
+            true => self.bytes("swap")?,
+            false => load.mapped_bytes(),
+        };
+        load.check().map_err(|error| {
+            let key = error.key().name();
+            self.block_of(key).error(key, error.to_string())
+        })?;
+        Ok(load)
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.block_of(key).find(key).is_some()
+    }
+
+    /// Where `key` stands: in the load, else above all of them, else it is missing in the load.
+    fn block_of(&self, key: &str) -> &Block {
+        let is_common = self.own.find(key).is_none() && self.common.find(key).is_some();
+        if is_common { self.common } else { self.own }
+    }
+
+    fn bytes(&self, key: &str) -> Result<u64, FileError> {
+        let block = self.block_of(key);
+        let Some(field) = block.find(key) else {
+            return Err(
+                block.error(key, "is missing; expected a size such as \"512MiB\"".to_owned())
+            );
+        };
+        let bytes = match &field.value {
+            Value::Text(text) => size::parse(text),
+            Value::Number(number) if number.fract() == 0.0 && (0.0..1e18).contains(number) => {
+                Some(*number as u64)
+            }
+            _ => None,
+        };
+        // Far beyond any memory, and far from the end of 64 bits: sums and products stay there.
+        bytes.filter(|bytes| *bytes < 1 << 53).ok_or_else(|| {
+            block.error(key, "expected a size such as \"512MiB\" or \"4GiB\"".to_owned())
+        })
+    }
+
+    fn word<T: Copy + PartialEq>(
+        &self,
+        key: &str,
+        default: Option<T>,
+        choices: &[(&str, T)],
+    ) -> Result<T, FileError> {
+        let block = self.block_of(key);
+        match default {
+            None if block.find(key).is_none() => {
+                let names: Vec<_> = choices.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+                Err(block.error(key, format!("is missing; expected {}", names.join(" or "))))
+            }
+            _ => block.choice(key, default.unwrap_or(choices[0].1), choices),
+        }
+    }
+
+    fn writes_percent(&self) -> Result<u32, FileError> {
+        let block = self.block_of("writes");
+        let percent = match block.find("writes").map(|field| &field.value) {
+            None => return Ok(0),
+            Some(Value::Number(part)) => part * 100.0,
+            Some(_) => f64::NAN,
+        };
+        // 0.29 × 100 is not 29 to the last bit.
+        let whole = percent.round();
+        match (percent - whole).abs() < 1e-9 && (0.0..=100.0).contains(&whole) {
+            true => Ok(whole as u32),
+            false => Err(block.error(
+                "writes",
+                "expected false, true, or the part of the touches that write: 0.01 to 0.99, in \
+                 whole hundredths"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Touches of each process; the nearer block decides which of the two ways to say it holds.
+    fn touches(&self, mapping_pages: u64) -> Result<u64, FileError> {
+        for block in [self.own, self.common] {
+            match (block.find("sweeps"), block.find("touches")) {
+                (Some(_), Some(_)) => {
+                    let problem = "and `touches` say the same; leave one out".to_owned();
+                    return Err(block.error("sweeps", problem));
+                }
+                (Some(_), None) => return Ok(block.integer("sweeps", SWEEPS)? * mapping_pages),
+                (None, Some(_)) => return block.integer("touches", TOUCHES),
+                (None, None) => {}
+            }
+        }
+        let problem = "is missing; expected how often every page is touched, or `touches`, how \
+                       many touches there are";
+        Err(self.own.error("sweeps", problem.to_owned()))
+    }
+}

@@ -1,0 +1,323 @@
+//! What went on in a run, moment by moment: each read, each request of the
+//! device, each decision of a readahead law, with its time. For plots, and for
+//! finding out why a figure is what it is.
+//!
+//! An [`Observer`] is looked through, not asked: [`ObservedWorld`] stands in
+//! front of any world and [`Observer::watch`] around any law; both let
+//! everything pass unchanged. A law has no clock, so the world tells the time
+//! to the log, and what a law does is noted with the time of its call.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use readpath_core::machine::{Done, ReadPath};
+use readpath_core::readahead::{Advice, Ask, Evidence, Folio, Pages, ReadaheadLaw};
+use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
+use readpath_core::unit::Time;
+use serde::Serialize;
+
+use crate::world::{World, WorldError};
+
+/// One read or write of the machine: an operation of the job, or one fault of a mapped one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReadEvent {
+    /// The process, by its place in the run.
+    pub process: u32,
+    /// The first byte, in its file.
+    pub offset: u64,
+    /// Bytes moved; null when it failed.
+    pub bytes: Option<u64>,
+    /// When it began.
+    pub issued_ns: u64,
+    /// When its bytes were there.
+    pub done_ns: u64,
+}
+
+/// One request of the device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RequestEvent {
+    /// The first sector, of 512 bytes.
+    pub sector: u64,
+    /// How many sectors.
+    pub sectors: u32,
+    /// Whether it was a write.
+    pub is_write: bool,
+    /// When the device was given it.
+    pub issued_ns: u64,
+    /// When the device was done with it; null while it isn't.
+    pub done_ns: Option<u64>,
+}
+
+/// One call of a readahead law.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WindowEvent {
+    /// When.
+    pub now_ns: u64,
+    /// Which opening of a file, counted from 0.
+    pub handle: u32,
+    /// The first page asked for.
+    pub page: u64,
+    /// How many pages are asked for.
+    pub pages: u64,
+    /// How many of the pages that the law added were asked for.
+    pub demand_pages: u64,
+    /// How many pages the law added beyond them.
+    pub ahead_pages: u64,
+}
+
+/// What was seen of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Events {
+    /// The reads and writes, in the order in which they ended.
+    pub reads: Vec<ReadEvent>,
+    /// The device's requests, in the order in which it was given them.
+    pub requests: Vec<RequestEvent>,
+    /// The calls of the laws, in their order.
+    pub windows: Vec<WindowEvent>,
+    /// Events that came when a list was full, and are in none.
+    pub dropped: u64,
+}
+
+#[derive(Debug)]
+struct Log {
+    now: Time,
+    events: Events,
+    /// The most events in each of the lists.
+    events_max: usize,
+    /// Requests in the device, and their places in the list.
+    under_way: BTreeMap<RequestId, usize>,
+    handles: u32,
+}
+
+/// Sees a run; its copies share one log.
+#[derive(Clone, Debug)]
+pub struct Observer(Arc<Mutex<Log>>);
+
+impl Observer {
+    /// An empty log with room for `events_max` events of each kind, of about 40 bytes each.
+    pub fn new(events_max: usize) -> Observer {
+        let (now, events, under_way) = (Time::ZERO, Events::default(), BTreeMap::new());
+        Observer(Arc::new(Mutex::new(Log { now, events, events_max, under_way, handles: 0 })))
+    }
+
+    /// The law of a file that is opened now, seen by this observer.
+    pub fn watch(&self, law: Box<dyn ReadaheadLaw>) -> Box<dyn ReadaheadLaw> {
+        let mut log = self.log();
+        let handle = log.handles;
+        log.handles += 1;
+        Box::new(Watched { law, observer: self.clone(), handle })
+    }
+
+    /// What was seen since the last call.
+    pub fn take(&self) -> Events {
+        std::mem::take(&mut self.log().events)
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().expect("nobody panics while holding the log")
+    }
+}
+
+/// Adds an event to its list, unless that is full.
+fn note<T>(list: &mut Vec<T>, dropped: &mut u64, events_max: usize, event: T) -> Option<usize> {
+    if list.len() >= events_max {
+        *dropped += 1;
+        return None;
+    }
+    list.push(event);
+    Some(list.len() - 1)
+}
+
+/// A world that an observer looks at.
+pub struct ObservedWorld<'a> {
+    world: &'a mut dyn World,
+    observer: Observer,
+}
+
+impl<'a> ObservedWorld<'a> {
+    /// Stands in front of `world`.
+    pub fn new(world: &'a mut dyn World, observer: Observer) -> ObservedWorld<'a> {
+        ObservedWorld { world, observer }
+    }
+}
+
+impl World for ObservedWorld<'_> {
+    fn now(&mut self) -> Time {
+        let now = self.world.now();
+        self.observer.log().now = now;
+        now
+    }
+
+    fn submit(&mut self, path: &ReadPath, request: DeviceRequest) {
+        let event = RequestEvent {
+            sector: request.start,
+            sectors: request.sectors,
+            is_write: request.op == Op::Write,
+            issued_ns: self.world.now().ns(),
+            done_ns: None,
+        };
+        let mut log = self.observer.log();
+        let Log { events, events_max, under_way, .. } = &mut *log;
+        if let Some(at) = note(&mut events.requests, &mut events.dropped, *events_max, event) {
+            under_way.insert(request.id, at);
+        }
+        drop(log);
+        self.world.submit(path, request);
+    }
+
+    fn take(&mut self, path: &ReadPath, done: &Done) -> Time {
+        let event = ReadEvent {
+            process: done.process.0,
+            offset: path.offset(done.read),
+            bytes: done.result.ok(),
+            issued_ns: done.started.ns(),
+            done_ns: self.world.now().ns(),
+        };
+        let mut log = self.observer.log();
+        let Log { events, events_max, .. } = &mut *log;
+        note(&mut events.reads, &mut events.dropped, *events_max, event);
+        drop(log);
+        self.world.take(path, done)
+    }
+
+    fn pin(&mut self, bytes: u64) -> Time {
+        self.world.pin(bytes)
+    }
+
+    fn wait(
+        &mut self,
+        until: Option<Time>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), WorldError> {
+        let before = completions.len();
+        self.world.wait(until, completions)?;
+        let mut log = self.observer.log();
+        let Log { events, under_way, .. } = &mut *log;
+        for completion in &completions[before..] {
+            if let Some(at) = under_way.remove(&completion.id) {
+                events.requests[at].done_ns = Some(completion.at.ns());
+            }
+        }
+        Ok(())
+    }
+
+    fn turns_per_progress(&self) -> u32 {
+        self.world.turns_per_progress()
+    }
+}
+
+/// A law that an observer looks at.
+struct Watched {
+    law: Box<dyn ReadaheadLaw>,
+    observer: Observer,
+    handle: u32,
+}
+
+impl Watched {
+    fn call(
+        &mut self,
+        page: u64,
+        count: u64,
+        pages: &mut dyn Pages,
+        call: impl FnOnce(&mut dyn ReadaheadLaw, &mut dyn Pages),
+    ) {
+        let mut counting = Counting { pages, page, end: page + count, demand: 0, ahead: 0 };
+        call(&mut *self.law, &mut counting);
+        let (demand_pages, ahead_pages) = (counting.demand, counting.ahead);
+        let mut log = self.observer.log();
+        let (now_ns, handle) = (log.now.ns(), self.handle);
+        let event = WindowEvent { now_ns, handle, page, pages: count, demand_pages, ahead_pages };
+        let Log { events, events_max, .. } = &mut *log;
+        note(&mut events.windows, &mut events.dropped, *events_max, event);
+    }
+}
+
+impl ReadaheadLaw for Watched {
+    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+        let request = ask.request().clipped(ask.file_pages());
+        self.call(request.first, request.count(), pages, |law, pages| law.read(ask, pages));
+    }
+
+    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+        self.call(page, 1, pages, |law, pages| law.fault(page, ask, pages));
+    }
+
+    fn advise(&mut self, advice: Advice) {
+        self.law.advise(advice);
+    }
+
+    fn splits_demand(&self) -> bool {
+        self.law.splits_demand()
+    }
+
+    fn step(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+        self.call(page, 1, pages, |law, pages| law.step(page, ask, pages));
+    }
+
+    fn miss(&mut self, page: u64) {
+        self.law.miss(page);
+    }
+
+    fn sees_every_hit(&self) -> bool {
+        self.law.sees_every_hit()
+    }
+
+    fn passed(&mut self, end: u64) {
+        self.law.passed(end);
+    }
+}
+
+/// Pages that count what is added to them, inside and outside of the demand.
+struct Counting<'a> {
+    pages: &'a mut dyn Pages,
+    page: u64,
+    /// The page after the demand: exclusive.
+    end: u64,
+    demand: u64,
+    ahead: u64,
+}
+
+impl Pages for Counting<'_> {
+    fn is_cached(&self, page: u64) -> bool {
+        self.pages.is_cached(page)
+    }
+
+    fn is_filled(&self, page: u64) -> bool {
+        self.pages.is_filled(page)
+    }
+
+    fn is_unused(&self, page: u64) -> bool {
+        self.pages.is_unused(page)
+    }
+
+    fn evidence(&mut self) -> Evidence<'_> {
+        self.pages.evidence()
+    }
+
+    fn folio(&self, page: u64) -> Option<Folio> {
+        self.pages.folio(page)
+    }
+
+    fn begin_window(&mut self) {
+        self.pages.begin_window();
+    }
+
+    fn marked(&self, page: u64) -> Option<Folio> {
+        self.pages.marked(page)
+    }
+
+    fn clear_mark(&mut self, folio: Folio) {
+        self.pages.clear_mark(folio);
+    }
+
+    fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+        let is_added = self.pages.add(folio, is_marked);
+        if is_added {
+            let range = folio.range();
+            let asked = range.end.min(self.end).saturating_sub(range.first.max(self.page));
+            self.demand += asked;
+            self.ahead += range.count() - asked;
+        }
+        is_added
+    }
+}

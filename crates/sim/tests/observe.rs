@@ -1,0 +1,96 @@
+//! An observed run is the run that it would have been, and what was seen of it adds up.
+
+use readpath_core::law::Spec;
+use readpath_core::readahead::NoReadahead;
+use readpath_sim::job::JobFile;
+use readpath_sim::observe::{Events, Observer};
+use readpath_sim::report::Row;
+use readpath_sim::run::{Go, Watch};
+use readpath_sim::simulate::{Guests, Setup, simulate, simulate_with};
+
+const SEQUENTIAL: &str = "[a]\nrw=read\nbs=64k\nsize=1m\n";
+
+fn setup(device: &str, readahead: &str) -> Setup {
+    let readahead = Spec::parse(readahead).unwrap();
+    Setup { readahead, ..Setup::new(Spec::parse(device).unwrap()) }
+}
+
+fn observed(job: &str, setup: &Setup, events_max: usize) -> (Row, Events) {
+    let observer = Observer::new(events_max);
+    let guests = Guests { observer: Some(observer.clone()), law_maker: None };
+    let job = JobFile::parse(job).unwrap();
+    let row = simulate_with("job", &job, setup, guests, Watch::progress(&mut |_| Go::On)).unwrap();
+    (row, observer.take())
+}
+
+fn plain(job: &str, setup: &Setup) -> Row {
+    simulate("job", &JobFile::parse(job).unwrap(), setup, &mut |_| Go::On).unwrap()
+}
+
+#[test]
+fn looking_on_changes_nothing() {
+    let mapped = "[m]\nrw=randread\nbs=64k\nsize=64m\nio_size=4m\nioengine=mmap\nnumjobs=3\n";
+    let direct = "[d]\nrw=randrw\nbs=16k\nsize=16m\ndirect=1\nioengine=libaio\niodepth=8\n";
+    for job in [SEQUENTIAL, mapped, direct] {
+        for (device, law) in [("hdd", "ondemand"), ("ssd", "window"), ("nvme", "none")] {
+            let setup = setup(device, law);
+            assert_eq!(
+                observed(job, &setup, 1 << 20).0,
+                plain(job, &setup),
+                "{job} {device} {law}"
+            );
+        }
+    }
+}
+
+/// 16 reads of 16 pages each; without readahead each is one request of 128 sectors.
+#[test]
+fn every_read_request_and_call_of_the_law_is_seen() {
+    let (row, events) = observed(SEQUENTIAL, &setup("ssd", "none"), 1 << 20);
+    let offsets: Vec<u64> = events.reads.iter().map(|read| read.offset).collect();
+    assert_eq!(offsets, (0..16).map(|nth| nth * 65_536).collect::<Vec<u64>>());
+    assert!(events.reads.iter().all(|read| read.bytes == Some(65_536)));
+    assert!(
+        events.requests.iter().all(|request| (request.sectors, request.is_write) == (128, false))
+    );
+    assert!(events.requests.iter().all(|request| request.done_ns > Some(request.issued_ns)));
+    assert_eq!(row.device_requests, Some(events.requests.len() as u64));
+    let asked: Vec<(u64, u64)> =
+        events.windows.iter().map(|call| (call.page, call.pages)).collect();
+    assert_eq!(asked, (0..16).map(|nth| (nth * 16, 16)).collect::<Vec<_>>());
+    assert_eq!(events.dropped, 0);
+}
+
+/// fio's hint makes the largest window 64 pages. A request of 16 at the start
+/// of the file is no more than a quarter of that, so that its first window is
+/// twice the request; the next, at the mark, is the largest (KERNEL.md, section
+/// 2: initial and next size).
+#[test]
+fn what_a_law_adds_is_told_apart_in_demand_and_ahead() {
+    let (_, events) = observed(SEQUENTIAL, &setup("ssd", "ondemand"), 1 << 20);
+    let first: Vec<_> =
+        events.windows[..2].iter().map(|call| (call.demand_pages, call.ahead_pages)).collect();
+    assert_eq!(first, [(16, 16), (0, 64)]);
+}
+
+#[test]
+fn a_full_log_drops_and_counts_what_comes_after() {
+    let (_, events) = observed(SEQUENTIAL, &setup("ssd", "none"), 10);
+    let lists = [events.reads.len(), events.requests.len(), events.windows.len()];
+    assert_eq!((lists, events.dropped), ([10, 10, 10], 18));
+}
+
+#[test]
+fn a_law_from_outside_runs_in_place_of_the_named_one() {
+    let job = JobFile::parse(SEQUENTIAL).unwrap();
+    let guests = || Guests {
+        law_maker: Some(Box::new(|_| Box::new(NoReadahead))),
+        observer: Some(Observer::new(0)),
+    };
+    for guests in [guests(), Guests { observer: None, ..guests() }] {
+        let setup = setup("ssd", "ondemand");
+        let row = simulate_with("job", &job, &setup, guests, Watch::progress(&mut |_| Go::On));
+        let expected = plain(SEQUENTIAL, &self::setup("ssd", "none"));
+        assert_eq!(row.unwrap().decisions, expected.decisions);
+    }
+}

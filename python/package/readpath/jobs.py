@@ -1,0 +1,42 @@
+"""Jobs: what is read, in fio's job format."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job file: its text, and the name that it has in rows.
+
+    It is plain text, so that it can be sent to another machine. What is wrong
+    with it is told when it is run.
+    """
+
+    text: str
+    name: str = "job"
+    path: str | None = None
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Job:
+        """The job file at `path`; its name is that of the file."""
+        path = Path(path)
+        return cls(path.read_text(), path.stem, str(path))
+
+    @classmethod
+    def of(cls, name: str = "job", /, **options: str | int) -> Job:
+        """One job from fio's options: `Job.of(rw="randread", bs="64k", size="1g")`."""
+        lines = [f"[{name}]"] + [f"{option}={value}" for option, value in options.items()]
+        return cls("\n".join(lines) + "\n", name)
+
+    @property
+    def source(self) -> str:
+        """What the job is called in errors: its path, or else its name."""
+        return self.path or self.name
+
+
+def as_job(job: Job | str | os.PathLike[str]) -> Job:
+    """A job as it is, or the job file at a path."""
+    return job if isinstance(job, Job) else Job.read(job)

@@ -1,0 +1,126 @@
+"""Rows in a Parquet file that is whole at every moment.
+
+A Parquet file can't be added to. The file is written anew beside itself and put
+in its place in one step, so that a reader, or a machine that loses power, finds
+the old rows or the new ones and nothing between. So that writing stays cheap
+however many rows there are, it is done only after so much time that it takes a
+twentieth of it at the most.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+FLUSH_SECONDS_MIN = 2.0
+"""How much work may be lost at the least."""
+
+FLUSH_SHARE = 20
+"""A flush may come when so many times its own length has passed since the last."""
+
+LATENCY = ["p50", "p99", "max"]
+
+
+class RowFile:
+    """The rows of a Parquet file, and those that are added to it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Opens the file at `path`, which need not exist.
+
+        Raises FileNotFoundError where its folder is missing, and ValueError where
+        it is no Parquet file of ours.
+        """
+        import pyarrow.parquet
+
+        self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"{self.path}: there is no folder {self.path.parent}; make it")
+        self._rows: list[Row] = []
+        if self.path.exists():
+            try:
+                self._rows = pyarrow.parquet.read_table(self.path).to_pylist()
+            except pyarrow.ArrowInvalid as error:
+                raise ValueError(f"{self.path}: not a Parquet file; name another: {error}") from None
+        self._unwritten = 0
+        self._written_at = time.monotonic()
+        self._flush_seconds = 0.0
+
+    def rows(self, key: str) -> dict[str, Row]:
+        """The rows by one of their values; those without it are left out."""
+        return {row[key]: row for row in self._rows if row.get(key) is not None}
+
+    def add(self, row: Row) -> None:
+        """Adds a row; it is in the file now or soon."""
+        self._rows.append(row)
+        self._unwritten += 1
+        due = max(FLUSH_SECONDS_MIN, FLUSH_SHARE * self._flush_seconds)
+        if time.monotonic() - self._written_at >= due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is not yet in the file."""
+        if self._unwritten == 0:
+            return
+        import pyarrow
+        import pyarrow.parquet
+
+        began = time.monotonic()
+        table = pyarrow.Table.from_pylist(self._rows, schema=_schema(self._rows))
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                pyarrow.parquet.write_table(table, file, compression="zstd")
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        self._unwritten = 0
+        self._written_at = time.monotonic()
+        self._flush_seconds = self._written_at - began
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _schema(rows: list[Row]) -> Any:
+    """The types of the columns: fixed for values that may all be null, else as they are found."""
+    import pyarrow as pa
+
+    text, real, count = pa.string(), pa.float64(), pa.int64()
+    nullable = {
+        "readahead": text,
+        "swapin": text,
+        "scheduler": text,
+        "engine": text,
+        "first_error": text,
+        "decisions": text,
+        "note": text,
+        "device_requests": count,
+        "device_bytes": count,
+        "device_depth_max": count,
+        "waste_bytes": count,
+        "mib_per_s": real,
+        "iops": real,
+        "device_request_kib_mean": real,
+        "device_depth_mean": real,
+        "amplification": real,
+        "coverage": real,
+        "cpu_seconds": real,
+        "jain_index": real,
+        "latency_us": pa.struct([(name, real) for name in LATENCY]),
+    }
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    types = {name: nullable.get(name) or pa.infer_type(columns[name]) for name in names}
+    return pa.schema(list(types.items()))

@@ -1,0 +1,210 @@
+"""Grids of runs, larger than one call and larger than one machine.
+
+A sweep runs every combination of jobs, devices and laws, one point a task: in
+threads of this process, on a `concurrent.futures` executor, or on an existing
+Dask or Ray cluster. Rows come back in the order in which they end. A point that
+fails is tried once more at the end, and reported if it fails again; it costs
+nobody the other rows. With a file named, rows are written to it as they come,
+and a sweep that is begun again runs only what is not in the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from readpath import _native
+from readpath.modelled import JobLike, Laws, OneOrMore, Point, Row, frame, points
+from readpath.parquet import RowFile
+
+if TYPE_CHECKING:
+    import pandas
+
+Submit = Callable[[Point], "Future[Row]"]
+
+IN_FLIGHT_MAX = 256
+"""Tasks that are handed out at once: enough for a cluster, little to hold in memory."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A point that failed twice, and why."""
+
+    point: Point
+    error: BaseException
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{key} {value}" for key, value in self.point.names.items())
+        return f"{names}: {type(self.error).__name__}: {self.error}"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What came of a sweep: its rows, in the order of the grid, and what failed."""
+
+    rows: list[Row]
+    failed: list[Failed]
+
+    def frame(self) -> pandas.DataFrame:
+        """The rows as a DataFrame (needs pandas)."""
+        return frame(self.rows)
+
+
+def sweep(
+    jobs: JobLike | Iterable[JobLike],
+    devices: OneOrMore = "hdd",
+    readahead: Laws = "ondemand",
+    scheduler: OneOrMore = "deadline",
+    *,
+    memory: str | int | Iterable[str | int] = "256MiB",
+    seeds: int | Iterable[int] = 1,
+    executor: Any = None,
+    out: str | os.PathLike[str] | None = None,
+    on_row: Callable[[Row], object] | None = None,
+    progress: bool = True,
+) -> Sweep:
+    """Runs every combination; gives the rows, and the points that failed twice.
+
+    A row has the keys of `run`, and `memory_bytes`, `seed` and `point`, the key
+    of its point. `executor`: None for threads of this process, a
+    `concurrent.futures.Executor`, a Dask `Client`, or the module `ray`. `out`
+    names a Parquet file that the rows are written to as they come (needs
+    pyarrow); rows that it holds already are not run again. `on_row` hears of
+    each new row. `progress` shows a bar where tqdm is installed and standard
+    error is a terminal.
+
+    Raises ValueError where a point can't be run as it was asked; nothing has
+    been run then.
+    """
+    grid = {_key(point): point for point in points(jobs, devices, readahead, scheduler, memory, seeds)}
+    for point in grid.values():
+        point.check()
+    file = None if out is None else RowFile(out)
+    known = {} if file is None else file.rows("point")
+    done: dict[str, Row] = {key: known[key] for key in grid if key in known}
+    failed: dict[str, Failed] = {}
+    todo = {key: point for key, point in grid.items() if key not in done}
+    with _bar(len(grid), len(done), progress) as advance, contextlib.ExitStack() as stack:
+        if file is not None:
+            stack.callback(file.flush)
+        submit = stack.enter_context(_submitter(executor))
+        for attempt in (1, 2):
+            again: dict[str, Point] = {}
+            for key, result in _results(todo, submit):
+                if isinstance(result, dict):
+                    point = grid[key]
+                    facts = {"memory_bytes": point.memory_bytes, "seed": point.seed, "point": key}
+                    done[key] = result | facts
+                    if file is not None:
+                        file.add(done[key])
+                    if on_row is not None:
+                        on_row(done[key])
+                    advance()
+                elif attempt == 1:
+                    again[key] = grid[key]
+                else:
+                    failed[key] = Failed(grid[key], result)
+                    advance()
+            todo = again
+    rows = [done[key] for key in grid if key in done]
+    return Sweep(rows, [failed[key] for key in grid if key in failed])
+
+
+def _results(
+    todo: Mapping[str, Point], submit: Submit
+) -> Iterator[tuple[str, Row | Exception]]:
+    """Hands the points out, so many at once, and gives what becomes of each as it ends."""
+    waiting = iter(todo.items())
+    under_way: dict[Future[Row], str] = {}
+    try:
+        while True:
+            while len(under_way) < IN_FLIGHT_MAX and (item := next(waiting, None)) is not None:
+                key, point = item
+                try:
+                    under_way[submit(point)] = key
+                except Exception as error:
+                    yield key, error
+            if not under_way:
+                return
+            # A time limit, so that ctrl-C is heard on every system.
+            ended, _ = wait(under_way, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in ended:
+                key = under_way.pop(future)
+                # A cancelled future raises where it is asked for its exception.
+                failure = _Lost() if future.cancelled() else future.exception()
+                if failure is None:
+                    yield key, future.result()
+                elif isinstance(failure, Exception):
+                    yield key, failure
+                else:
+                    raise failure
+    finally:
+        for future in under_way:
+            future.cancel()
+
+
+class _Lost(RuntimeError):
+    def __str__(self) -> str:
+        return "the task was cancelled by its executor"
+
+
+def _run_point(point: Point) -> Row:
+    return point.run()
+
+
+@contextlib.contextmanager
+def _submitter(executor: Any) -> Iterator[Submit]:
+    """How a point is handed to an executor, whatever its kind."""
+    if executor is None:
+        stop = _native.Stop()
+        with ThreadPoolExecutor(os.cpu_count(), "readpath-sweep") as threads:
+            try:
+                yield lambda point: threads.submit(lambda: point.run(stop=stop))
+            except BaseException:
+                # The threads don't hear of signals: they are told.
+                stop.set()
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+    elif getattr(executor, "__name__", None) == "ray":
+        task = executor.remote(max_retries=0)(_run_point)
+        yield lambda point: task.remote(point).future()
+    elif hasattr(executor, "get_executor"):
+        # Dask's client. `pure=False`: the same point may be tried again.
+        with executor.get_executor(pure=False, retries=0) as futures:
+            yield lambda point: futures.submit(_run_point, point)
+    elif hasattr(executor, "submit"):
+        yield lambda point: executor.submit(_run_point, point)
+    else:
+        raise TypeError(
+            f"executor is a {type(executor).__name__}; give a concurrent.futures executor, a Dask "
+            "client, the module ray, or None"
+        )
+
+
+@contextlib.contextmanager
+def _bar(total: int, done: int, is_wanted: bool) -> Iterator[Callable[[], object]]:
+    try:
+        if not is_wanted:
+            raise ImportError
+        from tqdm import tqdm
+    except ImportError:
+        yield lambda: None
+        return
+    # `disable=None`: none where standard error is no terminal.
+    with tqdm(total=total, initial=done, unit="run", disable=None) as bar:
+        yield bar.update
+
+
+def _key(point: Point) -> str:
+    """A short name for all that decides a row: the same for the same row, on every machine."""
+    law = point.readahead
+    facts = point.names | {"text": point.job.text, "version": _native.__version__}
+    if not isinstance(law, str):
+        facts["law"] = f"{getattr(law, '__module__', '')}.{getattr(law, '__qualname__', '')}"
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,155 @@
+//! Readahead laws written in Python, and ours for use in them.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pyo3::prelude::*;
+use readpath_core::law::Spec;
+use readpath_core::machine::LawMaker;
+use readpath_core::readahead::{self, Advice, Ask, NoReadahead, Pages, ReadaheadLaw};
+
+use crate::ask::{PyAsk, PyLimits};
+use crate::pages::PyPages;
+use crate::spec::refused;
+
+/// Where the first exception of any law of a run is kept until the run has
+/// ended: a law has no way to fail.
+#[derive(Clone, Default)]
+pub struct Raised(Arc<Mutex<Option<PyErr>>>);
+
+impl Raised {
+    /// Keeps the exception, unless there was one before.
+    pub fn keep(&self, error: PyErr) {
+        self.0.lock().expect("nobody panics while holding it").get_or_insert(error);
+    }
+
+    /// Whether there was one.
+    pub fn is_any(&self) -> bool {
+        self.0.lock().expect("nobody panics while holding it").is_some()
+    }
+
+    /// The exception, as the result of the run.
+    pub fn result(&self) -> PyResult<()> {
+        self.0.lock().expect("nobody panics while holding it").take().map_or(Ok(()), Err)
+    }
+}
+
+/// Makes laws by calling `make` with the device's limits. After an exception
+/// nothing is read ahead any more, until the run stops.
+pub fn law_maker(make: Py<PyAny>, raised: Raised) -> LawMaker {
+    Box::new(move |limits| {
+        let law = Python::attach(|py| make.call1(py, (PyLimits(*limits),)));
+        match law {
+            Ok(law) => Box::new(PythonLaw { law, raised: raised.clone() }),
+            Err(error) => {
+                raised.keep(error);
+                Box::new(NoReadahead)
+            }
+        }
+    })
+}
+
+/// A law whose methods are a Python object's.
+struct PythonLaw {
+    law: Py<PyAny>,
+    raised: Raised,
+}
+
+impl PythonLaw {
+    fn call(&self, call: impl FnOnce(Python<'_>) -> PyResult<()>) {
+        if self.raised.is_any() {
+            return;
+        }
+        if let Err(error) = Python::attach(call) {
+            self.raised.keep(error);
+        }
+    }
+}
+
+impl ReadaheadLaw for PythonLaw {
+    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+        self.call(|py| {
+            PyPages::lend(py, pages, ask.file_pages(), |pages| {
+                self.law.call_method1(py, "read", (PyAsk(*ask), pages)).map(drop)
+            })
+        });
+    }
+
+    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+        self.call(|py| {
+            PyPages::lend(py, pages, ask.file_pages(), |pages| {
+                self.law.call_method1(py, "fault", (page, PyAsk(*ask), pages)).map(drop)
+            })
+        });
+    }
+
+    fn advise(&mut self, advice: Advice) {
+        self.call(|py| self.law.call_method1(py, "advise", (advice_name(advice),)).map(drop));
+    }
+}
+
+/// One of our own laws, to be asked from a law written in Python.
+#[pyclass(frozen, name = "NamedLaw", module = "readpath")]
+pub struct NamedLaw(Mutex<Box<dyn ReadaheadLaw>>);
+
+impl NamedLaw {
+    /// The law, locked. Nothing of Python's runs inside, so that nobody waits for the lock long.
+    fn law(&self) -> MutexGuard<'_, Box<dyn ReadaheadLaw>> {
+        self.0.lock().expect("no law panics")
+    }
+}
+
+#[pymethods]
+impl NamedLaw {
+    /// The law that `spec` names, on a device with these limits.
+    ///
+    /// Raises ValueError where the name or a parameter is wrong.
+    #[new]
+    fn new(spec: &str, limits: &PyLimits) -> PyResult<NamedLaw> {
+        let spec = Spec::parse(spec).map_err(refused)?;
+        let law = readahead::build(&spec, &limits.0).map_err(refused)?;
+        if law.splits_demand() {
+            return Err(refused(format!(
+                "`{}` splits what was asked, which no law in Python can; name it as `readahead=`",
+                spec.name
+            )));
+        }
+        Ok(NamedLaw(Mutex::new(law)))
+    }
+
+    /// A read came: adds to `pages` what should be read now.
+    fn read(&self, ask: &PyAsk, pages: &PyPages) -> PyResult<()> {
+        pages.with(|pages| self.law().read(&ask.0, pages))
+    }
+
+    /// A memory-mapped access touched `page`.
+    fn fault(&self, page: u64, ask: &PyAsk, pages: &PyPages) -> PyResult<()> {
+        pages.with(|pages| self.law().fault(page, &ask.0, pages))
+    }
+
+    /// The program gave a hint, by its name in `posix_fadvise`.
+    fn advise(&self, advice: &str) -> PyResult<()> {
+        let advice = advice_named(advice)?;
+        self.law().advise(advice);
+        Ok(())
+    }
+}
+
+/// The advice of that name.
+pub fn advice_named(name: &str) -> PyResult<Advice> {
+    let all =
+        [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed];
+    all.into_iter().find(|&known| advice_name(known) == name).ok_or_else(|| {
+        let names = all.map(advice_name).join(", ");
+        refused(format!("there is no advice `{name}`; there are: {names}"))
+    })
+}
+
+fn advice_name(advice: Advice) -> &'static str {
+    match advice {
+        Advice::Normal => "normal",
+        Advice::Sequential => "sequential",
+        Advice::Random => "random",
+        Advice::WillNeed => "willneed",
+        Advice::DontNeed => "dontneed",
+    }
+}

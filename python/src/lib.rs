@@ -1,0 +1,43 @@
+//! `readpath._native`: what the Python package `readpath` takes from Rust.
+//!
+//! Bindings alone, without decisions of their own: [`modelled`] runs a job in
+//! the modelled world, [`law`] lets a law written in Python decide in it,
+//! [`planner`] lets the core decide what to fetch of a remote file, [`local`]
+//! reads files through the real path.
+
+use pyo3::pymodule;
+
+mod ask;
+mod buffers;
+mod law;
+mod local;
+mod modelled;
+mod pages;
+mod planner;
+mod spec;
+
+/// The module `readpath._native`.
+#[pymodule]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::ask::{PyAsk, PyLimits};
+    #[pymodule_export]
+    use crate::law::NamedLaw;
+    #[pymodule_export]
+    use crate::local::{Awaited, Engine, LocalFile};
+    #[pymodule_export]
+    use crate::modelled::{Stop, check, simulate};
+    #[pymodule_export]
+    use crate::pages::PyPages;
+    #[pymodule_export]
+    use crate::planner::Planner;
+    #[pymodule_export]
+    use crate::spec::{devices, laws, memory_bytes, parse_specs};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

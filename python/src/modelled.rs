@@ -1,0 +1,164 @@
+//! One job on one modelled device: the row, as the command's JSON has it.
+//!
+//! Nothing of the run needs Python, so that Python's lock is not held while it
+//! goes on; now and then Python is asked whether a signal has come.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use readpath_core::law::Spec;
+use readpath_sim::job::JobFile;
+use readpath_sim::observe::{Events, Observer};
+use readpath_sim::run::{Go, Progress, Watch};
+use readpath_sim::simulate::{
+    About, Guests, Setup, SimulateError, check as check_setup, check_memory, simulate_with,
+};
+
+use crate::law::{Raised, law_maker};
+use crate::spec::refused;
+
+/// Tells a run on another thread to stop.
+#[pyclass(frozen, module = "readpath")]
+#[derive(Default)]
+pub struct Stop(AtomicBool);
+
+#[pymethods]
+impl Stop {
+    /// Nobody has to stop yet.
+    #[new]
+    fn new() -> Stop {
+        Stop::default()
+    }
+
+    /// Has the runs that were given this end soon, with what they have.
+    fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether `set` was called.
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A job and its setup, read from text.
+struct Point {
+    /// The name of the job in the row.
+    name: String,
+    /// What the job is called in errors.
+    source: String,
+    job: JobFile,
+    setup: Setup,
+}
+
+/// What names a point: (name of the job, what to call it in errors, its text,
+/// device, readahead, scheduler, memory in bytes, seed).
+type Named = (String, String, String, String, String, String, u64, u64);
+
+impl Point {
+    fn read(named: Named) -> PyResult<Point> {
+        let (name, source, text, device, readahead, scheduler, memory_bytes, seed) = named;
+        let job = JobFile::parse(&text).map_err(|error| refused(format!("{source}: {error}")))?;
+        check_memory(&job, memory_bytes)
+            .map_err(|error| refused(format!("memory {memory_bytes}: {source}: {error}")))?;
+        let setup = Setup {
+            readahead: Spec::parse(&readahead).map_err(refused)?,
+            scheduler: Spec::parse(&scheduler).map_err(refused)?,
+            memory_bytes,
+            seed,
+            ..Setup::new(Spec::parse(&device).map_err(refused)?)
+        };
+        Ok(Point { name, source, job, setup })
+    }
+
+    /// What is wrong with the job is told of the job, all else of the device.
+    fn told(&self, error: &SimulateError) -> PyErr {
+        match error.about() {
+            About::Job => refused(format!("{}: {error}", self.source)),
+            About::Laws => refused(error),
+            About::Storage => refused(format!("{}: {error}", self.setup.device)),
+        }
+    }
+}
+
+/// Finds out whether a point could be run, without running it.
+///
+/// Raises ValueError with the command's words where it could not.
+#[pyfunction]
+pub fn check(py: Python<'_>, point: Named) -> PyResult<()> {
+    let point = Point::read(point)?;
+    py.detach(|| check_setup(&point.job, &point.setup)).map_err(|error| point.told(&error))
+}
+
+/// Runs a point; gives its row as JSON, and what was seen if `events_max` is given.
+///
+/// `law` makes the readahead law of each file that is opened, from the device's
+/// limits, in place of the one named. `tell(now_ns, bytes, bytes_total)` hears of
+/// the progress. Raises ValueError where something can't be run as it was
+/// asked, whatever `law` or `tell` raise, and KeyboardInterrupt.
+#[pyfunction]
+#[pyo3(signature = (point, *, law=None, tell=None, stop=None, events_max=None))]
+pub fn simulate<'py>(
+    py: Python<'py>,
+    point: Named,
+    law: Option<Py<PyAny>>,
+    tell: Option<Py<PyAny>>,
+    stop: Option<Py<Stop>>,
+    events_max: Option<usize>,
+) -> PyResult<(String, Option<Bound<'py, PyDict>>)> {
+    let point = Point::read(point)?;
+    let raised = Raised::default();
+    let observer = events_max.map(Observer::new);
+    let guests = Guests {
+        law_maker: law.map(|law| law_maker(law, raised.clone())),
+        observer: observer.clone(),
+    };
+    let mut progress = |progress: Progress| {
+        let heard = raised.is_any()
+            || stop.as_ref().is_some_and(|stop| stop.get().is_set())
+            || hear(&progress, tell.as_ref()).map_err(|error| raised.keep(error)).is_err();
+        if heard { Go::Stop } else { Go::On }
+    };
+    let row = py.detach(|| {
+        let watch = Watch::progress(&mut progress);
+        simulate_with(&point.name, &point.job, &point.setup, guests, watch)
+    });
+    raised.result()?;
+    let row = row.map_err(|error| point.told(&error))?;
+    let row = serde_json::to_string(&row).expect("rows are plain data");
+    let events = observer.map(|observer| columns(py, &observer.take())).transpose()?;
+    Ok((row, events))
+}
+
+/// Lets Python handle a signal, and tells the progress.
+fn hear(progress: &Progress, tell: Option<&Py<PyAny>>) -> PyResult<()> {
+    Python::attach(|py| {
+        py.check_signals()?;
+        let Some(tell) = tell else { return Ok(()) };
+        tell.call1(py, (progress.now.ns(), progress.bytes, progress.bytes_total)).map(drop)
+    })
+}
+
+/// The events as columns: a dictionary of lists for each kind.
+fn columns<'py>(py: Python<'py>, events: &Events) -> PyResult<Bound<'py, PyDict>> {
+    macro_rules! table {
+        ($list:expr, $($field:ident),*) => {{
+            let table = PyDict::new(py);
+            $(
+                let column: Vec<_> = $list.iter().map(|event| event.$field).collect();
+                table.set_item(stringify!($field), column)?;
+            )*
+            table
+        }};
+    }
+    let all = PyDict::new(py);
+    let reads = table!(events.reads, process, offset, bytes, issued_ns, done_ns);
+    all.set_item("reads", reads)?;
+    let requests = table!(events.requests, sector, sectors, is_write, issued_ns, done_ns);
+    all.set_item("requests", requests)?;
+    let windows = table!(events.windows, now_ns, handle, page, pages, demand_pages, ahead_pages);
+    all.set_item("windows", windows)?;
+    all.set_item("dropped", events.dropped)?;
+    Ok(all)
+}

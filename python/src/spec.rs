@@ -1,0 +1,63 @@
+//! Names as text: laws, devices, sizes.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use readpath_core::law::{Law, Spec};
+use readpath_core::unit::PAGE_BYTES;
+use readpath_core::{readahead, scheduler};
+use readpath_sim::device::registry;
+use readpath_sim::{simulate, size};
+
+/// A `ValueError` with this error's words.
+pub fn refused(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// Takes a list `NAME,key=value,NAME,…` apart; gives each as text.
+///
+/// Raises ValueError where one is malformed.
+#[pyfunction]
+pub fn parse_specs(text: &str) -> PyResult<Vec<String>> {
+    let specs = Spec::parse_all(text).map_err(refused)?;
+    Ok(specs.iter().map(Spec::to_string).collect())
+}
+
+/// Reads the memory of a cache, in bytes, from a size with a unit.
+/// `machine_bytes` is the memory of this machine, which has to hold its books.
+///
+/// Raises ValueError where it is no size, too small or too large.
+#[pyfunction]
+pub fn memory_bytes(text: &str, machine_bytes: u64) -> PyResult<u64> {
+    let told = |what: String| Err(refused(format!("memory {text}: {what}")));
+    let most = simulate::memory_bytes_max(machine_bytes);
+    match size::parse(text) {
+        None => told(format!("expected {}", size::EXPECTED)),
+        Some(0..PAGE_BYTES) => told(format!("holds no page; give at least {PAGE_BYTES} bytes")),
+        Some(bytes) if bytes > most => told(format!(
+            "the books of so large a cache don't fit into this machine; give at most {} GiB",
+            most >> 30
+        )),
+        Some(bytes) => Ok(bytes),
+    }
+}
+
+/// The laws of one kind, `readahead` or `scheduler`: name, line, page.
+#[pyfunction]
+pub fn laws(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)>> {
+    let laws: &[Law] = match kind {
+        "readahead" => readahead::LAWS,
+        "scheduler" => scheduler::LAWS,
+        _ => {
+            let what = format!("there are no laws of `{kind}`; there are: readahead, scheduler");
+            return Err(refused(what));
+        }
+    };
+    let page = |law: &Law| law.page().collect::<Vec<&str>>().join("\n");
+    Ok(laws.iter().map(|law| (law.name, law.line, page(law))).collect())
+}
+
+/// The modelled devices: name, line.
+#[pyfunction]
+pub fn devices() -> Vec<(&'static str, &'static str)> {
+    registry::DEVICES.to_vec()
+}

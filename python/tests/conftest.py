@@ -1,0 +1,31 @@
+"""What the tests share: the project's folder and its command."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def root():
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def command():
+    """Runs the command `readpath`; the tests that need it are skipped where it is not built."""
+    named = os.environ.get("READPATH_COMMAND")
+    built = [ROOT / "target" / profile / "readpath" for profile in ("release", "debug")]
+    there = [path for path in ([Path(named)] if named else built) if path.exists()]
+    if not there:
+        pytest.skip("the command is not built: cargo build -p readpath-cli")
+
+    def run(*arguments):
+        return subprocess.run(
+            [there[0], *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
+
+    return run

@@ -1,0 +1,148 @@
+"""Runs in the modelled world: the rows are the command's, and so are the errors."""
+
+import _thread
+import json
+import threading
+
+import pytest
+
+import readpath
+from samples import MAPPED, RANDOM, SEQUENTIAL
+
+
+def test_rows_are_those_of_the_command(command, root):
+    job = root / "examples/quickstart.fio"
+    laws = {"readahead": "none,ondemand,read_ahead_kb=64", "scheduler": "noop,cfq,slice_idle=0"}
+    rows = readpath.run(job, "hdd,ssd", **laws, memory="64MiB", seed=7)
+    options = [f"--{kind}={law}" for kind, law in laws.items()]
+    options += ["--on=hdd,ssd", "--memory=64MiB", "--seed=7", "--json"]
+    document = json.loads(command("run", str(job), *options).stdout)
+    assert len(rows) == 8
+    assert rows == document["results"]
+    assert document["readpath"] == readpath.__version__
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("on", "floppy"),
+        ("on", "ssd,rpm=7200"),
+        ("on", "ssd,size=1m"),
+        ("readahead", "psychic"),
+        ("readahead", "ondemand,read_ahead_kb=many"),
+        ("scheduler", "cfq,qantum=3"),
+        ("scheduler", ""),
+    ],
+)
+def test_errors_have_the_words_of_the_command(command, root, option, value):
+    job = str(root / "examples/quickstart.fio")
+    told = command("run", job, f"--{option}={value}")
+    assert told.returncode == 2
+    with pytest.raises(ValueError) as raised:
+        readpath.run(job, **{option: value})
+    assert told.stderr == f"readpath: {raised.value}\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["[a]\nrw=read\nsize=1x\n", "[a]\nbs=4k\n", "", "[a]\nrw=read\nsize=4k\nbs=8k\n"]
+)
+def test_a_job_file_that_is_wrong_is_named_with_its_line(command, tmp_path, text):
+    path = tmp_path / "wrong.fio"
+    path.write_text(text)
+    told = command("run", str(path))
+    with pytest.raises(ValueError) as raised:
+        readpath.run(path)
+    assert told.stderr == f"readpath: {raised.value}\n"
+
+
+def test_a_job_file_that_is_not_there_is_not_found():
+    with pytest.raises(FileNotFoundError):
+        readpath.run("nowhere.fio")
+
+
+def test_a_memory_that_is_no_size_too_small_or_too_large_is_refused():
+    for memory, words in [
+        ("much", "a size such as 64KiB"),
+        (4095, "at least 4096 bytes"),
+        ("16PiB", "expected a size"),
+        ("900TiB", "don't fit into this machine"),
+        ("32KiB", "reads 65536 bytes at once"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            readpath.run(RANDOM, memory=memory)
+
+
+def test_nothing_is_run_when_one_point_is_wrong():
+    law_was_made = []
+
+    def law(limits):
+        law_was_made.append(limits)
+        return readpath.Law(limits)
+
+    with pytest.raises(ValueError, match="floppy"):
+        readpath.run(SEQUENTIAL, ["ssd", "floppy"], readahead=law)
+    assert law_was_made == []
+
+
+def test_a_seed_gives_the_same_run_again_and_another_one_another():
+    one, same, other = [readpath.run(RANDOM, "hdd", seed=seed)[0] for seed in (1, 1, 2)]
+    assert one == same
+    assert one["decisions"] != other["decisions"]
+
+
+def test_python_goes_on_while_a_run_simulates():
+    """With Python's lock held, this thread would not come to count."""
+    job = readpath.Job.of(rw="randread", bs="4k", size="1g", direct=1, io_size="2g")
+    thread = threading.Thread(target=readpath.run, args=(job, "ssd"))
+    thread.start()
+    counted = 0
+    while thread.is_alive():
+        counted += 1
+    assert counted > 10_000
+
+
+def test_an_interrupt_ends_a_run():
+    hours = readpath.Job.of(rw="randread", bs="4k", size="1g", direct=1, io_size="10t")
+    threading.Timer(0.2, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        readpath.run(hours, "ssd")
+
+
+def test_progress_is_told_and_its_exception_ends_the_run():
+    told = []
+    point = readpath.Point(readpath.Job.of(rw="read", bs="4k", size="256m"), "ssd")
+    row = point.run(tell=lambda *progress: told.append(progress))
+    assert [total for _, _, total in told] == [256 << 20] * len(told)
+    assert 0 < told[0][1] < told[-1][1] <= row["bytes"] == 256 << 20
+
+    def refuse(*progress):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        point.run(tell=refuse)
+
+
+def test_a_trace_adds_up_to_its_row():
+    trace = readpath.trace(SEQUENTIAL, "ssd", readahead="none")
+    # 8 MiB in reads of 16 KiB, each a request of 32 sectors.
+    assert trace.reads["offset"] == [nth * 16_384 for nth in range(512)]
+    assert trace.requests["sectors"] == [32] * 512
+    assert trace.windows["ahead_pages"] == [0] * 512
+    assert trace.row == readpath.run(SEQUENTIAL, "ssd", readahead="none")[0]
+    assert readpath.trace(SEQUENTIAL, "ssd", events_max=10).dropped > 500
+
+
+def test_rows_become_a_frame():
+    pytest.importorskip("pandas")
+    rows = readpath.run(MAPPED, "ssd", readahead="none,ondemand")
+    frame = readpath.frame(rows)
+    assert list(frame["readahead"]) == ["none", "ondemand"]
+    assert frame["latency_us.p50"][0] == rows[0]["latency_us"]["p50"]
+
+
+def test_what_there_is_can_be_listed():
+    assert {"none", "ondemand", "window"} <= readpath.laws().keys()
+    assert "cfq" in readpath.laws("scheduler")
+    assert {"hdd", "nvme"} <= readpath.devices().keys()
+    with pytest.raises(ValueError, match="there are: readahead, scheduler"):
+        readpath.laws("swap")

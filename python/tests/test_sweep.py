@@ -1,0 +1,191 @@
+"""Sweeps: the same rows wherever they run, resumable, and a failed point costs nobody else."""
+
+import concurrent.futures
+import multiprocessing
+import threading
+
+import _thread
+import pytest
+
+import readpath
+from samples import RANDOM, SEQUENTIAL
+
+GRID = {"devices": "ssd,hdd", "readahead": "none,ondemand", "scheduler": "noop", "seeds": [1, 2]}
+JOBS = [SEQUENTIAL, RANDOM]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The rows of the grid, one at a time, in its order."""
+    return [
+        readpath.run(job, device, readahead=law, scheduler="noop", seed=seed)[0]
+        for job in JOBS
+        for device in ("ssd", "hdd")
+        for law in ("none", "ondemand")
+        for seed in (1, 2)
+    ]
+
+
+def plain(sweep):
+    """Its rows, without what a sweep adds."""
+    assert sweep.failed == []
+    added = ("memory_bytes", "seed", "point")
+    return [{key: value for key, value in row.items() if key not in added} for row in sweep.rows]
+
+
+def failing_law(flag, name):
+    """A law that fails until the file `flag` exists, and makes it."""
+
+    class Failing(readpath.Law):
+        def __init__(self, limits):
+            if not flag.exists():
+                flag.touch()
+                raise ConnectionError("lost")
+
+    Failing.__qualname__ = name
+    return Failing
+
+
+def hopeless_law():
+    """A law that always fails."""
+
+    class Hopeless(readpath.Law):
+        def read(self, ask, pages):
+            raise ArithmeticError("never")
+
+    return Hopeless
+
+
+def test_a_grid_runs_here(expected):
+    heard = []
+    sweep = readpath.sweep(JOBS, **GRID, on_row=heard.append)
+    assert plain(sweep) == expected
+    assert len({row["point"] for row in sweep.rows}) == 16
+    assert sorted(row["point"] for row in heard) == sorted(row["point"] for row in sweep.rows)
+    assert [row["seed"] for row in sweep.rows] == [1, 2] * 8
+
+
+def test_a_grid_runs_in_other_processes(expected):
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(2, context) as executor:
+        assert plain(readpath.sweep(JOBS, **GRID, executor=executor)) == expected
+
+
+@pytest.fixture(scope="module")
+def dask_client():
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def test_a_grid_runs_on_a_dask_cluster_of_two_workers(expected, dask_client, tmp_path):
+    heard = []
+    sweep = readpath.sweep(
+        JOBS, **GRID, executor=dask_client, out=tmp_path / "rows.parquet", on_row=heard.append
+    )
+    assert plain(sweep) == expected
+    assert len(heard) == 16
+    assert len(dask_client.scheduler_info()["workers"]) == 2
+
+
+def test_a_point_that_fails_on_dask_is_tried_once_more(dask_client, tmp_path):
+    once = failing_law(tmp_path / "flag", "Once")
+    sweep = readpath.sweep(
+        SEQUENTIAL, "ssd", ["none", once, hopeless_law()], executor=dask_client
+    )
+    assert [row["readahead"] for row in sweep.rows] == ["none", "Failing"]
+    assert [str(failed.error) for failed in sweep.failed] == ["never"]
+
+
+def test_a_grid_runs_on_ray(expected):
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        assert plain(readpath.sweep(JOBS, **GRID, executor=ray)) == expected
+    finally:
+        ray.shutdown()
+
+
+def test_a_failed_point_is_tried_once_more_and_then_reported(tmp_path):
+    once = failing_law(tmp_path / "flag", "Once")
+    sweep = readpath.sweep(SEQUENTIAL, "ssd", [once, hopeless_law(), "none"])
+    assert [row["readahead"] for row in sweep.rows] == ["Failing", "none"]
+    (failed,) = sweep.failed
+    assert failed.point.readahead.__name__ == "Hopeless"
+    assert str(failed).startswith("job seq, storage ssd, readahead Hopeless, scheduler deadline")
+    assert str(failed).endswith("ArithmeticError: never")
+
+
+def test_an_executor_that_takes_no_work_costs_no_hang():
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    executor.shutdown()
+    sweep = readpath.sweep(SEQUENTIAL, "ssd", executor=executor)
+    assert sweep.rows == [] and len(sweep.failed) == 1
+    with pytest.raises(TypeError, match="executor is a int"):
+        readpath.sweep(SEQUENTIAL, "ssd", executor=3)
+
+
+def test_bad_input_is_found_before_anything_runs(tmp_path):
+    heard = []
+    with pytest.raises(ValueError, match="there is no device `floppy`"):
+        readpath.sweep(JOBS, "ssd,floppy", on_row=heard.append, out=tmp_path / "rows.parquet")
+    assert heard == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_goes_on_where_it_was_broken_off(expected, tmp_path):
+    out = tmp_path / "rows.parquet"
+
+    def break_off(row):
+        heard.append(row)
+        if len(heard) == 5:
+            raise InterruptedError
+
+    heard = []
+    with pytest.raises(InterruptedError):
+        readpath.sweep(JOBS, **GRID, out=out, on_row=break_off)
+    assert len(readpath.parquet.RowFile(out).rows("point")) == 5
+    more = []
+    sweep = readpath.sweep(JOBS, **GRID, out=out, on_row=more.append)
+    assert len(more) == 11
+    assert plain(sweep) == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+    again = readpath.sweep(JOBS, **GRID, out=out, on_row=more.append)
+    assert len(more) == 11 and plain(again) == expected
+
+
+def test_an_interrupt_ends_a_sweep_and_keeps_its_rows(tmp_path):
+    out = tmp_path / "rows.parquet"
+    hours = readpath.Job.of("hours", rw="randread", bs="4k", size="1g", direct=1, io_size="10t")
+
+    def interrupt(row):
+        threading.Timer(0.2, _thread.interrupt_main).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        readpath.sweep([SEQUENTIAL, hours], "ssd", out=out, on_row=interrupt)
+    assert len(readpath.parquet.RowFile(out).rows("point")) == 1
+
+
+def test_the_file_has_a_type_for_every_value_and_reads_as_a_frame(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    import pandas
+    import pyarrow.parquet
+
+    out = tmp_path / "rows.parquet"
+    sweep = readpath.sweep(SEQUENTIAL, "ssd", out=out)
+    schema = pyarrow.parquet.read_schema(out)
+    assert set(schema.names) == set(sweep.rows[0])
+    assert not any(pyarrow.types.is_null(field.type) for field in schema)
+    assert list(pandas.read_parquet(out)["job"]) == ["seq"]
+
+
+def test_a_file_that_is_none_of_ours_and_a_folder_that_is_missing_are_named(tmp_path):
+    other = tmp_path / "notes.txt"
+    other.write_text("not rows")
+    with pytest.raises(ValueError, match="notes.txt: not a Parquet file"):
+        readpath.sweep(SEQUENTIAL, "ssd", out=other)
+    assert other.read_text() == "not rows"
+    with pytest.raises(FileNotFoundError, match="make it"):
+        readpath.sweep(SEQUENTIAL, "ssd", out=tmp_path / "none" / "rows.parquet")
