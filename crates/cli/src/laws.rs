@@ -1,15 +1,20 @@
 //! `readpath laws`: what there is, one line each; one in full.
 
 use readpath_core::law::{Law, SpecError};
-use readpath_core::{cache, readahead, scheduler};
+use readpath_core::{cache, raw, readahead, scheduler, swapin};
 
 use crate::args::NameArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::print;
 
 /// The laws by what they decide.
-const KINDS: [(&str, &[Law]); 3] =
-    [("readahead", readahead::LAWS), ("scheduler", scheduler::LAWS), ("reclaim", cache::LAWS)];
+const KINDS: [(&str, &[Law]); 5] = [
+    ("readahead", readahead::LAWS),
+    ("swap-in", swapin::LAWS),
+    ("scheduler", scheduler::LAWS),
+    ("raw", raw::LAWS),
+    ("reclaim", cache::LAWS),
+];
 
 /// Prints the list, or one law in words.
 pub fn run(args: &NameArgs) -> Ended {
@@ -32,13 +37,20 @@ fn list() -> String {
 
 fn page(name: &str) -> Result<String, Failure> {
     let all = || KINDS.iter().flat_map(|(kind, laws)| laws.iter().map(move |law| (kind, law)));
-    let Some((kind, law)) = all().find(|(_, law)| law.name == name) else {
+    // `none` is a law of readahead and one of swap-in.
+    let pages: Vec<String> = all()
+        .filter(|(_, law)| law.name == name)
+        .map(|(kind, law)| {
+            let lines: Vec<&str> = law.page().collect();
+            format!("{} ({kind}): {}\n\n{}\n", law.name, law.line, lines.join("\n"))
+        })
+        .collect();
+    if pages.is_empty() {
         let known = all().map(|(_, law)| law.name).collect();
         let name = name.to_owned();
         return Err(Failure::usage(SpecError::UnknownName { kind: "law", name, known }));
-    };
-    let lines: Vec<&str> = law.page().collect();
-    Ok(format!("{} ({kind}): {}\n\n{}\n", law.name, law.line, lines.join("\n")))
+    }
+    Ok(pages.join("\n"))
 }
 
 #[cfg(test)]

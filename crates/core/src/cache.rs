@@ -416,7 +416,8 @@ impl Cache {
 
     /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
     fn uses(&mut self, id: FrameId) -> u8 {
-        match self.lender.as_mut().map_or(Uses::None, |lender| lender.uses(id)) {
+        let lends = !self.frame(id).memory.is_memory;
+        match self.lender.as_mut().filter(|_| lends).map_or(Uses::None, |lender| lender.uses(id)) {
             Uses::None => 0,
             Uses::Once => 1,
             Uses::Again => 2,

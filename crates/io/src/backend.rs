@@ -5,7 +5,7 @@
 //! do about it for `transfers.rs`. Both backends give the same answers to
 //! the same transfers; the contract tests hold them to that.
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +53,31 @@ impl BackendKind {
                 let threads = Threads::new(depth)?;
                 let sleeper = threads.sleeper();
                 Ok((Box::new(threads), Arc::new(sleeper)))
+            }
+        }
+    }
+
+    /// As `build`, and has `bell`, an eventfd(2), written to whenever answers
+    /// come, for an owner that sleeps elsewhere than in [`Backend::exchange`].
+    /// It may ring without an answer, and never misses one.
+    ///
+    /// # Errors
+    /// As `build`; the kernel refuses the bell.
+    pub(crate) fn build_with_bell(
+        self,
+        depth: u32,
+        bell: BorrowedFd<'_>,
+    ) -> Result<Box<dyn Backend>, BackendError> {
+        match self {
+            BackendKind::Ring => {
+                let ring = Ring::new(depth)?;
+                ring.set_bell(bell)?;
+                Ok(Box::new(ring))
+            }
+            BackendKind::Threads => {
+                let threads = Threads::new(depth)?;
+                threads.set_bell(bell)?;
+                Ok(Box::new(threads))
             }
         }
     }

@@ -1,5 +1,28 @@
 //! Memory whose pages are brought in by us: faults served in user space.
 //!
+//! - [`mapping`]: a file as memory, with reads decided by a readahead law;
+//! - [`region`]: memory larger than its budget, the rest in a file or on a device;
 //! - [`uffd`]: the kernel's interface for it, userfaultfd, call by call.
+//!
+//! # Which thread serves a fault
+//! A thread of ours that keeps to the core of the faulting thread (`follow.rs`).
+//! The other way, a handler of `SIGBUS` in the faulting thread itself, spares
+//! two switches of threads. It was not chosen: a system call that is given an
+//! absent page then fails, where a thread of ours can bring it in; it takes
+//! the process's one handler of that signal; and it would run the whole read
+//! path in the middle of the program's own code, on its stack, which may hold
+//! any lock.
 
+mod area;
+mod bell;
+mod error;
+mod follow;
+mod link;
+pub mod mapping;
+mod mapping_server;
+pub mod region;
+mod region_server;
 pub mod uffd;
+mod wait;
+
+pub use error::PagerError;

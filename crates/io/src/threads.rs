@@ -6,7 +6,7 @@
 //! answer is there or the time is up.
 
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -40,6 +40,7 @@ struct State {
     /// Somebody has called `wake`, and nobody has woken up by it yet.
     is_woken: bool,
     is_closing: bool,
+    bell: Option<OwnedFd>,
 }
 
 struct Job {
@@ -77,6 +78,18 @@ impl Threads {
             pool.workers.push(worker);
         }
         Ok(pool)
+    }
+
+    /// Has the eventfd `bell` written to whenever an answer comes.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(crate) fn set_bell(&self, bell: BorrowedFd<'_>) -> Result<(), BackendError> {
+        let refused = |error: std::io::Error| BackendError::Exchange {
+            errno: error.raw_os_error().unwrap_or(0),
+        };
+        self.shared.lock().bell = Some(bell.try_clone_to_owned().map_err(refused)?);
+        Ok(())
     }
 
     /// What another thread sleeps on for the answers.
@@ -181,6 +194,10 @@ fn work(shared: &Shared) {
             state = shared.lock();
             state.answers.push(answer);
             shared.answered.notify_one();
+            if let Some(bell) = &state.bell {
+                // It is full only if nobody has heard it for 2^64 answers.
+                let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            }
         } else if state.is_closing {
             return;
         } else {

@@ -13,6 +13,8 @@ use crate::run::{Go, Progress};
 use crate::simulate::{Setup, SimulateError, simulate};
 
 mod a;
+mod b;
+pub mod c;
 mod d;
 mod e;
 
@@ -30,11 +32,8 @@ pub struct Experiment {
 pub type Tell<'a> = dyn FnMut(Progress) -> Go + 'a;
 
 /// The tables that there are.
-pub const EXPERIMENTS: &[Experiment] = &[a::EXPERIMENT, d::EXPERIMENT, e::EXPERIMENT];
-
-/// The sources' tables that are not there yet, and what they are.
-pub const NOT_YET: &[(&str, &str)] =
-    &[("B", "swap-in readahead (2012)"), ("C", "reads over NFS with readahead off (2009)")];
+pub const EXPERIMENTS: &[Experiment] =
+    &[a::EXPERIMENT, b::EXPERIMENT, c::EXPERIMENT, d::EXPERIMENT, e::EXPERIMENT];
 
 impl Experiment {
     /// Runs every row of the experiment's tables, in the order in which they are printed,
@@ -113,6 +112,10 @@ pub struct Comparison {
     pub device_requests: Option<u64>,
     /// Their mean size in KiB.
     pub device_request_kib_mean: Option<f64>,
+    /// Pages read back from swap; null where nothing is swapped.
+    pub pages_in: Option<u64>,
+    /// Pages written to swap; null where nothing is swapped.
+    pub pages_out: Option<u64>,
 }
 
 /// A row to be run: what it is called, what stands for it, and the source's figure.
@@ -143,6 +146,8 @@ fn megabytes_per_second(
             modelled_ratio: modelled / rows.first().map_or(modelled, |first| first.modelled),
             device_requests: row.device_requests,
             device_request_kib_mean: row.device_request_kib_mean,
+            pages_in: None,
+            pages_out: None,
         });
     }
     Ok(rows)

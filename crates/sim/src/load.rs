@@ -16,7 +16,9 @@
 //! of a device. The text form is in [`file`](mod@file), the order of touches in [`touches`].
 
 pub mod file;
+mod host;
 mod report;
+mod run;
 pub mod touches;
 
 use std::fmt;
@@ -24,7 +26,9 @@ use std::fmt;
 use readpath_core::unit::PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
+pub use host::MemoryHost;
 pub use report::LoadRow;
+pub use run::{LoadSetup, check_load, simulate_load};
 pub use touches::{Touch, Touches};
 
 /// One load. A [`Load`] that [`Load::check`] accepts can be run anywhere.

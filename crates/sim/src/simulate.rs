@@ -3,7 +3,7 @@
 use std::fmt;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::machine::{Config, ConfigError, LawMaker, ReadPath};
+use readpath_core::machine::{Config, ConfigError, LawMaker, ReadPath, SwapError};
 use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS};
@@ -93,6 +93,8 @@ pub enum SimulateError {
     Device(SpecError),
     /// The read path can't be built like this.
     Config(ConfigError),
+    /// There can be no such swap area or memory.
+    Swap(SwapError),
     /// The job asks for something that can't be.
     Workload(WorkloadError),
     /// The job can't be run: its files don't fit on the device.
@@ -282,6 +284,7 @@ impl fmt::Display for SimulateError {
         match self {
             SimulateError::Device(error) => error.fmt(f),
             SimulateError::Config(error) => error.fmt(f),
+            SimulateError::Swap(error) => error.fmt(f),
             SimulateError::Workload(error) => error.fmt(f),
             SimulateError::Run(error) => error.fmt(f),
         }

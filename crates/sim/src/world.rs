@@ -114,6 +114,11 @@ impl ModelledWorld {
         span
     }
 
+    /// When the device next needs to be looked at; `None` when it is idle.
+    pub fn next_event(&self) -> Option<Time> {
+        self.device.next_event()
+    }
+
     /// The hash of everything that was decided so far: equal for equal runs.
     pub fn decisions(&self) -> u64 {
         self.decisions.0

@@ -47,7 +47,11 @@ impl ReadPath {
         } else {
             self.cache.rest(frame);
         }
-        self.admit(now);
+        // The others that were polled with it are in no class of frames until
+        // they are answered for: what waits must not count on them.
+        if self.swap.unmaps_unanswered == 0 {
+            self.admit(now);
+        }
     }
 
     /// A page that may be leaving is used again, or discarded.

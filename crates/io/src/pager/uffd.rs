@@ -189,7 +189,7 @@ impl Uffd {
         let read = match rustix::io::read(&self.fd, &mut buffer) {
             Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => return Err(CallError { call: "read", errno }),
+            Err(errno) => return Err(CallError { call: "read", errno, bytes_done: 0 }),
         };
         for message in buffer[..read].chunks_exact(MESSAGE_BYTES) {
             if u32::from(message[0]) == raw::UFFD_EVENT_PAGEFAULT {
@@ -355,7 +355,7 @@ fn whole(
         done += usize::try_from(count).unwrap_or(0);
         match answer {
             Ok(()) | Err(Errno::AGAIN) => {}
-            Err(errno) => return Err(CallError { call: name, errno }),
+            Err(errno) => return Err(CallError { call: name, errno, bytes_done: done }),
         }
     }
     Ok(())
@@ -469,11 +469,13 @@ pub struct CallError {
     pub call: &'static str,
     /// The kernel's answer.
     pub errno: Errno,
+    /// How much of the range was done before.
+    pub bytes_done: usize,
 }
 
 impl CallError {
     fn at(call: &'static str) -> impl Fn(Errno) -> CallError {
-        move |errno| CallError { call, errno }
+        move |errno| CallError { call, errno, bytes_done: 0 }
     }
 }
 

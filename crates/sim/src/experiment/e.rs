@@ -126,6 +126,8 @@ fn table(
         modelled_ratio: modelled(row) / modelled(&rows[0]),
         device_requests: row.device_requests,
         device_request_kib_mean: row.device_request_kib_mean,
+        pages_in: None,
+        pages_out: None,
     });
     Reproduced {
         table: "E".to_owned(),

@@ -48,6 +48,8 @@ pub struct LoadRow {
     pub latency_us: Latency,
     /// Touches that had to wait for the device.
     pub major_faults: Option<u64>,
+    /// Touches that faulted and found their page in memory.
+    pub minor_faults: Option<u64>,
     /// Pages read back from swap, used or not.
     pub pages_in: Option<u64>,
     /// Pages written to swap.
@@ -101,6 +103,7 @@ impl LoadRow {
             iops: None,
             latency_us: Latency::default(),
             major_faults: None,
+            minor_faults: None,
             pages_in: None,
             pages_out: None,
             device_requests: None,

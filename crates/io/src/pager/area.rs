@@ -1,0 +1,139 @@
+//! A range of address space that we fill page by page ourselves.
+//!
+//! It costs no memory until a page is put into it. A child process doesn't
+//! inherit it (it would find zeros where pages are absent, with nobody to fill
+//! them): there, to touch it is a fault like any other to unmapped memory.
+
+use std::ptr::NonNull;
+
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::mm;
+
+/// Private anonymous memory of whole pages, absent at first.
+#[derive(Debug)]
+pub(super) struct Area {
+    base: NonNull<u8>,
+    pages: u64,
+}
+
+// SAFETY: the range belongs to the area alone, and nothing in it depends on the
+// thread; what may be done with its memory is for the owners of references.
+unsafe impl Send for Area {}
+// SAFETY: as above; through `&self` it gives addresses, and takes pages away
+// only under a promise of the caller.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// An area of `pages` pages, at least one.
+    ///
+    /// # Errors
+    /// The system gives no such range.
+    pub(super) fn new(pages: u64) -> rustix::io::Result<Area> {
+        let bytes = usize::try_from(pages * PAGE_BYTES).map_err(|_| rustix::io::Errno::NOMEM)?;
+        let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+        let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
+        // SAFETY: a new private mapping at an address that the kernel chooses.
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
+        let area = Area { base, pages };
+        // SAFETY: the whole of the mapping made above; both change no bytes.
+        unsafe {
+            mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork)?;
+            // Pages come and go one by one. A kernel that has no huge pages refuses it.
+            let _ = mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxNoHugepage);
+        }
+        Ok(area)
+    }
+
+    /// How many bytes it has.
+    pub(super) fn bytes(&self) -> usize {
+        (self.pages * PAGE_BYTES) as usize
+    }
+
+    /// The address of a page.
+    pub(super) fn address(&self, page: u64) -> usize {
+        debug_assert!(page < self.pages, "page {page} of {}", self.pages);
+        self.base.as_ptr() as usize + (page * PAGE_BYTES) as usize
+    }
+
+    /// The page at an address within it.
+    pub(super) fn page(&self, address: usize) -> u64 {
+        (address - self.base.as_ptr() as usize) as u64 / PAGE_BYTES
+    }
+
+    /// Gives the memory of a range back; its pages are absent from now on.
+    ///
+    /// # Safety
+    /// Nobody needs the bytes, and nobody holds a reference to them unless the
+    /// pages are filled with the same bytes again when they are touched.
+    pub(super) unsafe fn release(&self, range: PageRange) {
+        let bytes = (range.count() * PAGE_BYTES) as usize;
+        // SAFETY: the range lies in the mapping; the caller gives its bytes up.
+        let released = unsafe {
+            mm::madvise(self.address(range.first) as *mut _, bytes, mm::Advice::LinuxDontNeed)
+        };
+        released.expect("pages of a private mapping can always be given back");
+    }
+
+    /// The bytes of a page.
+    ///
+    /// # Safety
+    /// The page is present, and nobody changes or takes it while the slice lives.
+    pub(super) unsafe fn bytes_of(&self, page: u64) -> &[u8] {
+        // SAFETY: within the mapping; the caller's promise for the rest.
+        unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, PAGE_BYTES as usize) }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: a mapping of ours; who borrows from it borrows from its owner.
+        // It can't fail for a mapping of whole pages, and there is no remedy if it did.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.bytes()) };
+    }
+}
+
+/// Calls `each` with the runs of consecutive pages in `pages`, and empties it.
+pub(super) fn for_each_run(pages: &mut Vec<u64>, mut each: impl FnMut(PageRange)) {
+    pages.sort_unstable();
+    let mut run = PageRange::default();
+    for page in pages.drain(..) {
+        if page == run.end && !run.is_empty() {
+            run.end += 1;
+            continue;
+        }
+        if !run.is_empty() {
+            each(run);
+        }
+        run = PageRange::new(page, 1);
+    }
+    if !run.is_empty() {
+        each(run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consecutive_pages_are_one_run_whatever_their_order() {
+        let mut runs = Vec::new();
+        for_each_run(&mut vec![7, 3, 4, 9, 8, 0], |run| runs.push((run.first, run.end)));
+        assert_eq!(runs, [(0, 1), (3, 5), (7, 10)]);
+        for_each_run(&mut Vec::new(), |run| panic!("{run:?}"));
+    }
+
+    #[test]
+    fn released_pages_are_absent_and_read_as_zero_where_nobody_fills_them() {
+        let area = Area::new(4).unwrap();
+        assert_eq!(area.page(area.address(3) + 5), 3);
+        // SAFETY: this test's own memory; no reference outlives its statement.
+        unsafe {
+            (area.address(1) as *mut u8).write(9);
+            assert_eq!(area.bytes_of(1)[0], 9);
+            area.release(PageRange::new(1, 2));
+            assert_eq!(area.bytes_of(1)[0], 0);
+        }
+    }
+}

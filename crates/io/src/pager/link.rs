@@ -1,0 +1,127 @@
+//! The link between a pager and its thread: commands one way, replies the other.
+//!
+//! The thread that serves faults is the only one that can fill a page. Were it
+//! to die, threads would wait for ever, and once its userfaultfd is closed,
+//! absent pages would read as zeros: wrong bytes. So a panic in it ends the
+//! process.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use super::bell::Bell;
+use super::error::PagerError;
+use super::uffd::FaultScope;
+
+/// What runs on a pager's thread.
+pub(super) trait Serve {
+    /// Whose faults it serves.
+    fn scope(&self) -> FaultScope;
+
+    /// Serves until the inbox is closed.
+    fn run(&mut self);
+}
+
+/// The owner's end: dropped, it closes the inbox and waits for the thread to end.
+#[derive(Debug)]
+pub(super) struct Link<C> {
+    inbox: Arc<Inbox<C>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The thread's end.
+#[derive(Debug)]
+pub(super) struct Inbox<C> {
+    mail: Mutex<Mail<C>>,
+    bell: Bell,
+}
+
+#[derive(Debug)]
+struct Mail<C> {
+    commands: VecDeque<C>,
+    is_closed: bool,
+}
+
+const POISON: &str = "no thread panics while it holds the lock";
+
+impl<C: Send + 'static> Link<C> {
+    /// Starts a thread, builds its server there (a ring belongs to the thread
+    /// that makes it), and gives the link and what the server serves.
+    ///
+    /// # Errors
+    /// There is no thread, or `build` failed.
+    pub(super) fn start<S: Serve>(
+        name: &str,
+        build: impl FnOnce(Arc<Inbox<C>>) -> Result<S, PagerError> + Send + 'static,
+    ) -> Result<(Link<C>, FaultScope), PagerError> {
+        let bell = Bell::new().map_err(|errno| PagerError::System(errno.into()))?;
+        let mail = Mutex::new(Mail { commands: VecDeque::new(), is_closed: false });
+        let inbox = Arc::new(Inbox { mail, bell });
+        let (started, start) = sync_channel(1);
+        let theirs = Arc::clone(&inbox);
+        let body = move || match build(theirs) {
+            Ok(mut server) => {
+                // The other end waits for it; only a panic there could prevent that.
+                let _ = started.send(Ok(server.scope()));
+                // The server outlives the panic: its userfaultfd must not be closed.
+                if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
+                    eprintln!(
+                        "readpath: the thread that fills pages is lost, and with it their bytes"
+                    );
+                    std::process::abort();
+                }
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+        let thread = Some(thread.map_err(PagerError::System)?);
+        let link = Link { inbox, thread };
+        let scope = start.recv().expect("the thread answers before it ends")?;
+        Ok((link, scope))
+    }
+
+    /// Sends a command.
+    pub(super) fn tell(&self, command: C) {
+        self.inbox.mail.lock().expect(POISON).commands.push_back(command);
+        self.inbox.bell.ring();
+    }
+
+    /// Sends a command and waits for its reply.
+    pub(super) fn ask<R>(&self, command: impl FnOnce(SyncSender<R>) -> C) -> R {
+        let (reply, answer) = sync_channel(1);
+        self.tell(command(reply));
+        answer.recv().expect("every command is answered while its sender waits")
+    }
+}
+
+impl<C> Inbox<C> {
+    /// What wakes the thread.
+    pub(super) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// The next command.
+    pub(super) fn next(&self) -> Option<C> {
+        self.mail.lock().expect(POISON).commands.pop_front()
+    }
+
+    /// Whether the owner is gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.mail.lock().expect(POISON).is_closed
+    }
+}
+
+impl<C> Drop for Link<C> {
+    fn drop(&mut self) {
+        self.inbox.mail.lock().expect(POISON).is_closed = true;
+        self.inbox.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // A server that panics ends the process, so there is no other result.
+            let _ = thread.join();
+        }
+    }
+}

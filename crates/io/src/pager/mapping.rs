@@ -1,0 +1,290 @@
+//! A file as memory: what `mmap` gives, with reads decided by a readahead law.
+//!
+//! The kernel serves a fault on a mapped file with a window fixed around it, or
+//! with `MADV_RANDOM` page by page. Here a fault goes to the machine that also
+//! serves reads, with a law of its own ([`runs`](readpath_core::readahead::Runs)
+//! unless told otherwise), and direct I/O brings what it decided.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use readpath_core::law::Spec;
+use readpath_core::machine::ReadError;
+use readpath_core::readahead::{Advice, ReadaheadLimits};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::area::Area;
+use super::error::PagerError;
+use super::link::Link;
+use super::mapping_server::{ByteRange, Command, Server, Setup};
+use super::uffd::FaultScope;
+use crate::backend::BackendKind;
+use crate::target::{OpenOptions, Target};
+
+/// How a file is mapped.
+#[derive(Clone, Debug)]
+pub struct MappingOptions {
+    memory_bytes: u64,
+    readahead: Spec,
+    window_bytes_max: Option<u64>,
+    backend: BackendKind,
+}
+
+impl Default for MappingOptions {
+    fn default() -> MappingOptions {
+        MappingOptions {
+            memory_bytes: 256 << 20,
+            readahead: Spec::plain("runs"),
+            window_bytes_max: None,
+            backend: BackendKind::default(),
+        }
+    }
+}
+
+impl MappingOptions {
+    /// The most memory for pages of the file, in bytes, at least one page;
+    /// default 256 MiB. Pages beyond it are given up and read again when they
+    /// are touched again. Beside it the mapping takes about 200 bytes a page
+    /// of this memory.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> MappingOptions {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// The readahead law; default `runs`.
+    #[must_use]
+    pub fn readahead(mut self, law: Spec) -> MappingOptions {
+        self.readahead = law;
+        self
+    }
+
+    /// The most that a law reads ahead at once, in bytes; default: the
+    /// `read_ahead_kb` of the device, 128 KiB where it has none, and an eighth
+    /// of the memory at the most. Larger windows cost more memory and time
+    /// where the guess is wrong.
+    #[must_use]
+    pub fn window_bytes_max(mut self, bytes: u64) -> MappingOptions {
+        self.window_bytes_max = Some(bytes);
+        self
+    }
+
+    /// What carries the bytes; default the ring.
+    #[must_use]
+    pub fn backend(mut self, backend: BackendKind) -> MappingOptions {
+        self.backend = backend;
+        self
+    }
+
+    /// Maps the whole of the file or block device at `path`.
+    ///
+    /// # Safety
+    /// As for every mapping of a file that gives out slices: as long as the
+    /// mapping lives, nobody may change the file's bytes or make it shorter. A
+    /// page that was given up is read again, and a slice must not change.
+    ///
+    /// # Errors
+    /// The file can't be opened or is empty; the system gives no memory, ring or
+    /// userfaultfd; a law is unknown.
+    pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
+        let path = path.as_ref();
+        let target = Target::open(path, OpenOptions::default()).map_err(PagerError::Open)?;
+        let bytes = target.bytes();
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        let area = Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(pages)?)));
+        let (user, shadow) = area.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
+        let window_bytes_max =
+            self.window_bytes_max.unwrap_or_else(|| window_of(&target).min(self.memory_bytes / 8));
+        let setup = Setup {
+            target,
+            user: Arc::clone(&user),
+            shadow,
+            memory_bytes: self.memory_bytes.min(pages * PAGE_BYTES),
+            readahead: self.readahead,
+            window_bytes_max,
+            backend: self.backend,
+        };
+        let (link, scope) = Link::start("readpath-map", move |inbox| Server::new(setup, inbox))?;
+        Ok(Mapping { user, link, bytes, scope, path: path.to_path_buf() })
+    }
+}
+
+/// The device's own readahead, which takes its speed into account; else the
+/// kernel's default.
+fn window_of(target: &Target) -> u64 {
+    let own = target.queue().map(|queue| queue.read_ahead_bytes).filter(|&bytes| bytes > 0);
+    own.unwrap_or(ReadaheadLimits::default().window_pages_max * PAGE_BYTES)
+}
+
+/// A file as memory. See [`MappingOptions::open`].
+///
+/// Any number of threads may touch it at once. A page that can't be read is
+/// *poisoned*: to touch it is a bus error (`SIGBUS`), as with the kernel's
+/// mappings, and [`read_at`](Mapping::read_at) or [`load`](Mapping::load) give
+/// it as an error instead. `DontNeed` advice takes the poison off.
+///
+/// A child made by `fork` doesn't have the memory. Dropped, the mapping gives all
+/// memory back.
+#[derive(Debug)]
+pub struct Mapping {
+    link: Link<Command>,
+    // After the link: its thread, which serves the area, has ended by then.
+    user: Arc<Area>,
+    bytes: u64,
+    scope: FaultScope,
+    path: PathBuf,
+}
+
+/// What a mapping has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MappingStatistics {
+    /// Touches of pages that were not mapped.
+    pub faults: u64,
+    /// Those of them that waited for the device.
+    pub faults_read: u64,
+    /// Pages that were mapped, by faults and with their neighbours.
+    pub mapped_pages: u64,
+    /// Pages that were copied in place of moved, since a transfer still held them.
+    pub copied_pages: u64,
+    /// Pages that were given up.
+    pub evicted_pages: u64,
+    /// Pages that could not be read when they were touched.
+    pub poisoned_pages: u64,
+    /// Pages in memory now.
+    pub resident_pages: u64,
+    /// Requests to the device.
+    pub device_reads: u64,
+    /// Bytes that these asked for.
+    pub device_read_bytes: u64,
+}
+
+/// What was asked of a mapping can't be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// The range reaches past the end.
+    PastEnd {
+        /// The length of the mapping in bytes.
+        bytes: u64,
+    },
+    /// The device failed, or the file has become shorter.
+    Read(ReadError),
+}
+
+impl Mapping {
+    /// How a file is mapped, with the defaults.
+    pub fn options() -> MappingOptions {
+        MappingOptions::default()
+    }
+
+    /// The bytes of the file.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the area is as long, and each of its pages, absent or not,
+        // reads as the file's bytes: that is what its server does. Nobody
+        // changes them, by the promise given at `open`.
+        unsafe {
+            std::slice::from_raw_parts(self.user.address(0) as *const u8, self.bytes as usize)
+        }
+    }
+
+    /// The length in bytes: the file's when it was mapped; never 0.
+    #[allow(clippy::len_without_is_empty, reason = "an empty file can't be mapped")]
+    pub fn len(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether system calls may be given its memory: where they may not
+    /// ([`FaultScope::UserOnly`]), one that meets an absent page fails with `EFAULT`.
+    pub fn scope(&self) -> FaultScope {
+        self.scope
+    }
+
+    /// A hint about `bytes` bytes at `offset`. `WillNeed` has them read now, in
+    /// the largest requests that the device takes, as far as memory allows, and
+    /// doesn't wait; `DontNeed` gives their memory back; the others concern the
+    /// whole mapping.
+    pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
+        let range = PageRange::covering(offset, bytes).clipped(self.pages());
+        self.link.tell(Command::Advise { advice, range });
+    }
+
+    /// Reads `bytes` bytes at `offset`, in the largest requests that the device
+    /// takes, and waits. Touched before they are given up again, they cost
+    /// no read.
+    ///
+    /// # Errors
+    /// The range is not in the file, or can't be read.
+    pub fn load(&self, offset: u64, bytes: u64) -> Result<(), LoadError> {
+        self.read_range(offset, bytes, false, |_| {})
+    }
+
+    /// Copies bytes of the file from `offset` on into the whole of `buffer`,
+    /// and never ends in a bus error.
+    ///
+    /// # Errors
+    /// The range is not in the file, or can't be read; then `buffer` holds
+    /// some of its bytes.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
+        let mut at = 0;
+        self.read_range(offset, buffer.len() as u64, true, |bytes| {
+            buffer[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        })
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> MappingStatistics {
+        self.link.ask(|reply| Command::Statistics { reply })
+    }
+
+    fn pages(&self) -> u64 {
+        self.bytes.div_ceil(PAGE_BYTES)
+    }
+
+    /// Has the range read piece by piece, and gives each piece's bytes if they are wanted.
+    fn read_range(
+        &self,
+        offset: u64,
+        bytes: u64,
+        wants_bytes: bool,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), LoadError> {
+        let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
+        let end = end.ok_or(LoadError::PastEnd { bytes: self.bytes })?;
+        // So that the pieces are on their way together.
+        self.advise(Advice::WillNeed, offset, bytes);
+        let mut at = offset;
+        while at < end {
+            let range = ByteRange { offset: at, bytes: end - at };
+            let piece = self.link.ask(|reply| Command::Read { range, wants_bytes, reply });
+            let piece = piece.map_err(LoadError::Read)?;
+            each(&piece.copied);
+            at += piece.bytes;
+        }
+        Ok(())
+    }
+}
+
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LoadError::PastEnd { bytes } => {
+                write!(f, "the range reaches past the end of the mapping at byte {bytes}")
+            }
+            LoadError::Read(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}

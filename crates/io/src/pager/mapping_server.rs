@@ -1,0 +1,542 @@
+//! What serves the faults of a [`Mapping`](super::mapping::Mapping): one thread
+//! that drives the machine, its transfers, and the userfaultfd.
+//!
+//! There are two areas of addresses, each as long as the file. The *user's* is
+//! what the program sees. The *shadow* is where the device's bytes arrive, out
+//! of sight, each page at the same place as in the user's; from there it is
+//! moved, not copied, when it is touched. Neighbours in the file are neighbours
+//! in both, so a request is one piece of memory and a window one move.
+//!
+//! Invariants:
+//! 1. A page is present in at most one of the areas, and [`Server::resident`]
+//!    says in which; it names a frame of the machine that holds it, so no more
+//!    pages are present than the budget has frames. (When a transfer still
+//!    holds on to its pages they are copied, and present twice until the end of
+//!    that call.)
+//! 2. The user's area only ever has pages whose transfer ended well.
+//! 3. This thread touches the user's area only where a page is present and
+//!    pinned: it would else wait for itself.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use readpath_core::law::Spec;
+use readpath_core::machine::{
+    Access, Buffer, Config, Done, HandleId, ReadError, ReadPath, Transfer,
+};
+use readpath_core::readahead::{Advice, ReadaheadLimits};
+use readpath_core::request::{DeviceRequest, Op, Outcome, ProcessId};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
+use rustix::io::Errno;
+
+use super::area::{Area, for_each_run};
+use super::error::PagerError;
+use super::follow::Follower;
+use super::link::{Inbox, Serve};
+use super::mapping::MappingStatistics;
+use super::uffd::{Fault, FaultScope, Uffd, Watch};
+use super::wait::sleep;
+use crate::backend::{BackendKind, Sleep};
+use crate::clock::Clock;
+use crate::target::Target;
+use crate::transfers::{self, Start, Transfers};
+
+/// The most bytes of one piece of a [`Command::Read`]: its answer is allocated.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// How many pages are mapped at most to each side of one that was touched:
+/// moving so many takes about as long as the fault itself (0.1 to 0.2 µs a page).
+const AROUND_PAGES_MAX: usize = 64;
+/// The tag of a fault; other reads have the number of their command.
+const FAULT: u64 = u64::MAX;
+/// The only process that the machine knows here.
+const PROCESS: ProcessId = ProcessId(0);
+
+/// Bytes of the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ByteRange {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// What a piece of a [`Command::Read`] gave.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// How many bytes were read; at least one.
+    pub bytes: u64,
+    /// The bytes, if they were wanted.
+    pub copied: Vec<u8>,
+}
+
+/// What the owner asks of the thread.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// A hint.
+    Advise { advice: Advice, range: PageRange },
+    /// Bring in a first piece of the range.
+    Read { range: ByteRange, wants_bytes: bool, reply: SyncSender<Result<Piece, ReadError>> },
+    /// What was counted?
+    Statistics { reply: SyncSender<MappingStatistics> },
+}
+
+/// What a server is built from.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub target: Target,
+    pub user: Arc<Area>,
+    pub shadow: Area,
+    pub memory_bytes: u64,
+    pub readahead: Spec,
+    pub window_bytes_max: u64,
+    pub backend: BackendKind,
+}
+
+/// Where a page is present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the shadow, and a transfer is filling it. Entered when a request is
+    /// started; left when it ends.
+    Filling,
+    /// In the shadow, with the file's bytes. Entered when a request ends well;
+    /// left by mapping or eviction.
+    Shadow,
+    /// In the user's area. Entered by mapping; left by eviction.
+    User,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Resident {
+    frame: u32,
+    place: Place,
+}
+
+/// A read for the owner, which waits for the device.
+#[derive(Debug)]
+struct Asked {
+    wants_bytes: bool,
+    reply: SyncSender<Result<Piece, ReadError>>,
+}
+
+/// See the [module](self).
+pub(super) struct Server {
+    // Dropped first: it withdraws transfers into the shadow.
+    transfers: Transfers<PageRange>,
+    target: Target,
+    uffd: Uffd,
+    user: Arc<Area>,
+    shadow: Area,
+    machine: ReadPath,
+    handle: HandleId,
+    file_bytes: u64,
+    piece_bytes_max: u64,
+    /// Which page each frame of the machine holds.
+    owners: Vec<Option<u64>>,
+    resident: HashMap<u64, Resident>,
+    poisoned: BTreeSet<u64>,
+    asked: Vec<Option<Asked>>,
+    follower: Follower,
+    statistics: MappingStatistics,
+    clock: Clock,
+    inbox: Arc<Inbox<Command>>,
+    faults: Vec<Fault>,
+    /// Room for lists of pages and frames.
+    pages: Vec<u64>,
+}
+
+impl Server {
+    /// Builds it on the thread that will run it.
+    ///
+    /// # Errors
+    /// As [`MappingOptions::open`](super::mapping::MappingOptions::open).
+    pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
+        let Setup { target, user, shadow, memory_bytes, readahead, window_bytes_max, backend } =
+            setup;
+        let (caps, file_bytes) = (target.caps(), target.bytes());
+        let limits = ReadaheadLimits {
+            window_pages_max: window_bytes_max / PAGE_BYTES,
+            request_pages_max: u64::from(caps.request_sectors_max) / PAGE_SECTORS,
+        };
+        let config = Config {
+            memory_bytes,
+            readahead,
+            limits,
+            open_reads_max: u32::MAX,
+            ..Config::new(caps)
+        };
+        let mut machine = ReadPath::new(config).map_err(PagerError::Config)?;
+        let file = machine.add_file(file_bytes, 0).map_err(PagerError::Beyond)?;
+        let handle = machine.open(file);
+        let uffd = Uffd::open().map_err(PagerError::Uffd)?;
+        // SAFETY: an area of whole pages that this server alone fills.
+        unsafe { uffd.register(user.address(0), user.bytes(), Watch::Missing) }
+            .map_err(PagerError::Call)?;
+        let clock = Clock::start();
+        let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
+        let built = built.map_err(PagerError::Backend)?;
+        let frames = (memory_bytes / PAGE_BYTES) as usize;
+        Ok(Server {
+            transfers: Transfers::over(built, caps.depth_max, clock),
+            target,
+            uffd,
+            user,
+            shadow,
+            machine,
+            handle,
+            file_bytes,
+            piece_bytes_max: (memory_bytes / 4).clamp(PAGE_BYTES, PIECE_BYTES_MAX),
+            owners: vec![None; frames],
+            resident: HashMap::with_capacity(frames),
+            poisoned: BTreeSet::new(),
+            asked: Vec::new(),
+            follower: Follower::default(),
+            statistics: MappingStatistics::default(),
+            clock,
+            inbox,
+            faults: Vec::new(),
+            pages: Vec::new(),
+        })
+    }
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn handle_faults(&mut self) {
+        let mut faults = std::mem::take(&mut self.faults);
+        self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
+        for fault in faults.drain(..) {
+            self.statistics.faults += 1;
+            self.follower.serve(fault.thread);
+            let page = self.user.page(fault.address);
+            if self.resident.get(&page).is_some_and(|found| found.place == Place::User) {
+                // It came in since the thread told of it.
+                self.wake(page);
+            } else {
+                let is_there =
+                    self.resident.get(&page).map(|found| found.place) == Some(Place::Shadow);
+                self.statistics.faults_read += u64::from(!is_there);
+                let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
+                self.read(Access::Fault, range, FAULT)
+                    .expect("a page fits, and reads have no limit");
+            }
+        }
+        self.faults = faults;
+    }
+
+    fn handle_command(&mut self, command: Command) {
+        match command {
+            Command::Advise { advice, range } => {
+                let now = self.now();
+                self.machine.advise(now, self.handle, PROCESS, advice, range);
+                if advice == Advice::DontNeed {
+                    self.drop_range(range);
+                }
+            }
+            Command::Read { range, wants_bytes, reply } => {
+                // To a whole page, so that the next piece starts at one.
+                let end = range.offset + self.piece_bytes_max;
+                let bytes = range.bytes.min(end - end % PAGE_BYTES - range.offset);
+                let slot = self.asked.iter().position(Option::is_none).unwrap_or(self.asked.len());
+                if slot == self.asked.len() {
+                    self.asked.push(None);
+                }
+                let asked = Asked { wants_bytes, reply };
+                let range = ByteRange { bytes, ..range };
+                match self.read(Access::Buffered, range, slot as u64) {
+                    Ok(()) => self.asked[slot] = Some(asked),
+                    // Who gave up waiting needs no answer.
+                    Err(error) => drop(asked.reply.send(Err(error))),
+                }
+            }
+            Command::Statistics { reply } => {
+                let meter = self.machine.meter();
+                let _ = reply.send(MappingStatistics {
+                    resident_pages: self.resident.len() as u64,
+                    device_reads: meter.device_reads,
+                    device_read_bytes: meter.device_read_bytes,
+                    ..self.statistics
+                });
+            }
+        }
+    }
+
+    fn read(&mut self, access: Access, range: ByteRange, tag: u64) -> Result<(), ReadError> {
+        let ByteRange { offset, bytes } = range;
+        let transfer = Transfer { handle: self.handle, process: PROCESS, offset, bytes, tag };
+        self.machine.read(self.now(), access, transfer).map(drop)
+    }
+
+    /// Does what there is to do without sleeping: requests go out, what has
+    /// ended is mapped, and answers of the backend come in.
+    fn work(&mut self) {
+        loop {
+            let mut is_idle = true;
+            while let Some(request) = self.machine.poll_request(self.clock.now()) {
+                self.start(request);
+                is_idle = false;
+            }
+            while let Some(done) = self.machine.poll_done() {
+                self.finish(&done);
+                self.machine.release(self.clock.now(), done.read);
+                is_idle = false;
+            }
+            // A ring that refuses the exchange as such has never been seen. Nothing
+            // would come back any more, and threads would wait for ever.
+            self.transfers
+                .exchange(Sleep::Never)
+                .expect("the backend exchanges requests for answers");
+            while let Some(ended) = self.transfers.next_ended() {
+                self.note_end(ended.kept, ended.completion.outcome);
+                self.machine.handle_completion(ended.completion.at, ended.completion);
+                is_idle = false;
+            }
+            if is_idle {
+                return;
+            }
+        }
+    }
+
+    /// Hands a request of the machine to the device. Its frames may have held
+    /// other pages: those have been given up.
+    fn start(&mut self, request: DeviceRequest) {
+        let range =
+            PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
+        let (owners, resident, evicted) = (&mut self.owners, &mut self.resident, &mut self.pages);
+        let mut page = range.first;
+        self.machine.request_buffers(request.id, |buffer| {
+            let Buffer::Frame(frame) = buffer else {
+                unreachable!("no read here passes the cache")
+            };
+            let before = owners[frame.0 as usize].replace(page);
+            let is_held =
+                |other: &u64| resident.get(other).is_some_and(|held| held.frame == frame.0);
+            if let Some(other) = before.filter(|&other| other != page).filter(is_held) {
+                evicted.push(other);
+            }
+            if resident.contains_key(&page) {
+                // The machine had dropped the page, and reads it anew.
+                evicted.push(page);
+            }
+            page += 1;
+        });
+        self.evict();
+        let mut page = range.first;
+        let resident = &mut self.resident;
+        self.machine.request_buffers(request.id, |buffer| {
+            if let Buffer::Frame(frame) = buffer {
+                resident.insert(page, Resident { frame: frame.0, place: Place::Filling });
+                page += 1;
+            }
+        });
+        let start = Start {
+            id: request.id,
+            place: transfers::Place::of(&self.target),
+            op: Op::Read,
+            offset: request.start * SECTOR_BYTES,
+            bytes: u64::from(request.sectors) * SECTOR_BYTES,
+        };
+        let segment = libc::iovec {
+            iov_base: self.shadow.address(range.first) as *mut _,
+            iov_len: start.bytes as usize,
+        };
+        // SAFETY: pages of the shadow, which outlives the transfers. Nobody else
+        // touches them while they are `Filling`.
+        unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
+    }
+
+    /// Gives the pages of `self.pages` up.
+    fn evict(&mut self) {
+        let (mut shadow, mut user) = (Vec::new(), Vec::new());
+        self.statistics.evicted_pages += self.pages.len() as u64;
+        for page in self.pages.drain(..) {
+            match self.resident.remove(&page).map(|held| held.place) {
+                Some(Place::User) => user.push(page),
+                Some(Place::Shadow | Place::Filling) => shadow.push(page),
+                None => {}
+            }
+        }
+        // SAFETY: pages of the user's area are filled with the same bytes when
+        // they are touched again; of the shadow nobody holds any.
+        unsafe {
+            for_each_run(&mut user, |run| self.user.release(run));
+            for_each_run(&mut shadow, |run| self.shadow.release(run));
+        }
+    }
+
+    /// Gives up what the machine has dropped of a range, and takes poison off.
+    fn drop_range(&mut self, range: PageRange) {
+        let is_dropped = |page: &u64| !self.machine.is_cached(self.handle, *page);
+        let gone = |page: &u64| range.contains(*page) && is_dropped(page);
+        self.pages.extend(self.resident.keys().copied().filter(gone));
+        for &page in &self.pages {
+            if let Some(held) = self.resident.get(&page) {
+                self.owners[held.frame as usize] = None;
+            }
+        }
+        self.evict();
+        let mut cured: Vec<u64> = self.poisoned.range(range.first..range.end).copied().collect();
+        self.poisoned.retain(|page| !range.contains(*page));
+        // SAFETY: no bytes are there.
+        for_each_run(&mut cured, |run| unsafe { self.user.release(run) });
+    }
+
+    /// A transfer of these pages has ended.
+    fn note_end(&mut self, range: PageRange, outcome: Outcome) {
+        let good_end = match outcome {
+            Outcome::Done => range.end * PAGE_BYTES,
+            Outcome::Short { bytes } => range.first * PAGE_BYTES + bytes,
+            Outcome::Failed(_) => 0,
+        };
+        for page in range.pages() {
+            // The last page of a file is good though only a part of it is there.
+            if good_end >= ((page + 1) * PAGE_BYTES).min(self.file_bytes) {
+                if let Some(held) = self.resident.get_mut(&page) {
+                    held.place = Place::Shadow;
+                }
+            } else {
+                self.pages.push(page);
+            }
+        }
+        self.evict();
+    }
+
+    /// A read of the machine is done; its pages are pinned.
+    fn finish(&mut self, done: &Done) {
+        let offset = self.machine.offset(done.read);
+        if done.tag == FAULT {
+            let page = offset / PAGE_BYTES;
+            match done.result {
+                Ok(_) => self.map_around(page),
+                Err(_) => self.poison(page),
+            }
+            return;
+        }
+        let asked = self.asked[done.tag as usize].take().expect("a command's slot is its own");
+        let piece = done.result.map(|bytes| {
+            let copied = if asked.wants_bytes { self.bytes(offset, bytes) } else { Vec::new() };
+            Piece { bytes, copied }
+        });
+        // Who gave up waiting needs no answer.
+        let _ = asked.reply.send(piece);
+    }
+
+    /// Maps a page that was touched, and what is there around it: pages that are
+    /// filled, up to the nearest one that is not, or whose touch the law wants to see.
+    fn map_around(&mut self, page: u64) {
+        let is_filled =
+            |page: u64| self.resident.get(&page).is_some_and(|held| held.place == Place::Shadow);
+        if !is_filled(page) {
+            // Another fault on the page was served first.
+            return self.wake(page);
+        }
+        let is_mappable = |page: &u64| {
+            is_filled(*page)
+                && !self.machine.is_marked(self.handle, *page)
+                && !self.poisoned.contains(page)
+        };
+        let before = (0..page).rev().take(AROUND_PAGES_MAX).take_while(is_mappable).count() as u64;
+        let after = (page + 1..).take(AROUND_PAGES_MAX).take_while(is_mappable).count() as u64;
+        self.map(PageRange { first: page - before, end: page + 1 + after });
+    }
+
+    fn map(&mut self, range: PageRange) {
+        let mut first = range.first;
+        while first < range.end {
+            let (to, from) = (self.user.address(first), self.shadow.address(first));
+            let bytes = ((range.end - first) * PAGE_BYTES) as usize;
+            // SAFETY: the pages are filled and in the shadow, to which nobody
+            // holds a reference, and the user's are absent (invariant 1).
+            match unsafe { self.uffd.move_pages(to, from, bytes) } {
+                Ok(()) => break,
+                Err(error) if error.errno == Errno::BUSY => {
+                    // The kernel lets go of a transfer's pages a moment after its end.
+                    first += error.bytes_done as u64 / PAGE_BYTES;
+                    self.copy(first);
+                    first += 1;
+                }
+                Err(error) => panic!("pages {range:?} can't be mapped: {error}"),
+            }
+        }
+        for page in range.pages() {
+            self.resident.get_mut(&page).expect("it was in the shadow").place = Place::User;
+        }
+        self.statistics.mapped_pages += range.count();
+    }
+
+    fn copy(&mut self, page: u64) {
+        let (to, from) = (self.user.address(page), self.shadow.address(page));
+        // SAFETY: as in `map`; nobody changes what is in the shadow.
+        let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };
+        copied.expect("the page is absent in the user's area, and there in the shadow");
+        // SAFETY: its bytes are in the user's area now.
+        unsafe { self.shadow.release(PageRange::new(page, 1)) };
+        self.statistics.copied_pages += 1;
+    }
+
+    /// Copies what a read that is done has brought, out of either area.
+    fn bytes(&self, offset: u64, bytes: u64) -> Vec<u8> {
+        let mut copied = Vec::with_capacity(bytes as usize);
+        for page in PageRange::covering(offset, bytes).pages() {
+            let area = match self.resident[&page].place {
+                Place::User => &*self.user,
+                Place::Shadow => &self.shadow,
+                Place::Filling => unreachable!("the read waited for its pages"),
+            };
+            let start = offset.max(page * PAGE_BYTES) - page * PAGE_BYTES;
+            let end = (offset + bytes).min((page + 1) * PAGE_BYTES) - page * PAGE_BYTES;
+            // SAFETY: the page is present there and pinned, and only this thread
+            // takes pages away.
+            copied.extend_from_slice(unsafe { &area.bytes_of(page)[start as usize..end as usize] });
+        }
+        copied
+    }
+
+    fn poison(&mut self, page: u64) {
+        if self.poisoned.insert(page) {
+            self.statistics.poisoned_pages += 1;
+            // SAFETY: the page is absent.
+            let poisoned =
+                unsafe { self.uffd.poison(self.user.address(page), PAGE_BYTES as usize) };
+            poisoned.expect("an absent page of a registered area can be poisoned");
+        } else {
+            self.wake(page);
+        }
+    }
+
+    fn wake(&self, page: u64) {
+        let woken = self.uffd.wake(self.user.address(page), PAGE_BYTES as usize);
+        woken.expect("a page of a registered area can be waited for");
+    }
+}
+
+impl Serve for Server {
+    fn scope(&self) -> FaultScope {
+        self.uffd.scope()
+    }
+
+    fn run(&mut self) {
+        loop {
+            let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
+            let woken = sleep(&self.uffd, self.inbox.bell(), span);
+            if woken.by_faults {
+                self.handle_faults();
+                self.work();
+            }
+            if woken.by_bell {
+                self.inbox.bell().quieten();
+                while let Some(command) = self.inbox.next() {
+                    self.handle_command(command);
+                }
+                if self.inbox.is_closed() {
+                    return;
+                }
+                self.work();
+            }
+            if !woken.by_faults && !woken.by_bell {
+                // The machine's own time has come.
+                self.work();
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Memory larger than memory: anonymous memory of which at most a budget is
+//! present, and the rest lies in a file or on a block device.
+//!
+//! It is what the kernel's swap gives to a whole machine, for one piece of
+//! memory of one program: its own budget, its own storage, its own law.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use readpath_core::law::Spec;
+use readpath_core::machine::ReadError;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::area::Area;
+use super::error::PagerError;
+use super::link::Link;
+use super::region_server::{Command, Server, Setup};
+use super::uffd::FaultScope;
+use crate::backend::BackendKind;
+use crate::target::{OpenOptions, Target};
+
+/// Slots beyond one a page: an eighth, so that there are long free runs to write to.
+const SPARE_SLOTS_DIVISOR: u64 = 8;
+/// And this many at least: a few large writes for small regions.
+const SPARE_SLOTS_MIN: u64 = 256;
+/// The least memory: room for a large write, a cluster that is read, and what
+/// the program works on.
+const MEMORY_PAGES_MIN: u64 = 64;
+
+/// How a region is made.
+#[derive(Clone, Debug)]
+pub struct RegionOptions {
+    memory_bytes: u64,
+    swapin: Spec,
+    backend: BackendKind,
+}
+
+impl Default for RegionOptions {
+    fn default() -> RegionOptions {
+        RegionOptions {
+            memory_bytes: 256 << 20,
+            swapin: Spec::plain("hits"),
+            backend: BackendKind::default(),
+        }
+    }
+}
+
+impl RegionOptions {
+    /// The most memory that pages of the region may take, in bytes; default 256
+    /// MiB, at least 256 KiB (less is raised to that). Beside it the region
+    /// takes about 100 bytes a page of this memory and 12 bytes a page of its
+    /// length.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> RegionOptions {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// The swap-in law: what is read beyond the page of a fault; default `hits`.
+    #[must_use]
+    pub fn swapin(mut self, law: Spec) -> RegionOptions {
+        self.swapin = law;
+        self
+    }
+
+    /// What carries the bytes; default the ring.
+    #[must_use]
+    pub fn backend(mut self, backend: BackendKind) -> RegionOptions {
+        self.backend = backend;
+        self
+    }
+
+    /// A region of `bytes` bytes, all zero, over a file without a name in the
+    /// folder `folder`. Its space, a ninth more than the region, is taken now, so that
+    /// a full file system is an error here and not later. When the process ends,
+    /// however it ends, the file is gone.
+    ///
+    /// # Errors
+    /// There is no such folder, its file system has no room or no files without
+    /// a name; the system gives no memory, ring or userfaultfd; the law is unknown.
+    pub fn in_folder(self, bytes: u64, folder: impl AsRef<Path>) -> Result<Region, PagerError> {
+        let folder = folder.as_ref();
+        let slots = slots_wanted(bytes);
+        let refused = |error| PagerError::Space {
+            path: folder.to_path_buf(),
+            bytes: slots * PAGE_BYTES,
+            error,
+        };
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_TMPFILE)
+            .mode(0o600)
+            .open(folder)
+            .map_err(refused)?;
+        let flags = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&file, flags, 0, slots * PAGE_BYTES)
+            .map_err(|errno| refused(errno.into()))?;
+        // The file has no path of its own; this one leads to it while it is open.
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        self.over(bytes, &path, file)
+    }
+
+    /// A region of `bytes` bytes, all zero, over the block device at `path`.
+    /// What is on it is overwritten; it needs nothing to be cleared afterwards.
+    ///
+    /// # Errors
+    /// It is in use (mounted, swapped to), smaller than the region, or can't be
+    /// opened for writing; and as for [`in_folder`](RegionOptions::in_folder).
+    pub fn on_device(self, bytes: u64, path: impl AsRef<Path>) -> Result<Region, PagerError> {
+        let path = path.as_ref();
+        let refused = |error| PagerError::Space { path: path.to_path_buf(), bytes, error };
+        // O_EXCL on a block device: refused while anybody else has a claim to it (open(2)).
+        let claim = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_EXCL)
+            .open(path)
+            .map_err(refused)?;
+        self.over(bytes, path, claim)
+    }
+
+    fn over(self, bytes: u64, path: &Path, claim: File) -> Result<Region, PagerError> {
+        let pages = bytes.div_ceil(PAGE_BYTES).max(1);
+        let memory_pages = (self.memory_bytes / PAGE_BYTES).max(MEMORY_PAGES_MIN);
+        let options = OpenOptions { is_writable: true, ..OpenOptions::default() };
+        let target = Target::open(path, options).map_err(PagerError::Open)?;
+        let slots = (target.bytes() / PAGE_BYTES).min(slots_wanted(bytes));
+        if slots < pages {
+            return Err(PagerError::Small {
+                path: path.to_path_buf(),
+                bytes: target.bytes(),
+                needed_bytes: pages * PAGE_BYTES,
+            });
+        }
+        let areas =
+            Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(memory_pages)?)));
+        let (user, frames) = areas.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
+        let setup = Setup {
+            target,
+            user: Arc::clone(&user),
+            pages,
+            frames,
+            memory_pages,
+            slots,
+            swapin: self.swapin,
+            backend: self.backend,
+        };
+        let (link, scope) = Link::start("readpath-swap", move |inbox| Server::new(setup, inbox))?;
+        Ok(Region { link, user, bytes, scope, _claim: claim })
+    }
+}
+
+fn slots_wanted(bytes: u64) -> u64 {
+    let pages = bytes.div_ceil(PAGE_BYTES).max(1);
+    pages + (pages / SPARE_SLOTS_DIVISOR).max(SPARE_SLOTS_MIN)
+}
+
+/// Memory larger than memory. See [`RegionOptions::in_folder`].
+///
+/// Any number of threads may touch it at once. What was written is what is
+/// read: a page whose only copy can't be read back is *poisoned*, and to touch
+/// it is a bus error (`SIGBUS`), never other bytes. So is a page for which there
+/// is no memory because the device takes no writes any more. In both cases
+/// [`check`](Region::check) tells the error from then on;
+/// [`load`](Region::load) finds out without touching.
+///
+/// A child made by `fork` doesn't have the memory. Dropped, the region gives all
+/// memory and storage back.
+#[derive(Debug)]
+pub struct Region {
+    link: Link<Command>,
+    // After the link: its thread, which serves the area, has ended by then.
+    user: Arc<Area>,
+    bytes: u64,
+    scope: FaultScope,
+    /// Keeps the storage: the file without a name, or the claim to the device.
+    _claim: File,
+}
+
+/// What a region has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegionStatistics {
+    /// Faults told by the kernel, those on pages that had come in meanwhile too.
+    pub faults: u64,
+    /// Faults on pages that had to be read, or were on their way already.
+    pub faults_major: u64,
+    /// Faults on pages in memory, or never written before.
+    pub faults_minor: u64,
+    /// Writes to pages that were mapped for reading alone.
+    pub faults_protected: u64,
+    /// Faults on pages that had been read ahead.
+    pub hits: u64,
+    /// Pages read from the storage.
+    pub swap_in_pages: u64,
+    /// Pages written to it.
+    pub swap_out_pages: u64,
+    /// Pages that it failed to write; each stays in memory, and is tried elsewhere.
+    pub failed_writes: u64,
+    /// Pages that ended in a bus error.
+    pub poisoned_pages: u64,
+    /// Pages that could not be taken out of the program's sight, since a system
+    /// call was using their memory.
+    pub busy_pages: u64,
+    /// Pages of memory taken now: mapped, being read or written, or kept ready.
+    pub memory_pages: u64,
+    /// The most that it ever was.
+    pub memory_pages_max: u64,
+    /// Reads of the storage.
+    pub device_reads: u64,
+    /// Bytes that these asked for.
+    pub device_read_bytes: u64,
+    /// Writes to it.
+    pub device_writes: u64,
+    /// Bytes that these were to write.
+    pub device_write_bytes: u64,
+}
+
+impl Region {
+    /// How a region is made, with the defaults.
+    pub fn options() -> RegionOptions {
+        RegionOptions::default()
+    }
+
+    /// The memory.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the area is as long; each of its pages, absent or not, reads
+        // as what was last written to it: that is what its server does. Nobody
+        // writes to it while `self` is borrowed.
+        unsafe {
+            std::slice::from_raw_parts(self.user.address(0) as *const u8, self.bytes as usize)
+        }
+    }
+
+    /// The memory, to be changed.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_slice`; `&mut self` makes this the only access.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.user.address(0) as *mut u8, self.bytes as usize)
+        }
+    }
+
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Whether it has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Whether system calls may be given its memory: where they may not
+    /// ([`FaultScope::UserOnly`]), one that meets an absent page fails with `EFAULT`.
+    pub fn scope(&self) -> FaultScope {
+        self.scope
+    }
+
+    /// Brings the pages of `bytes` bytes at `offset` in and waits for them: a
+    /// hint, and a test that they can be read. They may be given up again at once if
+    /// the range is larger than the memory.
+    ///
+    /// # Errors
+    /// A page can't be read, or there is no memory for it; it is not poisoned by that.
+    ///
+    /// # Panics
+    /// The range reaches past the end.
+    pub fn load(&self, offset: u64, bytes: u64) -> Result<(), ReadError> {
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(is_inside, "{bytes} bytes at {offset} of a region of {}", self.bytes);
+        let range = PageRange::covering(offset, bytes);
+        range.pages().step_by(LOAD_PAGES as usize).try_for_each(|first| {
+            let range = PageRange::new(first, LOAD_PAGES).clipped(range.end);
+            self.link.ask(|reply| Command::Load { range, reply })
+        })
+    }
+
+    /// Whether all went well so far.
+    ///
+    /// # Errors
+    /// The first error that a touch of the memory has met.
+    pub fn check(&self) -> Result<(), ReadError> {
+        self.link.ask(|reply| Command::Check { reply })
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> RegionStatistics {
+        self.link.ask(|reply| Command::Statistics { reply })
+    }
+}
+
+/// How many pages are loaded at once: less than the least memory, so that
+/// they don't push each other out.
+const LOAD_PAGES: u64 = 32;

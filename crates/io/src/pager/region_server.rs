@@ -1,0 +1,620 @@
+//! What serves the faults of a [`Region`](super::region::Region): one thread that
+//! drives the machine's memory side, its transfers, and the userfaultfd.
+//!
+//! The memory is the machine's frames, one page each. A frame's page lies *here*,
+//! at the frame's own address, where transfers fill it and take it from; or it
+//! is *mapped*, at the address where the program sees its page. To map and to
+//! unmap is to move it, without copying: at once and whole, so that a program
+//! never sees a page that is being written out, and nothing that it writes is
+//! missed. That is why no write-protection is needed to write pages out.
+//!
+//! It is needed to know which pages changed: a clean page is mapped for
+//! reading alone, and the first write to it is a fault. The kernel can't move a
+//! page and protect it in one step (between two, a write could slip through), so
+//! such a page is copied to its place, protected, and its frame's own is given
+//! back. A fault that writes, the usual one where memory is short, moves it.
+//!
+//! Invariants:
+//! 1. No more pages are present than there are frames, but for *doubles*: a page
+//!    that is mapped again while it is being written out is copied, since the
+//!    device holds on to the frame's own until the write has ended.
+//! 2. What a transfer fills or takes is here, or stuck in its mapping, and stays
+//!    until the transfer has ended.
+//! 3. This thread never touches the user's area, and the frames' own only
+//!    where a page is here: it would else wait for itself.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use readpath_core::law::Spec;
+use readpath_core::machine::{
+    Buffer, Config, Faulted, MemoryAccess, MemoryFault, MemoryKind, ReadError, ReadPath, Source,
+    SwapConfig, Unmap,
+};
+use readpath_core::request::{DeviceRequest, Op, ProcessId};
+use readpath_core::swapin::MemoryId;
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES};
+use rustix::io::Errno;
+
+use super::area::Area;
+use super::error::PagerError;
+use super::follow::Follower;
+use super::link::{Inbox, Serve};
+use super::region::RegionStatistics;
+use super::uffd::{Fault, FaultKind, FaultScope, Uffd, Watch};
+use super::wait::sleep;
+use crate::backend::{BackendKind, Sleep};
+use crate::clock::Clock;
+use crate::target::Target;
+use crate::transfers::{self, Start, Transfers};
+
+const PAGE: usize = PAGE_BYTES as usize;
+/// The tag of a thread's fault.
+const TOUCH: u64 = u64::MAX;
+/// The tag of the fault by which a page that can't be unmapped is taken back.
+const STUCK: u64 = u64::MAX - 1;
+/// The only process that the machine knows here.
+const PROCESS: ProcessId = ProcessId(0);
+/// Stands for a page that is in no frame.
+const NO_FRAME: u32 = u32::MAX;
+/// Pages that have left the program's sight rest so long before they are
+/// written or go: we see no accesses but faults, and one that is touched again
+/// meanwhile is mapped without I/O. A sixteenth of the memory.
+const SECOND_CHANCE_DIVISOR: u64 = 16;
+
+/// What the owner asks of the thread.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Bring pages in.
+    Load { range: PageRange, reply: SyncSender<Result<(), ReadError>> },
+    /// Has a touch met an error?
+    Check { reply: SyncSender<Result<(), ReadError>> },
+    /// What was counted?
+    Statistics { reply: SyncSender<RegionStatistics> },
+}
+
+/// What a server is built from.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub target: Target,
+    pub user: Arc<Area>,
+    pub pages: u64,
+    pub frames: Area,
+    pub memory_pages: u64,
+    pub slots: u64,
+    pub swapin: Spec,
+    pub backend: BackendKind,
+}
+
+/// Where a frame's page is present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nowhere: the frame takes no memory yet. Left at its first use.
+    Nowhere,
+    /// At the frame's own address. Entered by filling and by unmapping.
+    Here,
+    /// Where the program sees `page`. Entered by mapping; left by unmapping.
+    Mapped { page: u64, is_protected: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    place: Place,
+    /// How many writes out of it are under way.
+    writes: u32,
+    /// It is mapped, and its own page is present too, until those have ended.
+    is_double: bool,
+}
+
+/// A load that waits for pages.
+#[derive(Debug)]
+struct Load {
+    left: u64,
+    error: Option<ReadError>,
+    reply: SyncSender<Result<(), ReadError>>,
+}
+
+/// What is kept for a transfer.
+type Moved = Vec<u32>;
+
+/// See the [module](self).
+pub(super) struct Server {
+    // Dropped first: it withdraws transfers to and from the frames.
+    transfers: Transfers<Moved>,
+    target: Target,
+    uffd: Uffd,
+    user: Arc<Area>,
+    area: Area,
+    machine: ReadPath,
+    memory: MemoryId,
+    frames: Vec<Frame>,
+    /// The frame that is mapped at each page.
+    mapped: Vec<u32>,
+    zeros: Box<[u8; PAGE]>,
+    loads: Vec<Option<Load>>,
+    poisoned: BTreeSet<u64>,
+    first_error: Option<ReadError>,
+    present_pages: u64,
+    follower: Follower,
+    statistics: RegionStatistics,
+    clock: Clock,
+    inbox: Arc<Inbox<Command>>,
+    faults: Vec<Fault>,
+    unmaps: Vec<Unmap>,
+    /// Lists of frames from earlier transfers, kept for their room.
+    spare: Vec<Moved>,
+}
+
+impl Server {
+    /// Builds it on the thread that will run it.
+    ///
+    /// # Errors
+    /// As [`RegionOptions::in_folder`](super::region::RegionOptions::in_folder).
+    pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
+        let Setup { target, user, pages, frames: area, memory_pages, slots, swapin, backend } =
+            setup;
+        let caps = target.caps();
+        let config = Config {
+            memory_bytes: memory_pages * PAGE_BYTES,
+            open_reads_max: u32::MAX,
+            ..Config::new(caps)
+        };
+        let mut machine = ReadPath::new(config).map_err(PagerError::Config)?;
+        let swap = SwapConfig {
+            law: swapin,
+            second_chance_pages: (memory_pages / SECOND_CHANCE_DIVISOR) as u32,
+            ..SwapConfig::new(0, slots)
+        };
+        machine.add_swap(&swap).map_err(PagerError::Swap)?;
+        let memory = machine.add_memory(pages, MemoryKind::Private).map_err(PagerError::Swap)?;
+        let uffd = Uffd::open().map_err(PagerError::Uffd)?;
+        // SAFETY: areas that this server alone fills. (The frames' own must be
+        // registered to have pages moved there.)
+        unsafe {
+            uffd.register(user.address(0), user.bytes(), Watch::MissingAndWrites)
+                .map_err(PagerError::Call)?;
+            uffd.register(area.address(0), area.bytes(), Watch::Missing)
+                .map_err(PagerError::Call)?;
+        }
+        let clock = Clock::start();
+        let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
+        let built = built.map_err(PagerError::Backend)?;
+        let empty = Frame { place: Place::Nowhere, writes: 0, is_double: false };
+        Ok(Server {
+            transfers: Transfers::over(built, caps.depth_max, clock),
+            target,
+            uffd,
+            user,
+            area,
+            machine,
+            memory,
+            frames: vec![empty; memory_pages as usize],
+            mapped: vec![NO_FRAME; pages as usize],
+            zeros: Box::new([0; PAGE]),
+            loads: Vec::new(),
+            poisoned: BTreeSet::new(),
+            first_error: None,
+            present_pages: 0,
+            follower: Follower::default(),
+            statistics: RegionStatistics::default(),
+            clock,
+            inbox,
+            faults: Vec::new(),
+            unmaps: Vec::new(),
+            spare: Vec::new(),
+        })
+    }
+
+    fn handle_faults(&mut self) {
+        let mut faults = std::mem::take(&mut self.faults);
+        self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
+        for fault in faults.drain(..) {
+            self.statistics.faults += 1;
+            self.follower.serve(fault.thread);
+            self.statistics.faults_protected += u64::from(fault.kind == FaultKind::Protected);
+            let page = self.user.page(fault.address);
+            let place = match self.mapped[page as usize] {
+                NO_FRAME => Place::Nowhere,
+                frame => self.frames[frame as usize].place,
+            };
+            // A page that has come in since, or may be written to since: try again.
+            let is_stale = match place {
+                Place::Mapped { is_protected, .. } => {
+                    fault.kind != FaultKind::Protected || !is_protected
+                }
+                _ => false,
+            };
+            if is_stale {
+                self.wake(page);
+                continue;
+            }
+            let access = match fault.kind {
+                FaultKind::Read => MemoryAccess::Read,
+                FaultKind::Write | FaultKind::Protected => MemoryAccess::Write,
+            };
+            self.fault(page, access, TOUCH);
+        }
+        self.faults = faults;
+    }
+
+    fn fault(&mut self, page: u64, access: MemoryAccess, tag: u64) {
+        let fault = MemoryFault { memory: self.memory, page, access, process: PROCESS, tag };
+        let begun = self.machine.fault(self.clock.now(), fault);
+        begun.expect("there is no limit to open faults");
+    }
+
+    fn handle_command(&mut self, command: Command) {
+        match command {
+            Command::Load { range, reply } => {
+                let slot = self.loads.iter().position(Option::is_none).unwrap_or(self.loads.len());
+                if slot == self.loads.len() {
+                    self.loads.push(None);
+                }
+                if range.is_empty() {
+                    // Who gave up waiting needs no answer; nor below.
+                    let _ = reply.send(Ok(()));
+                    return;
+                }
+                self.loads[slot] = Some(Load { left: range.count(), error: None, reply });
+                range.pages().for_each(|page| self.fault(page, MemoryAccess::Read, slot as u64));
+            }
+            Command::Check { reply } => {
+                let _ = reply.send(self.first_error.map_or(Ok(()), Err));
+            }
+            Command::Statistics { reply } => {
+                let _ = reply.send(self.counted());
+            }
+        }
+    }
+
+    fn counted(&self) -> RegionStatistics {
+        let (meter, swap) = (self.machine.meter(), self.machine.swap_counters());
+        RegionStatistics {
+            faults_major: swap.faults_major,
+            faults_minor: swap.faults_minor,
+            hits: swap.hits,
+            swap_in_pages: swap.swap_in_pages,
+            swap_out_pages: swap.swap_out_pages,
+            failed_writes: swap.failed_writes,
+            memory_pages: self.present_pages,
+            device_reads: meter.device_reads,
+            device_read_bytes: meter.device_read_bytes,
+            device_writes: meter.device_writes,
+            device_write_bytes: meter.device_write_bytes,
+            ..self.statistics
+        }
+    }
+
+    /// Does what there is to do without sleeping. Who waits comes first, then
+    /// what the device can begin with, then room for later.
+    fn work(&mut self) {
+        loop {
+            let mut is_idle = true;
+            while let Some(faulted) = self.machine.poll_faulted() {
+                self.finish(&faulted);
+                self.machine.release(self.clock.now(), faulted.fault);
+                is_idle = false;
+            }
+            while let Some(request) = self.machine.poll_request(self.clock.now()) {
+                self.start(request);
+                is_idle = false;
+            }
+            // A ring that refuses the exchange as such has never been seen. Nothing
+            // would come back any more, and threads would wait for ever.
+            self.transfers
+                .exchange(Sleep::Never)
+                .expect("the backend exchanges requests for answers");
+            while let Some(ended) = self.transfers.next_ended() {
+                self.note_end(ended.op, ended.kept);
+                self.machine.handle_completion(ended.completion.at, ended.completion);
+                is_idle = false;
+            }
+            is_idle &= !self.unmap();
+            if is_idle {
+                return;
+            }
+        }
+    }
+
+    /// Hands a request of the machine to the device.
+    fn start(&mut self, request: DeviceRequest) {
+        let mut frames = self.spare.pop().unwrap_or_default();
+        self.machine.request_buffers(request.id, |buffer| match buffer {
+            Buffer::Frame(frame) => frames.push(frame.0),
+            Buffer::Caller { .. } => unreachable!("no transfer here passes the cache"),
+        });
+        for &frame in &frames {
+            match request.op {
+                Op::Read => self.make_present(frame),
+                Op::Write => self.frames[frame as usize].writes += 1,
+            }
+        }
+        let start = Start {
+            id: request.id,
+            place: transfers::Place::of(&self.target),
+            op: request.op,
+            offset: request.start * SECTOR_BYTES,
+            bytes: u64::from(request.sectors) * SECTOR_BYTES,
+        };
+        let (user, area, all) = (&self.user, &self.area, &self.frames);
+        let address = |frame: u32| match all[frame as usize] {
+            // It is stuck there, and dirty: should the program write to it
+            // meanwhile, what is written out is never read.
+            Frame { place: Place::Mapped { page, .. }, is_double: false, .. } => user.address(page),
+            _ => area.address(u64::from(frame)),
+        };
+        // SAFETY: pages that are present, here or stuck (invariant 2), of areas
+        // that outlive the transfers; nobody else touches those that are filled.
+        unsafe {
+            self.transfers.start(start, frames, |frames, segments| {
+                for &frame in frames {
+                    let address = address(frame) as *mut libc::c_void;
+                    match segments.last_mut() {
+                        Some(libc::iovec { iov_base, iov_len })
+                            if iov_base.wrapping_byte_add(*iov_len) == address =>
+                        {
+                            *iov_len += PAGE;
+                        }
+                        _ => segments.push(libc::iovec { iov_base: address, iov_len: PAGE }),
+                    }
+                }
+            });
+        }
+    }
+
+    /// Gives a frame a page of its own, for a transfer to fill: the kernel's
+    /// transfer would wait for one in vain.
+    fn make_present(&mut self, frame: u32) {
+        match self.frames[frame as usize].place {
+            Place::Here => {}
+            Place::Nowhere => {
+                let to = self.area.address(u64::from(frame));
+                // SAFETY: the zeros are ours, and the frame has no page.
+                let put = unsafe { self.uffd.copy(to, self.zeros.as_ptr() as usize, PAGE, false) };
+                put.expect("a frame without a page takes one");
+                self.frames[frame as usize].place = Place::Here;
+                self.count_present(1);
+            }
+            Place::Mapped { page, .. } => unreachable!("page {page} is mapped and filled anew"),
+        }
+    }
+
+    /// A transfer has ended, well or not.
+    fn note_end(&mut self, op: Op, mut moved: Moved) {
+        if op == Op::Write {
+            for &frame in &moved {
+                let state = &mut self.frames[frame as usize];
+                state.writes -= 1;
+                if state.writes == 0 && std::mem::take(&mut state.is_double) {
+                    self.release(frame);
+                }
+            }
+        }
+        moved.clear();
+        self.spare.push(moved);
+    }
+
+    /// Gives the memory at a frame's own address back.
+    fn release(&mut self, frame: u32) {
+        // SAFETY: its bytes are where the program sees them, and no transfer
+        // uses it.
+        unsafe { self.area.release(PageRange::new(u64::from(frame), 1)) };
+        self.present_pages -= 1;
+    }
+
+    fn count_present(&mut self, pages: u64) {
+        self.present_pages += pages;
+        self.statistics.memory_pages_max = self.statistics.memory_pages_max.max(self.present_pages);
+    }
+
+    /// A fault has ended: its page is pinned until it is released.
+    fn finish(&mut self, faulted: &Faulted) {
+        let page = faulted.page;
+        let error = match faulted.result {
+            Ok((frame, source)) => {
+                self.map(page, frame.0, source == Source::Zero, faulted.is_writable);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        match faulted.tag {
+            STUCK => {}
+            TOUCH => {
+                if let Some(error) = error {
+                    self.first_error.get_or_insert(error);
+                    self.poison(page);
+                }
+            }
+            load => self.finish_load(load as usize, error),
+        }
+    }
+
+    fn finish_load(&mut self, slot: usize, error: Option<ReadError>) {
+        let load = self.loads[slot].as_mut().expect("a load stays until its last page");
+        load.left -= 1;
+        load.error = load.error.or(error);
+        if load.left == 0 {
+            let load = self.loads[slot].take().expect("it was there just now");
+            let _ = load.reply.send(load.error.map_or(Ok(()), Err));
+        }
+    }
+
+    /// Puts a frame's page where the program sees it.
+    fn map(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
+        if self.poisoned.remove(&page) {
+            // What failed then has come in now.
+            // SAFETY: no bytes are there.
+            unsafe { self.user.release(PageRange::new(page, 1)) };
+        }
+        match self.frames[frame as usize].place {
+            Place::Mapped { page: other, is_protected } => {
+                assert_eq!(other, page, "frame {frame} is mapped elsewhere");
+                if is_protected && is_writable {
+                    self.allow_writes(page, frame);
+                }
+                return self.wake(page);
+            }
+            Place::Nowhere => {
+                assert!(is_zero, "page {page} has no bytes in frame {frame}");
+                let zeros = self.zeros.as_ptr() as usize;
+                self.put_copy(page, zeros, !is_writable);
+                self.count_present(1);
+            }
+            Place::Here => {
+                if is_zero {
+                    // SAFETY: the frame's own page is here, and only this thread
+                    // touches it: a page that was never written is in no transfer.
+                    unsafe {
+                        std::ptr::write_bytes(
+                            self.area.address(u64::from(frame)) as *mut u8,
+                            0,
+                            PAGE,
+                        );
+                    }
+                }
+                // A write that was queued, and has not come to the kernel yet, needs it here.
+                let is_written = self.frames[frame as usize].writes > 0;
+                if !is_writable || is_written || !self.move_in(page, frame) {
+                    self.copy_in(page, frame, !is_writable);
+                }
+            }
+        }
+        self.frames[frame as usize].place = Place::Mapped { page, is_protected: !is_writable };
+        self.mapped[page as usize] = frame;
+    }
+
+    /// Moves a frame's page to its place; false when a transfer still holds it.
+    fn move_in(&mut self, page: u64, frame: u32) -> bool {
+        let (to, from) = (self.user.address(page), self.area.address(u64::from(frame)));
+        // SAFETY: the frame's page is here, to which nobody holds a reference, and the
+        // program's is absent.
+        match unsafe { self.uffd.move_pages(to, from, PAGE) } {
+            Ok(()) => true,
+            Err(error) if error.errno == Errno::BUSY => false,
+            Err(error) => panic!("page {page} can't be mapped: {error}"),
+        }
+    }
+
+    fn copy_in(&mut self, page: u64, frame: u32, is_protected: bool) {
+        self.put_copy(page, self.area.address(u64::from(frame)), is_protected);
+        self.count_present(1);
+        if self.frames[frame as usize].writes > 0 {
+            self.frames[frame as usize].is_double = true;
+        } else {
+            self.release(frame);
+        }
+    }
+
+    fn put_copy(&mut self, page: u64, from: usize, is_protected: bool) {
+        // SAFETY: `from` is a page of ours that nobody changes, and the program's is absent.
+        let put = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
+        put.expect("an absent page of a registered area takes a copy");
+    }
+
+    fn allow_writes(&mut self, page: u64, frame: u32) {
+        // SAFETY: a page of the registered area.
+        let allowed = unsafe { self.uffd.unprotect(self.user.address(page), PAGE) };
+        allowed.expect("a page that is registered for writes can be written to");
+        self.frames[frame as usize].place = Place::Mapped { page, is_protected: false };
+    }
+
+    /// Takes the pages that the machine names out of the program's sight; gives
+    /// whether there were any.
+    fn unmap(&mut self) -> bool {
+        let mut unmaps = std::mem::take(&mut self.unmaps);
+        unmaps.extend(std::iter::from_fn(|| self.machine.poll_unmap()));
+        // Neighbours that lie side by side in frames too go with one call.
+        let mut first = 0;
+        while first < unmaps.len() {
+            let follows = |pair: &[Unmap]| {
+                pair[1].page == pair[0].page + 1 && pair[1].frame.0 == pair[0].frame.0 + 1
+            };
+            let count = 1 + unmaps[first..].windows(2).take_while(|pair| follows(pair)).count();
+            first += self.move_out(&unmaps[first..first + count]);
+        }
+        let had_any = !unmaps.is_empty();
+        let is_stuck =
+            |all: &[Frame], unmap: &Unmap| all[unmap.frame.0 as usize].place != Place::Here;
+        for &unmap in &unmaps {
+            // Every write to a clean page was told by a fault. One that is stuck
+            // may be written to by whoever holds it.
+            let was_written = is_stuck(&self.frames, &unmap);
+            self.machine.handle_unmapped(self.clock.now(), unmap, was_written);
+        }
+        // All are answered for: now the machine may be asked again.
+        for unmap in unmaps.drain(..) {
+            if is_stuck(&self.frames, &unmap) {
+                self.statistics.busy_pages += 1;
+                self.fault(unmap.page, MemoryAccess::Write, STUCK);
+            }
+        }
+        self.unmaps = unmaps;
+        had_any
+    }
+
+    /// Moves neighbours out, as far as the first that is in use by the kernel;
+    /// gives how many were dealt with, that one included.
+    fn move_out(&mut self, run: &[Unmap]) -> usize {
+        let first = &run[0];
+        let (to, from) =
+            (self.area.address(u64::from(first.frame.0)), self.user.address(first.page));
+        // SAFETY: pages of the registered areas; the frames' own are absent, as
+        // every mapped frame's that is not being written. A reference of the
+        // program sees the same bytes when it touches the page again.
+        let moved = unsafe { self.uffd.move_pages(to, from, run.len() * PAGE) };
+        let (count, is_busy) = match moved {
+            Ok(()) => (run.len(), false),
+            Err(error) if error.errno == Errno::BUSY => (error.bytes_done / PAGE, true),
+            Err(error) => panic!("page {} can't be unmapped: {error}", first.page),
+        };
+        for unmap in &run[..count] {
+            self.frames[unmap.frame.0 as usize].place = Place::Here;
+            self.mapped[unmap.page as usize] = NO_FRAME;
+        }
+        count + usize::from(is_busy)
+    }
+
+    fn poison(&mut self, page: u64) {
+        if !self.poisoned.insert(page) {
+            // Another thread's fault on it has failed before.
+            return self.wake(page);
+        }
+        self.statistics.poisoned_pages += 1;
+        // SAFETY: the page is absent.
+        let poisoned = unsafe { self.uffd.poison(self.user.address(page), PAGE) };
+        poisoned.expect("an absent page of a registered area can be poisoned");
+    }
+
+    fn wake(&self, page: u64) {
+        let woken = self.uffd.wake(self.user.address(page), PAGE);
+        woken.expect("a page of a registered area can be waited for");
+    }
+}
+
+impl Serve for Server {
+    fn scope(&self) -> FaultScope {
+        self.uffd.scope()
+    }
+
+    fn run(&mut self) {
+        loop {
+            let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
+            let woken = sleep(&self.uffd, self.inbox.bell(), span);
+            if woken.by_faults {
+                self.handle_faults();
+            }
+            if woken.by_bell {
+                self.inbox.bell().quieten();
+                while let Some(command) = self.inbox.next() {
+                    self.handle_command(command);
+                }
+                if self.inbox.is_closed() {
+                    return;
+                }
+            }
+            self.work();
+        }
+    }
+}

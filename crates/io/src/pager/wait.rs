@@ -1,0 +1,33 @@
+//! Where a pager's thread sleeps.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::bell::Bell;
+use super::uffd::Uffd;
+
+/// What ended a sleep; nothing when its time was up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Woken {
+    /// Faults wait to be told.
+    pub by_faults: bool,
+    /// The bell has rung.
+    pub by_bell: bool,
+}
+
+/// Sleeps until a fault comes, the bell rings, or `most` is over.
+pub(super) fn sleep(uffd: &Uffd, bell: &Bell, most: Option<Duration>) -> Woken {
+    let span = most.map(|span| Timespec {
+        tv_sec: span.as_secs() as i64,
+        tv_nsec: span.subsec_nanos().into(),
+    });
+    let mut fds = [PollFd::new(uffd, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+    match poll(&mut fds, span.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => panic!("poll(2) of two open descriptors failed: {errno}"),
+    }
+    let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
+    Woken { by_faults: is_ready(&fds[0]), by_bell: is_ready(&fds[1]) }
+}

@@ -1,0 +1,277 @@
+//! A mapped file: every byte is the file's, whatever the law, the memory and the
+//! number of threads; and what it costs the device.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use readpath::Mapping;
+use readpath::backend::BackendKind;
+use readpath::pager::mapping::{LoadError, MappingOptions};
+use readpath::pager::uffd::{FaultScope, Uffd};
+use readpath_core::law::Spec;
+use readpath_core::machine::ReadError;
+use readpath_core::readahead::{self, Advice};
+use support::TempFile;
+
+const PAGE: usize = 4096;
+
+/// Whether faults can be served here at all; says so if not.
+fn can_serve() -> bool {
+    match Uffd::open() {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}
+
+fn map(file: &TempFile, options: MappingOptions) -> Mapping {
+    // SAFETY: the file belongs to the test, which changes it only where it
+    // says so, with no slice alive.
+    unsafe { options.open(&file.path) }.unwrap()
+}
+
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Resident bytes of the mapping that holds `address`, from smaps (proc(5)).
+fn resident_bytes(address: usize) -> Option<u64> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_inside = false;
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next()?;
+        if let Some((start, end)) = first.split_once('-') {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let (Some(start), Some(end)) = (number(start), number(end)) {
+                is_inside = (start..end).contains(&address);
+            }
+        } else if is_inside && first == "Rss:" {
+            return Some(words.next()?.parse::<u64>().ok()? * 1024);
+        }
+    }
+    None
+}
+
+/// Random pieces by several threads at once, with memory for a fifth of the file.
+#[test]
+fn every_byte_is_the_files_for_several_threads_under_every_law_and_backend() {
+    if !can_serve() {
+        return;
+    }
+    let bytes = 5 * (1 << 20) + 1234;
+    let file = TempFile::new(bytes);
+    let content = std::fs::read(&file.path).unwrap();
+    for law in readahead::LAWS {
+        for backend in [BackendKind::Ring, BackendKind::Threads] {
+            let options = Mapping::options().readahead(Spec::plain(law.name)).backend(backend);
+            let mapping = map(&file, options.memory_bytes(1 << 20));
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let (mapping, content) = (&mapping, &content);
+                    scope.spawn(move || {
+                        let mut state = thread;
+                        for _ in 0..300 {
+                            let first = splitmix(&mut state) as usize % bytes;
+                            let most = [100, 10_000, 100_000][splitmix(&mut state) as usize % 3];
+                            let end = (first + splitmix(&mut state) as usize % most).min(bytes);
+                            assert!(mapping.as_slice()[first..end] == content[first..end]);
+                        }
+                    });
+                }
+            });
+            let statistics = mapping.statistics();
+            assert!(statistics.evicted_pages > 0, "{statistics:?}");
+            assert!(statistics.resident_pages <= 256, "{statistics:?}");
+            assert_eq!(statistics.poisoned_pages, 0);
+        }
+    }
+}
+
+#[test]
+fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(8 << 20);
+    let mapping = map(&file, Mapping::options().memory_bytes(1 << 20));
+    let address = mapping.as_slice().as_ptr() as usize;
+    let mut sum = 0u64;
+    for (at, page) in mapping.as_slice().chunks(PAGE).enumerate() {
+        sum += u64::from(page[7]);
+        if at % 256 == 255 {
+            let resident = resident_bytes(address).unwrap();
+            assert!(resident <= 1 << 20, "{resident} bytes resident after {at} pages");
+            assert!(resident > 1 << 19, "{resident} bytes resident after {at} pages");
+        }
+    }
+    assert!(sum > 0);
+    drop(mapping);
+    assert_eq!(resident_bytes(address), None, "its addresses are free");
+}
+
+/// Slices of 64 KiB at random places, page by page, each page in its turn. From
+/// the fifth on (four are watched) each takes one request of its own size.
+#[test]
+fn random_slices_cost_one_device_read_each() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(64 << 20);
+    let mapping = map(&file, Mapping::options());
+    // Each of the 1024 places once: a step that is odd visits all.
+    let touch = |places: std::ops::Range<usize>| {
+        let mut sum = 0u64;
+        for place in places {
+            let first = place * 397 % 1024 * 65_536;
+            for page in 0..16 {
+                sum += u64::from(mapping.as_slice()[first + page * PAGE]);
+            }
+        }
+        sum
+    };
+    assert!(touch(0..5) > 0);
+    let before = mapping.statistics();
+    assert!(touch(5..405) > 0);
+    let after = mapping.statistics();
+    assert_eq!(after.device_reads - before.device_reads, 400);
+    assert_eq!(after.device_read_bytes - before.device_read_bytes, 400 * 65_536);
+    assert_eq!(after.faults - before.faults, 2 * 400, "one at the start, one at the end");
+}
+
+#[test]
+fn what_is_advised_is_read_in_one_request_and_mapped_by_one_fault() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(4 << 20);
+    let mapping = map(&file, Mapping::options());
+    mapping.load(1 << 20, 40 * PAGE as u64).unwrap();
+    let statistics = mapping.statistics();
+    assert_eq!((statistics.device_reads, statistics.faults), (1, 0), "{statistics:?}");
+    let slice = &mapping.as_slice()[1 << 20..(1 << 20) + 40 * PAGE];
+    assert!(slice == support::pread(&file.path, 1 << 20, 40 * PAGE as u64));
+    let statistics = mapping.statistics();
+    assert_eq!((statistics.device_reads, statistics.faults), (1, 1), "{statistics:?}");
+    mapping.advise(Advice::DontNeed, 0, 4 << 20);
+    assert_eq!(mapping.statistics().resident_pages, 0);
+    assert_eq!(resident_bytes(slice.as_ptr() as usize), Some(0));
+    assert!(slice == support::pread(&file.path, 1 << 20, 40 * PAGE as u64));
+}
+
+#[test]
+fn read_at_gives_the_bytes_wherever_they_are() {
+    if !can_serve() {
+        return;
+    }
+    let bytes = (3 << 20) + 77;
+    let file = TempFile::new(bytes);
+    let content = std::fs::read(&file.path).unwrap();
+    let mapping = map(&file, Mapping::options().memory_bytes(1 << 20));
+    assert_eq!(mapping.as_slice()[bytes - 1], content[bytes - 1]);
+    for (offset, length) in [(0, bytes), (bytes - 5000, 5000), (4095, 2), (100, 0), (bytes, 0)] {
+        let mut buffer = vec![0; length];
+        mapping.read_at(offset as u64, &mut buffer).unwrap();
+        assert!(buffer == content[offset..offset + length], "{length} bytes at {offset}");
+    }
+    let past = mapping.read_at(bytes as u64 - 1, &mut [0; 2]);
+    assert_eq!(past, Err(LoadError::PastEnd { bytes: bytes as u64 }));
+    assert_eq!(mapping.load(u64::MAX, 2), Err(LoadError::PastEnd { bytes: bytes as u64 }));
+}
+
+/// A system call that is given absent pages has them brought in, where this
+/// process may serve the kernel's own accesses.
+#[test]
+fn system_calls_may_be_given_its_memory() {
+    if !can_serve() {
+        return;
+    }
+    let (file, out) = (TempFile::new(1 << 20), TempFile::new(1));
+    let mapping = map(&file, Mapping::options().memory_bytes(64 << 10));
+    let written = std::fs::File::options()
+        .write(true)
+        .open(&out.path)
+        .unwrap()
+        .write_all_at(mapping.as_slice(), 0);
+    match mapping.scope() {
+        FaultScope::All => {
+            written.unwrap();
+            assert!(std::fs::read(&out.path).unwrap() == std::fs::read(&file.path).unwrap());
+        }
+        // EFAULT is 14 in errno(3).
+        FaultScope::UserOnly => assert_eq!(written.unwrap_err().raw_os_error(), Some(14)),
+    }
+}
+
+fn cut_short(file: &TempFile, bytes: u64) {
+    std::fs::File::options().write(true).open(&file.path).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn bytes_that_can_not_be_read_are_an_error_of_the_checked_calls() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(1 << 20);
+    let mapping = map(&file, Mapping::options().readahead(Spec::plain("none")));
+    let start = support::pread(&file.path, 0, 1 << 19);
+    cut_short(&file, 1 << 19);
+    let shrunk = Err(LoadError::Read(ReadError::Shrunk { offset: 1 << 19 }));
+    assert_eq!(mapping.load(1 << 19, 4096), shrunk);
+    assert_eq!(mapping.read_at((1 << 19) - 4096, &mut [0; 8192]), shrunk);
+    let mut buffer = vec![0; 1 << 19];
+    mapping.read_at(0, &mut buffer).unwrap();
+    assert!(buffer == start, "what is there can still be read");
+}
+
+/// To touch bytes that can't be read is a bus error, in a process of its own;
+/// SIGBUS is 7 in signal(7).
+#[test]
+fn touching_bytes_that_can_not_be_read_is_a_bus_error() {
+    use std::os::unix::process::ExitStatusExt;
+    if !can_serve() {
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let child = Command::new(program)
+        .args(["--exact", "touches_what_is_gone", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&child.stdout).into_owned();
+    assert_eq!(child.status.signal(), Some(7), "{told}");
+    let path = told.lines().find_map(|line| line.strip_prefix("file ")).expect("the child's file");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+#[ignore = "ends its process by a bus error; run by the test above"]
+fn touches_what_is_gone() {
+    let file = TempFile::new(1 << 20);
+    println!("file {}", file.path.display());
+    let mapping = map(&file, Mapping::options());
+    cut_short(&file, 1 << 19);
+    let byte = std::hint::black_box(mapping.as_slice())[(1 << 20) - 1];
+    println!("read {byte}");
+}
+
+#[test]
+fn an_unknown_law_and_an_empty_file_are_refused_by_name() {
+    if !can_serve() {
+        return;
+    }
+    let open = |file: &TempFile, law| {
+        // SAFETY: nothing is mapped.
+        let opened = unsafe { Mapping::options().readahead(Spec::plain(law)).open(&file.path) };
+        opened.unwrap_err().to_string()
+    };
+    assert!(open(&TempFile::new(10), "guess").contains("no readahead law `guess`"));
+    assert!(open(&TempFile::new(0), "runs").contains("empty"));
+}

@@ -1,0 +1,292 @@
+//! Memory larger than its budget: what was written is what is read, whatever
+//! the law, the backend and the number of threads, with evictions all the time.
+
+mod support;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use readpath::backend::BackendKind;
+use readpath::pager::uffd::{FaultScope, Uffd};
+use readpath::{PagerError, Region};
+use readpath_core::law::Spec;
+use readpath_core::swapin;
+
+const PAGE: usize = 4096;
+
+fn can_serve() -> bool {
+    match Uffd::open() {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}
+
+/// A folder on a real file system.
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// What a page holds after so many writes: known from its number and the count,
+/// 512 words that differ from each other's.
+fn fill(page: u64, version: u64, bytes: &mut [u8]) {
+    let mut state = page << 32 | version;
+    bytes
+        .chunks_exact_mut(8)
+        .for_each(|word| word.copy_from_slice(&splitmix(&mut state).to_ne_bytes()));
+}
+
+fn check(page: u64, version: u64, bytes: &[u8]) {
+    if version == 0 {
+        assert!(bytes.iter().all(|&byte| byte == 0), "page {page} was never written");
+        return;
+    }
+    let mut expected = [0; PAGE];
+    fill(page, version, &mut expected);
+    assert!(bytes == expected, "page {page} does not hold its version {version}");
+}
+
+/// Several threads, each with pages of its own, touch them in random order:
+/// read and compare, or write anew; then everything is read back.
+fn torture(mut region: Region, pages: usize, threads: usize, touches: usize, seed: u64) -> Region {
+    let mut versions = vec![0u64; pages];
+    let share = pages.div_ceil(threads);
+    std::thread::scope(|scope| {
+        let memory = region.as_mut_slice().chunks_mut(share * PAGE);
+        for (thread, (memory, versions)) in memory.zip(versions.chunks_mut(share)).enumerate() {
+            let mut state = seed ^ (thread as u64) << 40;
+            scope.spawn(move || {
+                for _ in 0..touches {
+                    let at = splitmix(&mut state) as usize % versions.len();
+                    let page = (thread * share + at) as u64;
+                    let bytes = &mut memory[at * PAGE..(at + 1) * PAGE];
+                    match splitmix(&mut state) % 4 {
+                        0 | 1 => check(page, versions[at], bytes),
+                        // A page that was read before is written to.
+                        2 => {
+                            check(page, versions[at], bytes);
+                            versions[at] += 1;
+                            fill(page, versions[at], bytes);
+                        }
+                        _ => {
+                            versions[at] += 1;
+                            fill(page, versions[at], bytes);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    for (page, bytes) in region.as_slice().chunks_exact(PAGE).enumerate() {
+        check(page as u64, versions[page], bytes);
+    }
+    region
+}
+
+fn settled(region: &Region, budget_pages: u64) {
+    let statistics = region.statistics();
+    assert!(statistics.swap_out_pages > 0 && statistics.swap_in_pages > 0, "{statistics:?}");
+    // Pages that are mapped again while they are written out are there twice.
+    assert!(statistics.memory_pages_max <= budget_pages + 64, "{statistics:?}");
+    assert_eq!(statistics.poisoned_pages, 0);
+    region.check().unwrap();
+}
+
+#[test]
+fn what_was_written_is_read_back_under_every_law_and_backend() {
+    if !can_serve() {
+        return;
+    }
+    let pages = 768;
+    for law in swapin::LAWS {
+        for backend in [BackendKind::Ring, BackendKind::Threads] {
+            let options = Region::options().memory_bytes(256 * PAGE as u64).backend(backend);
+            let options = options.swapin(Spec::plain(law.name));
+            let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
+            let region = torture(region, pages, 3, 1_500, 11);
+            settled(&region, 256);
+        }
+    }
+}
+
+/// `READPATH_MINUTES=10 READPATH_SEED=1 cargo test --release -p readpath --test region -- --ignored --nocapture for_minutes`
+#[test]
+#[ignore = "takes the minutes that READPATH_MINUTES says (1)"]
+fn what_was_written_is_read_back_for_minutes() {
+    let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (minutes, mut seed): (u64, u64) =
+        (number("READPATH_MINUTES", 1), number("READPATH_SEED", 1));
+    let start = std::time::Instant::now();
+    while start.elapsed().as_secs() < minutes * 60 {
+        let mut state = seed;
+        let law = swapin::LAWS[splitmix(&mut state) as usize % swapin::LAWS.len()].name;
+        let budget = 64 + splitmix(&mut state) % 2_000;
+        let pages = (3 * budget) as usize;
+        let threads = 1 + splitmix(&mut state) as usize % 6;
+        let touches = 20_000;
+        println!("seed {seed}: {law}, {budget} of {pages} pages, {threads} threads");
+        let options = Region::options().memory_bytes(budget * PAGE as u64).swapin(Spec::plain(law));
+        let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
+        settled(&torture(region, pages, threads, touches, seed), budget);
+        seed += 1;
+    }
+}
+
+/// The program's pages, from smaps (proc(5)): those of the mapping that holds `address`.
+fn resident_bytes(address: usize) -> Option<u64> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_inside = false;
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next()?;
+        if let Some((start, end)) = first.split_once('-') {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let (Some(start), Some(end)) = (number(start), number(end)) {
+                is_inside = (start..end).contains(&address);
+            }
+        } else if is_inside && first == "Rss:" {
+            return Some(words.next()?.parse::<u64>().ok()? * 1024);
+        }
+    }
+    None
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn memory_stays_within_the_budget_and_nothing_is_left_behind() {
+    if !can_serve() {
+        return;
+    }
+    let own = folder().join(format!("readpath-region-{}", std::process::id()));
+    std::fs::create_dir(&own).unwrap();
+    let mut region = Region::options().memory_bytes(1 << 20).in_folder(4 << 20, &own).unwrap();
+    let address = region.as_slice().as_ptr() as usize;
+    for (at, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
+        page[0] = 1;
+        if at % 128 == 127 {
+            let resident = resident_bytes(address).unwrap();
+            assert!(resident <= 1 << 20, "{resident} bytes resident after {at} pages");
+        }
+    }
+    assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0, "the file has no name");
+    let is_ours = |link: PathBuf| link.starts_with(&own);
+    let links = || {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+        let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| is_ours(link.clone())).count()
+    };
+    assert!(links() > 0 && open_files() > 0);
+    drop(region);
+    assert_eq!((links(), resident_bytes(address)), (0, None));
+    std::fs::remove_dir(&own).unwrap();
+}
+
+#[test]
+fn pages_that_are_only_read_are_not_written_out_again() {
+    if !can_serve() {
+        return;
+    }
+    let pages = 1024;
+    let options = Region::options().memory_bytes(256 * PAGE as u64);
+    let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
+    region
+        .as_mut_slice()
+        .chunks_mut(PAGE)
+        .enumerate()
+        .for_each(|(at, page)| fill(at as u64, 1, page));
+    let sweep = |region: &Region| {
+        let pages = region.as_slice().chunks(PAGE).enumerate();
+        pages.for_each(|(at, page)| check(at as u64, 1, page));
+    };
+    sweep(&region);
+    let before = region.statistics();
+    sweep(&region);
+    sweep(&region);
+    let after = region.statistics();
+    assert_eq!(after.swap_out_pages, before.swap_out_pages);
+    assert!(after.swap_in_pages - before.swap_in_pages >= 2 * (1024 - 256));
+}
+
+#[test]
+fn memory_that_was_never_written_costs_the_storage_nothing() {
+    if !can_serve() {
+        return;
+    }
+    let options = Region::options().memory_bytes(1 << 20);
+    let region = options.in_folder(8 << 20, folder()).unwrap();
+    assert!(region.as_slice().iter().all(|&byte| byte == 0));
+    let statistics = region.statistics();
+    assert_eq!((statistics.device_reads, statistics.device_writes), (0, 0), "{statistics:?}");
+}
+
+/// `read(2)` into it and `write(2)` from it, past its budget.
+#[test]
+fn system_calls_may_be_given_its_memory() {
+    if !can_serve() {
+        return;
+    }
+    let file = support::TempFile::new(4 << 20);
+    let options = Region::options().memory_bytes(1 << 20);
+    let mut region = options.in_folder(4 << 20, folder()).unwrap();
+    let read = File::open(&file.path).unwrap().read_exact_at(region.as_mut_slice(), 0);
+    if region.scope() == FaultScope::UserOnly {
+        // EFAULT is 14 in errno(3).
+        return assert_eq!(read.unwrap_err().raw_os_error(), Some(14));
+    }
+    read.unwrap();
+    assert!(region.as_slice() == std::fs::read(&file.path).unwrap());
+    let copy = support::TempFile::new(1);
+    std::fs::write(&copy.path, region.as_slice()).unwrap();
+    assert!(std::fs::read(&copy.path).unwrap() == std::fs::read(&file.path).unwrap());
+}
+
+#[test]
+fn what_can_not_be_had_is_an_error_with_a_next_step() {
+    if !can_serve() {
+        return;
+    }
+    let error = Region::options().in_folder(1 << 20, "/nowhere").unwrap_err().to_string();
+    assert!(error.contains("/nowhere") && error.contains("name a folder"), "{error}");
+    // More than any disk: refused now, and not when it is full.
+    let error = Region::options().in_folder(1 << 55, folder()).unwrap_err();
+    assert!(matches!(error, PagerError::Space { .. }), "{error}");
+    let law = Region::options().swapin(Spec::plain("guess"));
+    let error = law.in_folder(1 << 20, folder()).unwrap_err().to_string();
+    assert!(error.contains("`guess`"), "{error}");
+    let error =
+        Region::options().on_device(1 << 20, Path::new("/dev/null")).unwrap_err().to_string();
+    assert!(error.contains("/dev/null"), "{error}");
+}
+
+#[test]
+fn what_is_loaded_is_there_without_a_fault() {
+    if !can_serve() {
+        return;
+    }
+    let pages = 1024;
+    let options = Region::options().memory_bytes(256 * PAGE as u64);
+    let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
+    region
+        .as_mut_slice()
+        .chunks_mut(PAGE)
+        .enumerate()
+        .for_each(|(at, page)| fill(at as u64, 1, page));
+    region.load(0, 32 * PAGE as u64).unwrap();
+    let before = region.statistics();
+    (0..32).for_each(|at| check(at, 1, &region.as_slice()[at as usize * PAGE..][..PAGE]));
+    assert_eq!(region.statistics().faults, before.faults);
+}

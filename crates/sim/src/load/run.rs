@@ -1,0 +1,391 @@
+//! A load on memory in the modelled world: a device, the laws; one row out.
+//!
+//! A touch of a page that is mapped costs its time and nothing else: a process
+//! runs on until the next thing that happens elsewhere. Any other touch is a
+//! fault of the machine, and the process waits for it. Pages are unmapped as
+//! soon as the machine asks for it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use readpath_core::law::Spec;
+use readpath_core::machine::{
+    Config, Faulted, MemoryAccess, MemoryFault, MemoryKind, ReadPath, Source, SwapConfig,
+    SwapCounters,
+};
+use readpath_core::request::{Completion, ProcessId};
+use readpath_core::swapin::MemoryId;
+use readpath_core::unit::{PAGE_BYTES, Time};
+
+use super::{Load, LoadRow, MemoryHost, Share, Touch, Touches};
+use crate::device::registry;
+use crate::report::Tally;
+use crate::run::{Go, Progress, RunError};
+use crate::simulate::SimulateError;
+use crate::world::{Host, ModelledWorld, World};
+
+/// What a row is of, beside the load.
+#[derive(Clone, Debug)]
+pub struct LoadSetup {
+    /// The modelled device, whose first sectors are the swap area.
+    pub device: Spec,
+    /// The swap-in law.
+    pub swapin: Spec,
+    /// The scheduler.
+    pub scheduler: Spec,
+    /// The most pages that are written at once; `None`: as the machine has it.
+    pub write_pages_max: Option<u64>,
+    /// Seed of everything that is random.
+    pub seed: u64,
+    /// What the host's processor costs.
+    pub host: MemoryHost,
+}
+
+impl LoadSetup {
+    /// `hits` and `deadline` over this device, on a machine of today.
+    pub fn new(device: Spec) -> LoadSetup {
+        LoadSetup {
+            device,
+            swapin: Spec::plain("hits"),
+            scheduler: Spec::plain("deadline"),
+            write_pages_max: None,
+            seed: 1,
+            host: MemoryHost::TODAY,
+        }
+    }
+}
+
+/// Runs a load as `setup` says. `tell` hears of the progress.
+///
+/// # Errors
+/// A name, a parameter or a size is wrong; nothing has been run then.
+pub fn simulate_load(
+    load: &Load,
+    setup: &LoadSetup,
+    tell: &mut dyn FnMut(Progress) -> Go,
+) -> Result<LoadRow, SimulateError> {
+    let (world, path) = prepare(load, setup)?;
+    let mut run = Run::new(load, setup, world, path);
+    run.fill(tell).map_err(SimulateError::Run)?;
+    let filled = Counted::of(&run);
+    run.touch_all(tell).map_err(SimulateError::Run)?;
+    Ok(run.row(setup, &filled))
+}
+
+/// Finds out whether [`simulate_load`] would run, without running.
+///
+/// # Errors
+/// As [`simulate_load`].
+pub fn check_load(load: &Load, setup: &LoadSetup) -> Result<(), SimulateError> {
+    prepare(load, setup).map(|_| ())
+}
+
+fn prepare(load: &Load, setup: &LoadSetup) -> Result<(ModelledWorld, ReadPath), SimulateError> {
+    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
+    let mut path = ReadPath::new(Config {
+        memory_bytes: load.memory_bytes,
+        readahead: Spec::plain("none"),
+        scheduler: setup.scheduler.clone(),
+        ..Config::new(device.caps())
+    })
+    .map_err(SimulateError::Config)?;
+    let mut swap = SwapConfig {
+        law: setup.swapin.clone(),
+        ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES)
+    };
+    swap.write_pages_max = setup.write_pages_max.unwrap_or(swap.write_pages_max);
+    path.add_swap(&swap).map_err(SimulateError::Swap)?;
+    let kind = match load.share {
+        Share::Private => MemoryKind::Private,
+        Share::Shared => MemoryKind::Shared,
+    };
+    for _ in 0..load.mappings() {
+        path.add_memory(load.mapping_pages(), kind).map_err(SimulateError::Swap)?;
+    }
+    Ok((ModelledWorld::new(device, Host::default()), path))
+}
+
+/// One process.
+struct Running {
+    memory: MemoryId,
+    touches: Touches,
+    /// A touch that was drawn and is not carried out yet.
+    next: Option<Touch>,
+    /// When it was begun.
+    issued: Time,
+}
+
+struct Run<'a> {
+    load: &'a Load,
+    host: MemoryHost,
+    world: ModelledWorld,
+    path: ReadPath,
+    processes: Vec<Running>,
+    /// Those that can go on, and when.
+    ready: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Of the touches that are measured.
+    tally: Tally,
+    /// When those began.
+    began: Time,
+    charged: SwapCounters,
+    first_error: Option<String>,
+    is_stopping: bool,
+}
+
+/// What had been counted when the measured touches began.
+struct Counted {
+    swap: SwapCounters,
+    waste_pages: u64,
+    device_requests: u64,
+    device_bytes: u64,
+}
+
+impl Counted {
+    fn of(run: &Run<'_>) -> Counted {
+        let meter = run.path.meter();
+        let cache = run.path.cache_counters();
+        Counted {
+            swap: run.path.swap_counters(),
+            waste_pages: cache.readahead_pages - cache.used_pages,
+            device_requests: meter.device_reads + meter.device_writes,
+            device_bytes: meter.device_read_bytes + meter.device_write_bytes,
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(load: &'a Load, setup: &LoadSetup, world: ModelledWorld, path: ReadPath) -> Run<'a> {
+        let memory_of = |process: u32| match load.share {
+            Share::Private => MemoryId(process),
+            Share::Shared => MemoryId(0),
+        };
+        let processes = (0..load.processes).map(|process| Running {
+            memory: memory_of(process),
+            touches: load.touches_of(process, setup.seed),
+            next: None,
+            issued: Time::ZERO,
+        });
+        Run {
+            load,
+            host: setup.host,
+            world,
+            path,
+            processes: processes.collect(),
+            ready: BinaryHeap::new(),
+            tally: Tally::default(),
+            began: Time::ZERO,
+            charged: SwapCounters::default(),
+            first_error: None,
+            is_stopping: false,
+        }
+    }
+
+    /// Every page of every mapping is written once, in order.
+    fn fill(&mut self, tell: &mut dyn FnMut(Progress) -> Go) -> Result<(), RunError> {
+        let filling = Load {
+            pattern: super::Pattern::Sequential,
+            writes_percent: 100,
+            touches: self.load.mapping_pages(),
+            ..self.load.clone()
+        };
+        let mut measured = Vec::new();
+        for (process, running) in self.processes.iter_mut().enumerate() {
+            let fills = (process as u32) < self.load.mappings();
+            let touches =
+                Load { touches: if fills { filling.touches } else { 0 }, ..filling.clone() };
+            // The first process of a shared mapping fills it from its start.
+            let touches = touches.touches_of(process as u32, 0);
+            measured.push(std::mem::replace(&mut running.touches, touches));
+        }
+        self.go(tell)?;
+        for (running, touches) in self.processes.iter_mut().zip(measured) {
+            running.touches = touches;
+        }
+        self.tally = Tally::default();
+        Ok(())
+    }
+
+    fn touch_all(&mut self, tell: &mut dyn FnMut(Progress) -> Go) -> Result<(), RunError> {
+        self.began = self.world.now();
+        self.go(tell)
+    }
+
+    /// Lets all processes touch until their touches are used up.
+    fn go(&mut self, tell: &mut dyn FnMut(Progress) -> Go) -> Result<(), RunError> {
+        let start = self.world.now();
+        self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
+        let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
+        let mut completions: Vec<Completion> = Vec::new();
+        let mut turns = 0u32;
+        loop {
+            let now = self.world.now();
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(self.world.turns_per_progress()) {
+                let progress =
+                    Progress { now, bytes: self.tally.bytes, bytes_total: Some(bytes_total) };
+                self.is_stopping |= tell(progress) == Go::Stop;
+            }
+            let next = self.ready.peek().map(|Reverse((time, _))| *time);
+            if let Some(Reverse((time, id))) = self.ready.peek().copied()
+                && time <= now
+            {
+                self.ready.pop();
+                self.run_on(now, id);
+                continue;
+            }
+            let until = [next, self.path.next_wake()].into_iter().flatten().min();
+            if self.path.meter().in_device() == 0 && until.is_none() {
+                assert!(self.path.is_idle(), "nothing is under way, so nothing is waited for");
+                return Ok(());
+            }
+            self.world.wait(until, &mut completions).map_err(RunError::World)?;
+            let now = self.world.now();
+            for completion in completions.drain(..) {
+                self.path.handle_completion(now, completion);
+            }
+            self.settle(now);
+        }
+    }
+
+    /// One process touches until it faults, or until something else happens.
+    fn run_on(&mut self, now: Time, id: u32) {
+        let others = self.ready.peek().map(|Reverse((time, _))| *time);
+        let events = [others, self.world.next_event(), self.path.next_wake()];
+        let horizon = events.into_iter().flatten().min();
+        let touch_time = Time(self.host.touch_ns);
+        let running = &mut self.processes[id as usize];
+        let mut time = now;
+        while !self.is_stopping {
+            let Some(touch) = running.next.take().or_else(|| running.touches.next()) else {
+                return;
+            };
+            if self.path.touch(running.memory, touch.page, access(touch)) {
+                self.tally.record(time, time + touch_time, PAGE_BYTES);
+                time += touch_time;
+                if horizon.is_none_or(|horizon| time < horizon) {
+                    continue;
+                }
+            } else if time == now {
+                running.next = Some(touch);
+                return self.fault(now, id, touch);
+            } else {
+                running.next = Some(touch);
+            }
+            return self.ready.push(Reverse((time, id)));
+        }
+    }
+
+    fn fault(&mut self, now: Time, id: u32, touch: Touch) {
+        let running = &mut self.processes[id as usize];
+        running.issued = now;
+        let fault = MemoryFault {
+            memory: running.memory,
+            page: touch.page,
+            access: access(touch),
+            process: ProcessId(id),
+            tag: id.into(),
+        };
+        self.path.fault(now, fault).expect("a process has one fault at a time");
+        self.settle(now);
+    }
+
+    /// Does everything that the machine has to do at this time.
+    fn settle(&mut self, now: Time) {
+        loop {
+            let mut is_done = true;
+            while let Some(unmap) = self.path.poll_unmap() {
+                self.path.handle_unmapped(now, unmap, false);
+                is_done = false;
+            }
+            while let Some(request) = self.path.poll_request(now) {
+                self.world.submit(&self.path, request);
+                is_done = false;
+            }
+            while let Some(faulted) = self.path.poll_faulted() {
+                self.end_fault(now, &faulted);
+                is_done = false;
+            }
+            if is_done {
+                return;
+            }
+        }
+    }
+
+    /// A fault has ended: its process has touched the page, and goes on when
+    /// the kernel's work for it is done.
+    fn end_fault(&mut self, now: Time, faulted: &Faulted) {
+        self.path.release(now, faulted.fault);
+        let id = faulted.process.0;
+        let running = &mut self.processes[id as usize];
+        let touch = running.next.take().expect("a process that faults is touching");
+        let issued = running.issued;
+        let memory = running.memory;
+        let ended = now + self.host_time(faulted, now > issued);
+        match faulted.result {
+            Ok(_) => {
+                self.path.touch(memory, touch.page, access(touch));
+                self.tally.record(issued, ended, PAGE_BYTES);
+            }
+            Err(error) => {
+                self.tally.record_error(issued, ended);
+                self.first_error.get_or_insert_with(|| error.to_string());
+            }
+        }
+        self.ready.push(Reverse((ended, id)));
+    }
+
+    /// What a fault costs the processor, with all pages that went in and out since the last one.
+    fn host_time(&mut self, faulted: &Faulted, has_waited: bool) -> Time {
+        let counters = self.path.swap_counters();
+        let pages_in = counters.swap_in_pages - self.charged.swap_in_pages;
+        let pages_out = counters.swap_out_pages - self.charged.swap_out_pages;
+        self.charged = counters;
+        let is_major = has_waited || matches!(faulted.result, Ok((_, Source::Swap)));
+        let fault_ns = match (is_major, self.load.share) {
+            (true, _) => self.host.major_fault_ns,
+            (false, Share::Private) => self.host.minor_fault_private_ns,
+            (false, Share::Shared) => self.host.minor_fault_shared_ns,
+        };
+        Time(fault_ns + pages_in * self.host.page_in_ns + pages_out * self.host.page_out_ns)
+    }
+
+    fn row(&self, setup: &LoadSetup, filled: &Counted) -> LoadRow {
+        let counted = Counted::of(self);
+        let swap = |of: fn(&SwapCounters) -> u64| Some(of(&counted.swap) - of(&filled.swap));
+        let seconds = self.tally.last.since(self.began).seconds();
+        let meter = self.path.meter();
+        let touches = self.tally.operations;
+        let mut row = LoadRow::new(self.load, &setup.device.to_string())
+            .with_touches(touches, seconds)
+            .with_swapping(
+                swap(|swap| swap.faults_major),
+                swap(|swap| swap.swap_in_pages),
+                swap(|swap| swap.swap_out_pages),
+            )
+            .with_device(
+                counted.device_requests - filled.device_requests,
+                counted.device_bytes - filled.device_bytes,
+            );
+        row.swapin = Some(setup.swapin.to_string());
+        row.scheduler = Some(setup.scheduler.to_string());
+        row.engine = Some("modelled".to_owned());
+        row.fill_seconds = Some(self.began.seconds());
+        row.latency_us = self.tally.latency();
+        row.minor_faults = swap(|swap| swap.faults_minor);
+        row.device_depth_mean = meter.depth_mean_milli().map(|milli| milli as f64 / 1e3);
+        row.device_depth_max = row.device_requests.filter(|&n| n > 0).map(|_| meter.depth_max);
+        row.waste_bytes = Some(counted.waste_pages.saturating_sub(filled.waste_pages) * PAGE_BYTES);
+        row.decisions = Some(format!("{:016x}", self.world.decisions()));
+        row.note = match &self.first_error {
+            Some(error) => {
+                Some(format!("{} touches failed; the first: {error}", self.tally.errors))
+            }
+            None => self.is_stopping.then(|| "interrupted before its end".to_owned()),
+        };
+        row
+    }
+}
+
+fn access(touch: Touch) -> MemoryAccess {
+    if touch.is_write { MemoryAccess::Write } else { MemoryAccess::Read }
+}
