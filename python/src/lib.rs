@@ -1,14 +1,19 @@
 //! `readpath._native`: what the Python package `readpath` takes from Rust.
 //!
 //! Bindings alone, without decisions of their own: [`modelled`] runs a job in
-//! the modelled world, [`law`] lets a law written in Python decide in it.
+//! the modelled world, [`law`] lets a law written in Python decide in it,
+//! [`planner`] lets the core decide what to fetch of a remote file, [`local`]
+//! reads files through the real path.
 
 use pyo3::pymodule;
 
 mod ask;
+mod buffers;
 mod law;
+mod local;
 mod modelled;
 mod pages;
+mod planner;
 mod spec;
 
 /// The module `readpath._native`.
@@ -21,9 +26,13 @@ mod _native {
     #[pymodule_export]
     use crate::law::NamedLaw;
     #[pymodule_export]
+    use crate::local::{Awaited, Engine, LocalFile};
+    #[pymodule_export]
     use crate::modelled::{Stop, check, simulate};
     #[pymodule_export]
     use crate::pages::PyPages;
+    #[pymodule_export]
+    use crate::planner::Planner;
     #[pymodule_export]
     use crate::spec::{devices, laws, memory_bytes, parse_specs};
 

@@ -52,13 +52,18 @@ pub enum Command {
     TouchMemory,
 }
 
+/// The readahead law where none is named.
+pub const READAHEAD_DEFAULT: &str = "ondemand";
+
 /// `readpath run`.
 #[derive(Debug, Args)]
 #[command(after_help = "STORAGE is one of\n  \
     hdd, ssd, nvme, raid0:12xhdd, …  a modelled device (`readpath devices`); parameters follow\n                                   \
     after commas: hdd,drive=sata2010\n  \
     file:PATH                        a file or block device, through our read path\n  \
-    kernel:PATH                      the same through the kernel's own: the peer\n\n\
+    kernel:PATH                      the same through the kernel's own: the peer\n  \
+    nfs://HOST[:PORT]/EXPORT/PATH    a file of an NFS server, over the wire; options after ?:\n                                   \
+    rsize=32768&slots=16&timeout=60s&mountport=20048\n\n\
     A load names memory that is touched, not files that are read. It runs on modelled devices and\n\
     on kernel:PATH: under the kernel's own swap (root), on a file made in the folder PATH, or on\n\
     the file or block device PATH, whose content is lost (--overwrite).\n\n\
@@ -72,7 +77,7 @@ pub struct RunArgs {
     #[arg(long = "on", value_name = "STORAGE")]
     pub storages: Vec<String>,
     /// Readahead laws, each a row
-    #[arg(long, value_name = "LAW,…", default_value = "ondemand")]
+    #[arg(long, value_name = "LAW,…", default_value = READAHEAD_DEFAULT)]
     pub readahead: String,
     /// Swap-in laws of a load, each a row. On kernel: the kernel has its own, and the law's name is
     /// `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole machine
@@ -81,6 +86,9 @@ pub struct RunArgs {
     /// Schedulers, each a row
     #[arg(long, value_name = "LAW,…", default_value = "deadline")]
     pub scheduler: String,
+    /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
+    #[arg(long, value_name = "LAW,…")]
+    pub raw: Option<String>,
     /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; what a load says]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
@@ -109,6 +117,10 @@ pub struct ReproduceArgs {
     /// Which tables (A to E); all that there are when none is named
     #[arg(value_name = "TABLE")]
     pub tables: Vec<String>,
+    /// Count table C's READs on the wire to this file of an NFS server as well
+    /// (nfs://HOST[:PORT]/EXPORT/PATH, of 96 KiB at least)
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
     /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -1,17 +1,18 @@
 //! `readpath laws`: what there is, one line each; one in full.
 
 use readpath_core::law::{Law, SpecError};
-use readpath_core::{cache, readahead, scheduler, swapin};
+use readpath_core::{cache, raw, readahead, scheduler, swapin};
 
 use crate::args::NameArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::print;
 
 /// The laws by what they decide.
-const KINDS: [(&str, &[Law]); 4] = [
+const KINDS: [(&str, &[Law]); 5] = [
     ("readahead", readahead::LAWS),
     ("swap-in", swapin::LAWS),
     ("scheduler", scheduler::LAWS),
+    ("raw", raw::LAWS),
     ("reclaim", cache::LAWS),
 ];
 

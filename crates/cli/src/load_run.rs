@@ -10,10 +10,11 @@ use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_core::law::Spec;
 use readpath_core::machine::{ConfigError, SwapError};
+use readpath_core::swapin;
 use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_load};
 use readpath_sim::simulate::SimulateError;
 
-use crate::args::{self, RunArgs};
+use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
 use crate::exit::{Ended, Failure};
 use crate::output;
 use crate::progress::{Bar, Interrupt};
@@ -22,7 +23,7 @@ use crate::run::read_text;
 use crate::size;
 use crate::storage::Storage;
 use crate::swap_peer::{self, PeerPlan};
-use crate::table::{Table, number};
+use crate::table::{Table, duration, number};
 
 /// The law that the kernel's rows have.
 const KERNEL: &str = "kernel";
@@ -36,19 +37,54 @@ pub fn is_load_file(path: &Path) -> bool {
 struct Combination<'a> {
     load: &'a Load,
     storage: &'a Storage,
-    /// None where the kernel's own law stays as it is, or none is named.
+    /// None where none is named for that storage: the default, or what the kernel does.
     swapin: Option<&'a Spec>,
-    /// The kernel has its own.
+    /// None where the kernel has its own.
     scheduler: Option<&'a Spec>,
 }
 
 impl Combination<'_> {
     fn setup(&self, device: &Spec, seed: u64) -> LoadSetup {
-        let mut setup = LoadSetup { seed, ..LoadSetup::new(device.clone()) };
-        setup.swapin = self.swapin.cloned().unwrap_or(setup.swapin);
-        setup.scheduler = self.scheduler.cloned().unwrap_or(setup.scheduler);
-        setup
+        let default = LoadSetup::new(device.clone());
+        LoadSetup {
+            swapin: self.swapin.cloned().unwrap_or(default.swapin),
+            scheduler: self.scheduler.cloned().unwrap_or(default.scheduler),
+            seed,
+            ..LoadSetup::new(device.clone())
+        }
     }
+
+    fn region_swapin(&self) -> Spec {
+        self.swapin.cloned().unwrap_or_else(|| Spec::plain("hits"))
+    }
+}
+
+/// Every storage under each of the laws that are for it. The kernel has laws of its own.
+fn combinations<'a>(
+    loads: &'a [Load],
+    storages: &'a [Storage],
+    swapins: &'a [Spec],
+    schedulers: &'a [Spec],
+) -> Vec<Combination<'a>> {
+    let mut all = Vec::new();
+    for (load, storage) in loads.iter().flat_map(|load| storages.iter().map(move |on| (load, on))) {
+        let laws = some_or_default(swapins.iter().filter(|law| is_for(law, storage)));
+        let schedulers = match storage {
+            // A region needs none: its requests are large, and few.
+            Storage::Kernel(_) | Storage::Region(_) => vec![None],
+            _ => some_or_default(schedulers.iter()),
+        };
+        for swapin in laws {
+            let row = |&scheduler| Combination { load, storage, swapin, scheduler };
+            all.extend(schedulers.iter().map(row));
+        }
+    }
+    all
+}
+
+fn some_or_default<'a>(laws: impl Iterator<Item = &'a Spec>) -> Vec<Option<&'a Spec>> {
+    let named: Vec<_> = laws.map(Some).collect();
+    if named.is_empty() { vec![None] } else { named }
 }
 
 /// Runs the loads everywhere and prints the rows. What can be wrong is found out before the
@@ -60,22 +96,7 @@ pub fn run(args: &RunArgs) -> Ended {
     let schedulers = args::specs(&args.scheduler)?;
     let loads = read_loads(args)?;
     refuse_laws_of_nobody(&storages, &swapins)?;
-    let mut all = Vec::new();
-    for load in &loads {
-        for storage in &storages {
-            let laws: Vec<Option<&Spec>> =
-                swapins.iter().filter(|law| is_for(law, storage)).map(Some).collect();
-            let laws = if laws.is_empty() { vec![None] } else { laws };
-            // The kernel has a scheduler of its own, and a region needs none.
-            let is_kernel = matches!(storage, Storage::Kernel(_) | Storage::Region(_));
-            let schedulers: Vec<Option<&Spec>> =
-                if is_kernel { vec![None] } else { schedulers.iter().map(Some).collect() };
-            for swapin in laws {
-                let row = |&scheduler| Combination { load, storage, swapin, scheduler };
-                all.extend(schedulers.iter().map(row));
-            }
-        }
-    }
+    let all = combinations(&loads, &storages, &swapins, &schedulers);
     all.iter().try_for_each(|combination| check(args, combination))?;
     let interrupt = Interrupt::listen();
     let mut rows = Vec::new();
@@ -94,9 +115,15 @@ pub fn run(args: &RunArgs) -> Ended {
 
 /// What a job takes and a load doesn't.
 fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
-    match &args.log {
-        Some(_) => Err(Failure::Usage(format!(
-            "--log is for jobs, and {} holds loads on memory; leave it out",
+    let options = [
+        ("--log", args.log.is_some()),
+        ("--readahead", args.readahead != READAHEAD_DEFAULT),
+        ("--raw", args.raw.is_some()),
+        ("--create", args.create),
+    ];
+    match options.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "{option} is for jobs, and {} holds loads on memory; leave it out",
             args.job.display()
         ))),
         None => Ok(()),
@@ -161,13 +188,8 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
             SwapArea::check(path, combination.load.swap_bytes).map_err(Failure::usage)
         }
         Storage::Modelled(device) => {
-            check_load(combination.load, &combination.setup(device, args.seed)).map_err(|error| {
-                match error {
-                    SimulateError::Config(ConfigError::Law(_))
-                    | SimulateError::Swap(SwapError::Law(_)) => Failure::usage(error),
-                    _ => Failure::about(combination.storage, error),
-                }
-            })
+            check_load(combination.load, &combination.setup(device, args.seed))
+                .map_err(|error| told(combination.storage, &error))
         }
         Storage::Region(path) => {
             if !path.is_dir() && !args.overwrite {
@@ -177,17 +199,27 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
                     path.display()
                 )));
             }
-            let law = combination.swapin.cloned().unwrap_or_else(|| Spec::plain("hits"));
-            readpath_core::swapin::build(&law, false).map_err(Failure::usage)?;
+            swapin::build(&combination.region_swapin(), false).map_err(Failure::usage)?;
             region_run::check(combination.load)
         }
-        Storage::File(_) => Err(not_here(combination.storage)),
+        storage => Err(not_here(storage)),
+    }
+}
+
+/// What is wrong with a law is told as it is, all else of the storage.
+fn told(storage: &Storage, error: &SimulateError) -> Failure {
+    match error {
+        SimulateError::Config(ConfigError::Law(_)) | SimulateError::Swap(SwapError::Law(_)) => {
+            Failure::usage(error)
+        }
+        _ => Failure::about(storage, error),
     }
 }
 
 fn not_here(storage: &Storage) -> Failure {
     Failure::Usage(format!(
-        "{storage}: loads on memory run on modelled devices, on region:PATH and on kernel:PATH; name one of those"
+        "{storage}: loads on memory run on modelled devices, on region:PATH and on kernel:PATH; \
+         name one of those"
     ))
 }
 
@@ -196,25 +228,25 @@ fn one(
     combination: &Combination<'_>,
     interrupt: &Interrupt,
 ) -> Result<LoadRow, Failure> {
-    match combination.storage {
-        Storage::Kernel(path) => {
-            let page_cluster = combination.swapin.map_or(Ok(None), page_cluster)?;
-            let plan = PeerPlan { path, page_cluster, seed: args.seed, interrupt };
-            swap_peer::run(&plan, combination.load)
-        }
+    let &Combination { load, storage, swapin, .. } = combination;
+    let bar = Bar::new(format!("{} {storage}", load.name), interrupt.clone());
+    match storage {
         Storage::Modelled(device) => {
-            let setup = combination.setup(device, args.seed);
-            let label = format!("{} {device} {}", combination.load.name, setup.swapin);
-            let bar = Bar::new(label, interrupt.clone());
-            simulate_load(combination.load, &setup, &mut |progress| bar.tell(progress))
-                .map_err(|error| Failure::about(combination.storage, error))
+            let mut tell = |progress| bar.tell(progress);
+            let row = simulate_load(load, &combination.setup(device, args.seed), &mut tell)
+                .map_err(|error| told(storage, &error))?;
+            if interrupt.has_come() { Err(Failure::Interrupted) } else { Ok(row) }
         }
         Storage::Region(path) => {
-            let law = combination.swapin.cloned().unwrap_or_else(|| Spec::plain("hits"));
+            let law = combination.region_swapin();
             let plan = RegionPlan { path, swapin: &law, seed: args.seed, interrupt };
-            region_run::run(&plan, combination.load)
+            region_run::run(&plan, load)
         }
-        Storage::File(_) => Err(not_here(combination.storage)),
+        Storage::Kernel(path) => {
+            let page_cluster = swapin.map_or(Ok(None), page_cluster)?;
+            swap_peer::run(&PeerPlan { path, page_cluster, seed: args.seed, interrupt }, load)
+        }
+        Storage::File(_) | Storage::Nfs(_) => Err(not_here(storage)),
     }
 }
 
@@ -239,6 +271,9 @@ fn print_rows(rows: &[LoadRow], args: &RunArgs) -> Ended {
         "engine",
         "seconds",
         "touches/s",
+        "p50",
+        "p99",
+        "max",
         "major faults",
         "minor faults",
         "pages in",
@@ -261,6 +296,9 @@ fn print_rows(rows: &[LoadRow], args: &RunArgs) -> Ended {
             text(&row.engine),
             number(row.seconds, 2),
             number(row.iops, 0),
+            duration(row.latency_us.p50),
+            duration(row.latency_us.p99),
+            duration(row.latency_us.max),
             count(row.major_faults),
             count(row.minor_faults),
             count(row.pages_in),

@@ -11,6 +11,7 @@ mod made_files;
 mod output;
 mod peer;
 mod progress;
+mod raw;
 mod real;
 mod region_run;
 mod regret;
@@ -24,6 +25,7 @@ mod swap_peer;
 mod table;
 mod touch_memory;
 mod validate;
+mod wire_count;
 
 use std::process::ExitCode;
 

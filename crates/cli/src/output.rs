@@ -16,41 +16,41 @@ struct Document<'a, T> {
     results: &'a [T],
 }
 
+/// The columns of numbers.
+const FIGURES: [&str; 14] = [
+    "MiB/s",
+    "IOPS",
+    "p50",
+    "p99",
+    "max",
+    "dev reqs",
+    "KiB/req",
+    "depth",
+    "ampl",
+    "cover",
+    "waste MiB",
+    "cpu s",
+    "errors",
+    "jain",
+];
+
 /// Prints rows: a table for people, or the JSON document.
 pub fn print_rows(rows: &[Row], seed: u64, is_json: bool) -> Ended {
     if is_json {
         return print_json(rows, seed);
     }
-    let mut table = Table::new(
-        [
-            "storage",
-            "readahead",
-            "scheduler",
-            "engine",
-            "MiB/s",
-            "IOPS",
-            "p50",
-            "p99",
-            "max",
-            "dev reqs",
-            "KiB/req",
-            "depth",
-            "ampl",
-            "cover",
-            "waste MiB",
-            "cpu s",
-            "errors",
-            "jain",
-        ],
-        4,
-    );
+    // A column that most tables would have no use for.
+    let has_raw = rows.iter().any(|row| row.raw.is_some());
+    let laws = ["storage", "readahead", "scheduler"].into_iter();
+    let laws: Vec<&str> = laws.chain(has_raw.then_some("raw")).chain(["engine"]).collect();
+    let header = laws.iter().chain(&FIGURES).map(|name| (*name).to_owned()).collect();
+    let mut table = Table::with_header(header, laws.len());
     for row in rows {
         let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-        table.row(vec![
-            row.storage.clone(),
-            text(&row.readahead),
-            text(&row.scheduler),
-            text(&row.engine),
+        let mut cells = vec![row.storage.clone(), text(&row.readahead), text(&row.scheduler)];
+        cells.extend(has_raw.then(|| text(&row.raw)));
+        cells.push(text(&row.engine));
+        cells.extend([
             number(row.mib_per_s, 1),
             number(row.iops, 0),
             duration(row.latency_us.p50),
@@ -66,8 +66,9 @@ pub fn print_rows(rows: &[Row], seed: u64, is_json: bool) -> Ended {
             row.errors.to_string(),
             number(row.jain_index, 3),
         ]);
+        table.row(cells);
         if row.sections.len() > 1 {
-            sections(row, &mut table);
+            sections(row, laws.len(), &mut table);
         }
     }
     print(&table.to_string())?;
@@ -79,15 +80,15 @@ pub fn print_rows(rows: &[Row], seed: u64, is_json: bool) -> Ended {
     Ok(())
 }
 
-fn sections(row: &Row, table: &mut Table) {
+fn sections(row: &Row, laws: usize, table: &mut Table) {
     for section in &row.sections {
-        let mut cells = vec![String::new(); 18];
+        let mut cells = vec![String::new(); laws + FIGURES.len()];
         cells[0] = format!("  {} ×{}", section.name, section.processes);
-        cells[4] = number(section.mib_per_s, 1);
-        cells[5] = number(section.iops, 0);
-        cells[6] = duration(section.latency_us.p50);
-        cells[7] = duration(section.latency_us.p99);
-        cells[8] = duration(section.latency_us.max);
+        cells[laws] = number(section.mib_per_s, 1);
+        cells[laws + 1] = number(section.iops, 0);
+        cells[laws + 2] = duration(section.latency_us.p50);
+        cells[laws + 3] = duration(section.latency_us.p99);
+        cells[laws + 4] = duration(section.latency_us.max);
         table.row(cells);
     }
 }

@@ -23,20 +23,64 @@ use crate::run::Plan;
 
 /// What one process has measured.
 #[derive(Debug, Default)]
-struct Ended {
+pub struct Ended {
     tally: Tally,
     first_error: Option<String>,
+    /// By which engine its operations were carried out.
     engine: Option<&'static str>,
+    /// What it asked the device for.
+    pub counted: Counted,
+}
+
+/// Requests to the device, where they are counted, and the bytes in them; and
+/// the processor time that went into a process's own memory before it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    pub requests: u64,
+    pub bytes: u64,
+    pub memory_cpu_seconds: f64,
 }
 
 /// What the threads share.
-struct Shared<'a> {
-    path: &'a Path,
-    /// Where each file begins in the one that they are laid out on.
-    starts: Vec<u64>,
-    clock: Clock,
+pub struct Shared<'a> {
+    /// The file that all files of the job are laid out on.
+    pub path: &'a Path,
+    /// Where each of them begins in it.
+    pub starts: Vec<u64>,
+    pub clock: Clock,
     bytes: AtomicU64,
-    is_stopping: &'a (dyn Fn() -> bool + Sync),
+    pub is_stopping: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// The life of a process, from its first operation to its last.
+pub type Live<'a> = dyn Fn(Process, &Shared<'_>) -> Result<Ended, Failure> + Sync + 'a;
+
+impl Ended {
+    /// Nothing yet, by this engine.
+    pub fn by(engine: &'static str) -> Ended {
+        Ended { engine: Some(engine), ..Ended::default() }
+    }
+
+    /// An operation has ended: well, or with an error in words.
+    pub fn record(
+        &mut self,
+        operation: Operation,
+        issued: Time,
+        ended: Time,
+        result: Result<(), String>,
+        shared: &Shared<'_>,
+    ) {
+        match result {
+            Ok(()) => {
+                self.tally.record(issued, ended, operation.bytes);
+                shared.bytes.fetch_add(operation.bytes, Ordering::Relaxed);
+            }
+            Err(error) => {
+                self.tally.record_error(issued, ended);
+                self.first_error.get_or_insert(error);
+            }
+        }
+    }
 }
 
 /// Runs the job on `path` and gives its row.
@@ -49,12 +93,15 @@ pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     drop(target);
 
     let cpu = CpuTime::of_process();
-    let (measured, engines) = run_processes(plan, path, workload, bar)?;
-    let mut row = measured.row(&plan.name, &format!("kernel:{}", path.display()), &plan.job);
+    let live = |process: Process, shared: &Shared<'_>| {
+        run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
+    };
+    let ran = run_processes(plan, path, workload, bar, &live)?;
+    let mut row = ran.measured.row(&plan.name, &format!("kernel:{}", path.display()), &plan.job);
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
     row.scheduler = queue.and_then(|queue| queue.scheduler);
-    row.engine = Some(engines);
+    row.engine = Some(ran.engines);
     row.note = join(row.note, is_warm);
     Ok(row)
 }
@@ -63,13 +110,22 @@ fn window_kib(queue: &QueueLimits) -> u64 {
     queue.read_ahead_bytes / 1024
 }
 
+/// What all processes have measured together.
+pub struct Ran {
+    pub measured: Measured,
+    /// The engines that carried their operations out.
+    pub engines: String,
+    pub counted: Counted,
+}
+
 /// Runs phase after phase, the processes of each at the same time.
-fn run_processes(
+pub fn run_processes(
     plan: &Plan<'_>,
     path: &Path,
     workload: Workload,
     bar: &Bar,
-) -> Result<(Measured, String), Failure> {
+    live: &Live<'_>,
+) -> Result<Ran, Failure> {
     let (starts, _) = workload.side_by_side();
     let bytes_total = workload.bytes_planned();
     let interrupt = &plan.interrupt;
@@ -82,6 +138,7 @@ fn run_processes(
     let mut streams = Vec::new();
     let mut first_error = None;
     let mut engines: Vec<String> = Vec::new();
+    let mut counted = Counted::default();
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
@@ -92,20 +149,24 @@ fn run_processes(
                 bytes_total,
             })
         };
-        for (process, ended) in run_phase(waiting, &shared, &tell)? {
+        for (process, ended) in run_phase(waiting, &shared, live, &tell)? {
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
             jobs[process.stream.job].add(&ended.tally);
             streams.push(process.stream.with_tally(&ended.tally));
             first_error = first_error.or(ended.first_error);
+            counted.requests += ended.counted.requests;
+            counted.bytes += ended.counted.bytes;
+            counted.memory_cpu_seconds += ended.counted.memory_cpu_seconds;
         }
         waiting = later;
     }
     let mut total = Tally::default();
     jobs.iter().for_each(|job| total.add(job));
     let is_interrupted = plan.interrupt.has_come();
-    Ok((Measured { total, jobs, streams, first_error, is_interrupted }, engines.join(", ")))
+    let measured = Measured { total, jobs, streams, first_error, is_interrupted };
+    Ok(Ran { measured, engines: engines.join(", "), counted })
 }
 
 /// What is still known of a process after it has ended.
@@ -117,6 +178,7 @@ struct Past {
 fn run_phase(
     processes: Vec<Process>,
     shared: &Shared<'_>,
+    live: &Live<'_>,
     tell: &dyn Fn() -> Go,
 ) -> Result<Vec<(Past, Ended)>, Failure> {
     std::thread::scope(|scope| {
@@ -124,7 +186,7 @@ fn run_phase(
             .into_iter()
             .map(|process| {
                 let past = Past { stream: Stream::new(&process), is_direct: process.is_direct() };
-                (past, scope.spawn(|| run_process(process, shared)))
+                (past, scope.spawn(|| live(process, shared)))
             })
             .collect();
         while threads.iter().any(|(_, thread)| !thread.is_finished()) {
@@ -133,9 +195,9 @@ fn run_phase(
         }
         threads
             .into_iter()
-            .map(|(past, thread)| match thread.join().expect("a peer's thread does not panic") {
-                Ok(ended) => Ok((past, ended)),
-                Err(error) => Err(Failure::about(shared.path.display(), error)),
+            .map(|(past, thread)| {
+                let ended = thread.join().expect("a process's thread does not panic")?;
+                Ok((past, ended))
             })
             .collect()
     })
@@ -157,7 +219,7 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
     let mut file = KernelFile::open(shared.path, options, shared.clock)?;
     file.touch_buffers();
     let mut under = Under::default();
-    let mut ended = Ended { engine: Some(file.engine().name()), ..Ended::default() };
+    let mut ended = Ended::by(file.engine().name());
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.clock.now();
@@ -245,22 +307,13 @@ fn collect(
             )),
             Outcome::Failed(error) => Some(format!("at byte {}: {error}", operation.offset)),
         };
-        match error {
-            None => {
-                ended.tally.record(issued, completion.at, operation.bytes);
-                shared.bytes.fetch_add(operation.bytes, Ordering::Relaxed);
-            }
-            Some(error) => {
-                ended.tally.record_error(issued, completion.at);
-                ended.first_error.get_or_insert(error);
-            }
-        }
+        ended.record(operation, issued, completion.at, error.map_or(Ok(()), Err), shared);
         process.completed(completion.at);
     }
 }
 
 /// Sleeps until a time of the run, in steps short enough to hear of an interrupt.
-fn sleep_until(time: Time, shared: &Shared<'_>) {
+pub fn sleep_until(time: Time, shared: &Shared<'_>) {
     loop {
         let left = time.since(shared.clock.now());
         if left == Time::ZERO || (shared.is_stopping)() {

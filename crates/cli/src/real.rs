@@ -1,4 +1,4 @@
-//! `file:PATH`: a job through our read path on real storage.
+//! `file:PATH` and `nfs://HOST/PATH`: a job through our read path on real storage.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,6 +7,10 @@ use readpath::backend::BackendKind;
 use readpath::carrier::{Carrier, CarrierMemory};
 use readpath::clock::Clock;
 use readpath::cold;
+use readpath::nfs::storage::NfsStorage;
+use readpath::nfs::target::NfsTarget;
+use readpath::nfs::url::NfsUrl;
+use readpath::storage::Storage;
 use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath::usage::CpuTime;
 use readpath_core::machine::{Done, ReadPath};
@@ -45,21 +49,83 @@ pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Res
     let window_bytes =
         carrier.target().queue().map_or(setup.window_bytes, |queue| queue.read_ahead_bytes);
     let setup = Setup { window_bytes, ..setup.clone() };
+    let mut row = run_on(
+        plan,
+        &format!("file:{}", path.display()),
+        carrier,
+        memory,
+        workload,
+        &setup,
+        watch,
+    )?;
+    row.note = join(row.note, note);
+    Ok(row)
+}
+
+/// Finds out whether [`run_nfs`] would begin, without running.
+pub fn check_nfs(plan: &Plan<'_>, url: &NfsUrl, setup: &Setup) -> Result<(), Failure> {
+    let (target, _, _) = open_nfs(plan, url)?;
+    ReadPath::new(setup.config(target.caps())).map_err(Failure::usage)?;
+    Ok(())
+}
+
+/// Runs the job on a file of an NFS server and gives its row.
+pub fn run_nfs(
+    plan: &Plan<'_>,
+    url: &NfsUrl,
+    setup: &Setup,
+    watch: Watch<'_>,
+) -> Result<Row, Failure> {
+    let (target, workload, clock) = open_nfs(plan, url)?;
+    let port = if target.is_from_reserved_port() { "a reserved" } else { "an unprivileged" };
+    let note = format!("READs of at most {} bytes, from {port} port", target.read_bytes());
+    let memory = memory_for(&workload.processes, setup.memory_bytes);
+    let carrier = Carrier::over(NfsStorage::one(target), memory, clock)
+        .map_err(|error| Failure::about(url, error))?;
+    let mut row = run_on(plan, &url.to_string(), carrier, memory, workload, setup, watch)?;
+    row.note = join(row.note, Some(note));
+    Ok(row)
+}
+
+/// Finds the file and lays the job out on it.
+fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload, Clock), Failure> {
+    if plan.writes() {
+        return Err(Failure::Usage(format!(
+            "{url}: the job writes, and files on a server are only read; run it on file: or on a \
+             modelled device"
+        )));
+    }
+    let clock = Clock::start();
+    let target = NfsTarget::open(url, clock).map_err(Failure::usage)?;
+    let workload = workload_on(plan, &url.to_string(), target.bytes())?;
+    Ok((target, workload, clock))
+}
+
+/// Runs the job on what a carrier carries.
+fn run_on<S: Storage>(
+    plan: &Plan<'_>,
+    name: &str,
+    carrier: Carrier<S>,
+    memory: CarrierMemory,
+    workload: Workload,
+    setup: &Setup,
+    watch: Watch<'_>,
+) -> Result<Row, Failure> {
+    let about = |error: &dyn std::fmt::Display| Failure::about(name, error);
     let mut machine = ReadPath::new(setup.config(carrier.caps())).map_err(|error| about(&error))?;
     let mut world = RealWorld::new(carrier, memory);
     let cpu = CpuTime::of_process();
     let measured =
         run_workload(&mut machine, workload, &mut world, watch).map_err(|error| match error {
-            RunError::TooLarge(_) => about(&error),
-            RunError::World(_) => Failure::Run(format!("{}: {error}", path.display())),
+            RunError::World(_) => Failure::Run(format!("{name}: {error}")),
+            _ => about(&error),
         })?;
     let mut row = measured
-        .row(&plan.name, &format!("file:{}", path.display()), &plan.job)
+        .row(&plan.name, name, &plan.job)
         .with_meter(machine.meter(), &machine.cache_counters());
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
-    row.note = join(row.note, note);
     Ok(row)
 }
 
@@ -67,19 +133,18 @@ pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Res
 pub fn open(plan: &Plan<'_>, path: &Path, direct: Direct) -> Result<(Target, Workload), Failure> {
     let options = OpenOptions { is_writable: plan.writes(), direct };
     let target = Target::open(path, options).map_err(Failure::usage)?;
-    let workload = workload_on(plan, path, target.bytes())?;
+    let workload = workload_on(plan, &path.display().to_string(), target.bytes())?;
     Ok((target, workload))
 }
 
 /// Lays the job's files out side by side on one existing file; a job that
 /// gives no size uses the whole of it.
-fn workload_on(plan: &Plan<'_>, path: &Path, have_bytes: u64) -> Result<Workload, Failure> {
+fn workload_on(plan: &Plan<'_>, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
     let about_job = |error| Failure::about(plan.args.job.display(), error);
     let seed = plan.args.seed;
-    let name = path.display().to_string();
     let workload = match Workload::new(&plan.job, Placement::Modelled, seed) {
         Err(WorkloadError::UnknownSize { .. }) => {
-            let one = Placement::One { name: &name, bytes: have_bytes };
+            let one = Placement::One { name, bytes: have_bytes };
             return Workload::new(&plan.job, one, seed).map_err(about_job);
         }
         laid_out => laid_out.map_err(about_job)?,
@@ -123,16 +188,16 @@ fn memory_for(processes: &[Process], cache_bytes: u64) -> CarrierMemory {
 }
 
 /// The real world under the runner.
-struct RealWorld {
-    carrier: Carrier,
+struct RealWorld<S: Storage> {
+    carrier: Carrier<S>,
     /// Requests that have been submitted and not completed.
     in_flight: usize,
     /// Where the bytes of a read are copied to, as a program's buffer would be.
     taken: Vec<u8>,
 }
 
-impl RealWorld {
-    fn new(mut carrier: Carrier, memory: CarrierMemory) -> RealWorld {
+impl<S: Storage> RealWorld<S> {
+    fn new(mut carrier: Carrier<S>, memory: CarrierMemory) -> RealWorld<S> {
         let mut byte = 0u8;
         for tag in 0..memory.buffers {
             carrier.fill_buffer(tag, |page| {
@@ -144,7 +209,7 @@ impl RealWorld {
     }
 }
 
-impl World for RealWorld {
+impl<S: Storage> World for RealWorld<S> {
     fn now(&mut self) -> Time {
         self.carrier.now()
     }

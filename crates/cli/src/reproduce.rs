@@ -1,16 +1,23 @@
 //! `readpath reproduce`: the sources' tables, published beside modelled.
 
-use readpath_sim::experiment::{EXPERIMENTS, Experiment, Grid, NOT_YET, Reproduced};
+use readpath_sim::experiment::{EXPERIMENTS, Experiment, Grid, Reproduced};
 
 use crate::args::ReproduceArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::{print, print_json};
 use crate::progress::{Bar, Interrupt};
 use crate::table::{Table, number};
+use crate::wire_count;
 
 /// Prints the tables that are named, or all that there are.
 pub fn run(args: &ReproduceArgs) -> Ended {
     let experiments = chosen(&args.tables)?;
+    let is_c_chosen = experiments.iter().any(|experiment| experiment.name == "C");
+    if args.server.is_some() && !is_c_chosen {
+        return Err(Failure::Usage("--server counts table C's READs: name that table".to_owned()));
+    }
+    // Before the rest: what can be wrong with it costs nobody the tables.
+    let counted = args.server.as_deref().map(wire_count::count).transpose()?;
     let interrupt = Interrupt::listen();
     let mut tables = Vec::new();
     for experiment in experiments {
@@ -22,11 +29,15 @@ pub fn run(args: &ReproduceArgs) -> Ended {
         }
     }
     if args.json {
-        return print_json(&tables, args.seed);
+        let value = |table: &Reproduced| serde_json::to_value(table).expect("plain data");
+        let mut results: Vec<serde_json::Value> = tables.iter().map(value).collect();
+        let counted = counted.into_iter().flatten();
+        results.extend(counted.map(|row| serde_json::to_value(row).expect("plain data")));
+        return print_json(&results, args.seed);
     }
     tables.iter().try_for_each(|table| print(&text(table)))?;
-    if args.tables.is_empty() {
-        print(&not_yet())?;
+    if let Some(counted) = &counted {
+        print(&wire_count::text(counted))?;
     }
     Ok(())
 }
@@ -39,20 +50,10 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
         let is_named = |experiment: &&Experiment| experiment.name.eq_ignore_ascii_case(name);
         EXPERIMENTS.iter().find(is_named).ok_or_else(|| {
             let there: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-            Failure::Usage(format!(
-                "there is no table `{name}`; there are: {}\n{}",
-                there.join(", "),
-                not_yet().trim_end()
-            ))
+            Failure::Usage(format!("there is no table `{name}`; there are: {}", there.join(", ")))
         })
     };
     names.iter().map(find).collect()
-}
-
-fn not_yet() -> String {
-    let lines: Vec<String> =
-        NOT_YET.iter().map(|(name, what)| format!("  {name}  {what}\n")).collect();
-    format!("Not there yet:\n{}", lines.concat())
 }
 
 fn text(reproduced: &Reproduced) -> String {

@@ -20,6 +20,7 @@ use crate::made_files::MadeFiles;
 use crate::output;
 use crate::peer;
 use crate::progress::{Bar, Interrupt};
+use crate::raw;
 use crate::real;
 use crate::size;
 use crate::storage::Storage;
@@ -46,10 +47,11 @@ impl Plan<'_> {
         self.job.jobs.iter().any(writes)
     }
 
-    fn setup(&self, device: &Spec, readahead: &Spec, scheduler: &Spec) -> Setup {
+    fn setup(&self, device: &Spec, laws: &Combination<'_>) -> Setup {
         Setup {
-            readahead: readahead.clone(),
-            scheduler: scheduler.clone(),
+            readahead: laws.readahead.clone(),
+            scheduler: laws.scheduler.clone(),
+            raw: laws.raw.clone(),
             memory_bytes: self.memory_bytes,
             seed: self.args.seed,
             ..Setup::new(device.clone())
@@ -73,6 +75,7 @@ struct Combination<'a> {
     storage: &'a Storage,
     readahead: &'a Spec,
     scheduler: &'a Spec,
+    raw: &'a Spec,
 }
 
 /// Runs the job, or the loads, and prints the rows.
@@ -82,6 +85,9 @@ pub fn run(args: &RunArgs) -> Ended {
         false => run_job(args),
     }
 }
+
+/// The law of raw I/O where none is named.
+const RAW_DEFAULT: &str = "ring";
 
 /// Memory of the page cache where none is named.
 const MEMORY_DEFAULT: &str = "256MiB";
@@ -107,7 +113,8 @@ fn run_job(args: &RunArgs) -> Ended {
     }
     let readaheads = args::specs(&args.readahead)?;
     let schedulers = args::specs(&args.scheduler)?;
-    let all = combinations(&storages, &readaheads, &schedulers);
+    let raws = args::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?;
+    let all = combinations(&storages, &readaheads, &schedulers, &raws);
     if args.log.is_some() {
         all.iter().try_for_each(|row| decision_log::check(row.storage, row.scheduler))?;
     }
@@ -119,10 +126,11 @@ fn run_job(args: &RunArgs) -> Ended {
         interrupt: Interrupt::listen(),
         log: None,
     };
+    raw::check(&plan, &storages)?;
     refuse_overwriting(&plan, &storages)?;
     refuse_small_memory(&plan, &storages)?;
     let (modelled, real): (Vec<_>, Vec<_>) =
-        all.iter().partition(|combination| combination.storage.path().is_none());
+        all.iter().partition(|combination| combination.storage.is_modelled());
     modelled.into_iter().try_for_each(|combination| check(&plan, combination))?;
     plan.log = open_log(args, &storages)?;
     let plan = plan;
@@ -147,9 +155,7 @@ fn run_all(plan: &Plan<'_>, all: &[Combination<'_>], rows: &mut Vec<Row>) -> End
         if plan.interrupt.has_come() {
             break;
         }
-        // The kernel has laws of its own: it gives one row, whatever laws are named.
-        let is_kernel = matches!(combination.storage, Storage::Kernel(_));
-        if is_kernel && index > 0 && std::ptr::eq(all[index - 1].storage, combination.storage) {
+        if all[..index].iter().any(|earlier| is_repeated(plan, earlier, combination)) {
             continue;
         }
         rows.push(one(plan, combination)?);
@@ -157,16 +163,31 @@ fn run_all(plan: &Plan<'_>, all: &[Combination<'_>], rows: &mut Vec<Row>) -> End
     Ok(())
 }
 
+/// Whether a row would be an earlier one over again: the kernel has laws of its
+/// own and gives one row, whatever laws are named; and a raw file knows neither
+/// readahead nor a scheduler.
+fn is_repeated(plan: &Plan<'_>, earlier: &Combination<'_>, this: &Combination<'_>) -> bool {
+    std::ptr::eq(earlier.storage, this.storage)
+        && match this.storage {
+            Storage::Kernel(_) => true,
+            Storage::File(_) => plan.job.has_raw() && std::ptr::eq(earlier.raw, this.raw),
+            Storage::Modelled(_) | Storage::Nfs(_) | Storage::Region(_) => false,
+        }
+}
+
 fn combinations<'a>(
     storages: &'a [Storage],
     readaheads: &'a [Spec],
     schedulers: &'a [Spec],
+    raws: &'a [Spec],
 ) -> Vec<Combination<'a>> {
     let mut all = Vec::new();
     for storage in storages {
         for readahead in readaheads {
             for scheduler in schedulers {
-                all.push(Combination { storage, readahead, scheduler });
+                for raw in raws {
+                    all.push(Combination { storage, readahead, scheduler, raw });
+                }
             }
         }
     }
@@ -175,23 +196,27 @@ fn combinations<'a>(
 
 /// Finds out whether a row could be run, without running it.
 fn check(plan: &Plan<'_>, combination: &Combination<'_>) -> Ended {
-    let &Combination { storage, readahead, scheduler } = combination;
+    let storage = combination.storage;
     match storage {
-        Storage::Modelled(device) => {
-            simulate::check(&plan.job, &plan.setup(device, readahead, scheduler))
-                .map_err(|error| told(plan, storage, &error))
-        }
+        Storage::Modelled(device) => simulate::check(&plan.job, &plan.setup(device, combination))
+            .map_err(|error| told(plan, storage, &error)),
         Storage::File(path) | Storage::Kernel(path) | Storage::Region(path) => {
-            let setup = plan.setup(&Spec::plain("file"), readahead, scheduler);
+            let setup = plan.setup(&Spec::plain("file"), combination);
             real::check(plan, path, &setup)
+        }
+        Storage::Nfs(url) => {
+            real::check_nfs(plan, url, &plan.setup(&Spec::plain("nfs"), combination))
         }
     }
 }
 
 fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
-    let &Combination { storage, readahead, scheduler } = combination;
+    let &Combination { storage, readahead, scheduler, raw: raw_law } = combination;
+    let is_raw = plan.job.has_raw();
     let label = match storage {
         Storage::Kernel(_) => storage.to_string(),
+        Storage::File(_) if is_raw => format!("{storage} {raw_law}"),
+        _ if is_raw => format!("{storage} {readahead} {scheduler} {raw_law}"),
         _ => format!("{storage} {readahead} {scheduler}"),
     };
     let mut decided = plan.log.as_ref().map(|log| {
@@ -202,12 +227,14 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
     let mut tell = |progress| bar.tell(progress);
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
     let watch = Watch { tell: &mut tell, decided };
-    let setup = |device: &Spec| plan.setup(device, readahead, scheduler);
+    let setup = |device: &Spec| plan.setup(device, combination);
     match storage {
         Storage::Modelled(device) => simulate_watched(&plan.name, &plan.job, &setup(device), watch)
             .map_err(|error| told(plan, storage, &error)),
+        Storage::File(path) if is_raw => raw::run(plan, path, raw_law, &bar),
         Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
+        Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), watch),
         Storage::Region(_) => unreachable!("refused before the first row"),
     }
 }

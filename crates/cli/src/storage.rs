@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use readpath::nfs::url::NfsUrl;
 use readpath_core::law::Spec;
 
 use crate::args;
@@ -17,6 +18,8 @@ pub enum Storage {
     File(PathBuf),
     /// On a file or block device, through the kernel's own path.
     Kernel(PathBuf),
+    /// On a file of an NFS server, through our read path.
+    Nfs(Box<NfsUrl>),
     /// In memory larger than its budget, over a folder or block device: for loads.
     Region(PathBuf),
 }
@@ -27,6 +30,11 @@ impl Storage {
     pub fn parse_all(texts: &[String]) -> Result<Vec<Storage>, Failure> {
         let mut storages = Vec::new();
         for text in texts {
+            if NfsUrl::is_meant(text) {
+                let url = NfsUrl::parse(text).map_err(Failure::usage)?;
+                storages.push(Storage::Nfs(Box::new(url)));
+                continue;
+            }
             match text.split_once(':') {
                 Some(("file", path)) => storages.push(Storage::File(whole(text, path)?)),
                 Some(("region", path)) => storages.push(Storage::Region(whole(text, path)?)),
@@ -40,10 +48,15 @@ impl Storage {
         Ok(storages)
     }
 
-    /// The file that it is on, unless it is modelled.
+    /// Whether it is modelled, in virtual time.
+    pub fn is_modelled(&self) -> bool {
+        matches!(self, Storage::Modelled(_))
+    }
+
+    /// The file of this machine that it is on, if it is on one.
     pub fn path(&self) -> Option<&PathBuf> {
         match self {
-            Storage::Modelled(_) => None,
+            Storage::Modelled(_) | Storage::Nfs(_) => None,
             Storage::File(path) | Storage::Kernel(path) | Storage::Region(path) => Some(path),
         }
     }
@@ -62,6 +75,7 @@ impl fmt::Display for Storage {
             Storage::Modelled(spec) => spec.fmt(f),
             Storage::File(path) => write!(f, "file:{}", path.display()),
             Storage::Kernel(path) => write!(f, "kernel:{}", path.display()),
+            Storage::Nfs(url) => url.fmt(f),
             Storage::Region(path) => write!(f, "region:{}", path.display()),
         }
     }
@@ -73,10 +87,12 @@ mod tests {
 
     #[test]
     fn devices_are_a_list_and_paths_are_whole() {
-        let texts = ["hdd,drive=sata,ssd".to_owned(), "file:/tmp/a,b=c".to_owned()];
+        let texts = ["hdd,drive=sata,ssd", "file:/tmp/a,b=c", "nfs://h:9/e/f,g?slots=2"];
+        let texts = texts.map(str::to_owned);
         let storages = Storage::parse_all(&texts).unwrap();
         let names: Vec<String> = storages.iter().map(Storage::to_string).collect();
-        assert_eq!(names, ["hdd,drive=sata", "ssd", "file:/tmp/a,b=c"]);
+        assert_eq!(names, ["hdd,drive=sata", "ssd", "file:/tmp/a,b=c", "nfs://h:9/e/f,g"]);
         assert!(Storage::parse_all(&["kernel:".to_owned()]).is_err());
+        assert!(Storage::parse_all(&["nfs://h".to_owned()]).is_err());
     }
 }

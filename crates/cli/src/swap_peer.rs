@@ -15,14 +15,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use readpath::kernel_swap::SwapError;
 use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::counters::{self, DeviceCounts, SwappedPages};
 use readpath::kernel_swap::group::MemoryGroup;
 use readpath::kernel_swap::memory::shared_object;
 use readpath::kernel_swap::page_cluster::{self, PageCluster};
+use readpath::kernel_swap::{SwapError, Turn};
 use readpath::sysfs::QueueLimits;
 use readpath_sim::load::{Load, LoadRow, Share};
+use readpath_sim::report::Tally;
 use rustix::process::Signal;
 
 use crate::exit::Failure;
@@ -118,6 +119,7 @@ impl Counted {
 
 fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow, Stopped> {
     // What comes later is dropped first: the processes end before the area is swapped off.
+    let _turn = turn(plan)?;
     let set = plan.page_cluster.map(PageCluster::set).transpose()?;
     let (area, cleaned) = SwapArea::on(plan.path, load.swap_bytes)?;
     let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
@@ -135,6 +137,12 @@ fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
     row.fill_seconds = Some(fill_seconds);
     row.cpu_seconds = Some(touched.iter().map(|one| one.cpu_seconds).sum());
+    let mut tally = Tally::default();
+    for (ns, count) in touched.iter().flat_map(|one| &one.latencies) {
+        tally.record_latencies(*ns, *count);
+    }
+    row.latency_us = tally.latency();
+    row.minor_faults = Some(touched.iter().map(|one| one.minor_faults).sum());
     let seconds = touched.iter().map(|one| one.seconds).fold(0.0, f64::max);
     let major_faults = touched.iter().map(|one| one.major_faults).sum();
     let swapped = after.swapped.zip(before.swapped).map(|(after, before)| after.since(before));
@@ -150,6 +158,24 @@ fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow
     Ok(with_note(row, notes(plan, &processes.numbers())))
 }
 
+/// Waits until no other run swaps.
+fn turn(plan: &PeerPlan<'_>) -> Result<Turn, Stopped> {
+    let mut is_told = false;
+    loop {
+        if let Some(turn) = Turn::take()? {
+            return Ok(turn);
+        }
+        if plan.interrupt.has_come() {
+            return Err(Stopped::Interrupted);
+        }
+        if !is_told {
+            eprintln!("readpath: another run uses the kernel's swap; waiting for its end");
+            is_told = true;
+        }
+        std::thread::sleep(NAP);
+    }
+}
+
 /// What a reader of the row must know of the machine.
 fn notes(plan: &PeerPlan<'_>, own: &[u32]) -> Option<String> {
     let set = plan.page_cluster.map(|_| "page_cluster was set for the whole machine".to_owned());
@@ -160,7 +186,9 @@ fn notes(plan: &PeerPlan<'_>, own: &[u32]) -> Option<String> {
     let others_kib = counters::swapped_bytes_of_others(own) / 1024;
     let others = (others_kib > 0)
         .then(|| format!("{others_kib} KiB of other processes were in swap at the end too"));
-    [set, shared, others].into_iter().fold(None, join)
+    let zswap = counters::has_zswap()
+        .then(|| "zswap is on: some pages never reached the device".to_owned());
+    [set, shared, others, zswap].into_iter().fold(None, join)
 }
 
 /// The load's processes. They are killed and waited for when this is dropped.

@@ -7,9 +7,12 @@
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
+use readpath::clock::Clock;
 use readpath::kernel_swap::memory::{LoadMemory, WrongPage, shared_object_passed_on};
 use readpath::usage::{self, CpuTime};
+use readpath_core::unit::{PAGE_BYTES, Time};
 use readpath_sim::load::{Load, Share};
+use readpath_sim::report::Tally;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +61,7 @@ pub enum Answer {
 }
 
 /// What the touches of one process took.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Touched {
     /// From the first to the last.
     pub seconds: f64,
@@ -66,6 +69,10 @@ pub struct Touched {
     pub cpu_seconds: f64,
     /// Faults that waited for the device.
     pub major_faults: u64,
+    /// Faults that found their page in memory.
+    pub minor_faults: u64,
+    /// How many touches took how many nanoseconds.
+    pub latencies: Vec<(u64, u64)>,
 }
 
 /// Takes the orders and carries them out.
@@ -98,17 +105,26 @@ pub fn run() -> Ended {
 }
 
 fn touch_all(order: &Order, memory: &LoadMemory) -> Result<Touched, WrongPage> {
-    let (faults, cpu, start) = (usage::major_faults(), CpuTime::of_process(), Instant::now());
+    let mut tally = Tally::default();
+    let faults = [usage::major_faults(), usage::minor_faults()];
+    let (cpu, clock) = (CpuTime::of_process(), Clock::start());
+    // One look at the clock a touch: the end of one is the start of the next.
+    let mut last = Time::ZERO;
     for (nth, touch) in order.load.touches_of(order.process, order.seed).enumerate() {
         match touch.is_write {
             true => memory.write(touch.page, nth as u64)?,
             false => memory.read(touch.page)?,
         }
+        let now = clock.now();
+        tally.record(last, now, PAGE_BYTES);
+        last = now;
     }
     Ok(Touched {
-        seconds: start.elapsed().as_secs_f64(),
+        seconds: last.seconds(),
         cpu_seconds: CpuTime::of_process().since(cpu).seconds(),
-        major_faults: usage::major_faults() - faults,
+        major_faults: usage::major_faults() - faults[0],
+        minor_faults: usage::minor_faults() - faults[1],
+        latencies: tally.latencies(),
     })
 }
 

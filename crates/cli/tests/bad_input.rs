@@ -145,6 +145,8 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --memory 5000", &["--memory 5000", "`l`", "whole pages"]);
     scratch.refused("run l.toml --memory 5x", &["--memory 5x", "256MiB"]);
     scratch.refused("run l.toml --log x", &["--log", "l.toml", "leave it out"]);
+    scratch.refused("run l.toml --on kernel:. --create", &["--create", "leave it out"]);
+    scratch.refused("run l.toml --readahead none", &["--readahead", "l.toml", "leave it out"]);
     scratch.refused("run j.fio --swapin hits", &["--swapin", "j.fio", "leave it out"]);
     // The kernel's rows and ours have laws of their own.
     let on_kernel = |law| format!("run l.toml --on kernel:. --swapin {law}");
@@ -152,6 +154,10 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused(&on_kernel("kernel,size=3"), &["`size`", "page_cluster"]);
     scratch.refused(&on_kernel("kernel,page_cluster=99"), &["page_cluster=99", "0 to 31"]);
     scratch.refused("run l.toml --on hdd --swapin kernel", &["kernel:PATH", "--on names none"]);
+    scratch.refused("run l.toml --on ssd --swapin magic", &["magic", "none, cluster, hits, vma"]);
+    scratch.refused("run l.toml --on ssd --swapin hits,size=3", &["`size`", "page_cluster"]);
+    scratch.refused("run l.toml --on ssd --scheduler magic", &["magic", "noop", "deadline"]);
+    scratch.refused("run l.toml --on tape", &["tape", "hdd, ssd"]);
     // A file that is there is given up only on demand, and must be large enough.
     scratch.data("small", 1 << 20);
     scratch.refused("run l.toml --on kernel:small", &["small", "--overwrite", "a folder"]);

@@ -1,7 +1,7 @@
-//! Loads on memory under the kernel's own swap: what the kernel must have read, and that
-//! nothing of a run stays behind, however it ends.
+//! Loads on memory: the rows that the command gives; and under the kernel's own swap, what the
+//! kernel must have read, and that nothing of a run stays behind, however it ends.
 //!
-//! Needs root, a memory cgroup and a file system that takes swap files; elsewhere the command
+//! The latter needs root, a memory cgroup and a file system that takes swap files; elsewhere the command
 //! says what is missing, and so does the test.
 
 mod support;
@@ -107,6 +107,46 @@ fn the_kernel_reads_back_what_memory_did_not_hold() {
         // Of a file in a folder nobody knows which of the disk's requests were its own.
         assert!(row["device_requests"].is_null() && row["readahead"].is_null());
     }
+}
+
+/// Every storage, law and scheduler that is named is a row, in the order of their naming; and the
+/// same seed gives the same run.
+#[test]
+fn modelled_rows_are_every_combination_and_repeat() {
+    let scratch = Scratch::new("swap-modelled");
+    scratch.file("small.toml", SMALL);
+    let command =
+        "run small.toml --on ssd,hdd --swapin cluster,none --scheduler noop,deadline --json";
+    let ran = scratch.run(command);
+    ran.has_ended(0, command);
+    let rows = ran.results();
+    let named = |row: &serde_json::Value| {
+        ["job", "storage", "swapin", "scheduler"].map(|key| row[key].as_str().unwrap().to_owned())
+    };
+    let mut expected = Vec::new();
+    for job in ["sweeps", "shared"] {
+        for storage in ["ssd", "hdd"] {
+            for swapin in ["cluster", "none"] {
+                for scheduler in ["noop", "deadline"] {
+                    expected.push([job, storage, swapin, scheduler].map(str::to_owned));
+                }
+            }
+        }
+    }
+    assert_eq!(rows.iter().map(named).collect::<Vec<_>>(), expected);
+    for row in &rows {
+        let (job, pages_in) = (row["job"].as_str().unwrap(), row["pages_in"].as_u64().unwrap());
+        // As under the kernel: a sweep finds at most 4,096 of 6,144 pages in memory.
+        assert!(job != "sweeps" || pages_in >= 2 * 2_048, "{row}");
+        assert!(row["cpu_seconds"].is_null() && row["readahead"].is_null());
+    }
+    assert_eq!(scratch.run(command).stdout, ran.stdout);
+    let other = scratch.run(&format!("{command} --seed 2")).results();
+    assert_ne!(other[8]["decisions"], rows[8]["decisions"], "random touches of another seed");
+    // More memory than is mapped: nothing is read back.
+    let roomy = scratch.run("run small.toml --on ssd --memory 64MiB --json").results();
+    assert_eq!((&roomy[0]["memory_bytes"], &roomy[0]["pages_in"]), (&(64 << 20).into(), &0.into()));
+    assert_eq!(roomy[0]["swapin"], "hits");
 }
 
 /// A block device is measured alone: its requests are the swap area's.

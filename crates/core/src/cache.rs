@@ -11,7 +11,8 @@
 //! 1. a page is in the table of its file from `add` until it is evicted,
 //!    dropped, or its read failed;
 //! 2. a frame that is pinned or in flight is never given away;
-//! 3. only frames that are filled are on a reclaim list;
+//! 3. pages are on a reclaim list in the order in which they were added, in
+//!    whatever order they come; one in flight is passed over;
 //! 4. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
 
@@ -23,11 +24,13 @@ use crate::readahead::Folio;
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
+mod counters;
 mod lender;
 mod lists;
 mod memory;
 mod table;
 
+pub use counters::CacheCounters;
 pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
@@ -85,19 +88,6 @@ struct Frame {
     is_stale: bool,
     /// What only a page of memory can be.
     memory: memory::Flags,
-}
-
-/// What the cache has counted since it was made, in pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheCounters {
-    /// Pages added ahead of need.
-    pub readahead_pages: u64,
-    /// Pages read ahead that somebody then used.
-    pub used_pages: u64,
-    /// Pages read ahead that left the cache unused.
-    pub waste_pages: u64,
-    /// Filled pages that were given up for others.
-    pub evicted_pages: u64,
 }
 
 /// The page cache.
@@ -237,6 +227,7 @@ impl Cache {
         };
         self.counters.readahead_pages += u64::from(is_ahead);
         self.tables[file.0 as usize].insert(page, id);
+        self.list_inactive(id);
         Some(id)
     }
 
@@ -256,7 +247,7 @@ impl Cache {
         if self.frame(id).is_stale {
             return self.remove(id);
         }
-        self.lists.push_front(&mut self.frames, id, List::Inactive);
+        self.list_inactive(id);
         let Frame { file, page, is_marked, .. } = *self.frame(id);
         if let Some(lender) = &mut self.lender {
             lender.lend(file, page, id, if is_marked { Mark::Set } else { Mark::Clear });
@@ -292,9 +283,7 @@ impl Cache {
             FrameState::Orphan | FrameState::Failed => self.release(id),
             FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Reclaim took it off its list when it found it pinned.
-            FrameState::Filled if !frame.links.is_listed() => {
-                self.lists.push_front(&mut self.frames, id, List::Inactive);
-            }
+            FrameState::Filled => self.list_inactive(id),
             _ => {}
         }
     }
@@ -383,7 +372,7 @@ impl Cache {
         let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
         for look in 0..2 * listed {
             let id = self.lists.pop_victim(&mut self.frames)?;
-            if self.frame(id).pins > 0 {
+            if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
                 continue;
             }
             if look < listed && self.is_used_again(id) {

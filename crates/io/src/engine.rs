@@ -25,15 +25,21 @@ use readpath_core::machine::{self, HandleId};
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::storage::{Files, Sleep, Sleeper};
-use crate::target::{Mode, Target};
+use crate::storage::{Sleep, Sleeper};
+use crate::target::Mode;
 
+pub(crate) mod below;
 pub(crate) mod desk;
+#[cfg(test)]
+mod faults;
 pub(crate) mod index;
+pub(crate) mod opening;
 pub(crate) mod shelf;
 pub(crate) mod tally;
 
-use desk::{Desk, Identity, LineId, SeatId, Who};
+use below::{Below, Opening};
+use desk::{Desk, LineId, SeatId, Who};
+use opening::Identity;
 use shelf::Shelf;
 use tally::Tally;
 
@@ -94,7 +100,7 @@ impl Engine {
     /// An engine of `machine` over `files`, whose completions `sleeper` sleeps for.
     pub(crate) fn new(
         machine: machine::ReadPath,
-        files: Files,
+        files: Below,
         sleeper: Arc<dyn Sleeper>,
         shelf: Arc<Shelf>,
         clock: Clock,
@@ -182,6 +188,10 @@ impl Engine {
         let result = self.sleeper.sleep(sleep);
         let mut desk = self.desk();
         desk.led(result);
+        if line.is_none() && !desk.is_driver_due() {
+            // The driver goes back to sleep; threads may wait still.
+            desk.pass_the_lead_on();
+        }
         let calls = desk.take_calls();
         if !calls.is_empty() {
             drop(desk);
@@ -251,7 +261,7 @@ impl Engine {
 
 impl Handle {
     /// Opens `target`, or finds it open already and unchanged.
-    pub(crate) fn open(engine: &Arc<Owner>, target: Target, identity: Identity) -> Handle {
+    pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
         Handle::with(engine, |desk| desk.open(target, identity))
     }
 

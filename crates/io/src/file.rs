@@ -9,8 +9,10 @@ use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::engine::Handle;
-use crate::engine::desk::{Identity, slices};
+use crate::engine::desk::slices;
+use crate::engine::opening::Identity;
 use crate::guard::PageGuard;
+use crate::nfs::url::NfsUrl;
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
 use crate::reader::Reader;
@@ -139,7 +141,7 @@ impl File {
         loop {
             let held = match self.handle.sees_every_hit {
                 true => None,
-                false => shelf.hold(file, page).map_err(ReadError::from)?,
+                false => shelf.hold(file, page, false).map_err(ReadError::from)?,
             };
             if let Some(held) = held {
                 self.handle.pass(offset, end - skip);
@@ -149,7 +151,7 @@ impl File {
             // it is lent, unless memory is so short that it is gone again.
             let mut byte = [0];
             self.read_through(&mut byte, offset)?;
-            if let Some(held) = shelf.hold_seen(file, page).map_err(ReadError::from)? {
+            if let Some(held) = shelf.hold(file, page, true).map_err(ReadError::from)? {
                 return Ok(PageGuard::of(held, skip, end));
             }
         }
@@ -204,8 +206,13 @@ impl File {
     /// afresh from now on; true then. Clones of this handle go on with what they have.
     ///
     /// # Errors
-    /// The file can't be opened again; this handle goes on as it is.
+    /// The file can't be opened again, or is a server's, for which this is not
+    /// supported; this handle goes on as it is.
     pub fn revalidate(&mut self) -> Result<bool, OpenError> {
+        if self.name.to_str().is_some_and(NfsUrl::is_meant) {
+            let path = self.name.as_path().to_path_buf();
+            return Err(OpenError::Other { path, errno: libc::EOPNOTSUPP });
+        }
         let path = ReadPath::of(Arc::clone(&self.handle.engine));
         let again = path.open(self.name.as_path())?;
         let has_changed = again.handle.file.id != self.handle.file.id;
@@ -218,13 +225,9 @@ impl File {
     /// What this handle has read.
     pub fn stats(&self) -> FileStats {
         let tally = &self.handle.tally;
-        let (hits, hit_bytes) = tally.sums();
-        let [reads, bytes, cached_bytes] = tally.through_sums();
-        FileStats {
-            reads: hits + reads,
-            bytes: hit_bytes + bytes,
-            cached_bytes: hit_bytes + cached_bytes,
-        }
+        let hit_bytes = tally.hit_bytes();
+        let [bytes, cached_bytes] = tally.through_sums();
+        FileStats { bytes: hit_bytes + bytes, cached_bytes: hit_bytes + cached_bytes }
     }
 
     /// Reads through the machine what is not lent.
@@ -292,9 +295,7 @@ impl File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileStats {
-    /// Reads.
-    pub reads: u64,
-    /// Bytes that they asked for, cut at the end of the file.
+    /// Bytes that reads asked for, cut at the end of the file.
     pub bytes: u64,
     /// Those of them that were in the cache when the read came.
     pub cached_bytes: u64,

@@ -46,11 +46,12 @@ impl KernelEngine {
     /// none of ours does.
     ///
     /// `sync` does the same as `psync` but for the file position that it sets,
-    /// and `libaio` has its requests carried by io_uring: report
+    /// `libaio` has its requests carried by io_uring, and `raw` is one `pread(2)`
+    /// or `pwrite(2)` for each transfer, which the kernel cuts as it does: report
     /// [`name`](KernelEngine::name) as what ran.
     pub fn of_ioengine(name: &str) -> Option<KernelEngine> {
         match name {
-            "sync" | "psync" => Some(KernelEngine::Psync),
+            "sync" | "psync" | "raw" => Some(KernelEngine::Psync),
             "mmap" => Some(KernelEngine::Mmap),
             "libaio" | "io_uring" => Some(KernelEngine::IoUring),
             _ => None,

@@ -14,7 +14,7 @@
 //! # What it does to others
 //! A swap area serves the whole machine: while it is there, anybody's memory may be swapped to it
 //! if the *machine* runs short, or if something else reclaims in advance (DAMON).
-//! [`counters::swapped_bytes_of_others`] shows it. `page_cluster` is the whole machine's too, and is set only
+//! [`counters::swapped_bytes_of_others`] shows it. One run at a time has its [`Turn`]. `page_cluster` is the whole machine's too, and is set only
 //! when a run asks for it by name.
 
 pub mod area;
@@ -25,12 +25,42 @@ pub mod page_cluster;
 
 use std::fmt;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
 /// What everything starts with that a run makes.
 const PREFIX: &str = "readpath-";
+
+/// The turn of one run. Swap areas of one priority are filled by turns, and the kernel counts
+/// pages of all together: two runs at once would measure each other.
+#[derive(Debug)]
+pub struct Turn {
+    path: PathBuf,
+    /// Holds the lock.
+    _file: File,
+}
+
+impl Turn {
+    /// Takes it; None while another run has it.
+    ///
+    /// # Errors
+    /// The lock can't be made.
+    pub fn take() -> Result<Option<Turn>, SwapError> {
+        let path = PathBuf::from("/run/readpath-kernel-swap");
+        let file = File::create(&path)
+            .map_err(|error| SwapError::refused("make", &path, error, area::NEEDS_ROOT))?;
+        Ok(claim_at(&file, &path).then_some(Turn { path, _file: file }))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Where it can't be removed it is an empty file without a lock: free to be taken.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
 
 /// Something that a killed run left behind, and that has been cleaned up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +175,16 @@ impl std::error::Error for SwapError {
 /// Takes the lock by which a run shows that it lives; false when another run holds it.
 fn claim(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// The same, of a file that its last owner may have removed since it was opened: then it is not
+/// the one that others find at `path`.
+fn claim_at(file: &File, path: &Path) -> bool {
+    let is_there = || {
+        let (opened, there) = (file.metadata().ok()?, std::fs::metadata(path).ok()?);
+        Some((opened.dev(), opened.ino()) == (there.dev(), there.ino()))
+    };
+    claim(file) && is_there() == Some(true)
 }
 
 /// A name for something new: the prefix, the process, and a count.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
-use crate::backend::{BackendError, BackendKind};
+use crate::backend::{Backend, BackendError, BackendKind};
 pub use crate::backend::{Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::target::{TRANSFER_BYTES_MAX, Target};
@@ -97,6 +97,12 @@ impl Files {
         backend: BackendKind,
         clock: Clock,
     ) -> Result<(Files, Arc<dyn Sleeper>), BackendError> {
+        let (backend, sleeper) = backend.build_shared(depth)?;
+        Ok((Files::over(backend, depth, clock), sleeper))
+    }
+
+    /// The storage of any number of files, carried by `backend`.
+    pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Files {
         let caps = DeviceCaps {
             sectors: u64::MAX,
             request_sectors_max: (TRANSFER_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -105,9 +111,8 @@ impl Files {
             // Whole pages, which suit every target.
             alignment_sectors: PAGE_SECTORS as u32,
         };
-        let (backend, sleeper) = backend.build_shared(depth)?;
         let transfers = Transfers::over(backend, depth, clock);
-        Ok((Files { transfers, targets: Vec::new(), caps }, sleeper))
+        Files { transfers, targets: Vec::new(), caps }
     }
 
     /// Adds a file; gives its first sector, under which it is known until it is removed.

@@ -51,6 +51,11 @@ pub fn major_faults() -> u64 {
     usage_of(libc::RUSAGE_SELF).ru_majflt as u64
 }
 
+/// Page faults of this process so far that had not.
+pub fn minor_faults() -> u64 {
+    usage_of(libc::RUSAGE_SELF).ru_minflt as u64
+}
+
 fn usage_of(who: i32) -> libc::rusage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the place for the answer is large enough, and all zero is valid.

@@ -14,6 +14,7 @@ use crate::simulate::{Setup, SimulateError, simulate};
 
 mod a;
 mod b;
+pub mod c;
 mod d;
 mod e;
 
@@ -32,10 +33,7 @@ pub type Tell<'a> = dyn FnMut(Progress) -> Go + 'a;
 
 /// The tables that there are.
 pub const EXPERIMENTS: &[Experiment] =
-    &[a::EXPERIMENT, b::EXPERIMENT, d::EXPERIMENT, e::EXPERIMENT];
-
-/// The sources' tables that are not there yet, and what they are.
-pub const NOT_YET: &[(&str, &str)] = &[("C", "reads over NFS with readahead off (2009)")];
+    &[a::EXPERIMENT, b::EXPERIMENT, c::EXPERIMENT, d::EXPERIMENT, e::EXPERIMENT];
 
 impl Experiment {
     /// Runs every row of the experiment's tables, in the order in which they are printed,

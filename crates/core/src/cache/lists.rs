@@ -172,3 +172,28 @@ impl TwoLists {
         &mut self.ends[list as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cache, Mark};
+    use crate::readahead::Folio;
+
+    /// As in the kernel, where a page enters its list as it enters the cache: a
+    /// window that comes before the one in front of it is not the first to go.
+    #[test]
+    fn pages_go_in_the_order_in_which_they_were_added_and_not_in_that_in_which_they_came() {
+        let mut cache = Cache::new(3);
+        let file = cache.add_file();
+        let add = |cache: &mut Cache, page| {
+            cache.add(file, page, Folio::holding(page, 0), Mark::Clear, true).unwrap()
+        };
+        let [first, second, slow] = [0, 1, 2].map(|page| add(&mut cache, page));
+        cache.fill(second);
+        cache.fill(first);
+        assert_eq!(add(&mut cache, 3), first);
+        // The one that is still on its way is passed over, and comes to the front.
+        assert_eq!(add(&mut cache, 4), second);
+        cache.fill(slow);
+        assert_eq!(add(&mut cache, 5), slow);
+    }
+}

@@ -66,6 +66,7 @@ impl Cache {
     pub fn add_memory(&mut self, file: FileId, page: u64, is_ahead: bool) -> Option<FrameId> {
         let mark = if is_ahead { Mark::Set } else { Mark::Clear };
         let id = self.add(file, page, Folio::holding(page, 0), mark, is_ahead)?;
+        self.unlist(id);
         self.frame_mut(id).memory.is_memory = true;
         Some(id)
     }
@@ -182,7 +183,7 @@ impl Cache {
             self.lists.unlink(&mut self.frames, id);
             let frame = self.frame_mut(id);
             if !frame.memory.is_memory {
-                if frame.pins > 0 {
+                if frame.pins > 0 || frame.state != FrameState::Filled {
                     continue;
                 }
                 let is_used = self.is_used_again(id);
@@ -283,6 +284,13 @@ impl Cache {
             (false, false) => List::Cold,
         };
         self.lists.push_front(&mut self.frames, id, list);
+    }
+
+    /// Puts a page of a file on the list of those that were used once at most, unless it is on one.
+    pub(super) fn list_inactive(&mut self, id: FrameId) {
+        if !self.frame(id).links.is_listed() {
+            self.lists.push_front(&mut self.frames, id, List::Inactive);
+        }
     }
 
     fn set_leaving(&mut self, id: FrameId, is_leaving: bool) {

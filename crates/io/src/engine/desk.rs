@@ -14,17 +14,18 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::thread::Thread;
 
-use readpath_core::cache::{FileId, FrameId};
+use readpath_core::cache::FrameId;
 use readpath_core::machine::{self, Access, Buffer, Done, HandleId, ReadError, ReadId, Transfer};
 use readpath_core::request::{Completion, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
+use super::below::{Below, Opening};
+use super::opening::{InUse, Open};
 use super::shelf::Shelf;
 use super::{Handle, OpenFile};
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::storage::{Files, Sleep, Storage};
-use crate::target::Target;
+use crate::storage::Sleep;
 
 /// Names a read under way.
 pub(crate) type SeatId = usize;
@@ -85,44 +86,18 @@ struct Line {
     is_future: bool,
 }
 
-/// A file that is open, and by how many handles.
-struct Open {
-    file: Arc<OpenFile>,
-    identity: Identity,
-    handles: u32,
-}
-
-/// A handle, and how many reads it has under way.
-struct InUse {
-    file: FileId,
-    reads: u32,
-    /// Its owner has dropped it: it is closed with the last of its reads.
-    is_dropped: bool,
-}
-
-/// What must be the same for a file to be served from what is cached of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-    pub(crate) bytes: u64,
-    /// Seconds and nanoseconds.
-    pub(crate) modified: (i64, i64),
-    pub(crate) changed: (i64, i64),
-}
-
 /// The state of an engine.
 pub(crate) struct Desk {
     pub(crate) machine: machine::ReadPath,
-    files: Files,
+    pub(super) files: Below,
     shelf: Arc<Shelf>,
     clock: Clock,
     /// By the number of the file.
-    open: Vec<Option<Open>>,
+    pub(super) open: Vec<Option<Open>>,
     /// By the number of the handle.
-    in_use: Vec<InUse>,
+    pub(super) in_use: Vec<InUse>,
     /// Files without handles, some of whose pages are still on their way.
-    removing: Vec<Arc<OpenFile>>,
+    pub(super) removing: Vec<Arc<OpenFile>>,
     seats: Vec<Seat>,
     seats_free: Vec<SeatId>,
     lines: Vec<Line>,
@@ -140,7 +115,7 @@ pub(crate) struct Desk {
     fault: Option<BackendError>,
     calls: Vec<Who>,
     /// What is to be dropped without the lock.
-    graveyard: Vec<Buried>,
+    pub(super) graveyard: Vec<Buried>,
     completions: Vec<Completion>,
     segments: Vec<libc::iovec>,
 }
@@ -152,14 +127,14 @@ unsafe impl Send for Desk {}
 /// Something whose drop takes a system call, or runs code of others.
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) enum Buried {
-    Target(Target),
+    File(Opening),
     Who(Who),
 }
 
 impl Desk {
     pub(crate) fn new(
         machine: machine::ReadPath,
-        files: Files,
+        files: Below,
         shelf: Arc<Shelf>,
         clock: Clock,
     ) -> Desk {
@@ -187,84 +162,6 @@ impl Desk {
             graveyard: Vec::new(),
             completions: Vec::new(),
             segments: Vec::new(),
-        }
-    }
-
-    /// Opens `target`, or finds it open already and unchanged, with a new handle.
-    pub(crate) fn open(&mut self, target: Target, identity: Identity) -> (Arc<OpenFile>, HandleId) {
-        let same = self.open.iter().flatten().find(|open| open.identity == identity);
-        if let Some(open) = same {
-            self.graveyard.push(Buried::Target(target));
-            let file = Arc::clone(&open.file);
-            let handle = self.open_again(&file);
-            return (file, handle);
-        }
-        let (bytes, mode) = (target.bytes(), target.mode());
-        let start_sector = self.files.add(target);
-        let id = self
-            .machine
-            .add_file(bytes, start_sector)
-            .expect("the storage has sectors for every file that it takes");
-        let file = Arc::new(OpenFile { id, bytes, start_sector, mode });
-        let at = id.0 as usize;
-        if at >= self.open.len() {
-            self.open.resize_with(at + 1, || None);
-        }
-        self.open[at] = Some(Open { file: Arc::clone(&file), identity, handles: 0 });
-        let handle = self.open_again(&file);
-        (file, handle)
-    }
-
-    /// Opens one more handle of a file that is open.
-    pub(crate) fn open_again(&mut self, file: &OpenFile) -> HandleId {
-        self.open[file.id.0 as usize].as_mut().expect("the file is open").handles += 1;
-        let handle = self.machine.open(file.id);
-        let in_use = InUse { file: file.id, reads: 0, is_dropped: false };
-        match self.in_use.get_mut(handle.0 as usize) {
-            Some(place) => *place = in_use,
-            None => self.in_use.push(in_use),
-        }
-        handle
-    }
-
-    /// Closes a handle once none of its reads is under way. With the last one of
-    /// its file the pages go, and then the file.
-    pub(crate) fn close(&mut self, handle: HandleId) {
-        let in_use = &mut self.in_use[handle.0 as usize];
-        in_use.is_dropped = true;
-        if in_use.reads > 0 {
-            return;
-        }
-        self.machine.close(handle);
-        let place = &mut self.open[in_use.file.0 as usize];
-        let open = place.as_mut().expect("a handle's file is open");
-        open.handles -= 1;
-        if open.handles == 0 {
-            let open = place.take().expect("it was there");
-            self.removing.push(open.file);
-            self.remove_files();
-        }
-    }
-
-    /// One read less is under way on the handle.
-    fn read_ended(&mut self, handle: HandleId) {
-        let in_use = &mut self.in_use[handle.0 as usize];
-        in_use.reads -= 1;
-        if in_use.is_dropped && in_use.reads == 0 {
-            self.close(handle);
-        }
-    }
-
-    fn remove_files(&mut self) {
-        let mut at = 0;
-        while at < self.removing.len() {
-            if !self.machine.remove_file(self.removing[at].id) {
-                at += 1;
-                continue;
-            }
-            let file = self.removing.swap_remove(at);
-            let target = self.files.remove(file.start_sector);
-            self.graveyard.extend(target.map(Buried::Target));
         }
     }
 

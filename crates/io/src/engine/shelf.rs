@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
 use readpath_core::unit::PAGE_BYTES;
 
-use super::index::{PageIndex, Std};
+use super::index::{Hold, PageIndex, Std};
 use crate::frames::{FrameMemory, FramePoolError};
 
 /// The frames of a cache, shared by all who read through it.
@@ -75,55 +75,30 @@ impl Shelf {
         range.pages().all(|page| self.index.is_lent(file, page))
     }
 
-    /// Holds a page that is lent.
+    /// Holds a page that is lent; with `is_seen` also one that carries a mark which
+    /// the law has been shown.
     ///
     /// # Errors
     /// As many pages are held as may be.
+    #[inline]
     pub(crate) fn hold(
         self: &Arc<Shelf>,
         file: FileId,
         page: u64,
-    ) -> Result<Option<Held>, HeldMax> {
-        self.hold_by(|| self.index.pin(file, page))
-    }
-
-    /// Holds a page that is lent, or carries a mark that the law has seen.
-    ///
-    /// # Errors
-    /// As many pages are held as may be.
-    pub(crate) fn hold_seen(
-        self: &Arc<Shelf>,
-        file: FileId,
-        page: u64,
-    ) -> Result<Option<Held>, HeldMax> {
-        self.hold_by(|| self.index.pin_seen(file, page))
-    }
-
-    fn hold_by(
-        self: &Arc<Shelf>,
-        pin: impl FnOnce() -> Option<u32>,
+        is_seen: bool,
     ) -> Result<Option<Held>, HeldMax> {
         // Counted first, so that there are never more.
-        let held = self.held.fetch_add(1, Ordering::Relaxed);
-        let too_many = HeldMax { held_bytes_max: u64::from(self.held_max) * PAGE_BYTES };
-        let frame = match held < self.held_max {
-            true => pin().ok_or(Ok(None)),
-            false => Err(Err(too_many)),
-        };
-        let frame = frame.and_then(|frame| match self.index.hold(frame) {
-            true => Ok(frame),
-            false => {
-                self.index.unpin(frame);
-                Err(Err(too_many))
-            }
-        });
-        match frame {
-            Ok(frame) => Ok(Some(Held { shelf: Arc::clone(self), frame })),
-            Err(why) => {
-                self.held.fetch_sub(1, Ordering::Relaxed);
-                why
-            }
+        if self.held.fetch_add(1, Ordering::Relaxed) >= self.held_max {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+            return Err(HeldMax { held_bytes_max: u64::from(self.held_max) * PAGE_BYTES });
         }
+        match self.index.hold(file, page, is_seen) {
+            Hold::Held(frame) => return Ok(Some(Held { shelf: Arc::clone(self), frame })),
+            Hold::Absent => {}
+            Hold::AbsentAndReturned(frame) => self.push_returned(frame),
+        }
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        Ok(None)
     }
 
     /// The bytes of a frame.

@@ -22,7 +22,7 @@ const ENDING: &str = ".swap";
 /// `SWAP_FLAG_PREFER` with the highest priority, 32767 (swapon(2)).
 const PREFERRED: libc::c_int = 0x8000 | 0x7fff;
 
-const NEEDS_ROOT: &str = "swap areas need root (CAP_SYS_ADMIN)";
+pub(super) const NEEDS_ROOT: &str = "swap areas need root (CAP_SYS_ADMIN)";
 const TAKES_NO_SWAP: &str = "a file must be on a file system that takes swap files and have no holes (ext4 and XFS do); \
      else name a block device, such as a loop device over the file";
 

@@ -42,6 +42,12 @@ pub fn swap_areas() -> Option<usize> {
     fs::read_to_string("/proc/swaps").ok().map(|text| text.lines().skip(1).count())
 }
 
+/// Whether the kernel compresses pages on their way to swap and keeps them in memory (zswap):
+/// such a page is swapped, and its device never sees it.
+pub fn has_zswap() -> bool {
+    fs::read_to_string("/sys/module/zswap/parameters/enabled").is_ok_and(|text| text.trim() == "Y")
+}
+
 /// Bytes of private memory that processes other than `own` have in swap areas (`VmSwap`). What
 /// is used of the area says nothing about it: the kernel keeps the slot of a page that is back
 /// in memory as long as there is room.

@@ -5,10 +5,10 @@
 //! puts that value back first.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{Leftover, SwapError, claim};
+use super::{Leftover, SwapError, claim_at};
 
 /// Where the number is.
 const KNOB: &str = "/proc/sys/vm/page-cluster";
@@ -59,7 +59,7 @@ impl PageCluster {
             .truncate(false)
             .open(record_path)
             .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
-        if !claim(&record) || !is_still_at(&record, record_path) {
+        if !claim_at(&record, record_path) {
             return Err(SwapError::PageClusterInUse { path: record_path.to_path_buf() });
         }
         let leftover = match read(record_path) {
@@ -95,13 +95,6 @@ impl Drop for PageCluster {
             Err(error) => eprintln!("readpath: {error}"),
         }
     }
-}
-
-/// Whether the file that was opened is the one that others find: its last owner may have
-/// removed it in between.
-fn is_still_at(file: &File, path: &Path) -> bool {
-    let (Ok(opened), Ok(there)) = (file.metadata(), std::fs::metadata(path)) else { return false };
-    (opened.dev(), opened.ino()) == (there.dev(), there.ino())
 }
 
 fn write(knob: &Path, value: u32) -> Result<(), SwapError> {

@@ -48,7 +48,7 @@ pub struct LoadRow {
     pub latency_us: Latency,
     /// Touches that had to wait for the device.
     pub major_faults: Option<u64>,
-    /// Touches that faulted and found their page in memory; modelled runs only.
+    /// Touches that faulted and found their page in memory.
     pub minor_faults: Option<u64>,
     /// Pages read back from swap, used or not.
     pub pages_in: Option<u64>,

@@ -1,0 +1,91 @@
+"""A local HTTP store that waits before each answer, as a far one does.
+
+    python bench/delayed_store.py FILE DELAY_MS
+
+serves `/data`, the file's bytes, on a free port of the loopback address, which it prints as one
+line. Answers ranges (RFC 9110, one range a request); bytes go from the file to the socket within
+the kernel, so that the store costs little beside what is measured. It ends when its standard
+input does, so that it never outlives who started it.
+"""
+
+import contextlib
+import http.server
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_HEAD(self):
+        self.answer(is_head=True)
+
+    def do_GET(self):
+        self.answer(is_head=False)
+
+    def answer(self, is_head):
+        time.sleep(self.server.delay_seconds)
+        size = self.server.size
+        if self.path != "/data":
+            self.send_error(404)
+            return
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        start, end = 0, size
+        if asked:
+            start = int(asked[1])
+            end = min(size, int(asked[2]) + 1) if asked[2] else size
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+        else:
+            self.send_response(200)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(max(0, end - start)))
+        self.end_headers()
+        if not is_head:
+            self.wfile.flush()
+            while start < end:
+                start += os.sendfile(
+                    self.connection.fileno(), self.server.file, start, end - start
+                )
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+    def handle_error(self, request, client_address):
+        pass  # a client that goes away is no error
+
+
+def main(path, delay_ms):
+    server = Server(("127.0.0.1", 0), Handler)
+    server.file = os.open(path, os.O_RDONLY)
+    server.size, server.delay_seconds = os.fstat(server.file).st_size, delay_ms / 1e3
+    print(f"http://127.0.0.1:{server.server_port}/data", flush=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.read()
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def running(path, delay_ms):
+    """Runs a store in a process of its own; gives its URL."""
+    command = [sys.executable, __file__, str(path), str(delay_ms)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))

@@ -1,0 +1,147 @@
+//! `file:PATH` for raw jobs: each operation is one call on a raw file, which
+//! cuts it into chunks. Each process has a thread and a raw file of its own.
+
+use std::path::Path;
+
+use readpath::cold;
+use readpath::raw::{RawError, RawFault, RawFile, RawOptions};
+use readpath::target::Direct;
+use readpath::usage::CpuTime;
+use readpath_core::law::Spec;
+use readpath_core::request::Op;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::job::Engine;
+use readpath_sim::report::Row;
+use readpath_sim::workload::{Next, Operation, Process};
+
+use crate::exit::{Ended as Checked, Failure};
+use crate::peer::{Ended, Shared, run_processes, sleep_until};
+use crate::progress::Bar;
+use crate::real::{join, notes, open};
+use crate::run::Plan;
+use crate::storage::Storage;
+
+/// Refuses what can't be run: a law of raw I/O where nothing is raw, and a file
+/// with jobs of both kinds on `file:`, where they take different ways.
+pub fn check(plan: &Plan<'_>, storages: &[Storage]) -> Checked {
+    let job_file = plan.args.job.display();
+    if !plan.job.has_raw() {
+        return match plan.args.raw {
+            Some(_) => Err(Failure::Usage(format!(
+                "--raw is for jobs with ioengine=raw, and {job_file} has none; leave it out"
+            ))),
+            None => Ok(()),
+        };
+    }
+    if let Some(storage) = storages.iter().find(|storage| matches!(storage, Storage::Nfs(_))) {
+        return Err(Failure::Usage(format!(
+            "{storage}: raw jobs need a device or a file of this machine; {job_file} has some: \
+             set direct=1 and another ioengine there, or leave {storage} out"
+        )));
+    }
+    let cached = plan.job.jobs.iter().find(|job| job.engine != Engine::Raw);
+    let file = storages.iter().find(|storage| matches!(storage, Storage::File(_)));
+    match (cached, file) {
+        (Some(job), Some(storage)) => Err(Failure::Usage(format!(
+            "{job_file}: on {storage} raw jobs can't run beside others, and `{}` is none; give \
+             them files of their own",
+            job.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the job on `path` under `law`, and gives its row.
+pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, Failure> {
+    let (target, workload) = open(plan, path, Direct::Preferred)?;
+    let residency =
+        cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
+    let note = notes(&target, &residency);
+    drop(target);
+    let cpu = CpuTime::of_process();
+    let process = |process: Process, shared: &Shared<'_>| run_process(process, shared, law);
+    let ran = run_processes(plan, path, workload, bar, &process)?;
+    let counted = ran.counted;
+    let mut row = ran.measured.row(&plan.name, &format!("file:{}", path.display()), &plan.job);
+    // To get a large buffer from the system costs as much as to fill it by a device.
+    let cpu_seconds = CpuTime::of_process().since(cpu).seconds() - counted.memory_cpu_seconds;
+    row.cpu_seconds = Some(cpu_seconds.max(0.0));
+    row.raw = Some(law.to_string());
+    row.device_requests = Some(counted.requests);
+    row.device_bytes = Some(counted.bytes);
+    if counted.requests > 0 {
+        row.device_request_kib_mean = Some(counted.bytes as f64 / 1024.0 / counted.requests as f64);
+    }
+    row.note = join(row.note, note);
+    Ok(row)
+}
+
+/// One process, from its first operation to its last.
+fn run_process(mut process: Process, shared: &Shared<'_>, law: &Spec) -> Result<Ended, Failure> {
+    let mut options = RawOptions::new();
+    options.write(process.writes()).law(law.clone());
+    let file = options.open(shared.path).map_err(Failure::usage)?;
+    let mut ended = Ended::by(Engine::Raw.name());
+    let cpu = CpuTime::of_thread();
+    let mut memory = Memory::new(process.block_bytes_max());
+    ended.counted.memory_cpu_seconds = CpuTime::of_thread().since(cpu).seconds();
+    sleep_until(process.start_delay(), shared);
+    while !(shared.is_stopping)() {
+        let now = shared.clock.now();
+        match process.next(now) {
+            Next::Operation(operation) => {
+                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+                let moved = carry(&file, memory.bytes(operation.bytes), operation, offset);
+                let done = shared.clock.now();
+                ended.record(operation, now, done, moved, shared);
+                process.completed(done);
+            }
+            Next::WaitUntil(time) => sleep_until(time, shared),
+            Next::WaitForCompletion => unreachable!("a call has ended when it returns"),
+            Next::Ended => break,
+        }
+    }
+    let counters = file.counters();
+    ended.counted.requests = counters.reads + counters.writes;
+    ended.counted.bytes = counters.read_bytes + counters.written_bytes;
+    Ok(ended)
+}
+
+fn carry(
+    file: &RawFile,
+    memory: &mut [u8],
+    operation: Operation,
+    offset: u64,
+) -> Result<(), String> {
+    let moved = match operation.op {
+        Op::Read => file.read_exact_at(memory, offset),
+        Op::Write => file.write_all_at(memory, offset),
+    };
+    moved.map_err(|RawError { fault, .. }: RawError| match fault {
+        RawFault::EndOfFile { bytes_done, .. } => format!(
+            "{bytes_done} of {} bytes at {}: the file ends there",
+            operation.bytes, operation.offset
+        ),
+        fault => fault.to_string(),
+    })
+}
+
+/// A program's buffer, aligned to a page as a program that knows of raw I/O has it.
+struct Memory {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl Memory {
+    /// Touched, so that a first transfer doesn't pay for it.
+    fn new(bytes: u64) -> Memory {
+        let mut memory = vec![0; (bytes + PAGE_BYTES) as usize];
+        memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| *byte = 1);
+        let start = memory.as_ptr().align_offset(PAGE_BYTES as usize);
+        Memory { memory, start }
+    }
+
+    fn bytes(&mut self, bytes: u64) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + bytes as usize]
+    }
+}

@@ -1,0 +1,262 @@
+//! `readpath reproduce C --server URL`: table C's first half on a real wire.
+//!
+//! Between this program and the server stands a tap: it passes all bytes on,
+//! takes the calls apart with a parser of its own, and writes down each READ.
+//! Answers are passed on a little late, so that it can be told which READs were
+//! sent before the first answer.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use readpath::carrier::{Carrier, CarrierMemory};
+use readpath::clock::Clock;
+use readpath::nfs::storage::NfsStorage;
+use readpath::nfs::target::NfsTarget;
+use readpath::nfs::url::NfsUrl;
+use readpath_core::law::Spec;
+use readpath_core::machine::{Access, Config, ReadPath, Transfer};
+use readpath_core::request::ProcessId;
+use readpath_sim::experiment::c::{READ_BYTES, READ_CASES, RSIZE_BYTES, ReadCase};
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::table::{Table, number};
+
+/// Answers are held back for so long.
+const LATE: Duration = Duration::from_millis(20);
+
+/// A row of the table, counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Counted {
+    /// The table's letter.
+    pub table: String,
+    /// What was measured.
+    pub label: String,
+    /// The readahead law that stands for it.
+    pub laws: String,
+    /// Where.
+    pub server: String,
+    /// The source's number of READs.
+    pub published_reads: u32,
+    /// The READs on the wire.
+    pub counted_reads: usize,
+    /// Their mean size in KiB.
+    pub read_kib_mean: f64,
+    /// READs sent before the first answer.
+    pub reads_before_answer: usize,
+}
+
+/// Carries each case out on the server's file and counts.
+pub fn count(url: &str) -> Result<Vec<Counted>, Failure> {
+    let url = NfsUrl::parse(url).map_err(Failure::usage)?;
+    let Some(port) = url.port else {
+        return Err(Failure::Usage(format!(
+            "{url}: to be counted it needs the server's port: nfs://HOST:PORT/…, and mountport=PORT \
+             where MOUNT has another"
+        )));
+    };
+    let mount_port = url.options.mount_port.unwrap_or(port);
+    let tap = Tap::to(&url.host, port)?;
+    let mount_tap = if mount_port == port { None } else { Some(Tap::to(&url.host, mount_port)?) };
+    let mut through = url.clone();
+    through.host = "127.0.0.1".to_owned();
+    through.port = Some(tap.port);
+    through.options.mount_port = mount_tap.map(|tap| tap.port);
+    through.options.rsize_bytes_max = Some(RSIZE_BYTES);
+    READ_CASES.iter().map(|case| one(case, &url, &through, &tap)).collect()
+}
+
+/// The rows as text.
+pub fn text(rows: &[Counted]) -> String {
+    let mut table =
+        Table::new(["", "laws", "published", "on the wire", "KiB mean", "before an answer"], 2);
+    for row in rows {
+        table.row(vec![
+            row.label.clone(),
+            row.laws.clone(),
+            row.published_reads.to_string(),
+            row.counted_reads.to_string(),
+            number(Some(row.read_kib_mean), 1),
+            row.reads_before_answer.to_string(),
+        ]);
+    }
+    let server = rows.first().map_or("", |row| row.server.as_str());
+    format!(
+        "Table C: READs of one read of {READ_BYTES} bytes, counted on the wire to {server}\n\n{table}\n"
+    )
+}
+
+fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Counted, Failure> {
+    let clock = Clock::start();
+    let target = NfsTarget::open(through, clock).map_err(|error| Failure::about(url, error))?;
+    if target.bytes() < READ_BYTES {
+        return Err(Failure::Usage(format!(
+            "{url}: has {} bytes, and {READ_BYTES} are to be read; name a larger file",
+            target.bytes()
+        )));
+    }
+    tap.reads.lock().expect("nothing panics under this lock").clear();
+    read_once(case, target, clock).map_err(|what| Failure::Run(format!("{url}: {what}")))?;
+    let reads = tap.reads.lock().expect("nothing panics under this lock");
+    let bytes: u64 = reads.iter().map(|read| u64::from(read.bytes)).sum();
+    Ok(Counted {
+        table: "C".to_owned(),
+        label: case.label.to_owned(),
+        laws: case.readahead.to_owned(),
+        server: url.to_string(),
+        published_reads: case.reads,
+        counted_reads: reads.len(),
+        read_kib_mean: bytes as f64 / 1024.0 / reads.len().max(1) as f64,
+        reads_before_answer: reads.iter().filter(|read| !read.is_after_answer).count(),
+    })
+}
+
+/// One read of the source's size from the start of the file, under the case's law.
+fn read_once(case: &ReadCase, target: NfsTarget, clock: Clock) -> Result<(), String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let memory = CarrierMemory { cache_bytes: 1 << 20, buffers: 1, buffer_bytes: READ_BYTES };
+    let file_bytes = target.bytes();
+    let mut carrier =
+        Carrier::over(NfsStorage::one(target), memory, clock).map_err(|error| told(&error))?;
+    let config = Config {
+        memory_bytes: memory.cache_bytes,
+        readahead: Spec::parse(case.readahead).expect("the table's law is well formed"),
+        ..Config::new(carrier.caps())
+    };
+    let mut machine = ReadPath::new(config).map_err(|error| told(&error))?;
+    let file = machine.add_file(file_bytes, 0).map_err(|error| told(&error))?;
+    let handle = machine.open(file);
+    let access = if case.is_direct { Access::Direct } else { Access::Buffered };
+    let (process, tag) = (ProcessId(0), 0);
+    let transfer = Transfer { handle, process, offset: 0, bytes: READ_BYTES, tag };
+    machine.read(clock.now(), access, transfer).map_err(|error| told(&error))?;
+    let mut completions = Vec::new();
+    loop {
+        while let Some(request) = machine.poll_request(clock.now()) {
+            carrier.submit(&machine, request);
+        }
+        if let Some(done) = machine.poll_done() {
+            machine.release(clock.now(), done.read);
+            return done.result.map(|_| ()).map_err(|error| told(&error));
+        }
+        carrier.wait(machine.next_wake(), &mut completions).map_err(|error| told(&error))?;
+        for completion in completions.drain(..) {
+            machine.handle_completion(clock.now(), completion);
+        }
+    }
+}
+
+/// A READ that went by.
+#[derive(Clone, Copy)]
+struct Seen {
+    bytes: u32,
+    is_after_answer: bool,
+}
+
+/// Passes connections on to a server and writes the READs down. Its threads end
+/// with the program, which ends soon after.
+struct Tap {
+    port: u16,
+    reads: Arc<Mutex<Reads>>,
+}
+
+#[derive(Default)]
+struct Reads {
+    seen: Vec<Seen>,
+    is_answered: bool,
+}
+
+impl Reads {
+    fn clear(&mut self) {
+        *self = Reads::default();
+    }
+
+    fn iter(&self) -> std::slice::Iter<'_, Seen> {
+        self.seen.iter()
+    }
+
+    fn len(&self) -> usize {
+        self.seen.len()
+    }
+}
+
+impl Tap {
+    fn to(host: &str, port: u16) -> Result<Tap, Failure> {
+        let refused = |error: std::io::Error| Failure::Unavailable(format!("127.0.0.1: {error}"));
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(refused)?;
+        let tap_port = listener.local_addr().map_err(refused)?.port();
+        let reads = Arc::<Mutex<Reads>>::default();
+        let (host, theirs) = (host.to_owned(), Arc::clone(&reads));
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A server that refuses: so is the client.
+                if let Ok(server) = TcpStream::connect((host.as_str(), port)) {
+                    // A connection that breaks is for both ends to find out.
+                    let _ = pass(&client, &server, &theirs);
+                }
+            }
+        });
+        Ok(Tap { port: tap_port, reads })
+    }
+}
+
+fn pass(client: &TcpStream, server: &TcpStream, reads: &Arc<Mutex<Reads>>) -> std::io::Result<()> {
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
+    let (mut from_server, mut to_client) = (server.try_clone()?, client.try_clone()?);
+    let calls = Arc::clone(reads);
+    std::thread::spawn(move || {
+        let _ = pass_calls(&mut from_client, &mut to_server, &calls);
+        let _ = to_server.shutdown(Shutdown::Both);
+    });
+    let answers = Arc::clone(reads);
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 256 << 10];
+        while let Ok(count @ 1..) = from_server.read(&mut bytes) {
+            std::thread::sleep(LATE);
+            answers.lock().expect("nothing panics under this lock").is_answered = true;
+            if to_client.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to_client.shutdown(Shutdown::Both);
+    });
+    Ok(())
+}
+
+/// Passes calls on, one record of one fragment after the other (which is how we send them).
+fn pass_calls(
+    from: &mut TcpStream,
+    to: &mut TcpStream,
+    reads: &Mutex<Reads>,
+) -> std::io::Result<()> {
+    loop {
+        let mut mark = [0; 4];
+        from.read_exact(&mut mark)?;
+        let mut call = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        from.read_exact(&mut call)?;
+        if let Some(bytes) = read_size(&call) {
+            let mut reads = reads.lock().expect("nothing panics under this lock");
+            let is_after_answer = reads.is_answered;
+            reads.seen.push(Seen { bytes, is_after_answer });
+        }
+        to.write_all(&mark)?;
+        to.write_all(&call)?;
+    }
+}
+
+/// The size of a READ of NFS version 3; None for any other call.
+fn read_size(call: &[u8]) -> Option<u32> {
+    let word = |at: usize| Some(u32::from_be_bytes(*call.get(at..at + 4)?.first_chunk()?));
+    if (word(12)?, word(16)?, word(20)?) != (100_003, 3, 6) {
+        return None;
+    }
+    let padded = |bytes: u32| bytes.next_multiple_of(4) as usize;
+    // Behind the head come the credentials, the verifier, the handle, the offset.
+    let verifier = 32 + padded(word(28)?);
+    let handle = verifier + 8 + padded(word(verifier + 4)?);
+    word(handle + 4 + padded(word(handle)?) + 8)
+}

@@ -1,0 +1,82 @@
+//! Jobs and tables on a real NFS server on loopback.
+
+mod support;
+
+#[path = "../../io/tests/nfs/server.rs"]
+#[allow(dead_code, reason = "its faults are for other tests")]
+mod server;
+
+use server::Server;
+use support::{RANDOM, Scratch};
+
+const FILE_BYTES: usize = 8 << 20;
+
+fn serve() -> (Server, String) {
+    let server =
+        Server::start((0..FILE_BYTES).map(|at| (at / 4096 * 31 + at) as u8).collect(), 32_768);
+    let at = format!("nfs://127.0.0.1:{}", server.port);
+    (server, at)
+}
+
+#[test]
+fn a_job_runs_on_a_file_of_a_server_beside_a_modelled_one() {
+    let (_server, at) = serve();
+    let scratch = Scratch::new("nfs-run");
+    scratch.file("j.fio", RANDOM);
+    let ran = scratch.run(&format!(
+        "run j.fio --on {at}/data/file --on nfs:ssd --readahead none,ondemand --json"
+    ));
+    ran.has_ended(0, "a job on a server");
+    let rows = ran.results();
+    assert_eq!(rows.len(), 4);
+    for row in &rows[..2] {
+        assert_eq!(row["storage"], format!("{at}/data/file"));
+        assert_eq!((&row["errors"], &row["bytes"]), (&0.into(), &(4 << 20).into()));
+        assert!(row["note"].as_str().unwrap().contains("READs of at most 32768 bytes"));
+    }
+    // 64 reads of 64 KiB, each two READs of 32 KiB, and nothing beyond them.
+    assert_eq!(rows[0]["device_requests"], 128);
+    assert_eq!(rows[0]["device_request_kib_mean"], 32.0);
+}
+
+#[test]
+fn what_a_server_does_not_have_is_refused_before_anything_runs() {
+    let (_server, at) = serve();
+    let scratch = Scratch::new("nfs-bad");
+    scratch.file("j.fio", RANDOM);
+    scratch.file("w.fio", "[w]\nrw=write\nbs=64k\nsize=1m\n");
+    for (job, on, words) in [
+        ("j.fio", "nfs://host", "names no file"),
+        ("j.fio", "nfs://no-such-host.invalid/e/f", "can't be found"),
+        ("j.fio", "nfs://127.0.0.1:1/e/f", "check that an NFS server listens there"),
+        ("j.fio", &format!("{at}/other/file"), "it exports /data"),
+        ("j.fio", &format!("{at}/data/nothing"), "there is no such file"),
+        ("j.fio", &format!("{at}/data/folder"), "is a directory"),
+        ("j.fio", &format!("{at}/data/secret"), "permission refused"),
+        ("j.fio", &format!("{at}/data/file?slots=0"), "from 1 to 1024"),
+        ("w.fio", &format!("{at}/data/file"), "only read"),
+    ] {
+        scratch.refused(&format!("run {job} --on {on}"), &[words]);
+    }
+    scratch.refused(&format!("reproduce A --server {at}/data/file"), &["name that table"]);
+    scratch.refused("reproduce C --server nfs://127.0.0.1/data/file", &["the server's port"]);
+}
+
+#[test]
+fn table_c_is_counted_on_the_wire() {
+    let (_server, at) = serve();
+    let scratch = Scratch::new("nfs-table");
+    let ran = scratch.run(&format!("reproduce C --server {at}/data/file --json"));
+    ran.has_ended(0, "table C");
+    let counted: Vec<_> = ran
+        .results()
+        .iter()
+        .filter(|row| row.get("counted_reads").is_some())
+        .map(|row| {
+            let number = |key: &str| row[key].as_f64().unwrap();
+            (number("counted_reads"), number("read_kib_mean"), number("reads_before_answer"))
+        })
+        .collect();
+    // Published: 24 READs of 4 KiB, each awaited; 3 of 32 KiB before the first answer; the same.
+    assert_eq!(counted, [(24.0, 4.0, 1.0), (3.0, 32.0, 3.0), (3.0, 32.0, 3.0)]);
+}

@@ -1,0 +1,112 @@
+//! Raw jobs from the command: modelled, real, and beside the kernel; and the
+//! benchmark of raw transfers at a size that takes no time.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use support::Scratch;
+
+const RAW: &str =
+    "[global]\nioengine=raw\nbs=1m\nsize=3m\n[r]\nrw=read\n[w]\nrw=write\nstonewall\n";
+
+/// 3 MiB read and written: 96 chunks of 64 KiB or 12 of 512 KiB, in every world.
+#[test]
+fn a_raw_job_makes_the_same_requests_modelled_and_real() {
+    let scratch = Scratch::new("raw-worlds");
+    scratch.file("j.fio", RAW);
+    scratch.data("data", 6 << 20);
+    let ran = scratch.run(
+        "run j.fio --on ssd --on file:data --on kernel:data --overwrite --json \
+         --raw kiobuf,chunk=64KiB,ring --scheduler noop,deadline",
+    );
+    ran.has_ended(0, "a raw job in both worlds");
+    let rows = ran.results();
+    let told = |row: &Value| {
+        let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
+        (text("storage"), text("raw"), row["device_requests"].as_u64())
+    };
+    let expected: Vec<_> = [
+        // Two schedulers, two laws; a file knows no scheduler, and the kernel no law.
+        ("ssd", "kiobuf,chunk=64KiB", Some(96)),
+        ("ssd", "ring", Some(12)),
+        ("ssd", "kiobuf,chunk=64KiB", Some(96)),
+        ("ssd", "ring", Some(12)),
+        ("file:data", "kiobuf,chunk=64KiB", Some(96)),
+        ("file:data", "ring", Some(12)),
+        ("kernel:data", "-", None),
+    ]
+    .map(|(storage, raw, requests)| (storage.to_owned(), raw.to_owned(), requests))
+    .into();
+    assert_eq!(rows.iter().map(told).collect::<Vec<_>>(), expected);
+    for row in &rows {
+        assert_eq!(
+            (&row["bytes"], &row["errors"]),
+            (&(6u64 << 20).into(), &0u64.into()),
+            "{row:#}"
+        );
+    }
+    assert_eq!(rows[6]["engine"], "psync direct", "the kernel's own way of a raw transfer");
+    assert_eq!(rows[4]["readahead"], Value::Null, "a raw file has none");
+    let text = scratch.run("run j.fio --on ssd").stdout;
+    assert!(text.lines().next().unwrap().contains(" raw "), "{text}");
+}
+
+#[test]
+fn what_can_not_be_run_raw_is_refused_with_the_next_step() {
+    let scratch = Scratch::new("raw-refused");
+    scratch.file("j.fio", RAW);
+    scratch.file("mixed.fio", format!("{RAW}[c]\nioengine=psync\nrw=read\n"));
+    scratch.file("none.fio", "[c]\nrw=read\nsize=1m\n");
+    scratch.data("data", 8 << 20);
+    scratch
+        .refused("run none.fio --raw ring", &["--raw is for jobs with ioengine=raw", "leave it"]);
+    scratch.refused("run j.fio --raw rung", &["there is no raw I/O law `rung`", "kiobuf, ring"]);
+    scratch.refused("run j.fio --on nfs://127.0.0.1/e/f", &["raw jobs need a device or a file"]);
+    scratch.refused("run j.fio --raw ring,depth=0", &["a whole number from 1 to 256"]);
+    scratch
+        .refused("run j.fio --on file:data --overwrite --raw ring,chunk=3", &["a size from 4096"]);
+    scratch.refused(
+        "run mixed.fio --on file:data --overwrite",
+        &["raw jobs can't run beside others", "files of their own"],
+    );
+    scratch.run("run mixed.fio --on ssd").has_ended(0, "modelled, both kinds run together");
+}
+
+#[test]
+fn table_e_is_printed_twice() {
+    let scratch = Scratch::new("table-e");
+    let text = scratch.run("reproduce E").stdout;
+    assert!(text.contains("elapsed, in s") && text.contains("system time, in s"), "{text}");
+    assert!(text.contains("10.30") && text.contains("5.20") && text.contains("1.17"), "{text}");
+}
+
+/// One turn over 16 MiB; nothing is measured and nothing stays.
+#[test]
+fn the_benchmark_of_raw_transfers_runs() {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !has("fio") || !has("python3") {
+        println!("skipped: fio or python3 is not installed");
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let results = || std::fs::read(root.join("bench/results/raw.json")).ok();
+    let before = results();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("raw-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let output = Command::new("python3")
+        .arg(root.join("bench/raw.py"))
+        .args([folder.to_str().unwrap(), "1", "16"])
+        .env("READPATH", env!("CARGO_BIN_EXE_readpath"))
+        .output()
+        .unwrap();
+    let is_empty = std::fs::read_dir(&folder).unwrap().next().is_none();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 7, "a line for each shape");
+    assert!(is_empty, "its file is gone");
+    assert_eq!(results(), before, "a small run leaves the results alone");
+}

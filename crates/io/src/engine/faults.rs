@@ -1,0 +1,176 @@
+//! A real ring whose answers are tampered with: short, again, withdrawn, late, and
+//! EIO. What is read is right or an error, and nothing stays behind.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use readpath_core::law::Spec;
+use readpath_core::machine::{self, Config};
+use readpath_core::request::DeviceError;
+
+use super::below::{Below, Opening};
+use super::shelf::{Clerk, Shelf};
+use super::{Engine, Handle, Owner};
+use crate::backend::{Answer, Backend, BackendError, BackendKind, Sleep, Sleeper, Transfer};
+use crate::clock::Clock;
+use crate::file::{File, identity};
+use crate::path::ReadPath;
+use crate::read_error::ReadError;
+use crate::storage::{Files, Storage};
+use crate::target::{OpenOptions, Target};
+
+/// Tampers with one answer of three, as long as it is on.
+struct Tampering {
+    ring: Box<dyn Backend>,
+    sleeper: Arc<dyn Sleeper>,
+    late: Vec<Answer>,
+    state: u64,
+    is_on: Arc<AtomicBool>,
+}
+
+impl Backend for Tampering {
+    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.queue(transfer) };
+    }
+
+    fn cancel(&mut self, token: u64) {
+        self.ring.cancel(token);
+    }
+
+    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+        answers.append(&mut self.late);
+        let mut fresh = Vec::new();
+        let sleep = if answers.is_empty() { sleep } else { Sleep::Never };
+        let result = self.ring.exchange(sleep, &mut fresh);
+        for answer in fresh {
+            self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let kind = if self.is_on.load(Ordering::Relaxed) { self.state >> 33 } else { u64::MAX };
+            let raw = match kind % 15 {
+                _ if kind == u64::MAX => answer.raw,
+                0 => -libc::EIO,
+                1 => -libc::EAGAIN,
+                2 => -libc::EINTR,
+                // As if the thread that asked had ended.
+                3 => -libc::ECANCELED,
+                // A whole block less, if there is one: the rest is asked for.
+                4 if answer.raw > 4096 => answer.raw / 2 / 4096 * 4096,
+                5 => {
+                    self.late.push(answer);
+                    self.sleeper.wake();
+                    continue;
+                }
+                _ => answer.raw,
+            };
+            answers.push(Answer { raw, ..answer });
+        }
+        result
+    }
+}
+
+/// A file that goes when the test ends.
+struct Temp(PathBuf);
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn path(law: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
+    let clock = Clock::start();
+    let (ring, sleeper) = BackendKind::Ring.build_shared(16).unwrap();
+    let backend = Tampering {
+        ring,
+        sleeper: Arc::clone(&sleeper),
+        late: Vec::new(),
+        state: 11,
+        is_on: Arc::clone(is_on),
+    };
+    let files = Files::over(Box::new(backend), 16, clock);
+    let config = Config {
+        memory_bytes,
+        lent_bytes_max: memory_bytes / 4,
+        readahead: Spec::parse(law).unwrap(),
+        ..Config::new(files.caps())
+    };
+    let mut machine = machine::ReadPath::new(config).unwrap();
+    let pages = (memory_bytes / 4096) as u32;
+    let shelf = Arc::new(Shelf::new(pages, pages / 4).unwrap());
+    machine.lend_through(Box::new(Clerk(Arc::clone(&shelf))));
+    let engine = Engine::new(machine, Below::Files(files), sleeper, shelf, clock);
+    ReadPath::of(Arc::new(Owner(Arc::new(engine))))
+}
+
+#[test]
+fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
+    let name = std::env::temp_dir().join(format!("readpath-faults-{}", std::process::id()));
+    let temp = Temp(name);
+    let content: Vec<u8> = (0..1_000_000u32).flat_map(|word| word.to_le_bytes()).collect();
+    std::fs::write(&temp.0, &content).unwrap();
+    for law in ["none", "ondemand", "window"] {
+        for memory_bytes in [40 * 4096, 1 << 20] {
+            let is_on = Arc::new(AtomicBool::new(true));
+            let path = path(law, memory_bytes, &is_on);
+            let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
+            let stamp = identity(&target).unwrap();
+            let file =
+                File::new(Handle::open(path.engine(), Opening::Local(target), stamp), &temp.0);
+            let errors: u32 = std::thread::scope(|scope| {
+                let threads = [1u64, 2, 3].map(|seed| {
+                    let (file, content) = (&file, &content);
+                    scope.spawn(move || read_at_random(file, content, seed, 200))
+                });
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert!(errors > 0, "{law}: the faults reached somebody");
+            is_on.store(false, Ordering::Relaxed);
+            assert_eq!(read_at_random(&file, &content, 9, 50), 0, "{law}: all is well again");
+            // Not even readahead is under way once it is waited for.
+            let mut all = vec![0; content.len()];
+            file.read_exact_at(&mut all, 0).unwrap();
+            assert!(all == content);
+            let engine = Arc::clone(path.engine());
+            drop((file, path));
+            let mut desk = engine.desk();
+            while desk.machine.meter().in_device() > 0 {
+                desk = engine.lead(desk, None);
+            }
+            assert!(desk.machine.is_idle(), "{law}: nothing is open or reserved");
+        }
+    }
+    // The file itself was never in doubt.
+    let mut byte = [0];
+    std::fs::File::open(&temp.0).unwrap().read_exact_at(&mut byte, 4).unwrap();
+    assert_eq!(byte, [1]);
+}
+
+/// Reads at random places; gives how many reads the device failed.
+fn read_at_random(file: &File, content: &[u8], seed: u64, reads: u32) -> u32 {
+    let mut state = seed;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    let mut errors = 0;
+    for _ in 0..reads {
+        let offset = next(content.len() as u64);
+        let mut buffer = vec![0; next(30_000) as usize];
+        match file.read_at(&mut buffer, offset) {
+            Ok(count) => {
+                assert!(buffer[..count] == content[offset as usize..offset as usize + count]);
+            }
+            Err(error) => {
+                let inner = error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
+                let ReadError::Device { error: DeviceError::Medium, offset: at } = *inner else {
+                    panic!("{inner}");
+                };
+                assert!(offset <= at && at < offset + buffer.len() as u64);
+                errors += 1;
+            }
+        }
+    }
+    errors
+}

@@ -1,0 +1,162 @@
+//! Reads as futures, for any executor.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::engine::Handle;
+use crate::engine::desk::{LineId, Who, slices};
+use crate::file::File;
+use crate::read_error::ReadError;
+
+/// A read that is awaited; gives how many bytes were read, and the buffer.
+///
+/// What is cached is there at the first poll. For the rest the device fills frames
+/// of the cache, never the buffer: the bytes are copied when the future is polled
+/// after they have come. So it may be dropped at any time.
+///
+/// It wakes its task from whatever thread takes the completion in: a thread that
+/// reads from the same path, or else the path's driver, a thread that the first
+/// future starts and that sleeps when no future waits.
+pub struct ReadFuture<B> {
+    handle: Arc<Handle>,
+    /// Given back with the result.
+    buffer: Option<B>,
+    offset: u64,
+    /// How many bytes are to be read, and how many are there.
+    bytes: usize,
+    done: usize,
+    line: Option<LineId>,
+}
+
+impl File {
+    /// Reads bytes from `offset` on into `buffer`, as [`read_at`](File::read_at) does,
+    /// as a future. The buffer may be borrowed (`&mut [u8]`) or owned (`Vec<u8>`).
+    ///
+    /// # Errors
+    /// The future gives those of [`read_at`](File::read_at), and what the system says when it
+    /// gives no thread for the driver.
+    ///
+    /// ```
+    /// # let name = std::env::temp_dir().join(format!("readpath-doc-future-{}", std::process::id()));
+    /// # std::fs::write(&name, vec![7u8; 100_000])?;
+    /// let path = readpath::ReadPath::builder().build()?;
+    /// let file = path.open(&name)?;
+    /// let (count, buffer) = pollster::block_on(file.read_at_async(vec![0; 5000], 98_000));
+    /// assert_eq!(count?, 2000);
+    /// assert_eq!(buffer[..2000], [7; 2000]);
+    /// # std::fs::remove_file(&name)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_at_async<B: AsMut<[u8]> + Unpin>(
+        &self,
+        mut buffer: B,
+        offset: u64,
+    ) -> ReadFuture<B> {
+        let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let bytes = buffer.as_mut().len().min(left);
+        let handle = Arc::clone(self.handle());
+        ReadFuture { handle, buffer: Some(buffer), offset, bytes, done: 0, line: None }
+    }
+}
+
+impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
+    type Output = (io::Result<usize>, B);
+
+    /// # Panics
+    /// It has given its result already.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let result = match this.go_on(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(result) => result,
+        };
+        this.close();
+        let buffer = this.buffer.take().expect("a future is not polled after its result");
+        Poll::Ready((result.map(|()| this.bytes), buffer))
+    }
+}
+
+impl<B: AsMut<[u8]>> ReadFuture<B> {
+    /// Reads piece after piece until one has to be waited for.
+    fn go_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let handle = Arc::clone(&self.handle);
+        let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
+        let buffer = &mut buffer.as_mut()[..self.bytes];
+        let engine = &handle.engine;
+        if self.line.is_none() && (buffer.is_empty() || handle.read_lent(self.offset, buffer)) {
+            return Poll::Ready(Ok(()));
+        }
+        let mut desk = engine.desk();
+        let line = match self.line {
+            Some(line) => line,
+            None => {
+                let line = desk.open_line(true);
+                self.line = Some(line);
+                line
+            }
+        };
+        while self.done < self.bytes {
+            if desk.line_len(line) == 0 {
+                let offset = self.offset + self.done as u64;
+                let end = (offset + engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
+                let bytes = ((self.bytes - self.done) as u64).min(end - offset);
+                if let Err(error) = desk.start(&handle, offset, bytes, line, 0) {
+                    engine.leave(desk);
+                    return Poll::Ready(Err(ReadError::of(error).into()));
+                }
+            }
+            let seat = match desk.next_done(line) {
+                Some(Ok(seat)) => seat,
+                Some(Err(error)) => {
+                    engine.leave(desk);
+                    return Poll::Ready(Err(ReadError::Storage { error }.into()));
+                }
+                None => {
+                    desk.park(line, Who::Task(context.waker().clone()));
+                    engine.leave_and_hand_over(desk);
+                    return match engine.0.start_driver() {
+                        Ok(()) => Poll::Pending,
+                        Err(error) => Poll::Ready(Err(error)),
+                    };
+                }
+            };
+            let landed = desk.land(seat);
+            engine.leave_and_hand_over(desk);
+            for part in slices(&engine.shelf, &landed) {
+                buffer[self.done..self.done + part.len()].copy_from_slice(part);
+                self.done += part.len();
+            }
+            let result = landed.result.expect("a read that is done has a result");
+            desk = engine.desk();
+            desk.take_off(seat, landed);
+            if let Err(error) = result {
+                engine.leave(desk);
+                return Poll::Ready(Err(ReadError::of(error).into()));
+            }
+        }
+        engine.leave_and_hand_over(desk);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<B> ReadFuture<B> {
+    /// Gives up what is under way.
+    fn close(&mut self) {
+        if let Some(line) = self.line.take() {
+            let mut desk = self.handle.engine.desk();
+            desk.close_line(line);
+            self.handle.engine.leave(desk);
+        }
+    }
+}
+
+impl<B> Drop for ReadFuture<B> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,222 @@
+//! Table C: reads over NFS with readahead off (2009).
+//!
+//! A read of 98,304 bytes where a READ takes 32,768 at most: as the client had
+//! it with readahead off (each page a READ of its own, awaited before the
+//! next), with the repair (what was asked is sent whole), and past the cache.
+//! What is published is the number of READs. The first row is the read loop of
+//! 2003 with a window of nothing, which does to a request what the client of
+//! 2009 did.
+//!
+//! The second table is a program that reads 16 to 96 KiB at random places, one
+//! read at a time, over a link with a round trip of a millisecond. Published is
+//! one figure: the application as a whole ran 313 % faster, taken as 4.13 times
+//! as fast. Here the program does nothing but read, so that more comes out.
+//!
+//! Not in the source: reading in sequence over links of several latencies and
+//! bandwidths, with the largest window of `ondemand` held at three sizes, and
+//! with the law that finds its own.
+//!
+//! The machine: a server that has the data in memory (`nfs:ssd`, warmed by its
+//! own reading ahead), a READ for each request of the client.
+
+use super::{Comparison, Experiment, Grid, GridRow, Reproduced, Tell, law};
+use crate::job::JobFile;
+use crate::report::Row;
+use crate::simulate::{Setup, SimulateError, simulate};
+
+pub(super) const EXPERIMENT: Experiment =
+    Experiment { name: "C", title: "reads over NFS with readahead off (2009)", run };
+
+/// The read that the source counts.
+pub const READ_BYTES: u64 = 98_304;
+
+/// The largest READ of the source's mount.
+pub const RSIZE_BYTES: u64 = 32_768;
+
+/// A row: its name, the law, whether it passes the cache, and the READs published.
+pub struct ReadCase {
+    /// What was measured.
+    pub label: &'static str,
+    /// The readahead law that stands for it.
+    pub readahead: &'static str,
+    /// Whether it goes past the cache.
+    pub is_direct: bool,
+    /// The source's number of READs.
+    pub reads: u32,
+}
+
+/// The rows of the first table.
+pub const READ_CASES: [ReadCase; 3] = [
+    ReadCase {
+        label: "buffered, readahead off",
+        readahead: "window,read_ahead_kb=0",
+        is_direct: false,
+        reads: 24,
+    },
+    ReadCase { label: "the same, repaired", readahead: "none", is_direct: false, reads: 3 },
+    ReadCase { label: "O_DIRECT", readahead: "none", is_direct: true, reads: 3 },
+];
+
+const LINK: &str = "nfs:ssd,rsize=32k,request_max=32k";
+
+fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
+    let mut tables = vec![one_read(seed, tell)?, random_program(seed, shortened, tell)?];
+    for gigabits in [1, 10] {
+        tables.push(sequential(gigabits, seed, shortened, tell)?);
+    }
+    Ok(tables)
+}
+
+fn one_read(seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError> {
+    let mut rows = Vec::new();
+    for case in &READ_CASES {
+        let direct = u32::from(case.is_direct);
+        let text = format!("[read]\nrw=read\nbs=96k\nsize=96k\nfadvise_hint=0\ndirect={direct}\n");
+        let row = simulated(case.label, &text, LINK, case.readahead, seed, tell)?;
+        let reads = row.device_requests.unwrap_or(0);
+        let first = f64::from(READ_CASES[0].reads);
+        rows.push(Comparison {
+            pages_in: None,
+            pages_out: None,
+            label: case.label.to_owned(),
+            laws: case.readahead.to_owned(),
+            published: Some(f64::from(case.reads)),
+            published_ratio: Some(f64::from(case.reads) / first),
+            modelled: reads as f64,
+            modelled_ratio: reads as f64
+                / rows.first().map_or(reads as f64, |row: &Comparison| row.modelled),
+            device_requests: row.device_requests,
+            device_request_kib_mean: row.device_request_kib_mean,
+        });
+    }
+    Ok(Reproduced {
+        table: EXPERIMENT.name.to_owned(),
+        title: format!("{}: one read of {READ_BYTES} bytes, rsize {RSIZE_BYTES}", EXPERIMENT.title),
+        machine: format!("a server on one gigabit switch (`{LINK}`)"),
+        unit: "READs".to_owned(),
+        rows,
+        grid: None,
+    })
+}
+
+fn random_program(
+    seed: u64,
+    shortened: u32,
+    tell: &mut Tell<'_>,
+) -> Result<Reproduced, SimulateError> {
+    let device = format!("{LINK},rtt=1ms");
+    let mut rows: Vec<Comparison> = Vec::new();
+    for case in &READ_CASES {
+        let row = simulated(
+            case.label,
+            &random_job((200 / shortened).max(4), case.is_direct),
+            &device,
+            case.readahead,
+            seed,
+            tell,
+        )?;
+        let modelled = row.bytes as f64 / 1e6 / row.seconds;
+        // 313 % faster, for the row that the source repaired.
+        let published_ratio = match rows.len() {
+            0 => Some(1.0),
+            1 => Some(4.13),
+            _ => None,
+        };
+        rows.push(Comparison {
+            pages_in: None,
+            pages_out: None,
+            label: case.label.to_owned(),
+            laws: case.readahead.to_owned(),
+            published: None,
+            published_ratio,
+            modelled,
+            modelled_ratio: modelled / rows.first().map_or(modelled, |first| first.modelled),
+            device_requests: row.device_requests,
+            device_request_kib_mean: row.device_request_kib_mean,
+        });
+    }
+    Ok(Reproduced {
+        table: EXPERIMENT.name.to_owned(),
+        title: "a program that reads 16 to 96 KiB at random, one read at a time".to_owned(),
+        machine: format!("a server with a round trip of 1 ms (`{device}`)"),
+        unit: "MB/s".to_owned(),
+        rows,
+        grid: None,
+    })
+}
+
+/// As many reads of each size, one size after the other.
+fn random_job(reads: u32, is_direct: bool) -> String {
+    let mut text = format!(
+        "[global]\nrw=randread\nsize=1g\nfilename=database\nfadvise_hint=0\ndirect={}\n",
+        u32::from(is_direct)
+    );
+    for kib in [16, 32, 48, 64, 80, 96] {
+        let io_kib = kib * reads;
+        text += &format!("[of{kib}k]\nbs={kib}k\nio_size={io_kib}k\nstonewall\n");
+    }
+    text
+}
+
+const ROUND_TRIPS_US: [u32; 4] = [200, 1_000, 5_000, 20_000];
+
+/// Windows held at one size, and the law that finds its own.
+const WINDOWS: [(&str, &str); 4] = [
+    ("windows of 128 KiB", "ondemand,read_ahead_kb=128"),
+    ("windows of 1 MiB", "ondemand,read_ahead_kb=1024"),
+    ("windows of 15 MiB", "ondemand,read_ahead_kb=15360"),
+    ("a window that is found", "adaptive"),
+];
+
+fn sequential(
+    gigabits: u32,
+    seed: u64,
+    shortened: u32,
+    tell: &mut Tell<'_>,
+) -> Result<Reproduced, SimulateError> {
+    let device = |round_trip_us: u32| {
+        // Ethernet's headers take one byte in seventeen.
+        let megabytes_per_second = u64::from(gigabits) * 1_177 / 10;
+        format!(
+            "nfs:nvme,rsize=1m,request_max=1m,slots=128,threads=64,depth=128,jitter=0,\
+             server_readahead=64m,rtt={round_trip_us}us,bandwidth={megabytes_per_second}m"
+        )
+    };
+    let mib = (1024 / shortened).max(32);
+    let text = format!("[stream]\nrw=read\nbs=128k\nsize={mib}m\nfadvise_hint=0\n");
+    let mut rows = Vec::new();
+    for (label, laws) in WINDOWS {
+        let mut modelled = Vec::new();
+        for round_trip_us in ROUND_TRIPS_US {
+            let row = simulated(label, &text, &device(round_trip_us), laws, seed, tell)?;
+            modelled.push(row.bytes as f64 / 1e6 / row.seconds);
+        }
+        let published = vec![None; ROUND_TRIPS_US.len()];
+        rows.push(GridRow { label: label.to_owned(), laws: laws.to_owned(), published, modelled });
+    }
+    Ok(Reproduced {
+        table: EXPERIMENT.name.to_owned(),
+        title: format!("in sequence, {gigabits} Gbit/s"),
+        machine: format!("a server of today behind each link (`{}`)", device(ROUND_TRIPS_US[0])),
+        unit: "MB/s".to_owned(),
+        rows: Vec::new(),
+        grid: Some(Grid {
+            over: "round trip us".to_owned(),
+            columns: ROUND_TRIPS_US.to_vec(),
+            rows,
+        }),
+    })
+}
+
+fn simulated(
+    label: &str,
+    job: &str,
+    device: &str,
+    readahead: &str,
+    seed: u64,
+    tell: &mut Tell<'_>,
+) -> Result<Row, SimulateError> {
+    let job = JobFile::parse(job).expect("the experiment's job is well formed");
+    let setup = Setup { readahead: law(readahead), seed, ..Setup::new(law(device)) };
+    simulate(label, &job, &setup, tell)
+}

@@ -1,0 +1,60 @@
+"""`cache_type="readpath"`: our read path as the cache of fsspec's own file objects."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fsspec.caching import BaseCache, Fetcher, register_cache
+
+from readpath.reader import Options, Reader, on_threads
+
+
+class ReadpathCache(BaseCache):
+    """A cache that reads ahead as our core decides.
+
+    Takes the options of `readpath.reader.Options` in `cache_options`. `blocksize`, which
+    the other caches make their requests of, is not used: windows come from the
+    law. The fetcher is called on several threads at once.
+    """
+
+    name = "readpath"
+
+    def __init__(self, blocksize: int, fetcher: Fetcher, size: int, **options: Any) -> None:
+        super().__init__(blocksize, fetcher, size)
+        self._options = Options(**options)
+        self._open()
+
+    def _open(self) -> None:
+        # A thread sleeps while its range is fetched; they come as they are needed.
+        self._threads = ThreadPoolExecutor(self._options.depth, "readpath-fetch")
+        self._reader = Reader(on_threads(self.fetcher, self._threads), self.size, self._options)
+
+    def _fetch(self, start: int | None, end: int | None) -> bytes:
+        start = start or 0
+        end = self.size if end is None else min(end, self.size)
+        if start >= end:
+            return b""
+        data = self._reader.read(start, end - start)
+        counters = self._reader.counters()
+        self.miss_count = counters["fetches"]
+        self.total_requested_bytes = counters["fetched_bytes"]
+        return data
+
+    def close(self) -> None:
+        """Ends its threads."""
+        self._reader.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_threads"], state["_reader"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+
+register_cache(ReadpathCache, clobber=True)

@@ -1,0 +1,178 @@
+"""`readpath::…`: any fsspec file system, read through our read path.
+
+`readpath::s3://bucket/key`, `readpath::https://…` and `readpath:///local/path` open as
+any other fsspec URL does, so that pandas, pyarrow, xarray, Dask and Ray read through it
+unchanged. What a file is read with is ours: the windows, the fetches side by side,
+the memory; all else is passed on to the file system below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+from fsspec.implementations.chained import ChainedFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractBufferedFile
+
+import readpath.cache  # registers cache_type="readpath"
+from readpath.files import ReadPath
+from readpath.reader import Fetch, Options, Reader, on_threads
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+PASSED_ON = frozenset(
+    {
+        "cat_file", "cat_ranges", "checksum", "cp_file", "created", "du", "exists", "expand_path",
+        "find", "get_file", "glob", "info", "invalidate_cache", "isdir", "isfile", "ls", "lexists",
+        "makedirs", "mkdir", "modified", "mv", "pipe_file", "put_file", "rm", "rm_file", "rmdir",
+        "sign", "size", "touch", "ukey", "unstrip_protocol", "walk",
+    }
+)  # fmt: skip
+"""What the file system below does itself: all but opening a file."""
+
+
+class ReadpathFileSystem(ChainedFileSystem):
+    """A file system whose files are read through our read path."""
+
+    protocol = "readpath"
+    cachable = True
+
+    def __init__(
+        self,
+        target_protocol: str | None = None,
+        target_options: dict[str, Any] | None = None,
+        fo: str | None = None,
+        fs: Any = None,
+        memory: str | int = Options.memory,
+        readahead: str = Options.readahead,
+        request: str | int = Options.request,
+        depth: int = Options.depth,
+        **kwargs: Any,
+    ) -> None:
+        """Over the file system `fs`, or the one that `target_protocol` and `target_options` name.
+
+        `memory`, `readahead`, `request`, `depth`: see `readpath.reader.Options`.
+        """
+        super().__init__(**kwargs)
+        if fs is None:
+            fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
+        self.fs = fs
+        self.options = Options(memory, readahead, request, depth)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        path = fsspec.utils.stringify_path(path)
+        for prefix in ("readpath::", "readpath://"):
+            path = path.removeprefix(prefix)
+        return path
+
+    def __getattribute__(self, name: str) -> Any:
+        if name not in PASSED_ON:
+            return super().__getattribute__(name)
+        below = getattr(self.fs, name)
+
+        def passed_on(path: Any = "", *arguments: Any, **options: Any) -> Any:
+            return below(ReadpathFileSystem._strip_protocol(path), *arguments, **options)
+
+        return passed_on
+
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        if mode != "rb":
+            return self.fs.open(path, mode, **kwargs)
+        if isinstance(self.fs, LocalFileSystem):
+            return self.local.open(self.fs._strip_protocol(path))
+        details = self.fs.info(path)
+        if details["type"] == "directory":
+            raise IsADirectoryError(path)
+        if details.get("size") is None or details.get("partial") is False:
+            # Neither can be read at any place: nothing to read ahead of.
+            return self.fs.open(path, mode, **kwargs)
+        return ReadpathFile(self, path, size=details["size"], details=details)
+
+    def fetch(self, path: str) -> Fetch:
+        """How a range of a file is fetched: on the loop of the file system below, or on threads."""
+        below = self.fs
+        if below.async_impl and not below.asynchronous:
+
+            def fetch(start: int, end: int) -> Future[bytes]:
+                range_of = below._cat_file(path, start=start, end=end)
+                return asyncio.run_coroutine_threadsafe(range_of, below.loop)
+
+            return fetch
+        return on_threads(lambda start, end: below.cat_file(path, start, end), self.threads)
+
+    @cached_property
+    def local(self) -> ReadPath:
+        """The read path of the local files."""
+        return ReadPath(self.options.memory, self.options.readahead)
+
+    @cached_property
+    def threads(self) -> ThreadPoolExecutor:
+        """Threads that fetch where the file system below waits; they come as they are needed."""
+        return ThreadPoolExecutor(self.options.depth, "readpath-fetch")
+
+
+class ReadpathFile(AbstractBufferedFile):
+    """A file, open for reading. All of it may be used by several threads but for the position."""
+
+    def __init__(
+        self, fs: ReadpathFileSystem, path: str, size: int, details: dict[str, Any]
+    ) -> None:
+        super().__init__(fs, path, "rb", cache_type="none", size=size)
+        self._details = details
+        self.reader = Reader(fs.fetch(path), size, fs.options)
+
+    def read(self, length: int | None = -1) -> bytes:
+        """Up to `length` bytes from the position on; all that is left without one."""
+        self._check_open()
+        left = max(0, self.size - self.loc)
+        length = left if length is None or length < 0 else min(length, left)
+        if length == 0:
+            return b""
+        data = self.reader.read(self.loc, length)
+        self.loc += len(data)
+        return data
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Fills `buffer` from the position on; gives how many bytes."""
+        self._check_open()
+        count = self.reader.read_into(self.loc, buffer)
+        self.loc += count
+        return count
+
+    def readat(self, offset: int, size: int) -> bytes:
+        """The bytes at `offset`; the position stays. Fewer only at the end of the file."""
+        return self.reader.read(offset, size)
+
+    def readat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each `(offset, size)`, all asked for at once."""
+        return self.reader.read_many(ranges)
+
+    async def areadat(self, offset: int, size: int) -> bytes:
+        """As `readat`, for asyncio."""
+        return await self.reader.aread(offset, size)
+
+    async def areadat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """As `readat_many`, for asyncio."""
+        return await self.reader.aread_many(ranges)
+
+    def close(self) -> None:
+        """Forgets what is cached; whoever still waits gets a ValueError."""
+        if hasattr(self, "reader"):
+            self.reader.close()
+        super().close()
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self.reader.read(start, end - start)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")

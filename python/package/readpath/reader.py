@@ -1,0 +1,207 @@
+"""Reads of one remote file through our read path.
+
+The core decides which ranges are fetched, when, and how many at once
+(`_native.Planner`); a `fetch` function brings each; what it brings is cached. The
+bytes that somebody waits for and those that are read ahead are fetched side by
+side, and a read returns as soon as its own are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from readpath import _native
+from readpath.modelled import memory_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+T = TypeVar("T")
+
+Fetch = Callable[[int, int], "Future[bytes]"]
+"""Starts to fetch the bytes from one offset up to, and without, another."""
+
+RANGES_MAX = 16_384
+"""Reads in one submission; more are handed over in several."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a remote file is read.
+
+    `memory`: of the cache of one open file (256 KiB at least). `readahead`: the
+    law; windows should be as large as what the storage delivers in its own
+    latency, and a quarter of the memory at the most. `request`: the largest range to fetch. `depth`:
+    how many to fetch at once.
+    """
+
+    memory: str | int = "32MiB"
+    readahead: str = "ondemand,read_ahead_kb=8192"
+    request: str | int = "2MiB"
+    depth: int = 64
+
+
+class Reader:
+    """Reads one file of a known size; may be used by several threads at once."""
+
+    def __init__(self, fetch: Fetch, file_bytes: int, options: Options = Options()) -> None:
+        """A reader with an empty cache.
+
+        Raises ValueError where an option can't be used.
+        """
+        self.file_bytes = file_bytes
+        self._fetch = fetch
+        memory, request = memory_bytes(options.memory), memory_bytes(options.request)
+        self._planner = _native.Planner(
+            file_bytes, memory, options.readahead, request, options.depth
+        )
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Future[int]] = {}
+        self._ended: set[int] = set()
+        self._failure: BaseException | None = None
+        self._is_closed = False
+
+    def read(self, offset: int, size: int) -> bytes:
+        """The bytes from `offset` on; fewer than `size` only at the end of the file."""
+        return self._read([(offset, size)], self._planner.take)[0]
+
+    def read_into(self, offset: int, buffer: Buffer) -> int:
+        """Fills `buffer` from `offset` on; gives how many bytes."""
+        size = memoryview(buffer).nbytes
+        return self._read([(offset, size)], lambda read: self._planner.take_into(read, buffer))[0]
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each `(offset, size)`, all asked for at once."""
+        batches = range(0, len(ranges), RANGES_MAX)
+        parts = (self._read(ranges[at : at + RANGES_MAX], self._planner.take) for at in batches)
+        return [data for part in parts for data in part]
+
+    async def aread(self, offset: int, size: int) -> bytes:
+        """As `read`, for asyncio."""
+        return (await self.aread_many([(offset, size)]))[0]
+
+    async def aread_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """As `read_many`, for asyncio."""
+        data: list[bytes] = []
+        for at in range(0, len(ranges), RANGES_MAX):
+            reads = self._start(ranges[at : at + RANGES_MAX])
+            try:
+                while reads:
+                    if (future := self._future(reads[0])) is not None:
+                        await asyncio.wrap_future(future)
+                    data.append(self._take(reads.popleft(), self._planner.take))
+            finally:
+                self._forget(reads)
+        return data
+
+    def counters(self) -> dict[str, int]:
+        """What was counted so far: bytes asked for, found, and fetched, and in how many pieces."""
+        return self._planner.counters()
+
+    def close(self) -> None:
+        """Lets go of whoever waits; what is being fetched is forgotten when it comes."""
+        with self._lock:
+            self._is_closed = True
+            waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.set_exception(ValueError("read of a closed file"))
+
+    def _read(self, ranges: Sequence[tuple[int, int]], take: Callable[[int], T]) -> list[T]:
+        reads = self._start(ranges)
+        data: list[T] = []
+        try:
+            while reads:
+                if (future := self._future(reads[0])) is not None:
+                    future.result()
+                data.append(self._take(reads.popleft(), take))
+        finally:
+            self._forget(reads)
+        return data
+
+    def _start(self, ranges: Sequence[tuple[int, int]]) -> deque[int]:
+        if self._is_closed:
+            raise ValueError("read of a closed file")
+        for offset, size in ranges:
+            if offset < 0 or size < 0:
+                raise ValueError(f"offset {offset}, size {size}: give numbers from 0 on")
+        reads = self._planner.start(list(ranges))
+        self._pump()
+        return deque(reads)
+
+    def _future(self, read: int) -> Future[int] | None:
+        """What to wait for until a read has ended; None when it has."""
+        with self._lock:
+            if read in self._ended:
+                return None
+            if self._is_closed:
+                raise ValueError("read of a closed file")
+            return self._waiting.setdefault(read, Future())
+
+    def _take(self, read: int, take: Callable[[int], T]) -> T:
+        with self._lock:
+            self._ended.discard(read)
+        try:
+            return take(read)
+        except OSError as error:
+            if error.errno != errno.EIO or self._failure is None:
+                raise
+            # What the storage said tells more than which byte it was said of.
+            raise self._failure from error
+        finally:
+            # Memory is free again, for which other reads may have waited.
+            self._pump()
+
+    def _forget(self, reads: deque[int]) -> None:
+        """Lets go of the reads that nobody has taken, as after an exception."""
+        if reads:
+            with self._lock:
+                for read in reads:
+                    self._ended.discard(read)
+                    self._waiting.pop(read, None)
+            self._planner.abandon(list(reads))
+            self._pump()
+
+    def _pump(self) -> None:
+        """Fetches what the core wants, and wakes those whose reads have ended."""
+        while True:
+            ranges, ended = self._planner.poll()
+            if not ranges and not ended:
+                return
+            with self._lock:
+                self._ended.update(ended)
+                woken = [self._waiting.pop(read) for read in ended if read in self._waiting]
+            for future in woken:
+                future.set_result(0)
+            for name, start, end in ranges:
+                self._begin(name, start, end)
+
+    def _begin(self, name: int, start: int, end: int) -> None:
+        try:
+            future = self._fetch(start, end)
+        except Exception as error:
+            self._fail(name, error)
+            return
+        future.add_done_callback(lambda future: self._came(name, future))
+
+    def _came(self, name: int, future: Future[bytes]) -> None:
+        try:
+            self._planner.finish(name, bytes(future.result()))
+        except BaseException as error:
+            self._fail(name, error)
+        self._pump()
+
+    def _fail(self, name: int, error: BaseException) -> None:
+        self._failure = error
+        self._planner.fail(name)
+
+
+def on_threads(fetch: Callable[[int, int], bytes], threads: ThreadPoolExecutor) -> Fetch:
+    """A `fetch` that calls a function that waits, on threads."""
+    return lambda start, end: threads.submit(fetch, start, end)

@@ -1,0 +1,372 @@
+//! The read path of one remote file: the core decides which ranges are fetched,
+//! when and how many at once; Python fetches them, by whatever it has.
+//!
+//! The poll contract is the machine's: `start` reads, `poll` for the ranges to
+//! fetch and the reads that have ended, `finish` or `fail` each range, `take` the
+//! bytes. Nothing here waits. A read that would fill half of the cache alone goes
+//! past it, into a buffer of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use readpath_core::law::Spec;
+use readpath_core::machine::{
+    Access, Buffer, Config, HandleId, ReadError, ReadId, ReadPath, Transfer,
+};
+use readpath_core::readahead::ReadaheadLimits;
+use readpath_core::request::{Completion, DeviceCaps, DeviceError, Outcome, ProcessId, RequestId};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
+
+use crate::buffers::writable;
+use crate::spec::refused;
+
+/// The read path of one file, without the means to read it.
+#[pyclass(frozen, module = "readpath")]
+pub struct Planner(Mutex<Plan>);
+
+struct Plan {
+    path: ReadPath,
+    handle: HandleId,
+    file_bytes: u64,
+    memory_bytes: u64,
+    /// The frames of the cache, side by side; the system gives memory as they are first filled.
+    pool: Vec<u8>,
+    /// Ranges that are being fetched: first byte and end.
+    fetching: BTreeMap<u32, (u64, u64)>,
+    /// Buffers of reads that go past the cache.
+    direct: BTreeMap<u32, Direct>,
+    /// Reads that have ended and wait to be taken.
+    ended: BTreeMap<u32, Result<u64, ReadError>>,
+    /// Reads that nobody will take.
+    abandoned: BTreeSet<u32>,
+    began: Instant,
+}
+
+struct Direct {
+    buffer: Vec<u8>,
+    /// Bytes in front of what was asked: the read begins on a sector.
+    skipped: u64,
+    bytes: u64,
+}
+
+/// A range to fetch: its name, its first byte, and its end.
+type Range = (u32, u64, u64);
+
+impl Plan {
+    fn now(&self) -> Time {
+        Time(self.began.elapsed().as_nanos() as u64)
+    }
+
+    fn start(&mut self, offset: u64, bytes: u64) -> Result<u32, ReadError> {
+        let now = self.now();
+        let bytes = bytes.min(self.file_bytes.saturating_sub(offset));
+        let transfer =
+            Transfer { handle: self.handle, process: ProcessId(0), offset, bytes, tag: 0 };
+        if bytes <= self.memory_bytes / 2 - PAGE_BYTES {
+            return Ok(self.path.read(now, Access::Buffered, transfer)?.0);
+        }
+        let skipped = offset % SECTOR_BYTES;
+        let whole = (skipped + bytes).next_multiple_of(SECTOR_BYTES);
+        let aligned = Transfer { offset: offset - skipped, bytes: whole, ..transfer };
+        let read = self.path.read(now, Access::Direct, aligned)?.0;
+        let buffer = vec![0; whole as usize];
+        self.direct.insert(read, Direct { buffer, skipped, bytes });
+        Ok(read)
+    }
+
+    fn poll(&mut self) -> (Vec<Range>, Vec<u32>) {
+        let now = self.now();
+        let mut ranges = Vec::new();
+        while let Some(request) = self.path.poll_request(now) {
+            let start = request.start * SECTOR_BYTES;
+            let end = (request.end() * SECTOR_BYTES).min(self.file_bytes);
+            self.fetching.insert(request.id.0, (start, end));
+            ranges.push((request.id.0, start, end));
+        }
+        let mut ended = Vec::new();
+        while let Some(done) = self.path.poll_done() {
+            if self.abandoned.remove(&done.read.0) {
+                self.release(done.read.0);
+            } else {
+                self.ended.insert(done.read.0, done.result);
+                ended.push(done.read.0);
+            }
+        }
+        (ranges, ended)
+    }
+
+    /// Puts the bytes of a range where the machine wants them.
+    fn fill(&mut self, id: u32, data: &[u8]) {
+        let Plan { path, pool, direct, .. } = self;
+        let mut left = data;
+        path.request_buffers(RequestId(id), |buffer| {
+            let place = match buffer {
+                Buffer::Frame(frame) => {
+                    let at = frame.0 as usize * PAGE_BYTES as usize;
+                    &mut pool[at..at + PAGE_BYTES as usize]
+                }
+                Buffer::Caller { read, offset, bytes } => {
+                    let buffer = &mut direct.get_mut(&read.0).expect("it reads directly").buffer;
+                    let end = buffer.len().min((offset + bytes) as usize);
+                    &mut buffer[offset as usize..end]
+                }
+            };
+            let (now, later) = left.split_at(place.len().min(left.len()));
+            place[..now.len()].copy_from_slice(now);
+            left = later;
+        });
+    }
+
+    fn end(&mut self, id: u32, outcome: Outcome) {
+        self.fetching.remove(&id);
+        let at = self.now();
+        self.path.handle_completion(at, Completion { id: RequestId(id), at, outcome });
+    }
+
+    /// Gives the pieces of a read that has ended well to `each`, in order.
+    fn pieces(&self, read: u32, bytes: u64, mut each: impl FnMut(&[u8])) {
+        if let Some(direct) = self.direct.get(&read) {
+            return each(&direct.buffer[direct.skipped as usize..][..bytes as usize]);
+        }
+        let mut skipped = self.path.offset(ReadId(read)) % PAGE_BYTES;
+        let mut left = bytes;
+        for frame in self.path.read_frames(ReadId(read)) {
+            let part = left.min(PAGE_BYTES - skipped);
+            let at = u64::from(frame.0) * PAGE_BYTES + skipped;
+            each(&self.pool[at as usize..][..part as usize]);
+            (left, skipped) = (left - part, 0);
+        }
+    }
+
+    fn release(&mut self, read: u32) {
+        self.direct.remove(&read);
+        let now = self.now();
+        self.path.release(now, ReadId(read));
+    }
+
+    /// How a read that is to be taken has ended: its bytes, or its error.
+    fn outcome(&mut self, read: u32) -> PyResult<u64> {
+        let result = self.ended.remove(&read).ok_or_else(|| refused(no_read(read)))?;
+        let direct = self.direct.get(&read);
+        // What the device gave beyond what was asked is not the caller's.
+        let bytes = |given: u64| {
+            direct.map_or(given, |direct| given.saturating_sub(direct.skipped).min(direct.bytes))
+        };
+        match result {
+            Ok(given) => Ok(bytes(given)),
+            Err(error) => {
+                self.release(read);
+                let errno = if let ReadError::Device { .. } = error { EIO } else { ESTALE };
+                Err(PyOSError::new_err((errno, error.to_string())))
+            }
+        }
+    }
+}
+
+/// A range could not be fetched.
+const EIO: i32 = 5;
+/// Too many reads are open; the name is Linux's.
+const EAGAIN: i32 = 11;
+/// The file has become shorter; the number is Linux's.
+const ESTALE: i32 = 116;
+
+fn no_read(read: u32) -> String {
+    format!("read {read} has not ended, or was taken already")
+}
+
+impl Planner {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.0.lock().expect("nobody panics while planning")
+    }
+}
+
+#[pymethods]
+impl Planner {
+    /// The read path of a file of so many bytes.
+    ///
+    /// `memory_bytes`: for its cache, and the same again for what is being
+    /// fetched at the most; at least 16 pages. `readahead`: the law. `request_bytes`: the
+    /// largest range to fetch, whole pages. `depth`: how many to fetch at once.
+    ///
+    /// Raises ValueError where one of these can't be used.
+    #[new]
+    fn new(
+        file_bytes: u64,
+        memory_bytes: u64,
+        readahead: &str,
+        request_bytes: u64,
+        depth: u32,
+    ) -> PyResult<Planner> {
+        if memory_bytes < 16 * PAGE_BYTES {
+            return Err(refused(format!("memory {memory_bytes}: give at least 64KiB")));
+        }
+        if request_bytes == 0
+            || !request_bytes.is_multiple_of(PAGE_BYTES)
+            || request_bytes > 1 << 30
+        {
+            let what = format!("request {request_bytes}: give a multiple of 4096, up to 1GiB");
+            return Err(refused(what));
+        }
+        let caps = DeviceCaps {
+            sectors: file_bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
+            request_sectors_max: (request_bytes / SECTOR_BYTES) as u32,
+            depth_max: depth,
+            is_rotational: false,
+            alignment_sectors: 1,
+        };
+        let config = Config {
+            memory_bytes,
+            readahead: Spec::parse(readahead).map_err(refused)?,
+            limits: ReadaheadLimits {
+                request_pages_max: request_bytes / PAGE_BYTES,
+                ..ReadaheadLimits::default()
+            },
+            ..Config::new(caps)
+        };
+        let mut path = ReadPath::new(config).map_err(refused)?;
+        let file = path.add_file(file_bytes, 0).map_err(refused)?;
+        let handle = path.open(file);
+        let plan = Plan {
+            path,
+            handle,
+            file_bytes,
+            memory_bytes,
+            pool: vec![0; (memory_bytes / PAGE_BYTES * PAGE_BYTES) as usize],
+            fetching: BTreeMap::new(),
+            direct: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            abandoned: BTreeSet::new(),
+            began: Instant::now(),
+        };
+        Ok(Planner(Mutex::new(plan)))
+    }
+
+    /// Starts reads, all before the first range is given out; gives a name for each.
+    ///
+    /// Raises OSError where too many are open.
+    fn start(&self, ranges: Vec<(u64, u64)>) -> PyResult<Vec<u32>> {
+        let mut plan = self.plan();
+        let mut reads = Vec::with_capacity(ranges.len());
+        for (offset, bytes) in ranges {
+            match plan.start(offset, bytes) {
+                Ok(read) => reads.push(read),
+                Err(error) => {
+                    plan.abandoned.extend(reads);
+                    return Err(PyOSError::new_err((EAGAIN, error.to_string())));
+                }
+            }
+        }
+        Ok(reads)
+    }
+
+    /// What to do next: the ranges to fetch, each `(name, first byte, end)`,
+    /// and the reads that have ended.
+    fn poll(&self) -> (Vec<Range>, Vec<u32>) {
+        self.plan().poll()
+    }
+
+    /// A range was fetched; fewer bytes than asked for mean that the file ends there.
+    ///
+    /// Raises ValueError where there are more than were asked for.
+    fn finish(&self, py: Python<'_>, id: u32, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let data = data.as_bytes();
+        // Large pieces are copied without Python's lock.
+        py.detach(|| {
+            let mut plan = self.plan();
+            let Some(&(start, end)) = plan.fetching.get(&id) else {
+                return Err(refused(format!("no range {id} is being fetched")));
+            };
+            let given = data.len() as u64;
+            if given > end - start {
+                plan.end(id, Outcome::Failed(DeviceError::Medium));
+                let what = format!("bytes {start} to {end} were asked for, and {given} bytes came");
+                return Err(PyValueError::new_err(what));
+            }
+            plan.fill(id, data);
+            let is_whole = given == end - start;
+            plan.end(id, if is_whole { Outcome::Done } else { Outcome::Short { bytes: given } });
+            Ok(())
+        })
+    }
+
+    /// A range could not be fetched.
+    fn fail(&self, id: u32) {
+        let mut plan = self.plan();
+        if plan.fetching.contains_key(&id) {
+            plan.end(id, Outcome::Failed(DeviceError::Medium));
+        }
+    }
+
+    /// The bytes of a read that has ended, which is forgotten then.
+    ///
+    /// Raises OSError where the read failed (`EIO`: a range could not be fetched; `ESTALE`: the
+    /// file has become shorter), ValueError where it has not ended.
+    fn take<'py>(&self, py: Python<'py>, read: u32) -> PyResult<Bound<'py, PyBytes>> {
+        let mut plan = self.plan();
+        let bytes = plan.outcome(read)?;
+        let taken = PyBytes::new_with(py, bytes as usize, |mut place: &mut [u8]| {
+            plan.pieces(read, bytes, |piece| {
+                let (now, later) = std::mem::take(&mut place).split_at_mut(piece.len());
+                now.copy_from_slice(piece);
+                place = later;
+            });
+            Ok(())
+        });
+        plan.release(read);
+        taken
+    }
+
+    /// As `take`, into a writable buffer of bytes that holds at least as many; gives how many.
+    fn take_into(&self, read: u32, buffer: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let mut plan = self.plan();
+        let bytes = plan.outcome(read)?;
+        let buffer = PyUntypedBuffer::get(buffer)?;
+        let place = writable(&buffer).and_then(|(place, room)| {
+            let is_short = PyBufferError::new_err(format!("a buffer of {room} for {bytes} bytes"));
+            if room as u64 >= bytes { Ok(place) } else { Err(is_short) }
+        });
+        let copied = place.map(|mut place| {
+            plan.pieces(read, bytes, |piece| {
+                // SAFETY: the pieces have `bytes` bytes together, for which there is room; the
+                // buffer is held by `buffer`, and none of our memory.
+                place = unsafe {
+                    std::ptr::copy_nonoverlapping(piece.as_ptr(), place, piece.len());
+                    place.add(piece.len())
+                };
+            });
+            bytes
+        });
+        plan.release(read);
+        copied
+    }
+
+    /// Nobody will take these reads: they are forgotten as they end.
+    fn abandon(&self, reads: Vec<u32>) {
+        let mut plan = self.plan();
+        for read in reads {
+            if plan.ended.remove(&read).is_some() {
+                plan.release(read);
+            } else {
+                plan.abandoned.insert(read);
+            }
+        }
+    }
+
+    /// What was counted so far: `asked_bytes`, `hit_bytes`, `fetches`, `fetched_bytes`, `depth_max`.
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let plan = self.plan();
+        let meter = plan.path.meter();
+        BTreeMap::from([
+            ("asked_bytes", meter.asked_bytes),
+            ("hit_bytes", meter.hit_bytes),
+            ("fetches", meter.device_reads),
+            ("fetched_bytes", meter.device_read_bytes),
+            ("depth_max", u64::from(meter.depth_max)),
+        ])
+    }
+}
