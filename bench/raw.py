@@ -2,12 +2,12 @@
 """Raw transfers beside fio, with the same chunk and depth, in the same run.
 
 usage: bench/raw.py FOLDER [RUNS [MIB]]   (FOLDER on the storage to be measured, where a file of
-MIB mebibytes, 1024 by default, is made and removed; default 5 runs)
+MIB mebibytes, 512 by default, is made and removed; default 5 runs)
 
 Reads the file, and writes it, through RawFile (`ioengine=raw`, bench/raw/*.fio) and with fio
 (io_uring, direct, one request of a chunk's size at a time for each of the depth), one after the
 other, in turns that change who is first. Prints the median of the ratios ours / fio of throughput
-and of processor time. The raw rows go to bench/results/raw.json; a run shorter than 1024 MiB
+and of processor time. The raw rows go to bench/results/raw.json; a run shorter than 512 MiB
 measures nothing and writes nothing.
 """
 
@@ -21,7 +21,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHAPES = [("512k", 1), ("512k", 4), ("64k", 4)]
-FULL_MIB = 1024
+FULL_MIB = 512
 
 
 def main() -> None:

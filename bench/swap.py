@@ -19,7 +19,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ("job", "storage", "swapin", "scheduler", "seconds", "fill_seconds", "touches", "major_faults",
-        "pages_in", "pages_out", "device_requests", "device_bytes", "cpu_seconds", "note")
+        "minor_faults", "latency_us", "pages_in", "pages_out", "device_requests", "device_bytes", "cpu_seconds", "note")
 
 
 def main() -> None:

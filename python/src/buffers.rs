@@ -1,16 +1,16 @@
 //! Writable buffers of Python objects, by the buffer protocol.
 
-use pyo3::buffer::PyBuffer;
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
-/// The memory of a writable object of bytes: where it begins, and how long it is.
+/// The memory of a writable object: where it begins, and how long it is.
 ///
-/// It stays where it is while `buffer` is held, but Python code on other threads may change its bytes at
-/// any time: no Rust reference to it may be made, only copies into it.
+/// It stays where it is while `buffer` is held.
 ///
 /// Raises BufferError where it is read-only or not in one piece.
-pub fn writable(buffer: &PyBuffer<u8>) -> PyResult<(*mut u8, usize)> {
+pub fn writable(buffer: &PyUntypedBuffer) -> PyResult<(*mut u8, usize)> {
     if buffer.readonly() {
         return Err(PyBufferError::new_err("the buffer is read-only; give a bytearray, say"));
     }
@@ -18,4 +18,14 @@ pub fn writable(buffer: &PyBuffer<u8>) -> PyResult<(*mut u8, usize)> {
         return Err(PyBufferError::new_err("the buffer is not in one piece; copy it first"));
     }
     Ok((buffer.buf_ptr().cast(), buffer.len_bytes()))
+}
+
+/// A new object of so many bytes that nobody has seen yet, and where they are to be written.
+pub fn new_bytes(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, *mut u8)> {
+    let mut place = std::ptr::null_mut();
+    let object = PyBytes::new_with(py, bytes, |buffer| {
+        place = buffer.as_mut_ptr();
+        Ok(())
+    })?;
+    Ok((object, place))
 }

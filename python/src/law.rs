@@ -128,20 +128,20 @@ impl NamedLaw {
 
     /// The program gave a hint, by its name in `posix_fadvise`.
     fn advise(&self, advice: &str) -> PyResult<()> {
-        let all = [
-            Advice::Normal,
-            Advice::Sequential,
-            Advice::Random,
-            Advice::WillNeed,
-            Advice::DontNeed,
-        ];
-        let Some(advice) = all.into_iter().find(|&known| advice_name(known) == advice) else {
-            let names = all.map(advice_name).join(", ");
-            return Err(refused(format!("there is no advice `{advice}`; there are: {names}")));
-        };
+        let advice = advice_named(advice)?;
         self.law().advise(advice);
         Ok(())
     }
+}
+
+/// The advice of that name.
+pub fn advice_named(name: &str) -> PyResult<Advice> {
+    let all =
+        [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed];
+    all.into_iter().find(|&known| advice_name(known) == name).ok_or_else(|| {
+        let names = all.map(advice_name).join(", ");
+        refused(format!("there is no advice `{name}`; there are: {names}"))
+    })
 }
 
 fn advice_name(advice: Advice) -> &'static str {

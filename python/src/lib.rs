@@ -2,13 +2,15 @@
 //!
 //! Bindings alone, without decisions of their own: [`modelled`] runs a job in
 //! the modelled world, [`law`] lets a law written in Python decide in it,
-//! [`planner`] lets the core decide what to fetch of a remote file.
+//! [`planner`] lets the core decide what to fetch of a remote file, [`local`]
+//! reads files through the real path.
 
 use pyo3::pymodule;
 
 mod ask;
 mod buffers;
 mod law;
+mod local;
 mod modelled;
 mod pages;
 mod planner;
@@ -23,6 +25,8 @@ mod _native {
     use crate::ask::{PyAsk, PyLimits};
     #[pymodule_export]
     use crate::law::NamedLaw;
+    #[pymodule_export]
+    use crate::local::{Awaited, Engine, LocalFile};
     #[pymodule_export]
     use crate::modelled::{Stop, check, simulate};
     #[pymodule_export]

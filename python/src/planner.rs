@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use pyo3::buffer::PyBuffer;
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -322,9 +322,10 @@ impl Planner {
     }
 
     /// As `take`, into a writable buffer of bytes that holds at least as many; gives how many.
-    fn take_into(&self, read: u32, buffer: PyBuffer<u8>) -> PyResult<u64> {
+    fn take_into(&self, read: u32, buffer: &Bound<'_, PyAny>) -> PyResult<u64> {
         let mut plan = self.plan();
         let bytes = plan.outcome(read)?;
+        let buffer = PyUntypedBuffer::get(buffer)?;
         let place = writable(&buffer).and_then(|(place, room)| {
             let is_short = PyBufferError::new_err(format!("a buffer of {room} for {bytes} bytes"));
             if room as u64 >= bytes { Ok(place) } else { Err(is_short) }

@@ -10,6 +10,7 @@ use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_core::law::Spec;
 use readpath_core::machine::{ConfigError, SwapError};
+use readpath_core::swapin;
 use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_load};
 use readpath_sim::simulate::SimulateError;
 
@@ -17,6 +18,7 @@ use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
 use crate::exit::{Ended, Failure};
 use crate::output;
 use crate::progress::{Bar, Interrupt};
+use crate::region_run::{self, RegionPlan};
 use crate::run::read_text;
 use crate::size;
 use crate::storage::Storage;
@@ -51,6 +53,10 @@ impl Combination<'_> {
             ..LoadSetup::new(device.clone())
         }
     }
+
+    fn region_swapin(&self) -> Spec {
+        self.swapin.cloned().unwrap_or_else(|| Spec::plain("hits"))
+    }
 }
 
 /// Every storage under each of the laws that are for it. The kernel has laws of its own.
@@ -64,7 +70,8 @@ fn combinations<'a>(
     for (load, storage) in loads.iter().flat_map(|load| storages.iter().map(move |on| (load, on))) {
         let laws = some_or_default(swapins.iter().filter(|law| is_for(law, storage)));
         let schedulers = match storage {
-            Storage::Kernel(_) => vec![None],
+            // A region needs none: its requests are large, and few.
+            Storage::Kernel(_) | Storage::Region(_) => vec![None],
             _ => some_or_default(schedulers.iter()),
         };
         for swapin in laws {
@@ -151,7 +158,8 @@ fn refuse_laws_of_nobody(storages: &[Storage], swapins: &[Spec]) -> Ended {
             page_cluster(law)?;
         }
         if !storages.iter().any(|storage| is_for(law, storage)) {
-            let on = if law.name == KERNEL { "kernel:PATH" } else { "a modelled device" };
+            let on =
+                if law.name == KERNEL { "kernel:PATH" } else { "a modelled device or region:PATH" };
             return Err(Failure::Usage(format!("--swapin {law} is for {on}, and --on names none")));
         }
     }
@@ -183,6 +191,17 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
             check_load(combination.load, &combination.setup(device, args.seed))
                 .map_err(|error| told(combination.storage, &error))
         }
+        Storage::Region(path) => {
+            if !path.is_dir() && !args.overwrite {
+                return Err(Failure::Usage(format!(
+                    "{}: would be swapped to, and its content lost: add --overwrite if it may be, \
+                     or name a folder, in which a file without a name is made",
+                    path.display()
+                )));
+            }
+            swapin::build(&combination.region_swapin(), false).map_err(Failure::usage)?;
+            region_run::check(combination.load)
+        }
         storage => Err(not_here(storage)),
     }
 }
@@ -198,7 +217,10 @@ fn told(storage: &Storage, error: &SimulateError) -> Failure {
 }
 
 fn not_here(storage: &Storage) -> Failure {
-    Failure::Usage(format!("{storage}: loads on memory run on modelled devices and on kernel:PATH"))
+    Failure::Usage(format!(
+        "{storage}: loads on memory run on modelled devices, on region:PATH and on kernel:PATH; \
+         name one of those"
+    ))
 }
 
 fn one(
@@ -214,6 +236,11 @@ fn one(
             let row = simulate_load(load, &combination.setup(device, args.seed), &mut tell)
                 .map_err(|error| told(storage, &error))?;
             if interrupt.has_come() { Err(Failure::Interrupted) } else { Ok(row) }
+        }
+        Storage::Region(path) => {
+            let law = combination.region_swapin();
+            let plan = RegionPlan { path, swapin: &law, seed: args.seed, interrupt };
+            region_run::run(&plan, load)
         }
         Storage::Kernel(path) => {
             let page_cluster = swapin.map_or(Ok(None), page_cluster)?;

@@ -13,6 +13,7 @@ mod peer;
 mod progress;
 mod raw;
 mod real;
+mod region_run;
 mod regret;
 mod replay;
 mod reproduce;

@@ -106,6 +106,11 @@ fn run_job(args: &RunArgs) -> Ended {
         )));
     }
     let storages = Storage::parse_all(&args.storages)?;
+    if let Some(region) = storages.iter().find(|storage| matches!(storage, Storage::Region(_))) {
+        return Err(Failure::Usage(format!(
+            "{region}: is memory, for loads in TOML; name file:PATH or kernel:PATH for a job"
+        )));
+    }
     let readaheads = args::specs(&args.readahead)?;
     let schedulers = args::specs(&args.scheduler)?;
     let raws = args::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?;
@@ -166,7 +171,7 @@ fn is_repeated(plan: &Plan<'_>, earlier: &Combination<'_>, this: &Combination<'_
         && match this.storage {
             Storage::Kernel(_) => true,
             Storage::File(_) => plan.job.has_raw() && std::ptr::eq(earlier.raw, this.raw),
-            Storage::Modelled(_) | Storage::Nfs(_) => false,
+            Storage::Modelled(_) | Storage::Nfs(_) | Storage::Region(_) => false,
         }
 }
 
@@ -195,7 +200,7 @@ fn check(plan: &Plan<'_>, combination: &Combination<'_>) -> Ended {
     match storage {
         Storage::Modelled(device) => simulate::check(&plan.job, &plan.setup(device, combination))
             .map_err(|error| told(plan, storage, &error)),
-        Storage::File(path) | Storage::Kernel(path) => {
+        Storage::File(path) | Storage::Kernel(path) | Storage::Region(path) => {
             let setup = plan.setup(&Spec::plain("file"), combination);
             real::check(plan, path, &setup)
         }
@@ -230,6 +235,7 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
         Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
         Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), watch),
+        Storage::Region(_) => unreachable!("refused before the first row"),
     }
 }
 

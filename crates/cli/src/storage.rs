@@ -20,6 +20,8 @@ pub enum Storage {
     Kernel(PathBuf),
     /// On a file of an NFS server, through our read path.
     Nfs(Box<NfsUrl>),
+    /// In memory larger than its budget, over a folder or block device: for loads.
+    Region(PathBuf),
 }
 
 impl Storage {
@@ -35,6 +37,7 @@ impl Storage {
             }
             match text.split_once(':') {
                 Some(("file", path)) => storages.push(Storage::File(whole(text, path)?)),
+                Some(("region", path)) => storages.push(Storage::Region(whole(text, path)?)),
                 Some(("kernel", path)) => storages.push(Storage::Kernel(whole(text, path)?)),
                 _ => storages.extend(args::specs(text)?.into_iter().map(Storage::Modelled)),
             }
@@ -54,7 +57,7 @@ impl Storage {
     pub fn path(&self) -> Option<&PathBuf> {
         match self {
             Storage::Modelled(_) | Storage::Nfs(_) => None,
-            Storage::File(path) | Storage::Kernel(path) => Some(path),
+            Storage::File(path) | Storage::Kernel(path) | Storage::Region(path) => Some(path),
         }
     }
 }
@@ -73,6 +76,7 @@ impl fmt::Display for Storage {
             Storage::File(path) => write!(f, "file:{}", path.display()),
             Storage::Kernel(path) => write!(f, "kernel:{}", path.display()),
             Storage::Nfs(url) => url.fmt(f),
+            Storage::Region(path) => write!(f, "region:{}", path.display()),
         }
     }
 }

@@ -24,11 +24,13 @@ use crate::readahead::Folio;
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
+mod counters;
 mod lender;
 mod lists;
 mod memory;
 mod table;
 
+pub use counters::CacheCounters;
 pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
@@ -86,19 +88,6 @@ struct Frame {
     is_stale: bool,
     /// What only a page of memory can be.
     memory: memory::Flags,
-}
-
-/// What the cache has counted since it was made, in pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheCounters {
-    /// Pages added ahead of need.
-    pub readahead_pages: u64,
-    /// Pages read ahead that somebody then used.
-    pub used_pages: u64,
-    /// Pages read ahead that left the cache unused.
-    pub waste_pages: u64,
-    /// Filled pages that were given up for others.
-    pub evicted_pages: u64,
 }
 
 /// The page cache.
@@ -416,7 +405,8 @@ impl Cache {
 
     /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
     fn uses(&mut self, id: FrameId) -> u8 {
-        match self.lender.as_mut().map_or(Uses::None, |lender| lender.uses(id)) {
+        let lends = !self.frame(id).memory.is_memory;
+        match self.lender.as_mut().filter(|_| lends).map_or(Uses::None, |lender| lender.uses(id)) {
             Uses::None => 0,
             Uses::Once => 1,
             Uses::Again => 2,

@@ -48,6 +48,7 @@ use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 mod complete;
+mod config;
 mod error;
 mod memory;
 mod meter;
@@ -58,6 +59,7 @@ mod swap_in;
 mod swap_out;
 mod transfers;
 
+pub use config::Config;
 pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
 pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
 use memory::{Memory, Swap};
@@ -65,61 +67,6 @@ pub use memory::{SwapConfig, SwapCounters, Unmap};
 pub use meter::Meter;
 use reads::{Kind, ReadSlot};
 use transfers::{Content, Transfers};
-
-/// How a read path is built.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What the device can do.
-    pub caps: DeviceCaps,
-    /// Memory for the cache, in bytes; rounded down to whole pages, at least
-    /// one. Default 256 MiB. More memory costs 64 bytes of bookkeeping a page.
-    pub memory_bytes: u64,
-    /// The readahead law of each file that is opened. Default `ondemand`.
-    pub readahead: Spec,
-    /// What the readahead law may know of the device.
-    pub limits: ReadaheadLimits,
-    /// The scheduler between all readers and the device. Default `noop`.
-    pub scheduler: Spec,
-    /// Whether the scheduler merges neighbours (the kernel's `queue/nomerges`
-    /// turned round). Default yes; no shows what the laws alone make.
-    pub merges: bool,
-    /// How large transfers past the cache are cut, for those who drive them
-    /// chunk by chunk ([`ReadPath::raw_law`]). Default `ring`.
-    pub raw: Spec,
-    /// How many requests the queue is made for (the kernel's
-    /// `queue/nr_requests`; default 128). Once seven eighths of them and one
-    /// more are queued or in the device, laws are told that the queue is
-    /// congested: those of 2003 then stop reading ahead.
-    pub queue_requests: u32,
-    /// The most requests in the device at once; bounded by what the device
-    /// takes. Default: what the device takes.
-    pub depth_max: u32,
-    /// How much of the memory the world may lend for longer than a copy takes,
-    /// past the machine ([`lend_through`](ReadPath::lend_through)), in bytes; rounded down to whole
-    /// pages. Reads have the rest to themselves. Default 0.
-    pub lent_bytes_max: u64,
-    /// The most reads that may be open at once, waiting ones included. Default 65,536.
-    pub open_reads_max: u32,
-}
-
-impl Config {
-    /// The defaults over a device with these abilities.
-    pub fn new(caps: DeviceCaps) -> Config {
-        Config {
-            caps,
-            memory_bytes: 256 << 20,
-            readahead: Spec::plain("ondemand"),
-            limits: ReadaheadLimits::default(),
-            scheduler: Spec::plain("noop"),
-            merges: true,
-            raw: Spec::plain("ring"),
-            queue_requests: 128,
-            depth_max: caps.depth_max,
-            lent_bytes_max: 0,
-            open_reads_max: 65_536,
-        }
-    }
-}
 
 /// Names an open file: a file of the cache, with the readahead state of one opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

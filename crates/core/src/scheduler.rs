@@ -11,6 +11,7 @@ use crate::law::{self, Law, Spec, SpecError};
 use crate::request::{DeviceCaps, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
+mod adaptive;
 pub mod cfq;
 mod deadline;
 pub mod decision;
@@ -18,6 +19,7 @@ mod noop;
 pub mod replay;
 mod requests;
 
+pub use adaptive::Adaptive;
 pub use cfq::{Cfq, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
 use decision::DecisionLog;
@@ -96,6 +98,11 @@ pub const LAWS: &[Law] = &[
         line: "processes take turns, idling for the next near request (seeky=mean|history)",
         source: include_str!("scheduler/cfq.rs"),
     },
+    Law {
+        name: "adaptive",
+        line: "as many processes at a time as the device serves best, found by trying",
+        source: include_str!("scheduler/adaptive.rs"),
+    },
 ];
 
 /// Builds the scheduler that `spec` names, for one device.
@@ -110,6 +117,10 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
         }
         "deadline" => Box::new(Deadline::new(caps, DeadlineTunables::from_spec(spec)?)),
         "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
+        "adaptive" => {
+            spec.only(&[])?;
+            Box::new(Adaptive::new(caps))
+        }
         _ => return Err(law::unknown("scheduler", &spec.name, LAWS)),
     })
 }

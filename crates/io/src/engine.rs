@@ -25,9 +25,10 @@ use readpath_core::machine::{self, HandleId};
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::storage::{Files, Sleep, Sleeper};
-use crate::target::{Mode, Target};
+use crate::storage::{Sleep, Sleeper};
+use crate::target::Mode;
 
+pub(crate) mod below;
 pub(crate) mod desk;
 #[cfg(test)]
 mod faults;
@@ -36,6 +37,7 @@ pub(crate) mod opening;
 pub(crate) mod shelf;
 pub(crate) mod tally;
 
+use below::{Below, Opening};
 use desk::{Desk, LineId, SeatId, Who};
 use opening::Identity;
 use shelf::Shelf;
@@ -98,7 +100,7 @@ impl Engine {
     /// An engine of `machine` over `files`, whose completions `sleeper` sleeps for.
     pub(crate) fn new(
         machine: machine::ReadPath,
-        files: Files,
+        files: Below,
         sleeper: Arc<dyn Sleeper>,
         shelf: Arc<Shelf>,
         clock: Clock,
@@ -259,7 +261,7 @@ impl Engine {
 
 impl Handle {
     /// Opens `target`, or finds it open already and unchanged.
-    pub(crate) fn open(engine: &Arc<Owner>, target: Target, identity: Identity) -> Handle {
+    pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
         Handle::with(engine, |desk| desk.open(target, identity))
     }
 

@@ -12,6 +12,7 @@ use crate::engine::Handle;
 use crate::engine::desk::slices;
 use crate::engine::opening::Identity;
 use crate::guard::PageGuard;
+use crate::nfs::url::NfsUrl;
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
 use crate::reader::Reader;
@@ -240,8 +241,13 @@ impl File {
     /// afresh from now on; true then. Clones of this handle go on with what they have.
     ///
     /// # Errors
-    /// The file can't be opened again; this handle goes on as it is.
+    /// The file can't be opened again, or is a server's, for which this is not
+    /// supported; this handle goes on as it is.
     pub fn revalidate(&mut self) -> Result<bool, OpenError> {
+        if self.name.to_str().is_some_and(NfsUrl::is_meant) {
+            let path = self.name.as_path().to_path_buf();
+            return Err(OpenError::Other { path, errno: libc::EOPNOTSUPP });
+        }
         let path = ReadPath::of(Arc::clone(&self.handle.engine));
         let again = path.open(self.name.as_path())?;
         let has_changed = again.handle.file.id != self.handle.file.id;

@@ -47,7 +47,7 @@ const READAHEADS: [&str; 4] = ["none", "window", "window-fixed", "ondemand"];
 const SCHEDULERS: [&str; 3] = ["noop", "deadline", "cfq"];
 
 /// The laws under test.
-const ADAPTIVE: (&str, &str) = ("adaptive", "deadline");
+const ADAPTIVE: (&str, &str) = ("adaptive", "adaptive");
 
 /// One workload of so many processes on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

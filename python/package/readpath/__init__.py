@@ -1,11 +1,13 @@
 """The storage read path, and modelled storage to try it on.
 
+- `open` reads a file, a device or a URL through our path;
 - `run` and `trace` run a job in fio's format on modelled devices, in virtual time;
 - `sweep` runs a grid of them, here or on a cluster;
 - `Law` is what a readahead policy written in Python looks like.
 """
 
 from readpath._native import Ask, Limits, NamedLaw, Pages, __version__
+from readpath.files import File, ReadPath, open
 from readpath.jobs import Job
 from readpath.law import Law
 from readpath.modelled import Point, Trace, devices, frame, laws, run, trace
@@ -14,18 +16,21 @@ from readpath.sweeps import Failed, Sweep, sweep
 __all__ = [
     "Ask",
     "Failed",
+    "File",
     "Job",
     "Law",
     "Limits",
     "NamedLaw",
     "Pages",
     "Point",
+    "ReadPath",
     "Sweep",
     "Trace",
     "__version__",
     "devices",
     "frame",
     "laws",
+    "open",
     "run",
     "sweep",
     "trace",

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 from fsspec.implementations.chained import ChainedFileSystem
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
+from readpath.files import ReadPath
 from readpath.reader import Fetch, Options, Reader, on_threads
 
 if TYPE_CHECKING:
@@ -85,6 +87,8 @@ class ReadpathFileSystem(ChainedFileSystem):
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         if mode != "rb":
             return self.fs.open(path, mode, **kwargs)
+        if isinstance(self.fs, LocalFileSystem):
+            return self.local.open(self.fs._strip_protocol(path))
         details = self.fs.info(path)
         if details["type"] == "directory":
             raise IsADirectoryError(path)
@@ -104,6 +108,11 @@ class ReadpathFileSystem(ChainedFileSystem):
 
             return fetch
         return on_threads(lambda start, end: below.cat_file(path, start, end), self.threads)
+
+    @cached_property
+    def local(self) -> ReadPath:
+        """The read path of the local files."""
+        return ReadPath(self.options.memory, self.options.readahead)
 
     @cached_property
     def threads(self) -> ThreadPoolExecutor:

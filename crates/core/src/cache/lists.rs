@@ -184,7 +184,7 @@ mod tests {
     fn pages_go_in_the_order_in_which_they_were_added_and_not_in_that_in_which_they_came() {
         let mut cache = Cache::new(3);
         let file = cache.add_file();
-        let mut add = |cache: &mut Cache, page| {
+        let add = |cache: &mut Cache, page| {
             cache.add(file, page, Folio::holding(page, 0), Mark::Clear, true).unwrap()
         };
         let [first, second, slow] = [0, 1, 2].map(|page| add(&mut cache, page));

@@ -168,7 +168,8 @@ impl Cache {
     /// Chooses the oldest page, of files and memory, to make room, by the law
     /// `two-lists`. None when there is none that isn't pinned or leaving already.
     pub fn choose_leaving(&mut self) -> Option<Leaving> {
-        loop {
+        // Each page is spared twice at most: for its referenced bit, or a reader that holds it.
+        for _ in 0..2 * self.frames.len() + 1 {
             let beside = self.lists.pages(List::Ahead);
             let frames = &mut self.frames;
             self.lists.refill(frames, List::MemoryInactive, List::MemoryActive, beside);
@@ -182,10 +183,16 @@ impl Cache {
             self.lists.unlink(&mut self.frames, id);
             let frame = self.frame_mut(id);
             if !frame.memory.is_memory {
-                if frame.pins == 0 && frame.state == FrameState::Filled {
+                if frame.pins > 0 || frame.state != FrameState::Filled {
+                    continue;
+                }
+                let is_used = self.is_used_again(id);
+                if !is_used && self.recall(id) {
                     self.evict(id);
                     return Some(Leaving::Gone);
                 }
+                let list = if is_used { List::Active } else { List::Inactive };
+                self.lists.push_front(&mut self.frames, id, list);
             } else if core::mem::take(&mut frame.is_referenced) {
                 self.lists.push_front(&mut self.frames, id, List::MemoryActive);
             } else if frame.is_held() {
@@ -196,6 +203,7 @@ impl Cache {
                 return Some(Leaving::Gone);
             }
         }
+        None
     }
 
     /// Whether the page is still on its way out; it is on no list then.

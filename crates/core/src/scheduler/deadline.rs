@@ -17,7 +17,7 @@ use crate::law::{Spec, SpecError};
 use crate::request::{DeviceCaps, Op, Request};
 use crate::unit::Time;
 
-use super::requests::{Place, Requests};
+use super::requests::{Place, Requests, Waiting};
 use super::{Dispatch, Inserted, Scheduler};
 
 /// The tunables of `deadline`, under the kernel's names.
@@ -87,6 +87,11 @@ impl Deadline {
             in_batch: tunables.fifo_batch,
             passed_over: 0,
         }
+    }
+
+    /// Takes in a request that waited elsewhere, unmerged, with the time at which it came.
+    pub(super) fn admit(&mut self, waiting: Waiting) {
+        self.queued[waiting.request.op as usize].insert(waiting.arrived, waiting.request);
     }
 
     fn choose(&mut self, now: Time) -> Option<Place> {

@@ -199,6 +199,17 @@ pub enum Decision {
         /// The most requests that it was given at once.
         peak: u32,
     },
+    /// How many processes are served at a time was tried, or found.
+    Limit {
+        /// So many from now on; `None`: all.
+        limit: Option<u32>,
+        /// `try`; after a trial `better` or `worse`; `far` when nobody is worth waiting for.
+        why: &'static str,
+        /// The rate that decided it; 0 when none did.
+        kib_per_s: u64,
+        /// The rate that it was held against.
+        before_kib_per_s: u64,
+    },
     /// Decisions that were not taken out in time and are lost.
     Lost {
         /// How many.
@@ -337,6 +348,11 @@ impl fmt::Display for Decision {
             Decision::Queueing { is_queueing, peak } => {
                 let answer = if is_queueing { "yes" } else { "no" };
                 write!(f, "event=queueing_device answer={answer} peak={peak}")
+            }
+            Decision::Limit { limit, why, kib_per_s, before_kib_per_s } => {
+                write!(f, "event=limit")?;
+                optional(f, "processes", limit)?;
+                write!(f, " why={why} kib_per_s={kib_per_s} before={before_kib_per_s}")
             }
             Decision::Lost { count } => write!(f, "event=lost count={count}"),
         }

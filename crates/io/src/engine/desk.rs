@@ -19,13 +19,13 @@ use readpath_core::machine::{self, Access, Buffer, Done, HandleId, ReadError, Re
 use readpath_core::request::{Completion, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
+use super::below::{Below, Opening};
 use super::opening::{InUse, Open};
 use super::shelf::Shelf;
 use super::{Handle, OpenFile};
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::storage::{Files, Sleep, Storage};
-use crate::target::Target;
+use crate::storage::Sleep;
 
 /// Names a read under way.
 pub(crate) type SeatId = usize;
@@ -89,7 +89,7 @@ struct Line {
 /// The state of an engine.
 pub(crate) struct Desk {
     pub(crate) machine: machine::ReadPath,
-    pub(super) files: Files,
+    pub(super) files: Below,
     shelf: Arc<Shelf>,
     clock: Clock,
     /// By the number of the file.
@@ -127,14 +127,14 @@ unsafe impl Send for Desk {}
 /// Something whose drop takes a system call, or runs code of others.
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) enum Buried {
-    Target(Target),
+    File(Opening),
     Who(Who),
 }
 
 impl Desk {
     pub(crate) fn new(
         machine: machine::ReadPath,
-        files: Files,
+        files: Below,
         shelf: Arc<Shelf>,
         clock: Clock,
     ) -> Desk {

@@ -10,6 +10,7 @@ use readpath_core::law::Spec;
 use readpath_core::machine::{self, Config};
 use readpath_core::request::DeviceError;
 
+use super::below::{Below, Opening};
 use super::shelf::{Clerk, Shelf};
 use super::{Engine, Handle, Owner};
 use crate::backend::{Answer, Backend, BackendError, BackendKind, Sleep, Sleeper, Transfer};
@@ -99,7 +100,7 @@ fn path(law: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
     let pages = (memory_bytes / 4096) as u32;
     let shelf = Arc::new(Shelf::new(pages, pages / 4).unwrap());
     machine.lend_through(Box::new(Clerk(Arc::clone(&shelf))));
-    let engine = Engine::new(machine, files, sleeper, shelf, clock);
+    let engine = Engine::new(machine, Below::Files(files), sleeper, shelf, clock);
     ReadPath::of(Arc::new(Owner(Arc::new(engine))))
 }
 
@@ -115,7 +116,8 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             let path = path(law, memory_bytes, &is_on);
             let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
             let stamp = identity(&target).unwrap();
-            let file = File::new(Handle::open(path.engine(), target, stamp), &temp.0);
+            let file =
+                File::new(Handle::open(path.engine(), Opening::Local(target), stamp), &temp.0);
             let errors: u32 = std::thread::scope(|scope| {
                 let threads = [1u64, 2, 3].map(|seed| {
                     let (file, content) = (&file, &content);

@@ -7,8 +7,8 @@ use readpath_core::cache::FileId;
 use readpath_core::machine::HandleId;
 
 use super::OpenFile;
+use super::below::Opening;
 use super::desk::{Buried, Desk};
-use crate::target::Target;
 
 /// A file that is open, and by how many handles.
 pub(super) struct Open {
@@ -38,10 +38,14 @@ pub(crate) struct Identity {
 
 impl Desk {
     /// Opens `target`, or finds it open already and unchanged, with a new handle.
-    pub(crate) fn open(&mut self, target: Target, identity: Identity) -> (Arc<OpenFile>, HandleId) {
+    pub(crate) fn open(
+        &mut self,
+        target: Opening,
+        identity: Identity,
+    ) -> (Arc<OpenFile>, HandleId) {
         let same = self.open.iter().flatten().find(|open| open.identity == identity);
         if let Some(open) = same {
-            self.graveyard.push(Buried::Target(target));
+            self.graveyard.push(Buried::File(target));
             let file = Arc::clone(&open.file);
             let handle = self.open_again(&file);
             return (file, handle);
@@ -111,7 +115,7 @@ impl Desk {
             }
             let file = self.removing.swap_remove(at);
             let target = self.files.remove(file.start_sector);
-            self.graveyard.extend(target.map(Buried::Target));
+            self.graveyard.extend(target.map(Buried::File));
         }
     }
 }

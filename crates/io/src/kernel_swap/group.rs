@@ -228,12 +228,12 @@ mod tests {
     /// as proc(5) and cgroups(7) describe them.
     #[test]
     fn the_hierarchy_of_the_memory_controller_is_found() {
-        let groups = "5:devices:/\n4:memory:/work/one\n0::/\n";
+        let groups = "5:devices:/\n4:memory:/jobs/one\n0::/\n";
         let mounts = "\
             23 22 0:20 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
             24 22 0:21 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
         let found = Parent::first_version(groups, mounts).unwrap();
-        assert_eq!(found.path, Path::new("/sys/fs/cgroup/memory/work/one"));
+        assert_eq!(found.path, Path::new("/sys/fs/cgroup/memory/jobs/one"));
         // A container sees its own part of the hierarchy, mounted as if it were the whole.
         let groups = "4:cpu,memory:/docker/abc/inner\n";
         let mounts = "24 22 0:21 /docker/abc /cg rw shared:1 - cgroup cgroup rw,cpu,memory\n";

@@ -164,6 +164,13 @@ impl Link {
         self.send();
     }
 
+    /// Sends what goes on a connection that is there.
+    pub(crate) fn send_only(&mut self) {
+        if self.connection.is_open() {
+            self.send();
+        }
+    }
+
     /// When there will be something to do though nothing has come; `None`: no need.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         self.client.next_wake()

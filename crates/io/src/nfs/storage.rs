@@ -232,13 +232,18 @@ impl Storage for NfsStorage {
 impl Sleeper for NfsSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<(), BackendError> {
         let mut state = self.shared.lock();
+        if sleep == Sleep::Never {
+            // Perhaps somebody else sleeps here: the connection, the bell and what
+            // time brings are theirs.
+            state.link.send_only();
+            return Ok(());
+        }
         state.hand_over();
         let now = state.link.clock().now();
         let deadline = match sleep {
             _ if !state.completed.is_empty() => Some(now),
-            Sleep::Never => Some(now),
             Sleep::AtMost(span) => Some(now + Time(span.as_nanos() as u64)),
-            Sleep::UntilAnswered => None,
+            Sleep::Never | Sleep::UntilAnswered => None,
         };
         let wake = [deadline, state.link.next_wake()].into_iter().flatten().min();
         let (socket, to_write) = state.link.awaited();

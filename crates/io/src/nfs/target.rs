@@ -82,6 +82,12 @@ impl NfsTarget {
         self.attributes.bytes
     }
 
+    /// When its bytes were changed last, by the server's clock: seconds and nanoseconds.
+    pub fn modified(&self) -> (i64, i64) {
+        let (seconds, nanoseconds) = self.attributes.modified;
+        (seconds.into(), nanoseconds.into())
+    }
+
     /// `rsize`: the most bytes of one READ.
     pub fn read_bytes(&self) -> u32 {
         self.read_bytes

@@ -5,6 +5,7 @@ mod support;
 
 mod counts;
 mod faults;
+mod file_api;
 mod opening;
 mod proxy;
 mod rig;

@@ -118,8 +118,6 @@ fn table(
 ) -> Reproduced {
     let published_first = published(&CASES[0]);
     let comparisons = CASES.iter().zip(rows).map(|(case, row)| Comparison {
-        pages_in: None,
-        pages_out: None,
         label: case.label.to_owned(),
         laws: case.raw.to_owned(),
         published: published(case),
@@ -128,6 +126,8 @@ fn table(
         modelled_ratio: modelled(row) / modelled(&rows[0]),
         device_requests: row.device_requests,
         device_request_kib_mean: row.device_request_kib_mean,
+        pages_in: None,
+        pages_out: None,
     });
     Reproduced {
         table: "E".to_owned(),

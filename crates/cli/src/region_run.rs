@@ -1,0 +1,159 @@
+//! `region:PATH` for loads: the same touches of a [`Region`] over the storage that PATH names.
+//!
+//! The load's processes are threads here, each with a mapping's worth of one region, so that
+//! they share the load's memory as processes under one limit do. What is filled, touched and
+//! compared is what the kernel's row touches: a page's first word says which page it is, a
+//! touch reads it, and one that writes changes the second.
+
+use std::path::Path;
+use std::time::Instant;
+
+use readpath::Region;
+use readpath::pager::region::RegionStatistics;
+use readpath::usage::CpuTime;
+use readpath_core::law::Spec;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::load::{Load, LoadRow, Share};
+
+use crate::exit::Failure;
+use crate::progress::Interrupt;
+
+const PAGE: usize = PAGE_BYTES as usize;
+/// Touches from one look at whether the run is to end to the next.
+const TOUCHES_PER_LOOK: usize = 4096;
+
+/// How a load is to run over a region.
+pub struct RegionPlan<'a> {
+    /// A folder or a block device.
+    pub path: &'a Path,
+    /// The swap-in law.
+    pub swapin: &'a Spec,
+    /// The seed of the run.
+    pub seed: u64,
+    /// Ctrl-C.
+    pub interrupt: &'a Interrupt,
+}
+
+/// Finds out whether a load can be run so, without running it.
+pub fn check(load: &Load) -> Result<(), Failure> {
+    if load.share == Share::Shared && load.processes > 1 {
+        return Err(Failure::Usage(format!(
+            "load `{}`: {} processes share a mapping, and a region belongs to one; run it on \
+             kernel:PATH or a modelled device, or with share = \"private\"",
+            load.name, load.processes
+        )));
+    }
+    Ok(())
+}
+
+/// Runs the load and gives its row.
+pub fn run(plan: &RegionPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
+    let mut row = LoadRow::new(load, &format!("region:{}", plan.path.display()));
+    row.swapin = Some(plan.swapin.to_string());
+    row.engine = Some("userfaultfd".to_owned());
+    let options = Region::options().memory_bytes(load.memory_bytes).swapin(plan.swapin.clone());
+    let bytes = load.mapped_bytes();
+    let region = match plan.path.is_dir() {
+        true => options.in_folder(bytes, plan.path),
+        false => options.on_device(bytes, plan.path),
+    };
+    let mut region = region.map_err(|error| Failure::Run(error.to_string()))?;
+    let start = Instant::now();
+    on_threads(&mut region, load, |_, memory| {
+        memory.chunks_exact_mut(PAGE).enumerate().for_each(|(page, bytes)| fill(page, bytes));
+        Ok(())
+    })?;
+    row.fill_seconds = Some(start.elapsed().as_secs_f64());
+    let (before, cpu, start) = (region.statistics(), CpuTime::of_process(), Instant::now());
+    on_threads(&mut region, load, |process, memory| touch_all(plan, load, process, memory))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let cpu_seconds = CpuTime::of_process().since(cpu).seconds();
+    let after = region.statistics();
+    region.check().map_err(|error| Failure::about(plan.path.display(), error))?;
+    Ok(figures(row, load, seconds, cpu_seconds, &before, &after))
+}
+
+fn figures(
+    mut row: LoadRow,
+    load: &Load,
+    seconds: f64,
+    cpu_seconds: f64,
+    before: &RegionStatistics,
+    after: &RegionStatistics,
+) -> LoadRow {
+    row.cpu_seconds = Some(cpu_seconds);
+    row.minor_faults = Some(after.faults_minor - before.faults_minor);
+    let requests =
+        (after.device_reads + after.device_writes) - (before.device_reads + before.device_writes);
+    let bytes = (after.device_read_bytes + after.device_write_bytes)
+        - (before.device_read_bytes + before.device_write_bytes);
+    row.with_touches(load.touches * u64::from(load.processes), seconds)
+        .with_swapping(
+            Some(after.faults_major - before.faults_major),
+            Some(after.swap_in_pages - before.swap_in_pages),
+            Some(after.swap_out_pages - before.swap_out_pages),
+        )
+        .with_device(requests, bytes)
+}
+
+/// Gives each thread the memory of one process; the first failure of any.
+fn on_threads(
+    region: &mut Region,
+    load: &Load,
+    body: impl Fn(u32, &mut [u8]) -> Result<(), Failure> + Sync,
+) -> Result<(), Failure> {
+    let mapping_bytes = load.mapping_bytes as usize;
+    std::thread::scope(|scope| {
+        let memories = region.as_mut_slice().chunks_exact_mut(mapping_bytes);
+        let threads: Vec<_> = (0..)
+            .zip(memories)
+            .map(|(process, memory)| {
+                let body = &body;
+                scope.spawn(move || body(process, memory))
+            })
+            .collect();
+        let ended =
+            threads.into_iter().map(|thread| thread.join().expect("a thread of a load ends"));
+        ended.fold(Ok(()), Result::and)
+    })
+}
+
+fn touch_all(
+    plan: &RegionPlan<'_>,
+    load: &Load,
+    process: u32,
+    memory: &mut [u8],
+) -> Result<(), Failure> {
+    for (nth, touch) in load.touches_of(process, plan.seed).enumerate() {
+        if nth % TOUCHES_PER_LOOK == 0 && plan.interrupt.has_come() {
+            return Err(Failure::Interrupted);
+        }
+        let page = touch.page as usize;
+        let bytes = &mut memory[page * PAGE..(page + 1) * PAGE];
+        if touch.is_write {
+            bytes[8..16].copy_from_slice(&(nth as u64).to_ne_bytes());
+        }
+        let found = u64::from_ne_bytes(bytes[..8].try_into().expect("a word is 8 bytes"));
+        if found != mark(page) {
+            return Err(Failure::Run(format!(
+                "page {page} holds {found:#x} where {:#x} was written: memory was lost",
+                mark(page)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Words that no two pages share, the first of them the page's mark.
+fn fill(page: usize, bytes: &mut [u8]) {
+    let mut value = mark(page);
+    for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&value.to_ne_bytes());
+        value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ index as u64;
+    }
+}
+
+/// The first word of a page; never 0, which is what untouched memory holds.
+fn mark(page: usize) -> u64 {
+    (page as u64 + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) | 1
+}

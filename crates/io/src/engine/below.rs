@@ -1,0 +1,98 @@
+//! What an engine stands on: any number of files of this machine, or one file
+//! of a server.
+
+use libc::iovec;
+use readpath_core::request::{Completion, DeviceRequest};
+
+use crate::backend::BackendError;
+use crate::nfs::storage::NfsStorage;
+use crate::storage::{Files, Sleep, Storage};
+use crate::target::{Mode, Target};
+
+/// What an engine stands on.
+pub(crate) enum Below {
+    /// Files and block devices of this machine.
+    Files(Files),
+    /// A file of an NFS server.
+    Server(Box<NfsStorage>),
+}
+
+/// A file that is to be opened in an engine.
+pub(crate) enum Opening {
+    /// One of this machine.
+    Local(Target),
+    /// The server's, of so many bytes.
+    Server {
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+impl Opening {
+    /// Its length in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Opening::Local(target) => target.bytes(),
+            Opening::Server { bytes } => *bytes,
+        }
+    }
+
+    /// The way that its bytes take; those of a server pass by this kernel's cache.
+    pub(crate) fn mode(&self) -> Mode {
+        match self {
+            Opening::Local(target) => target.mode(),
+            Opening::Server { .. } => Mode::Direct,
+        }
+    }
+}
+
+impl Below {
+    /// Adds a file; gives its first sector.
+    ///
+    /// # Panics
+    /// The file is of the other kind.
+    pub(crate) fn add(&mut self, opening: Opening) -> u64 {
+        match (self, opening) {
+            (Below::Files(files), Opening::Local(target)) => files.add(target),
+            (Below::Server(_), Opening::Server { .. }) => 0,
+            _ => unreachable!("an engine over a server has no other file"),
+        }
+    }
+
+    /// Removes the file whose first sector is `start`, none of whose requests is in flight.
+    pub(crate) fn remove(&mut self, start: u64) -> Option<Opening> {
+        match self {
+            Below::Files(files) => files.remove(start).map(Opening::Local),
+            Below::Server(_) => None,
+        }
+    }
+
+    /// As [`Storage::submit`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn submit(&mut self, request: DeviceRequest, memory: &[iovec]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Below::Files(files) => files.submit(request, memory),
+                Below::Server(server) => server.submit(request, memory),
+            }
+        }
+    }
+
+    /// As [`Storage::exchange`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn exchange(
+        &mut self,
+        sleep: Sleep,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), BackendError> {
+        match self {
+            Below::Files(files) => files.exchange(sleep, completions),
+            Below::Server(server) => server.exchange(sleep, completions),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+"""Files and block devices, read through our path: io_uring, our page cache, our readahead."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from readpath import _native
+from readpath.modelled import memory_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+PathLike = str | os.PathLike[str]
+
+
+class ReadPath:
+    """A read path of one's own: a page cache with its memory, its laws, and its ring.
+
+    `memory`: of the page cache, taken from the system as it is used. `readahead`,
+    `scheduler`: laws by name. `depth`: the most requests in the storage at once.
+    `backend`: `ring` (io_uring), or `threads` where that is forbidden.
+    """
+
+    def __init__(
+        self,
+        memory: str | int = "256MiB",
+        readahead: str = "ondemand,read_ahead_kb=2048",
+        scheduler: str = "noop",
+        depth: int = 128,
+        backend: str = "ring",
+    ) -> None:
+        """Builds it.
+
+        Raises ValueError where an option can't be used, or there is no ring.
+        """
+        self._options = (memory, readahead, scheduler, depth, backend)
+        self._engine = _native.Engine(
+            memory_bytes(memory), readahead, scheduler, depth, backend
+        )
+
+    def open(self, path: PathLike) -> File:
+        """Opens a file or a block device for reading.
+
+        Raises the OSError of the kernel's answer: FileNotFoundError,
+        IsADirectoryError, PermissionError, …
+        """
+        return File(path, self)
+
+    def stats(self) -> dict[str, int]:
+        """What was counted since it was built."""
+        return self._engine.stats()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReadPath, self._options
+
+
+class File(io.RawIOBase):
+    """A file that is open for reading.
+
+    As `io.FileIO`, and at any place by `readat`, `readat_many`, and
+    `areadat` in asyncio. Reads at a place may come from any number of threads.
+    """
+
+    readinto: Callable[[Buffer], int]
+    read: Callable[..., bytes]
+    readat: Callable[[int, int], bytes]
+    readinto_at: Callable[[int, Buffer], int]
+    prefetch: Callable[[int, int], None]
+
+    def __init__(self, path: PathLike, within: ReadPath) -> None:
+        self.name = os.fspath(path)
+        self.mode = "rb"
+        self._within = within
+        self._file = file = within._engine.open(Path(path))
+        # Straight to the native methods: a cached read takes less than a Python call.
+        self.readinto = file.readinto
+        self.read = file.read
+        self.readat = file.readat
+        self.readinto_at = file.readinto_at
+        self.prefetch = file.prefetch
+        self.tell = file.tell  # type: ignore[method-assign]
+
+    @property
+    def size(self) -> int:
+        """The length in bytes, when it was opened."""
+        return self._file.size
+
+    def readall(self) -> bytes:
+        """All bytes from the position on."""
+        return self._file.read()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Sets the position; gives it."""
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self.size}
+        if whence not in bases:
+            raise ValueError(f"whence is {whence}; give 0, 1 or 2")
+        if (position := bases[whence] + offset) < 0:
+            raise ValueError(f"a seek to {position}, in front of the file")
+        self._file.set(position)
+        return position
+
+    def readat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each `(offset, size)`, all in one submission."""
+        return self._file.readat_many(list(ranges))
+
+    async def areadat(self, offset: int, size: int) -> bytes:
+        """As `readat`, for asyncio."""
+        loop = asyncio.get_running_loop()
+        came = asyncio.Event()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(came.set)
+
+        read = self._file.start(offset, size)
+        while (data := read.poll(wake)) is None:
+            await came.wait()
+            came.clear()
+        return data
+
+    async def areadat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """As `readat_many`, for asyncio."""
+        return list(await asyncio.gather(*(self.areadat(*one) for one in ranges)))
+
+    def advise(self, advice: str) -> None:
+        """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
+        self._file.advise(advice)
+
+    def stats(self) -> dict[str, int]:
+        """What was read through this file, and how much of it was there when the read came."""
+        read, cached = self._file.stats()
+        return {"bytes": read, "cached_bytes": cached}
+
+    def readable(self) -> bool:
+        """Whether it can be read: yes."""
+        return not self._is_closed()
+
+    def seekable(self) -> bool:
+        """Whether it has a position that can be set: yes."""
+        return not self._is_closed()
+
+    def close(self) -> None:
+        """Closes it; reads under way on other threads end first."""
+        if hasattr(self, "_file"):
+            self._file.close()
+        super().close()
+
+    def _is_closed(self) -> bool:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        return False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return File, (self.name, self._within)
+
+
+_usual: ReadPath | None = None
+
+
+def usual() -> ReadPath:
+    """The read path that `open` takes by itself: one for the whole process, built when first used."""
+    global _usual
+    if _usual is None:
+        _usual = ReadPath()
+    return _usual
+
+
+def _forget_usual() -> None:
+    global _usual
+    _usual = None
+
+
+# A ring belongs to the process that built it.
+os.register_at_fork(after_in_child=_forget_usual)
+
+
+def open(path_or_url: PathLike, **options: Any) -> Any:
+    """Opens a file, a block device, or anything that fsspec knows, for reading.
+
+    A path gives a `File`; options are those of `ReadPath`, and make one for this
+    file alone. A URL such as `https://…` or `s3://…` gives a
+    `readpath.filesystem.ReadpathFile` (needs fsspec); options are those of
+    `readpath.reader.Options`, and of the storage below it.
+
+    Raises the OSError of the storage's answer, ValueError where an option can't be used.
+    """
+    name = os.fspath(path_or_url)
+    if "://" in name or "::" in name:
+        import fsspec
+
+        url = name if name.startswith("readpath:") else f"readpath::{name}"
+        return fsspec.open(url, **options).open()
+    return (ReadPath(**options) if options else usual()).open(name)

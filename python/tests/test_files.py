@@ -1,0 +1,226 @@
+"""Local files: Python's conventions, hold against the file's own bytes and io.FileIO."""
+
+import array
+import asyncio
+import io
+import os
+import pickle
+import random
+import threading
+
+import pytest
+
+import readpath
+
+SIZE = 3_000_001
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("files") / "data.bin"
+    path.write_bytes(random.Random(1).randbytes(SIZE))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(path):
+    return path.read_bytes()
+
+
+@pytest.fixture(params=["ring", "threads"])
+def file(request, path):
+    with readpath.open(path, memory="1MiB", backend=request.param) as file:
+        yield file
+
+
+def ranges(count, size_max=100_000):
+    draw = random.Random(count)
+    return [(draw.randrange(SIZE + 1000), draw.randrange(size_max)) for _ in range(count)]
+
+
+def test_reads_at_any_place_are_the_files_bytes(file, data):
+    for offset, size in [*ranges(200), (0, SIZE + 1), (SIZE, 1), (5, 0)]:
+        assert file.readat(offset, size) == data[offset : offset + size]
+    assert file.tell() == 0
+
+
+def test_many_reads_at_once_are_the_files_bytes(file, data):
+    asked = [*ranges(300), (0, SIZE), (1, 2)]  # more than the memory, and one larger than it
+    assert file.readat_many(asked) == [data[offset : offset + size] for offset, size in asked]
+    assert file.readat_many([]) == []
+
+
+def test_it_reads_as_fileio_does(file, path):
+    steps = [("read", 10), ("seek", -4, 1), ("read", 5), ("seek", -70_000, 2), ("read", 60_000)]
+    steps += [("read", 20_000), ("read", 1), ("tell",), ("seek", 17), ("readinto", 4096), ("tell",)]
+    steps += [("seek", SIZE + 9), ("tell",), ("read", 1), ("seek", 2_900_000), ("readall",), ("read",)]
+    steps += [("seek", 0), ("readline",), ("read", -1), ("read", 0), ("readable",), ("seekable",)]
+    steps += [("writable",), ("isatty",)]
+
+    def do(target, name, *arguments):
+        if name != "readinto":
+            return getattr(target, name)(*arguments)
+        buffer = bytearray(*arguments)
+        return target.readinto(buffer), bytes(buffer)
+
+    with io.FileIO(path) as expected:
+        for step in steps:
+            assert do(file, *step) == do(expected, *step), step
+
+
+def test_it_stands_under_a_buffered_reader(file, data):
+    with io.BufferedReader(file, 8192) as buffered:
+        assert buffered.read(3) == data[:3]
+        assert buffered.peek(1)[:1] == data[3:4]
+        buffered.seek(1_000_000)
+        assert buffered.readline() == data[1_000_000 : data.index(b"\n", 1_000_000) + 1]
+    assert file.closed
+
+
+@pytest.mark.parametrize("make", [bytearray, memoryview, array.array])
+def test_it_reads_into_anything_writable(file, data, make):
+    buffer = {
+        bytearray: lambda: bytearray(8000),
+        memoryview: lambda: memoryview(bytearray(9000))[500:8500],
+        array.array: lambda: array.array("d", bytes(8000)),
+    }[make]()
+    assert file.readinto_at(777, buffer) == 8000
+    assert bytes(memoryview(buffer).cast("B")) == data[777:8777]
+    numpy = pytest.importorskip("numpy")
+    numbers = numpy.zeros((10, 100), dtype="<u8")
+    assert file.readinto_at(0, numbers) == 8000
+    assert numbers.tobytes() == data[:8000]
+
+
+def test_what_is_read_only_or_in_pieces_is_refused(file):
+    with pytest.raises(BufferError, match="read-only"):
+        file.readinto_at(0, b"1234")
+    with pytest.raises(BufferError, match="one piece"):
+        file.readinto_at(0, memoryview(bytearray(100))[::2])
+    with pytest.raises(TypeError):
+        file.readinto_at(0, "text")
+
+
+def test_reads_can_be_awaited(file, data):
+    asked = ranges(100, 5000)
+
+    async def read():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(tick())
+        got = await file.areadat_many(asked)
+        beside.cancel()
+        return got, await file.areadat(SIZE - 5, 100), ticks
+
+    got, end, ticks = asyncio.run(read())
+    assert got == [data[offset : offset + size] for offset, size in asked]
+    assert end == data[-5:] and ticks > 0
+
+
+def test_an_awaited_read_may_be_given_up(file, data):
+    async def give_up():
+        task = asyncio.create_task(file.areadat(0, 500_000))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await file.areadat(0, 500_000)
+
+    assert asyncio.run(give_up()) == data[:500_000]
+
+
+def test_many_threads_read_one_file(file, data):
+    wrong = []
+
+    def read(seed):
+        for offset, size in ranges(60 + seed, 30_000):
+            if file.readat(offset, size) != data[offset : offset + size]:
+                wrong.append(offset)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert wrong == []
+
+
+def test_errors_are_the_built_in_ones(path, tmp_path):
+    with pytest.raises(FileNotFoundError) as raised:
+        readpath.open(tmp_path / "none")
+    assert raised.value.errno == 2 and raised.value.filename == str(tmp_path / "none")
+    with pytest.raises(IsADirectoryError):
+        readpath.open(tmp_path)
+    with pytest.raises(OSError, match="neither a regular file nor a block device"):
+        readpath.open("/dev/null")
+    with pytest.raises(ValueError, match="there is no readahead law `psychic`"):
+        readpath.open(path, readahead="psychic")
+    with pytest.raises(ValueError, match="there are: ring, threads"):
+        readpath.open(path, backend="magic")
+    if os.getuid() == 0:
+        print("skipped: root may open everything: PermissionError is not tried")
+        return
+    path.chmod(0)
+    with pytest.raises(PermissionError):
+        readpath.open(path)
+
+
+def test_a_file_that_shrank_is_an_error_and_not_wrong_bytes(tmp_path):
+    path = tmp_path / "shrinks"
+    path.write_bytes(bytes(1_000_000))
+    with readpath.open(path, readahead="none") as file:
+        os.truncate(path, 500_000)
+        with pytest.raises(OSError, match="has become shorter") as raised:
+            file.readat(600_000, 10)
+        assert raised.value.errno == 116
+
+
+def test_a_closed_file_says_so_and_an_empty_one_has_no_bytes(path, tmp_path):
+    file = readpath.open(path)
+    file.close()
+    file.close()
+    assert file.closed
+    for use in (lambda: file.read(1), lambda: file.readat(0, 1), file.tell, file.readable):
+        with pytest.raises(ValueError, match="closed file"):
+            use()
+    (tmp_path / "empty").touch()
+    with readpath.open(tmp_path / "empty") as empty:
+        assert (empty.size, empty.read(), empty.readat_many([(0, 9)])) == (0, b"", [b""])
+        assert asyncio.run(empty.areadat(0, 9)) == b""
+
+
+def test_a_file_and_its_path_can_be_sent_to_another_process(path, data):
+    with readpath.open(path, memory="1MiB") as file:
+        with pickle.loads(pickle.dumps(file)) as again:
+            assert again.readat(7, 100) == data[7:107]
+
+
+def test_a_child_process_opens_a_path_of_its_own(path, data):
+    with readpath.open(path) as file:
+        assert file.readat(0, 10) == data[:10]
+    child = os.fork()
+    if child == 0:
+        with readpath.open(path) as file:
+            os._exit(0 if file.readat(100, 10) == data[100:110] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_hints_change_what_is_read_ahead(path):
+    within = readpath.ReadPath(memory="8MiB")
+    with within.open(path) as file:
+        file.prefetch(0, 1 << 20)
+        file.readat(0, 1 << 20)
+        assert within.stats()["readahead_bytes"] >= 1 << 20
+        assert file.stats()["bytes"] == 1 << 20
+        with pytest.raises(ValueError, match="no advice `hurry`"):
+            file.advise("hurry")
+    within = readpath.ReadPath(memory="8MiB")
+    with within.open(path) as file:
+        file.advise("random")
+        for offset in range(0, 1 << 20, 4096):
+            file.readat(offset, 4096)
+        assert within.stats()["readahead_bytes"] == 0

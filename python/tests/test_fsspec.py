@@ -1,0 +1,265 @@
+"""Through fsspec: the same bytes as below, by fewer and larger fetches."""
+
+import asyncio
+import pickle
+import random
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import readpath
+from readpath.reader import Options, Reader, on_threads
+
+fsspec = pytest.importorskip("fsspec")
+from fsspec.tests import abstract  # noqa: E402
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+import delayed_store  # noqa: E402
+
+from readpath.filesystem import ReadpathFile, ReadpathFileSystem  # noqa: E402
+
+DATA = random.Random(3).randbytes(4_000_003)
+SMALL = {"memory": "1MiB", "readahead": "ondemand,read_ahead_kb=256", "request": "128KiB"}
+
+
+class Fixtures(abstract.AbstractFixtures):
+    @pytest.fixture(scope="class", params=["local", "memory"])
+    def fs(self, request):
+        options = {"auto_mkdir": True} if request.param == "local" else {}
+        below = fsspec.filesystem(request.param, **options)
+        return ReadpathFileSystem(fs=below, skip_instance_cache=True)
+
+    @pytest.fixture
+    def fs_path(self, tmpdir):
+        return str(tmpdir)
+
+    @pytest.fixture
+    def fs_sanitize_path(self):
+        from fsspec.implementations.local import make_path_posix
+
+        return make_path_posix
+
+
+class TestCopy(abstract.AbstractCopyTests, Fixtures):
+    pass
+
+
+class TestGet(abstract.AbstractGetTests, Fixtures):
+    pass
+
+
+class TestOpen(abstract.AbstractOpenTests, Fixtures):
+    pass
+
+
+class TestPipe(abstract.AbstractPipeTests, Fixtures):
+    pass
+
+
+class TestPut(abstract.AbstractPutTests, Fixtures):
+    pass
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fsspec") / "data.bin"
+    path.write_bytes(DATA)
+    return path
+
+
+@pytest.fixture(scope="module")
+def url(path):
+    with delayed_store.running(path, 1) as url:
+        yield url
+
+
+@pytest.fixture
+def memory():
+    """A file in fsspec's memory."""
+    fsspec.filesystem("memory").pipe("/folder/data.bin", DATA)
+    yield "readpath::memory://folder/data.bin"
+    fsspec.filesystem("memory").rm("/folder", recursive=True)
+
+
+def test_a_chained_url_opens_whatever_is_below(url, memory, path):
+    for name in (f"readpath::{url}", memory, f"readpath::file://{path}", f"readpath://{path}"):
+        with fsspec.open(name) as file:
+            assert file.read(10) == DATA[:10], name
+            file.seek(-7, 2)
+            assert file.read() == DATA[-7:], name
+            assert isinstance(file, ReadpathFile | readpath.File)
+    with readpath.open(url) as file:
+        assert isinstance(file, ReadpathFile)
+        assert file.readat(1_000_000, 50) == DATA[1_000_000:1_000_050]
+
+
+def test_options_reach_the_reader_and_the_storage_below(url):
+    with fsspec.open(f"readpath::{url}", readpath={"readahead": "none"}) as file:
+        file.read(1000)
+        assert file.reader.counters()["fetched_bytes"] == 4096
+    with pytest.raises(ValueError, match="there is no readahead law `psychic`"):
+        fsspec.open(f"readpath::{url}", readpath={"readahead": "psychic"}).open()
+    with pytest.raises(ValueError, match="at least 64KiB"):
+        fsspec.open(f"readpath::{url}", readpath={"memory": "4KiB"}).open()
+
+
+def test_what_is_not_there_is_not_found(url, path):
+    for name in (f"readpath::{url}x", "readpath::memory://none", f"readpath://{path}x"):
+        with pytest.raises(FileNotFoundError):
+            fsspec.open(name).open()
+    with pytest.raises(IsADirectoryError):
+        fsspec.open(f"readpath://{path.parent}").open()
+
+
+@pytest.mark.parametrize("cache", ["filesystem", "cache_type"])
+def test_random_and_sequential_reads_are_the_files_bytes(url, cache):
+    draw = random.Random(5)
+    with fsspec.filesystem("http").open(url, cache_type="readpath", cache_options=SMALL) as file:
+        if cache == "filesystem":
+            file = fsspec.open(f"readpath::{url}", readpath=SMALL).open()
+        for _ in range(100):
+            offset, size = draw.randrange(len(DATA) + 10), draw.randrange(200_000)
+            file.seek(offset)
+            assert file.read(size) == DATA[offset : offset + size]
+        file.seek(0)
+        read = [piece := file.read(65_536)]
+        while piece:
+            read.append(piece := file.read(65_536))
+        assert b"".join(read) == DATA
+        file.close()
+
+
+def test_a_stream_is_fetched_ahead_in_large_pieces(url):
+    with fsspec.open(f"readpath::{url}", readpath=SMALL) as file:
+        while file.read(4096):
+            pass
+        counters = file.reader.counters()
+    # Windows double from 16 KiB to 256 KiB, in requests of at most 128 KiB; nothing twice.
+    assert counters["fetched_bytes"] <= len(DATA) + 4096
+    assert counters["fetches"] < 60
+    assert counters["depth_max"] >= 2
+
+
+def test_many_ranges_are_fetched_side_by_side():
+    """A fetch that waits for all others to have begun: one by one would never end."""
+    barrier = threading.Barrier(32, timeout=20)
+
+    def fetch(start, end):
+        barrier.wait()
+        return DATA[start:end]
+
+    with ThreadPoolExecutor(32) as threads:
+        reader = Reader(on_threads(fetch, threads), len(DATA), Options(depth=32))
+        asked = [(nth * 100_000, 5_000) for nth in range(32)]
+        got = reader.read_many(asked)
+    assert got == [DATA[offset : offset + size] for offset, size in asked]
+
+
+def test_a_read_larger_than_memory_goes_past_the_cache():
+    pieces = []
+
+    def fetch(start, end):
+        pieces.append((start, end))
+        return DATA[start:end]
+
+    with ThreadPoolExecutor(4) as threads:
+        reader = Reader(on_threads(fetch, threads), len(DATA), Options("64KiB", request="64KiB"))
+        assert reader.read(3, 2_000_000) == DATA[3:2_000_003]
+        buffer = bytearray(5_000_000)
+        assert reader.read_into(0, buffer) == len(DATA)
+    assert buffer[: len(DATA)] == DATA
+    # What is asked reaches the storage in the largest pieces that it takes.
+    assert pieces[0] == (0, 65_536) and max(end - start for start, end in pieces) == 65_536
+
+
+def test_reads_can_be_awaited(url):
+    asked = [(nth * 40_000, 1_000) for nth in range(100)]
+
+    async def read(file):
+        return await file.areadat_many(asked), await file.areadat(len(DATA) - 3, 10)
+
+    with fsspec.open(f"readpath::{url}") as file:
+        many, end = asyncio.run(read(file))
+    assert many == [DATA[offset : offset + size] for offset, size in asked]
+    assert end == DATA[-3:]
+
+
+def failing(fail_at):
+    def fetch(start, end):
+        future = Future()
+        if start <= fail_at < end:
+            future.set_exception(ConnectionResetError("gone"))
+        else:
+            future.set_result(DATA[start:end])
+        return future
+
+    return Reader(fetch, len(DATA), Options(memory="1MiB", request="64KiB"))
+
+
+def test_an_error_reaches_just_the_reads_that_needed_the_bytes():
+    reader = failing(500_000)
+    for offset in range(0, 450_000, 50_000):  # a stream that reads ahead into the bad place
+        assert reader.read(offset, 50_000) == DATA[offset : offset + 50_000]
+    with pytest.raises(ConnectionResetError, match="gone"):
+        reader.read(499_000, 2_000)
+    assert reader.read(600_000, 10) == DATA[600_000:600_010]
+    assert reader.read(0, 10) == DATA[:10]
+
+
+def test_an_error_among_many_reads_leaves_the_reader_whole():
+    reader = failing(500_000)
+    with pytest.raises(ConnectionResetError):
+        reader.read_many([(nth * 10_000, 100) for nth in range(100)])
+    assert reader.read(490_000, 100) == DATA[490_000:490_100]
+    for _ in range(300):  # with pages still held, a megabyte would not last
+        assert len(reader.read(1_000_000, 300_000)) == 300_000
+
+
+def test_a_fetch_that_brings_too_little_or_too_much_is_told():
+    def reader(change):
+        def fetch(start, end):
+            future = Future()
+            future.set_result(change(DATA[start:end]))
+            return future
+
+        return Reader(fetch, len(DATA), Options(readahead="none"))
+
+    with pytest.raises(OSError, match="has become shorter"):
+        reader(lambda data: data[:100]).read(0, 200)
+    with pytest.raises(ValueError, match="0 to 4096 were asked for, and 4097 bytes came"):
+        reader(lambda data: data + b"!").read(0, 200)
+
+
+def test_a_closed_file_lets_go_of_whoever_waits():
+    reader = Reader(lambda start, end: Future(), len(DATA))
+    threading.Timer(0.1, reader.close).start()
+    with pytest.raises(ValueError, match="closed file"):
+        reader.read(0, 10)
+    with pytest.raises(ValueError, match="closed file"):
+        reader.read(0, 10)
+
+
+def test_a_cache_and_a_file_system_can_be_sent_to_another_process(url):
+    cached = fsspec.filesystem("http").open(url, cache_type="readpath")
+    again = pickle.loads(pickle.dumps(cached))
+    again.seek(100)
+    assert again.read(10) == DATA[100:110]
+    system = pickle.loads(pickle.dumps(fsspec.filesystem("readpath", target_protocol="http")))
+    with system.open(url) as file:
+        assert file.read(4) == DATA[:4]
+
+
+def test_pandas_and_pyarrow_read_through_it_unchanged(tmp_path):
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    table = pyarrow.table({"number": range(100_000), "text": [str(n) for n in range(100_000)]})
+    pyarrow.parquet.write_table(table, tmp_path / "table.parquet", row_group_size=10_000)
+    with delayed_store.running(tmp_path / "table.parquet", 1) as url:
+        got = pandas.read_parquet(f"readpath::{url}", columns=["number"])
+        assert got["number"].sum() == sum(range(100_000))
+        with fsspec.open(f"readpath::{url}") as file:
+            assert pyarrow.parquet.ParquetFile(file).read_row_group(7).equals(table[70_000:80_000])
