@@ -433,7 +433,13 @@ impl Cache {
             self.lists.unlink(&mut self.frames, id);
         }
         self.tables[frame.file.0 as usize].remove(frame.page);
-        self.counters.waste_pages += u64::from(frame.is_unused);
+        if frame.is_unused && frame.pins > 0 {
+            // A reader holds it, and will say so only after it has left.
+            self.counters.used_pages += 1;
+            self.frame_mut(id).is_unused = false;
+        } else {
+            self.counters.waste_pages += u64::from(frame.is_unused);
+        }
         if frame.pins > 0 {
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
@@ -538,6 +544,18 @@ mod tests {
         filled(&mut cache, file, 3, true);
         let counted = cache.counters();
         assert_eq!((counted.readahead_pages, counted.used_pages, counted.waste_pages), (4, 1, 1));
+    }
+
+    #[test]
+    fn a_page_that_leaves_while_a_reader_holds_it_is_counted_once() {
+        let mut cache = Cache::new(2);
+        let file = cache.add_file();
+        let held = filled(&mut cache, file, 0, true);
+        cache.pin(held);
+        cache.invalidate(file, PageRange::new(0, 1));
+        cache.touch(held);
+        let counted = cache.counters();
+        assert_eq!((counted.readahead_pages, counted.used_pages, counted.waste_pages), (1, 1, 0));
     }
 
     #[test]
