@@ -3,8 +3,8 @@
 mod support;
 
 use serde_json::Value;
-use support::READPATH;
 use std::process::Command;
+use support::READPATH;
 
 #[test]
 fn the_document_has_a_summary_and_a_row_per_cell_whatever_the_threads() {
