@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
 """Raw transfers beside fio, with the same chunk and depth, in the same run.
 
-usage: bench/raw.py FOLDER [RUNS [MIB]]   (FOLDER on the storage to be measured, where a file of
-MIB mebibytes, 512 by default, is made and removed; default 5 runs)
+usage: bench/raw.py FOLDER [TURNS [MIB]]   (FOLDER on the storage to be measured, where a file of
+MIB mebibytes, 512 by default, is made and removed; default 9 turns)
 
-Reads the file, and writes it, through RawFile (`ioengine=raw`, bench/raw/*.fio) and with fio
-(io_uring, direct, one request of a chunk's size at a time for each of the depth), one after the
-other, in turns that change who is first. Prints the median of the ratios ours / fio of throughput
-and of processor time. The raw rows go to bench/results/raw.json; a run shorter than 512 MiB
-measures nothing and writes nothing.
+Reads the file, and writes it, through RawFile (the example raw_speed) and with fio (io_uring,
+direct, so many requests of a chunk's size at once), one after the other, in short turns that change
+who is first. Ours twice: with its memory in pages of 4 KiB, as fio's is, and in huge pages
+(RawMemory), which fio can't have without a reserve of them. A call moves depth x chunk bytes, so
+that both sides move the same bytes of memory over and over: what is in the processor's cache costs
+less to fill. At a depth above 1 a call still waits for the last of its chunks, which fio doesn't;
+calls of 16 MiB, with more memory, are a shape of their own.
+
+Prints the medians over the turns of the throughput, and of the ratios ours / fio within each turn,
+of throughput and of processor time. The raw rows go to bench/results/raw.json; a run shorter than
+512 MiB measures nothing and writes nothing.
 """
 
 import json
@@ -20,7 +26,11 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SHAPES = [("512k", 1), ("512k", 4), ("64k", 4)]
+KIB = 1 << 10
+# Chunk, depth, bytes of a call.
+SHAPES = [(512 * KIB, 1, 512 * KIB), (512 * KIB, 4, 2048 * KIB), (512 * KIB, 4, 16384 * KIB),
+          (64 * KIB, 4, 256 * KIB), (64 * KIB, 4, 2048 * KIB)]
+SIDES = ["fio", "small", "huge"]
 FULL_MIB = 512
 
 
@@ -28,20 +38,22 @@ def main() -> None:
     if len(sys.argv) not in (2, 3, 4):
         sys.exit(__doc__)
     data = pathlib.Path(sys.argv[1]) / "readpath-raw.data"
-    runs = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 9
     mib = int(sys.argv[3]) if len(sys.argv) > 3 else FULL_MIB
-    command = os.environ.get("READPATH") or build()
+    command = os.environ.get("RAW_SPEED") or build()
     raw = {"machine": f"{platform.machine()}, Linux {platform.release()}", "mib": mib,
-           "fio": text("fio", "--version"), "jobs": {}}
-    print(f"{'job':6} {'chunk':>6} {'depth':>5} {'ours MiB/s':>11} {'fio MiB/s':>10} {'ratio':>6} "
-          f"{'cpu ratio':>10}")
+           "load_average": os.getloadavg(), "fio": text("fio", "--version"), "jobs": {}}
+    print(f"{'job':6} {'chunk':>6} {'depth':>5} {'call':>6} {'fio MiB/s':>10} "
+          f"{'small':>6} {'cpu':>5} {'huge':>6} {'cpu':>5}")
     try:
         make(data, mib)
         for job in ("read", "write"):
-            for chunk, depth in SHAPES:
-                rows = [turn(command, data, job, chunk, depth, nth) for nth in range(runs)]
-                raw["jobs"][f"{job} {chunk} x {depth}"] = rows
-                show(job, chunk, depth, rows)
+            for shape in SHAPES:
+                rows = [turn(command, data, job, shape, nth) for nth in range(turns)]
+                chunk, depth, call = shape
+                name = f"{job} {chunk // KIB}k x {depth}, {call // KIB}k a call"
+                raw["jobs"][name] = rows
+                show(job, shape, rows)
     finally:
         data.unlink(missing_ok=True)
     if mib >= FULL_MIB:
@@ -50,9 +62,10 @@ def main() -> None:
 
 
 def build() -> str:
-    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "readpath", "--example",
+                    "raw_speed"], cwd=ROOT, check=True)
     target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
-    return str(pathlib.Path(target) / "release/readpath")
+    return str(pathlib.Path(target) / "release/examples/raw_speed")
 
 
 def text(*command: object) -> str:
@@ -67,23 +80,18 @@ def make(data: pathlib.Path, mib: int) -> None:
         os.fsync(file.fileno())
 
 
-def turn(command: str, data: pathlib.Path, job: str, chunk: str, depth: int, nth: int) -> dict:
-    sides = {"ours": lambda: ours(command, data, job, chunk, depth),
-             "fio": lambda: fio(data, job, chunk, depth)}
-    order = list(sides) if nth % 2 == 0 else list(reversed(sides))
-    return {side: sides[side]() for side in order}
+def turn(command: str, data: pathlib.Path, job: str, shape: tuple[int, int, int],
+         nth: int) -> dict:
+    chunk, depth, call = shape
+    first = nth % len(SIDES)
+    row = {}
+    for side in SIDES[first:] + SIDES[:first]:
+        row[side] = (fio(data, job, chunk, depth) if side == "fio" else
+                     json.loads(text(command, data, job, chunk, depth, call, side)))
+    return row
 
 
-def ours(command: str, data: pathlib.Path, job: str, chunk: str, depth: int) -> dict:
-    # With nothing but a first and a last moment of its operations, as fio counts.
-    row = json.loads(text(command, "run", ROOT / f"bench/raw/{job}.fio", "--on", f"file:{data}",
-                          "--overwrite", "--raw", f"ring,chunk={chunk},depth={depth}",
-                          "--json"))["results"][0]
-    return {"mib_per_s": row["sections"][0]["mib_per_s"], "cpu_seconds": row["cpu_seconds"],
-            "requests": row["device_requests"], "note": row["note"]}
-
-
-def fio(data: pathlib.Path, job: str, chunk: str, depth: int) -> dict:
+def fio(data: pathlib.Path, job: str, chunk: int, depth: int) -> dict:
     said = json.loads(text("fio", "--name=peer", f"--filename={data}", f"--rw={job}",
                            f"--bs={chunk}", f"--iodepth={depth}", "--ioengine=io_uring",
                            "--direct=1", "--output-format=json"))["jobs"][0]
@@ -92,16 +100,15 @@ def fio(data: pathlib.Path, job: str, chunk: str, depth: int) -> dict:
             "cpu_seconds": (said["usr_cpu"] + said["sys_cpu"]) / 100 * seconds}
 
 
-def show(job: str, chunk: str, depth: int, rows: list[dict]) -> None:
-    def median(key: str, side: str) -> float:
-        return statistics.median(row[side][key] for row in rows)
+def show(job: str, shape: tuple[int, int, int], rows: list[dict]) -> None:
+    def ratio(key: str, side: str) -> float:
+        return statistics.median(row[side][key] / max(row["fio"][key], 1e-9) for row in rows)
 
-    def ratio(key: str) -> float:
-        return statistics.median(row["ours"][key] / max(row["fio"][key], 1e-9) for row in rows)
-
-    print(f"{job:6} {chunk:>6} {depth:5} {median('mib_per_s', 'ours'):11.0f} "
-          f"{median('mib_per_s', 'fio'):10.0f} {ratio('mib_per_s'):6.2f} "
-          f"{ratio('cpu_seconds'):10.2f}", flush=True)
+    chunk, depth, call = shape
+    speed = statistics.median(row["fio"]["mib_per_s"] for row in rows)
+    ours = " ".join(f"{ratio('mib_per_s', side):6.2f} {ratio('cpu_seconds', side):5.2f}"
+                    for side in SIDES[1:])
+    print(f"{job:6} {chunk // KIB:5}k {depth:5} {call // KIB:5}k {speed:10.0f} {ours}", flush=True)
 
 
 if __name__ == "__main__":

@@ -82,31 +82,3 @@ fn table_e_is_printed_twice() {
     assert!(text.contains("elapsed, in s") && text.contains("system time, in s"), "{text}");
     assert!(text.contains("10.30") && text.contains("5.20") && text.contains("1.17"), "{text}");
 }
-
-/// One turn over 16 MiB; nothing is measured and nothing stays.
-#[test]
-fn the_benchmark_of_raw_transfers_runs() {
-    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    if !has("fio") || !has("python3") {
-        println!("skipped: fio or python3 is not installed");
-        return;
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let results = || std::fs::read(root.join("bench/results/raw.json")).ok();
-    let before = results();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("raw-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let output = Command::new("python3")
-        .arg(root.join("bench/raw.py"))
-        .args([folder.to_str().unwrap(), "1", "16"])
-        .env("READPATH", env!("CARGO_BIN_EXE_readpath"))
-        .output()
-        .unwrap();
-    let is_empty = std::fs::read_dir(&folder).unwrap().next().is_none();
-    std::fs::remove_dir_all(&folder).unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 7, "a line for each shape");
-    assert!(is_empty, "its file is gone");
-    assert_eq!(results(), before, "a small run leaves the results alone");
-}

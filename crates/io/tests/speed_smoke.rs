@@ -7,6 +7,9 @@ mod file_speed;
 #[path = "../examples/ring_speed.rs"]
 mod ring_speed;
 
+use std::path::Path;
+use std::process::Command;
+
 use ring_speed::{Layout, Load, fio, ours, peer};
 use support::*;
 
@@ -50,4 +53,39 @@ fn the_benchmark_of_files_measures_every_row() {
             None => assert!(row.starts_with("fio"), "{row} is not measured"),
         }
     }
+}
+
+/// One turn over 16 MiB beside fio; nothing is measured and nothing stays.
+#[test]
+fn the_benchmark_of_raw_transfers_runs() {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    // Where cargo puts the examples, which it builds with the tests unless one alone is named.
+    let deps = std::env::current_exe().expect("this program has a file");
+    let raw_speed =
+        deps.parent().and_then(Path::parent).map(|base| base.join("examples/raw_speed"));
+    let Some(raw_speed) = raw_speed.filter(|program| program.exists()) else {
+        return eprintln!("skipped: the example raw_speed is not built");
+    };
+    if !has("fio") || !has("python3") {
+        return eprintln!("skipped: fio or python3 is not installed");
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let results = || std::fs::read(root.join("bench/results/raw.json")).ok();
+    let before = results();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("raw-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let output = Command::new("python3")
+        .arg(root.join("bench/raw.py"))
+        .args([folder.to_str().unwrap(), "1", "16"])
+        .env("RAW_SPEED", raw_speed)
+        .output()
+        .unwrap();
+    let is_empty = std::fs::read_dir(&folder).unwrap().next().is_none();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    // A heading, and five shapes read and written.
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 11);
+    assert!(is_empty, "its file is gone");
+    assert_eq!(results(), before, "a small run leaves the results alone");
 }
