@@ -28,7 +28,7 @@ const LAWS: [(&str, &str); 2] = [("a page at a time", "window,read_ahead_kb=0"),
 fn main() {
     let rounds =
         std::env::args().nth(1).map_or(5, |text| text.parse().expect("ROUNDS is a number"));
-    let server = Server::start((0..FILE_BYTES).map(|at| (at * 31 >> 7) as u8).collect(), 32_768);
+    let server = Server::start((0..FILE_BYTES).map(|at| ((at * 31) >> 7) as u8).collect(), 32_768);
     let proxy = Proxy::to(server.port);
     for round in 0..rounds {
         let [slow, fast] = LAWS.map(|(_, law)| {
@@ -45,7 +45,7 @@ fn main() {
         print!("round {round}  in sequence {ours:.0} MB/s");
         match libnfs(server.port) {
             Some(theirs) => println!("  nfs-cat {theirs:.0} MB/s  ratio {:.2}", ours / theirs),
-            None => println!("  (nfs-cat is not installed)"),
+            None => println!("  (nfs-cat is not installed, or failed)"),
         }
     }
 }

@@ -36,15 +36,19 @@ RANGES_MAX = 16_384
 class Options:
     """How a remote file is read.
 
-    `memory`: of the cache of one open file (256 KiB at least). `readahead`: the
-    law; windows should be as large as what the storage delivers in its own
-    latency, and a quarter of the memory at the most. `request`: the largest range to fetch. `depth`:
-    how many to fetch at once.
+    `memory`: of the cache of one open file, 64 KiB at least; what is being
+    fetched comes on top, in the buffers of whoever fetches it. `readahead`: the law.
+    A stream is delivered a window in each latency of the storage; two windows
+    and some more should fit into the memory. `request`: the largest range to fetch, whole
+    pages. `depth`: how many to fetch at once.
+
+    The defaults are for streams of a hundred MiB/s at a latency of 20 ms:
+    `bench/python_peers.py` chose them, by the speed for the memory.
     """
 
-    memory: str | int = "32MiB"
-    readahead: str = "ondemand,read_ahead_kb=8192"
-    request: str | int = "2MiB"
+    memory: str | int = "5MiB"
+    readahead: str = "ondemand,read_ahead_kb=2048"
+    request: str | int = "512KiB"
     depth: int = 64
 
 
