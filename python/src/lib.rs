@@ -3,7 +3,7 @@
 //! Bindings alone, without decisions of their own: [`modelled`] runs a job in
 //! the modelled world, [`law`] lets a law written in Python decide in it,
 //! [`planner`] lets the core decide what to fetch of a remote file, [`local`]
-//! reads files through the real path.
+//! reads files through the real path, [`memory`] serves the faults of arrays.
 
 use pyo3::pymodule;
 
@@ -11,6 +11,7 @@ mod ask;
 mod buffers;
 mod law;
 mod local;
+mod memory;
 mod modelled;
 mod pages;
 mod planner;
@@ -27,6 +28,8 @@ mod _native {
     use crate::law::NamedLaw;
     #[pymodule_export]
     use crate::local::{Awaited, Engine, LocalFile};
+    #[pymodule_export]
+    use crate::memory::{MappedFile, PagedMemory};
     #[pymodule_export]
     use crate::modelled::{Stop, check, simulate};
     #[pymodule_export]

@@ -38,11 +38,7 @@ impl Engine {
         depth: u32,
         backend: &str,
     ) -> PyResult<Engine> {
-        let kind = match backend {
-            "ring" => BackendKind::Ring,
-            "threads" => BackendKind::Threads,
-            _ => return Err(refused(format!("no backend `{backend}`; there are: ring, threads"))),
-        };
+        let kind = backend_named(backend)?;
         let builder = readpath::ReadPath::builder().memory(memory_bytes).readahead(readahead);
         let path = builder.scheduler(scheduler).depth(depth).backend(kind).build();
         path.map(Engine).map_err(refused)
@@ -56,7 +52,7 @@ impl Engine {
             Err(OpenError::Empty { .. }) => Ok(None),
             Err(error) => Err(error),
         });
-        let file = opened.map_err(|error| not_opened(&error, path))?;
+        let file = opened.map_err(|error| not_opened(&error))?;
         let bytes = file.as_ref().map_or(0, File::len);
         let state = State { file, path: self.0.clone() };
         Ok(LocalFile { state: RwLock::new(Some(state)), bytes, position: AtomicU64::new(0) })
@@ -73,6 +69,15 @@ impl Engine {
         all.set_item("waste_bytes", stats.waste_bytes)?;
         all.set_item("evicted_bytes", stats.evicted_bytes)?;
         Ok(all)
+    }
+}
+
+/// The backend of that name.
+pub fn backend_named(name: &str) -> PyResult<BackendKind> {
+    match name {
+        "ring" => Ok(BackendKind::Ring),
+        "threads" => Ok(BackendKind::Threads),
+        _ => Err(refused(format!("no backend `{name}`; there are: ring, threads"))),
     }
 }
 
@@ -397,15 +402,18 @@ impl From<Failure> for PyErr {
 }
 
 /// The built-in exception for what can't be opened: Python chooses it by the number.
-fn not_opened(error: &OpenError, path: PathBuf) -> PyErr {
-    let errno = match error {
-        OpenError::Missing { .. } => 2,    // ENOENT
-        OpenError::Directory { .. } => 21, // EISDIR
-        OpenError::Refused { .. } => 13,   // EACCES
-        OpenError::Other { errno, .. } => *errno,
-        _ => 22, // EINVAL: neither a file nor a block device
+pub fn not_opened(error: &OpenError) -> PyErr {
+    let (errno, path) = match error {
+        OpenError::Missing { path } => (2, path),    // ENOENT
+        OpenError::Directory { path } => (21, path), // EISDIR
+        OpenError::Refused { path } => (13, path),   // EACCES
+        OpenError::Other { path, errno } => (*errno, path),
+        // EINVAL: neither a file nor a block device, or not to be had in this way.
+        OpenError::NotStorage { path }
+        | OpenError::Empty { path }
+        | OpenError::NoDirect { path, .. } => (22, path),
     };
     let text = error.to_string();
     let words = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
-    PyOSError::new_err((errno, words, path.into_os_string()))
+    PyOSError::new_err((errno, words, path.clone().into_os_string()))
 }

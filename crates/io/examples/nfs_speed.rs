@@ -45,7 +45,7 @@ fn main() {
         print!("round {round}  in sequence {ours:.0} MB/s");
         match libnfs(server.port) {
             Some(theirs) => println!("  nfs-cat {theirs:.0} MB/s  ratio {:.2}", ours / theirs),
-            None => println!("  (nfs-cat is not installed)"),
+            None => println!("  (nfs-cat is not installed, or failed)"),
         }
     }
 }

@@ -12,7 +12,8 @@
 //!   doubles. If it has, the window is large enough and stays. So it settles at
 //!   the device's latency × the reader's rate, and neither has to be told.
 //! - *It is bounded by what it risks.* A stream never has more ahead of it than
-//!   half of what it has behind it, and what costs a quarter of a request; a window is no larger than sixteen times what
+//!   half of what it has behind it, and what costs a quarter of a request (but
+//!   four times what it has behind it at most); a window is no larger than sixteen times what
 //!   costs as much as a request (the device is then busy with bytes for 94 %
 //!   of the time), nor than a quarter of what is left of half of the memory. A
 //!   page that was read ahead and is gone when the reader comes halves the

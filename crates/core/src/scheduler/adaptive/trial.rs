@@ -218,3 +218,61 @@ impl Trials {
         (self.completions, self.bytes) = (0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Completions of 64 KiB on a device that takes `ns(limit)` for each; gives the
+    /// limit in force after them.
+    fn limits(
+        trials: &mut Trials,
+        now: &mut Time,
+        completions: u32,
+        near: usize,
+        ns: impl Fn(Option<usize>) -> u64,
+    ) -> Option<usize> {
+        for _ in 0..completions {
+            *now += Time(ns(trials.limit()));
+            trials.completed(*now, 65_536, near, true);
+        }
+        trials.limit()
+    }
+
+    #[test]
+    fn one_head_is_found_within_a_hundred_completions_and_many_are_too() {
+        // 8 ms with a seek each, 0.6 ms without: one disk.
+        let disk = |limit| if limit == Some(1) { 600_000 } else { 8_000_000 };
+        let (mut trials, mut now) = (Trials::default(), Time::ZERO);
+        assert_eq!(limits(&mut trials, &mut now, 100, 4, disk), Some(1));
+        // The work of one is 0.2 ms, of all together 0.05 ms each: a drive without a head.
+        let drive = |limit| if limit == Some(1) { 200_000 } else { 50_000 };
+        let (mut trials, mut now) = (Trials::default(), Time::ZERO);
+        let completions = 50 * 1_000_000 / 50_000 + 100;
+        assert_eq!(limits(&mut trials, &mut now, completions, 4, drive), None);
+    }
+
+    #[test]
+    fn a_change_of_the_device_is_found_within_five_hundred_completions() {
+        let disk = |limit| if limit == Some(1) { 600_000 } else { 8_000_000 };
+        let (mut trials, mut now) = (Trials::default(), Time::ZERO);
+        assert_eq!(limits(&mut trials, &mut now, 100, 4, disk), Some(1));
+        // Members were added: one alone gets what it got, all together four times as much.
+        let array = |limit: Option<usize>| match limit {
+            Some(limit) => 600_000 / limit.min(4) as u64,
+            None => 150_000,
+        };
+        limits(&mut trials, &mut now, 500, 4, array);
+        assert_ne!(trials.limit(), Some(1));
+    }
+
+    #[test]
+    fn where_nobody_is_near_nothing_is_tried() {
+        let (mut trials, mut now) = (Trials::default(), Time::ZERO);
+        for _ in 0..1000 {
+            now += Time::from_ms(8);
+            assert_eq!(trials.completed(now, 4096, 1, true), None);
+        }
+        assert_eq!(trials.limit(), None);
+    }
+}

@@ -1,0 +1,80 @@
+"""Files and regions as memory: arrays over them hold the file's bytes, and what was written."""
+
+import gc
+import random
+
+import pytest
+
+import readpath
+
+numpy = pytest.importorskip("numpy")
+SIZE = 8_000_000
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("memory") / "data.bin"
+    path.write_bytes(random.Random(2).randbytes(SIZE + 5))
+    try:
+        readpath.map(path).close()
+    except OSError as error:
+        if error.errno in (1, 38):
+            pytest.skip(f"no userfaultfd here: {error}")
+        raise
+    return path
+
+
+def test_an_array_over_a_file_has_its_bytes_whatever_the_memory(path):
+    expected = numpy.fromfile(path, dtype="<i8", count=SIZE // 8)
+    with readpath.map(path, memory="512KiB") as mapping:
+        assert len(mapping) == SIZE + 5
+        array = numpy.frombuffer(mapping.data, dtype="<i8", count=SIZE // 8)
+        assert not array.flags.writeable
+        places = numpy.random.default_rng(1).permutation(SIZE // 8)[:2000]
+        assert (array[places] == expected[places]).all()
+        assert (array == expected).all()
+        assert mapping.stats()["evicted_bytes"] > SIZE // 2
+        assert mapping.stats()["resident_bytes"] <= 512 << 10
+        with pytest.raises(BufferError, match="let go of the arrays"):
+            mapping.close()
+        del array
+        gc.collect()
+
+
+def test_a_range_can_be_loaded_in_large_requests(path):
+    with readpath.map(path, readahead="none") as mapping:
+        mapping.load(0, 4 << 20)
+        reads = mapping.stats()["device_reads"]
+        assert bytes(mapping.data[: 4 << 20]) == path.read_bytes()[: 4 << 20]
+        assert mapping.stats()["device_reads"] == reads <= 16
+        with pytest.raises(IndexError, match="past the end"):
+            mapping.load(SIZE, 100)
+        mapping.advise("dontneed")
+
+
+def test_errors_are_the_built_in_ones(path, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        readpath.map(tmp_path / "none")
+    with pytest.raises(ValueError, match="there is no readahead law"):
+        readpath.map(path, readahead="psychic")
+    mapping = readpath.map(path)
+    mapping.close()
+    mapping.close()
+    with pytest.raises(ValueError, match="closed"):
+        len(mapping)
+
+
+def test_a_region_larger_than_its_memory_keeps_what_was_written(path, tmp_path):
+    del path  # which has asked for userfaultfd
+    with readpath.Region("16MiB", memory="1MiB", swap=tmp_path) as region:
+        array = numpy.frombuffer(region.data, dtype="<u4")
+        assert (array[::4096] == 0).all()
+        array[:] = numpy.arange(len(array), dtype="<u4")
+        assert (array == numpy.arange(len(array), dtype="<u4")).all()
+        assert region.stats()["memory_bytes_max"] < 2 << 20
+        assert region.stats()["swap_in_bytes"] > 0
+        region.check()
+        del array
+        gc.collect()
+    with pytest.raises(OSError):
+        readpath.Region("16MiB", swap=tmp_path / "none")
