@@ -158,6 +158,11 @@ impl ReadaheadLaw for Adaptive {
             self.advice = advice;
         }
     }
+
+    /// [`read`](ReadaheadLaw::read) passes over a request that finds everything.
+    fn sees_every_hit(&self) -> bool {
+        false
+    }
 }
 
 /// Adds the absent pages of a range, the first of them marked if `is_marked`;
