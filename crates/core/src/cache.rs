@@ -24,11 +24,14 @@ use crate::readahead::Folio;
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
+mod counters;
 mod lender;
 mod lists;
 mod memory;
+mod reclaim;
 mod table;
 
+pub use counters::CacheCounters;
 pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
@@ -86,19 +89,6 @@ struct Frame {
     is_stale: bool,
     /// What only a page of memory can be.
     memory: memory::Flags,
-}
-
-/// What the cache has counted since it was made, in pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheCounters {
-    /// Pages added ahead of need.
-    pub readahead_pages: u64,
-    /// Pages read ahead that somebody then used.
-    pub used_pages: u64,
-    /// Pages read ahead that left the cache unused.
-    pub waste_pages: u64,
-    /// Filled pages that were given up for others.
-    pub evicted_pages: u64,
 }
 
 /// The page cache.
@@ -370,73 +360,6 @@ impl Cache {
         }
     }
 
-    /// Gives the frame of the page that reclaim likes least; None when all are held.
-    fn reclaim(&mut self) -> Option<FrameId> {
-        // Only memory is ever on these lists, and only what nobody can see.
-        let unseen = self.lists.oldest(List::Cold).or_else(|| self.lists.oldest(List::Ahead));
-        if let Some(id) = unseen {
-            self.evict(id);
-            return self.free.pop();
-        }
-        // Readers that the machine doesn't see go on using pages meanwhile: only
-        // the first look at each may spare it for that.
-        let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
-        for look in 0..2 * listed {
-            let id = self.lists.pop_victim(&mut self.frames)?;
-            if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
-                continue;
-            }
-            if look < listed && self.is_used_again(id) {
-                self.lists.push_front(&mut self.frames, id, List::Active);
-                continue;
-            }
-            if !self.recall(id) {
-                self.lists.push_front(&mut self.frames, id, List::Inactive);
-                continue;
-            }
-            self.evict(id);
-            return self.free.pop();
-        }
-        None
-    }
-
-    /// Takes in what the lender knows of the use of a page that is off its list;
-    /// true if it has become active by that.
-    fn is_used_again(&mut self, id: FrameId) -> bool {
-        let uses = self.uses(id);
-        if uses == 0 {
-            return false;
-        }
-        let was_referenced = self.frame(id).is_referenced;
-        self.touch(id);
-        let is_again = was_referenced || uses > 1;
-        self.frame_mut(id).is_referenced = !is_again;
-        is_again
-    }
-
-    /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
-    fn uses(&mut self, id: FrameId) -> u8 {
-        let lends = !self.frame(id).memory.is_memory;
-        match self.lender.as_mut().filter(|_| lends).map_or(Uses::None, |lender| lender.uses(id)) {
-            Uses::None => 0,
-            Uses::Once => 1,
-            Uses::Again => 2,
-        }
-    }
-
-    /// Has the page lent no more; false if somebody still holds it.
-    fn recall(&mut self, id: FrameId) -> bool {
-        if self.uses(id) > 0 {
-            self.touch(id);
-        }
-        self.lender.as_mut().is_none_or(|lender| lender.recall(id))
-    }
-
-    fn evict(&mut self, id: FrameId) {
-        self.counters.evicted_pages += 1;
-        self.remove(id);
-    }
-
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
     fn remove(&mut self, id: FrameId) {
         let frame = *self.frame(id);
@@ -444,7 +367,13 @@ impl Cache {
             self.lists.unlink(&mut self.frames, id);
         }
         self.tables[frame.file.0 as usize].remove(frame.page);
-        self.counters.waste_pages += u64::from(frame.is_unused);
+        if frame.is_unused && frame.pins > 0 {
+            // A reader holds it, and will say so only after it has left.
+            self.counters.used_pages += 1;
+            self.frame_mut(id).is_unused = false;
+        } else {
+            self.counters.waste_pages += u64::from(frame.is_unused);
+        }
         if frame.pins > 0 {
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
@@ -549,6 +478,18 @@ mod tests {
         filled(&mut cache, file, 3, true);
         let counted = cache.counters();
         assert_eq!((counted.readahead_pages, counted.used_pages, counted.waste_pages), (4, 1, 1));
+    }
+
+    #[test]
+    fn a_page_that_leaves_while_a_reader_holds_it_is_counted_once() {
+        let mut cache = Cache::new(2);
+        let file = cache.add_file();
+        let held = filled(&mut cache, file, 0, true);
+        cache.pin(held);
+        cache.invalidate(file, PageRange::new(0, 1));
+        cache.touch(held);
+        let counted = cache.counters();
+        assert_eq!((counted.readahead_pages, counted.used_pages, counted.waste_pages), (1, 1, 0));
     }
 
     #[test]

@@ -14,13 +14,16 @@
 //! - `same core`: by a thread on the faulting thread's core;
 //! - `other core`: by one that sleeps on another core;
 //! - `anywhere`: by one that the kernel's scheduler places;
-//! - `each core`: by as many threads as there are cores, one on each.
+//! - `each core`: by as many threads as there are cores, one on each;
+//! - `mapping`: by `readpath::Mapping`, with the pages in its memory: its whole cost.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use readpath::Mapping;
 use readpath::pager::uffd::{Uffd, Watch};
+use readpath_core::law::Spec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -34,9 +37,11 @@ enum Way {
     OtherCore,
     Anywhere,
     EachCore,
+    Mapping,
 }
 
-const WAYS: [Way; 5] = [Way::Signal, Way::SameCore, Way::OtherCore, Way::Anywhere, Way::EachCore];
+const WAYS: [Way; 6] =
+    [Way::Signal, Way::SameCore, Way::OtherCore, Way::Anywhere, Way::EachCore, Way::Mapping];
 
 /// How pages are put in place.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +80,7 @@ fn measure(way: Way, fill: Fill, pages: usize) -> f64 {
     pin(0);
     let spent = match way {
         Way::Signal => by_signal(&server),
+        Way::Mapping => by_mapping(server.bytes),
         _ => by_threads(&server, way, &free),
     };
     sched_setaffinity(None, &free).expect("the cores that this thread had");
@@ -149,6 +155,26 @@ fn by_threads(server: &Server, way: Way, free: &CpuSet) -> f64 {
         is_over.store(true, Ordering::Relaxed);
         spent
     })
+}
+
+/// Slices of `bytes` bytes with as much between them, brought into the mapping's
+/// memory first, so that a fault finds just one and waits for no device.
+fn by_mapping(bytes: usize) -> f64 {
+    let path = std::env::temp_dir().join(format!("readpath-fault-ways-{}", std::process::id()));
+    std::fs::write(&path, vec![7; 2 * BYTES]).expect("a file in the folder for temporary files");
+    // SAFETY: nobody else knows of the file.
+    let mapping = unsafe { Mapping::options().readahead(Spec::plain("none")).open(&path) };
+    let mapping = mapping.expect("a mapping");
+    std::fs::remove_file(&path).expect("it was made just now");
+    let places = || (0..2 * BYTES).step_by(2 * bytes);
+    places().for_each(|at| mapping.load(at as u64, bytes as u64).expect("it can be read"));
+    let start = Instant::now();
+    for at in places() {
+        assert_eq!(std::hint::black_box(mapping.as_slice())[at], 7);
+    }
+    let spent = start.elapsed().as_secs_f64();
+    assert_eq!(mapping.statistics().faults, (BYTES / bytes) as u64);
+    spent
 }
 
 /// What the signal's handler serves with: a pointer to a [`Server`], and the descriptor.

@@ -163,6 +163,15 @@ pub fn cached(
             }),
         ),
         (
+            "page guard, not looked at",
+            Box::new(|| {
+                let places = (size.cached_bytes / 4096) as u64;
+                Some(timed(reads, |random| {
+                    std::hint::black_box(file.page(random % places * 4096).expect("cached"));
+                }))
+            }),
+        ),
+        (
             "pread",
             Box::new(|| {
                 Some(timed(reads, |random| {
@@ -327,7 +336,7 @@ fn main() -> ExitCode {
     let wanted = rest.get(1).map_or("", String::as_str);
     for (group, rows) in groups.iter().filter(|(group, _)| group.contains(wanted)) {
         let rows = &rows();
-        if !is_json.is_some() {
+        if is_json.is_none() {
             println!("{group:<34}{:>12}{:>12}", "ns/read", "CPU ns");
         }
         for (row, cost) in rows {

@@ -26,6 +26,41 @@ use crate::target::{Mode, OpenError, Target};
 /// of its own, [`reopen`](File::reopen).
 ///
 /// The pages of a file stay cached as long as a handle of it is open.
+///
+/// ```
+/// use readpath::{Advice, ReadPath};
+/// use std::io::IoSliceMut;
+/// # let name = std::env::temp_dir().join(format!("readpath-doc-file-{}", std::process::id()));
+/// # std::fs::write(&name, (0..100_000u32).map(|at| at as u8).collect::<Vec<u8>>())?;
+/// let path = ReadPath::builder().readahead("none").build()?;
+/// let mut file = path.open(&name)?;
+/// assert_eq!((file.len(), file.is_empty()), (100_000, false));
+/// println!("read {}", file.mode());
+///
+/// // Any place; short only at the end.
+/// let mut buffer = [0; 300];
+/// assert_eq!(file.read_at(&mut buffer, 99_990)?, 10);
+/// assert!(file.read_exact_at(&mut buffer, 99_990).is_err());
+/// let (mut one, mut two) = ([0; 3], [0; 5]);
+/// file.read_vectored_at(&mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)], 256)?;
+/// assert_eq!((one, two), ([0, 1, 2], [3, 4, 5, 6, 7]));
+///
+/// // Ahead of need; and no more needed.
+/// file.prefetch(0, 8192);
+/// assert_eq!(file.page(4096)?[..2], [0, 1]);
+/// file.advise(Advice::DontNeed);
+///
+/// // A stream beside it, with readahead of its own.
+/// let stream = file.reopen();
+/// stream.advise(Advice::Sequential);
+///
+/// // When somebody else may have changed the file.
+/// file.invalidate(0, 4096);
+/// assert!(!file.revalidate()?);
+/// assert_eq!(file.stats().bytes, 10 + 10 + 8 + 4096);
+/// # std::fs::remove_file(&name)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct File {
     handle: Arc<Handle>,
@@ -149,8 +184,8 @@ impl File {
             }
             // Absent, marked, or seen by the law: through the machine, and then
             // it is lent, unless memory is so short that it is gone again.
-            let mut byte = [0];
-            self.read_through(&mut byte, offset)?;
+            let mut bytes = [0; PAGE_BYTES as usize];
+            self.read_through(&mut bytes[skip..end], offset)?;
             if let Some(held) = shelf.hold(file, page, true).map_err(ReadError::from)? {
                 return Ok(PageGuard::of(held, skip, end));
             }

@@ -1,5 +1,24 @@
 //! The read path in user space: page cache, readahead and scheduling over real storage.
 //!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let name = std::env::temp_dir().join(format!("readpath-doc-crate-{}", std::process::id()));
+//! # std::fs::write(&name, [7; 100_000])?;
+//! let path = readpath::ReadPath::builder().memory(64 << 20).build()?;
+//! let file = path.open(&name)?;
+//! let mut buffer = [0; 1000];
+//! file.read_exact_at(&mut buffer, 50_000)?;
+//! println!("{:?}", path.stats());
+//! # assert_eq!(buffer, [7; 1000]);
+//! # std::fs::remove_file(&name)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For programs: [`ReadPath`] has the memory and the laws, [`File`] is read at any
+//! place by any number of threads; [`Reader`], [`Batch`], [`ReadFuture`] and
+//! [`PageGuard`] are other ways to the same bytes.
+//!
 //! The decisions are made by the pure core, `readpath-core`. This crate carries
 //! them out: memory, files, io_uring, the wall clock. Its modules, from the
 //! machine downwards, and then the peers that it is measured against:

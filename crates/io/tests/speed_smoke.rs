@@ -2,6 +2,8 @@
 
 mod support;
 
+#[path = "../examples/file_speed.rs"]
+mod file_speed;
 #[path = "../examples/ring_speed.rs"]
 mod ring_speed;
 
@@ -25,5 +27,27 @@ fn the_benchmark_measures_both_sides() {
     match fio(&file.path, load) {
         Some(speed) => assert!(speed.mib_per_s > 0.0, "{speed:?}"),
         None => eprintln!("skipped: fio is not there"),
+    }
+}
+
+#[test]
+fn the_benchmark_of_files_measures_every_row() {
+    let file = TempFile::new(2 << 20);
+    let size = file_speed::Size {
+        cached_bytes: 1 << 20,
+        cached_reads: 200,
+        cold_reads: 64,
+        stream_bytes: 2 << 20,
+    };
+    let mut rows = file_speed::cached(&file.path, size, 65_536, 1);
+    if takes_direct(&file.path) {
+        rows.extend(file_speed::random(&file.path, size, 16_384, 1));
+        rows.extend(file_speed::stream(&file.path, size, 1));
+    }
+    for (row, cost) in rows {
+        match cost {
+            Some(cost) => assert!(cost.ns > 0.0 && cost.cpu_ns >= 0.0, "{row}: {cost:?}"),
+            None => assert!(row.starts_with("fio"), "{row} is not measured"),
+        }
     }
 }

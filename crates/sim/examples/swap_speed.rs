@@ -1,6 +1,8 @@
 //! How fast the modelled world touches memory, and table B's cells one by one:
 //! `cargo run --release -p readpath-sim --example swap_speed -- DEVICE LAW random|sequential private|shared SCHEDULER`.
 
+#![allow(clippy::disallowed_methods, reason = "a benchmark has a clock")]
+
 use std::time::Instant;
 
 use readpath_core::law::Spec;

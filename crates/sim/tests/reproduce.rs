@@ -169,3 +169,20 @@ fn table_c_has_the_published_reads_and_a_random_program_gains_what_was_published
     assert!(rows[1].modelled_ratio >= 3.1, "{}", rows[1].modelled_ratio);
     assert!(rows[2].modelled_ratio >= 3.1, "{}", rows[2].modelled_ratio);
 }
+
+/// In sequence over every link: the law that finds its own window is hardly behind the best of
+/// the windows that were chosen beforehand, of which each but the largest loses half somewhere.
+#[test]
+fn table_c_finds_a_window_for_every_link() {
+    for table in &tables("C", 1)[2..] {
+        let rows = &grid(table).rows;
+        let (found, held) = rows.split_last().unwrap();
+        for column in 0..4 {
+            let best = held.iter().map(|row| row.modelled[column]).fold(0.0, f64::max);
+            let part = found.modelled[column] / best;
+            assert!(part >= 0.95, "{}, column {column}: {part}", table.title);
+        }
+        let smallest = &held[0].modelled;
+        assert!(smallest[3] < held[2].modelled[3] / 5.0, "{smallest:?}");
+    }
+}

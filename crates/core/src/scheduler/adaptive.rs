@@ -13,10 +13,12 @@
 //!   all who want one and at least 20 ms, or until it has asked for nothing for 8
 //!   ms: so long the device is kept for it. Then comes who has waited longest.
 //! - The limit is found by trying. Where at least two processes read near to
-//!   where they read before, another limit is tried for an epoch of 64
-//!   completions: one alone first, then a few. If it brings a twentieth more
-//!   bytes a second it stays. If it falls short by a quarter it is given up after
-//!   16. Each trial that fails makes the next one four times as rare, up to
+//!   where they read before, all of them are served for 16 completions and then
+//!   one alone for 16 more, and what brought more bytes a second is kept. From then on
+//!   epochs of 64 completions are measured, and now and then another limit is
+//!   tried for one of them. If it brings a twentieth more it stays. It is
+//!   given up after 16 completions if it has not half, after 32 if it falls short by
+//!   a quarter. Each trial that fails makes the next one four times as rare, up to
 //!   one in 64 epochs; one that succeeds makes them frequent again, and so does a
 //!   rate that falls to less than half: the device, or the load, is another one.
 //! - Where nobody reads near to where it read before, nobody is worth waiting
@@ -53,8 +55,8 @@ const TURN_MIN: Time = Time::from_ms(20);
 /// A read is near that begins within so many sectors, 400 KiB, of where the last one ended.
 const NEAR_SECTORS: u64 = 800;
 
-/// The weight of one request in the share of near ones: a sixteenth.
-const NEAR_WEIGHT: u32 = 16;
+/// The share of near requests is a mean of all, and from so many on of the newest.
+const NEAR_REQUESTS: u32 = 16;
 
 /// All requests of a process are near.
 const NEAR_ALL: u32 = 256;
@@ -70,7 +72,6 @@ pub struct Adaptive {
     active: usize,
     /// How many want something: have a request here or in the device, or a place.
     trials: Trials,
-    in_device: u32,
     log: DecisionLog,
 }
 
@@ -89,8 +90,9 @@ struct Process {
     parked_since: Time,
     last_completion: Time,
     last_end: u64,
-    /// The share of near requests, of [`NEAR_ALL`].
+    /// The share of near requests, of [`NEAR_ALL`], and of how many.
     near: u32,
+    requests: u32,
 }
 
 impl Process {
@@ -117,7 +119,6 @@ impl Adaptive {
             sectors_max: caps.request_sectors_max,
             active: 0,
             trials: Trials::default(),
-            in_device: 0,
             log: DecisionLog::default(),
         }
     }
@@ -176,9 +177,18 @@ impl Adaptive {
         awaited.map(|process| process.last_completion + PATIENCE).min()
     }
 
-    /// What the trials need to know of the load.
-    fn near_processes(&self) -> usize {
-        self.processes.values().filter(|process| process.wants() && process.is_near()).count()
+    /// Requests on their way, of processes that have no place: they had one under
+    /// the limit before.
+    fn foreign_requests(&self) -> u32 {
+        let others = self.processes.values().filter(|process| process.active_since.is_none());
+        others.map(|process| process.open + process.in_device).sum()
+    }
+
+    /// How many processes read near to where they read before, and want
+    /// something or were just given it.
+    fn near_processes(&self, now: Time) -> usize {
+        let is_here = |process: &Process| process.wants() || process.is_awaited(now);
+        self.processes.values().filter(|process| process.is_near() && is_here(process)).count()
     }
 }
 
@@ -189,8 +199,9 @@ impl Scheduler for Adaptive {
         }
         let process = self.processes.entry(request.process).or_default();
         let distance = request.start.abs_diff(process.last_end);
-        let near = if distance <= NEAR_SECTORS { NEAR_ALL / NEAR_WEIGHT } else { 0 };
-        process.near = process.near - process.near / NEAR_WEIGHT + near;
+        let near = if distance <= NEAR_SECTORS { NEAR_ALL } else { 0 };
+        process.requests = (process.requests + 1).min(NEAR_REQUESTS);
+        process.near = (process.near * (process.requests - 1) + near) / process.requests;
         process.last_end = request.end();
         let may_go = process.active_since.is_some() || self.trials.limit().is_none();
         if may_go {
@@ -217,7 +228,6 @@ impl Scheduler for Adaptive {
                     process.open -= 1;
                     process.in_device += 1;
                 }
-                self.in_device += 1;
                 Dispatch::Request(request)
             }
             _ if self.longest_parked().is_none() => Dispatch::Nothing,
@@ -229,16 +239,15 @@ impl Scheduler for Adaptive {
     }
 
     fn complete(&mut self, now: Time, request: &Request) {
-        self.in_device -= 1;
         if request.op == Op::Read
             && let Some(process) = self.processes.get_mut(&request.process)
         {
             process.in_device -= 1;
             process.last_completion = now;
         }
-        let near = self.near_processes();
-        let backlog = self.open.queued() as u32 + self.in_device;
-        if let Some(tried) = self.trials.completed(now, request.bytes(), near, backlog) {
+        let near = self.near_processes(now);
+        let is_clean = !self.is_limited() || self.foreign_requests() == 0;
+        if let Some(tried) = self.trials.completed(now, request.bytes(), near, is_clean) {
             self.log.say(now, || Decision::Limit {
                 limit: tried.limit.map(|limit| limit as u32),
                 why: tried.why,

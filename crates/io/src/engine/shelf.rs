@@ -11,10 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
-use readpath_core::unit::PAGE_BYTES;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::index::{Hold, PageIndex, Std};
 use crate::frames::{FrameMemory, FramePoolError};
+
+/// How many pages are pinned together for a copy: 64 KiB.
+const TOGETHER: usize = 16;
 
 /// The frames of a cache, shared by all who read through it.
 pub(crate) struct Shelf {
@@ -48,30 +51,58 @@ impl Shelf {
     pub(crate) fn copy(&self, file: FileId, offset: u64, buffer: &mut [u8]) -> bool {
         let mut page = offset / PAGE_BYTES;
         let mut skip = (offset % PAGE_BYTES) as usize;
-        // More than a page: whether all is there is seen before the first copy.
-        if skip + buffer.len() > 2 * PAGE_BYTES as usize {
-            let end = (offset + buffer.len() as u64).div_ceil(PAGE_BYTES);
-            if !(page..end).all(|page| self.index.is_lent(file, page)) {
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let pages = (skip + rest.len()).div_ceil(PAGE_BYTES as usize).min(TOGETHER);
+            let bytes = (pages * PAGE_BYTES as usize - skip).min(rest.len());
+            let (part, after) = rest.split_at_mut(bytes);
+            if !self.copy_together(file, page, pages, skip, part) {
                 return false;
             }
-        }
-        let mut done = 0;
-        while done < buffer.len() {
-            let Some(frame) = self.index.pin(file, page) else { return false };
-            let bytes = (PAGE_BYTES as usize - skip).min(buffer.len() - done);
-            // SAFETY: pinned.
-            let from = unsafe { self.bytes(frame) };
-            buffer[done..done + bytes].copy_from_slice(&from[skip..skip + bytes]);
-            self.index.unpin(frame);
-            done += bytes;
-            page += 1;
+            rest = after;
+            page += pages as u64;
             skip = 0;
         }
         true
     }
 
+    /// Copies from `count` pages at once, at most [`TOGETHER`]: all are pinned before the
+    /// first byte moves, and neighbours in memory are copied as one piece.
+    #[inline]
+    fn copy_together(
+        &self,
+        file: FileId,
+        first: u64,
+        count: usize,
+        skip: usize,
+        buffer: &mut [u8],
+    ) -> bool {
+        let mut frames = [0; TOGETHER];
+        let mut pinned = 0;
+        while pinned < count
+            && let Some(frame) = self.index.pin(file, first + pinned as u64)
+        {
+            frames[pinned] = frame;
+            pinned += 1;
+        }
+        let frames = &frames[..pinned];
+        if pinned == count {
+            let (mut skip, mut rest) = (skip, buffer);
+            for run in frames.chunk_by(|&one, &next| next == one + 1) {
+                // SAFETY: pinned, all of them, and one after the other in memory.
+                let from = unsafe { self.run(run[0], run.len()) };
+                let bytes = (from.len() - skip).min(rest.len());
+                let (part, after) = rest.split_at_mut(bytes);
+                part.copy_from_slice(&from[skip..skip + bytes]);
+                (skip, rest) = (0, after);
+            }
+        }
+        frames.iter().for_each(|&frame| self.index.unpin(frame));
+        pinned == count
+    }
+
     /// Whether all pages of the range are lent, as far as one can tell now.
-    pub(crate) fn has(&self, file: FileId, range: readpath_core::unit::PageRange) -> bool {
+    pub(crate) fn has(&self, file: FileId, range: PageRange) -> bool {
         range.pages().all(|page| self.index.is_lent(file, page))
     }
 
@@ -107,9 +138,20 @@ impl Shelf {
     /// The frame is pinned, by the index or by the machine, as long as they are used.
     #[inline]
     pub(crate) unsafe fn bytes(&self, frame: u32) -> &[u8] {
+        // SAFETY: the caller's promise.
+        unsafe { self.run(frame, 1) }
+    }
+
+    /// The bytes of `count` frames from `first` on.
+    ///
+    /// # Safety
+    /// They are there, and pinned as long as the bytes are used.
+    #[inline]
+    unsafe fn run(&self, first: u32, count: usize) -> &[u8] {
+        let bytes = count * PAGE_BYTES as usize;
         // SAFETY: the memory is mapped and initialised as long as the shelf
         // lives; nobody writes to a frame that is pinned.
-        unsafe { std::slice::from_raw_parts(self.memory.address(frame), PAGE_BYTES as usize) }
+        unsafe { std::slice::from_raw_parts(self.memory.address(first), bytes) }
     }
 
     /// Where a frame starts, for the storage that fills it.

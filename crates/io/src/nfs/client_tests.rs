@@ -218,10 +218,10 @@ fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
 }
 
 #[test]
-fn an_answer_that_is_garbage_three_times_is_an_error() {
+fn an_answer_that_is_garbage_eight_times_is_an_error() {
     let mut rig = Rig::connected(1);
     rig.call(ms(0));
-    for _ in 0..3 {
+    for _ in 0..8 {
         let sent = rig.sent();
         assert_eq!(rig.ended, []);
         rig.receive(ms(1), &answer(sent[0], rig.garbage));

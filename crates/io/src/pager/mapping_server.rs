@@ -519,10 +519,7 @@ impl Serve for Server {
         loop {
             let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
             let woken = sleep(&self.uffd, self.inbox.bell(), span);
-            if woken.by_faults {
-                self.handle_faults();
-                self.work();
-            }
+            // First, since who advises and then touches means it in that order.
             if woken.by_bell {
                 self.inbox.bell().quieten();
                 while let Some(command) = self.inbox.next() {
@@ -531,12 +528,11 @@ impl Serve for Server {
                 if self.inbox.is_closed() {
                     return;
                 }
-                self.work();
             }
-            if !woken.by_faults && !woken.by_bell {
-                // The machine's own time has come.
-                self.work();
+            if woken.by_faults {
+                self.handle_faults();
             }
+            self.work();
         }
     }
 }

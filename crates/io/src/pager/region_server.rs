@@ -61,8 +61,12 @@ const PROCESS: ProcessId = ProcessId(0);
 const NO_FRAME: u32 = u32::MAX;
 /// Pages that have left the program's sight rest so long before they are
 /// written or go: we see no accesses but faults, and one that is touched again
-/// meanwhile is mapped without I/O. A sixteenth of the memory.
-const SECOND_CHANCE_DIVISOR: u64 = 16;
+/// meanwhile is mapped without I/O. So many at most: a sixteenth of the memory had
+/// random touches fault twice, and a page in three written out for nothing
+/// (`bench/region.py`, 256 MiB of memory).
+const SECOND_CHANCE_PAGES_MAX: u64 = 512;
+/// And this part of the memory at most.
+const SECOND_CHANCE_DIVISOR: u64 = 32;
 
 /// What the owner asks of the thread.
 #[derive(Debug)]
@@ -164,7 +168,8 @@ impl Server {
         let mut machine = ReadPath::new(config).map_err(PagerError::Config)?;
         let swap = SwapConfig {
             law: swapin,
-            second_chance_pages: (memory_pages / SECOND_CHANCE_DIVISOR) as u32,
+            second_chance_pages: (memory_pages / SECOND_CHANCE_DIVISOR).min(SECOND_CHANCE_PAGES_MAX)
+                as u32,
             ..SwapConfig::new(0, slots)
         };
         machine.add_swap(&swap).map_err(PagerError::Swap)?;

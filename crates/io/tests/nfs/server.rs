@@ -155,8 +155,9 @@ impl NfsReadFileSystem for Shelf {
             rtmax: 1 << 20,
             rtpref: self.read_bytes,
             rtmult: 4096,
-            wtmax: 4096,
-            wtpref: 4096,
+            // libnfs refuses less, though it only reads.
+            wtmax: 1 << 20,
+            wtpref: 1 << 20,
             wtmult: 4096,
             dtpref: 4096,
             maxfilesize: 1 << 60,

@@ -156,8 +156,10 @@ impl Pattern {
     /// What one process reads of files of its own.
     fn own(self, files: &mut Files, processes: u64, part: u64, draw: &mut Draw) -> Vec<Reading> {
         match self {
-            Pattern::Sequential { block_bytes, .. } => {
-                let bytes = share(64 * MIB / part, processes, MIB);
+            Pattern::Sequential { block_bytes, is_direct } => {
+                // Without readahead more requests are needed to see the same of a device.
+                let total = if is_direct { 256 * MIB } else { 64 * MIB };
+                let bytes = share(total / part, processes, MIB);
                 let file = files.add(bytes);
                 forward(bytes / block_bytes).of(file, block_bytes)
             }

@@ -10,6 +10,11 @@ use crate::unit::PageRange;
 const AHEAD_PAGES_LEAST: u64 = 4;
 const AHEAD_PAGES_MOST: u64 = 64;
 
+/// Nor is it more than so many times what the stream has behind it: the kernel reads four
+/// pages of a file whose first page is asked for. Two random requests that happen to
+/// touch cost little then.
+const AHEAD_PER_PAGE_BEHIND: u64 = 4;
+
 /// Windows are at most so many times what costs as much as a request: then the
 /// device is busy with bytes for 16 parts of 17.
 const WINDOW_PER_REQUEST_COST: u64 = 16;
@@ -190,7 +195,9 @@ impl Stream {
         let share = device.window_share_pages();
         let most = (WINDOW_PER_REQUEST_COST * request_cost_pages).max(WINDOW_PAGES_MAX_LEAST);
         let wanted = if self.was_late { 2 * self.window } else { self.window };
-        let at_first = (request_cost_pages / 4).clamp(AHEAD_PAGES_LEAST, AHEAD_PAGES_MOST);
+        let at_first = (request_cost_pages / 4)
+            .clamp(AHEAD_PAGES_LEAST, AHEAD_PAGES_MOST)
+            .min(AHEAD_PER_PAGE_BEHIND * self.behind);
         let size = wanted.max(request.count()).max(at_first).min(most).min(self.window_limit);
         let risk = self.behind / 2 + at_first;
         match self.shape {

@@ -5,8 +5,24 @@ use crate::unit::Time;
 /// Completions in an epoch: twice what a disk queues, so that one queue's worth doesn't rule it.
 const EPOCH: u32 = 64;
 
-/// Completions after which a trial is given up that is clearly worse.
-const EPOCH_HOPELESS: u32 = 16;
+/// No epoch is shorter: what disks have in their buffers comes in bursts of some tens
+/// of milliseconds.
+const EPOCH_MIN: Time = Time::from_ms(50);
+
+/// Completions in the first two epochs, which find out the coarse truth: one head or many.
+const EPOCH_FIRST: u32 = 16;
+
+/// A trial is given up after so many completions if it has less than half of the rate.
+const COMPLETIONS_HOPELESS: u32 = 16;
+
+/// A trial is given up after so many completions if it has less than three quarters.
+const COMPLETIONS_POOR: u32 = 32;
+
+/// Completions after which all are taken to have had one since they may be active again.
+const PROCESSES_SETTLING: usize = 16;
+
+/// The first pause between two trials, in epochs.
+const PAUSE_FIRST: u32 = 4;
 
 /// The longest pause between two trials, in epochs: a trial that costs half an
 /// epoch costs less than a hundredth then.
@@ -28,10 +44,14 @@ pub(super) struct Tried {
 /// What goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The limit in force is measured. Entered at the start, and after each trial.
+    /// Nobody is worth waiting for. Entered at the start, and when that becomes so.
+    Resting,
+    /// All are served, and measured. Entered when somebody is worth waiting for.
+    Beginning,
+    /// The limit in force is measured. Entered after each trial.
     Keeping,
-    /// Another one is tried. Entered when a pause is over.
-    Trying { before: Option<usize> },
+    /// Another one is tried, for so many completions. Entered when a pause is over.
+    Trying { before: Option<usize>, epoch: u32 },
 }
 
 /// The limit in force, and the search for a better one.
@@ -39,8 +59,8 @@ enum Stage {
 pub(super) struct Trials {
     limit: Option<usize>,
     stage: Stage,
-    /// Completions that still belong to what was sent under the limit before.
-    foreign: u32,
+    /// Completions until all who may be active now have had one.
+    settling: usize,
     began: Option<Time>,
     completions: u32,
     bytes: u64,
@@ -57,14 +77,14 @@ impl Default for Trials {
     fn default() -> Trials {
         Trials {
             limit: None,
-            stage: Stage::Keeping,
-            foreign: 0,
+            stage: Stage::Resting,
+            settling: 0,
             began: None,
             completions: 0,
             bytes: 0,
             kept_kib_per_s: 0,
-            pause: 1,
-            pause_last: 1,
+            pause: PAUSE_FIRST,
+            pause_last: PAUSE_FIRST,
             turn: 0,
         }
     }
@@ -77,20 +97,25 @@ impl Trials {
     }
 
     /// The device is done with so many bytes. `near` processes want something
-    /// and read near to where they read before; `backlog` requests were sent
-    /// under the limit in force, and are not back.
+    /// and read near to where they read before; `is_clean`: nothing
+    /// is on its way any more that was sent under another limit.
     pub(super) fn completed(
         &mut self,
         now: Time,
         bytes: u64,
         near: usize,
-        backlog: u32,
+        is_clean: bool,
     ) -> Option<Tried> {
         if near < 2 {
             return self.rest(now);
         }
-        if self.foreign > 0 {
-            self.foreign -= 1;
+        if self.stage == Stage::Resting {
+            self.stage = Stage::Beginning;
+            self.begin_epoch(Some(now));
+            return None;
+        }
+        if self.began.is_none() && (!is_clean || self.settling > 0) {
+            self.settling = self.settling.saturating_sub(1);
             return None;
         }
         let Some(began) = self.began else {
@@ -100,15 +125,26 @@ impl Trials {
         self.completions += 1;
         self.bytes += bytes;
         let kib_per_s = self.bytes * 1_000_000 / 1024 * 1000 / now.since(began).ns().max(1);
+        let is_long = now.since(began) >= EPOCH_MIN;
         match self.stage {
-            Stage::Keeping if self.completions == EPOCH => self.keep(now, kib_per_s, near, backlog),
-            Stage::Trying { before } => {
-                let is_hopeless =
-                    self.completions == EPOCH_HOPELESS && 4 * kib_per_s < 3 * self.kept_kib_per_s;
-                let is_over = self.completions == EPOCH || is_hopeless;
-                is_over.then(|| self.judge(kib_per_s, before, backlog))
+            Stage::Keeping if self.completions >= EPOCH && is_long => {
+                self.keep(now, kib_per_s, near)
             }
-            Stage::Keeping => None,
+            Stage::Beginning if self.completions >= EPOCH_FIRST && is_long => {
+                self.kept_kib_per_s = kib_per_s;
+                self.limit = Some(1);
+                self.stage = Stage::Trying { before: None, epoch: EPOCH_FIRST };
+                self.begin_epoch(None);
+                Some(Tried { limit: Some(1), why: "try", kib_per_s, before_kib_per_s: kib_per_s })
+            }
+            Stage::Trying { before, epoch } => {
+                let kept = self.kept_kib_per_s;
+                let is_hopeless = self.completions >= COMPLETIONS_HOPELESS && 2 * kib_per_s < kept;
+                let is_poor = self.completions >= COMPLETIONS_POOR && 4 * kib_per_s < 3 * kept;
+                let is_over = self.completions >= epoch && is_long || is_hopeless || is_poor;
+                is_over.then(|| self.judge(kib_per_s, before))
+            }
+            Stage::Resting | Stage::Beginning | Stage::Keeping => None,
         }
     }
 
@@ -116,7 +152,7 @@ impl Trials {
     fn rest(&mut self, now: Time) -> Option<Tried> {
         self.began = Some(now);
         (self.completions, self.bytes) = (0, 0);
-        self.stage = Stage::Keeping;
+        self.stage = Stage::Resting;
         let tried = self.limit.map(|_| Tried {
             limit: None,
             why: "far",
@@ -127,20 +163,20 @@ impl Trials {
         tried
     }
 
-    fn keep(&mut self, now: Time, kib_per_s: u64, near: usize, backlog: u32) -> Option<Tried> {
+    fn keep(&mut self, now: Time, kib_per_s: u64, near: usize) -> Option<Tried> {
         if 2 * kib_per_s < self.kept_kib_per_s {
-            (self.pause, self.pause_last) = (1, 1);
+            (self.pause, self.pause_last) = (1, PAUSE_FIRST);
         }
         self.kept_kib_per_s = kib_per_s;
         self.pause -= 1;
         if self.pause > 0 {
-            self.begin_epoch(Some(now), 0);
+            self.begin_epoch(Some(now));
             return None;
         }
         let before = self.limit;
         self.limit = self.candidate(near);
-        self.stage = Stage::Trying { before };
-        self.begin_epoch(None, backlog);
+        self.stage = Stage::Trying { before, epoch: EPOCH };
+        self.begin_epoch(None);
         Some(Tried { limit: self.limit, why: "try", kib_per_s, before_kib_per_s: kib_per_s })
     }
 
@@ -159,26 +195,84 @@ impl Trials {
         None
     }
 
-    fn judge(&mut self, kib_per_s: u64, before: Option<usize>, backlog: u32) -> Tried {
+    fn judge(&mut self, kib_per_s: u64, before: Option<usize>) -> Tried {
         let before_kib_per_s = self.kept_kib_per_s;
         let is_better = 20 * kib_per_s > 21 * before_kib_per_s;
         if is_better {
             self.kept_kib_per_s = kib_per_s;
-            self.pause_last = 1;
+            self.pause_last = PAUSE_FIRST;
         } else {
             self.limit = before;
             self.pause_last = (4 * self.pause_last).min(PAUSE_MAX);
         }
         self.pause = self.pause_last;
         self.stage = Stage::Keeping;
-        self.begin_epoch(None, if is_better { 0 } else { backlog });
+        self.begin_epoch(None);
         let why = if is_better { "better" } else { "worse" };
         Tried { limit: self.limit, why, kib_per_s, before_kib_per_s }
     }
 
-    fn begin_epoch(&mut self, began: Option<Time>, foreign: u32) {
+    fn begin_epoch(&mut self, began: Option<Time>) {
         self.began = began;
-        self.foreign = foreign;
+        self.settling = if self.limit.is_none() { PROCESSES_SETTLING } else { 0 };
         (self.completions, self.bytes) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Completions of 64 KiB on a device that takes `ns(limit)` for each; gives the
+    /// limit in force after them.
+    fn limits(
+        trials: &mut Trials,
+        now: &mut Time,
+        completions: u32,
+        near: usize,
+        ns: impl Fn(Option<usize>) -> u64,
+    ) -> Option<usize> {
+        for _ in 0..completions {
+            *now += Time(ns(trials.limit()));
+            trials.completed(*now, 65_536, near, true);
+        }
+        trials.limit()
+    }
+
+    #[test]
+    fn one_head_is_found_within_a_hundred_completions_and_many_are_too() {
+        // 8 ms with a seek each, 0.6 ms without: one disk.
+        let disk = |limit| if limit == Some(1) { 600_000 } else { 8_000_000 };
+        let (mut trials, mut now) = (Trials::default(), Time::ZERO);
+        assert_eq!(limits(&mut trials, &mut now, 100, 4, disk), Some(1));
+        // The work of one is 0.2 ms, of all together 0.05 ms each: a drive without a head.
+        let drive = |limit| if limit == Some(1) { 200_000 } else { 50_000 };
+        let (mut trials, mut now) = (Trials::default(), Time::ZERO);
+        let completions = 50 * 1_000_000 / 50_000 + 100;
+        assert_eq!(limits(&mut trials, &mut now, completions, 4, drive), None);
+    }
+
+    #[test]
+    fn a_change_of_the_device_is_found_within_five_hundred_completions() {
+        let disk = |limit| if limit == Some(1) { 600_000 } else { 8_000_000 };
+        let (mut trials, mut now) = (Trials::default(), Time::ZERO);
+        assert_eq!(limits(&mut trials, &mut now, 100, 4, disk), Some(1));
+        // Members were added: one alone gets what it got, all together four times as much.
+        let array = |limit: Option<usize>| match limit {
+            Some(limit) => 600_000 / limit.min(4) as u64,
+            None => 150_000,
+        };
+        limits(&mut trials, &mut now, 500, 4, array);
+        assert_ne!(trials.limit(), Some(1));
+    }
+
+    #[test]
+    fn where_nobody_is_near_nothing_is_tried() {
+        let (mut trials, mut now) = (Trials::default(), Time::ZERO);
+        for _ in 0..1000 {
+            now += Time::from_ms(8);
+            assert_eq!(trials.completed(now, 4096, 1, true), None);
+        }
+        assert_eq!(trials.limit(), None);
     }
 }

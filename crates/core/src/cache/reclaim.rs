@@ -1,0 +1,74 @@
+//! Reclaim: which filled page gives its frame up when memory is short, with what
+//! readers outside the machine say of its use.
+
+use super::lists::List;
+use super::{Cache, FrameId, FrameState, Uses};
+
+impl Cache {
+    /// Gives the frame of the page that reclaim likes least; None when all are held.
+    pub(super) fn reclaim(&mut self) -> Option<FrameId> {
+        // Only memory is ever on these lists, and only what nobody can see.
+        let unseen = self.lists.oldest(List::Cold).or_else(|| self.lists.oldest(List::Ahead));
+        if let Some(id) = unseen {
+            self.evict(id);
+            return self.free.pop();
+        }
+        // Readers that the machine doesn't see go on using pages meanwhile: only
+        // the first look at each may spare it for that.
+        let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
+        for look in 0..2 * listed {
+            let id = self.lists.pop_victim(&mut self.frames)?;
+            if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
+                continue;
+            }
+            if look < listed && self.is_used_again(id) {
+                self.lists.push_front(&mut self.frames, id, List::Active);
+                continue;
+            }
+            if !self.recall(id) {
+                self.lists.push_front(&mut self.frames, id, List::Inactive);
+                continue;
+            }
+            self.evict(id);
+            return self.free.pop();
+        }
+        None
+    }
+
+    /// Takes in what the lender knows of the use of a page that is off its list;
+    /// true if it has become active by that.
+    pub(super) fn is_used_again(&mut self, id: FrameId) -> bool {
+        let uses = self.uses(id);
+        if uses == 0 {
+            return false;
+        }
+        let was_referenced = self.frame(id).is_referenced;
+        self.touch(id);
+        let is_again = was_referenced || uses > 1;
+        self.frame_mut(id).is_referenced = !is_again;
+        is_again
+    }
+
+    /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
+    pub(super) fn uses(&mut self, id: FrameId) -> u8 {
+        let lends = !self.frame(id).memory.is_memory;
+        match self.lender.as_mut().filter(|_| lends).map_or(Uses::None, |lender| lender.uses(id)) {
+            Uses::None => 0,
+            Uses::Once => 1,
+            Uses::Again => 2,
+        }
+    }
+
+    /// Has the page lent no more; false if somebody still holds it.
+    pub(super) fn recall(&mut self, id: FrameId) -> bool {
+        if self.uses(id) > 0 {
+            self.touch(id);
+        }
+        self.lender.as_mut().is_none_or(|lender| lender.recall(id))
+    }
+
+    pub(super) fn evict(&mut self, id: FrameId) {
+        self.counters.evicted_pages += 1;
+        self.remove(id);
+    }
+}

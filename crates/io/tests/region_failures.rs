@@ -1,0 +1,207 @@
+//! A region whose storage fails: what can't be had is an error, and never other
+//! bytes than were written. And one whose process is killed: nothing stays behind.
+//!
+//! Its memory is filled and read by system calls, which end with `EFAULT` where a
+//! program's own touch would end in a bus error.
+
+mod support;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use readpath::Region;
+use readpath::pager::uffd::{FaultScope, Uffd};
+use readpath_core::machine::ReadError;
+use readpath_core::request::DeviceError;
+use support::TempFile;
+
+const PAGE: usize = 4096;
+/// EFAULT in errno(3).
+const BAD_ADDRESS: i32 = 14;
+
+/// Whether system calls may be given a region's memory here; says so if not.
+fn can_serve_system_calls() -> bool {
+    match Uffd::open().map(|uffd| uffd.scope()) {
+        Ok(FaultScope::All) => true,
+        Ok(FaultScope::UserOnly) => {
+            eprintln!("skipped: only faults of the program itself can be served here");
+            false
+        }
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}
+
+/// Runs a command; its output, or none and the reason on standard error.
+fn output_of(program: &str, args: &[&str]) -> Option<String> {
+    match Command::new(program).args(args).output() {
+        Ok(output) if output.status.success() => {
+            Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+        }
+        Ok(output) => {
+            eprintln!("skipped: {program}: {}", String::from_utf8_lossy(&output.stderr).trim());
+            None
+        }
+        Err(error) => {
+            eprintln!("skipped: {program}: {error}");
+            None
+        }
+    }
+}
+
+/// A loop device; gone when the test ends.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(file: &Path) -> Option<Loop> {
+        output_of("losetup", &["--find", "--show", file.to_str()?]).map(|path| Loop(path.into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// A file system in memory with room for `bytes`; gone when the test ends.
+struct SmallFileSystem(PathBuf);
+
+impl SmallFileSystem {
+    fn new(bytes: usize) -> Option<SmallFileSystem> {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("readpath-small-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let (system, size) = (SmallFileSystem(path), format!("size={bytes}"));
+        let target = system.0.to_str().unwrap();
+        output_of("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", target])?;
+        Some(system)
+    }
+}
+
+impl Drop for SmallFileSystem {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Fills page after page from `content`; how many took it.
+fn fill(region: &mut Region, content: &TempFile) -> usize {
+    let content = File::open(&content.path).unwrap();
+    for (page, bytes) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+        if let Err(error) = content.read_exact_at(bytes, (page * PAGE) as u64) {
+            assert_eq!(error.raw_os_error(), Some(BAD_ADDRESS), "{error}");
+            return page;
+        }
+    }
+    region.len() / PAGE
+}
+
+/// Reads the first `pages` pages back; how many could be. Each of them must be as it was filled.
+fn read_back(region: &Region, content: &TempFile, pages: usize) -> usize {
+    let expected = std::fs::read(&content.path).unwrap();
+    let out = TempFile::new(PAGE);
+    let file = File::options().read(true).write(true).open(&out.path).unwrap();
+    let mut good = 0;
+    for page in 0..pages {
+        let place = page * PAGE..(page + 1) * PAGE;
+        match file.write_all_at(&region.as_slice()[place.clone()], 0) {
+            Ok(()) => {
+                assert!(std::fs::read(&out.path).unwrap() == expected[place], "page {page}");
+                good += 1;
+            }
+            Err(error) => assert_eq!(error.raw_os_error(), Some(BAD_ADDRESS), "{error}"),
+        }
+    }
+    good
+}
+
+/// 64 pages of memory over a device that takes no more than some 16 pages: at
+/// about 80 the next one finds no room.
+#[test]
+fn a_device_that_takes_no_writes_is_an_error_before_anything_is_lost() {
+    if !can_serve_system_calls() {
+        return;
+    }
+    let Some(system) = SmallFileSystem::new(16 * PAGE) else { return };
+    let backing = system.0.join("device");
+    File::create(&backing).unwrap().set_len(8 << 20).unwrap();
+    let Some(device) = Loop::over(&backing) else { return };
+    let mut region =
+        Region::options().memory_bytes(64 * PAGE as u64).on_device(2 << 20, &device.0).unwrap();
+    let content = TempFile::new(2 << 20);
+    let filled = fill(&mut region, &content);
+    assert!((64..=96).contains(&filled), "{filled} pages");
+    assert!(matches!(region.check(), Err(ReadError::SwapWrite { .. })), "{:?}", region.check());
+    assert!(region.statistics().failed_writes > 0);
+    // What is in memory is whole; what was written out can be read only with room for it.
+    let good = read_back(&region, &content, filled);
+    assert!(good >= 48, "{good} of {filled} pages");
+    drop(region);
+}
+
+/// The device forgets what was written: its backing file is cut off.
+#[test]
+fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
+    if !can_serve_system_calls() {
+        return;
+    }
+    let backing = TempFile::new(8 << 20);
+    let Some(device) = Loop::over(&backing.path) else { return };
+    let mut region =
+        Region::options().memory_bytes(64 * PAGE as u64).on_device(2 << 20, &device.0).unwrap();
+    let content = TempFile::new(2 << 20);
+    assert_eq!(fill(&mut region, &content), 512);
+    // Read back once, memory holds nothing that is still to be written: a write
+    // would make the backing file longer again, and the device forget in silence.
+    assert_eq!(read_back(&region, &content, 512), 512);
+    region.check().unwrap();
+    File::options().write(true).open(&backing.path).unwrap().set_len(0).unwrap();
+    let lost = region.load(0, PAGE as u64);
+    let medium = DeviceError::Medium;
+    assert_eq!(lost, Err(ReadError::Device { offset: 0, error: medium }));
+    assert_eq!(region.check(), Ok(()), "nothing was touched in vain so far");
+    let good = read_back(&region, &content, 512);
+    assert!((1..=64).contains(&good), "{good} of 512 pages");
+    assert!(matches!(region.check(), Err(ReadError::Device { .. })));
+    assert_eq!(region.statistics().poisoned_pages, 512 - good as u64);
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_no_file() {
+    if !can_serve_system_calls() {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("readpath-killed-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "writes_until_it_is_killed", "--ignored", "--nocapture"])
+        .current_dir(&folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = lines.map_while(Result::ok).find(|line| line.contains("swept"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(said.is_some(), "the child had written over its budget");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+#[ignore = "runs until it is killed, by the test above"]
+fn writes_until_it_is_killed() {
+    let mut region = Region::options().memory_bytes(1 << 20).in_folder(8 << 20, ".").unwrap();
+    loop {
+        region.as_mut_slice().chunks_mut(PAGE).for_each(|page| page[0] = page[0].wrapping_add(1));
+        println!("swept");
+    }
+}

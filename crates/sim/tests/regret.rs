@@ -1,0 +1,64 @@
+//! The regret matrix runs, repeats, and holds what `adaptive` promises of what it reads.
+
+use readpath_sim::regret::{Cell, Run, Size, cells};
+
+const WHOLE: Size = Size { seed: 1, part: 1 };
+
+fn cell(name: &str) -> Cell {
+    let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let found = cells(&parts);
+    assert_eq!(found.len(), 1, "{name}");
+    found[0]
+}
+
+fn adaptive(name: &str) -> Run {
+    cell(name).run("adaptive", "adaptive", WHOLE).unwrap()
+}
+
+#[test]
+fn a_cell_repeats_from_its_seed_and_every_rival_is_in_it() {
+    let smoke = Size { seed: 7, part: 64 };
+    let one = cell("hdd-1/mixed/4").judge(smoke).unwrap();
+    assert_eq!(one, cell("hdd-1/mixed/4").judge(smoke).unwrap());
+    assert_eq!(one.rivals.len(), 12, "four readahead laws under three schedulers");
+    assert!(one.rivals.iter().all(|rival| rival.mib_per_s <= one.rivals[0].mib_per_s));
+    let direct = cell("ssd/direct-seq-64k/4").judge(smoke).unwrap();
+    assert_eq!(direct.rivals.len(), 3, "past the cache the schedulers alone");
+}
+
+#[test]
+fn every_workload_runs_on_every_device() {
+    for cell in cells(&["/4/"]) {
+        let run = cell.run("adaptive", "adaptive", Size { seed: 1, part: 64 });
+        assert!(run.unwrap().mib_per_s > 0.0, "{}", cell.name());
+    }
+}
+
+#[test]
+fn what_is_read_at_random_is_hardly_amplified() {
+    for device in ["hdd-1", "ssd", "nfs-5ms"] {
+        let touches = adaptive(&format!("{device}/mmap-touches/1"));
+        assert!(touches.amplification.unwrap() <= 1.1, "{device}: {touches:?}");
+        for block in ["4k", "16k", "64k"] {
+            let random = adaptive(&format!("{device}/rand-{block}-tenth/1"));
+            assert!(random.amplification.unwrap() <= 1.2, "{device}, {block}: {random:?}");
+        }
+    }
+}
+
+#[test]
+fn pieces_of_a_mapping_are_learned_and_read_in_one() {
+    let slices = adaptive("ssd/mmap-slices/1");
+    assert!(slices.amplification.unwrap() <= 1.1, "{slices:?}");
+    assert!(slices.device_request_kib_mean.unwrap() >= 56.0, "of pieces of 64 KiB: {slices:?}");
+}
+
+#[test]
+fn backward_and_interleaved_readers_get_large_requests_in_time() {
+    for name in ["hdd-1/backward-4k/1", "ssd/backward-64k/1", "hdd-1/one-handle-8/1"] {
+        let run = adaptive(name);
+        assert!(run.device_request_kib_mean.unwrap() >= 128.0, "{name}: {run:?}");
+        assert!(run.coverage.unwrap() >= 0.9, "{name}: {run:?}");
+    }
+}
