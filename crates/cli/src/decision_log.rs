@@ -96,7 +96,8 @@ pub fn check(storage: &Storage, law: &Spec) -> Ended {
     match scheduler.decisions() {
         Some(_) => Ok(()),
         None => Err(Failure::Usage(format!(
-            "--log: the scheduler `{}` keeps no log of its decisions; `cfq` does",
+            "--log: the scheduler `{}` keeps no log of its decisions; `cfq` and \
+             `adaptive` do",
             law.name
         ))),
     }

@@ -32,7 +32,8 @@ fn the_readmes_commands_work() {
     let mut ran = 0;
     for command in commands("README.md") {
         let Some(output) = run(&command) else {
-            assert_eq!(command, "cargo test --workspace", "a command that nobody tries");
+            let is_test = ["cargo test --workspace", ".ci/python"].contains(&command.as_str());
+            assert!(is_test, "a command that nobody tries: {command}");
             continue;
         };
         let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -188,8 +188,8 @@ impl File {
             }
             // Absent, marked, or seen by the law: through the machine, and then
             // it is lent, unless memory is so short that it is gone again.
-            let mut byte = [0];
-            self.read_through(&mut byte, offset)?;
+            let mut bytes = [0; PAGE_BYTES as usize];
+            self.read_through(&mut bytes[skip..end], offset)?;
             if let Some(held) = shelf.hold(file, page, true).map_err(ReadError::from)? {
                 return Ok(PageGuard::of(held, skip, end));
             }

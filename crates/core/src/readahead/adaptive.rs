@@ -7,17 +7,18 @@
 //!   backward, strided. A request that continues none begins one; the next
 //!   request that continues it (a third one, for a stride) proves it.
 //! - *The window grows when it was late.* A proven stream reads a window ahead,
-//!   and the next one when the reader comes to the first page of the newest.
-//!   If that page has not arrived yet, the reader had to wait: the window
-//!   doubles. If it has, the window is large enough and stays. So it settles at
-//!   the device's latency × the reader's rate, and neither has to be told.
+//!   and the next one when the reader comes to the middle of the newest, or has
+//!   to wait for a page. If it had to wait, the window doubles; if not, the window
+//!   is large enough and stays. So it settles at the device's latency × the
+//!   reader's rate, and neither has to be told.
 //! - *It is bounded by what it risks.* A stream never has more ahead of it than
-//!   half of what it has behind it, and what costs a quarter of a request (but
-//!   four times what it has behind it at most); a window is no larger than sixteen times what
-//!   costs as much as a request (the device is then busy with bytes for 94 %
-//!   of the time), nor than a quarter of what is left of half of the memory. A
-//!   page that was read ahead and is gone when the reader comes halves the
-//!   window for good.
+//!   half of what it has behind it (twice, up to 128 KiB), and what costs a quarter
+//!   of a request (or four times what it has behind it, if that is less). A window
+//!   is no smaller than sixteen times what a request occupies, and no larger
+//!   than sixteen times what one takes: so the device is busy with bytes, not with
+//!   requests, for 94 % of the time. Nor is it larger than a quarter of what is
+//!   left of half of the memory. A page that was read ahead and is gone when the
+//!   reader comes halves the window for good.
 //! - *A gap is read through* when it is no larger than the block before it and
 //!   costs less than a request; else the blocks of a stride are read one by one.
 //! - *Pieces.* Programs that jump about often read pieces of one size. When the
@@ -25,8 +26,8 @@
 //! - *A file that is being used up at random is read whole* once an eighth of it
 //!   was asked for, the requests have cost half of what reading it would, and it
 //!   fits in memory.
-//! - *Anything else is read as it was asked.* A request that finds all its pages,
-//!   none of them marked, costs nothing but that look.
+//! - *Anything else is read as it was asked.* A request that finds all its pages
+//!   filled, none of them marked, costs nothing but that look.
 //!
 //! Hints are where belief starts: after `SEQUENTIAL` the first request is a
 //! stream, after `RANDOM` a stream must be proven three times. What is seen later
@@ -156,6 +157,11 @@ impl ReadaheadLaw for Adaptive {
         if matches!(advice, Advice::Normal | Advice::Sequential | Advice::Random) {
             self.advice = advice;
         }
+    }
+
+    /// [`read`](ReadaheadLaw::read) passes over a request that finds everything.
+    fn sees_every_hit(&self) -> bool {
+        false
     }
 }
 

@@ -302,7 +302,7 @@ impl World {
             (true, true) => Outcome::Failed(self.write_error),
         };
         if is_write {
-            let contents = if at % 2 == 0 { at_start } else { self.contents(&request) };
+            let contents = if at.is_multiple_of(2) { at_start } else { self.contents(&request) };
             for (page, content) in pages.zip(contents) {
                 let content = if is_bad { Content::Rubbish } else { content };
                 self.device.insert(page, content);
