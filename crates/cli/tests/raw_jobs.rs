@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 use support::Scratch;

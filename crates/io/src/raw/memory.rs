@@ -13,9 +13,9 @@ use crate::frames::{FramePoolError, HUGE_PAGE_BYTES, map};
 /// Memory of the usual allocator lies in pages of 4 KiB that are anywhere in the
 /// machine: a chunk of 512 KiB is pinned page by page, and reaches the device as
 /// 128 pieces. In huge pages it is one or two. On a virtual disk that is worth
-/// more than anything else: the same calls, chunk by chunk, ran 2.0 times (depth
-/// 1) and 2.3 to 3.1 times (depth 4) as fast as fio's, whose memory lies in
-/// small pages, at 0.24 to 0.66 of its processor time. Written, 1.1 and 1.3 times.
+/// more than anything else: the same reads ran 1.6 to 2.6 times as fast as fio's,
+/// whose memory lies in small pages, for 0.23 to 0.69 of the processor time
+/// (`bench/raw.py`).
 /// Where the system has no huge pages to give it is memory like any other.
 ///
 /// All of it is taken from the system at once, in whole huge pages of 2 MiB.
