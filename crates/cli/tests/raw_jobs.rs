@@ -1,8 +1,6 @@
-//! Raw jobs from the command: modelled, real, and beside the kernel; and the
-//! benchmark of raw transfers at a size that takes no time.
+//! Raw jobs from the command: modelled, real, and beside the kernel.
 
 mod support;
-
 
 use serde_json::Value;
 use support::Scratch;
