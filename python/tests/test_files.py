@@ -209,6 +209,12 @@ def test_a_child_process_opens_a_path_of_its_own(path, data):
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_a_file_may_go_before_its_methods(path, data):
+    assert readpath.open(path).read(4) == data[:4]
+    read = readpath.open(path).readat
+    assert read(7, 9) == data[7:16]
+
+
 def test_hints_change_what_is_read_ahead(path):
     within = readpath.ReadPath(memory="8MiB")
     with within.open(path) as file:

@@ -150,6 +150,12 @@ class File(io.RawIOBase):
             self._file.close()
         super().close()
 
+    def __del__(self) -> None:
+        """Leaves it to the native file, which goes with the last who has it.
+
+        `open(path).read` alone has the native file; that of the base class would close it.
+        """
+
     def _is_closed(self) -> bool:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
