@@ -4,12 +4,11 @@
 use std::path::Path;
 
 use readpath::cold;
-use readpath::raw::{RawError, RawFault, RawFile, RawOptions};
+use readpath::raw::{RawError, RawFault, RawFile, RawMemory, RawOptions};
 use readpath::target::Direct;
 use readpath::usage::CpuTime;
 use readpath_core::law::Spec;
 use readpath_core::request::Op;
-use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::job::Engine;
 use readpath_sim::report::Row;
 use readpath_sim::workload::{Next, Operation, Process};
@@ -83,7 +82,7 @@ fn run_process(mut process: Process, shared: &Shared<'_>, law: &Spec) -> Result<
     let file = options.open(shared.path).map_err(Failure::usage)?;
     let mut ended = Ended::by(Engine::Raw.name());
     let cpu = CpuTime::of_thread();
-    let mut memory = Memory::new(process.block_bytes_max());
+    let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
     ended.counted.memory_cpu_seconds = CpuTime::of_thread().since(cpu).seconds();
     sleep_until(process.start_delay(), shared);
     while !(shared.is_stopping)() {
@@ -91,7 +90,8 @@ fn run_process(mut process: Process, shared: &Shared<'_>, law: &Spec) -> Result<
         match process.next(now) {
             Next::Operation(operation) => {
                 let offset = shared.starts[operation.file.0 as usize] + operation.offset;
-                let moved = carry(&file, memory.bytes(operation.bytes), operation, offset);
+                let memory = &mut memory[..operation.bytes as usize];
+                let moved = carry(&file, memory, operation, offset);
                 let done = shared.clock.now();
                 ended.record(operation, now, done, moved, shared);
                 process.completed(done);
@@ -124,24 +124,4 @@ fn carry(
         ),
         fault => fault.to_string(),
     })
-}
-
-/// A program's buffer, aligned to a page as a program that knows of raw I/O has it.
-struct Memory {
-    memory: Vec<u8>,
-    start: usize,
-}
-
-impl Memory {
-    /// Touched, so that a first transfer doesn't pay for it.
-    fn new(bytes: u64) -> Memory {
-        let mut memory = vec![0; (bytes + PAGE_BYTES) as usize];
-        memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| *byte = 1);
-        let start = memory.as_ptr().align_offset(PAGE_BYTES as usize);
-        Memory { memory, start }
-    }
-
-    fn bytes(&mut self, bytes: u64) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + bytes as usize]
-    }
 }

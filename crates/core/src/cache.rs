@@ -331,6 +331,19 @@ impl Cache {
         }
     }
 
+    /// The first page of the range that is on its way into the cache.
+    pub fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
+        let table = &self.tables[file.0 as usize];
+        let mut next = range.first;
+        while let Some((page, id)) = table.first_from(next, range.end) {
+            if matches!(self.state(id), FrameState::InFlight(_)) {
+                return Some(page);
+            }
+            next = page + 1;
+        }
+        None
+    }
+
     /// The bytes of the range have changed on the device: no page of it may be
     /// served again. Readers that hold one keep what they have.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {

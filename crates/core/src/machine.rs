@@ -314,6 +314,18 @@ impl ReadPath {
         self.cache.invalidate(self.handles[handle.0 as usize].file, range);
     }
 
+    /// As [`invalidate`](ReadPath::invalidate), for a file, whatever its handles.
+    pub fn invalidate_file(&mut self, file: FileId, range: PageRange) {
+        self.cache.invalidate(file, range);
+    }
+
+    /// The first page of the range that is on its way. After an `invalidate` it
+    /// may carry the old bytes, to whoever reads it until it is there; it is not
+    /// served after that.
+    pub fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
+        self.cache.first_in_flight(file, range)
+    }
+
     /// Has filled pages lent to readers beside the machine; before the first read.
     /// [`Config::lent_bytes_max`] says how much may be held for longer than a copy takes.
     pub fn lend_through(&mut self, lender: Box<dyn Lender>) {

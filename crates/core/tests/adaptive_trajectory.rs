@@ -3,7 +3,8 @@
 //!
 //! Nothing was measured here, so the estimate is the one at first: a request
 //! costs 1 ms, a page 8.192 µs, so a request as much as 122 pages; a quarter of
-//! it is 30 pages, and four times what is behind is less at the begin. Pages
+//! it is 30 pages, and four times what is behind is less at the begin. It occupies
+//! 20 µs, 2 pages, so the least window is 32 pages. Pages
 //! arrive at once, so no window is ever late, and none grows for that reason.
 
 use readpath_core::readahead::{Adaptive, Advice, Ask, PageTable, ReadaheadLaw};
@@ -80,21 +81,20 @@ impl Alone {
 fn a_first_read_elsewhere_is_read_alone_and_the_next_one_proves_the_stream() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1000, 1), []);
-    // Two pages behind: half of them, and 4 × 2 (less than 30) at first: 9 may be
-    // ahead; the window is the 8.
-    assert_eq!(alone.read(1001, 1), [(1002, 8)]);
-    // The middle of 1002..1010 is marked: up to there nothing happens.
-    for page in 1002..1006 {
+    // Two pages behind: twice that, and 4 × 2 (less than 30) at first: 12 may be ahead.
+    assert_eq!(alone.read(1001, 1), [(1002, 12)]);
+    // The middle of 1002..1014 is marked: up to there nothing happens.
+    for page in 1002..1008 {
         assert_eq!(alone.read(page, 1), [], "{page}");
     }
-    // Seven behind: 3 + 28 may be ahead, 3 are; the window is 28.
-    assert_eq!(alone.read(1006, 1), [(1010, 28)]);
+    // Nine behind: 18 + 30 may be ahead, 5 are; the window is the least, 32.
+    assert_eq!(alone.read(1008, 1), [(1014, 32)]);
 }
 
 #[test]
 fn a_files_first_page_is_the_begin_of_a_stream() {
     let mut alone = Alone::new();
-    assert_eq!(alone.read(0, 1), [(1, 4)]);
+    assert_eq!(alone.read(0, 1), [(1, 6)]);
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn far_apart_reads_and_touches_stay_alone() {
 fn a_backward_reader_is_read_ahead_of_downwards() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1016, 16), []);
-    // 32 behind: 16 + 30; the window is the larger of the request and the 30 at first.
-    assert_eq!(alone.read(1000, 16), [(970, 30)]);
+    // 32 behind: 32 + 30 may be ahead; the window is the least, 32.
+    assert_eq!(alone.read(1000, 16), [(968, 32)]);
     // The window's last page was marked. It was there in time: the window stays. 48 are
-    // behind, 24 + 30 may be ahead, 14 of them are.
-    assert_eq!(alone.read(984, 16), [(940, 30)]);
+    // behind, 32 + 30 may be ahead, 16 are.
+    assert_eq!(alone.read(984, 16), [(936, 32)]);
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1000, 16), []);
     assert_eq!(alone.read(1064, 16), []);
-    // Three blocks are 48 behind; 24 + 30 may be ahead; the window is 30: one block of 16.
-    assert_eq!(alone.read(1128, 16), [(1192, 16)]);
-    assert_eq!(alone.read(1192, 16), [(1256, 16)]);
+    // Three blocks are 48 behind; 32 + 30 may be ahead; the window is 32: two blocks of 16.
+    assert_eq!(alone.read(1128, 16), [(1192, 16), (1256, 16)]);
+    assert_eq!(alone.read(1192, 16), [(1320, 16), (1384, 16)]);
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn two_streams_on_one_handle_have_a_window_each() {
     for first in [1000, 500_000] {
         assert_eq!(alone.read(first, 1), []);
     }
-    assert_eq!(alone.read(1001, 1), [(1002, 8)]);
-    assert_eq!(alone.read(500_001, 1), [(500_002, 8)]);
-    (1002..1006).for_each(|page| assert_eq!(alone.read(page, 1), []));
-    (500_002..500_006).for_each(|page| assert_eq!(alone.read(page, 1), []));
-    assert_eq!(alone.read(1006, 1), [(1010, 28)]);
-    assert_eq!(alone.read(500_006, 1), [(500_010, 28)]);
+    assert_eq!(alone.read(1001, 1), [(1002, 12)]);
+    assert_eq!(alone.read(500_001, 1), [(500_002, 12)]);
+    (1002..1008).for_each(|page| assert_eq!(alone.read(page, 1), []));
+    (500_002..500_008).for_each(|page| assert_eq!(alone.read(page, 1), []));
+    assert_eq!(alone.read(1008, 1), [(1014, 32)]);
+    assert_eq!(alone.read(500_008, 1), [(500_014, 32)]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn after_random_a_stream_must_be_proven_three_times_and_after_sequential_not_at_
     assert_ne!(alone.read(1003, 1), [], "the evidence outweighs the hint");
     let mut alone = Alone::new();
     alone.law.advise(Advice::Sequential);
-    assert_eq!(alone.read(1000, 1), [(1001, 4)]);
+    assert_eq!(alone.read(1000, 1), [(1001, 6)]);
 }
 
 #[test]

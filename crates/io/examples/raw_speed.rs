@@ -1,61 +1,55 @@
 //! How fast a raw file moves, for `bench/raw.py`, which has fio move the same beside it.
 //!
-//! `cargo run --release -p readpath --example raw_speed -- FILE read|write CHUNK DEPTH CALL huge|small`
+//! `cargo run --release -p readpath --example raw_speed -- FILE read|write CHUNK DEPTH CALL huge|small|unaligned`
 //!
 //! Moves all of FILE once, in order, with calls of CALL bytes into (or from)
-//! the same memory, which lies in huge pages or in small ones and has been
+//! the same memory, which lies in huge pages (`RawMemory`), in small ones, or in
+//! these out of step with the file, so that it goes through buffers; it has been
 //! touched before. Sizes are bytes. Prints one JSON object; the times are from
 //! the first call to the end of the last.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use readpath::raw::RawOptions;
+use readpath::raw::{RawMemory, RawOptions};
 use readpath::usage::{CpuTime, minor_faults};
 use readpath_core::request::Op;
+use readpath_core::unit::PAGE_BYTES;
 
-/// A whole number of huge pages, aligned as they are.
-struct Memory {
-    address: *mut u8,
-    bytes: usize,
+/// Memory of a program that knows of huge pages, or of one that doesn't.
+enum Memory {
+    Huge(RawMemory),
+    /// In pages of 4 KiB, as fio's; with the first of its bytes that is aligned.
+    Small(Vec<u8>, usize),
 }
 
-const HUGE_PAGE_BYTES: usize = 2 << 20;
-
 impl Memory {
-    fn new(bytes: usize, advice: libc::c_int) -> Memory {
-        let whole = bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, kept to the end of the program.
-        let address = unsafe {
-            let start = libc::mmap(std::ptr::null_mut(), whole, protection, flags, -1, 0);
-            assert!(start != libc::MAP_FAILED, "there is memory");
-            libc::madvise(start, whole, advice);
-            start.wrapping_byte_add(start.align_offset(HUGE_PAGE_BYTES))
-        };
-        let mut memory = Memory { address: address.cast(), bytes };
-        memory.bytes().fill(1);
-        memory
+    fn new(bytes: usize, pages: &str) -> Memory {
+        if pages == "huge" {
+            return Memory::Huge(RawMemory::new(bytes).expect("there is memory"));
+        }
+        let mut memory = vec![1; bytes + 2 * PAGE_BYTES as usize];
+        let aligned = memory.as_mut_ptr().align_offset(PAGE_BYTES as usize);
+        Memory::Small(memory, aligned + usize::from(pages == "unaligned"))
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: mapped by `new`, and borrowed from `self`.
-        unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) }
+    fn bytes(&mut self, bytes: usize) -> &mut [u8] {
+        match self {
+            Memory::Huge(memory) => &mut memory[..bytes],
+            Memory::Small(memory, start) => &mut memory[*start..][..bytes],
+        }
     }
 }
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [path, op, chunk, depth, call, pages] = &args[..] else {
-        eprintln!("usage: raw_speed FILE read|write CHUNK DEPTH CALL huge|small");
+        eprintln!("usage: raw_speed FILE read|write CHUNK DEPTH CALL huge|small|unaligned");
         return ExitCode::from(2);
     };
     let number = |text: &String| text.parse::<u64>().expect("a whole number");
     let op = if op == "write" { Op::Write } else { Op::Read };
-    let advice = if pages == "huge" { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-    let shift = usize::from(pages == "unaligned");
-    let mut memory = Memory::new(number(call) as usize + shift, advice);
+    let mut memory = Memory::new(number(call) as usize, pages);
     let mut options = RawOptions::new();
     options.write(op == Op::Write).chunk_bytes(number(chunk)).depth(number(depth) as u32);
     let file = options.open(path.as_ref()).expect("the file can be opened");
@@ -63,7 +57,7 @@ fn main() -> ExitCode {
     let (faults, cpu, start) = (minor_faults(), CpuTime::of_process(), Instant::now());
     let mut offset = 0;
     while offset < bytes {
-        let piece = &mut memory.bytes()[shift..][..number(call).min(bytes - offset) as usize];
+        let piece = memory.bytes(number(call).min(bytes - offset) as usize);
         match op {
             Op::Read => file.read_exact_at(piece, offset).expect("it reads"),
             Op::Write => file.write_all_at(piece, offset).expect("it writes"),

@@ -263,8 +263,12 @@ impl Handle {
 
     /// One more handle of the same file.
     pub(crate) fn again(&self) -> Handle {
-        let file = Arc::clone(&self.file);
-        Handle::with(&self.engine, |desk| {
+        Handle::of(&self.engine, Arc::clone(&self.file))
+    }
+
+    /// A handle of a file that is open in the engine.
+    pub(crate) fn of(engine: &Arc<Owner>, file: Arc<OpenFile>) -> Handle {
+        Handle::with(engine, |desk| {
             let id = desk.open_again(&file);
             (file, id)
         })

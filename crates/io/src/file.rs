@@ -72,6 +72,10 @@ impl File {
         File { handle: Arc::new(handle), name: Arc::new(name.to_path_buf()) }
     }
 
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
+    }
+
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }

@@ -35,7 +35,7 @@ const AT_REST: u8 = 0;
 const FILLING: u8 = u8::MAX;
 
 /// The size of a huge page on x86-64, and on 64-bit Arm with pages of 4 KiB.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Bytes in consecutive frames: from the start of `frame` on, `bytes` of them,
 /// at least 1. The last frame need not be filled.

@@ -17,6 +17,9 @@ use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer, ca
 /// More threads than this don't carry more: each is a sleeping system call.
 const THREADS_MAX: u32 = 64;
 
+/// A transfer of more pieces than this makes its list longer, once.
+const PIECES: usize = 4;
+
 /// The thread backend.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
@@ -35,6 +38,8 @@ struct Shared {
 struct State {
     jobs: VecDeque<Job>,
     answers: Vec<Answer>,
+    /// Lists of pieces for the next jobs, so that none is allocated for a transfer.
+    lists: Vec<Vec<libc::iovec>>,
     /// Transfers queued whose answers have not been taken.
     unanswered: u32,
     /// Somebody has called `wake`, and nobody has woken up by it yet.
@@ -51,9 +56,22 @@ struct Job {
     segments: Vec<libc::iovec>,
 }
 
+// SAFETY: the addresses in the lists are not looked at between jobs; for those in
+// jobs, as below.
+unsafe impl Send for State {}
+
 // SAFETY: the pieces of memory stay valid, and nobody else uses them, until
 // the job is answered (the contract of `Backend::queue`), on whatever thread.
 unsafe impl Send for Job {}
+
+impl State {
+    /// Keeps the list of a job that is over.
+    fn take_back(&mut self, job: Job) {
+        let mut list = job.segments;
+        list.clear();
+        self.lists.push(list);
+    }
+}
 
 impl Threads {
     /// A pool for `depth` transfers at once.
@@ -61,8 +79,15 @@ impl Threads {
     /// # Errors
     /// The kernel gives no thread.
     pub(crate) fn new(depth: u32) -> Result<Threads, BackendError> {
+        let room = depth as usize;
+        let state = State {
+            jobs: VecDeque::with_capacity(room),
+            answers: Vec::with_capacity(room),
+            lists: (0..depth).map(|_| Vec::with_capacity(PIECES)).collect(),
+            ..State::default()
+        };
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             work: Condvar::new(),
             answered: Condvar::new(),
         });
@@ -144,7 +169,9 @@ impl Backend for Threads {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let Transfer { token, fd, op, offset, segments } = transfer;
         let mut state = self.shared.lock();
-        state.jobs.push_back(Job { token, fd, op, offset, segments: segments.to_vec() });
+        let mut list = state.lists.pop().unwrap_or_default();
+        list.extend_from_slice(segments);
+        state.jobs.push_back(Job { token, fd, op, offset, segments: list });
         state.unanswered += 1;
         drop(state);
         self.shared.work.notify_one();
@@ -153,8 +180,9 @@ impl Backend for Threads {
     fn cancel(&mut self, token: u64) {
         let mut state = self.shared.lock();
         // What a worker has begun can't be withdrawn.
-        if let Some(index) = state.jobs.iter().position(|job| job.token == token) {
-            state.jobs.remove(index);
+        let index = state.jobs.iter().position(|job| job.token == token);
+        if let Some(job) = index.and_then(|index| state.jobs.remove(index)) {
+            state.take_back(job);
             state.answers.push(Answer { token, raw: -libc::ECANCELED });
         }
     }
@@ -192,6 +220,7 @@ fn work(shared: &Shared) {
             let raw = unsafe { carry(job.fd, job.op, job.offset, &job.segments) };
             let answer = Answer { token: job.token, raw };
             state = shared.lock();
+            state.take_back(job);
             state.answers.push(answer);
             shared.answered.notify_one();
             if let Some(bell) = &state.bell {

@@ -5,6 +5,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use readpath::backend::BackendKind;
 use readpath::raw::RawOptions;
 use support::*;
 
@@ -50,9 +51,15 @@ fn allocations(run: impl FnOnce()) -> u64 {
 
 #[test]
 fn no_transfer_allocates_from_the_first_one_on() {
+    for backend in BACKENDS {
+        none_allocates_over(backend);
+    }
+}
+
+fn none_allocates_over(backend: BackendKind) {
     let file = TempFile::new(1 << 20);
     let mut options = RawOptions::new();
-    options.write(true).chunk_bytes(16 << 10).depth(4);
+    options.write(true).chunk_bytes(16 << 10).depth(4).backend(backend);
     let raw = options.open(&file.path).unwrap();
     let mut memory = vec![0; 500_000];
     // The counter counts.
@@ -67,7 +74,7 @@ fn no_transfer_allocates_from_the_first_one_on() {
             let written = allocations(|| {
                 raw.write_all_at(&memory[start..end], offset).unwrap();
             });
-            assert_eq!((read, written), (0, 0), "round {round}, from {offset}");
+            assert_eq!((read, written), (0, 0), "{backend:?}, round {round}, from {offset}");
         }
         assert_eq!(allocations(|| raw.sync_data().unwrap()), 0);
     }

@@ -102,6 +102,7 @@ def _schema(rows: list[Row]) -> Any:
         "readahead": text,
         "swapin": text,
         "scheduler": text,
+        "raw": text,
         "engine": text,
         "first_error": text,
         "decisions": text,
@@ -117,10 +118,13 @@ def _schema(rows: list[Row]) -> Any:
         "amplification": real,
         "coverage": real,
         "cpu_seconds": real,
+        "host_seconds": real,
         "jain_index": real,
         "latency_us": pa.struct([(name, real) for name in LATENCY]),
     }
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     types = {name: nullable.get(name) or pa.infer_type(columns[name]) for name in names}
-    return pa.schema(list(types.items()))
+    # A value that no row has had yet is text until one has it.
+    known = [(name, text if pa.types.is_null(kind) else kind) for name, kind in types.items()]
+    return pa.schema(known)

@@ -12,10 +12,11 @@
 //!   is large enough and stays. So it settles at the device's latency × the
 //!   reader's rate, and neither has to be told.
 //! - *It is bounded by what it risks.* A stream never has more ahead of it than
-//!   half of what it has behind it, and what costs a quarter of a request (or
-//!   four times what it has behind it, if that is less). A window is no larger
-//!   than sixteen times what costs as much as a request: the device is then busy
-//!   with bytes for 94 % of the time. Nor is it larger than a quarter of what is
+//!   half of what it has behind it (twice, up to 128 KiB), and what costs a quarter
+//!   of a request (or four times what it has behind it, if that is less). A window
+//!   is no smaller than sixteen times what a request occupies, and no larger
+//!   than sixteen times what one takes: so the device is busy with bytes, not with
+//!   requests, for 94 % of the time. Nor is it larger than a quarter of what is
 //!   left of half of the memory. A page that was read ahead and is gone when the
 //!   reader comes halves the window for good.
 //! - *A gap is read through* when it is no larger than the block before it and
@@ -156,6 +157,11 @@ impl ReadaheadLaw for Adaptive {
         if matches!(advice, Advice::Normal | Advice::Sequential | Advice::Random) {
             self.advice = advice;
         }
+    }
+
+    /// [`read`](ReadaheadLaw::read) passes over a request that finds everything.
+    fn sees_every_hit(&self) -> bool {
+        false
     }
 }
 

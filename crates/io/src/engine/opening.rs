@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use readpath_core::cache::FileId;
 use readpath_core::machine::HandleId;
+use readpath_core::unit::PageRange;
 
 use super::OpenFile;
 use super::below::Opening;
@@ -36,6 +37,13 @@ pub(crate) struct Identity {
     pub(crate) changed: (i64, i64),
 }
 
+impl Identity {
+    /// Whether it is the same file, in whatever state.
+    fn is_same(&self, other: &Identity) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
 impl Desk {
     /// Opens `target`, or finds it open already and unchanged, with a new handle.
     pub(crate) fn open(
@@ -64,6 +72,47 @@ impl Desk {
         self.open[at] = Some(Open { file: Arc::clone(&file), identity, handles: 0 });
         let handle = self.open_again(&file);
         (file, handle)
+    }
+
+    /// Whether `identity` is of the file that `file` is, perhaps in another state.
+    pub(crate) fn is_same(&self, file: FileId, identity: &Identity) -> bool {
+        self.states_of(file).any(|open| open.identity.is_same(identity))
+    }
+
+    /// Invalidates a range of a file in each state in which it is open.
+    pub(crate) fn invalidate_states(&mut self, file: FileId, range: PageRange) {
+        for at in 0..self.open.len() {
+            let state = self.states_of(file).find(|open| open.file.id.0 as usize == at);
+            if let Some(id) = state.map(|open| open.file.id) {
+                self.command(|machine, _| machine.invalidate_file(id, range));
+            }
+        }
+    }
+
+    /// The pages of a range that are on their way, of a file in each state in
+    /// which it is open. Allocates only where there are some.
+    pub(crate) fn in_flight_of_states(
+        &self,
+        file: FileId,
+        range: PageRange,
+    ) -> Vec<(Arc<OpenFile>, u64)> {
+        let mut found = Vec::new();
+        for open in self.states_of(file) {
+            let mut rest = range;
+            while let Some(page) = self.machine.first_in_flight(open.file.id, rest) {
+                found.push((Arc::clone(&open.file), page));
+                rest.first = page + 1;
+            }
+        }
+        found
+    }
+
+    /// One for each state in which the file was found when it was opened: a change
+    /// makes a new one, and earlier handles keep theirs.
+    fn states_of(&self, file: FileId) -> impl Iterator<Item = &Open> {
+        let identity = self.open[file.0 as usize].as_ref().map(|open| open.identity);
+        let is_same = move |open: &&Open| identity.is_some_and(|of| of.is_same(&open.identity));
+        self.open.iter().flatten().filter(is_same)
     }
 
     /// Opens one more handle of a file that is open.

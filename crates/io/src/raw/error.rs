@@ -26,6 +26,16 @@ pub enum RawOpenError {
     },
     /// The backend isn't to be had here.
     Backend(BackendError),
+    /// The file is a server's, which has no raw way.
+    Remote {
+        /// Its address.
+        path: PathBuf,
+    },
+    /// Another file has the name now of the one that a read path has open.
+    Replaced {
+        /// The name.
+        path: PathBuf,
+    },
 }
 
 impl std::fmt::Display for RawOpenError {
@@ -39,6 +49,16 @@ impl std::fmt::Display for RawOpenError {
                  less depth"
             ),
             RawOpenError::Backend(error) => error.fmt(f),
+            RawOpenError::Remote { path } => write!(
+                f,
+                "{}: only files and devices of this machine are written raw; mount it",
+                path.display()
+            ),
+            RawOpenError::Replaced { path } => write!(
+                f,
+                "{}: another file has this name now; open or revalidate the cached one first",
+                path.display()
+            ),
         }
     }
 }

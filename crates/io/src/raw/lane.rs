@@ -58,6 +58,7 @@ pub(super) struct Lane {
     file: transfers::Place,
     buffers: Buffers,
     buffers_free: Vec<u32>,
+    buffers_are_registered: bool,
     law: Box<dyn RawLaw + Send + Sync>,
     counters: RawCounters,
 }
@@ -77,17 +78,19 @@ impl Lane {
     ) -> Result<Lane, RawOpenError> {
         let buffers = Buffers::new(law.chunk_bytes(), law.depth())?;
         let depth = law.depth().max(TRANSFERS_MIN);
+        let mut buffers_are_registered = false;
         let backend: Box<dyn Backend> = match backend {
             BackendKind::Ring => {
                 let mut ring = Ring::for_any_thread(depth).map_err(RawOpenError::Backend)?;
                 let (address, bytes) = buffers.whole();
                 // SAFETY: the buffers are dropped after the ring.
-                unsafe { ring.register(address, bytes) };
+                buffers_are_registered = unsafe { ring.register(address, bytes) };
                 Box::new(ring)
             }
             BackendKind::Threads => Box::new(Threads::new(depth).map_err(RawOpenError::Backend)?),
         };
-        Ok(Lane::over(target, law, buffers, backend, clock))
+        let lane = Lane::over(target, law, buffers, backend, clock);
+        Ok(Lane { buffers_are_registered, ..lane })
     }
 
     /// A lane whose bytes `backend` carries; it is one that any thread may use.
@@ -105,6 +108,7 @@ impl Lane {
             target,
             buffers_free: Vec::with_capacity(law.depth() as usize),
             buffers,
+            buffers_are_registered: false,
             law,
             counters: RawCounters::default(),
         }
@@ -116,6 +120,11 @@ impl Lane {
 
     pub(super) fn law(&self) -> &dyn RawLaw {
         &*self.law
+    }
+
+    /// Whether the kernel holds the buffers.
+    pub(super) fn buffers_are_registered(&self) -> bool {
+        self.buffers_are_registered
     }
 
     pub(super) fn counters(&self) -> RawCounters {

@@ -5,6 +5,7 @@ use std::path::Path;
 use readpath_core::law::Spec;
 use readpath_core::raw;
 
+use super::beside::Beside;
 use super::lane::Lane;
 use super::{RawFile, RawOpenError};
 use crate::backend::BackendKind;
@@ -143,8 +144,7 @@ impl RawOptions {
         self
     }
 
-    /// What carries the bytes. Default io_uring; the threads, for where that is
-    /// forbidden, allocate a little for each chunk.
+    /// What carries the bytes. Default io_uring; the threads are for where that is forbidden.
     ///
     /// ```
     /// # use readpath::backend::BackendKind;
@@ -172,11 +172,22 @@ impl RawOptions {
     /// It can't be opened so; the law is wrong; there is no memory for the
     /// buffers; or the backend isn't to be had here.
     pub fn open(&self, path: &Path) -> Result<RawFile, RawOpenError> {
+        self.open_beside(path, None)
+    }
+
+    pub(super) fn open_beside(
+        &self,
+        path: &Path,
+        beside: Option<Beside>,
+    ) -> Result<RawFile, RawOpenError> {
         let law = raw::build(&self.law).map_err(RawOpenError::Law)?;
         let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };
         let creates = self.creates && self.is_writable;
         let target = Target::open_to_fill(path, options, creates).map_err(RawOpenError::Open)?;
+        if let Some(beside) = &beside {
+            beside.check(&target, path)?;
+        }
         let lane = Lane::new(target, law, self.backend, Clock::start())?;
-        Ok(RawFile::over(lane, self.is_writable))
+        Ok(RawFile::over(lane, self.is_writable, beside))
     }
 }

@@ -136,7 +136,7 @@ fn faulty(path: &Path, law: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     let law = raw::build(&Spec::parse(law).unwrap()).unwrap();
     let buffers = Buffers::new(law.chunk_bytes(), law.depth()).unwrap();
     let lane = Lane::over(target, law, buffers, Box::new(backend), Clock::start());
-    (RawFile::over(lane, true), faults)
+    (RawFile::over(lane, true, None), faults)
 }
 
 /// Memory that begins `shift` bytes after a page.

@@ -15,6 +15,10 @@ const AHEAD_PAGES_MOST: u64 = 64;
 /// touch cost little then.
 const AHEAD_PER_PAGE_BEHIND: u64 = 4;
 
+/// Up to so much, 128 KiB, twice what a stream has behind it may be ahead: a stream
+/// that has just begun reaches the kernel's largest window as soon as there.
+const YOUNG_PAGES: u64 = 32;
+
 /// Windows are at most so many times what costs as much as a request: then the
 /// device is busy with bytes for 16 parts of 17.
 const WINDOW_PER_REQUEST_COST: u64 = 16;
@@ -191,15 +195,18 @@ impl Stream {
     ) {
         let device = &pages.evidence().device;
         let request_cost_pages = device.estimate.request_cost_pages();
-        let gap_pages_max = device.estimate.request_occupies_pages();
+        let occupied_pages = device.estimate.request_occupies_pages();
         let share = device.window_share_pages();
         let most = (WINDOW_PER_REQUEST_COST * request_cost_pages).max(WINDOW_PAGES_MAX_LEAST);
         let wanted = if self.was_late { 2 * self.window } else { self.window };
         let at_first = (request_cost_pages / 4)
             .clamp(AHEAD_PAGES_LEAST, AHEAD_PAGES_MOST)
             .min(AHEAD_PER_PAGE_BEHIND * self.behind);
-        let size = wanted.max(request.count()).max(at_first).min(most).min(self.window_limit);
-        let risk = self.behind / 2 + at_first;
+        // Whatever its reader needs: smaller ones would keep the device busy with requests.
+        let least = (WINDOW_PER_REQUEST_COST * occupied_pages).min(most);
+        let size = wanted.max(request.count()).max(least).min(most).min(self.window_limit);
+        let young = (2 * self.behind).min(YOUNG_PAGES);
+        let risk = young.max(self.behind / 2) + at_first;
         match self.shape {
             Shape::Open => {}
             Shape::Forward => {
@@ -231,7 +238,7 @@ impl Stream {
                 self.window = size;
                 self.was_late = false;
                 let room = risk.min(share).min(size);
-                self.read_blocks(request, distance, room, gap_pages_max, file_pages, pages);
+                self.read_blocks(request, distance, room, occupied_pages, file_pages, pages);
             }
         }
     }

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Tensors of one file in random order, on a device that takes a millisecond a request. Needs root.
+
+usage: bench/python_tensors.py [--mib N] [--times N]     (default 256, 3; about two minutes)
+
+The device is that of `bench/one_head.py constant`, a modelled one behind a loop device with the kernel's
+default readahead of 128 KiB. A file in
+safetensors' layout lies on it; every byte of each tensor is touched, in an order that is drawn anew for
+each pass. One pass each by turns, cold: `numpy.memmap`; `readpath.map`, touched alone, each tensor loaded
+first, and the next four asked for while one is touched; and for the floor, the whole device's part read in order by direct I/O, 8 MiB at a time.
+"""
+
+import argparse
+import fcntl
+import json
+import mmap
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy
+import one_head
+
+import readpath
+
+BLKFLSBUF = 0x1261
+
+
+def lay_out(disk, mib):
+    """Writes a file of tensors to the disk; gives where each begins and how long it is."""
+    draw = random.Random(7)
+    sizes = []
+    while sum(sizes) < mib << 20:
+        sizes.append(draw.choice([64, 512, 1024, 4096, 6144]) << 10)
+    header, at = {}, 0
+    for nth, size in enumerate(sizes):
+        offsets = [at, at + size]
+        header[f"layer.{nth}"] = {"dtype": "U8", "shape": [size], "data_offsets": offsets}
+        at += size
+    text = json.dumps(header).encode()
+    with open(disk, "r+b") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for size in sizes:
+            file.write(os.urandom(size))
+        os.fsync(file.fileno())
+    start = 8 + len(text)
+    places = [tensor["data_offsets"] for tensor in header.values()]
+    return [(start + begin, end - begin) for begin, end in places]
+
+
+def cold(disk):
+    """Drops what the kernel has cached of it (blockdev --flushbufs)."""
+    handle = os.open(disk, os.O_RDONLY)
+    fcntl.ioctl(handle, BLKFLSBUF)
+    os.close(handle)
+
+
+def touch(data, tensors):
+    return sum(int(numpy.frombuffer(data, "u1", size, at).max()) for at, size in tensors)
+
+
+def by_memmap(disk, tensors):
+    return touch(numpy.memmap(disk, "u1", "r"), tensors)
+
+
+def by_map(disk, tensors):
+    with readpath.map(disk, memory="512MiB") as mapping:
+        return touch(mapping.data, tensors)
+
+
+def by_load(disk, tensors):
+    with readpath.map(disk, memory="512MiB") as mapping:
+        found = 0
+        for at, size in tensors:
+            mapping.load(at, size)
+            found += touch(mapping.data, [(at, size)])
+        return found
+
+
+def by_order(disk, tensors):
+    """As a loader does that knows its own order: the next four are asked for meanwhile."""
+    with readpath.map(disk, memory="512MiB") as mapping:
+        found = 0
+        for nth, tensor in enumerate(tensors):
+            for at, size in tensors[nth : nth + 4]:
+                mapping.advise("willneed", at, size)
+            found += touch(mapping.data, [tensor])
+        return found
+
+
+def by_direct(disk, tensors):
+    """In order, every byte once: what the device gives."""
+    end = max(at + size for at, size in tensors)
+    handle = os.open(disk, os.O_RDONLY | os.O_DIRECT)
+    buffer = mmap.mmap(-1, 8 << 20)
+    for at in range(0, end, 8 << 20):
+        os.preadv(handle, [buffer], at)
+    os.close(handle)
+
+
+WAYS = {
+    "numpy.memmap": by_memmap,
+    "map": by_map,
+    "map, load": by_load,
+    "map, ahead": by_order,
+    "direct": by_direct,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--times", type=int, default=3)
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit(__doc__)
+    one_head.COMMAND = Path(os.environ.get("READPATH_COMMAND", one_head.COMMAND))
+    device, is_rotational, _ = one_head.DEVICES["constant"]
+    rows = []
+    with tempfile.TemporaryDirectory() as mount, one_head.Disk(device, is_rotational, mount) as disk:
+        # The kernel's default; another may have been left on this loop device.
+        Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
+        tensors = lay_out(disk, arguments.mib)
+        for nth in range(arguments.times):
+            order = random.Random(nth).sample(tensors, len(tensors))
+            found = set()
+            for way, read in WAYS.items():
+                cold(disk)
+                began = time.perf_counter()
+                result = read(str(disk), order)
+                rows.append({"way": way, "pass": nth, "seconds": time.perf_counter() - began})
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+                found |= {result} - {None}
+            assert len(found) == 1, "all ways see the same bytes"
+    medians = {
+        way: statistics.median(row["seconds"] for row in rows if row["way"] == way) for way in WAYS
+    }
+    machine = f"{platform.machine()}, Linux {platform.release()}"
+    document = {"machine": machine, "device": device, "mib": arguments.mib}
+    document |= {"tensors": len(tensors), "medians": medians, "rows": rows}
+    text = json.dumps(document, indent=1)
+    (one_head.ROOT / "bench/results/python-tensors.json").write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+//! Where pages are: putting them where the program sees them, and taking them away.
+
+use super::*;
+
+impl Server {
+    /// Puts a frame's page where the program sees it.
+    pub(super) fn map(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
+        if self.poisoned.remove(&page) {
+            // What failed then has come in now.
+            // SAFETY: no bytes are there.
+            unsafe { self.user.release(PageRange::new(page, 1)) };
+        }
+        match self.frames[frame as usize].place {
+            Place::Mapped { page: other, is_protected } => {
+                assert_eq!(other, page, "frame {frame} is mapped elsewhere");
+                if is_protected && is_writable {
+                    self.allow_writes(page, frame);
+                }
+                return self.wake(page);
+            }
+            Place::Nowhere => {
+                assert!(is_zero, "page {page} has no bytes in frame {frame}");
+                let zeros = self.zeros.as_ptr() as usize;
+                self.put_copy(page, zeros, !is_writable);
+                self.count_present(1);
+            }
+            Place::Here => {
+                if is_zero {
+                    // SAFETY: the frame's own page is here, and only this thread
+                    // touches it: a page that was never written is in no transfer.
+                    unsafe {
+                        std::ptr::write_bytes(
+                            self.area.address(u64::from(frame)) as *mut u8,
+                            0,
+                            PAGE,
+                        );
+                    }
+                }
+                // A write that was queued, and has not come to the kernel yet, needs it here.
+                let is_written = self.frames[frame as usize].writes > 0;
+                if !is_writable || is_written || !self.move_in(page, frame) {
+                    self.copy_in(page, frame, !is_writable);
+                }
+            }
+        }
+        self.frames[frame as usize].place = Place::Mapped { page, is_protected: !is_writable };
+        self.mapped[page as usize] = frame;
+    }
+
+    /// Moves a frame's page to its place; false when a transfer still holds it.
+    fn move_in(&mut self, page: u64, frame: u32) -> bool {
+        let (to, from) = (self.user.address(page), self.area.address(u64::from(frame)));
+        // SAFETY: the frame's page is here, to which nobody holds a reference, and the
+        // program's is absent.
+        match unsafe { self.uffd.move_pages(to, from, PAGE) } {
+            Ok(()) => true,
+            Err(error) if error.errno == Errno::BUSY => false,
+            Err(error) => panic!("page {page} can't be mapped: {error}"),
+        }
+    }
+
+    fn copy_in(&mut self, page: u64, frame: u32, is_protected: bool) {
+        self.put_copy(page, self.area.address(u64::from(frame)), is_protected);
+        self.count_present(1);
+        if self.frames[frame as usize].writes > 0 {
+            self.frames[frame as usize].is_double = true;
+        } else {
+            self.release(frame);
+        }
+    }
+
+    fn put_copy(&mut self, page: u64, from: usize, is_protected: bool) {
+        // SAFETY: `from` is a page of ours that nobody changes, and the program's is absent.
+        let put = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
+        put.expect("an absent page of a registered area takes a copy");
+    }
+
+    fn allow_writes(&mut self, page: u64, frame: u32) {
+        // SAFETY: a page of the registered area.
+        let allowed = unsafe { self.uffd.unprotect(self.user.address(page), PAGE) };
+        allowed.expect("a page that is registered for writes can be written to");
+        self.frames[frame as usize].place = Place::Mapped { page, is_protected: false };
+    }
+
+    /// Takes the pages that the machine names out of the program's sight; gives
+    /// whether there were any.
+    pub(super) fn unmap(&mut self) -> bool {
+        let mut unmaps = std::mem::take(&mut self.unmaps);
+        unmaps.extend(std::iter::from_fn(|| self.machine.poll_unmap()));
+        // Neighbours that lie side by side in frames too go with one call.
+        let mut first = 0;
+        while first < unmaps.len() {
+            let follows = |pair: &[Unmap]| {
+                pair[1].page == pair[0].page + 1 && pair[1].frame.0 == pair[0].frame.0 + 1
+            };
+            let count = 1 + unmaps[first..].windows(2).take_while(|pair| follows(pair)).count();
+            first += self.move_out(&unmaps[first..first + count]);
+        }
+        let had_any = !unmaps.is_empty();
+        let is_stuck =
+            |all: &[Frame], unmap: &Unmap| all[unmap.frame.0 as usize].place != Place::Here;
+        for &unmap in &unmaps {
+            // Every write to a clean page was told by a fault. One that is stuck
+            // may be written to by whoever holds it.
+            let was_written = is_stuck(&self.frames, &unmap);
+            self.machine.handle_unmapped(self.clock.now(), unmap, was_written);
+        }
+        // All are answered for: now the machine may be asked again.
+        for unmap in unmaps.drain(..) {
+            if is_stuck(&self.frames, &unmap) {
+                self.statistics.busy_pages += 1;
+                self.fault(unmap.page, MemoryAccess::Write, STUCK);
+            }
+        }
+        self.unmaps = unmaps;
+        had_any
+    }
+
+    /// Moves neighbours out, as far as the first that is in use by the kernel;
+    /// gives how many were dealt with, that one included.
+    fn move_out(&mut self, run: &[Unmap]) -> usize {
+        let first = &run[0];
+        let (to, from) =
+            (self.area.address(u64::from(first.frame.0)), self.user.address(first.page));
+        // SAFETY: pages of the registered areas; the frames' own are absent, as
+        // every mapped frame's that is not being written. A reference of the
+        // program sees the same bytes when it touches the page again.
+        let moved = unsafe { self.uffd.move_pages(to, from, run.len() * PAGE) };
+        let (count, is_busy) = match moved {
+            Ok(()) => (run.len(), false),
+            Err(error) if error.errno == Errno::BUSY => (error.bytes_done / PAGE, true),
+            Err(error) => panic!("page {} can't be unmapped: {error}", first.page),
+        };
+        for unmap in &run[..count] {
+            self.frames[unmap.frame.0 as usize].place = Place::Here;
+            self.mapped[unmap.page as usize] = NO_FRAME;
+        }
+        count + usize::from(is_busy)
+    }
+
+    pub(super) fn poison(&mut self, page: u64) {
+        if !self.poisoned.insert(page) {
+            // Another thread's fault on it has failed before.
+            return self.wake(page);
+        }
+        self.statistics.poisoned_pages += 1;
+        // SAFETY: the page is absent.
+        let poisoned = unsafe { self.uffd.poison(self.user.address(page), PAGE) };
+        poisoned.expect("an absent page of a registered area can be poisoned");
+    }
+
+    pub(super) fn wake(&self, page: u64) {
+        let woken = self.uffd.wake(self.user.address(page), PAGE);
+        woken.expect("a page of a registered area can be waited for");
+    }
+}

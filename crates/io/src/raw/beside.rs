@@ -1,0 +1,126 @@
+//! A raw file beside a read path: what the one overwrites, the other doesn't
+//! serve from its cache any more.
+//!
+//! A write takes the pages of its range out of the cache before it begins, as far
+//! as they are there: a long write does not leave old bytes to be served until
+//! it ends. When it has ended, however it did, it takes out what readers brought
+//! in meanwhile, and waits for pages that are on their way: a read that found
+//! one there would share it, and might get the old bytes. So a read that begins
+//! after the write has returned sees what was written; one that overlaps with it
+//! may see old bytes, new ones, or some of both.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use readpath_core::readahead::Advice;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::{RawFile, RawOpenError, RawOptions};
+use crate::engine::Handle;
+use crate::file::{File, identity};
+use crate::nfs::url::NfsUrl;
+use crate::target::{OpenError, Target};
+
+/// The file of a read path that a raw file writes to as well.
+pub(super) struct Beside {
+    file: File,
+}
+
+impl File {
+    /// Opens this file as a [`RawFile`], whose writes this read path takes notice
+    /// of: a read, by any handle of the file in this [`ReadPath`](crate::ReadPath),
+    /// that begins after a write has returned sees what was written, up to the
+    /// [length](File::len) that its handle knows.
+    ///
+    /// This holds for what is written through the raw file that is given back.
+    /// Not of what others write: another raw file, another path, another process;
+    /// tell the path with [`invalidate`](File::invalidate), or look with
+    /// [`revalidate`](File::revalidate). Guards, and pages of a
+    /// [`Mapping`](crate::Mapping) that were touched, keep what they have. Each
+    /// write changes the file's times, so that a later
+    /// [`open`](crate::ReadPath::open) reads it afresh.
+    ///
+    /// ```
+    /// use readpath::ReadPath;
+    /// use readpath::raw::RawOptions;
+    ///
+    /// # let name = std::env::temp_dir().join(format!("readpath-doc-beside-{}", std::process::id()));
+    /// std::fs::write(&name, vec![1; 100_000])?;
+    /// let file = ReadPath::builder().build()?.open(&name)?;
+    /// let mut byte = [0];
+    /// file.read_exact_at(&mut byte, 50_000)?; // cached now
+    /// file.raw(RawOptions::new().write(true))?.write_all_at(&[2], 50_000)?;
+    /// file.read_exact_at(&mut byte, 50_000)?;
+    /// assert_eq!(byte, [2]);
+    /// # std::fs::remove_file(&name)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RawOptions::open`]; the file is a server's; or another one has taken
+    /// its name.
+    pub fn raw(&self, options: &RawOptions) -> Result<RawFile, RawOpenError> {
+        let name = self.name();
+        if name.to_str().is_some_and(NfsUrl::is_meant) {
+            return Err(RawOpenError::Remote { path: name.to_path_buf() });
+        }
+        options.open_beside(name, Some(Beside { file: self.reopen() }))
+    }
+}
+
+impl Beside {
+    /// # Errors
+    /// `target` is not the file that the read path has open.
+    pub(super) fn check(&self, target: &Target, name: &Path) -> Result<(), RawOpenError> {
+        let found =
+            identity(target).map_err(|error| RawOpenError::Open(OpenError::of(name, &error)))?;
+        let handle = self.file.handle();
+        match handle.engine.desk().is_same(handle.file.id, &found) {
+            true => Ok(()),
+            false => Err(RawOpenError::Replaced { path: name.to_path_buf() }),
+        }
+    }
+
+    /// Begins a write of bytes that lie in `range`; what is given back ends it when it is dropped.
+    pub(super) fn overwrite(&self, range: PageRange) -> Overwriting<'_> {
+        self.invalidate(range);
+        Overwriting { beside: self, range }
+    }
+
+    fn invalidate(&self, range: PageRange) {
+        let handle = self.file.handle();
+        let mut desk = handle.engine.desk();
+        desk.invalidate_states(handle.file.id, range);
+        handle.engine.leave_and_hand_over(desk);
+    }
+
+    /// Waits until what is on its way now has come, so that nobody shares it any more.
+    fn wait_for_stale(&self, range: PageRange) {
+        let handle = self.file.handle();
+        let engine = &handle.engine;
+        let stale = engine.desk().in_flight_of_states(handle.file.id, range);
+        for (file, page) in stale {
+            let this = PageRange { first: page, end: page + 1 };
+            if engine.desk().machine.first_in_flight(file.id, this).is_none() {
+                continue; // it came with an earlier one
+            }
+            let reader = File::new(Handle::of(engine, Arc::clone(&file)), self.file.name());
+            reader.advise(Advice::Random);
+            // A page that can't be read is not cached either.
+            let _ = reader.read_at(&mut [0], page * PAGE_BYTES);
+        }
+    }
+}
+
+/// A write under way, whose range is invalidated once more when it ends.
+pub(super) struct Overwriting<'b> {
+    beside: &'b Beside,
+    range: PageRange,
+}
+
+impl Drop for Overwriting<'_> {
+    fn drop(&mut self) {
+        self.beside.invalidate(self.range);
+        self.beside.wait_for_stale(self.range);
+    }
+}

@@ -1,0 +1,54 @@
+//! Whether the kernel holds a raw file's buffers is told, and nothing else
+//! depends on it. Alone in its process, whose limit of locked memory it changes.
+
+mod support;
+
+use readpath::raw::RawOptions;
+use support::*;
+
+/// `CAP_IPC_LOCK` of capabilities(7): with it no limit of locked memory counts.
+const IPC_LOCK: u32 = 1 << 14;
+
+/// Takes `CAP_IPC_LOCK` off the calling thread's effective capabilities, by capset(2).
+fn forgo_locking() {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = [VERSION_3, 0];
+    // Two times effective, permitted, inheritable.
+    let mut sets = [0u32; 6];
+    // SAFETY: header and sets have the layout of the third version.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()), 0);
+        sets[0] &= !IPC_LOCK;
+        assert_eq!(libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()), 0);
+    }
+}
+
+#[test]
+fn a_refusal_to_hold_the_buffers_is_told() {
+    let file = TempFile::new(1 << 20);
+    let content = std::fs::read(&file.path).unwrap();
+    let mut options = RawOptions::new();
+    options.chunk_bytes(256 << 10).depth(4);
+    // SAFETY: asks for no memory of ours.
+    if unsafe { libc::geteuid() } == 0 {
+        assert!(options.open(&file.path).unwrap().buffers_are_registered());
+    } else {
+        eprintln!("skipped in part: only root is never refused");
+    }
+    // Room for the ring itself, and not for 1 MiB of buffers.
+    let limit = libc::rlimit { rlim_cur: 256 << 10, rlim_max: libc::RLIM_INFINITY };
+    let mut before = limit;
+    // SAFETY: both are of the type that is asked for.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut before), 0);
+        let limit = libc::rlimit { rlim_max: before.rlim_max, ..limit };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit), 0);
+    }
+    forgo_locking();
+    let raw = options.open(&file.path).unwrap();
+    assert!(!raw.buffers_are_registered());
+    assert!(format!("{raw:?}").contains("buffers_are_registered: false"));
+    let mut memory = vec![0; content.len() + 1];
+    raw.read_exact_at(&mut memory[1..], 0).unwrap();
+    assert!(memory[1..] == content);
+}
