@@ -282,13 +282,7 @@ impl Handle {
         let (file, id) = open(&mut desk);
         let sees_every_hit = desk.machine.sees_every_hit(id);
         engine.leave(desk);
-        Handle {
-            engine: Arc::clone(engine),
-            file,
-            id,
-            sees_every_hit,
-            tally: Tally::default(),
-        }
+        Handle { engine: Arc::clone(engine), file, id, sees_every_hit, tally: Tally::default() }
     }
 
     /// Reads what is lent into `buffer`, all of it or nothing, past the machine.
