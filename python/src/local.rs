@@ -411,6 +411,7 @@ pub fn not_opened(error: &OpenError) -> PyErr {
         // EINVAL: neither a file nor a block device, or not to be had in this way.
         OpenError::NotStorage { path }
         | OpenError::Empty { path }
+        | OpenError::Generated { path }
         | OpenError::NoDirect { path, .. } => (22, path),
     };
     let text = error.to_string();

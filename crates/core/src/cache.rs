@@ -101,6 +101,8 @@ pub struct Cache {
     counters: CacheCounters,
     memory: memory::Counts,
     lender: Option<Box<dyn Lender>>,
+    /// The frame at which [`settle_next`](Cache::settle_next) goes on.
+    settle_from: u32,
 }
 
 impl Cache {
@@ -128,6 +130,7 @@ impl Cache {
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
             lender: None,
+            settle_from: 0,
         }
     }
 
@@ -174,7 +177,8 @@ impl Cache {
 
     /// Whether the frame's page was read ahead and not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
-        self.frame(frame).is_unused
+        let is_used = |lender: &Box<dyn Lender>| lender.is_used(frame);
+        self.frame(frame).is_unused && !self.lender.as_ref().is_some_and(is_used)
     }
 
     /// The folio that the page came in as, if it is cached.
@@ -211,6 +215,7 @@ impl Cache {
         is_ahead: bool,
     ) -> Option<FrameId> {
         debug_assert!(self.find(file, page).is_none(), "the page is cached already");
+        self.settle_next();
         let id = self.free.pop().or_else(|| self.reclaim())?;
         let frame = self.frame_mut(id);
         *frame = Frame {

@@ -1,20 +1,27 @@
 //! Many reads at once from one thread.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::engine::Owner;
-use crate::engine::desk::{Landed, LineId, SeatId, slices};
+use crate::engine::desk::{Landed, LineId, slices};
+use crate::engine::turn::{Asked, Lent};
 use crate::file::File;
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
+
+/// Reads that are given one after the other start together, so many at once: a group
+/// spares locks, looks at the clock and system calls; while it is put together the
+/// device has as many fewer, of the 32 or more that make it busy.
+const GROUP: usize = 8;
 
 /// Reads that are under way together, of any files of one path: start many, wait
 /// for any.
 ///
 /// Whoever waits drives the storage: one thread keeps any number of reads in
-/// flight without a wake-up between threads. Reads start in small groups as they
-/// are given; the last ones at the latest with [`start`](Batch::start) or
-/// [`wait`](Batch::wait). Dropped, a batch gives up what is under way.
+/// flight without a wake-up between threads. Reads start in groups of 8 as they are
+/// given; the last ones with [`start`](Batch::start), or when [`wait`](Batch::wait)
+/// finds nothing done. Dropped, a batch gives up what is under way.
 ///
 /// ```
 /// # let name = std::env::temp_dir().join(format!("readpath-doc-batch-{}", std::process::id()));
@@ -37,8 +44,14 @@ use crate::read_error::ReadError;
 pub struct Batch {
     engine: Arc<Owner>,
     line: LineId,
-    /// The read that was lent last, to be given back.
-    lent: Option<(SeatId, Landed)>,
+    /// Not started yet.
+    asked: Vec<Asked>,
+    /// Done, and to be lent.
+    ready: VecDeque<Lent>,
+    /// What the caller looks at.
+    lent: Option<Lent>,
+    /// What he has looked at, to be given back.
+    returned: Vec<Lent>,
 }
 
 impl ReadPath {
@@ -46,17 +59,24 @@ impl ReadPath {
     pub fn batch(&self) -> Batch {
         let engine = Arc::clone(self.engine());
         let line = engine.desk().open_line(false);
-        Batch { engine, line, lent: None }
+        Batch {
+            engine,
+            line,
+            asked: Vec::new(),
+            ready: VecDeque::new(),
+            lent: None,
+            returned: Vec::new(),
+        }
     }
 }
 
 impl Batch {
-    /// Starts to read `bytes` bytes of `file` at `offset`; `ticket` comes back with
-    /// them. The handle may be dropped meanwhile.
+    /// Has `bytes` bytes of `file` at `offset` be read; `ticket` comes back with
+    /// them. The handle may be dropped meanwhile. What the path refuses once it
+    /// starts (too many reads are under way) is told by [`BatchRead`].
     ///
     /// # Errors
-    /// It asks for more than there is memory for ([`ReadError::TooLarge`]), or too
-    /// many reads are under way.
+    /// It asks for more than there is memory for ([`ReadError::TooLarge`]).
     ///
     /// # Panics
     /// The file belongs to another path.
@@ -73,26 +93,26 @@ impl Batch {
         if bytes > bytes_max {
             return Err(ReadError::TooLarge { bytes, bytes_max });
         }
-        let mut desk = self.engine.desk();
-        if let Some((seat, landed)) = self.lent.take() {
-            desk.take_off(seat, landed);
+        self.returned.extend(self.lent.take());
+        self.asked.push(Asked { handle: Arc::clone(handle), offset, bytes, ticket });
+        if self.asked.len() == GROUP {
+            self.start();
         }
-        let started = desk.start(handle, offset, bytes, self.line, ticket);
-        self.engine.leave(desk);
-        started.map_err(ReadError::of)
+        Ok(())
     }
 
     /// Hands over what was not started yet.
     pub fn start(&mut self) {
-        let is_queued = self.engine.desk().take_is_queued();
-        if is_queued {
-            self.engine.hand_over();
-        }
+        let mut desk = self.engine.desk();
+        desk.turn(self.line, &mut self.returned, &self.asked, &mut self.ready);
+        self.engine.leave_and_hand_over(desk);
+        self.asked.clear();
     }
 
     /// How many reads are under way, or done and not yet waited for.
     pub fn len(&self) -> usize {
-        self.engine.desk().line_len(self.line)
+        let line_len = self.engine.desk().line_len(self.line);
+        self.asked.len() + line_len + self.ready.len()
     }
 
     /// Whether there is nothing to wait for.
@@ -103,36 +123,48 @@ impl Batch {
     /// Waits until any of the reads is done, and lends its bytes; `None` when there
     /// is none.
     ///
-    /// While they are lent, their memory is not there for others: don't read from
-    /// the same path meanwhile.
+    /// They are lent until the batch is used again. Meanwhile the thread may read
+    /// what it likes from the same path: all batches together keep at most a
+    /// quarter of the memory from others, and what is more is lent as a copy.
     ///
     /// # Errors
     /// The storage carries nothing any more. (That one read failed is told by
     /// [`BatchRead`].)
     pub fn wait(&mut self) -> Result<Option<BatchRead<'_>>, ReadError> {
+        self.returned.extend(self.lent.take());
+        if self.ready.is_empty() {
+            self.wait_for_some()?;
+        }
+        self.lent = self.ready.pop_front();
+        let engine = &*self.engine;
+        Ok(self.lent.as_ref().map(|Lent { landed, .. }| BatchRead { engine, landed }))
+    }
+
+    /// Waits for the next read to be done, and has all that are done lent; none if
+    /// there are none to wait for.
+    fn wait_for_some(&mut self) -> Result<(), ReadError> {
         let mut desk = self.engine.desk();
-        if let Some((seat, landed)) = self.lent.take() {
-            desk.take_off(seat, landed);
+        desk.turn(self.line, &mut self.returned, &self.asked, &mut self.ready);
+        let mut result = Ok(());
+        if self.ready.is_empty() && desk.line_len(self.line) > 0 {
+            let (waited, done) = self.engine.wait(desk, self.line);
+            desk = waited;
+            result = done
+                .map(|seat| desk.lend(self.line, seat, &mut self.ready))
+                .map_err(|error| ReadError::Storage { error });
         }
-        if desk.line_len(self.line) == 0 {
-            self.engine.leave(desk);
-            return Ok(None);
-        }
-        let (mut desk, done) = self.engine.wait(desk, self.line);
-        let landed = done.map(|seat| (seat, desk.land(seat)));
-        self.engine.leave(desk);
-        let (seat, landed) = landed.map_err(|error| ReadError::Storage { error })?;
-        let (_, landed) = self.lent.insert((seat, landed));
-        Ok(Some(BatchRead { engine: &self.engine, landed }))
+        self.engine.leave_and_hand_over(desk);
+        self.asked.clear();
+        result
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
+        self.returned.extend(self.lent.take());
+        self.returned.extend(self.ready.drain(..));
         let mut desk = self.engine.desk();
-        if let Some((seat, landed)) = self.lent.take() {
-            desk.take_off(seat, landed);
-        }
+        desk.turn(self.line, &mut self.returned, &[], &mut self.ready);
         desk.close_line(self.line);
         self.engine.leave(desk);
     }

@@ -16,7 +16,6 @@
 //! condition otherwise.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -36,6 +35,7 @@ pub(crate) mod index;
 pub(crate) mod opening;
 pub(crate) mod shelf;
 pub(crate) mod tally;
+pub(crate) mod turn;
 
 use below::{Below, Opening};
 use desk::{Desk, LineId, SeatId, Who};
@@ -89,12 +89,8 @@ pub(crate) struct Handle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) id: HandleId,
     pub(crate) sees_every_hit: bool,
-    /// Where the last read ended that the machine was not shown; [`NOT_PASSED`] for none.
-    passed_end: AtomicU64,
     pub(crate) tally: Tally,
 }
-
-const NOT_PASSED: u64 = u64::MAX;
 
 impl Engine {
     /// An engine of `machine` over `files`, whose completions `sleeper` sleeps for.
@@ -286,14 +282,7 @@ impl Handle {
         let (file, id) = open(&mut desk);
         let sees_every_hit = desk.machine.sees_every_hit(id);
         engine.leave(desk);
-        Handle {
-            engine: Arc::clone(engine),
-            file,
-            id,
-            sees_every_hit,
-            passed_end: AtomicU64::new(NOT_PASSED),
-            tally: Tally::default(),
-        }
+        Handle { engine: Arc::clone(engine), file, id, sees_every_hit, tally: Tally::default() }
     }
 
     /// Reads what is lent into `buffer`, all of it or nothing, past the machine.
@@ -309,21 +298,13 @@ impl Handle {
     /// Notes a read that the machine is not shown.
     #[inline]
     pub(crate) fn pass(&self, offset: u64, bytes: usize) {
-        self.tally.hit(bytes as u64);
-        let end = offset + bytes as u64;
-        // Stored only when it changes: threads that share the handle share the line.
-        if self.passed_end.load(Ordering::Relaxed) != end {
-            self.passed_end.store(end, Ordering::Relaxed);
-        }
+        self.tally.hit(bytes as u64, offset + bytes as u64);
     }
 
-    /// Where the last read ended that the machine was not shown, once.
-    fn take_passed(&self) -> Option<u64> {
-        if self.passed_end.load(Ordering::Relaxed) == NOT_PASSED {
-            return None;
-        }
-        let end = self.passed_end.swap(NOT_PASSED, Ordering::Relaxed);
-        (end != NOT_PASSED).then_some(end)
+    /// Tells where reads ended that the machine was not shown, each once; the calling
+    /// thread's comes last.
+    fn take_passed(&self, passed: impl FnMut(u64)) {
+        self.tally.take_passed(passed);
     }
 }
 

@@ -85,7 +85,7 @@ impl File {
         self.handle.file.bytes
     }
 
-    /// Whether the file has no bytes; never so, since an empty file can't be opened.
+    /// Whether the file had no bytes when it was opened.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

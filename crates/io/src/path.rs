@@ -56,14 +56,19 @@ impl ReadPath {
     /// length, times of modification and of change), shares its cached pages. One
     /// that has changed is read afresh by this and by later handles; earlier
     /// handles go on with what they have until they are
-    /// [revalidated](File::revalidate).
+    /// [revalidated](File::revalidate). So has an empty file that grows: until then
+    /// it has no bytes.
     ///
     /// # Errors
-    /// It isn't there, can't be opened, is neither of the two, or is empty.
+    /// It isn't there, can't be opened, is neither of the two, or its bytes are made
+    /// by the kernel as it is read (`/proc`).
     pub fn open(&self, name: impl AsRef<Path>) -> Result<File, OpenError> {
         let name = name.as_ref();
-        let target =
-            Target::open(name, OpenOptions { is_writable: false, direct: Direct::Preferred })?;
+        let target = Target::open_to_fill(
+            name,
+            OpenOptions { is_writable: false, direct: Direct::Preferred },
+            false,
+        )?;
         let identity = identity(&target).map_err(|error| OpenError::of(name, &error))?;
         Ok(File::new(Handle::open(&self.engine, Opening::Local(target), identity), name))
     }

@@ -28,6 +28,12 @@ const DEPTH_UNKNOWN: u32 = 128;
 /// `f_type` of tmpfs and ramfs (statfs(2)): the kernel's cache *is* the storage.
 const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
+/// `f_type` of file systems whose files are made as they are read, and have no
+/// length, or one that says nothing (linux/magic.h): proc, sysfs, tracefs, debugfs,
+/// cgroup, cgroup2, securityfs.
+const GENERATED_FILE_SYSTEMS: [i64; 7] =
+    [0x9fa0, 0x6265_6572, 0x7472_6163, 0x6462_6720, 0x0027_e0eb, 0x6367_7270, 0x7363_6673];
+
 /// How a target is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -141,13 +147,18 @@ impl Target {
             .map_err(|error| OpenError::of(&path, &error))?;
         let metadata = file.metadata().map_err(|error| OpenError::of(&path, &error))?;
         let is_block_device = kind_of(&path, &metadata)? == FileType::BlockDevice;
+        if !is_block_device && lives_in(&file, &GENERATED_FILE_SYSTEMS) {
+            return Err(OpenError::Generated { path });
+        }
         // A block device has no length of its own in stat(2); its end is where seeking ends.
         let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
             .map_err(|errno| OpenError::of(&path, &errno.into()))?;
         let alignment = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
             // A device's node lives in a file system in memory; the device doesn't.
-            _ if !is_block_device && lives_in_memory(&file) => Err(BufferedBecause::InMemory),
+            _ if !is_block_device && lives_in(&file, &MEMORY_FILE_SYSTEMS) => {
+                Err(BufferedBecause::InMemory)
+            }
             Direct::Preferred | Direct::Required => turn_direct(&file),
         };
         let (mode, alignment_bytes) = match alignment {
@@ -241,9 +252,9 @@ fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> Result<FileType, OpenEr
     }
 }
 
-/// Whether the kernel's cache is all the storage that a file has.
-fn lives_in_memory(file: &File) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|system| MEMORY_FILE_SYSTEMS.contains(&system.f_type))
+/// Whether a file lives in a file system of one of the kinds.
+fn lives_in(file: &File, kinds: &[i64]) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|system| kinds.contains(&system.f_type))
 }
 
 /// Has `file` pass by the kernel's cache and gives the alignment it then asks for.
@@ -310,6 +321,11 @@ pub enum OpenError {
         /// What was asked for.
         path: PathBuf,
     },
+    /// Its bytes are made as it is read (proc, sysfs and the like): there is nothing to cache.
+    Generated {
+        /// What was asked for.
+        path: PathBuf,
+    },
     /// It has no bytes.
     Empty {
         /// What was asked for.
@@ -361,6 +377,11 @@ impl std::fmt::Display for OpenError {
             OpenError::NotStorage { path } => write!(
                 f,
                 "{}: is neither a regular file nor a block device; name one of these",
+                path.display()
+            ),
+            OpenError::Generated { path } => write!(
+                f,
+                "{}: is made by the kernel as it is read, and can't be cached; read it with std::fs",
                 path.display()
             ),
             OpenError::Empty { path } => {

@@ -97,6 +97,84 @@ fn the_ends_of_the_file_are_exact() {
 }
 
 #[test]
+fn an_empty_file_gives_no_bytes_until_it_has_grown_and_is_looked_at_again() {
+    let temp = TempFile::new(0);
+    let path = path(1 << 20, "ondemand", BackendKind::Ring);
+    let mut file = path.open(&temp.path).unwrap();
+    let mut buffer = [0; 10];
+    assert_eq!((file.len(), file.is_empty()), (0, true));
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 0);
+    assert_eq!(file.read_at(&mut buffer, 5000).unwrap(), 0);
+    assert!(file.page(0).unwrap().is_empty());
+    let parts = &mut [IoSliceMut::new(&mut buffer)];
+    assert_eq!(file.read_vectored_at(parts, 0).unwrap(), 0);
+    assert_eq!(file.reader().read(&mut buffer).unwrap(), 0);
+    let (count, _) = pollster::block_on(file.read_at_async(vec![0; 10], 0));
+    assert_eq!(count.unwrap(), 0);
+    file.advise(Advice::WillNeed);
+    file.prefetch(0, 4096);
+    file.invalidate(0, 4096);
+    let mut batch = path.batch();
+    batch.read(&file, 0, 10, 7).unwrap();
+    let read = batch.wait().unwrap().unwrap();
+    assert_eq!((read.ticket(), read.bytes().unwrap(), read.slices().unwrap().count()), (7, 0, 0));
+    assert!(batch.wait().unwrap().is_none());
+    assert!(!file.revalidate().unwrap());
+    std::fs::write(&temp.path, b"grown").unwrap();
+    assert!(path.open(&temp.path).unwrap().len() == 5 && file.is_empty());
+    assert!(file.revalidate().unwrap());
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 5);
+    assert_eq!(buffer[..5], *b"grown");
+    assert_eq!(path.stats().device_reads, 1);
+}
+
+#[test]
+fn a_file_that_the_kernel_makes_up_is_refused_by_name() {
+    let path = path(1 << 20, "none", BackendKind::Ring);
+    let Err(error) = path.open("/proc/self/status") else { panic!("it has no length") };
+    assert_eq!(
+        error.to_string(),
+        "/proc/self/status: is made by the kernel as it is read, and can't be cached; read it with std::fs"
+    );
+}
+
+/// A thread may read what it likes while it looks at a read of a batch, though
+/// the memory has room for little more than one of them.
+#[test]
+fn a_thread_never_waits_for_what_it_was_lent_itself() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    for memory in [2, 3, 5, 8, 16, 40, 100u64].map(|pages| pages * 4096) {
+        let path = path(memory, "none", BackendKind::Ring);
+        let file = path.open(&temp.path).unwrap();
+        let mut batches = [path.batch(), path.batch(), path.batch()];
+        // As much as a read may ask for; a page at the least.
+        let bytes_max = (1..)
+            .map(|pages| pages * 4096)
+            .take_while(|&bytes| path.batch().read(&file, 0, bytes, 0).is_ok());
+        let bytes = bytes_max.last().unwrap();
+        for (at, batch) in (0..).zip(&mut batches) {
+            for read in 0..3 {
+                batch.read(&file, (at * 3 + read) * bytes, bytes, read).unwrap();
+            }
+        }
+        for _ in 0..3 {
+            let reads = batches.each_mut().map(|batch| batch.wait().unwrap().unwrap());
+            check(&file, &content, 2_000_000, 5 * memory as usize);
+            check(&file, &content, 2_500_000, 1);
+            let (count, _) = pollster::block_on(file.read_at_async(vec![0; 50_000], 1_000_000));
+            assert_eq!(count.unwrap(), 50_000);
+            for (at, read) in (0..).zip(&reads) {
+                let mut buffer = vec![0; bytes as usize];
+                assert_eq!(read.copy_to(&mut buffer).unwrap(), buffer.len());
+                let offset = (at * 3 + read.ticket()) * bytes;
+                assert!(buffer == expected(&content, offset, buffer.len()), "{memory}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_cached_costs_no_device_read_and_one_byte_more_costs_one() {
     let temp = TempFile::new(FILE_BYTES);
     let path = path(8 << 20, "none", BackendKind::Ring);

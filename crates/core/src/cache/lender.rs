@@ -37,6 +37,9 @@ pub trait Lender: Send + fmt::Debug {
     /// How the page in the frame was used since this was last asked.
     fn uses(&mut self, frame: FrameId) -> Uses;
 
+    /// Whether [`uses`](Lender::uses) would tell of a use.
+    fn is_used(&self, frame: FrameId) -> bool;
+
     /// Lends the page in the frame no more, and waits for those who copy from it.
     /// False, and nothing has changed, if somebody holds it for longer.
     fn recall(&mut self, frame: FrameId) -> bool;
@@ -87,6 +90,10 @@ mod tests {
             }
         }
 
+        fn is_used(&self, frame: FrameId) -> bool {
+            self.0.lock().unwrap().used.contains_key(&frame.0)
+        }
+
         fn recall(&mut self, frame: FrameId) -> bool {
             let mut books = self.0.lock().unwrap();
             let is_held = books.held.contains(&frame.0);
@@ -130,6 +137,19 @@ mod tests {
         // It was read ahead and used; three others were not.
         assert_eq!((cache.counters().used_pages, cache.counters().waste_pages), (1, 3));
         assert_eq!(books.lock().unwrap().lent.len(), 4);
+    }
+
+    #[test]
+    fn what_was_lent_is_used_at_once_and_counted_soon() {
+        let (mut cache, file, books) = lent();
+        let first = cache.find(file, 0).unwrap();
+        assert!(cache.is_unused(first));
+        books.lock().unwrap().used.insert(first.0, 1);
+        assert!(!cache.is_unused(first));
+        assert_eq!(cache.counters().used_pages, 0);
+        // The next page that is added looks at more frames than there are.
+        add(&mut cache, file, 10, Mark::Clear);
+        assert_eq!(cache.counters().used_pages, 1);
     }
 
     #[test]

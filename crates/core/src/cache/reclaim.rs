@@ -4,6 +4,9 @@
 use super::lists::List;
 use super::{Cache, FrameId, FrameState, Uses};
 
+/// Frames that are looked at for each page that is added.
+const SETTLED: usize = 8;
+
 impl Cache {
     /// Gives the frame of the page that reclaim likes least; None when all are held.
     pub(super) fn reclaim(&mut self) -> Option<FrameId> {
@@ -56,6 +59,23 @@ impl Cache {
             Uses::None => 0,
             Uses::Once => 1,
             Uses::Again => 2,
+        }
+    }
+
+    /// Takes in which of the next [`SETTLED`] frames were lent for the first time. So
+    /// what is counted as read ahead and not used is late by as many pages as are
+    /// added meanwhile: an eighth of the memory at the most.
+    pub(super) fn settle_next(&mut self) {
+        if self.lender.is_none() {
+            return;
+        }
+        for _ in 0..SETTLED.min(self.frames.len()) {
+            let id = FrameId(self.settle_from);
+            self.settle_from = (self.settle_from + 1) % self.frames.len() as u32;
+            let frame = self.frame(id);
+            if frame.is_unused && frame.state == FrameState::Filled {
+                (0..self.uses(id)).for_each(|_| self.touch(id));
+            }
         }
     }
 

@@ -22,6 +22,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use super::below::{Below, Opening};
 use super::opening::{InUse, Open};
 use super::shelf::Shelf;
+use super::turn::lent_pages_max;
 use super::{Handle, OpenFile};
 use crate::backend::BackendError;
 use crate::clock::Clock;
@@ -91,7 +92,10 @@ pub(crate) struct Desk {
     pub(crate) machine: machine::ReadPath,
     pub(super) files: Below,
     shelf: Arc<Shelf>,
-    clock: Clock,
+    pub(super) clock: Clock,
+    /// Pages that batches lend now, and how many they may.
+    pub(super) lent_pages: u64,
+    pub(super) lent_pages_max: u64,
     /// By the number of the file.
     pub(super) open: Vec<Option<Open>>,
     /// By the number of the handle.
@@ -138,11 +142,14 @@ impl Desk {
         shelf: Arc<Shelf>,
         clock: Clock,
     ) -> Desk {
+        let lent_pages_max = lent_pages_max(machine.read_bytes_max());
         Desk {
             machine,
             files,
             shelf,
             clock,
+            lent_pages: 0,
+            lent_pages_max,
             open: Vec::new(),
             in_use: Vec::new(),
             removing: Vec::new(),
@@ -210,9 +217,22 @@ impl Desk {
     ) -> Result<(), ReadError> {
         let now = self.clock.now();
         self.take_returned();
-        if let Some(end) = handle.take_passed() {
-            self.machine.passed(handle.id, end);
-        }
+        self.seat(now, handle, offset, bytes, line, ticket)?;
+        self.pump(now);
+        Ok(())
+    }
+
+    /// Gives a read to the machine, and a seat; to be sent out by `pump`.
+    pub(super) fn seat(
+        &mut self,
+        now: Time,
+        handle: &Handle,
+        offset: u64,
+        bytes: u64,
+        line: LineId,
+        ticket: u64,
+    ) -> Result<(), ReadError> {
+        handle.take_passed(|end| self.machine.passed(handle.id, end));
         let id = self.seats_free.pop().unwrap_or_else(|| {
             self.seats.push(Seat {
                 line: None,
@@ -251,7 +271,6 @@ impl Desk {
         self.in_use[handle.id.0 as usize].reads += 1;
         self.lines[line].pending += 1;
         self.futures_pending += u32::from(self.lines[line].is_future);
-        self.pump(now);
         Ok(())
     }
 
@@ -263,7 +282,7 @@ impl Desk {
         self.pump(now);
     }
 
-    fn take_returned(&mut self) {
+    pub(super) fn take_returned(&mut self) {
         for frame in self.shelf.take_returned() {
             self.machine.returned(frame);
         }
@@ -292,8 +311,35 @@ impl Desk {
         self.release(seat);
     }
 
+    /// As [`take_off`](Desk::take_off), but what that makes possible is sent out by `pump`.
+    pub(super) fn vacate_with(&mut self, now: Time, seat: SeatId, landed: Landed) {
+        self.seats[seat].landed = landed;
+        self.vacate(now, seat);
+    }
+
+    /// How many pages a read that is done pins.
+    pub(super) fn pages_landed(&self, seat: SeatId) -> u64 {
+        self.seats[seat].landed.frames.len() as u64
+    }
+
+    /// The next read of the line that is done, if it is `wanted`.
+    pub(super) fn next_done_if(
+        &mut self,
+        line: LineId,
+        wanted: impl FnOnce(&Desk, SeatId) -> bool,
+    ) -> Option<SeatId> {
+        let seat = *self.lines[line].done.front()?;
+        wanted(self, seat).then(|| self.lines[line].done.pop_front()).flatten()
+    }
+
     fn release(&mut self, id: SeatId) {
         let now = self.clock.now();
+        self.vacate(now, id);
+        self.pump(now);
+    }
+
+    /// Gives a seat and its pages back; what that makes possible is sent out by `pump`.
+    fn vacate(&mut self, now: Time, id: SeatId) {
         let seat = &mut self.seats[id];
         let landed = &mut seat.landed;
         landed.frames.clear();
@@ -304,11 +350,10 @@ impl Desk {
         }
         self.seats_free.push(id);
         self.read_ended(self.seats[id].handle);
-        self.pump(now);
     }
 
     /// Sends out what the machine has for the storage, and seats what is done.
-    fn pump(&mut self, now: Time) {
+    pub(super) fn pump(&mut self, now: Time) {
         loop {
             while let Some(request) = self.machine.poll_request(now) {
                 let segments = &mut self.segments;
@@ -373,18 +418,25 @@ impl Desk {
     /// their frames; true if there were any.
     fn spill(&mut self, now: Time) -> bool {
         let mut has_spilled = false;
-        for line in &self.lines {
-            for &id in &line.done {
-                let Seat { landed, read, .. } = &mut self.seats[id];
-                let Some(read) = read.take_if(|_| landed.spilled.is_none()) else { continue };
-                let bytes: Vec<u8> = slices(&self.shelf, landed).flatten().copied().collect();
-                landed.spilled = Some(bytes.into_boxed_slice());
-                landed.frames.clear();
-                self.machine.release(now, read);
-                has_spilled = true;
+        for line in 0..self.lines.len() {
+            for at in 0..self.lines[line].done.len() {
+                has_spilled |= self.spill_one(now, self.lines[line].done[at]);
             }
         }
         has_spilled
+    }
+
+    /// Takes the bytes of a read that is done out of their frames; false if they
+    /// are out of them.
+    pub(super) fn spill_one(&mut self, now: Time, id: SeatId) -> bool {
+        let Seat { landed, read, .. } = &mut self.seats[id];
+        let Some(read) = read.take_if(|_| landed.spilled.is_none()) else { return false };
+        let mut bytes = Vec::new();
+        slices(&self.shelf, landed).for_each(|part| bytes.extend_from_slice(part));
+        landed.spilled = Some(bytes.into_boxed_slice());
+        landed.frames.clear();
+        self.machine.release(now, read);
+        true
     }
 
     /// Whether somebody sleeps in the storage.

@@ -209,6 +209,11 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
+    /// Whether the page in `frame` was used since `uses` was last asked.
+    pub(crate) fn is_used(&self, frame: u32) -> bool {
+        self.entries[frame as usize].state.load(Relaxed) & USES != 0
+    }
+
     /// Lends the page in `frame` no more, and waits for those who copy from it:
     /// as long as a copy of one page takes, and for its thread to be on a
     /// processor. False, and it is lent as before, if somebody holds it. By one

@@ -218,6 +218,10 @@ impl Lender for Clerk {
         self.0.index.uses(frame.0)
     }
 
+    fn is_used(&self, frame: FrameId) -> bool {
+        self.0.index.is_used(frame.0)
+    }
+
     fn recall(&mut self, frame: FrameId) -> bool {
         self.0.index.recall(frame.0)
     }

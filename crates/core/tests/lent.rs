@@ -1,0 +1,170 @@
+//! Readers that take what is lent, past the machine, change nothing of what it asks
+//! the device for: every law decides as if it had seen them, or says that it must.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use common::{World, config};
+use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
+use readpath_core::machine::{Access, HandleId};
+use readpath_core::readahead::LAWS;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+const FILE_PAGES: u64 = 2304;
+
+/// What is lent, and what of it was used since the machine asked.
+#[derive(Debug, Default)]
+struct Books {
+    lent: BTreeMap<u32, (u64, Mark)>,
+    used: BTreeMap<u32, u32>,
+}
+
+#[derive(Debug)]
+struct Clerk(Arc<Mutex<Books>>);
+
+impl Lender for Clerk {
+    fn lend(&mut self, _file: FileId, page: u64, frame: FrameId, mark: Mark) {
+        self.0.lock().unwrap().lent.insert(frame.0, (page, mark));
+    }
+
+    fn unmark(&mut self, frame: FrameId) {
+        self.0.lock().unwrap().lent.get_mut(&frame.0).unwrap().1 = Mark::Clear;
+    }
+
+    fn uses(&mut self, frame: FrameId) -> Uses {
+        match self.0.lock().unwrap().used.remove(&frame.0) {
+            None => Uses::None,
+            Some(1) => Uses::Once,
+            Some(_) => Uses::Again,
+        }
+    }
+
+    fn is_used(&self, frame: FrameId) -> bool {
+        self.0.lock().unwrap().used.contains_key(&frame.0)
+    }
+
+    fn recall(&mut self, frame: FrameId) -> bool {
+        self.0.lock().unwrap().lent.remove(&frame.0);
+        true
+    }
+
+    fn forget(&mut self, _frame: FrameId) {
+        unreachable!("nobody holds a page");
+    }
+}
+
+impl Books {
+    /// Uses all pages of the range, if all are lent and none carries the mark.
+    fn take(&mut self, range: PageRange) -> bool {
+        let frames: Vec<u32> = (self.lent.iter())
+            .filter(|&(_, &(page, mark))| range.contains(page) && mark == Mark::Clear)
+            .map(|(&frame, _)| frame)
+            .collect();
+        let is_whole = frames.len() as u64 == range.count();
+        if is_whole {
+            frames.into_iter().for_each(|frame| *self.used.entry(frame).or_default() += 1);
+        }
+        is_whole
+    }
+}
+
+/// A run of reads: its world, and how many reads went past the machine.
+struct Run {
+    world: World,
+    handle: HandleId,
+    books: Option<Arc<Mutex<Books>>>,
+    passed_end: Option<u64>,
+    passed: usize,
+}
+
+impl Run {
+    fn new(law: &str, is_lent: bool) -> Run {
+        let mut world = World::new(config(law, "noop", 8192));
+        let books = is_lent.then(Arc::<Mutex<Books>>::default);
+        if let Some(books) = &books {
+            world.path.lend_through(Box::new(Clerk(Arc::clone(books))));
+        }
+        let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
+        Run { world, handle, books, passed_end: None, passed: 0 }
+    }
+
+    /// Reads, and waits until the device has nothing more to do.
+    fn read(&mut self, offset: u64, bytes: u64) {
+        let sees_every_hit = self.world.path.sees_every_hit(self.handle);
+        if let Some(books) = self.books.as_ref().filter(|_| !sees_every_hit) {
+            let bytes = bytes.min((FILE_PAGES * PAGE_BYTES).saturating_sub(offset));
+            if bytes > 0 && books.lock().unwrap().take(PageRange::covering(offset, bytes)) {
+                self.passed += 1;
+                self.passed_end = Some(offset + bytes);
+                return;
+            }
+        }
+        if let Some(end) = self.passed_end.take() {
+            self.world.path.passed(self.handle, end);
+        }
+        self.world.read(Access::Buffered, self.handle, 0, offset, bytes, 0).unwrap();
+        self.world.run();
+    }
+}
+
+/// Streams, strides, streams beside each other, records, and places at random, twice over.
+fn reads(seed: u64) -> Vec<(u64, u64)> {
+    let mut state = seed;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    let file_bytes = FILE_PAGES * PAGE_BYTES;
+    let mut reads = Vec::new();
+    for _ in 0..12 {
+        let (start, bytes) = (next(file_bytes), 1 + next(20_000));
+        let distance = bytes + next(2) * next(30_000);
+        let count = 10 + next(60);
+        match next(4) {
+            0 => reads.extend((0..count).map(|at| (start + at * distance, bytes))),
+            1 => {
+                let other = next(file_bytes);
+                reads.extend((0..count).flat_map(|at| {
+                    [(start + at * bytes, bytes), (other + at * distance, bytes)]
+                }));
+            }
+            2 => reads.extend((0..count).map(|_| (next(file_bytes / bytes) * bytes, bytes))),
+            _ => reads.extend((0..count).map(|at| (start.saturating_sub(at * bytes), bytes))),
+        }
+    }
+    reads
+}
+
+#[test]
+fn what_is_read_past_the_machine_changes_no_request() {
+    let seeds = std::env::var("READPATH_CASES").map_or(40, |text| text.parse().unwrap());
+    let mut passed = BTreeSet::new();
+    for law in LAWS.iter().map(|law| law.name) {
+        for seed in 0..seeds {
+            let (mut alone, mut beside) = (Run::new(law, false), Run::new(law, true));
+            for (at, (offset, bytes)) in reads(seed).into_iter().enumerate() {
+                alone.read(offset, bytes);
+                beside.read(offset, bytes);
+                let requests = |run: &Run| -> Vec<(u64, u32)> {
+                    run.world.issued.iter().map(|one| (one.start, one.sectors)).collect()
+                };
+                assert_eq!(
+                    requests(&beside),
+                    requests(&alone),
+                    "{law}, seed {seed}: read {at}, {bytes} bytes at {offset}"
+                );
+                alone.world.issued.clear();
+                beside.world.issued.clear();
+            }
+            if beside.passed > 0 {
+                passed.insert(law);
+            }
+        }
+    }
+    // These laws take no lock for what is there.
+    for law in ["none", "ondemand", "adaptive"] {
+        assert!(passed.contains(law), "{law} was shown every hit");
+    }
+}

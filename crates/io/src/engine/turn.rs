@@ -1,0 +1,97 @@
+//! The turn of a batch at the desk: what it was lent comes back, what it asks for
+//! is started, what is done for it is lent, under one lock and by one look at the
+//! clock; all the requests go out together.
+//!
+//! What is lent stays pinned until the batch comes again, which may be long, or
+//! never while its thread reads something else. So that no read ever waits for
+//! that: all batches together lend at most a quarter of the memory that reads
+//! have, and no read takes more than half of it. What is more is lent as a copy.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use readpath_core::machine::ReadError;
+use readpath_core::unit::{PAGE_BYTES, Time};
+
+use super::Handle;
+use super::desk::{Desk, Landed, LineId, SeatId};
+
+/// A read that a batch asks for, and that is not started.
+pub(crate) struct Asked {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) ticket: u64,
+}
+
+/// A read that is done, lent to a batch; to be given back by [`Desk::take_back`].
+pub(crate) struct Lent {
+    pub(crate) landed: Landed,
+    /// None for a read that was refused.
+    seat: Option<SeatId>,
+    /// How many pages of the machine it pins.
+    pages: u64,
+}
+
+impl Lent {
+    fn refused(ticket: u64, error: ReadError) -> Lent {
+        let landed = Landed { ticket, result: Some(Err(error)), ..Landed::default() };
+        Lent { landed, seat: None, pages: 0 }
+    }
+}
+
+/// How many pages batches may lend, of those that one read of the machine may take.
+pub(super) const fn lent_pages_max(read_bytes_max: u64) -> u64 {
+    read_bytes_max / PAGE_BYTES / 4
+}
+
+impl Desk {
+    /// Takes back what is `returned`, and starts what is `asked`; what the machine
+    /// refuses is `ready` at once. The caller drops `asked` without the lock.
+    pub(crate) fn turn(
+        &mut self,
+        line: LineId,
+        returned: &mut Vec<Lent>,
+        asked: &[Asked],
+        ready: &mut VecDeque<Lent>,
+    ) {
+        let now = self.clock.now();
+        self.take_returned();
+        returned.drain(..).for_each(|lent| self.take_back(now, lent));
+        for Asked { handle, offset, bytes, ticket } in asked {
+            if let Err(error) = self.seat(now, handle, *offset, *bytes, line, *ticket) {
+                ready.push_back(Lent::refused(*ticket, error));
+            }
+        }
+        self.pump(now);
+    }
+
+    /// Lends what of the line is done: `first`, and then as many as may be pinned.
+    pub(crate) fn lend(&mut self, line: LineId, first: SeatId, ready: &mut VecDeque<Lent>) {
+        if !self.may_lend(first) {
+            let now = self.clock.now();
+            if self.spill_one(now, first) {
+                self.pump(now);
+            }
+        }
+        let mut next = Some(first);
+        while let Some(seat) = next {
+            let landed = self.land(seat);
+            let pages = landed.frames.len() as u64;
+            self.lent_pages += pages;
+            ready.push_back(Lent { landed, seat: Some(seat), pages });
+            next = self.next_done_if(line, |desk, seat| desk.may_lend(seat));
+        }
+    }
+
+    fn may_lend(&self, seat: SeatId) -> bool {
+        self.lent_pages + self.pages_landed(seat) <= self.lent_pages_max
+    }
+
+    fn take_back(&mut self, now: Time, lent: Lent) {
+        self.lent_pages -= lent.pages;
+        if let Some(seat) = lent.seat {
+            self.vacate_with(now, seat, lent.landed);
+        }
+    }
+}
