@@ -181,6 +181,15 @@ impl World {
         self.settle();
     }
 
+    /// Has pages read ahead; gives the first page that was not dealt with.
+    pub fn will_need(&mut self, memory: u32, page: u64, pages: u64) -> u64 {
+        let range = readpath_core::unit::PageRange::new(page, pages);
+        let reached = self.path.will_need(self.now, MemoryId(memory), range, ProcessId(1));
+        assert!((page..=page + pages).contains(&reached));
+        self.settle();
+        reached
+    }
+
     /// Does all that can be done without the device.
     pub fn settle(&mut self) {
         loop {
