@@ -66,7 +66,9 @@ fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
     let law = proptest::sample::select(LAWS.to_vec());
     let sight = proptest::sample::select(sights);
     let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32);
-    (law, sight, 4..60u64, slots, knobs).prop_map(|(law, sight, memory_pages, slots, knobs)| {
+    let memory = (4..60u64, 1..9usize);
+    (law, sight, memory, slots, knobs).prop_map(|(law, sight, memory, slots, knobs)| {
+        let (memory_pages, unmaps_at_once) = memory;
         let (write_pages_max, ready_pages, second_chance_pages) = knobs;
         let swap = SwapConfig {
             write_pages_max,
@@ -74,7 +76,9 @@ fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
             second_chance_pages,
             ..World::swap(law, slots)
         };
-        World::new(memory_pages, &swap, sight, &PAGES)
+        let mut world = World::new(memory_pages, &swap, sight, &PAGES);
+        world.unmaps_at_once = unmaps_at_once;
+        world
     })
 }
 
@@ -207,4 +211,25 @@ fn what_is_discarded_takes_no_slot_and_no_read() {
         world.run();
     }
     assert_eq!(world.issued, vec![]);
+}
+
+/// Eight faults at once on a memory of eight clean, mapped pages: those that are
+/// unmapped with one call are answered for one by one, and each makes room for one fault
+/// only. Counted on before that, the second would find no frame.
+#[test]
+fn faults_that_wait_count_on_no_page_whose_unmapping_is_not_answered() {
+    let swap = SwapConfig { ready_pages: Some(4), ..World::swap("none", 64) };
+    let mut world = World::new(8, &swap, Sight::Touches, &[(16, MemoryKind::Private)]);
+    for (page, access) in (0..16).map(|page| (page, Write)).chain((0..16).map(|page| (page, Read)))
+    {
+        world.touch(0, page, access);
+        world.run();
+    }
+    world.unmaps_at_once = 8;
+    (0..8).for_each(|page| world.start_touch(0, page, Read));
+    world.run();
+    (8..16).for_each(|page| world.start_touch(0, page, Read));
+    world.run();
+    world.read_all();
+    assert_eq!(world.errors, vec![]);
 }

@@ -45,11 +45,11 @@ use super::link::{Inbox, Serve};
 use super::region::RegionStatistics;
 use super::uffd::{Fault, FaultKind, FaultScope, Uffd, Watch};
 use super::wait::sleep;
-use advice::{Advised, Discard};
 use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::target::Target;
 use crate::transfers::{self, Start, Transfers};
+use advice::{Advised, Discard};
 
 mod advice;
 mod places;
