@@ -178,13 +178,7 @@ fn page_cluster(law: &Spec) -> Result<Option<u32>, Failure> {
 fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
     match combination.storage {
         Storage::Kernel(path) => {
-            if !path.is_dir() && !args.overwrite {
-                return Err(Failure::Usage(format!(
-                    "{}: would be swapped to, and its content lost: add --overwrite if it may be, \
-                     or name a folder, in which a file is made and removed",
-                    path.display()
-                )));
-            }
+            may_swap_to(path, args.overwrite)?;
             SwapArea::check(path, combination.load.swap_bytes).map_err(Failure::usage)
         }
         Storage::Modelled(device) => {
@@ -192,18 +186,29 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
                 .map_err(|error| told(combination.storage, &error))
         }
         Storage::Region(path) => {
-            if !path.is_dir() && !args.overwrite {
-                return Err(Failure::Usage(format!(
-                    "{}: would be swapped to, and its content lost: add --overwrite if it may be, \
-                     or name a folder, in which a file without a name is made",
-                    path.display()
-                )));
-            }
+            may_swap_to(path, args.overwrite)?;
             swapin::build(&combination.region_swapin(), false).map_err(Failure::usage)?;
             region_run::check(combination.load)
         }
         storage => Err(not_here(storage)),
     }
+}
+
+/// A folder takes a file of ours; all else loses what it holds.
+fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
+    let shown = path.display();
+    if !path.exists() {
+        return Err(Failure::Usage(format!(
+            "{shown}: is not there; check the path, or name a folder or block device"
+        )));
+    }
+    if path.is_dir() || may_overwrite {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{shown}: would be swapped to, and its content lost: add --overwrite if it may be, or name a \
+         folder, in which a file is made that goes with the run"
+    )))
 }
 
 /// What is wrong with a law is told as it is, all else of the storage.

@@ -293,3 +293,129 @@ fn without_rights_the_figures_are_null_and_the_reason_is_told() {
     }
     assert_eq!(scratch.names(), ["readpath", "small.toml"]);
 }
+
+/// 6,144 pages in the memory of 4,096, swept twice.
+const SWEEPS: &str = r#"
+[[load]]
+name = "sweeps"
+mapping = "24MiB"
+memory = "16MiB"
+pattern = "sequential"
+sweeps = 2
+writes = true
+"#;
+
+/// A region's row stands beside a modelled one: both sweep 6,144 pages in the memory of 4,096.
+#[test]
+fn a_region_gives_a_row_beside_a_modelled_one() {
+    let test = "a_region_gives_a_row_beside_a_modelled_one";
+    if !serves_faults(test) {
+        return;
+    }
+    let scratch = Scratch::new("region");
+    scratch.file("sweeps.toml", SWEEPS);
+    let ran = scratch.run("run sweeps.toml --on ssd --on region:. --swapin none,cluster --json");
+    ran.has_ended(0, test);
+    assert_eq!(scratch.names(), ["sweeps.toml"]);
+    let rows = ran.results();
+    let storages: Vec<_> = rows.iter().map(|row| row["storage"].as_str().unwrap()).collect();
+    assert_eq!(storages, ["ssd", "ssd", "region:.", "region:."]);
+    for (row, pages_per_fault) in rows.iter().zip([1, 8, 1, 8]) {
+        let count = |key: &str| row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row}"));
+        assert_eq!(count("touches"), 2 * 6_144);
+        // At least what memory can't hold in each sweep; at most every page in each.
+        let (pages_in, faults) = (count("pages_in"), count("major_faults"));
+        assert!((2 * 2_048..=2 * 6_144).contains(&pages_in), "{row}");
+        // A fault reads the aligned block of 1 << page_cluster slots at most.
+        assert!(faults >= pages_in / pages_per_fault, "{row}");
+        assert!(count("device_bytes") >= pages_in * 4_096, "{row}");
+        assert!(row["seconds"].as_f64().unwrap() > 0.0);
+    }
+    // Read one by one each page is a fault; by eights they are fewer.
+    for pair in rows.chunks(2) {
+        let faults = |row: &serde_json::Value| row["major_faults"].as_u64().unwrap();
+        assert_eq!(faults(&pair[0]), pair[0]["pages_in"].as_u64().unwrap());
+        assert!(faults(&pair[1]) < faults(&pair[0]) / 2, "{pair:?}");
+    }
+    assert!(rows[0]["cpu_seconds"].is_null());
+    assert!(rows[2]["cpu_seconds"].as_f64().unwrap() > 0.0);
+}
+
+/// What can't be swapped to is told, and left as it is.
+#[test]
+fn a_region_is_refused_where_it_has_no_place() {
+    let test = "a_region_is_refused_where_it_has_no_place";
+    let scratch = Scratch::new("region-refused");
+    scratch.file("sweeps.toml", SWEEPS);
+    scratch.file("shared.toml", SMALL);
+    let precious = scratch.data("precious", 1 << 20);
+    scratch.refused("run sweeps.toml --on region:precious", &["precious", "--overwrite"]);
+    assert_eq!(fs::read(precious).unwrap(), fs::read(scratch.data("same", 1 << 20)).unwrap());
+    for flags in ["", " --overwrite"] {
+        let nowhere = format!("run sweeps.toml --on region:nowhere{flags}");
+        scratch.refused(&nowhere, &["nowhere: is not there", "name a folder or block device"]);
+    }
+    scratch.refused("run shared.toml --on region:.", &["shared", "2 processes"]);
+    scratch.refused("run sweeps.toml --on region:. --swapin guess", &["guess"]);
+    if !serves_faults(test) {
+        return;
+    }
+    let fails = |arguments: &str, words: &[&str]| {
+        let ran = scratch.run(arguments);
+        assert!(!matches!(ran.code, Some(0 | 2)), "{arguments}: {:?} {}", ran.code, ran.stderr);
+        ran.says(words, arguments);
+    };
+    fails("run sweeps.toml --on region:precious --overwrite", &["precious", "a larger device"]);
+    if !is_root() {
+        return println!("skipped: the rest of {test} needs root");
+    }
+    if let Some(small) = Mount::new(&scratch, "small", &["-t", "tmpfs", "-o", "size=8m", "tmpfs"]) {
+        fails("run sweeps.toml --on region:small", &["small", "free some"]);
+        drop(small);
+    }
+    let Some(device) = LoopDevice::over(&scratch.data("disk", 64 << 20)) else {
+        return println!("skipped: the rest of {test}: there is no free loop device");
+    };
+    let made = std::process::Command::new("mkfs.ext4").args(["-q", &device.0]).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return println!("skipped: the rest of {test}: there is no mkfs.ext4");
+    }
+    if let Some(mounted) = Mount::new(&scratch, "mounted", &[&device.0]) {
+        let arguments = format!("run sweeps.toml --on region:{} --overwrite", device.0);
+        fails(&arguments, &[&device.0, "in use"]);
+        drop(mounted);
+    }
+}
+
+/// Whether faults can be served in user space here; says why not.
+fn serves_faults(test: &str) -> bool {
+    match readpath::pager::uffd::Uffd::open() {
+        Ok(_) => true,
+        Err(error) => {
+            println!("skipped: {test}: {error}");
+            false
+        }
+    }
+}
+
+/// A file system that is mounted, until the test ends.
+struct Mount(std::path::PathBuf);
+
+impl Mount {
+    fn new(scratch: &Scratch, name: &str, arguments: &[&str]) -> Option<Mount> {
+        let path = scratch.path(name);
+        fs::create_dir(&path).unwrap();
+        let mount = std::process::Command::new("mount").args(arguments).arg(&path).status();
+        let is_mounted = mount.is_ok_and(|status| status.success());
+        if !is_mounted {
+            println!("skipped: mount {arguments:?} is refused");
+        }
+        is_mounted.then_some(Mount(path))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}

@@ -290,3 +290,102 @@ fn what_is_loaded_is_there_without_a_fault() {
     (0..32).for_each(|at| check(at, 1, &region.as_slice()[at as usize * PAGE..][..PAGE]));
     assert_eq!(region.statistics().faults, before.faults);
 }
+
+/// Version 1 in every page of a region of four times its memory.
+fn filled(pages: usize, law: &str) -> Region {
+    let options = Region::options().memory_bytes((pages / 4 * PAGE) as u64);
+    let options = options.swapin(Spec::plain(law));
+    let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
+    let memory = region.as_mut_slice().chunks_mut(PAGE).enumerate();
+    memory.for_each(|(at, page)| fill(at as u64, 1, page));
+    region
+}
+
+/// The law `none` reads one page a fault; what was said before is there, and came in
+/// requests of many pages.
+#[test]
+fn what_will_be_needed_comes_in_large_requests_before_it_is_touched() {
+    if !can_serve() {
+        return;
+    }
+    let region = filled(2048, "none");
+    let before = region.statistics();
+    region.will_need(0, 128 * PAGE as u64);
+    // A minute at most: the machine may be busy.
+    let is_there = |region: &Region| {
+        let now = region.statistics();
+        now.swap_in_pages - before.swap_in_pages >= 128
+    };
+    let mut waits = 0;
+    while !is_there(&region) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        waits += 1;
+        assert!(waits < 6_000, "{:?}", region.statistics());
+    }
+    for at in 0..128 {
+        check(at, 1, &region.as_slice()[at as usize * PAGE..][..PAGE]);
+    }
+    let after = region.statistics();
+    assert_eq!(after.swap_in_pages - before.swap_in_pages, 128, "each was read once");
+    let requests = after.device_reads - before.device_reads;
+    assert!(requests <= 128 / 8, "{requests} requests for 128 pages side by side");
+    region.check().unwrap();
+}
+
+#[test]
+fn what_is_discarded_is_zeros_and_takes_neither_memory_nor_storage() {
+    if !can_serve() {
+        return;
+    }
+    let mut region = filled(1024, "hits");
+    // All but a part of the first page and of the last two.
+    let (from, to) = (100, 1022 * PAGE + 7);
+    region.will_need(0, 64 * PAGE as u64);
+    region.discard(from as u64, (to - from) as u64);
+    let before = region.statistics();
+    let mut expected = vec![0; 1024 * PAGE];
+    for page in [0, 1022, 1023] {
+        fill(page, 1, &mut expected[page as usize * PAGE..][..PAGE]);
+    }
+    expected[from..to].fill(0);
+    assert!(region.as_slice() == expected);
+    let after = region.statistics();
+    // The pages at the edges alone may have been swapped out.
+    assert!(after.swap_in_pages - before.swap_in_pages <= 3, "{after:?}");
+    // A range within one page, and one of nothing.
+    region.discard(1022 * PAGE as u64 + 10, 5);
+    region.discard(1024 * PAGE as u64, 0);
+    expected[1022 * PAGE + 10..1022 * PAGE + 15].fill(0);
+    assert!(region.as_slice() == expected);
+}
+
+/// The storage has room for the region and an eighth: without slots given up, the rounds would fill it.
+#[test]
+fn discarded_memory_is_written_anew_round_after_round() {
+    if !can_serve() {
+        return;
+    }
+    let mut region = filled(1024, "cluster");
+    let mut versions = vec![1u64; 1024];
+    let mut state = 5;
+    for round in 2..30 {
+        let first = splitmix(&mut state) as usize % 1024;
+        let count = splitmix(&mut state) as usize % (1024 - first) + 1;
+        let (offset, bytes) = ((first * PAGE) as u64, (count * PAGE) as u64);
+        match round % 3 {
+            0 => region.will_need(offset, bytes),
+            1 => {
+                region.discard(offset, bytes);
+                versions[first..first + count].fill(0);
+            }
+            _ => {}
+        }
+        for at in (first / 2..first + count).step_by(3) {
+            versions[at] = round;
+            fill(at as u64, round, &mut region.as_mut_slice()[at * PAGE..][..PAGE]);
+        }
+    }
+    let memory = region.as_slice().chunks(PAGE).enumerate();
+    memory.for_each(|(at, page)| check(at as u64, versions[at], page));
+    settled(&region, 256);
+}

@@ -171,6 +171,14 @@ fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
     assert!((1..=64).contains(&good), "{good} of 512 pages");
     assert!(matches!(region.check(), Err(ReadError::Device { .. })));
     assert_eq!(region.statistics().poisoned_pages, 512 - good as u64);
+    // Given up, the pages that were lost can be used again.
+    region.discard(0, 2 << 20);
+    let zeros = TempFile::new(PAGE);
+    let out = File::options().read(true).write(true).open(&zeros.path).unwrap();
+    for page in region.as_slice().chunks(PAGE) {
+        out.write_all_at(page, 0).unwrap();
+        assert!(std::fs::read(&zeros.path).unwrap() == [0; PAGE]);
+    }
 }
 
 #[test]

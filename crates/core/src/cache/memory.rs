@@ -61,10 +61,14 @@ pub enum Leaving {
 }
 
 impl Cache {
-    /// Adds an absent page of memory, in flight, as [`add`](Cache::add) does; one
-    /// that is read ahead carries the mark.
-    pub fn add_memory(&mut self, file: FileId, page: u64, is_ahead: bool) -> Option<FrameId> {
-        let mark = if is_ahead { Mark::Set } else { Mark::Clear };
+    /// Adds an absent page of memory, in flight, as [`add`](Cache::add) does.
+    pub fn add_memory(
+        &mut self,
+        file: FileId,
+        page: u64,
+        mark: Mark,
+        is_ahead: bool,
+    ) -> Option<FrameId> {
         let id = self.add(file, page, Folio::holding(page, 0), mark, is_ahead)?;
         self.unlist(id);
         self.frame_mut(id).memory.is_memory = true;

@@ -15,6 +15,7 @@
 use super::reads::{Kind, ReadState};
 use super::swap_area::{Owner, SwapArea};
 use super::*;
+use crate::cache::Mark;
 use crate::readahead::NoReadahead;
 use crate::swapin::{self, MemoryId, NoSwapReadahead, SwapFault, SwapinLaw};
 
@@ -396,7 +397,7 @@ impl ReadPath {
             }
             (frame, if is_ahead { Source::Ahead } else { Source::Memory })
         } else {
-            let frame = self.add_page(file, page, false);
+            let frame = self.add_page(file, page, Mark::Clear, false);
             self.cache.pin(frame);
             match self.swap_fault(memory, page) {
                 None => {
@@ -432,9 +433,15 @@ impl ReadPath {
     }
 
     /// Adds an absent page; there is room for it.
-    pub(super) fn add_page(&mut self, file: FileId, page: u64, is_ahead: bool) -> FrameId {
+    pub(super) fn add_page(
+        &mut self,
+        file: FileId,
+        page: u64,
+        mark: Mark,
+        is_ahead: bool,
+    ) -> FrameId {
         self.cache
-            .add_memory(file, page, is_ahead)
+            .add_memory(file, page, mark, is_ahead)
             .expect("what is pinned, in flight and held stays within the budget")
     }
 

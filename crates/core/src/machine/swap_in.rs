@@ -3,9 +3,58 @@
 use super::complete::PartOutcome;
 use super::pages::{cut, join_adjacent};
 use super::*;
-use crate::swapin::{SwapFault, SwapRead};
+use crate::cache::Mark;
+use crate::swapin::{MemoryId, SwapFault, SwapRead};
 
 impl ReadPath {
+    /// A program says that it will need the pages of the range: those that are
+    /// swapped out are read ahead of its faults, in the order of their slots.
+    ///
+    /// As many at most as are ready, less half of what is kept ready, so that
+    /// faults find some; and none while faults or reads wait for memory. Gives
+    /// the first page that was not dealt with, the end of the range when none is
+    /// left: when more is ready, go on from there.
+    ///
+    /// These pages carry no mark: the law did not guess them, and learns nothing
+    /// from their use.
+    ///
+    /// # Panics
+    /// The range reaches past the end of its mapping.
+    pub fn will_need(
+        &mut self,
+        now: Time,
+        memory: MemoryId,
+        range: PageRange,
+        process: ProcessId,
+    ) -> u64 {
+        let reserve = self.swap.ready_pages / 2;
+        let file = self.memories[memory.0 as usize].file;
+        let mut runs = core::mem::take(&mut self.runs);
+        let mut page = range.first;
+        while page < range.end {
+            let slot = self.slot_of(memory, page);
+            if slot.is_some() && self.cache.find(file, page).is_none() {
+                let is_short = self.cache.ready_pages() <= reserve || !self.has_room_for(1);
+                if is_short || self.is_short_of_memory() || self.is_congested() {
+                    break;
+                }
+                self.add_ahead(slot, Mark::Clear, &mut runs);
+            }
+            page += 1;
+        }
+        let joined = join_adjacent(&mut runs);
+        runs.truncate(joined);
+        let pages_max = u64::from(self.config.caps.request_sectors_max) / PAGE_SECTORS;
+        for run in runs.drain(..) {
+            cut(run, PageRange::default(), pages_max, |range| {
+                self.read_slots(now, range, range.count() as u32, process);
+            });
+        }
+        self.runs = runs;
+        self.admit(now);
+        page
+    }
+
     /// Reads the slot of a fault, whose page was added already, and what the law adds to it.
     pub(super) fn swap_in(&mut self, now: Time, read: ReadId, fault: &SwapFault) {
         let wanted = self.swap.law.miss(fault);
@@ -15,11 +64,11 @@ impl ReadPath {
         match wanted {
             SwapRead::Slots(range) => {
                 let slots = range.clipped(fault.slots).pages();
-                slots.for_each(|slot| self.add_ahead(Some(slot), &mut runs));
+                slots.for_each(|slot| self.add_ahead(Some(slot), Mark::Set, &mut runs));
             }
             SwapRead::Pages(range) => {
                 for page in range.clipped(fault.memory_pages).pages() {
-                    self.add_ahead(self.slot_of(fault.memory, page), &mut runs);
+                    self.add_ahead(self.slot_of(fault.memory, page), Mark::Set, &mut runs);
                 }
             }
         }
@@ -41,7 +90,7 @@ impl ReadPath {
 
     /// Adds the page of a slot ahead of need, if it holds one that is not in
     /// memory, and if there is room.
-    fn add_ahead(&mut self, slot: Option<u64>, runs: &mut Vec<PageRange>) {
+    fn add_ahead(&mut self, slot: Option<u64>, mark: Mark, runs: &mut Vec<PageRange>) {
         let Some((slot, owner)) = slot.and_then(|slot| Some((slot, self.swap.area.owner(slot)?)))
         else {
             return;
@@ -50,7 +99,7 @@ impl ReadPath {
         if self.cache.find(file, owner.page).is_some() || !self.has_room_for(1) {
             return;
         }
-        self.add_page(file, owner.page, true);
+        self.add_page(file, owner.page, mark, true);
         self.budget.ahead += 1;
         match runs.last_mut() {
             Some(run) if run.end == slot => run.end += 1,

@@ -7,7 +7,8 @@ mod world;
 use proptest::prelude::*;
 use readpath_core::machine::MemoryAccess::{Read, Write};
 use readpath_core::machine::{MemoryAccess, MemoryKind, ReadError, SwapConfig};
-use readpath_core::request::DeviceError;
+use readpath_core::request::{DeviceError, Op};
+use readpath_core::unit::PAGE_SECTORS;
 use world::{FILE_PAGES, SWAP_PAGE, Sight, World};
 
 const LAWS: [&str; 8] = [
@@ -29,6 +30,7 @@ enum Step {
     Sweep { memory: u32, page: u64, pages: u64, access: MemoryAccess },
     ReadFile { page: u64, pages: u64 },
     Discard { memory: u32, page: u64 },
+    WillNeed { memory: u32, page: u64, pages: u64 },
     Finish { at: usize },
 }
 
@@ -49,8 +51,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let read =
         (0..FILE_PAGES - 3, 1..4u64).prop_map(|(page, pages)| Step::ReadFile { page, pages });
     let discard = place().prop_map(|(memory, page)| Step::Discard { memory, page });
+    let need = (place(), 1..30u64).prop_map(|((memory, page), pages)| Step::WillNeed {
+        memory,
+        page,
+        pages: pages.min(40 - page),
+    });
     let finish = (0..8usize).prop_map(|at| Step::Finish { at });
-    let step = prop_oneof![8 => touch, 2 => sweep, 1 => read, 1 => discard, 8 => finish];
+    let step = prop_oneof![8 => touch, 2 => sweep, 1 => read, 1 => discard, 1 => need, 8 => finish];
     proptest::collection::vec(step, 1..150)
 }
 
@@ -59,7 +66,9 @@ fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
     let law = proptest::sample::select(LAWS.to_vec());
     let sight = proptest::sample::select(sights);
     let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32);
-    (law, sight, 4..60u64, slots, knobs).prop_map(|(law, sight, memory_pages, slots, knobs)| {
+    let memory = (4..60u64, 1..9usize);
+    (law, sight, memory, slots, knobs).prop_map(|(law, sight, memory, slots, knobs)| {
+        let (memory_pages, unmaps_at_once) = memory;
         let (write_pages_max, ready_pages, second_chance_pages) = knobs;
         let swap = SwapConfig {
             write_pages_max,
@@ -67,7 +76,9 @@ fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
             second_chance_pages,
             ..World::swap(law, slots)
         };
-        World::new(memory_pages, &swap, sight, &PAGES)
+        let mut world = World::new(memory_pages, &swap, sight, &PAGES);
+        world.unmaps_at_once = unmaps_at_once;
+        world
     })
 }
 
@@ -85,6 +96,9 @@ fn play(world: &mut World, steps: Vec<Step>) {
             }
             Step::ReadFile { page, pages } => world.read_file(page, pages),
             Step::Discard { memory, page } => world.discard(memory, page),
+            Step::WillNeed { memory, page, pages } => {
+                world.will_need(memory, page, pages);
+            }
             Step::Finish { at } if world.in_device() > 0 => world.finish(at % world.in_device()),
             Step::Finish { .. } => {}
         }
@@ -144,4 +158,78 @@ proptest! {
             prop_assert!(is_full, "{error:?}");
         }
     }
+}
+
+/// A private mapping of 64 pages in the memory of 32, written once from end to end.
+fn swept(law: &str) -> World {
+    let mut world =
+        World::new(32, &World::swap(law, 128), Sight::Touches, &[(64, MemoryKind::Private)]);
+    for page in 0..64 {
+        world.touch(0, page, Write);
+        world.run();
+    }
+    world
+}
+
+/// Pages 0 to 15 left memory in their order, so that their slots lie side by side. Read one by one they
+/// are 16 requests of the law `none`; advised, one, of the 16 pages that this device takes at once.
+#[test]
+fn what_will_be_needed_is_read_in_large_requests_and_is_there_then() {
+    let mut world = swept("none");
+    // More than is ready: the advice goes on as pages leave to make room for it.
+    let (mut at, mut rounds) = (0, 0);
+    world.issued.clear();
+    while at < 16 {
+        at = world.will_need(0, at, 16 - at);
+        world.run();
+        rounds += 1;
+        assert!(rounds <= 16, "every round finds a page ready");
+    }
+    let reads: Vec<_> = world.issued.iter().filter(|request| request.op == Op::Read).collect();
+    let read_pages: u64 = reads.iter().map(|read| u64::from(read.sectors) / PAGE_SECTORS).sum();
+    assert_eq!(read_pages, 16);
+    assert_eq!(reads.len(), rounds, "side by side: one request a round");
+    world.issued.clear();
+    for page in 0..16 {
+        world.touch(0, page, Read);
+        world.run();
+    }
+    assert!(world.issued.iter().all(|request| request.op == Op::Write), "{:?}", world.issued);
+    assert_eq!(world.path.swap_counters().hits, 0, "the law guessed none of them");
+}
+
+/// Discarded pages give their slots up, and come back as zeros that nothing is read for.
+#[test]
+fn what_is_discarded_takes_no_slot_and_no_read() {
+    let mut world = swept("cluster");
+    assert!(world.path.free_slots() < 128);
+    (0..64).for_each(|page| world.discard(0, page));
+    assert_eq!(world.path.free_slots(), 128);
+    world.issued.clear();
+    for page in 0..64 {
+        world.touch(0, page, Read);
+        world.run();
+    }
+    assert_eq!(world.issued, vec![]);
+}
+
+/// Eight faults at once on a memory of eight clean, mapped pages: those that are
+/// unmapped with one call are answered for one by one, and each makes room for one fault
+/// only. Counted on before that, the second would find no frame.
+#[test]
+fn faults_that_wait_count_on_no_page_whose_unmapping_is_not_answered() {
+    let swap = SwapConfig { ready_pages: Some(4), ..World::swap("none", 64) };
+    let mut world = World::new(8, &swap, Sight::Touches, &[(16, MemoryKind::Private)]);
+    for (page, access) in (0..16).map(|page| (page, Write)).chain((0..16).map(|page| (page, Read)))
+    {
+        world.touch(0, page, access);
+        world.run();
+    }
+    world.unmaps_at_once = 8;
+    (0..8).for_each(|page| world.start_touch(0, page, Read));
+    world.run();
+    (8..16).for_each(|page| world.start_touch(0, page, Read));
+    world.run();
+    world.read_all();
+    assert_eq!(world.errors, vec![]);
 }

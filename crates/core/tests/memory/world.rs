@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use readpath_core::law::Spec;
 use readpath_core::machine::{
     Access, Buffer, Config, HandleId, MemoryAccess, MemoryFault, MemoryKind, ReadError, ReadPath,
-    Source, SwapConfig, Transfer,
+    Source, SwapConfig, Transfer, Unmap,
 };
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, ProcessId,
@@ -69,6 +69,8 @@ pub struct World {
     pub bad_reads: BTreeSet<u64>,
     pub bad_writes: BTreeSet<u64>,
     pub write_error: DeviceError,
+    /// How many unmaps are asked for before the first is answered, as where neighbours go with one call.
+    pub unmaps_at_once: usize,
     pub errors: Vec<ReadError>,
     pub issued: Vec<DeviceRequest>,
     pub sources: Vec<Source>,
@@ -114,6 +116,7 @@ impl World {
             bad_reads: BTreeSet::new(),
             bad_writes: BTreeSet::new(),
             write_error: DeviceError::Medium,
+            unmaps_at_once: 1,
             errors: Vec::new(),
             issued: Vec::new(),
             sources: Vec::new(),
@@ -129,6 +132,12 @@ impl World {
 
     /// A program reads or writes a page.
     pub fn touch(&mut self, memory: u32, page: u64, access: MemoryAccess) {
+        self.start_touch(memory, page, access);
+        self.settle();
+    }
+
+    /// As [`touch`](World::touch), of one program among several that touch at once.
+    pub fn start_touch(&mut self, memory: u32, page: u64, access: MemoryAccess) {
         let mapped = self.mapped.get_mut(&(memory, page));
         if self.sight == Sight::Touches {
             let is_mapped = self.path.touch(MemoryId(memory), page, access);
@@ -150,7 +159,6 @@ impl World {
                 self.path.fault(self.now, fault).unwrap();
             }
         }
-        self.settle();
     }
 
     /// The program reads what is in the frame, and overwrites it.
@@ -181,12 +189,23 @@ impl World {
         self.settle();
     }
 
+    /// Has pages read ahead; gives the first page that was not dealt with.
+    pub fn will_need(&mut self, memory: u32, page: u64, pages: u64) -> u64 {
+        let range = readpath_core::unit::PageRange::new(page, pages);
+        let reached = self.path.will_need(self.now, MemoryId(memory), range, ProcessId(1));
+        assert!((page..=page + pages).contains(&reached));
+        self.settle();
+        reached
+    }
+
     /// Does all that can be done without the device.
     pub fn settle(&mut self) {
         loop {
             let mut is_done = true;
-            while let Some(unmap) = self.path.poll_unmap() {
-                is_done = false;
+            let polled = std::iter::from_fn(|| self.path.poll_unmap()).take(self.unmaps_at_once);
+            let unmaps: Vec<Unmap> = polled.collect();
+            is_done &= unmaps.is_empty();
+            for unmap in unmaps {
                 let mapped = self.mapped.remove(&(unmap.memory.0, unmap.page)).unwrap();
                 assert_eq!(mapped.frame, unmap.frame.0);
                 let was_written = self.sight == Sight::DirtyBits && mapped.was_written;

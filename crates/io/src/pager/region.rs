@@ -193,7 +193,7 @@ pub struct RegionStatistics {
     pub faults_minor: u64,
     /// Writes to pages that were mapped for reading alone.
     pub faults_protected: u64,
-    /// Faults on pages that had been read ahead.
+    /// Faults on pages that the law had read ahead.
     pub hits: u64,
     /// Pages read from the storage.
     pub swap_in_pages: u64,
@@ -270,13 +270,64 @@ impl Region {
     /// # Panics
     /// The range reaches past the end.
     pub fn load(&self, offset: u64, bytes: u64) -> Result<(), ReadError> {
-        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        assert!(is_inside, "{bytes} bytes at {offset} of a region of {}", self.bytes);
+        self.assert_inside(offset, bytes);
         let range = PageRange::covering(offset, bytes);
         range.pages().step_by(LOAD_PAGES as usize).try_for_each(|first| {
             let range = PageRange::new(first, LOAD_PAGES).clipped(range.end);
             self.link.ask(|reply| Command::Load { range, reply })
         })
+    }
+
+    /// A hint: the `bytes` bytes at `offset` will be touched soon. Those of their
+    /// pages that are swapped out are read ahead, side by side in the largest
+    /// requests that the device takes, while the caller goes on.
+    ///
+    /// At most half of the memory is read for hints: of a longer range the
+    /// first part, and of several the latest. A page that can't be read is told to
+    /// whom touches it. To wait for pages, and to be told, [`load`](Region::load) them.
+    ///
+    /// There is no hint for sequential or random touches: the swap-in law finds
+    /// that out from the faults.
+    ///
+    /// # Panics
+    /// The range reaches past the end.
+    pub fn will_need(&self, offset: u64, bytes: u64) {
+        self.assert_inside(offset, bytes);
+        let range = PageRange::covering(offset, bytes);
+        self.link.ask(|reply| Command::WillNeed { range, reply })
+    }
+
+    /// Gives the content of `bytes` bytes at `offset` up: they are zeros from
+    /// now on, and the memory and storage of the whole pages among them is free. It is no
+    /// hint: unlike `posix_fadvise(2)`'s `DONTNEED`, it loses what was written. Also
+    /// the way to use a page again that could not be read back.
+    ///
+    /// Waits for transfers of these pages that are under way.
+    ///
+    /// # Panics
+    /// The range reaches past the end.
+    pub fn discard(&mut self, offset: u64, bytes: u64) {
+        self.assert_inside(offset, bytes);
+        let end = offset + bytes;
+        let whole = PageRange {
+            first: offset.div_ceil(PAGE_BYTES),
+            // The last page is the region's alone, however little of it is used.
+            end: if end == self.bytes { end.div_ceil(PAGE_BYTES) } else { end / PAGE_BYTES },
+        };
+        let edges = if whole.first < whole.end {
+            self.link.ask(|reply| Command::Discard { range: whole, reply });
+            [offset..whole.first * PAGE_BYTES, (whole.end * PAGE_BYTES).min(end)..end]
+        } else {
+            [offset..end, end..end]
+        };
+        for edge in edges {
+            self.as_mut_slice()[edge.start as usize..edge.end as usize].fill(0);
+        }
+    }
+
+    fn assert_inside(&self, offset: u64, bytes: u64) {
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(is_inside, "{bytes} bytes at {offset} of a region of {}", self.bytes);
     }
 
     /// Whether all went well so far.

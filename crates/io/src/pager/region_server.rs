@@ -49,7 +49,9 @@ use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::target::Target;
 use crate::transfers::{self, Start, Transfers};
+use advice::{Advised, Discard};
 
+mod advice;
 mod places;
 
 const PAGE: usize = PAGE_BYTES as usize;
@@ -75,6 +77,10 @@ const SECOND_CHANCE_DIVISOR: u64 = 32;
 pub(super) enum Command {
     /// Bring pages in.
     Load { range: PageRange, reply: SyncSender<Result<(), ReadError>> },
+    /// Read swapped-out pages ahead.
+    WillNeed { range: PageRange, reply: SyncSender<()> },
+    /// Forget what pages hold.
+    Discard { range: PageRange, reply: SyncSender<()> },
     /// Has a touch met an error?
     Check { reply: SyncSender<Result<(), ReadError>> },
     /// What was counted?
@@ -140,6 +146,8 @@ pub(super) struct Server {
     mapped: Vec<u32>,
     zeros: Box<[u8; PAGE]>,
     loads: Vec<Option<Load>>,
+    advised: Advised,
+    discards: Vec<Discard>,
     poisoned: BTreeSet<u64>,
     first_error: Option<ReadError>,
     present_pages: u64,
@@ -201,6 +209,8 @@ impl Server {
             mapped: vec![NO_FRAME; pages as usize],
             zeros: Box::new([0; PAGE]),
             loads: Vec::new(),
+            advised: Advised::of_at_most(memory_pages / 2),
+            discards: Vec::new(),
             poisoned: BTreeSet::new(),
             first_error: None,
             present_pages: 0,
@@ -267,6 +277,13 @@ impl Server {
                 self.loads[slot] = Some(Load { left: range.count(), error: None, reply });
                 range.pages().for_each(|page| self.fault(page, MemoryAccess::Read, slot as u64));
             }
+            Command::WillNeed { range, reply } => {
+                self.advised.add(range);
+                let _ = reply.send(());
+            }
+            Command::Discard { range, reply } => {
+                self.discards.push(Discard { pages: range.pages().collect(), reply });
+            }
             Command::Check { reply } => {
                 let _ = reply.send(self.first_error.map_or(Ok(()), Err));
             }
@@ -319,6 +336,8 @@ impl Server {
                 is_idle = false;
             }
             is_idle &= !self.unmap();
+            is_idle &= !self.discard();
+            is_idle &= !self.read_advised();
             if is_idle {
                 return;
             }

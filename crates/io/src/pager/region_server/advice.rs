@@ -1,0 +1,141 @@
+//! What the program says of its memory beyond touching it: what it will need,
+//! and what it needs no more.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::pager::area::for_each_run;
+
+/// Ranges that will be needed, oldest first, as far as they are not read yet.
+#[derive(Debug)]
+pub(super) struct Advised {
+    ranges: VecDeque<PageRange>,
+    pages: u64,
+    pages_max: u64,
+}
+
+impl Advised {
+    /// None yet, and never more than `pages_max` pages: what is read for hints
+    /// must not push itself out, nor the list of them grow.
+    pub(super) fn of_at_most(pages_max: u64) -> Advised {
+        Advised { ranges: VecDeque::new(), pages: 0, pages_max }
+    }
+
+    /// Adds a range, its first part if it is too long; the oldest are forgotten for it.
+    pub(super) fn add(&mut self, range: PageRange) {
+        let range = PageRange::new(range.first, range.count().min(self.pages_max));
+        if range.is_empty() {
+            return;
+        }
+        self.ranges.push_back(range);
+        self.pages += range.count();
+        while self.pages > self.pages_max {
+            let oldest = self.ranges.pop_front().expect("one range alone is short enough");
+            self.pages -= oldest.count();
+        }
+    }
+
+    fn first(&self) -> Option<PageRange> {
+        self.ranges.front().copied()
+    }
+
+    /// The oldest range was dealt with up to this page.
+    fn note_reached(&mut self, page: u64) {
+        let range = self.ranges.front_mut().expect("what was dealt with was there");
+        self.pages -= page - range.first;
+        range.first = page;
+        if range.is_empty() {
+            self.ranges.pop_front();
+        }
+    }
+}
+
+/// Pages that are to be forgotten, and who waits until they are.
+#[derive(Debug)]
+pub(super) struct Discard {
+    pub(super) pages: Vec<u64>,
+    pub(super) reply: SyncSender<()>,
+}
+
+impl Server {
+    /// Reads what will be needed as far as memory is ready; gives whether
+    /// there was anything to do. What is left goes on when more is.
+    pub(super) fn read_advised(&mut self) -> bool {
+        let mut did_any = false;
+        while let Some(range) = self.advised.first() {
+            let now = self.clock.now();
+            let reached = self.machine.will_need(now, self.memory, range, PROCESS);
+            self.advised.note_reached(reached);
+            did_any |= reached > range.first;
+            if reached < range.end {
+                break;
+            }
+        }
+        did_any
+    }
+
+    /// Forgets pages that are to be discarded; gives whether there were any.
+    /// Those that are on their way somewhere wait until they have come there.
+    pub(super) fn discard(&mut self) -> bool {
+        let mut did_any = false;
+        let mut discards = std::mem::take(&mut self.discards);
+        discards.retain_mut(|discard| {
+            let before = discard.pages.len();
+            let mut seen = Vec::new();
+            discard.pages.retain(|&page| !self.forget(page, &mut seen));
+            for_each_run(&mut seen, |run| {
+                // SAFETY: the owner gave the bytes up, and borrows the region
+                // for writing while it waits: nobody holds a reference.
+                unsafe { self.user.release(run) };
+            });
+            did_any |= discard.pages.len() < before;
+            if discard.pages.is_empty() {
+                // Who gave up waiting needs no answer.
+                let _ = discard.reply.send(());
+            }
+            !discard.pages.is_empty()
+        });
+        self.discards = discards;
+        did_any
+    }
+
+    /// Forgets a page; false when a transfer is under way for it. Adds it to
+    /// `seen` if the program has it before its eyes, or its poison.
+    fn forget(&mut self, page: u64, seen: &mut Vec<u64>) -> bool {
+        let range = PageRange::new(page, 1);
+        if self.machine.discard(self.clock.now(), self.memory, range) > 0 {
+            return false;
+        }
+        let frame = std::mem::replace(&mut self.mapped[page as usize], NO_FRAME);
+        if frame != NO_FRAME {
+            self.frames[frame as usize].place = Place::Nowhere;
+            self.present_pages -= 1;
+        }
+        if self.poisoned.remove(&page) || frame != NO_FRAME {
+            seen.push(page);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_of_so_many_pages_at_most_and_the_latest_count() {
+        let mut advised = Advised::of_at_most(10);
+        advised.add(PageRange::new(100, 4));
+        advised.add(PageRange::new(200, 4));
+        advised.note_reached(103);
+        assert_eq!(advised.first(), Some(PageRange::new(103, 1)));
+        // 1 + 4 + 6 are one too many.
+        advised.add(PageRange::new(300, 6));
+        assert_eq!(advised.first(), Some(PageRange::new(200, 4)));
+        // Of a range that is too long the first part, and nothing else.
+        advised.add(PageRange::new(400, 99));
+        assert_eq!((advised.first(), advised.pages), (Some(PageRange::new(400, 10)), 10));
+        advised.note_reached(410);
+        assert_eq!((advised.first(), advised.pages), (None, 0));
+    }
+}
