@@ -252,12 +252,16 @@ pub fn random(
 pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Option<Cost>)> {
     const BYTES: u64 = 1 << 20;
     let reads = (size.stream_bytes / BYTES) as u32;
-    let ours = |law: &'static str| {
+    let ours = |law: Option<&'static str>| {
         move || {
-            let path =
-                ReadPath::builder().memory(256 << 20).readahead(law).build().expect("a ring");
-            let file = path.open(name).expect("the file is there");
-            file.advise(Advice::Sequential);
+            let path = match law {
+                Some(law) => ReadPath::builder().readahead(law).build(),
+                None => ReadPath::builder().build(),
+            };
+            let file = path.expect("a ring").open(name).expect("the file is there");
+            if law.is_some() {
+                file.advise(Advice::Sequential);
+            }
             let mut buffer = vec![0; BYTES as usize];
             let mut place = 0;
             Some(timed(reads, |_| {
@@ -267,8 +271,9 @@ pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Opti
         }
     };
     let mut contenders: Vec<Contender<'_>> = vec![
-        ("read_at 2 MiB", Box::new(ours("ondemand,read_ahead_kb=2048"))),
-        ("read_at 8 MiB", Box::new(ours("ondemand,read_ahead_kb=8192"))),
+        ("read_at, nothing set", Box::new(ours(None))),
+        ("read_at 2 MiB", Box::new(ours(Some("ondemand,read_ahead_kb=2048")))),
+        ("read_at 8 MiB", Box::new(ours(Some("ondemand,read_ahead_kb=8192")))),
         (
             "fio direct, depth 8",
             Box::new(|| {
