@@ -126,9 +126,11 @@ fn reads(seed: u64) -> Vec<(u64, u64)> {
             0 => reads.extend((0..count).map(|at| (start + at * distance, bytes))),
             1 => {
                 let other = next(file_bytes);
-                reads.extend((0..count).flat_map(|at| {
-                    [(start + at * bytes, bytes), (other + at * distance, bytes)]
-                }));
+                reads.extend(
+                    (0..count).flat_map(|at| {
+                        [(start + at * bytes, bytes), (other + at * distance, bytes)]
+                    }),
+                );
             }
             2 => reads.extend((0..count).map(|_| (next(file_bytes / bytes) * bytes, bytes))),
             _ => reads.extend((0..count).map(|at| (start.saturating_sub(at * bytes), bytes))),
