@@ -177,8 +177,8 @@ impl Cache {
 
     /// Whether the frame's page was read ahead and not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
-        self.frame(frame).is_unused
-            && !self.lender.as_ref().is_some_and(|lender| lender.is_used(frame))
+        let lender = self.lender.as_ref();
+        self.frame(frame).is_unused && !lender.is_some_and(|lender| lender.is_used(frame))
     }
 
     /// The folio that the page came in as, if it is cached.

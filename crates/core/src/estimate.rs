@@ -151,8 +151,9 @@ impl DeviceEstimate {
 
     fn learn_request(&mut self, latency_ns: u64, bytes: u64) {
         let bytes_ns = bytes / PAGE_BYTES * self.page_ps / 1_000;
-        // Half of it is the request's at least: the rate may not be known yet.
-        let request_ns = latency_ns.saturating_sub(bytes_ns).max(latency_ns / 2);
+        // While the rate isn't known, half of it is the request's at least.
+        let least_ns = if self.is_rate_measured { 0 } else { latency_ns / 2 };
+        let request_ns = latency_ns.saturating_sub(bytes_ns).max(least_ns);
         self.request_ns = match self.request_ns {
             _ if !self.is_request_measured => request_ns,
             before if request_ns > before => before + (request_ns - before) / 4,

@@ -392,8 +392,8 @@ fn every_example_is_read() {
             JobFile::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let workload = Workload::new(&jobs, Placement::Modelled, 1).unwrap();
         assert!(!workload.processes.is_empty());
-        // `ioengine=raw` is ours alone.
+        // `ioengine=raw` is ours alone: fio looks for an engine of a name only as it runs.
         let is_fios = !jobs.has_raw();
-        assert!(!has_fio || is_read_by_fio(&path) == is_fios, "fio and {}", path.display());
+        assert!(!has_fio || !is_fios || is_read_by_fio(&path), "fio and {}", path.display());
     }
 }
