@@ -46,14 +46,8 @@ impl Engine {
 
     /// Opens a file or a block device. Raises the OSError of the kernel's answer.
     fn open(&self, py: Python<'_>, path: PathBuf) -> PyResult<LocalFile> {
-        let opened = py.detach(|| match self.0.open(&path) {
-            Ok(file) => Ok(Some(file)),
-            // A file without bytes can be read all the same: there are none.
-            Err(OpenError::Empty { .. }) => Ok(None),
-            Err(error) => Err(error),
-        });
-        let file = opened.map_err(|error| not_opened(&error))?;
-        let bytes = file.as_ref().map_or(0, File::len);
+        let file = py.detach(|| self.0.open(&path)).map_err(|error| not_opened(&error))?;
+        let bytes = file.len();
         let state = State { file, path: self.0.clone() };
         Ok(LocalFile { state: RwLock::new(Some(state)), bytes, position: AtomicU64::new(0) })
     }
@@ -91,24 +85,20 @@ pub struct LocalFile {
 }
 
 struct State {
-    /// None for a file without bytes.
-    file: Option<File>,
+    file: File,
     path: readpath::ReadPath,
 }
 
 impl LocalFile {
-    /// Does something with the file, without Python's lock; `empty` is the answer
-    /// of a file without bytes.
+    /// Does something with the file, without Python's lock.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        empty: T,
         work: impl FnOnce(&File, &readpath::ReadPath) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
         let done = py.detach(|| match &*self.state.read().expect("no reader panics") {
             None => Err(Failure::Closed),
-            Some(State { file: None, .. }) => Ok(empty),
-            Some(State { file: Some(file), path }) => work(file, path),
+            Some(State { file, path }) => work(file, path),
         });
         done.map_err(PyErr::from)
     }
@@ -121,7 +111,7 @@ impl LocalFile {
         let held = PyUntypedBuffer::get(buffer)?;
         let (place, room) = writable(&held)?;
         let place = Place(place);
-        let filled = self.with(py, 0, move |file, _| {
+        let filled = self.with(py, move |file, _| {
             // SAFETY: `held` keeps the memory where it is until we return. As with every
             // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
             let buffer = unsafe { place.slice(room) };
@@ -186,7 +176,7 @@ impl LocalFile {
         let (bytes, place) = new_bytes(py, self.left(offset, size) as usize)?;
         let place = Place(place);
         let room = bytes.as_bytes().len();
-        self.with(py, (), move |file, _| {
+        self.with(py, move |file, _| {
             // SAFETY: the object is new, and nobody else has it yet.
             let buffer = unsafe { place.slice(room) };
             Ok(file.read_exact_at(buffer, offset)?)
@@ -235,22 +225,21 @@ impl LocalFile {
             places.push((offset, Place(place), bytes.as_bytes().len()));
             all.push(bytes);
         }
-        self.with(py, (), move |file, path| read_many(file, path, &places))?;
+        self.with(py, move |file, path| read_many(file, path, &places))?;
         Ok(all)
     }
 
     /// Begins a read that is to be polled.
     fn start(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<Awaited> {
         let size = self.left(offset, size) as usize;
-        let future =
-            self.with(py, None, |file, _| Ok(Some(file.read_at_async(vec![0; size], offset))))?;
-        Ok(Awaited(Mutex::new(future)))
+        let future = self.with(py, |file, _| Ok(file.read_at_async(vec![0; size], offset)))?;
+        Ok(Awaited(Mutex::new(Some(future))))
     }
 
     /// Gives a hint on how this handle will read, by its name in `posix_fadvise`.
     fn advise(&self, py: Python<'_>, advice: &str) -> PyResult<()> {
         let advice: Advice = advice_named(advice)?;
-        self.with(py, (), |file, _| {
+        self.with(py, |file, _| {
             file.advise(advice);
             Ok(())
         })
@@ -258,7 +247,7 @@ impl LocalFile {
 
     /// Starts to read a range that will be needed, and doesn't wait for it.
     fn prefetch(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
-        self.with(py, (), |file, _| {
+        self.with(py, |file, _| {
             file.prefetch(offset, size);
             Ok(())
         })
@@ -266,7 +255,7 @@ impl LocalFile {
 
     /// What was read: `(bytes, cached_bytes)`.
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        self.with(py, (0, 0), |file, _| {
+        self.with(py, |file, _| {
             let stats = file.stats();
             Ok((stats.bytes, stats.cached_bytes))
         })
