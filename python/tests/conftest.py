@@ -1,10 +1,15 @@
 """What the tests share: the project's folder and its command."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+
+# A shell that starts a command behind another has it ignore SIGINT; then Python installs no handler, and
+# nothing could interrupt a run.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[2]
 
