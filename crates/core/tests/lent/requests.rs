@@ -1,61 +1,20 @@
 //! Readers that take what is lent, past the machine, change nothing of what it asks
 //! the device for: every law decides as if it had seen them, or says that it must.
 
-mod common;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use common::{World, config};
-use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
+use readpath_core::cache::Mark;
 use readpath_core::machine::{Access, HandleId};
 use readpath_core::readahead::LAWS;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use crate::clerk::{Books, Clerk};
+use crate::common::{World, config};
+
 const FILE_PAGES: u64 = 2304;
 /// Runs of each law; 2,500 were run once.
 const SEEDS: u64 = 40;
-
-/// What is lent, and what of it was used since the machine asked.
-#[derive(Debug, Default)]
-struct Books {
-    lent: BTreeMap<u32, (u64, Mark)>,
-    used: BTreeMap<u32, u32>,
-}
-
-#[derive(Debug)]
-struct Clerk(Arc<Mutex<Books>>);
-
-impl Lender for Clerk {
-    fn lend(&mut self, _file: FileId, page: u64, frame: FrameId, mark: Mark) {
-        self.0.lock().unwrap().lent.insert(frame.0, (page, mark));
-    }
-
-    fn unmark(&mut self, frame: FrameId) {
-        self.0.lock().unwrap().lent.get_mut(&frame.0).unwrap().1 = Mark::Clear;
-    }
-
-    fn uses(&mut self, frame: FrameId) -> Uses {
-        match self.0.lock().unwrap().used.remove(&frame.0) {
-            None => Uses::None,
-            Some(1) => Uses::Once,
-            Some(_) => Uses::Again,
-        }
-    }
-
-    fn is_used(&self, frame: FrameId) -> bool {
-        self.0.lock().unwrap().used.contains_key(&frame.0)
-    }
-
-    fn recall(&mut self, frame: FrameId) -> bool {
-        self.0.lock().unwrap().lent.remove(&frame.0);
-        true
-    }
-
-    fn forget(&mut self, _frame: FrameId) {
-        unreachable!("nobody holds a page");
-    }
-}
 
 impl Books {
     /// Uses all pages of the range, if all are lent and none carries the mark.

@@ -1,0 +1,98 @@
+//! The cache with a lender: what is lent, used, held, recalled and given back.
+
+use std::sync::{Arc, Mutex};
+
+use readpath_core::cache::{Cache, FileId, FrameState, Mark};
+use readpath_core::readahead::Folio;
+use readpath_core::unit::PageRange;
+
+use crate::clerk::{Books, Clerk};
+
+/// A cache of four pages of one file, all filled and read ahead, lent by a clerk.
+fn lent() -> (Cache, FileId, Arc<Mutex<Books>>) {
+    let books = Arc::new(Mutex::default());
+    let mut cache = Cache::new(4);
+    cache.lend_through(Box::new(Clerk(Arc::clone(&books))));
+    let file = cache.add_file();
+    (0..4).for_each(|page| add(&mut cache, file, page, Mark::Clear));
+    (cache, file, books)
+}
+
+fn add(cache: &mut Cache, file: FileId, page: u64, mark: Mark) {
+    let frame = cache.add(file, page, Folio::holding(page, 0), mark, true).unwrap();
+    cache.fill(frame);
+}
+
+fn cached(cache: &Cache, file: FileId) -> Vec<u64> {
+    (0..100).filter(|&page| cache.find(file, page).is_some()).collect()
+}
+
+#[test]
+fn what_was_lent_twice_outlives_what_was_not() {
+    let (mut cache, file, books) = lent();
+    let first = cache.find(file, 0).unwrap();
+    books.lock().unwrap().used.insert(first.0, 2);
+    (10..13).for_each(|page| add(&mut cache, file, page, Mark::Clear));
+    assert_eq!(cached(&cache, file), [0, 10, 11, 12]);
+    // It was read ahead and used; three others were not.
+    assert_eq!((cache.counters().used_pages, cache.counters().waste_pages), (1, 3));
+    assert_eq!(books.lock().unwrap().lent.len(), 4);
+}
+
+#[test]
+fn what_was_lent_is_used_at_once_and_counted_soon() {
+    let (mut cache, file, books) = lent();
+    let first = cache.find(file, 0).unwrap();
+    assert!(cache.is_unused(first));
+    books.lock().unwrap().used.insert(first.0, 1);
+    assert!(!cache.is_unused(first));
+    assert_eq!(cache.counters().used_pages, 0);
+    // The next page that is added looks at more frames than there are.
+    add(&mut cache, file, 10, Mark::Clear);
+    assert_eq!(cache.counters().used_pages, 1);
+}
+
+#[test]
+fn what_is_held_stays_and_is_given_back_to_reclaim_later() {
+    let (mut cache, file, books) = lent();
+    let held: Vec<u32> = (0..3).map(|page| cache.find(file, page).unwrap().0).collect();
+    books.lock().unwrap().held.extend(&held);
+    add(&mut cache, file, 10, Mark::Clear);
+    add(&mut cache, file, 11, Mark::Clear);
+    assert_eq!(cached(&cache, file), [0, 1, 2, 11]);
+    books.lock().unwrap().held.clear();
+    (20..24).for_each(|page| add(&mut cache, file, page, Mark::Clear));
+    assert_eq!(cached(&cache, file), [20, 21, 22, 23]);
+}
+
+#[test]
+fn with_everything_in_use_all_the_time_something_still_goes() {
+    let (mut cache, file, books) = lent();
+    for page in 10..30 {
+        books.lock().unwrap().used = (0..4).map(|frame| (frame, 2)).collect();
+        add(&mut cache, file, page, Mark::Clear);
+    }
+    assert_eq!(cached(&cache, file).len(), 4);
+}
+
+#[test]
+fn what_is_out_of_date_while_held_is_free_once_it_is_returned() {
+    let (mut cache, file, books) = lent();
+    let held = cache.find(file, 2).unwrap();
+    books.lock().unwrap().held.insert(held.0);
+    cache.invalidate(file, PageRange::new(0, 4));
+    assert!(cache.is_empty(file) && books.lock().unwrap().lent.is_empty());
+    assert_eq!((cache.state(held), cache.free_pages()), (FrameState::Orphan, 3));
+    cache.returned(held);
+    assert_eq!(cache.free_pages(), 4);
+}
+
+#[test]
+fn the_mark_is_told_and_taken_off() {
+    let (mut cache, file, books) = lent();
+    add(&mut cache, file, 10, Mark::Set);
+    let frame = cache.find(file, 10).unwrap().0;
+    assert_eq!(books.lock().unwrap().lent[&frame], (10, Mark::Set));
+    cache.clear_mark(file, Folio::holding(10, 0));
+    assert_eq!(books.lock().unwrap().lent[&frame], (10, Mark::Clear));
+}
