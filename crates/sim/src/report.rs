@@ -265,7 +265,7 @@ impl Row {
     }
 }
 
-fn mib(bytes: u64) -> f64 {
+pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
@@ -273,7 +273,8 @@ fn per_second(amount: f64, seconds: f64) -> Option<f64> {
     ratio(amount, seconds)
 }
 
-fn ratio(amount: f64, per: f64) -> Option<f64> {
+/// None where there is nothing to divide by.
+pub(crate) fn ratio(amount: f64, per: f64) -> Option<f64> {
     (per > 0.0).then(|| amount / per)
 }
 

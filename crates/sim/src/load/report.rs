@@ -7,7 +7,7 @@ use readpath_core::unit::PAGE_BYTES;
 use serde::Serialize;
 
 use super::{Load, Share};
-use crate::report::Latency;
+use crate::report::{Latency, mib, ratio};
 
 /// One run: one load on one storage under one swap-in law.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -126,7 +126,7 @@ impl LoadRow {
         self.touches = Some(touches);
         self.bytes = Some(bytes);
         self.seconds = Some(seconds);
-        self.mib_per_s = ratio(bytes as f64 / f64::from(1 << 20), seconds);
+        self.mib_per_s = ratio(mib(bytes), seconds);
         self.iops = ratio(touches as f64, seconds);
         self
     }
@@ -152,10 +152,6 @@ impl LoadRow {
         self.device_request_kib_mean = ratio(bytes as f64 / 1024.0, requests as f64);
         self
     }
-}
-
-fn ratio(amount: f64, per: f64) -> Option<f64> {
-    (per > 0.0).then(|| amount / per)
 }
 
 #[cfg(test)]
