@@ -6,7 +6,7 @@
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -157,16 +157,10 @@ impl Spec {
         let Some(text) = self.parameters.get(key) else { return Ok(default) };
         match text.parse() {
             Ok(number) if bounds.contains(&number) => Ok(number),
-            _ => Err(SpecError::BadValue {
-                name: self.name.clone(),
-                key: key.to_string(),
-                value: text.clone(),
-                expected: alloc::format!(
-                    "a whole number from {} to {}",
-                    bounds.start(),
-                    bounds.end()
-                ),
-            }),
+            _ => {
+                let (least, most) = (bounds.start(), bounds.end());
+                Err(self.bad_value(key, &alloc::format!("a whole number from {least} to {most}")))
+            }
         }
     }
 
@@ -249,6 +243,8 @@ impl core::error::Error for SpecError {}
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     #[test]

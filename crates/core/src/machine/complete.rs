@@ -11,6 +11,16 @@ pub(super) enum PartOutcome {
     Failed(DeviceError),
 }
 
+impl PartOutcome {
+    /// How many whole pages of it are good, and what is wrong with the others.
+    pub(super) fn good_pages(self) -> (u64, DeviceError) {
+        match self {
+            PartOutcome::Moved(bytes) => (bytes / PAGE_BYTES, DeviceError::Medium),
+            PartOutcome::Failed(error) => (0, error),
+        }
+    }
+}
+
 impl ReadPath {
     /// The device has finished a request that [`poll_request`](ReadPath::poll_request) gave it.
     pub fn handle_completion(&mut self, now: Time, completion: Completion) {

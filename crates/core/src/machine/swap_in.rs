@@ -140,10 +140,8 @@ impl ReadPath {
         is_merged: bool,
     ) {
         let waiters = self.transfers.close(request.id);
-        let (good_end, error) = match outcome {
-            PartOutcome::Moved(bytes) => (range.first + bytes / PAGE_BYTES, DeviceError::Medium),
-            PartOutcome::Failed(error) => (range.first, error),
-        };
+        let (good_pages, error) = outcome.good_pages();
+        let good_end = range.first + good_pages;
         let is_alone = range.count() == 1 && !is_merged;
         for slot in range.pages() {
             let frame = self.frame_of_slot(slot);

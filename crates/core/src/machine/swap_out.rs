@@ -216,10 +216,8 @@ impl ReadPath {
         let waiters = self.transfers.close(request.id);
         debug_assert!(waiters.is_empty(), "nobody waits for a page to be written");
         self.transfers.recycle(request.id, waiters);
-        let (good_end, error) = match outcome {
-            PartOutcome::Moved(bytes) => (range.first + bytes / PAGE_BYTES, DeviceError::Medium),
-            PartOutcome::Failed(error) => (range.first, error),
-        };
+        let (good_pages, error) = outcome.good_pages();
+        let good_end = range.first + good_pages;
         let is_alone = range.count() == 1 && !is_merged;
         for slot in range.pages() {
             let frame = self.frame_of_slot(slot);
