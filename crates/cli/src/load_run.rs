@@ -45,13 +45,10 @@ struct Combination<'a> {
 
 impl Combination<'_> {
     fn setup(&self, device: &Spec, seed: u64) -> LoadSetup {
-        let default = LoadSetup::new(device.clone());
-        LoadSetup {
-            swapin: self.swapin.cloned().unwrap_or(default.swapin),
-            scheduler: self.scheduler.cloned().unwrap_or(default.scheduler),
-            seed,
-            ..LoadSetup::new(device.clone())
-        }
+        let mut setup = LoadSetup { seed, ..LoadSetup::new(device.clone()) };
+        setup.swapin = self.swapin.cloned().unwrap_or(setup.swapin);
+        setup.scheduler = self.scheduler.cloned().unwrap_or(setup.scheduler);
+        setup
     }
 
     fn region_swapin(&self) -> Spec {
