@@ -9,56 +9,18 @@ use std::process::Command;
 use readpath::Mapping;
 use readpath::backend::BackendKind;
 use readpath::pager::mapping::{LoadError, MappingOptions};
-use readpath::pager::uffd::{FaultScope, Uffd};
+use readpath::pager::uffd::FaultScope;
 use readpath_core::law::Spec;
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{self, Advice};
-use support::TempFile;
+use support::{TempFile, can_serve, resident_bytes, splitmix};
 
 const PAGE: usize = 4096;
-
-/// Whether faults can be served here at all; says so if not.
-fn can_serve() -> bool {
-    match Uffd::open() {
-        Ok(_) => true,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            false
-        }
-    }
-}
 
 fn map(file: &TempFile, options: MappingOptions) -> Mapping {
     // SAFETY: the file belongs to the test, which changes it only where it
     // says so, with no slice alive.
     unsafe { options.open(&file.path) }.unwrap()
-}
-
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
-/// Resident bytes of the mapping that holds `address`, from smaps (proc(5)).
-fn resident_bytes(address: usize) -> Option<u64> {
-    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut is_inside = false;
-    for line in smaps.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let first = words.next()?;
-        if let Some((start, end)) = first.split_once('-') {
-            let number = |text| usize::from_str_radix(text, 16).ok();
-            if let (Some(start), Some(end)) = (number(start), number(end)) {
-                is_inside = (start..end).contains(&address);
-            }
-        } else if is_inside && first == "Rss:" {
-            return Some(words.next()?.parse::<u64>().ok()? * 1024);
-        }
-    }
-    None
 }
 
 /// Random pieces by several threads at once, with memory for a fifth of the file.

@@ -2,107 +2,29 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-
 use readpath::backend::BackendKind;
 use readpath::carrier::{Carrier, CarrierMemory};
 use readpath::clock::Clock;
+use readpath::storage::Files;
 use readpath::target::{OpenOptions, Target};
-use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config, HandleId, ReadError, ReadPath, Transfer};
+use readpath_core::machine::{Access, ReadError};
 use readpath_core::readahead;
-use readpath_core::request::ProcessId;
 use readpath_core::unit::Time;
-use support::TempFile;
+use support::rig::Rig;
+use support::{TempFile, splitmix};
 
 const FILE_BYTES: u64 = 3 * (1 << 20) + 1234;
 const MEMORY_BYTES: u64 = 1 << 20;
 const BUFFERS: u32 = 8;
 const BUFFER_BYTES: u64 = 256 << 10;
 
-struct Path {
-    machine: ReadPath,
-    carrier: Carrier,
-    handle: HandleId,
-    /// By tag: what was asked.
-    asked: BTreeMap<u64, (u64, u64)>,
-}
-
-impl Path {
-    fn open(file: &TempFile, law: &str, scheduler: &str, backend: BackendKind) -> Path {
-        let target = Target::open(&file.path, OpenOptions::default()).unwrap();
-        let bytes = target.bytes();
-        let memory = CarrierMemory {
-            cache_bytes: MEMORY_BYTES,
-            buffers: BUFFERS,
-            buffer_bytes: BUFFER_BYTES,
-        };
-        let carrier = Carrier::new(target, memory, backend, Clock::start()).unwrap();
-        let config = Config {
-            memory_bytes: MEMORY_BYTES,
-            readahead: Spec::parse(law).unwrap(),
-            scheduler: Spec::parse(scheduler).unwrap(),
-            ..Config::new(carrier.caps())
-        };
-        let mut machine = ReadPath::new(config).unwrap();
-        let id = machine.add_file(bytes, 0).unwrap();
-        let handle = machine.open(id);
-        Path { machine, carrier, handle, asked: BTreeMap::new() }
-    }
-
-    fn read(&mut self, access: Access, offset: u64, bytes: u64, tag: u64) {
-        let transfer = Transfer { handle: self.handle, process: ProcessId(0), offset, bytes, tag };
-        self.machine.read(self.carrier.now(), access, transfer).unwrap();
-        self.asked.insert(tag, (offset, bytes));
-    }
-
-    /// Runs until all has ended; gives each result, with its bytes.
-    fn finish(&mut self) -> Vec<(u64, Result<Vec<u8>, ReadError>)> {
-        let mut ended = Vec::new();
-        let mut completions = Vec::new();
-        loop {
-            while let Some(request) = self.machine.poll_request(self.carrier.now()) {
-                self.carrier.submit(&self.machine, request);
-            }
-            while let Some(done) = self.machine.poll_done() {
-                let mut bytes = Vec::new();
-                self.carrier.bytes_of(&self.machine, &done, |part| bytes.extend_from_slice(part));
-                self.machine.release(self.carrier.now(), done.read);
-                ended.push((done.tag, done.result.map(|_| bytes)));
-            }
-            if self.asked.len() == ended.len() {
-                self.asked.clear();
-                assert!(
-                    self.machine.next_wake().is_some() || self.machine.is_idle() || {
-                        // What was read ahead is still on its way.
-                        self.machine.meter().in_device() > 0
-                    }
-                );
-                return ended;
-            }
-            self.carrier.wait(self.machine.next_wake(), &mut completions).unwrap();
-            let now = self.carrier.now();
-            completions.drain(..).for_each(|done| self.machine.handle_completion(now, done));
-        }
-    }
-
-    fn check(&mut self, content: &[u8]) {
-        let asked = self.asked.clone();
-        for (tag, result) in self.finish() {
-            let (offset, bytes) = asked[&tag];
-            let start = (offset as usize).min(content.len());
-            let end = ((offset + bytes) as usize).min(content.len());
-            assert!(result.unwrap() == content[start..end], "{bytes} bytes at {offset}");
-        }
-    }
-}
-
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+fn open(file: &TempFile, law: &str, scheduler: &str, backend: BackendKind) -> Rig<Files> {
+    let target = Target::open(&file.path, OpenOptions::default()).unwrap();
+    let bytes = target.bytes();
+    let memory =
+        CarrierMemory { cache_bytes: MEMORY_BYTES, buffers: BUFFERS, buffer_bytes: BUFFER_BYTES };
+    let carrier = Carrier::new(target, memory, backend, Clock::start()).unwrap();
+    Rig::over(carrier, bytes, MEMORY_BYTES, law, scheduler)
 }
 
 /// Any offset and size, at the end of the file and past it, buffered, mapped
@@ -117,7 +39,7 @@ fn every_byte_is_the_files_under_every_law_and_backend() {
             (BackendKind::Threads, "noop"),
             (BackendKind::Ring, "cfq"),
         ] {
-            let mut path = Path::open(&file, law.name, scheduler, backend);
+            let mut path = open(&file, law.name, scheduler, backend);
             let alignment = u64::from(path.carrier.caps().alignment_sectors) * 512;
             let mut state = 7;
             for _ in 0..60 {
@@ -141,7 +63,7 @@ fn every_byte_is_the_files_under_every_law_and_backend() {
 fn the_ends_of_the_file_are_exact() {
     let file = TempFile::new(FILE_BYTES as usize);
     let content = std::fs::read(&file.path).unwrap();
-    let mut path = Path::open(&file, "ondemand", "deadline", BackendKind::Ring);
+    let mut path = open(&file, "ondemand", "deadline", BackendKind::Ring);
     for (offset, bytes) in [
         (0, 1),
         (FILE_BYTES - 1, 1),
@@ -161,7 +83,7 @@ fn the_ends_of_the_file_are_exact() {
 fn a_file_that_shrinks_while_it_is_read_is_an_error_at_the_right_place() {
     let file = TempFile::new(FILE_BYTES as usize);
     let content = std::fs::read(&file.path).unwrap();
-    let mut path = Path::open(&file, "none", "noop", BackendKind::Ring);
+    let mut path = open(&file, "none", "noop", BackendKind::Ring);
     let end = 1 << 20;
     std::fs::File::options().write(true).open(&file.path).unwrap().set_len(end).unwrap();
     path.read(Access::Buffered, end - 8192, 16384, 0);
@@ -175,7 +97,7 @@ fn a_file_that_shrinks_while_it_is_read_is_an_error_at_the_right_place() {
 #[test]
 fn waiting_for_a_time_sleeps_until_then() {
     let file = TempFile::new(FILE_BYTES as usize);
-    let mut path = Path::open(&file, "none", "noop", BackendKind::Ring);
+    let mut path = open(&file, "none", "noop", BackendKind::Ring);
     let deadline = path.carrier.now() + Time::from_ms(20);
     let mut completions = Vec::new();
     while path.carrier.now() < deadline {

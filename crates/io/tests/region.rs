@@ -8,34 +8,17 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use readpath::backend::BackendKind;
-use readpath::pager::uffd::{FaultScope, Uffd};
+use readpath::pager::uffd::FaultScope;
 use readpath::{PagerError, Region};
 use readpath_core::law::Spec;
 use readpath_core::swapin;
+use support::{can_serve, resident_bytes, splitmix};
 
 const PAGE: usize = 4096;
-
-fn can_serve() -> bool {
-    match Uffd::open() {
-        Ok(_) => true,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            false
-        }
-    }
-}
 
 /// A folder on a real file system.
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-}
-
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// What a page holds after so many writes: known from its number and the count,
@@ -143,25 +126,6 @@ fn what_was_written_is_read_back_for_minutes() {
     }
 }
 
-/// The program's pages, from smaps (proc(5)): those of the mapping that holds `address`.
-fn resident_bytes(address: usize) -> Option<u64> {
-    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut is_inside = false;
-    for line in smaps.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let first = words.next()?;
-        if let Some((start, end)) = first.split_once('-') {
-            let number = |text| usize::from_str_radix(text, 16).ok();
-            if let (Some(start), Some(end)) = (number(start), number(end)) {
-                is_inside = (start..end).contains(&address);
-            }
-        } else if is_inside && first == "Rss:" {
-            return Some(words.next()?.parse::<u64>().ok()? * 1024);
-        }
-    }
-    None
-}
-
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -200,14 +164,7 @@ fn pages_that_are_only_read_are_not_written_out_again() {
     if !can_serve() {
         return;
     }
-    let pages = 1024;
-    let options = Region::options().memory_bytes(256 * PAGE as u64);
-    let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
-    region
-        .as_mut_slice()
-        .chunks_mut(PAGE)
-        .enumerate()
-        .for_each(|(at, page)| fill(at as u64, 1, page));
+    let region = filled(1024, "hits");
     let sweep = |region: &Region| {
         let pages = region.as_slice().chunks(PAGE).enumerate();
         pages.for_each(|(at, page)| check(at as u64, 1, page));
@@ -277,14 +234,7 @@ fn what_is_loaded_is_there_without_a_fault() {
     if !can_serve() {
         return;
     }
-    let pages = 1024;
-    let options = Region::options().memory_bytes(256 * PAGE as u64);
-    let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
-    region
-        .as_mut_slice()
-        .chunks_mut(PAGE)
-        .enumerate()
-        .for_each(|(at, page)| fill(at as u64, 1, page));
+    let region = filled(1024, "hits");
     region.load(0, 32 * PAGE as u64).unwrap();
     let before = region.statistics();
     (0..32).for_each(|at| check(at, 1, &region.as_slice()[at as usize * PAGE..][..PAGE]));

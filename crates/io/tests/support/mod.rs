@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod rig;
+
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,6 +12,7 @@ use readpath::backend::BackendKind;
 use readpath::clock::Clock;
 use readpath::device::RealDevice;
 use readpath::frames::FramePool;
+use readpath::pager::uffd::Uffd;
 use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
@@ -132,4 +135,43 @@ pub fn read_bytes(device: &mut RealDevice, offset: u64, bytes: u64) -> Vec<u8> {
     let skip = ((offset - pages.first * PAGE_BYTES) as usize).min(got.len());
     let end = (skip + bytes as usize).min(got.len());
     got[skip..end].to_vec()
+}
+
+/// Whether faults can be served here at all; says so if not.
+pub fn can_serve() -> bool {
+    match Uffd::open() {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}
+
+/// Resident bytes of the mapping that holds `address`, from smaps (proc(5)).
+pub fn resident_bytes(address: usize) -> Option<u64> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_inside = false;
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next()?;
+        if let Some((start, end)) = first.split_once('-') {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let (Some(start), Some(end)) = (number(start), number(end)) {
+                is_inside = (start..end).contains(&address);
+            }
+        } else if is_inside && first == "Rss:" {
+            return Some(words.next()?.parse::<u64>().ok()? * 1024);
+        }
+    }
+    None
+}
+
+/// The next number of SplitMix64.
+pub fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
