@@ -3,7 +3,8 @@
 //!
 //! A *cell* is one workload of so many processes on one device. Its rivals are
 //! the classic readahead laws under each classic scheduler, without hints; for
-//! reads past the cache, where no readahead law has a say, the schedulers alone.
+//! reads past the cache, where no readahead law has a say, the schedulers alone;
+//! for loads on memory the classic swap-in laws under each of them.
 //! The figure is the throughput of the whole cell: the work is the same for
 //! all, so it is the time of the last to end, turned round. What the best rival
 //! of the cell has is 1; below 1 `adaptive` is to be regretted there.
@@ -13,12 +14,15 @@
 use readpath_core::law::Spec;
 use serde::Serialize;
 
+use crate::load::LoadRow;
 use crate::report::Row;
 use crate::run::{Go, Watch};
 use crate::simulate::{Setup, SimulateError, simulate_workload};
 
+mod memory;
 mod workloads;
 
+use memory::{LOADS, SWAPINS, Touching, takes_swap};
 use workloads::{Pattern, WORKLOADS};
 
 /// The devices: names in the matrix, and what they are.
@@ -58,10 +62,19 @@ pub struct Cell {
     pub device_text: &'static str,
     /// The workload's name in the matrix.
     pub workload: &'static str,
-    /// What its processes read.
-    pattern: Pattern,
+    /// What its processes do.
+    work: Work,
     /// How many processes.
     pub processes: u32,
+}
+
+/// What the processes of a cell do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// They read files.
+    Reads(Pattern),
+    /// They touch more memory than there is.
+    Touches(Touching),
 }
 
 /// How a cell is run.
@@ -78,6 +91,8 @@ pub struct Size {
 pub struct Run {
     /// The readahead law; null where it has no say.
     pub readahead: Option<String>,
+    /// The swap-in law; null where files are read.
+    pub swapin: Option<String>,
     /// The scheduler.
     pub scheduler: String,
     /// The throughput.
@@ -134,9 +149,11 @@ pub struct Summary {
 pub fn cells(parts: &[&str]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &(device, device_text) in DEVICES {
-        for &(workload, pattern) in WORKLOADS {
+        let reads = WORKLOADS.iter().map(|&(name, pattern)| (name, Work::Reads(pattern)));
+        let touches = LOADS.iter().map(|&(name, touching)| (name, Work::Touches(touching)));
+        for (workload, work) in reads.chain(touches.filter(|_| takes_swap(device))) {
             for &processes in PROCESSES {
-                let cell = Cell { device, device_text, workload, pattern, processes };
+                let cell = Cell { device, device_text, workload, work, processes };
                 let name = format!("/{}/", cell.name());
                 if parts.iter().all(|part| name.contains(part)) {
                     cells.push(cell);
@@ -158,11 +175,15 @@ impl Cell {
     /// # Errors
     /// A law or a device is refused: a fault of the matrix itself.
     pub fn judge(&self, size: Size) -> Result<Judged, SimulateError> {
-        let readaheads: &[&str] = if self.pattern.is_direct() { &["none"] } else { &READAHEADS };
+        let laws: &[&str] = match self.work {
+            Work::Reads(pattern) if pattern.is_direct() => &["none"],
+            Work::Reads(_) => &READAHEADS,
+            Work::Touches(_) => &SWAPINS,
+        };
         let mut rivals = Vec::new();
-        for readahead in readaheads {
+        for law in laws {
             for scheduler in SCHEDULERS {
-                rivals.push(self.run(readahead, scheduler, size)?);
+                rivals.push(self.run(law, scheduler, size)?);
             }
         }
         rivals.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
@@ -177,28 +198,38 @@ impl Cell {
         })
     }
 
-    /// One run of the cell under these laws.
+    /// One run of the cell under a readahead law (of a load on memory: a swap-in law) and a scheduler.
     ///
     /// # Errors
     /// As [`judge`](Cell::judge).
-    pub fn run(&self, readahead: &str, scheduler: &str, size: Size) -> Result<Run, SimulateError> {
-        let setup = Setup {
-            readahead: Spec::parse(readahead).map_err(SimulateError::Device)?,
-            scheduler: Spec::parse(scheduler).map_err(SimulateError::Device)?,
-            seed: size.seed,
-            ..Setup::new(Spec::parse(self.device_text).map_err(SimulateError::Device)?)
+    pub fn run(&self, law: &str, scheduler: &str, size: Size) -> Result<Run, SimulateError> {
+        let spec = |text| Spec::parse(text).map_err(SimulateError::Device);
+        let (device, law, scheduler) = (spec(self.device_text)?, spec(law)?, spec(scheduler)?);
+        let pattern = match self.work {
+            Work::Reads(pattern) => pattern,
+            Work::Touches(touching) => {
+                let row = touching.run(self.processes, device, &law, &scheduler, size)?;
+                return Ok(Run::of_memory(&law, &scheduler, &row));
+            }
         };
-        let workload = self.pattern.workload(self.processes.into(), size.part, size.seed);
+        let setup = Setup {
+            readahead: law.clone(),
+            scheduler: scheduler.clone(),
+            seed: size.seed,
+            ..Setup::new(device)
+        };
+        let workload = pattern.workload(self.processes.into(), size.part, size.seed);
         let row = simulate_workload(workload, &setup, Watch::progress(&mut |_| Go::On))?;
-        Ok(Run::new(readahead, scheduler, &row, self.pattern.is_direct()))
+        Ok(Run::of_reads((!pattern.is_direct()).then_some(&law), &scheduler, &row))
     }
 }
 
 impl Run {
-    fn new(readahead: &str, scheduler: &str, row: &Row, is_direct: bool) -> Run {
+    fn of_reads(readahead: Option<&Spec>, scheduler: &Spec, row: &Row) -> Run {
         Run {
-            readahead: (!is_direct).then(|| readahead.to_owned()),
-            scheduler: scheduler.to_owned(),
+            readahead: readahead.map(Spec::to_string),
+            swapin: None,
+            scheduler: scheduler.to_string(),
             mib_per_s: row.mib_per_s.expect("a cell moves bytes, and that takes time"),
             seconds: row.seconds,
             device_requests: row.device_requests,
@@ -210,10 +241,26 @@ impl Run {
         }
     }
 
+    fn of_memory(swapin: &Spec, scheduler: &Spec, row: &LoadRow) -> Run {
+        Run {
+            readahead: None,
+            swapin: Some(swapin.to_string()),
+            scheduler: scheduler.to_string(),
+            mib_per_s: row.mib_per_s.expect("a cell touches pages, and that takes time"),
+            seconds: row.seconds.expect("a modelled load is measured"),
+            device_requests: row.device_requests,
+            device_request_kib_mean: row.device_request_kib_mean,
+            device_depth_mean: row.device_depth_mean,
+            amplification: row.amplification,
+            coverage: row.coverage,
+            waste_bytes: row.waste_bytes,
+        }
+    }
+
     /// The laws by name.
     pub fn laws(&self) -> String {
-        match &self.readahead {
-            Some(readahead) => format!("{readahead} {}", self.scheduler),
+        match self.readahead.as_ref().or(self.swapin.as_ref()) {
+            Some(law) => format!("{law} {}", self.scheduler),
             None => self.scheduler.clone(),
         }
     }
@@ -250,6 +297,7 @@ mod tests {
     fn judged(ratio: f64) -> Judged {
         let run = Run {
             readahead: None,
+            swapin: None,
             scheduler: "noop".to_owned(),
             mib_per_s: 1.0,
             seconds: 1.0,
@@ -281,7 +329,9 @@ mod tests {
 
     #[test]
     fn cells_are_named_and_chosen_by_parts_of_their_names() {
-        assert_eq!(cells(&[]).len(), DEVICES.len() * WORKLOADS.len() * PROCESSES.len());
+        let reads = DEVICES.len() * WORKLOADS.len();
+        let touches = (DEVICES.len() - 1) * LOADS.len();
+        assert_eq!(cells(&[]).len(), (reads + touches) * PROCESSES.len(), "no swap on objects");
         let one = cells(&["/hdd-1/", "/seq-4k/", "/64/"]);
         assert_eq!(one.iter().map(Cell::name).collect::<Vec<_>>(), ["hdd-1/seq-4k/64"]);
     }
