@@ -183,7 +183,7 @@ impl File {
                 false => shelf.hold(file, page, false).map_err(ReadError::from)?,
             };
             if let Some(held) = held {
-                self.handle.pass(offset, end - skip);
+                self.handle.tally.held((end - skip) as u64, offset + (end - skip) as u64);
                 return Ok(PageGuard::of(held, skip, end));
             }
             // Absent, marked, or seen by the law: through the machine, and then
