@@ -67,20 +67,18 @@ fn cost(reads: u32, start: Instant, cpu: CpuTime) -> Cost {
 /// A contender: its name, and one measurement.
 pub type Contender<'a> = (&'static str, Box<dyn FnMut() -> Option<Cost> + 'a>);
 
-/// The medians of `rounds` measurements of each. Before each the machine has
-/// `free_bytes` of free memory at hand: on a virtual machine the host takes back
-/// what was free for two seconds, and then who touches it first pays up to 2 ns a
-/// byte for it, thirty times the cost of clearing it.
-pub fn race(
-    contenders: &mut [Contender<'_>],
-    rounds: usize,
-    free_bytes: usize,
-) -> Vec<Option<Cost>> {
+/// The medians of `rounds` measurements of each; with `is_warmed` of the second
+/// of two in a row. On a virtual machine the host takes back what was free for two
+/// seconds, and who touches it first pays up to 2 ns a byte for it, thirty times
+/// the cost of clearing it: without a first one it is chance who does.
+pub fn race(contenders: &mut [Contender<'_>], rounds: usize, is_warmed: bool) -> Vec<Option<Cost>> {
     let mut costs: Vec<Vec<Cost>> = contenders.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for turn in 0..contenders.len() {
             let at = (round + turn) % contenders.len();
-            have_at_hand(free_bytes);
+            if is_warmed {
+                (contenders[at].1)();
+            }
             costs[at].extend((contenders[at].1)());
         }
     }
@@ -120,13 +118,6 @@ fn threads(
     });
     let ns = start.elapsed().as_nanos() as f64 / f64::from(reads) / count as f64;
     Cost { ns, cpu_ns: ns }
-}
-
-/// Takes so much memory, writes to all of it, and gives it back.
-fn have_at_hand(bytes: usize) {
-    let mut memory = vec![0u8; bytes];
-    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-    std::hint::black_box(memory);
 }
 
 /// Cached reads of `bytes` bytes at random places.
@@ -217,7 +208,7 @@ pub fn cached(
         ("memcpy, one thread", Box::new(|| Some(threads(1, 2 * reads, bytes, places, &by_copy)))),
         ("memcpy, two threads", Box::new(|| Some(threads(2, 2 * reads, bytes, places, &by_copy)))),
     ];
-    let costs = race(&mut contenders, rounds, 0);
+    let costs = race(&mut contenders, rounds, false);
     contenders.iter().map(|(name, _)| *name).zip(costs).collect()
 }
 
@@ -269,7 +260,7 @@ pub fn random(
             }),
         ),
     ];
-    let costs = race(&mut contenders, rounds, 0);
+    let costs = race(&mut contenders, rounds, false);
     contenders.iter().map(|(name, _)| *name).zip(costs).collect()
 }
 
@@ -319,7 +310,7 @@ pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Opti
             }),
         ),
     ];
-    let costs = race(&mut contenders, rounds, size.stream_bytes as usize);
+    let costs = race(&mut contenders, rounds, true);
     contenders.iter().map(|(name, _)| *name).zip(costs).collect()
 }
 

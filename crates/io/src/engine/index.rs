@@ -279,6 +279,7 @@ impl<A: Atomics> PageIndex<A> {
         link.store(entry.next.load(Relaxed), Release);
     }
 
+    #[inline]
     fn find(&self, key: u64) -> Option<(u32, &Entry<A>)> {
         let mut frame = self.heads[self.home(key)].load(Acquire);
         for _ in 0..STEPS_MAX {
@@ -292,6 +293,7 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// The head of the chain that a key belongs to.
+    #[inline]
     fn home(&self, key: u64) -> usize {
         // Fibonacci hashing of the group (Knuth 6.4), then the page's place in it.
         let group = (key >> GROUP_LOG2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -326,24 +328,31 @@ impl Atomics for Std {
 macro_rules! word {
     ($atomic:ty, $integer:ty) => {
         impl Word<$integer> for $atomic {
+            #[inline]
             fn new(value: $integer) -> Self {
                 <$atomic>::new(value)
             }
+            #[inline]
             fn load(&self, order: Ordering) -> $integer {
                 self.load(order)
             }
+            #[inline]
             fn store(&self, value: $integer, order: Ordering) {
                 self.store(value, order);
             }
+            #[inline]
             fn fetch_sub(&self, value: $integer, order: Ordering) -> $integer {
                 self.fetch_sub(value, order)
             }
+            #[inline]
             fn fetch_and(&self, value: $integer, order: Ordering) -> $integer {
                 self.fetch_and(value, order)
             }
+            #[inline]
             fn fetch_or(&self, value: $integer, order: Ordering) -> $integer {
                 self.fetch_or(value, order)
             }
+            #[inline]
             fn compare_exchange_weak(
                 &self,
                 current: $integer,
