@@ -23,7 +23,7 @@ pub struct Size {
     pub cached_bytes: usize,
     /// Cached reads of a measurement.
     pub cached_reads: u32,
-    /// Cold reads at random places.
+    /// Cold reads at random places: of 64 KiB, and three times as many of 4 KiB.
     pub cold_reads: u32,
     /// Bytes read one after the other.
     pub stream_bytes: u64,
@@ -219,6 +219,7 @@ pub fn random(
     bytes: u64,
     rounds: usize,
 ) -> Vec<(&'static str, Option<Cost>)> {
+    let reads = if bytes < 65_536 { 3 * size.cold_reads } else { size.cold_reads };
     let ours = |is_copied: bool| {
         move || {
             let memory = (bytes * 32 * 4).max(16 << 20);
@@ -229,7 +230,7 @@ pub fn random(
             let mut batch = path.batch();
             let mut buffer = vec![0; bytes as usize];
             let mut started = 0;
-            let cost = timed(size.cold_reads, |random| {
+            let cost = timed(reads, |random| {
                 batch.read(&file, random % places * bytes, bytes, 0).expect("there is room");
                 started += 1;
                 if started < 32 {
@@ -250,7 +251,7 @@ pub fn random(
         (
             "fio io_uring",
             Box::new(|| {
-                let io_size = bytes * u64::from(size.cold_reads);
+                let io_size = bytes * u64::from(reads);
                 fio(
                     name,
                     &["--rw=randread", "--direct=1", "--iodepth=32", "--norandommap=1"],
@@ -260,7 +261,7 @@ pub fn random(
             }),
         ),
     ];
-    let costs = race(&mut contenders, rounds, false);
+    let costs = race(&mut contenders, rounds, true);
     contenders.iter().map(|(name, _)| *name).zip(costs).collect()
 }
 
