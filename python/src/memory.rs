@@ -258,7 +258,8 @@ fn no_memory(error: PagerError) -> PyErr {
         PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
         PagerError::Space { error, .. } | PagerError::System(error) => error.raw_os_error(),
         PagerError::AddressSpace { errno, .. } => Some(errno.raw_os_error()),
-        PagerError::Small { .. } => Some(28), // ENOSPC
+        PagerError::Small { .. } => Some(28),      // ENOSPC
+        PagerError::NotADevice { .. } => Some(15), // ENOTBLK
         _ => Some(38),                        // ENOSYS: faults or a ring can't be had here
     };
     PyOSError::new_err((errno.unwrap_or(5), error.to_string()))
