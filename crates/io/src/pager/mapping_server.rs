@@ -45,9 +45,10 @@ use crate::transfers::{self, Start, Transfers};
 
 /// The most bytes of one piece of a [`Command::Read`]: its answer is allocated.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// How many pages are mapped at most to each side of one that was touched:
-/// moving so many takes about as long as the fault itself (0.1 to 0.2 µs a page).
-const AROUND_PAGES_MAX: usize = 64;
+/// How many pages are mapped at most to each side of one that was touched, 1 MiB:
+/// moving so many takes as long as a few faults (0.1 to 0.2 µs a page), and what was
+/// read is mostly wanted.
+const AROUND_PAGES_MAX: usize = 256;
 /// The tag of a fault; other reads have the number of their command.
 const FAULT: u64 = u64::MAX;
 /// The only process that the machine knows here.
