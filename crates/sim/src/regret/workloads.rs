@@ -102,8 +102,20 @@ impl Pattern {
         )
     }
 
-    /// What `processes` of it read; `part` divides the work, for runs that only show that it runs.
+    /// What `processes` of it read, in files that are spread over a device; `part`
+    /// divides the work, for runs that only show that it runs.
     pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
+        let (files, lists) = self.lists(processes, part, seed);
+        Workload::listed(files.spread(), lists)
+    }
+
+    /// The same in files side by side, as they lie in one file that is there.
+    pub fn workload_packed(self, processes: u64, part: u64, seed: u64) -> Workload {
+        let (files, lists) = self.lists(processes, part, seed);
+        Workload::listed(files.0, lists)
+    }
+
+    fn lists(self, processes: u64, part: u64, seed: u64) -> (Files, Vec<Listed>) {
         let mut files = Files::default();
         let mut draw = Draw::new(seed);
         let shared = self.shared(&mut files, processes, part, &mut draw);
@@ -120,8 +132,13 @@ impl Pattern {
             };
             Listed { engine, is_direct: self.is_direct(), depth, readings }
         });
-        let lists: Vec<Listed> = lists.collect();
-        Workload::listed(files.spread(), lists)
+        let lists = lists.collect();
+        (files, lists)
+    }
+
+    /// Whether each process has one read under way at a time.
+    pub fn is_one_at_a_time(self) -> bool {
+        !matches!(self, Pattern::Database) && !matches!(self, Pattern::Random { depth: 2.., .. })
     }
 
     /// What all processes read together of one file, for the patterns that share it.
