@@ -17,7 +17,7 @@ use readpath_core::machine::{Done, ReadPath};
 use readpath_core::request::{Completion, DeviceRequest};
 use readpath_core::unit::Time;
 use readpath_sim::report::Row;
-use readpath_sim::run::{Measured, RunError, Watch, run as run_workload};
+use readpath_sim::run::{RunError, Watch, run as run_workload};
 use readpath_sim::simulate::Setup;
 use readpath_sim::workload::{Placement, Process, Workload, WorkloadError};
 use readpath_sim::world::{World, WorldError};
@@ -111,56 +111,6 @@ fn run_on<S: Storage>(
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, Failure> {
-    let carried = carry(name, carrier, memory, workload, setup, watch)?;
-    Ok(carried.told(carried.measured.row(&plan.name, name, &plan.job), setup))
-}
-
-/// Runs a workload that no job file describes on `path`, and gives its row. The
-/// file is large enough.
-pub fn run_listed(
-    path: &Path,
-    workload: Workload,
-    setup: &Setup,
-    watch: Watch<'_>,
-) -> Result<Row, Failure> {
-    let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
-    let target = Target::open(path, OpenOptions::default()).map_err(|error| about(&error))?;
-    cold::drop_pages(path).map_err(|error| about(&error))?;
-    let memory = memory_for(&workload.processes, setup.memory_bytes);
-    let carrier = Carrier::new(target, memory, BackendKind::Ring, Clock::start())
-        .map_err(|error| about(&error))?;
-    let name = format!("file:{}", path.display());
-    let carried = carry(&name, carrier, memory, workload, setup, watch)?;
-    Ok(carried.told(Row::new("listed", &name, &carried.measured.total), setup))
-}
-
-/// What a run on a carrier has measured.
-struct Carried {
-    measured: Measured,
-    machine: ReadPath,
-    cpu_seconds: f64,
-}
-
-impl Carried {
-    /// The row, with what the machine knows of it.
-    fn told(&self, row: Row, setup: &Setup) -> Row {
-        let mut row = row.with_meter(self.machine.meter(), &self.machine.cache_counters());
-        row.cpu_seconds = Some(self.cpu_seconds);
-        row.readahead = Some(setup.readahead.to_string());
-        row.scheduler = Some(setup.scheduler.to_string());
-        row
-    }
-}
-
-/// Runs a workload on what a carrier carries.
-fn carry<S: Storage>(
-    name: &str,
-    carrier: Carrier<S>,
-    memory: CarrierMemory,
-    workload: Workload,
-    setup: &Setup,
-    watch: Watch<'_>,
-) -> Result<Carried, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(name, error);
     let mut machine = ReadPath::new(setup.config(carrier.caps())).map_err(|error| about(&error))?;
     let mut world = RealWorld::new(carrier, memory);
@@ -170,8 +120,13 @@ fn carry<S: Storage>(
             RunError::World(_) => Failure::Run(format!("{name}: {error}")),
             _ => about(&error),
         })?;
-    let cpu_seconds = CpuTime::of_process().since(cpu).seconds();
-    Ok(Carried { measured, machine, cpu_seconds })
+    let mut row = measured
+        .row(&plan.name, name, &plan.job)
+        .with_meter(machine.meter(), &machine.cache_counters());
+    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
+    row.readahead = Some(setup.readahead.to_string());
+    row.scheduler = Some(setup.scheduler.to_string());
+    Ok(row)
 }
 
 /// Opens the storage and lays the job out on it.

@@ -2,31 +2,28 @@
 //! kernel's own path as one of the rivals.
 //!
 //! All contenders read the same bytes of one file, which holds the workload's files
-//! side by side: ours through one read path, the kernel with a thread for each
-//! process and a descriptor for each of its files. Each round runs all of them
-//! one after the other, and each round begins with another one.
+//! side by side, with a thread for each process and a handle for each of its
+//! files: ours through a [`ReadPath`], the kernel's by `pread(2)`. Each round runs
+//! all of them one after the other, and each round begins with another one.
 
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 use indicatif::ProgressBar;
 use readpath::clock::Clock;
-use readpath::cold;
-use readpath::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
-use readpath::target::{Direct, OpenOptions, Target};
+use readpath::target::{OpenOptions, Target};
+use readpath::{ReadPath, cold};
 use readpath_core::law::Spec;
-use readpath_core::request::{Outcome, RequestId};
 use readpath_sim::regret::work::{Work, classic_readaheads};
 use readpath_sim::regret::{Judged, Laws, Size};
 use readpath_sim::report::{Row, Tally};
-use readpath_sim::run::{Go, Watch};
-use readpath_sim::simulate::Setup;
 use readpath_sim::workload::{FileId, Next, Process, Workload};
 
 use crate::exit::Failure;
 use crate::made_files::MadeFiles;
 use crate::progress::Interrupt;
-use crate::real::run_listed;
 
 /// How often a contender runs.
 const ROUNDS: usize = 3;
@@ -97,13 +94,9 @@ fn race(
     size: Size,
     interrupt: &Interrupt,
 ) -> Result<Vec<Vec<Row>>, Failure> {
-    let readaheads: Vec<Spec> = match work.is_direct() {
-        true => vec![Spec::plain("none")],
-        false => classic_readaheads().collect(),
-    };
     let classic = |readahead| Contender::Ours(Laws { readahead, scheduler: Spec::plain("noop") });
     let mut contenders = vec![Contender::Ours(laws.clone()), Contender::Kernel];
-    contenders.extend(readaheads.into_iter().map(classic));
+    contenders.extend(classic_readaheads().map(classic));
     let mut rows: Vec<Vec<Row>> = contenders.iter().map(|_| Vec::new()).collect();
     for round in 0..ROUNDS {
         for turn in 0..contenders.len() {
@@ -113,95 +106,108 @@ fn race(
             }
             let workload = work.workload(size.seed, size.part);
             let row = match &contenders[at] {
-                Contender::Ours(laws) => ours(path, workload, laws, size, interrupt)?,
-                Contender::Kernel => kernel(path, workload)?,
+                Contender::Ours(laws) => ours(path, workload, laws),
+                Contender::Kernel => kernel(path, workload),
             };
-            if row.errors > 0 {
-                let what = row.first_error.as_deref().unwrap_or("reads failed");
-                return Err(Failure::Run(format!("{}: {what}", path.display())));
-            }
-            rows[at].push(row);
+            rows[at].push(row.map_err(|error| Failure::about(path.display(), error))?);
         }
     }
     Ok(rows)
 }
 
-fn ours(
-    path: &Path,
-    workload: Workload,
-    laws: &Laws,
-    size: Size,
-    interrupt: &Interrupt,
-) -> Result<Row, Failure> {
-    let setup = Setup {
-        readahead: laws.readahead.clone(),
-        scheduler: laws.scheduler.clone(),
-        seed: size.seed,
-        ..Setup::new(Spec::plain("file"))
+/// Reads bytes at a place of a file into all of a buffer.
+type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
+
+fn ours(path: &Path, workload: Workload, laws: &Laws) -> Result<Row, Box<dyn std::error::Error>> {
+    cold::drop_pages(path)?;
+    let (readahead, scheduler) = (laws.readahead.to_string(), laws.scheduler.to_string());
+    let read_path = ReadPath::builder().readahead(&readahead).scheduler(&scheduler).build()?;
+    let file = read_path.open(path)?;
+    let handle = || -> io::Result<ReadAt> {
+        let file = file.reopen();
+        Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
-    let mut go_on = |_| if interrupt.has_come() { Go::Stop } else { Go::On };
-    run_listed(path, workload, &setup, Watch::progress(&mut go_on))
+    let mut row = read_all(workload, &format!("file:{}", path.display()), &handle)?;
+    let stats = read_path.stats();
+    row.readahead = Some(readahead);
+    row.scheduler = Some(scheduler);
+    row.device_requests = Some(stats.device_reads);
+    row.device_bytes = Some(stats.device_bytes);
+    let per_request = stats.device_bytes as f64 / 1024.0 / stats.device_reads as f64;
+    row.device_request_kib_mean = (stats.device_reads > 0).then_some(per_request);
+    row.amplification = Some(stats.device_bytes as f64 / row.bytes as f64);
+    row.waste_bytes = Some(stats.waste_bytes);
+    Ok(row)
 }
 
-/// The same reads by the kernel: a thread for each process.
-fn kernel(path: &Path, workload: Workload) -> Result<Row, Failure> {
-    let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
-    let options = OpenOptions { is_writable: false, direct: Direct::Never };
-    let target = Target::open(path, options).map_err(|error| about(&error))?;
-    cold::drop_pages(path).map_err(|error| about(&error))?;
+fn kernel(path: &Path, workload: Workload) -> Result<Row, Box<dyn std::error::Error>> {
+    cold::drop_pages(path)?;
+    let queue = Target::open(path, OpenOptions::default())?.queue().cloned();
+    let handle = || -> io::Result<ReadAt> {
+        let file = std::fs::File::open(path)?;
+        Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
+    };
+    let mut row = read_all(workload, &format!("kernel:{}", path.display()), &handle)?;
+    row.readahead = Some("kernel".to_owned());
+    row.scheduler = queue.and_then(|queue| queue.scheduler);
+    Ok(row)
+}
+
+/// Has a thread for each process read what it reads, with a handle for each of its files.
+fn read_all(
+    workload: Workload,
+    storage: &str,
+    handle: &dyn Fn() -> io::Result<ReadAt>,
+) -> io::Result<Row> {
     let (starts, _) = workload.side_by_side();
-    let clock = Clock::start();
     let start = Barrier::new(workload.processes.len());
-    let tallies: Vec<Result<Tally, KernelError>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = workload
-            .processes
+    let mut readers = Vec::new();
+    for process in workload.processes {
+        let files = process.files().into_iter().map(|id| Ok((id, handle()?)));
+        let files: io::Result<Vec<(FileId, ReadAt)>> = files.collect();
+        readers.push((process, files?));
+    }
+    let tallies: Vec<io::Result<Tally>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = readers
             .into_iter()
-            .map(|process| scope.spawn(|| read_all(process, path, &starts, clock, &start)))
+            .map(|(process, files)| {
+                let (starts, start) = (&starts, &start);
+                scope.spawn(move || read_as(process, &files, starts, start))
+            })
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined.map(|tally| tally.expect("a reader does not panic")).collect()
     });
     let mut total = Tally::default();
     for tally in tallies {
-        total.add(&tally.map_err(|error| about(&error))?);
+        total.add(&tally?);
     }
-    let mut row = Row::new("listed", &format!("kernel:{}", path.display()), &total);
-    row.readahead = Some("kernel".to_owned());
-    row.scheduler = target.queue().and_then(|queue| queue.scheduler.clone());
-    Ok(row)
+    Ok(Row::new("listed", storage, &total))
 }
 
 /// What one process reads, one after the other, once all are ready.
-fn read_all(
+fn read_as(
     mut process: Process,
-    path: &Path,
+    files: &[(FileId, ReadAt)],
     starts: &[u64],
-    clock: Clock,
     start: &Barrier,
-) -> Result<Tally, KernelError> {
-    let files = open_all(&process, path, clock);
-    // Even if this one has failed: the others wait for it.
+) -> io::Result<Tally> {
+    let mut buffer = vec![1; process.block_bytes_max() as usize];
     start.wait();
-    let mut files = files?;
-    let begun = clock.now();
+    let clock = Clock::start();
     let mut tally = Tally::default();
     loop {
-        match process.next(clock.now()) {
+        let issued = clock.now();
+        match process.next(issued) {
             Next::Operation(operation) => {
-                let file = files.iter_mut().find(|(id, _)| *id == operation.file);
-                let (_, file) = file.expect("the files of a process are known");
-                let issued = clock.now();
+                let file = files.iter().find(|(id, _)| *id == operation.file);
+                let (_, read_at) = file.expect("the files of a process are known");
                 let offset = starts[operation.file.0 as usize] + operation.offset;
-                file.read(RequestId(0), offset, operation.bytes as u32);
-                file.wait(None).map_err(KernelError::Backend)?;
-                let (completion, bytes) = file.poll().expect("a read that was waited for is done");
-                std::hint::black_box(bytes);
-                let (issued, ended) = (issued.since(begun), completion.at.since(begun));
-                match completion.outcome {
-                    Outcome::Done => tally.record(issued, ended, operation.bytes),
-                    _ => tally.record_error(issued, ended),
-                }
-                process.completed(completion.at);
+                read_at(&mut buffer[..operation.bytes as usize], offset)?;
+                std::hint::black_box(&buffer);
+                let ended = clock.now();
+                tally.record(issued, ended, operation.bytes);
+                process.completed(ended);
             }
             Next::Ended => return Ok(tally),
             Next::WaitUntil(_) | Next::WaitForCompletion => {
@@ -209,27 +215,4 @@ fn read_all(
             }
         }
     }
-}
-
-fn open_all(
-    process: &Process,
-    path: &Path,
-    clock: Clock,
-) -> Result<Vec<(FileId, KernelFile)>, KernelError> {
-    let name = process.engine().name();
-    let options = KernelOptions {
-        engine: KernelEngine::of_ioengine(name).expect("every engine of a workload has a peer"),
-        is_direct: process.is_direct(),
-        depth: 1,
-        bytes_max: u32::try_from(process.block_bytes_max()).unwrap_or(u32::MAX),
-        is_writable: false,
-        advice: process.advice(),
-        mapping_advice: process.mapping_advice(),
-    };
-    let open = |id| {
-        let mut file = KernelFile::open(path, options, clock)?;
-        file.touch_buffers();
-        Ok((id, file))
-    };
-    process.files().into_iter().map(open).collect()
 }

@@ -27,10 +27,11 @@ pub struct Work {
 }
 
 /// The work whose name `workload/processes` contains each of `parts`, in the
-/// matrix's order. Without what keeps several reads of one process under way.
+/// matrix's order. Without what goes past the cache, through a mapping, or keeps
+/// several reads of one process under way: they have peers of their own.
 pub fn work(parts: &[&str]) -> Vec<Work> {
-    let one_at_a_time = WORKLOADS.iter().filter(|(_, pattern)| pattern.is_one_at_a_time());
-    let all = one_at_a_time.flat_map(|&(workload, pattern)| {
+    let plain = WORKLOADS.iter().filter(|(_, pattern)| pattern.is_plain());
+    let all = plain.flat_map(|&(workload, pattern)| {
         PROCESSES.iter().map(move |&processes| Work { workload, pattern, processes })
     });
     let is_wanted = |work: &Work| {
@@ -46,11 +47,6 @@ impl Work {
         format!("{}/{}", self.workload, self.processes)
     }
 
-    /// Whether no read goes through the cache, so that no readahead law has a say.
-    pub fn is_direct(&self) -> bool {
-        self.pattern.is_direct()
-    }
-
     /// The files, side by side, and the processes; `part` divides the work.
     pub fn workload(&self, seed: u64, part: u64) -> Workload {
         self.pattern.workload_packed(self.processes.into(), part, seed)
@@ -62,8 +58,7 @@ impl Work {
     /// # Panics
     /// There are fewer than two contenders, or one without a row.
     pub fn judged(&self, storage: &str, contenders: Vec<Vec<Row>>) -> Judged {
-        let mut runs: Vec<Run> =
-            contenders.iter().map(|rows| Run::median(rows, self.is_direct())).collect();
+        let mut runs: Vec<Run> = contenders.iter().map(|rows| Run::median(rows)).collect();
         let adaptive = runs.remove(0);
         runs.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
         Judged {
@@ -80,11 +75,11 @@ impl Work {
 
 impl Run {
     /// The row of the median throughput; the throughputs of all rounds stand beside it.
-    fn median(rows: &[Row], is_direct: bool) -> Run {
+    fn median(rows: &[Row]) -> Run {
         let rate = |row: &Row| row.mib_per_s.expect("work moves bytes, and that takes time");
         let mut rows: Vec<&Row> = rows.iter().collect();
         rows.sort_by(|one, two| rate(one).total_cmp(&rate(two)));
-        let run = Run::of_row(rows[rows.len() / 2], is_direct);
+        let run = Run::of_row(rows[rows.len() / 2], false);
         Run { mib_per_s_by_seed: rows.iter().map(|row| rate(row)).collect(), ..run }
     }
 }

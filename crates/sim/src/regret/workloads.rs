@@ -136,9 +136,10 @@ impl Pattern {
         (files, lists)
     }
 
-    /// Whether each process has one read under way at a time.
-    pub fn is_one_at_a_time(self) -> bool {
-        !matches!(self, Pattern::Database) && !matches!(self, Pattern::Random { depth: 2.., .. })
+    /// Whether it is reads through the cache, one under way at a time for each process.
+    pub fn is_plain(self) -> bool {
+        let is_deep = matches!(self, Pattern::Database | Pattern::Random { depth: 2.., .. });
+        !is_deep && !self.is_direct() && !matches!(self, Pattern::Slices { .. })
     }
 
     /// What all processes read together of one file, for the patterns that share it.
