@@ -7,7 +7,8 @@ The device is that of `bench/one_head.py constant`, a modelled one behind a loop
 default readahead of 128 KiB. A file in
 safetensors' layout lies on it; every byte of each tensor is touched, in an order that is drawn anew for
 each pass. One pass each by turns, cold: `numpy.memmap`; `readpath.map`, touched alone, each tensor loaded
-first, and the next four asked for while one is touched; and for the floor, the whole device's part read in order by direct I/O, 8 MiB at a time.
+first, and in order by `pieces`, which reads those that follow while one is touched; and for the floor, the
+part of the device that they take, read in order by direct I/O, 8 MiB at a time.
 """
 
 import argparse
@@ -82,15 +83,10 @@ def by_load(disk, tensors):
         return found
 
 
-def by_order(disk, tensors):
-    """As a loader does that knows its own order: the next four are asked for meanwhile."""
+def by_pieces(disk, tensors):
+    """As a loader does that knows its own order: the next are read meanwhile."""
     with readpath.map(disk, memory="512MiB") as mapping:
-        found = 0
-        for nth, tensor in enumerate(tensors):
-            for at, size in tensors[nth : nth + 4]:
-                mapping.advise("willneed", at, size)
-            found += touch(mapping.data, [tensor])
-        return found
+        return sum(int(numpy.frombuffer(piece, "u1").max()) for piece in mapping.pieces(tensors))
 
 
 def by_direct(disk, tensors):
@@ -107,7 +103,7 @@ WAYS = {
     "numpy.memmap": by_memmap,
     "map": by_map,
     "map, load": by_load,
-    "map, ahead": by_order,
+    "map, pieces": by_pieces,
     "direct": by_direct,
 }
 
@@ -122,7 +118,9 @@ def main():
     one_head.COMMAND = Path(os.environ.get("READPATH_COMMAND", one_head.COMMAND))
     device, is_rotational, _ = one_head.DEVICES["constant"]
     rows = []
-    with tempfile.TemporaryDirectory() as mount, one_head.Disk(device, is_rotational, mount) as disk:
+    with tempfile.TemporaryDirectory() as mount, one_head.Disk(
+        device, is_rotational, mount, f"{arguments.mib + 16}MiB"
+    ) as disk:
         # The kernel's default; another may have been left on this loop device.
         Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
         tensors = lay_out(disk, arguments.mib)

@@ -4,9 +4,9 @@
 //! that holds Python's then never waits for one that wants it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::{future::Future, pin::Pin};
 
@@ -15,17 +15,51 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use readpath::backend::BackendKind;
+use readpath::nfs::CallError;
+use readpath::nfs::error::NfsError;
+use readpath::nfs::url::NfsUrl;
 use readpath::target::OpenError;
-use readpath::{Advice, File, ReadError, ReadFuture};
+use readpath::{Advice, Builder, File, OpenFileError, ReadError, ReadFuture, ReadPath};
 use readpath_core::request::DeviceError;
 
 use crate::buffers::{new_bytes, writable};
 use crate::law::advice_named;
+use crate::process::Own;
 use crate::spec::refused;
 
 /// A read path: memory, laws and a ring, for any number of files.
 #[pyclass(frozen, module = "readpath")]
-pub struct Engine(readpath::ReadPath);
+pub struct Engine(Arc<Remade>);
+
+/// A read path that is built anew in a child made by `fork`.
+struct Remade {
+    options: Builder,
+    /// Locked with Python's lock held alone, so that no thread has it at a `fork`.
+    path: Mutex<Own<ReadPath>>,
+}
+
+impl Remade {
+    fn path(&self, _py: Python<'_>) -> PyResult<ReadPath> {
+        let mut path = self.path.lock().expect("no build panics");
+        if let Some(path) = path.get() {
+            return Ok(path.clone());
+        }
+        let built = self.options.clone().build().map_err(refused)?;
+        *path = Own::new(built.clone());
+        Ok(built)
+    }
+
+    /// Opens a file of this machine through the path, or one of a server with a path like it.
+    fn open(&self, py: Python<'_>, name: &Path) -> PyResult<Own<File>> {
+        let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
+        let path = self.path(py)?;
+        let opened = py.detach(|| match is_remote {
+            true => self.options.clone().open(name),
+            false => path.open(name).map_err(OpenFileError::Open),
+        });
+        opened.map(Own::new).map_err(|error| not_opened(&error))
+    }
+}
 
 #[pymethods]
 impl Engine {
@@ -39,31 +73,43 @@ impl Engine {
         backend: &str,
     ) -> PyResult<Engine> {
         let kind = backend_named(backend)?;
-        let builder = readpath::ReadPath::builder().memory(memory_bytes).readahead(readahead);
-        let path = builder.scheduler(scheduler).depth(depth).backend(kind).build();
-        path.map(Engine).map_err(refused)
+        let options = ReadPath::builder().memory(memory_bytes).readahead(readahead);
+        let options = options.scheduler(scheduler).depth(depth).backend(kind);
+        let path = options.clone().build().map_err(refused)?;
+        Ok(Engine(Arc::new(Remade { options, path: Mutex::new(Own::new(path)) })))
     }
 
-    /// Opens a file or a block device. Raises the OSError of the kernel's answer.
-    fn open(&self, py: Python<'_>, path: PathBuf) -> PyResult<LocalFile> {
-        let file = py.detach(|| self.0.open(&path)).map_err(|error| not_opened(&error))?;
-        let bytes = file.len();
-        let state = State { file, path: self.0.clone() };
-        Ok(LocalFile { state: RwLock::new(Some(state)), bytes, position: AtomicU64::new(0) })
+    /// Opens a file or a block device, or a server's file by its `nfs://` URL. Raises the OSError
+    /// of the answer, ValueError where a URL is none.
+    fn open(&self, py: Python<'_>, name: PathBuf) -> PyResult<LocalFile> {
+        let file = self.0.open(py, &name)?;
+        let bytes = file.get().expect("it was just opened").len();
+        Ok(LocalFile {
+            state: Mutex::new(Some(Arc::new(file))),
+            engine: Arc::clone(&self.0),
+            name,
+            bytes,
+            position: AtomicU64::new(0),
+        })
     }
 
     /// What was counted: requests and bytes of the storage, bytes read ahead, wasted, evicted.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = py.detach(|| self.0.stats());
-        let all = PyDict::new(py);
-        all.set_item("device_reads", stats.device_reads)?;
-        all.set_item("device_bytes", stats.device_bytes)?;
-        all.set_item("in_flight", stats.in_flight)?;
-        all.set_item("readahead_bytes", stats.readahead_bytes)?;
-        all.set_item("waste_bytes", stats.waste_bytes)?;
-        all.set_item("evicted_bytes", stats.evicted_bytes)?;
-        Ok(all)
+        let path = self.0.path(py)?;
+        counted(py, &path)
     }
+}
+
+fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>> {
+    let stats = py.detach(|| path.stats());
+    let all = PyDict::new(py);
+    all.set_item("device_reads", stats.device_reads)?;
+    all.set_item("device_bytes", stats.device_bytes)?;
+    all.set_item("in_flight", stats.in_flight)?;
+    all.set_item("readahead_bytes", stats.readahead_bytes)?;
+    all.set_item("waste_bytes", stats.waste_bytes)?;
+    all.set_item("evicted_bytes", stats.evicted_bytes)?;
+    Ok(all)
 }
 
 /// The backend of that name.
@@ -76,17 +122,17 @@ pub fn backend_named(name: &str) -> PyResult<BackendKind> {
 }
 
 /// A file that is open: positioned reads, and one position of its own.
+///
+/// In a child made by `fork` it is opened again by its name when it is first used.
 #[pyclass(frozen, module = "readpath")]
 pub struct LocalFile {
-    /// None once it is closed.
-    state: RwLock<Option<State>>,
+    /// None once it is closed. Locked with Python's lock held alone; whoever reads has
+    /// the file until the read has ended.
+    state: Mutex<Option<Arc<Own<File>>>>,
+    engine: Arc<Remade>,
+    name: PathBuf,
     bytes: u64,
     position: AtomicU64,
-}
-
-struct State {
-    file: File,
-    path: readpath::ReadPath,
 }
 
 impl LocalFile {
@@ -94,13 +140,38 @@ impl LocalFile {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&File, &readpath::ReadPath) -> Result<T, Failure> + Send,
+        work: impl FnOnce(&File) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
-        let done = py.detach(|| match &*self.state.read().expect("no reader panics") {
-            None => Err(Failure::Closed),
-            Some(State { file, path }) => work(file, path),
+        let file = self.file(py)?;
+        let done = py.detach(|| {
+            let done = work(file.get().expect("this process has opened it"));
+            // Closed by another thread meanwhile, it goes here.
+            drop(file);
+            done
         });
         done.map_err(PyErr::from)
+    }
+
+    /// The file, as this process has it.
+    fn file(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
+        let held = || -> PyResult<Arc<Own<File>>> {
+            let state = self.state.lock().expect("nobody panics while holding it");
+            state.as_ref().map(Arc::clone).ok_or(Failure::Closed.into())
+        };
+        let file = held()?;
+        if file.is_ours() {
+            return Ok(file);
+        }
+        let again = Arc::new(self.engine.open(py, &self.name)?);
+        let mut state = self.state.lock().expect("nobody panics while holding it");
+        match &mut *state {
+            None => Err(Failure::Closed.into()),
+            Some(other) if other.is_ours() => Ok(Arc::clone(other)),
+            stale => {
+                *stale = Some(Arc::clone(&again));
+                Ok(again)
+            }
+        }
     }
 
     fn left(&self, offset: u64, size: u64) -> u64 {
@@ -111,7 +182,7 @@ impl LocalFile {
         let held = PyUntypedBuffer::get(buffer)?;
         let (place, room) = writable(&held)?;
         let place = Place(place);
-        let filled = self.with(py, move |file, _| {
+        let filled = self.with(py, move |file| {
             // SAFETY: `held` keeps the memory where it is until we return. As with every
             // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
             let buffer = unsafe { place.slice(room) };
@@ -148,12 +219,13 @@ impl LocalFile {
     /// Whether it is closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.state.read().expect("no reader panics").is_none()
+        self.state.lock().expect("nobody panics while holding it").is_none()
     }
 
-    /// Closes it, when reads under way on other threads have ended.
+    /// Closes it; reads under way on other threads end as if it were open.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.state.write().expect("no reader panics").take());
+        let file = self.state.lock().expect("nobody panics while holding it").take();
+        py.detach(|| drop(file));
     }
 
     /// The position.
@@ -176,7 +248,7 @@ impl LocalFile {
         let (bytes, place) = new_bytes(py, self.left(offset, size) as usize)?;
         let place = Place(place);
         let room = bytes.as_bytes().len();
-        self.with(py, move |file, _| {
+        self.with(py, move |file| {
             // SAFETY: the object is new, and nobody else has it yet.
             let buffer = unsafe { place.slice(room) };
             Ok(file.read_exact_at(buffer, offset)?)
@@ -225,21 +297,21 @@ impl LocalFile {
             places.push((offset, Place(place), bytes.as_bytes().len()));
             all.push(bytes);
         }
-        self.with(py, move |file, path| read_many(file, path, &places))?;
+        self.with(py, move |file| read_many(file, &places))?;
         Ok(all)
     }
 
     /// Begins a read that is to be polled.
     fn start(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<Awaited> {
         let size = self.left(offset, size) as usize;
-        let future = self.with(py, |file, _| Ok(file.read_at_async(vec![0; size], offset)))?;
-        Ok(Awaited(Mutex::new(Some(future))))
+        let future = self.with(py, |file| Ok(file.read_at_async(vec![0; size], offset)))?;
+        Ok(Awaited(Mutex::new(Some(Own::new(future)))))
     }
 
     /// Gives a hint on how this handle will read, by its name in `posix_fadvise`.
     fn advise(&self, py: Python<'_>, advice: &str) -> PyResult<()> {
         let advice: Advice = advice_named(advice)?;
-        self.with(py, |file, _| {
+        self.with(py, |file| {
             file.advise(advice);
             Ok(())
         })
@@ -247,7 +319,7 @@ impl LocalFile {
 
     /// Starts to read a range that will be needed, and doesn't wait for it.
     fn prefetch(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
-        self.with(py, |file, _| {
+        self.with(py, |file| {
             file.prefetch(offset, size);
             Ok(())
         })
@@ -255,10 +327,16 @@ impl LocalFile {
 
     /// What was read: `(bytes, cached_bytes)`.
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        self.with(py, |file, _| {
+        self.with(py, |file| {
             let stats = file.stats();
             Ok((stats.bytes, stats.cached_bytes))
         })
+    }
+
+    /// What its read path has counted, for all the files that it has.
+    fn path_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let path = self.with(py, |file| Ok(file.read_path()))?;
+        counted(py, &path)
     }
 }
 
@@ -270,12 +348,8 @@ impl LocalFile {
 
 /// Reads ranges, each to its place, all handed over together. One that is too large
 /// for a batch is read by itself after it.
-fn read_many(
-    file: &File,
-    path: &readpath::ReadPath,
-    places: &[(u64, Place, usize)],
-) -> Result<(), Failure> {
-    let mut batch = path.batch();
+fn read_many(file: &File, places: &[(u64, Place, usize)]) -> Result<(), Failure> {
+    let mut batch = file.read_path().batch();
     let mut large = Vec::new();
     for (ticket, &(offset, _, bytes)) in places.iter().enumerate() {
         match batch.read(file, offset, bytes as u64, ticket as u64) {
@@ -304,7 +378,7 @@ fn read_many(
 
 /// A read that an event loop waits for.
 #[pyclass(frozen, module = "readpath")]
-pub struct Awaited(Mutex<Option<ReadFuture<Vec<u8>>>>);
+pub struct Awaited(Mutex<Option<Own<ReadFuture<Vec<u8>>>>>);
 
 #[pymethods]
 impl Awaited {
@@ -315,6 +389,9 @@ impl Awaited {
         let polled = py.detach(|| {
             let mut future = self.0.lock().expect("no poll panics");
             let Some(read) = &mut *future else { return Poll::Ready((Ok(0), Vec::new())) };
+            let Some(read) = read.get_mut() else {
+                return Poll::Ready((Err(io::ErrorKind::Interrupted.into()), Vec::new()));
+            };
             let polled = Pin::new(read).poll(&mut Context::from_waker(&waker));
             if polled.is_ready() {
                 *future = None;
@@ -377,6 +454,9 @@ impl From<Failure> for PyErr {
                 DeviceError::Full => 28,       // ENOSPC
                 DeviceError::Cancelled => 125, // ECANCELED
                 DeviceError::Refused => 13,    // EACCES
+                DeviceError::Stale => 116,     // ESTALE
+                DeviceError::TimedOut => 110,  // ETIMEDOUT
+                DeviceError::Garbled => 74,    // EBADMSG
                 DeviceError::Other(errno) => errno,
                 _ => 5, // EIO
             },
@@ -390,8 +470,19 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// The built-in exception for what can't be opened: Python chooses it by the number.
-pub fn not_opened(error: &OpenError) -> PyErr {
+/// The built-in exception for what can't be opened by its name.
+fn not_opened(error: &OpenFileError) -> PyErr {
+    match error {
+        OpenFileError::Open(error) => not_opened_here(error),
+        OpenFileError::Nfs(error) => not_opened_there(error),
+        // ENOSYS: there is nothing to sleep on.
+        OpenFileError::Backend(error) => PyOSError::new_err((38, error.to_string())),
+        other => refused(other),
+    }
+}
+
+/// The built-in exception for what can't be opened on this machine: Python chooses it by the number.
+pub fn not_opened_here(error: &OpenError) -> PyErr {
     let (errno, path) = match error {
         OpenError::Missing { path } => (2, path),    // ENOENT
         OpenError::Directory { path } => (21, path), // EISDIR
@@ -406,4 +497,39 @@ pub fn not_opened(error: &OpenError) -> PyErr {
     let text = error.to_string();
     let words = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
     PyOSError::new_err((errno, words, path.clone().into_os_string()))
+}
+
+/// The same for a server's file.
+fn not_opened_there(error: &NfsError) -> PyErr {
+    let text = error.to_string();
+    let (errno, url) = match error {
+        NfsError::Url(_) => return refused(text),
+        NfsError::Missing { url } | NfsError::NoExport { url, .. } => (2, url), // ENOENT
+        NfsError::Refused { url } => (13, url),                                 // EACCES
+        NfsError::Directory { url } => (21, url),                               // EISDIR
+        NfsError::Link { url } => (40, url),                                    // ELOOP
+        // EINVAL: no file, or one without bytes.
+        NfsError::NotFile { url } | NfsError::Empty { url } => (22, url),
+        NfsError::Other { url, status } => (status.errno(), url),
+        NfsError::NotMounted { export, status } => (status.errno(), export),
+        NfsError::Connect { address, errno } => {
+            let words = text.strip_prefix(&format!("{address}: ")).unwrap_or(&text).to_owned();
+            return PyOSError::new_err((*errno, words, address.to_string()));
+        }
+        // EHOSTUNREACH, EPROTONOSUPPORT.
+        NfsError::NoHost { .. } => return PyOSError::new_err((113, text)),
+        NfsError::NoService { .. } => return PyOSError::new_err((93, text)),
+        NfsError::Call { error, .. } => {
+            let errno = match error {
+                CallError::TimedOut => 110,     // ETIMEDOUT
+                CallError::Garbled => 74,       // EBADMSG
+                CallError::Denied { .. } => 13, // EACCES
+                CallError::Unavailable => 93,   // EPROTONOSUPPORT
+                CallError::ServerFault => 121,  // EREMOTEIO
+            };
+            return PyOSError::new_err((errno, text));
+        }
+    };
+    let words = text.strip_prefix(&format!("{url}: ")).unwrap_or(&text).to_owned();
+    PyOSError::new_err((errno, words, url.clone()))
 }

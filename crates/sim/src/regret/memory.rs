@@ -1,21 +1,19 @@
 //! The loads on memory of the regret matrix: what touches how much of it.
 //!
 //! Sweeps and random touches, of private and of shared memory, as in the table of
-//! 2012: as many processes as the cell has touch a tenth more than memory holds,
-//! and each touch writes. The total stays about the same however many processes
-//! share it, down to a least share for each of those that have memory of their own.
+//! 2012 (`reproduce B`), and each touch writes. The total stays about the same however many
+//! processes share it, down to a least share for each of those that have memory of
+//! their own. A quarter of what is mapped fits, where in that table nine tenths do: with
+//! nine tenths, several processes that sweep take from one to ten times as
+//! long by which of them happens to keep all of its pages, whatever the law.
 //!
 //! Swap lies on every device of the matrix but the object store: a page that is
 //! written out replaces one that lies there, and an object can only be written
 //! whole. A server's file takes pages in place: so the kernel swaps over NFS too.
 
-use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::Size;
-use crate::load::{Load, LoadRow, LoadSetup, Pattern, Share, simulate_load};
-use crate::run::Go;
-use crate::simulate::SimulateError;
+use crate::load::{Load, Pattern, Share};
 
 /// What a cell touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +37,7 @@ pub(super) const SWAPINS: [&str; 4] = ["none", "cluster", "hits", "vma"];
 const TOTAL_PAGES: u64 = 8192;
 const MAPPING_PAGES_MIN: u64 = 256;
 
-/// Mappings swept whole, as in that table, or as many random touches. Of a process
-/// at least 1024 touches: one of many on a shared mapping comes to where others were.
+/// Mappings swept whole, or as many random touches. Of a process at least 1024 touches: one of many on a shared mapping comes to where others were.
 const SWEEPS: u64 = 3;
 const TOUCHES_MIN: u64 = 1024;
 
@@ -51,7 +48,7 @@ pub(super) fn takes_swap(device: &str) -> bool {
 
 impl Touching {
     /// What `processes` of it touch.
-    fn load(self, processes: u32, part: u64) -> Load {
+    pub(super) fn load(self, processes: u32, part: u64) -> Load {
         let each = u64::from(processes);
         let (pages, touched_pages) = match self.share {
             Share::Private => {
@@ -73,23 +70,5 @@ impl Touching {
         let memory_bytes = mapped_pages / 4 * PAGE_BYTES;
         // A tenth more than is mapped, so that a run of free slots is found.
         Load { memory_bytes, swap_bytes: mapped_pages * 11 / 10 * PAGE_BYTES, ..load }
-    }
-
-    /// Runs it on a device, under a swap-in law and a scheduler.
-    pub(super) fn run(
-        self,
-        processes: u32,
-        device: Spec,
-        swapin: &Spec,
-        scheduler: &Spec,
-        size: Size,
-    ) -> Result<LoadRow, SimulateError> {
-        let setup = LoadSetup {
-            swapin: swapin.clone(),
-            scheduler: scheduler.clone(),
-            seed: size.seed,
-            ..LoadSetup::new(device)
-        };
-        simulate_load(&self.load(processes, size.part), &setup, &mut |_| Go::On)
     }
 }
