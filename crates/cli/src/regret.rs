@@ -25,8 +25,8 @@ use crate::table::{Table, number};
 #[derive(Debug, Args)]
 #[command(
     after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its rivals are the classic readahead \
-    laws under\neach classic scheduler; the figure is the throughput of `adaptive` ÷ that of the \
-    best of\nthem. What is below 0.95 is a regret.\n\n\
+    laws (of a\nload on memory, `swap-…`: the classic swap-in laws) under each classic scheduler; the \
+    figure is\nthe throughput of `adaptive` ÷ that of the best of them. What is below 0.95 is a regret.\n\n\
     Example:\n  \
     readpath regret --cells /hdd-1/,mmap"
 )]
