@@ -41,7 +41,8 @@ def stream(url, kind):
 
     below = fsspec.filesystem("http")
     larger = {"memory": "9MiB", "readahead": "ondemand,read_ahead_kb=4096", "request": "1MiB"}
-    ours = fsspec.filesystem("readpath", fs=below, **(larger if "9 MiB" in kind else {}))
+    law = {"readahead": "adaptive"} if "law adaptive" in kind else {}
+    ours = fsspec.filesystem("readpath", fs=below, **(larger if "9 MiB" in kind else {}) | law)
     with below.open(url, cache_type="none") as file:
         file.read(BLOCK)
     before = peak_kib()
@@ -96,7 +97,17 @@ def cached(path, kind):
 
 
 PARTS = {
-    "stream": (stream, ["readpath", "adaptive", "readahead", "readpath, 9 MiB"]),
+    "stream": (
+        stream,
+        [
+            "readpath",
+            "readpath, law adaptive",
+            "adaptive",
+            "readahead",
+            "readpath, 9 MiB",
+            "readpath, 9 MiB, law adaptive",
+        ],
+    ),
     "random": (random_reads, ["one by one", "readat_many"]),
     "cached": (cached, ["readinto_at", "os.pread"]),
 }

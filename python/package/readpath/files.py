@@ -57,6 +57,11 @@ class ReadPath:
         """What was counted since it was built, or, in a child made by fork, since its first use there."""
         return self._engine.stats()
 
+    def __repr__(self) -> str:
+        names = ("memory", "readahead", "scheduler", "depth", "backend")
+        options = zip(names, self._options, strict=True)
+        return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ReadPath, self._options
 
@@ -139,6 +144,10 @@ class File(io.RawIOBase):
         read, cached = self._file.stats()
         return {"bytes": read, "cached_bytes": cached}
 
+    def path_stats(self) -> dict[str, int]:
+        """What its read path has counted: for all the files that it has, as `ReadPath.stats`."""
+        return self._file.path_stats()
+
     def readable(self) -> bool:
         """Whether it can be read: yes."""
         return not self._is_closed()
@@ -158,6 +167,10 @@ class File(io.RawIOBase):
 
         `open(path).read` alone has the native file; that of the base class would close it.
         """
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else f" of {self.size} bytes"
+        return f"<readpath.File {self.name!r}{state}>"
 
     def _is_closed(self) -> bool:
         if self.closed:
