@@ -5,6 +5,8 @@
 - `stream`: 64 KiB sequential reads through fsspec over a local store with a delay of 20 ms, by our
   file system and by fsspec's own caches; ours with its usual memory, and with 9 MiB. Each runs in a fresh process; `memory_mib` is what its peak
   resident memory grew by.
+- `backward`, `interleaved`, `stride`: 64 reads of 64 KiB downwards, of four streams by turns, and of every
+  fourth block, by our file system and by fsspec's own caches.
 - `random`: 64 random reads of 64 KiB over the same store, one by one and by one `readat_many`.
 - `cached`: one `readinto_at` of a cached 4 KiB page, and `os.pread` of one, places at random in 1 MiB.
 
@@ -41,8 +43,7 @@ def stream(url, kind):
 
     below = fsspec.filesystem("http")
     larger = {"memory": "9MiB", "readahead": "ondemand,read_ahead_kb=4096", "request": "1MiB"}
-    law = {"readahead": "adaptive"} if "law adaptive" in kind else {}
-    ours = fsspec.filesystem("readpath", fs=below, **(larger if "9 MiB" in kind else {}) | law)
+    ours = fsspec.filesystem("readpath", fs=below, **(larger if "9 MiB" in kind else {}))
     with below.open(url, cache_type="none") as file:
         file.read(BLOCK)
     before = peak_kib()
@@ -54,6 +55,28 @@ def stream(url, kind):
     seconds = time.perf_counter() - began
     memory_mib = (peak_kib() - before) / 1024
     return {"mib_per_s": bytes_read / 2**20 / seconds, "memory_mib": memory_mib}
+
+
+def pattern(url, kind, part):
+    """64 reads in an order that is no stream, by our file system and by fsspec's caches."""
+    import fsspec
+
+    below = fsspec.filesystem("http")
+    ours = fsspec.filesystem("readpath", fs=below)
+    with below.open(url, cache_type="none") as file:
+        file.read(BLOCK)
+    with ours.open(url) if kind == "readpath" else below.open(url, cache_type=kind) as file:
+        quarter = file.size // BLOCK // 4
+        orders = {
+            "backward": range(64, 0, -1),
+            "interleaved": [stream * quarter + nth for nth in range(16) for stream in range(4)],
+            "stride": range(0, 4 * 64, 4),
+        }
+        began = time.perf_counter()
+        for nth in orders[part]:
+            file.seek(nth % (file.size // BLOCK) * BLOCK)
+            file.read(BLOCK)
+        return {"ms": (time.perf_counter() - began) * 1e3}
 
 
 def random_reads(url, kind):
@@ -97,17 +120,10 @@ def cached(path, kind):
 
 
 PARTS = {
-    "stream": (
-        stream,
-        [
-            "readpath",
-            "readpath, law adaptive",
-            "adaptive",
-            "readahead",
-            "readpath, 9 MiB",
-            "readpath, 9 MiB, law adaptive",
-        ],
-    ),
+    "stream": (stream, ["readpath", "adaptive", "readahead", "readpath, 9 MiB"]),
+    "backward": (pattern, ["readpath", "adaptive", "readahead"]),
+    "interleaved": (pattern, ["readpath", "adaptive", "readahead"]),
+    "stride": (pattern, ["readpath", "adaptive", "readahead"]),
     "random": (random_reads, ["one by one", "readat_many"]),
     "cached": (cached, ["readinto_at", "os.pread"]),
 }
@@ -145,7 +161,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.one:
         part, where, kind = arguments.one
-        print(json.dumps(PARTS[part][0](where, kind)))
+        measure = PARTS[part][0]
+        print(json.dumps(measure(where, kind, *([part] if measure is pattern else []))))
         return
     mib, times = (8, 1) if arguments.smoke else (512, 5)
     rows = []
