@@ -3,8 +3,6 @@
 import asyncio
 import os
 import random
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -14,20 +12,11 @@ DATA = random.Random(11).randbytes(3_000_001)
 
 
 @pytest.fixture(scope="module")
-def url(root, tmp_path_factory):
-    named = os.environ.get("READPATH_NFS_SERVER")
-    built = [root / "target" / profile / "examples/nfs_serve" for profile in ("release", "debug")]
-    there = [path for path in ([Path(named)] if named else built) if path.exists()]
-    if not there:
-        pytest.skip("the server is not built: cargo build -p readpath --example nfs_serve")
+def url(nfs_server, tmp_path_factory):
     path = tmp_path_factory.mktemp("nfs") / "file"
     path.write_bytes(DATA)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([there[0], path], **pipes) as server:
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.stdin.close()
+    with nfs_server(path) as url:
+        yield url
 
 
 def test_it_reads_as_a_local_file_does(url):

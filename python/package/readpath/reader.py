@@ -48,7 +48,7 @@ class Options:
 
     memory: str | int = "8MiB"
     readahead: str = "adaptive"
-    request: str | int = "512KiB"
+    request: str | int = "256KiB"
     depth: int = 64
 
 
