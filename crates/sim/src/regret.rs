@@ -24,6 +24,7 @@ use crate::simulate::{Setup, SimulateError, simulate_workload};
 
 mod cause;
 mod summary;
+pub mod work;
 mod workloads;
 
 pub use cause::Cause;
@@ -111,7 +112,7 @@ pub struct Run {
     pub mib_per_s: f64,
     /// From the start to the end of the last process.
     pub seconds: f64,
-    /// The throughput with each seed alone; empty where there was one.
+    /// The throughput with each seed alone, or in each round; empty where there was one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mib_per_s_by_seed: Vec<f64>,
     /// Requests that the device was given.
@@ -234,16 +235,17 @@ impl Cell {
         };
         let workload = self.pattern.workload(self.processes.into(), part, seed);
         let row = simulate_workload(workload, &setup, Watch::progress(&mut |_| Go::On))?;
-        Ok(Run::new(laws, &row, self.pattern.is_direct()))
+        Ok(Run::of_row(&row, self.pattern.is_direct()))
     }
 }
 
 impl Run {
-    fn new(laws: &Laws, row: &Row, is_direct: bool) -> Run {
+    fn of_row(row: &Row, is_direct: bool) -> Run {
         let count = |value: Option<u64>| value.map(|value| value as f64);
+        let readahead = row.readahead.clone().filter(|_| !is_direct);
         Run {
-            readahead: (!is_direct).then(|| laws.readahead.to_string()),
-            scheduler: laws.scheduler.to_string(),
+            readahead,
+            scheduler: row.scheduler.clone().unwrap_or_default(),
             mib_per_s: row.mib_per_s.expect("a cell moves bytes, and that takes time"),
             seconds: row.seconds,
             mib_per_s_by_seed: Vec::new(),

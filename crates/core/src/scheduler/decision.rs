@@ -203,7 +203,8 @@ pub enum Decision {
     Limit {
         /// So many from now on; `None`: all.
         limit: Option<u32>,
-        /// `try`; after a trial `better` or `worse`; `far` when nobody is worth waiting for.
+        /// `try`; after a trial `better`, `worse`, `against` (its requests voted so), `behind`
+        /// or `late`; `far` when nobody is worth waiting for; `less` when it brings less than all did.
         why: &'static str,
         /// The rate that decided it; 0 when none did.
         kib_per_s: u64,
