@@ -21,11 +21,15 @@ use readpath::nfs::url::NfsUrl;
 use readpath::target::OpenError;
 use readpath::{Advice, Builder, File, OpenFileError, ReadError, ReadFuture, ReadPath};
 use readpath_core::request::DeviceError;
+use readpath_core::unit::PAGE_BYTES;
 
 use crate::buffers::{new_bytes, writable};
 use crate::law::advice_named;
 use crate::process::Own;
-use crate::spec::refused;
+use crate::spec::{Count, check_name, refused};
+
+/// Signals are heard after so much at the latest: 8 ms at 1 GB/s.
+const PIECE_BYTES_MAX: u64 = 8 << 20;
 
 /// A read path: memory, laws and a ring, for any number of files.
 #[pyclass(frozen, module = "readpath")]
@@ -34,6 +38,8 @@ pub struct Engine(Arc<Remade>);
 /// A read path that is built anew in a child made by `fork`.
 struct Remade {
     options: Builder,
+    /// A larger read is made in pieces of so much.
+    piece_bytes: u64,
     /// Locked with Python's lock held alone, so that no thread has it at a `fork`.
     path: Mutex<Own<ReadPath>>,
 }
@@ -69,19 +75,24 @@ impl Engine {
         memory_bytes: u64,
         readahead: &str,
         scheduler: &str,
-        depth: u32,
+        depth: Count,
         backend: &str,
     ) -> PyResult<Engine> {
         let kind = backend_named(backend)?;
+        // More than a ring holds is refused by whoever builds it.
+        let depth = u32::try_from(depth.0).unwrap_or(u32::MAX);
         let options = ReadPath::builder().memory(memory_bytes).readahead(readahead);
         let options = options.scheduler(scheduler).depth(depth).backend(kind);
         let path = options.clone().build().map_err(refused)?;
-        Ok(Engine(Arc::new(Remade { options, path: Mutex::new(Own::new(path)) })))
+        let piece_bytes = (memory_bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
+        let path = Mutex::new(Own::new(path));
+        Ok(Engine(Arc::new(Remade { options, piece_bytes, path })))
     }
 
     /// Opens a file or a block device, or a server's file by its `nfs://` URL. Raises the OSError
     /// of the answer, ValueError where a URL is none.
     fn open(&self, py: Python<'_>, name: PathBuf) -> PyResult<LocalFile> {
+        check_name(&name)?;
         let file = self.0.open(py, &name)?;
         let bytes = file.get().expect("it was just opened").len();
         Ok(LocalFile {
@@ -182,14 +193,47 @@ impl LocalFile {
         let held = PyUntypedBuffer::get(buffer)?;
         let (place, room) = writable(&held)?;
         let place = Place(place);
-        let filled = self.with(py, move |file| {
-            // SAFETY: `held` keeps the memory where it is until we return. As with every
-            // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
-            let buffer = unsafe { place.slice(room) };
-            Ok(file.read_at(buffer, offset)?)
-        });
+        // SAFETY: `held` keeps the memory where it is until we return. As with every
+        // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
+        let filled = unsafe { self.fill_place(py, offset, place, room) };
         drop(held);
         filled
+    }
+
+    /// Fills `room` bytes at `place`; gives how many there were. A long read is made in pieces, each of
+    /// which is on its way while the one before it comes, so that signals are heard between.
+    ///
+    /// # Safety
+    /// So many bytes can be written there, and stay until this returns.
+    unsafe fn fill_place(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        place: Place,
+        room: usize,
+    ) -> PyResult<usize> {
+        let piece_bytes = self.engine.piece_bytes;
+        let mut filled = 0;
+        loop {
+            let at = offset.saturating_add(filled as u64);
+            let piece = (room - filled).min(piece_bytes as usize);
+            let is_last = filled + piece == room;
+            // SAFETY: within the room.
+            let place = Place(unsafe { place.0.add(filled) });
+            let came = self.with(py, move |file| {
+                if !is_last {
+                    file.prefetch(at.saturating_add(piece as u64), piece_bytes);
+                }
+                // SAFETY: the caller's promise.
+                let buffer = unsafe { place.slice(piece) };
+                Ok(file.read_at(buffer, at)?)
+            })?;
+            filled += came;
+            if is_last || came < piece {
+                return Ok(filled);
+            }
+            py.check_signals()?;
+        }
     }
 }
 
@@ -242,17 +286,18 @@ impl LocalFile {
     fn readat<'py>(
         &self,
         py: Python<'py>,
-        offset: u64,
-        size: u64,
+        offset: Count,
+        size: Count,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (bytes, place) = new_bytes(py, self.left(offset, size) as usize)?;
-        let place = Place(place);
+        let (bytes, place) = new_bytes(py, self.left(offset.0, size.0) as usize)?;
         let room = bytes.as_bytes().len();
-        self.with(py, move |file| {
-            // SAFETY: the object is new, and nobody else has it yet.
-            let buffer = unsafe { place.slice(room) };
-            Ok(file.read_exact_at(buffer, offset)?)
-        })?;
+        // SAFETY: the object is new, and nobody else has it yet.
+        let filled = unsafe { self.fill_place(py, offset.0, Place(place), room)? };
+        if filled < room {
+            return Err(
+                Failure::Read(ReadError::Shrunk { offset: offset.0 + filled as u64 }).into()
+            );
+        }
         Ok(bytes)
     }
 
@@ -260,10 +305,10 @@ impl LocalFile {
     fn readinto_at(
         &self,
         py: Python<'_>,
-        offset: u64,
+        offset: Count,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        self.fill(py, offset, buffer)
+        self.fill(py, offset.0, buffer)
     }
 
     /// Fills a writable buffer from the position on; gives how many bytes.
@@ -279,7 +324,7 @@ impl LocalFile {
     fn read<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
         let position = self.position();
-        let bytes = self.readat(py, position, size)?;
+        let bytes = self.readat(py, Count(position), Count(size))?;
         self.set(position + bytes.as_bytes().len() as u64);
         Ok(bytes)
     }
@@ -288,11 +333,11 @@ impl LocalFile {
     fn readat_many<'py>(
         &self,
         py: Python<'py>,
-        ranges: Vec<(u64, u64)>,
+        ranges: Vec<(Count, Count)>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let mut all = Vec::with_capacity(ranges.len());
         let mut places = Vec::with_capacity(ranges.len());
-        for (offset, size) in ranges {
+        for (Count(offset), Count(size)) in ranges {
             let (bytes, place) = new_bytes(py, self.left(offset, size) as usize)?;
             places.push((offset, Place(place), bytes.as_bytes().len()));
             all.push(bytes);
@@ -302,8 +347,8 @@ impl LocalFile {
     }
 
     /// Begins a read that is to be polled.
-    fn start(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<Awaited> {
-        let size = self.left(offset, size) as usize;
+    fn start(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<Awaited> {
+        let (offset, size) = (offset.0, self.left(offset.0, size.0) as usize);
         let future = self.with(py, |file| Ok(file.read_at_async(vec![0; size], offset)))?;
         Ok(Awaited(Mutex::new(Some(Own::new(future)))))
     }
@@ -318,9 +363,9 @@ impl LocalFile {
     }
 
     /// Starts to read a range that will be needed, and doesn't wait for it.
-    fn prefetch(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
+    fn prefetch(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
         self.with(py, |file| {
-            file.prefetch(offset, size);
+            file.prefetch(offset.0, size.0);
             Ok(())
         })
     }
@@ -495,7 +540,9 @@ pub fn not_opened_here(error: &OpenError) -> PyErr {
         | OpenError::NoDirect { path, .. } => (22, path),
     };
     let text = error.to_string();
-    let words = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
+    let words = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
+    // Where Rust has a name for what this module's callers know by another.
+    let words = words.replace("std::fs", "the built-in open");
     PyOSError::new_err((errno, words, path.clone().into_os_string()))
 }
 

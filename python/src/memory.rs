@@ -14,11 +14,12 @@ use readpath::pager::PagerError;
 use readpath::pager::mapping::{LoadError, Mapping};
 use readpath::pager::region::Region;
 use readpath_core::law::Spec;
+use readpath_core::readahead::Advice;
 
 use crate::law::advice_named;
 use crate::local::{backend_named, not_opened_here};
 use crate::process::Own;
-use crate::spec::refused;
+use crate::spec::{Count, check_name, refused};
 
 /// Memory that is lent to Python's buffers, and given back when the last of them is gone.
 struct Lending<T> {
@@ -109,6 +110,9 @@ impl<T: Send + Sync> Lending<T> {
     }
 }
 
+/// Signals are heard after so much is loaded at the latest.
+const PIECE_BYTES: u64 = 16 << 20;
+
 /// A file as read-only memory.
 #[pyclass(frozen, module = "readpath")]
 pub struct MappedFile(Lending<Mapping>);
@@ -124,6 +128,7 @@ impl MappedFile {
         readahead: &str,
         backend: &str,
     ) -> PyResult<MappedFile> {
+        check_name(&path)?;
         let options = Mapping::options()
             .memory_bytes(memory_bytes)
             .readahead(Spec::parse(readahead).map_err(refused)?)
@@ -139,18 +144,32 @@ impl MappedFile {
     }
 
     /// A hint about a range, by its name in `posix_fadvise`.
-    fn advise(&self, py: Python<'_>, advice: &str, offset: u64, size: u64) -> PyResult<()> {
+    fn advise(&self, py: Python<'_>, advice: &str, offset: Count, size: Count) -> PyResult<()> {
         let advice = advice_named(advice)?;
-        self.0.with(py, |mapping| mapping.advise(advice, offset, size))
+        self.0.with(py, |mapping| mapping.advise(advice, offset.0, size.0))
     }
 
     /// Brings a range in, in the largest requests, and waits for it.
-    fn load(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
-        let loaded = self.0.with(py, |mapping| mapping.load(offset, size))?;
-        loaded.map_err(|error| match error {
-            LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
-            LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
-        })
+    fn load(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
+        let (mut offset, mut size) = (offset.0, size.0);
+        self.0.with(py, |mapping| mapping.advise(Advice::WillNeed, offset, size))?;
+        loop {
+            let (loaded, piece) = self.0.with(py, |mapping| {
+                // A range that ends behind the file is refused as a whole.
+                let is_inside = offset.saturating_add(size) <= mapping.len() as u64;
+                let piece = if is_inside { size.min(PIECE_BYTES) } else { size };
+                (mapping.load(offset, piece), piece)
+            })?;
+            loaded.map_err(|error| match error {
+                LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
+                LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
+            })?;
+            (offset, size) = (offset + piece, size - piece);
+            if size == 0 {
+                return Ok(());
+            }
+            py.check_signals()?;
+        }
     }
 
     /// What was counted since it was made.
@@ -269,11 +288,18 @@ fn no_memory(error: PagerError) -> PyErr {
     let errno = match &error {
         PagerError::Open(error) => return not_opened_here(error),
         PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
-        PagerError::Space { error, .. } | PagerError::System(error) => error.raw_os_error(),
+        PagerError::Space { error: errno, path, .. } => {
+            let text = error.to_string();
+            let words =
+                text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
+            let errno = errno.raw_os_error().unwrap_or(5);
+            return PyOSError::new_err((errno, words, path.clone().into_os_string()));
+        }
+        PagerError::System(error) => error.raw_os_error(),
         PagerError::AddressSpace { errno, .. } => Some(errno.raw_os_error()),
         PagerError::Small { .. } => Some(28),      // ENOSPC
         PagerError::NotADevice { .. } => Some(15), // ENOTBLK
-        _ => Some(38),                        // ENOSYS: faults or a ring can't be had here
+        _ => Some(38),                             // ENOSYS: faults or a ring can't be had here
     };
     PyOSError::new_err((errno.unwrap_or(5), error.to_string()))
 }

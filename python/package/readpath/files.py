@@ -57,6 +57,11 @@ class ReadPath:
         """What was counted since it was built, or, in a child made by fork, since its first use there."""
         return self._engine.stats()
 
+    def __repr__(self) -> str:
+        names = ("memory", "readahead", "scheduler", "depth", "backend")
+        options = zip(names, self._options, strict=True)
+        return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ReadPath, self._options
 
@@ -139,6 +144,14 @@ class File(io.RawIOBase):
         read, cached = self._file.stats()
         return {"bytes": read, "cached_bytes": cached}
 
+    def path_stats(self) -> dict[str, int]:
+        """What its read path has counted: for all the files that it has, as `ReadPath.stats`."""
+        return self._file.path_stats()
+
+    def write(self, data: Buffer, /) -> int:
+        """Raises UnsupportedOperation: it is open for reading."""
+        raise io.UnsupportedOperation("not open for writing")
+
     def readable(self) -> bool:
         """Whether it can be read: yes."""
         return not self._is_closed()
@@ -159,13 +172,24 @@ class File(io.RawIOBase):
         `open(path).read` alone has the native file; that of the base class would close it.
         """
 
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else f" of {self.size} bytes"
+        return f"<readpath.File {self.name!r}{state}>"
+
     def _is_closed(self) -> bool:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return File, (self.name, self._within)
+        return _reopened, (self.name, self._within, self.tell())
+
+
+def _reopened(name: PathLike, within: ReadPath, position: int) -> File:
+    """Where a file is sent to another process: the same one at the same place."""
+    file = within.open(name)
+    file.seek(position)
+    return file
 
 
 _usual: ReadPath | None = None
@@ -183,7 +207,7 @@ def usual() -> ReadPath:
 os.register_at_fork(after_in_child=_native.forked)
 
 
-def open(path_or_url: PathLike, **options: Any) -> Any:
+def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> Any:
     """Opens a file, a block device, or anything that fsspec knows, for reading.
 
     A path gives a `File`, and so does `nfs://HOST[:PORT]/EXPORT/PATH`; options are those of `ReadPath`, and make one for this
@@ -191,8 +215,11 @@ def open(path_or_url: PathLike, **options: Any) -> Any:
     `readpath.filesystem.ReadpathFile` (needs fsspec); options are those of
     `readpath.reader.Options`, and of the storage below it.
 
-    Raises the OSError of the storage's answer, ValueError where an option can't be used.
+    Raises the OSError of the storage's answer, ValueError where an option can't be used, or
+    the mode is not `rb`.
     """
+    if mode != "rb":
+        raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
     name = os.fsdecode(path_or_url)
     if ("://" in name or "::" in name) and not name.startswith("nfs://"):
         import fsspec

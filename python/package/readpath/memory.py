@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -57,14 +57,17 @@ class Mapping(_Memory):
         readahead: str = "runs",
         backend: str = "ring",
     ) -> None:
+        if "://" in (name := os.fsdecode(path)):
+            raise ValueError(f"{name}: only files of this machine can be mapped; open it instead")
+        self._options = (path, memory, readahead, backend)
         self._memory_bytes = memory_bytes(memory)
         self._memory: _native.MappedFile = _native.MappedFile(
-            Path(path), self._memory_bytes, readahead, backend
+            name, self._memory_bytes, readahead, backend
         )
 
     def advise(self, advice: str, offset: int = 0, size: int | None = None) -> None:
         """A hint about a range: `willneed`, `dontneed`, or for all of it `sequential`, `random`."""
-        self._memory.advise(advice, offset, len(self) - offset if size is None else size)
+        self._memory.advise(advice, offset, max(0, len(self) - offset) if size is None else size)
 
     def load(self, offset: int, size: int) -> None:
         """Brings a range in, in the largest requests, and waits for it.
@@ -102,6 +105,16 @@ class Mapping(_Memory):
         for first, length in given:
             yield data[first : first + length]
 
+    def __getitem__(self, part: slice) -> memoryview:
+        """A part of the file, without a copy."""
+        return self.data[part]
+
+    def __repr__(self) -> str:
+        return f"<readpath.Mapping {self._options[0]!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mapping, self._options
+
 
 def map(path: PathLike, **options: Any) -> Mapping:
     """A file as memory, as `mmap` gives it, with reads decided by a law of ours.
@@ -137,7 +150,7 @@ class Region(_Memory):
         backend: str = "ring",
     ) -> None:
         self._memory: _native.PagedMemory = _native.PagedMemory(
-            memory_bytes(size), memory_bytes(memory), Path(swap), swapin, backend
+            memory_bytes(size), memory_bytes(memory), os.fsdecode(swap), swapin, backend
         )
 
     def check(self) -> None:

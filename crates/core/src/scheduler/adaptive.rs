@@ -25,6 +25,12 @@
 //!   shared by all who want one, at least 20 ms, and at least eight times what the first
 //!   request of a turn takes, so that no more than an eighth is spent on the way.
 //!   Then comes who has waited longest.
+//! - *Depth.* While all are active and some ask for many requests at a time and others for few,
+//!   no more are under way than are worth having (`adaptive/knee.rs`, for each class
+//!   of request size), beyond one of each process; and of those that wait, one of the
+//!   process goes first that has fewest under way. So who asks for little waits behind a few
+//!   and not behind all that the greediest would send. Where all ask for about as many, such a
+//!   limit would spare nobody anything and could only cost: there is none.
 //!
 //! Round, least turn and wait are CFQ's (`target_latency`, `slice_sync` and `slice_idle`,
 //! KERNEL.md section 4.1). Which part of what the device was given it serves
@@ -42,11 +48,14 @@ use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
 
 mod crowd;
+mod knee;
 mod nearness;
 mod search;
+mod shares;
 
 use nearness::Nearness;
 use search::{Near, Search, Served, Tried};
+use shares::{Asking, Shares};
 
 /// How long the device is kept for an active process that asks for nothing.
 const PATIENCE: Time = Time::from_ms(8);
@@ -62,7 +71,8 @@ const TURN_SWITCHES: u64 = 8;
 
 /// The scheduler `adaptive`.
 ///
-/// 1. Reads of processes without a place are parked while there is a limit, and only then.
+/// 1. Reads are parked while their process has no place under a limit, or beyond the depth that is
+///    worth having; never otherwise.
 /// 2. `active` is the number of processes that have a place.
 #[derive(Debug)]
 pub struct Adaptive {
@@ -74,6 +84,9 @@ pub struct Adaptive {
     /// How many processes have parked reads.
     parked: usize,
     search: Search,
+    shares: Shares,
+    /// Reads that may go, and are not in the device.
+    reads_open: u32,
     /// When each read in the device went there, by name.
     sent: Vec<Time>,
     reads_in_device: u32,
@@ -97,6 +110,7 @@ struct Process {
     parked_since: Time,
     last_completion: Time,
     nearness: Nearness,
+    asking: Asking,
 }
 
 /// A process has a place.
@@ -133,6 +147,8 @@ impl Adaptive {
             active: 0,
             parked: 0,
             search: Search::default(),
+            shares: Shares::default(),
+            reads_open: 0,
             sent: Vec::new(),
             reads_in_device: 0,
             turns: 0,
@@ -141,9 +157,48 @@ impl Adaptive {
         }
     }
 
+    /// Reads that may go or are in the device.
+    fn under_way(&self) -> u32 {
+        self.reads_open + self.reads_in_device
+    }
+
+    /// Lets parked reads go, as far as the limit or the depth allows.
+    fn admit(&mut self, now: Time) {
+        match self.search.limit() {
+            Some(limit) => self.turn(now, limit),
+            None => {
+                if self.active > 0 {
+                    self.processes.values_mut().for_each(|process| process.turn = None);
+                    self.active = 0;
+                }
+                while self.parked > 0
+                    && let Some(id) = self.fewest_under_way()
+                    && self.shares.has_room(self.under_way(), self.processes[&id].under_way())
+                {
+                    self.open_oldest(id);
+                }
+            }
+        }
+    }
+
+    fn fewest_under_way(&self) -> Option<ProcessId> {
+        let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
+        parked.min_by_key(|(_, it)| (it.under_way(), it.parked_since)).map(|(&id, _)| id)
+    }
+
+    /// The oldest parked read of the process may go.
+    fn open_oldest(&mut self, id: ProcessId) {
+        let process = self.processes.get_mut(&id).expect("who is parked is known");
+        let (place, _) = process.parked.oldest().expect("it has parked reads");
+        let waiting = process.parked.remove(place).expect("the oldest is there");
+        self.parked -= usize::from(process.parked.is_empty());
+        process.open += 1;
+        self.reads_open += 1;
+        self.open.admit(waiting);
+    }
+
     /// Takes places away and gives them, up to the limit.
-    fn turn(&mut self, now: Time) {
-        let limit = self.search.limit().unwrap_or(usize::MAX);
+    fn turn(&mut self, now: Time, limit: usize) {
         if self.parked == 0 && self.active <= limit {
             return;
         }
@@ -180,11 +235,8 @@ impl Adaptive {
         process.turn = Some(Turn { since: now, has_begun: false });
         self.turns += 1;
         self.active += 1;
-        self.parked -= 1;
-        while let Some((place, _)) = process.parked.oldest() {
-            let waiting = process.parked.remove(place).expect("the oldest is there");
-            process.open += 1;
-            self.open.admit(waiting);
+        while self.processes.get(&id).is_some_and(|process| !process.parked.is_empty()) {
+            self.open_oldest(id);
         }
     }
 
@@ -219,6 +271,7 @@ impl Adaptive {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.in_device -= 1;
         process.last_completion = now;
+        process.asking.got();
         let Some(turn) = process.turn.as_mut().filter(|turn| !turn.has_begun) else { return };
         *turn = Turn { since: now, has_begun: foreign == 0 };
         if turn.has_begun {
@@ -226,6 +279,20 @@ impl Adaptive {
                 0 => latency.ns(),
                 mean => (7 * mean + latency.ns()) / 8,
             };
+        }
+    }
+
+    /// All are active, and a read is back: watches how much each asks for, and how many
+    /// requests are worth having.
+    fn share(&mut self, now: Time, served: Served) {
+        let here = || self.processes.values().filter(|it| it.wants() || it.is_awaited(now));
+        self.shares.watch(|| Asking::are_uneven(here().map(|process| process.asking)));
+        if let Some(found) = self.shares.completed(now, served.bytes, served.under_way) {
+            self.log.say(now, || Decision::Depth {
+                depth: found.depth,
+                kib_per_s: found.kib_per_s,
+                most_kib_per_s: found.most_kib_per_s,
+            });
         }
     }
 
@@ -259,9 +326,16 @@ impl Scheduler for Adaptive {
         }
         let process = self.processes.entry(request.process).or_default();
         process.nearness.observe(&request);
-        if process.turn.is_some() || self.search.limit().is_none() {
+        let under_way = self.reads_open + self.reads_in_device;
+        process.asking.asks(process.under_way() + process.parked.count() as u32);
+        let may_go = match self.search.limit() {
+            Some(_) => process.turn.is_some(),
+            None => self.shares.has_room(under_way, process.under_way()),
+        };
+        if may_go && process.parked.is_empty() {
             let inserted = self.open.insert(now, request);
             process.open += u32::from(inserted == Inserted::Queued);
+            self.reads_open += u32::from(inserted == Inserted::Queued);
             return inserted;
         }
         if process.parked.is_empty() {
@@ -274,7 +348,7 @@ impl Scheduler for Adaptive {
     fn dispatch(&mut self, now: Time) -> Dispatch {
         let tried = self.search.waited(now);
         self.say(now, tried);
-        self.turn(now);
+        self.admit(now);
         match self.open.dispatch(now) {
             Dispatch::Request(request) => {
                 if request.op == Op::Read {
@@ -282,6 +356,7 @@ impl Scheduler for Adaptive {
                     let process = process.expect("who has open reads is known");
                     process.open -= 1;
                     process.in_device += 1;
+                    self.reads_open -= 1;
                     self.sent(now, request.id);
                 }
                 Dispatch::Request(request)
@@ -305,13 +380,16 @@ impl Scheduler for Adaptive {
             bytes: request.bytes(),
             latency,
             in_device: self.reads_in_device,
-            under_way: self.reads_in_device + self.open.queued() as u32,
+            under_way: self.under_way(),
             foreign,
             turns: self.turns,
         };
         self.reads_in_device -= 1;
         let tried = self.search.completed(now, served, || near_processes(&self.processes, now));
         self.say(now, tried);
+        if self.search.limit().is_none() {
+            self.share(now, served);
+        }
     }
 
     fn queued(&self) -> usize {

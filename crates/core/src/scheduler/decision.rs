@@ -211,6 +211,15 @@ pub enum Decision {
         /// The rate that it was held against.
         before_kib_per_s: u64,
     },
+    /// How many requests under way are worth having was found.
+    Depth {
+        /// So many, beyond one of each process.
+        depth: u32,
+        /// What they bring.
+        kib_per_s: u64,
+        /// What the most brought that were under way.
+        most_kib_per_s: u64,
+    },
     /// Decisions that were not taken out in time and are lost.
     Lost {
         /// How many.
@@ -354,6 +363,10 @@ impl fmt::Display for Decision {
                 write!(f, "event=limit")?;
                 optional(f, "processes", limit)?;
                 write!(f, " why={why} kib_per_s={kib_per_s} before={before_kib_per_s}")
+            }
+            Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
+                write!(f, "event=depth requests={depth} kib_per_s={kib_per_s}")?;
+                write!(f, " most_kib_per_s={most_kib_per_s}")
             }
             Decision::Lost { count } => write!(f, "event=lost count={count}"),
         }
