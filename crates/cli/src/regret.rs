@@ -1,18 +1,24 @@
 //! `readpath regret`: the law `adaptive` against the best classic law of each cell.
 
+use std::collections::HashMap;
+use std::fs;
 use std::num::NonZero;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use readpath_sim::regret::{Cell, Judged, Size, Summary, cells};
-use readpath_sim::simulate::SimulateError;
-use serde::Serialize;
+use readpath_core::law::Spec;
+use readpath_sim::regret::work::work;
+use readpath_sim::regret::{Cell, Judged, Laws, Run, Size, Summary, cells};
+use serde::{Deserialize, Serialize};
 
+use crate::args;
 use crate::exit::{Ended, Failure};
 use crate::output::print;
 use crate::progress::Interrupt;
+use crate::regret_real;
 use crate::table::{Table, number};
 
 /// `readpath regret`.
@@ -28,18 +34,33 @@ pub struct RegretArgs {
     /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
+    /// Run the workloads on this storage in place of the modelled devices: a file, a block device,
+    /// or a folder, in which a file of up to 3 GiB is made for the run
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
+    pub on: Option<PathBuf>,
     /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
     #[arg(long)]
     pub smoke: bool,
     /// Print every cell, not only the summary and the worst
     #[arg(long)]
     pub all: bool,
+    /// Judge these two laws in place of `adaptive` in both places
+    #[arg(long, value_name = "READAHEAD,SCHEDULER")]
+    pub laws: Option<String>,
+    /// Take the rivals' runs from this document, which `--json` printed with the same seeds, in
+    /// place of running them anew: where only a law under test has changed
+    #[arg(long, value_name = "FILE")]
+    pub beside: Option<PathBuf>,
     /// How many cells run at a time [default: the processors that there are]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZero<usize>>,
-    /// Seed of everything that is random
+    /// First seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// How many seeds each run is the mean of
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
@@ -50,34 +71,135 @@ pub struct RegretArgs {
 struct Document<'a> {
     readpath: &'static str,
     seed: u64,
+    seeds: u64,
+    smoke: bool,
+    laws: String,
     summary: &'a Summary,
     results: &'a [Judged],
 }
 
 /// Runs the matrix, or a part of it.
 pub fn run(args: &RegretArgs) -> Ended {
-    let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
-    let cells = cells(&parts);
-    if cells.is_empty() {
-        return Err(Failure::Usage(format!(
-            "no cell is called `{}`; a name is DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16",
-            args.cells.join(",")
-        )));
-    }
-    let size = Size { seed: args.seed, part: if args.smoke { 64 } else { 1 } };
+    let size = Size { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
+    let laws = laws(args.laws.as_deref())?;
     let interrupt = Interrupt::listen();
-    let judged = judge_all(&cells, size, threads(args), &interrupt).map_err(Failure::usage)?;
+    let judged = match &args.on {
+        Some(path) => {
+            let work = chosen(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
+            regret_real::judge_all(path, &work, &laws, size, &interrupt)?
+        }
+        None => modelled(args, &laws, size, &interrupt)?,
+    };
     if interrupt.has_come() {
         return Err(Failure::Interrupted);
     }
-    let summary = Summary::of(&judged);
+    tell(args, &laws, &judged)
+}
+
+/// What of all that there is has the parts of names that were given.
+fn chosen<T>(
+    args: &RegretArgs,
+    all: fn(&[&str]) -> Vec<T>,
+    names: &str,
+) -> Result<Vec<T>, Failure> {
+    let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
+    let chosen = all(&parts);
+    if chosen.is_empty() {
+        let parts = args.cells.join(",");
+        return Err(Failure::Usage(format!("no cell is called `{parts}`; a name is {names}")));
+    }
+    Ok(chosen)
+}
+
+/// Runs the cells on the modelled devices.
+fn modelled(
+    args: &RegretArgs,
+    laws: &Laws,
+    size: Size,
+    interrupt: &Interrupt,
+) -> Result<Vec<Judged>, Failure> {
+    let cells = chosen(args, cells, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
+    let beside = args.beside.as_deref().map(|path| Beside::read(path, size)).transpose()?;
+    let judge = |cell: &Cell| {
+        let rivals = match &beside {
+            Some(beside) => beside.rivals(cell)?,
+            None => cell.rivals(size).map_err(Failure::usage)?,
+        };
+        cell.judge(laws, rivals, size).map_err(Failure::usage)
+    };
+    judge_all(&cells, &judge, threads(args), interrupt)
+}
+
+fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
+    let summary = Summary::of(judged);
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
-        let document = Document { readpath, seed: args.seed, summary: &summary, results: &judged };
+        let document = Document {
+            readpath,
+            seed: args.seed,
+            seeds: args.seeds,
+            smoke: args.smoke,
+            laws: format!("{} {}", laws.readahead, laws.scheduler),
+            summary: &summary,
+            results: judged,
+        };
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
         return print(&format!("{text}\n"));
     }
-    print(&text(&judged, &summary, args.all))
+    print(&text(judged, &summary, args.all))
+}
+
+/// The pair that `--laws` names.
+fn laws(named: Option<&str>) -> Result<Laws, Failure> {
+    let Some(named) = named else { return Ok(Laws::default()) };
+    let specs = args::specs(named)?;
+    let Ok([readahead, scheduler]) = <[Spec; 2]>::try_from(specs) else {
+        return Err(Failure::Usage(format!(
+            "--laws {named}: name a readahead law and a scheduler, as in adaptive,cfq"
+        )));
+    };
+    Ok(Laws { readahead, scheduler, ..Laws::default() })
+}
+
+/// The rivals of an earlier run, by the cell's name.
+struct Beside {
+    file: String,
+    rivals: HashMap<String, Vec<Run>>,
+}
+
+/// What is read of an earlier document.
+#[derive(Deserialize)]
+struct Earlier {
+    seed: u64,
+    seeds: u64,
+    smoke: bool,
+    results: Vec<Judged>,
+}
+
+impl Beside {
+    /// Reads the document, and refuses one of other seeds or of another size.
+    fn read(path: &Path, size: Size) -> Result<Beside, Failure> {
+        let file = format!("--beside {}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| Failure::about(&file, error))?;
+        let earlier: Earlier =
+            serde_json::from_str(&text).map_err(|error| Failure::about(&file, error))?;
+        if (earlier.seed, earlier.seeds, earlier.smoke) != (size.seed, size.seeds, size.part > 1) {
+            let Earlier { seed, seeds, smoke, .. } = earlier;
+            return Err(Failure::about(
+                &file,
+                format!(
+                    "was run with --seed {seed} --seeds {seeds}, smoke: {smoke}; give the same"
+                ),
+            ));
+        }
+        let rivals = earlier.results.into_iter().map(|cell| (cell.name(), cell.rivals)).collect();
+        Ok(Beside { file, rivals })
+    }
+
+    fn rivals(&self, cell: &Cell) -> Result<Vec<Run>, Failure> {
+        let lacks = || Failure::about(&self.file, format!("lacks the cell {}", cell.name()));
+        self.rivals.get(&cell.name()).filter(|rivals| !rivals.is_empty()).cloned().ok_or_else(lacks)
+    }
 }
 
 fn threads(args: &RegretArgs) -> usize {
@@ -88,10 +210,10 @@ fn threads(args: &RegretArgs) -> usize {
 /// Judges the cells, some at a time; in their order however many threads there are.
 fn judge_all(
     cells: &[Cell],
-    size: Size,
+    judge: &(dyn Fn(&Cell) -> Result<Judged, Failure> + Sync),
     threads: usize,
     interrupt: &Interrupt,
-) -> Result<Vec<Judged>, SimulateError> {
+) -> Result<Vec<Judged>, Failure> {
     let next = AtomicUsize::new(0);
     let bar = ProgressBar::new(cells.len() as u64);
     let worker = || {
@@ -99,7 +221,7 @@ fn judge_all(
         while !interrupt.has_come() {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(cell) = cells.get(at) else { break };
-            judged.push((at, cell.judge(size)?));
+            judged.push((at, judge(cell)?));
             bar.inc(1);
         }
         Ok(judged)
@@ -118,17 +240,18 @@ fn judge_all(
 }
 
 fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
-    let mut table = Table::new(
-        ["cell", "best rival", "MiB/s", "adaptive", "ratio", "ampl", "cover", "KiB/req", "depth"],
-        2,
-    );
     let mut shown: Vec<&Judged> = judged.iter().collect();
     if !is_all {
         shown.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
         shown.truncate(summary.worst.len());
     }
+    let mut cells = Table::new(
+        ["cell", "best rival", "MiB/s", "adaptive", "ratio", "ampl", "cover", "KiB/req", "depth"],
+        2,
+    );
+    let mut causes = String::new();
     for cell in shown {
-        table.row(vec![
+        cells.row(vec![
             cell.name(),
             cell.rivals[0].laws(),
             number(Some(cell.rivals[0].mib_per_s), 2),
@@ -139,9 +262,22 @@ fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
             number(cell.adaptive.device_request_kib_mean, 0),
             number(cell.adaptive.device_depth_mean, 1),
         ]);
+        if let Some(cause) = &cell.cause {
+            causes += &format!("{}: {}\n", cell.name(), cause.line);
+        }
+    }
+    let mut fixed =
+        Table::new(["default everywhere", "minimum", "geometric mean", "below 0.95"], 1);
+    for pair in &summary.fixed {
+        fixed.row(vec![
+            pair.laws.clone(),
+            number(Some(pair.minimum), 3),
+            number(Some(pair.geometric_mean), 3),
+            pair.below_95_percent.to_string(),
+        ]);
     }
     format!(
-        "{table}\n{} cells: minimum {}, geometric mean {}, {} below 0.95\n",
+        "{cells}\n{causes}\n{fixed}\n{} cells: minimum {}, geometric mean {}, {} below 0.95\n",
         summary.cells,
         number(summary.minimum, 3),
         number(summary.geometric_mean, 3),

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::process::Command;
-use support::READPATH;
+use support::{READPATH, Scratch};
 
 #[test]
 fn the_document_has_a_summary_and_a_row_per_cell_whatever_the_threads() {
@@ -34,4 +34,71 @@ fn a_name_that_no_cell_has_is_told_with_the_form_of_a_name() {
     assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("DEVICE/WORKLOAD/PROCESSES"), "{told}");
+}
+
+/// The file is made in the folder, and gone afterwards; the kernel is a rival.
+#[test]
+fn real_storage_is_judged_beside_the_kernel() {
+    let scratch = Scratch::new("regret-real");
+    let rows = scratch.run("regret --smoke --on . --cells /many-handles-8/,/4/ --json").results();
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!([&row["device"], &row["workload"]], ["file", "many-handles-8"]);
+    let rivals = row["rivals"].as_array().unwrap();
+    let laws: Vec<&str> = rivals.iter().filter_map(|run| run["readahead"].as_str()).collect();
+    for law in ["kernel", "none", "window", "window-fixed", "ondemand"] {
+        assert!(laws.contains(&law), "{law} in {laws:?}");
+    }
+    // Four processes of 512 KiB / 64 each, in eight streams of at least 128 KiB.
+    let bytes = 4.0 * 8.0 * 131_072.0;
+    for run in rivals.iter().chain([&row["adaptive"]]) {
+        let [seconds, rate] = ["seconds", "mib_per_s"].map(|key| run[key].as_f64().unwrap());
+        assert!((seconds * rate * 1_048_576.0 / bytes - 1.0).abs() < 1e-6, "{run}");
+    }
+    assert_eq!(row["ratio"].as_f64().unwrap(), {
+        let rate = |run: &Value| run["mib_per_s"].as_f64().unwrap();
+        rate(&row["adaptive"]) / rivals.iter().map(rate).fold(0.0, f64::max)
+    });
+    assert_eq!(scratch.names(), Vec::<String>::new(), "nothing stays");
+}
+
+#[test]
+fn real_storage_that_is_not_there_or_too_small_is_told() {
+    let scratch = Scratch::new("regret-refused");
+    scratch.data("small", 1 << 20);
+    scratch.refused("regret --on small --cells seq-4k", &["small", "name a larger file"]);
+    scratch.refused("regret --on nowhere --cells seq-4k", &["nowhere"]);
+    scratch.refused("regret --on . --seeds 2", &["--seeds", "cannot be used with"]);
+    scratch.refused("regret --on . --cells floppy", &["WORKLOAD/PROCESSES"]);
+}
+
+#[test]
+fn rivals_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
+    let scratch = Scratch::new("regret-beside");
+    let cells = "regret --smoke --cells /ssd/,/mixed/ --json --seeds 2";
+    let whole = scratch.run(cells);
+    whole.has_ended(0, cells);
+    scratch.file("all.json", &whole.stdout);
+    let beside = scratch.run(&format!("{cells} --beside all.json"));
+    assert_eq!(beside.stdout, whole.stdout);
+    let other = scratch.run(&format!("{cells} --beside all.json --laws none,noop"));
+    let other: Value = serde_json::from_str(&other.stdout).unwrap();
+    assert_eq!(other["laws"], "none noop");
+    let rows = other["results"].as_array().unwrap();
+    for row in rows {
+        let is_same = |rival: &&Value| rival["readahead"] == "none" && rival["scheduler"] == "noop";
+        let rival = row["rivals"].as_array().unwrap().iter().find(is_same).unwrap();
+        assert_eq!(row["adaptive"], *rival, "a classic pair under test is its own rival");
+        assert_eq!(rival["mib_per_s_by_seed"].as_array().unwrap().len(), 2);
+        let is_regret = row["ratio"].as_f64().unwrap() < 0.95;
+        assert_eq!(row["cause"].is_object(), is_regret, "{row}");
+    }
+    let fixed = other["summary"]["fixed"].as_array().unwrap();
+    assert_eq!(fixed.len(), 12, "each classic pair as the default of all cells");
+    assert!(fixed.iter().all(|pair| pair["minimum"].as_f64().unwrap() <= 1.0));
+    let seeds = "regret --smoke --cells /ssd/,/mixed/ --beside all.json";
+    scratch.refused(seeds, &["all.json", "--seeds 2"]);
+    let lacking = "regret --smoke --cells /nvme/,/mixed/,/4/ --seeds 2 --beside all.json";
+    scratch.refused(lacking, &["all.json", "nvme/mixed/4"]);
+    scratch
+        .refused("regret --laws adaptive", &["--laws adaptive", "a readahead law and a scheduler"]);
 }

@@ -3,22 +3,36 @@
 //!
 //! A *cell* is one workload of so many processes on one device. Its rivals are
 //! the classic readahead laws under each classic scheduler, without hints; for
-//! reads past the cache, where no readahead law has a say, the schedulers alone.
+//! reads past the cache, where no readahead law has a say, the schedulers alone;
+//! for loads on memory the classic swap-in laws under each of them.
 //! The figure is the throughput of the whole cell: the work is the same for
 //! all, so it is the time of the last to end, turned round. What the best rival
 //! of the cell has is 1; below 1 `adaptive` is to be regretted there.
 //!
-//! The same seed gives the same cells to the bit.
+//! One run of a device with heavy tails, or of readers whose order is drawn, says
+//! little of a few percent: a cell may be run with several seeds, and every
+//! law's time is then the mean over all of them. The rival is still the best of the
+//! cell in hindsight, so luck is on its side: of twelve it is the one that had most.
+//!
+//! The same seeds give the same cells to the bit.
 
 use readpath_core::law::Spec;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::load::{LoadRow, LoadSetup, simulate_load};
 use crate::report::Row;
 use crate::run::{Go, Watch};
 use crate::simulate::{Setup, SimulateError, simulate_workload};
 
+mod cause;
+mod memory;
+mod summary;
+pub mod work;
 mod workloads;
 
+pub use cause::Cause;
+use memory::{LOADS, SWAPINS, Touching, takes_swap};
+pub use summary::{Fixed, Summary};
 use workloads::{Pattern, WORKLOADS};
 
 /// The devices: names in the matrix, and what they are.
@@ -46,8 +60,27 @@ pub const PROCESSES: &[u32] = &[1, 4, 16, 64];
 const READAHEADS: [&str; 4] = ["none", "window", "window-fixed", "ondemand"];
 const SCHEDULERS: [&str; 3] = ["noop", "deadline", "cfq"];
 
-/// The laws under test.
-const ADAPTIVE: (&str, &str) = ("adaptive", "adaptive");
+/// Below this share of the best rival's throughput a cell is a regret.
+pub const REGRET: f64 = 0.95;
+
+/// The laws that are judged together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Laws {
+    /// The readahead law.
+    pub readahead: Spec,
+    /// The swap-in law.
+    pub swapin: Spec,
+    /// The scheduler.
+    pub scheduler: Spec,
+}
+
+impl Default for Laws {
+    /// `adaptive` in all places.
+    fn default() -> Laws {
+        let adaptive = || Spec::plain("adaptive");
+        Laws { readahead: adaptive(), swapin: adaptive(), scheduler: adaptive() }
+    }
+}
 
 /// One workload of so many processes on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,34 +91,50 @@ pub struct Cell {
     pub device_text: &'static str,
     /// The workload's name in the matrix.
     pub workload: &'static str,
-    /// What its processes read.
-    pattern: Pattern,
+    /// What its processes do.
+    task: Task,
     /// How many processes.
     pub processes: u32,
+}
+
+/// What the processes of a cell do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// They read files.
+    Reads(Pattern),
+    /// They touch more memory than there is.
+    Touches(Touching),
 }
 
 /// How a cell is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// The seed of everything that is random.
+    /// The first seed of everything that is random.
     pub seed: u64,
+    /// How many seeds, one after the other, a run is the mean of; at least 1.
+    pub seeds: u64,
     /// The part of the work that is done: 1 for all of it, 64 to show that it runs.
     pub part: u64,
 }
 
-/// One run of a cell.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A cell under two laws; where it was run with several seeds, the mean of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The readahead law; null where it has no say.
     pub readahead: Option<String>,
+    /// The swap-in law; null where files are read.
+    pub swapin: Option<String>,
     /// The scheduler.
     pub scheduler: String,
     /// The throughput.
     pub mib_per_s: f64,
     /// From the start to the end of the last process.
     pub seconds: f64,
+    /// The throughput with each seed alone, or in each round; empty where there was one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mib_per_s_by_seed: Vec<f64>,
     /// Requests that the device was given.
-    pub device_requests: Option<u64>,
+    pub device_requests: Option<f64>,
     /// Their mean size.
     pub device_request_kib_mean: Option<f64>,
     /// How many were in the device, mean over the time in which it had any.
@@ -95,11 +144,11 @@ pub struct Run {
     /// Asked bytes that were there in time ÷ asked bytes.
     pub coverage: Option<f64>,
     /// Bytes read ahead and never used.
-    pub waste_bytes: Option<u64>,
+    pub waste_bytes: Option<f64>,
 }
 
 /// A cell of the matrix, run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// The device's name in the matrix.
     pub device: String,
@@ -107,36 +156,26 @@ pub struct Judged {
     pub workload: String,
     /// How many processes.
     pub processes: u32,
-    /// Throughput of `adaptive` ÷ that of the best rival.
+    /// Throughput of the laws under test ÷ that of the best rival.
     pub ratio: f64,
-    /// `adaptive` here.
+    /// Where the loss comes from; null where the ratio is no regret.
+    #[serde(default)]
+    pub cause: Option<Cause>,
+    /// The laws under test: `adaptive`, unless others were named.
     pub adaptive: Run,
     /// The rivals, the best one first.
     pub rivals: Vec<Run>,
-}
-
-/// What the cells say together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
-    /// How many cells.
-    pub cells: usize,
-    /// The lowest ratio; null without cells.
-    pub minimum: Option<f64>,
-    /// The geometric mean of the ratios; null without cells.
-    pub geometric_mean: Option<f64>,
-    /// How many cells are below 0.95.
-    pub below_95_percent: usize,
-    /// The ten cells with the lowest ratios, as `device/workload/processes` and the ratio.
-    pub worst: Vec<(String, f64)>,
 }
 
 /// The cells whose name `device/workload/processes` contains each of `parts`, in the matrix's order.
 pub fn cells(parts: &[&str]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &(device, device_text) in DEVICES {
-        for &(workload, pattern) in WORKLOADS {
+        let reads = WORKLOADS.iter().map(|&(name, pattern)| (name, Task::Reads(pattern)));
+        let touches = LOADS.iter().map(|&(name, touching)| (name, Task::Touches(touching)));
+        for (workload, task) in reads.chain(touches.filter(|_| takes_swap(device))) {
             for &processes in PROCESSES {
-                let cell = Cell { device, device_text, workload, pattern, processes };
+                let cell = Cell { device, device_text, workload, task, processes };
                 let name = format!("/{}/", cell.name());
                 if parts.iter().all(|part| name.contains(part)) {
                     cells.push(cell);
@@ -153,67 +192,170 @@ impl Cell {
         format!("{}/{}/{}", self.device, self.workload, self.processes)
     }
 
-    /// Runs the rivals and `adaptive`.
+    /// Runs the rivals: the best one first.
     ///
     /// # Errors
     /// A law or a device is refused: a fault of the matrix itself.
-    pub fn judge(&self, size: Size) -> Result<Judged, SimulateError> {
-        let readaheads: &[&str] = if self.pattern.is_direct() { &["none"] } else { &READAHEADS };
+    pub fn rivals(&self, size: Size) -> Result<Vec<Run>, SimulateError> {
+        let names: &[&str] = match self.task {
+            Task::Reads(pattern) if pattern.is_direct() => &["none"],
+            Task::Reads(_) => &READAHEADS,
+            Task::Touches(_) => &SWAPINS,
+        };
         let mut rivals = Vec::new();
-        for readahead in readaheads {
+        for name in names {
             for scheduler in SCHEDULERS {
-                rivals.push(self.run(readahead, scheduler, size)?);
+                let laws = Laws { scheduler: Spec::plain(scheduler), ..Laws::default() };
+                rivals.push(self.run(&self.with_law(&laws, Spec::plain(name)), size)?);
             }
         }
         rivals.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
-        let adaptive = self.run(ADAPTIVE.0, ADAPTIVE.1, size)?;
+        Ok(rivals)
+    }
+
+    /// Runs `laws` and holds them against `rivals`, the best one first; where that is a
+    /// regret, finds out which of the two laws it comes from.
+    ///
+    /// # Errors
+    /// As [`run`](Cell::run).
+    pub fn judge(
+        &self,
+        laws: &Laws,
+        rivals: Vec<Run>,
+        size: Size,
+    ) -> Result<Judged, SimulateError> {
+        let adaptive = self.run(laws, size)?;
+        let ratio = adaptive.mib_per_s / rivals[0].mib_per_s;
+        let is_regret = ratio < REGRET;
+        let cause = is_regret.then(|| Cause::find(self, laws, &adaptive, &rivals[0], size));
         Ok(Judged {
             device: self.device.to_owned(),
             workload: self.workload.to_owned(),
             processes: self.processes,
-            ratio: adaptive.mib_per_s / rivals[0].mib_per_s,
+            ratio,
+            cause: cause.transpose()?,
             adaptive,
             rivals,
         })
     }
 
-    /// One run of the cell under these laws.
+    /// The cell under these laws, with each seed.
     ///
     /// # Errors
-    /// As [`judge`](Cell::judge).
-    pub fn run(&self, readahead: &str, scheduler: &str, size: Size) -> Result<Run, SimulateError> {
-        let setup = Setup {
-            readahead: Spec::parse(readahead).map_err(SimulateError::Device)?,
-            scheduler: Spec::parse(scheduler).map_err(SimulateError::Device)?,
-            seed: size.seed,
-            ..Setup::new(Spec::parse(self.device_text).map_err(SimulateError::Device)?)
+    /// A law is unknown, or one of its parameters is wrong.
+    pub fn run(&self, laws: &Laws, size: Size) -> Result<Run, SimulateError> {
+        let seeds = size.seed..size.seed + size.seeds.max(1);
+        let runs: Result<Vec<Run>, SimulateError> =
+            seeds.map(|seed| self.run_once(laws, seed, size.part)).collect();
+        Ok(Run::mean(runs?))
+    }
+
+    fn run_once(&self, laws: &Laws, seed: u64, part: u64) -> Result<Run, SimulateError> {
+        let device = Spec::parse(self.device_text).map_err(SimulateError::Device)?;
+        let pattern = match self.task {
+            Task::Reads(pattern) => pattern,
+            Task::Touches(touching) => {
+                let load = touching.load(self.processes, part);
+                let setup = LoadSetup {
+                    swapin: laws.swapin.clone(),
+                    scheduler: laws.scheduler.clone(),
+                    seed,
+                    ..LoadSetup::new(device)
+                };
+                return Ok(Run::of_load(&simulate_load(&load, &setup, &mut |_| Go::On)?));
+            }
         };
-        let workload = self.pattern.workload(self.processes.into(), size.part, size.seed);
+        let setup = Setup {
+            readahead: laws.readahead.clone(),
+            scheduler: laws.scheduler.clone(),
+            seed,
+            ..Setup::new(device)
+        };
+        let workload = pattern.workload(self.processes.into(), part, seed);
         let row = simulate_workload(workload, &setup, Watch::progress(&mut |_| Go::On))?;
-        Ok(Run::new(readahead, scheduler, &row, self.pattern.is_direct()))
+        Ok(Run::of_row(&row, pattern.is_direct()))
+    }
+
+    /// These laws with another readahead law or, where memory is touched, another swap-in law.
+    fn with_law(&self, laws: &Laws, law: Spec) -> Laws {
+        match self.task {
+            Task::Reads(_) => Laws { readahead: law, ..laws.clone() },
+            Task::Touches(_) => Laws { swapin: law, ..laws.clone() },
+        }
     }
 }
 
 impl Run {
-    fn new(readahead: &str, scheduler: &str, row: &Row, is_direct: bool) -> Run {
+    fn of_row(row: &Row, is_direct: bool) -> Run {
+        let count = |value: Option<u64>| value.map(|value| value as f64);
+        let readahead = row.readahead.clone().filter(|_| !is_direct);
         Run {
-            readahead: (!is_direct).then(|| readahead.to_owned()),
-            scheduler: scheduler.to_owned(),
+            readahead,
+            swapin: None,
+            scheduler: row.scheduler.clone().unwrap_or_default(),
             mib_per_s: row.mib_per_s.expect("a cell moves bytes, and that takes time"),
             seconds: row.seconds,
-            device_requests: row.device_requests,
+            mib_per_s_by_seed: Vec::new(),
+            device_requests: count(row.device_requests),
             device_request_kib_mean: row.device_request_kib_mean,
             device_depth_mean: row.device_depth_mean,
             amplification: row.amplification,
             coverage: row.coverage,
-            waste_bytes: row.waste_bytes,
+            waste_bytes: count(row.waste_bytes),
+        }
+    }
+
+    fn of_load(row: &LoadRow) -> Run {
+        let count = |value: Option<u64>| value.map(|value| value as f64);
+        Run {
+            readahead: None,
+            swapin: row.swapin.clone(),
+            scheduler: row.scheduler.clone().unwrap_or_default(),
+            mib_per_s: row.mib_per_s.expect("a cell touches pages, and that takes time"),
+            seconds: row.seconds.expect("a modelled load is measured"),
+            mib_per_s_by_seed: Vec::new(),
+            device_requests: count(row.device_requests),
+            device_request_kib_mean: row.device_request_kib_mean,
+            device_depth_mean: row.device_depth_mean,
+            amplification: row.amplification,
+            coverage: row.coverage,
+            waste_bytes: count(row.waste_bytes),
+        }
+    }
+
+    /// Several runs of the same work as one: what stands in each is averaged. The
+    /// throughput is that of the mean time.
+    fn mean(mut runs: Vec<Run>) -> Run {
+        if runs.len() == 1 {
+            return runs.remove(0);
+        }
+        let count = runs.len() as f64;
+        let over = |value: &dyn Fn(&Run) -> f64| runs.iter().map(value).sum::<f64>() / count;
+        let of = |value: &dyn Fn(&Run) -> Option<f64>| {
+            let values: Option<Vec<f64>> = runs.iter().map(value).collect();
+            values.map(|values| values.iter().sum::<f64>() / count)
+        };
+        let seconds = over(&|run| run.seconds);
+        Run {
+            readahead: runs[0].readahead.clone(),
+            swapin: runs[0].swapin.clone(),
+            scheduler: runs[0].scheduler.clone(),
+            mib_per_s: over(&|run| run.mib_per_s * run.seconds) / seconds,
+            seconds,
+            mib_per_s_by_seed: runs.iter().map(|run| run.mib_per_s).collect(),
+            device_requests: of(&|run| run.device_requests),
+            device_request_kib_mean: of(&|run| run.device_request_kib_mean),
+            device_depth_mean: of(&|run| run.device_depth_mean),
+            amplification: of(&|run| run.amplification),
+            coverage: of(&|run| run.coverage),
+            waste_bytes: of(&|run| run.waste_bytes),
         }
     }
 
     /// The laws by name.
     pub fn laws(&self) -> String {
-        match &self.readahead {
-            Some(readahead) => format!("{readahead} {}", self.scheduler),
+        match self.readahead.as_ref().or(self.swapin.as_ref()) {
+            Some(law) => format!("{law} {}", self.scheduler),
             None => self.scheduler.clone(),
         }
     }
@@ -226,62 +368,38 @@ impl Judged {
     }
 }
 
-impl Summary {
-    /// What these cells say together.
-    pub fn of(cells: &[Judged]) -> Summary {
-        let mut ratios: Vec<(String, f64)> =
-            cells.iter().map(|cell| (cell.name(), cell.ratio)).collect();
-        ratios.sort_by(|one, two| one.1.total_cmp(&two.1));
-        let logarithms: f64 = ratios.iter().map(|(_, ratio)| ratio.ln()).sum();
-        Summary {
-            cells: cells.len(),
-            minimum: ratios.first().map(|(_, ratio)| *ratio),
-            geometric_mean: (!ratios.is_empty()).then(|| (logarithms / ratios.len() as f64).exp()),
-            below_95_percent: ratios.iter().filter(|(_, ratio)| *ratio < 0.95).count(),
-            worst: ratios.into_iter().take(10).collect(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn judged(ratio: f64) -> Judged {
-        let run = Run {
+    /// 100 MiB in 1 s and in 4 s are 200 MiB in 5 s: 40 MiB/s, not the mean of 100 and 25.
+    #[test]
+    fn several_seeds_are_one_run_of_the_mean_time() {
+        let run = |mib_per_s: f64, coverage| Run {
             readahead: None,
+            swapin: None,
             scheduler: "noop".to_owned(),
-            mib_per_s: 1.0,
-            seconds: 1.0,
-            device_requests: None,
+            mib_per_s,
+            seconds: 100.0 / mib_per_s,
+            mib_per_s_by_seed: Vec::new(),
+            device_requests: Some(3.0),
             device_request_kib_mean: None,
             device_depth_mean: None,
             amplification: None,
-            coverage: None,
+            coverage,
             waste_bytes: None,
         };
-        Judged {
-            device: "d".to_owned(),
-            workload: "w".to_owned(),
-            processes: 1,
-            ratio,
-            adaptive: run.clone(),
-            rivals: vec![run],
-        }
-    }
-
-    #[test]
-    fn the_mean_is_geometric_and_the_worst_come_first() {
-        let summary = Summary::of(&[judged(4.0), judged(0.5), judged(0.5)]);
-        assert_eq!(summary.geometric_mean, Some(1.0));
-        assert_eq!((summary.minimum, summary.below_95_percent), (Some(0.5), 2));
-        assert_eq!(summary.worst[0].1, 0.5);
-        assert_eq!(Summary::of(&[]).minimum, None);
+        let mean = Run::mean(vec![run(100.0, Some(0.5)), run(25.0, Some(1.0))]);
+        assert_eq!((mean.mib_per_s, mean.seconds, mean.coverage), (40.0, 2.5, Some(0.75)));
+        assert_eq!(mean.mib_per_s_by_seed, [100.0, 25.0]);
+        assert_eq!(Run::mean(vec![run(100.0, Some(0.5)), run(25.0, None)]).coverage, None);
     }
 
     #[test]
     fn cells_are_named_and_chosen_by_parts_of_their_names() {
-        assert_eq!(cells(&[]).len(), DEVICES.len() * WORKLOADS.len() * PROCESSES.len());
+        let reads = DEVICES.len() * WORKLOADS.len();
+        let touches = (DEVICES.len() - 1) * LOADS.len();
+        assert_eq!(cells(&[]).len(), (reads + touches) * PROCESSES.len(), "no swap on objects");
         let one = cells(&["/hdd-1/", "/seq-4k/", "/64/"]);
         assert_eq!(one.iter().map(Cell::name).collect::<Vec<_>>(), ["hdd-1/seq-4k/64"]);
     }

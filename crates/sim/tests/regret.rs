@@ -1,8 +1,8 @@
 //! The regret matrix runs, repeats, and holds what `adaptive` promises of what it reads.
 
-use readpath_sim::regret::{Cell, Run, Size, cells};
+use readpath_sim::regret::{Cell, Laws, Run, Size, cells};
 
-const WHOLE: Size = Size { seed: 1, part: 1 };
+const WHOLE: Size = Size { seed: 1, seeds: 1, part: 1 };
 
 fn cell(name: &str) -> Cell {
     let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
@@ -13,25 +13,60 @@ fn cell(name: &str) -> Cell {
 }
 
 fn adaptive(name: &str) -> Run {
-    cell(name).run("adaptive", "adaptive", WHOLE).unwrap()
+    cell(name).run(&Laws::default(), WHOLE).unwrap()
 }
 
 #[test]
 fn a_cell_repeats_from_its_seed_and_every_rival_is_in_it() {
-    let smoke = Size { seed: 7, part: 64 };
-    let one = cell("hdd-1/mixed/4").judge(smoke).unwrap();
-    assert_eq!(one, cell("hdd-1/mixed/4").judge(smoke).unwrap());
+    let smoke = Size { seed: 7, seeds: 1, part: 64 };
+    let judge = |name: &str| {
+        let rivals = cell(name).rivals(smoke).unwrap();
+        cell(name).judge(&Laws::default(), rivals, smoke).unwrap()
+    };
+    let one = judge("hdd-1/mixed/4");
+    assert_eq!(one, judge("hdd-1/mixed/4"));
     assert_eq!(one.rivals.len(), 12, "four readahead laws under three schedulers");
     assert!(one.rivals.iter().all(|rival| rival.mib_per_s <= one.rivals[0].mib_per_s));
-    let direct = cell("ssd/direct-seq-64k/4").judge(smoke).unwrap();
+    let direct = judge("ssd/direct-seq-64k/4");
     assert_eq!(direct.rivals.len(), 3, "past the cache the schedulers alone");
 }
 
 #[test]
 fn every_workload_runs_on_every_device() {
     for cell in cells(&["/4/"]) {
-        let run = cell.run("adaptive", "adaptive", Size { seed: 1, part: 64 });
+        let run = cell.run(&Laws::default(), Size { seed: 1, seeds: 1, part: 64 });
         assert!(run.unwrap().mib_per_s > 0.0, "{}", cell.name());
+    }
+}
+
+#[test]
+fn loads_on_memory_are_judged_by_the_swap_in_laws() {
+    let smoke = Size { seed: 7, seeds: 1, part: 64 };
+    let judge = || {
+        let cell = cell("ssd/swap-seq-anon/4");
+        cell.judge(&Laws::default(), cell.rivals(smoke).unwrap(), smoke).unwrap()
+    };
+    let one = judge();
+    assert_eq!(one, judge());
+    assert_eq!(one.rivals.len(), 12, "four swap-in laws under three schedulers");
+    let named = |run: &Run| run.swapin.is_some() && run.readahead.is_none();
+    assert!(one.rivals.iter().chain([&one.adaptive]).all(named), "{one:?}");
+    assert!(cells(&["/object/", "/swap"]).is_empty(), "objects are written whole");
+}
+
+/// Three quarters of the touches find their page gone: at random no law can know
+/// which will be next, so that only those are to be read; in sweeps each page is
+/// read once, and ahead of its touch.
+#[test]
+fn random_touches_read_nothing_ahead_and_sweeps_nearly_all() {
+    for device in ["hdd-1", "nvme", "nfs-1ms"] {
+        let random = adaptive(&format!("{device}/swap-rand-anon/1"));
+        let touches = 3.0 * 8192.0 * 4096.0;
+        assert!(random.waste_bytes.unwrap() as f64 <= 0.01 * touches, "{device}: {random:?}");
+        assert!((0.73..=0.77).contains(&random.amplification.unwrap()), "{device}: {random:?}");
+        let sweep = adaptive(&format!("{device}/swap-seq-anon/1"));
+        assert!(sweep.coverage.unwrap() >= 0.95, "{device}: {sweep:?}");
+        assert!(sweep.amplification.unwrap() <= 1.1, "{device}: {sweep:?}");
     }
 }
 

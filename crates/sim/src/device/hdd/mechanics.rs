@@ -3,12 +3,13 @@
 //! The platter's angle is a function of time alone, `phase + time ÷ period`, so
 //! it is *tracked from one request to the next*: what a request waits for its
 //! sector depends on when the one before it ended. Times are in ns, angles in
-//! units of 2⁻⁶⁴ revolution; nothing here is a float once the drive is built.
+//! units of 2⁻⁶⁴ revolution; nothing here is a float but the curve of the seeks.
 
 use readpath_core::request::Op;
 
 use super::drive::{AccessTime, MechanicsSpec};
 use super::geometry::{Angle, Place};
+use super::seek::SeekCurve;
 
 /// A sector mark that was passed by less than this is still caught.
 ///
@@ -39,7 +40,8 @@ pub(super) struct Pass {
 /// The arm's and the spindle's laws; it holds no state of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Mechanics {
-    seek_ns: Vec<u32>,
+    seek: SeekCurve,
+    cylinders: u32,
     head_switch_ns: u64,
     write_settle_ns: i64,
     access: AccessTime,
@@ -57,7 +59,8 @@ pub(super) struct Mechanics {
 impl Mechanics {
     pub(super) fn new(spec: &MechanicsSpec, cylinders: u32, phase: Angle) -> Mechanics {
         let mut mechanics = Mechanics {
-            seek_ns: spec.seek.times_ns(cylinders),
+            seek: spec.seek.clone(),
+            cylinders,
             head_switch_ns: spec.head_switch_ns,
             write_settle_ns: spec.write_settle_ns,
             access: spec.access,
@@ -123,10 +126,10 @@ impl Mechanics {
     /// the re-read of a near-by sector takes the one-cylinder seek longer than a
     /// revolution and the overheads explain; with it the distributions meet.)
     pub(super) fn approach_ns(&self, arm: Arm, place: &Place, op: Op) -> u64 {
-        let distance = arm.cylinder.abs_diff(place.cylinder) as usize;
+        let distance = arm.cylinder.abs_diff(place.cylinder);
         let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
-        let shortest = distance.max(1).min(self.seek_ns.len() - 1);
-        let move_ns = u64::from(self.seek_ns[shortest]).max(switch_ns);
+        let shortest = distance.max(1).min(self.cylinders - 1);
+        let move_ns = self.seek.ns(shortest, self.cylinders).max(switch_ns);
         self.settled_ns(move_ns, op)
     }
 
@@ -135,9 +138,9 @@ impl Mechanics {
         if arm.cylinder == place.cylinder && arm.head == place.head {
             return 0;
         }
-        let distance = arm.cylinder.abs_diff(place.cylinder) as usize;
+        let distance = arm.cylinder.abs_diff(place.cylinder);
         let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
-        let move_ns = u64::from(self.seek_ns[distance]).max(switch_ns);
+        let move_ns = self.seek.ns(distance, self.cylinders).max(switch_ns);
         self.settled_ns(move_ns, op)
     }
 

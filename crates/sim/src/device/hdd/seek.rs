@@ -1,7 +1,8 @@
 //! How long the arm takes to move by so many cylinders.
 //!
 //! Drives are described by a measured table, or by one of the formulas of the
-//! literature; either becomes, once, a table of one time for each distance.
+//! literature. A time is worked out when the arm moves: a table of all distances
+//! would take longer to fill, for each disk of each run, than most runs take.
 
 use core::fmt;
 
@@ -100,9 +101,9 @@ impl SeekCurve {
         }
     }
 
-    /// The times for every distance on a drive of `total` cylinders, in ns, 0 first.
-    pub(super) fn times_ns(&self, total: u32) -> Vec<u32> {
-        (0..total).map(|cylinders| (self.ms(cylinders, total).max(0.0) * 1e6) as u32).collect()
+    /// As [`ms`](SeekCurve::ms), in whole ns and never below 0.
+    pub(super) fn ns(&self, cylinders: u32, total: u32) -> u64 {
+        u64::from((self.ms(cylinders, total).max(0.0) * 1e6) as u32)
     }
 }
 
@@ -185,10 +186,9 @@ mod tests {
 
     /// Mean over all pairs of different cylinders: distance d comes 2 (n − d) times.
     fn mean_ms(curve: &SeekCurve, cylinders: u32) -> f64 {
-        let times = curve.times_ns(cylinders);
         let pairs = (1..cylinders).map(|d| u64::from(cylinders - d)).sum::<u64>() as f64;
         let sum = (1..cylinders)
-            .map(|d| f64::from(cylinders - d) * f64::from(times[d as usize]) / 1e6)
+            .map(|d| f64::from(cylinders - d) * curve.ns(d, cylinders) as f64 / 1e6)
             .sum::<f64>();
         sum / pairs
     }

@@ -1,0 +1,141 @@
+//! Why a cell is a regret: which of the two laws the loss comes from, and how
+//! the runs differ.
+//!
+//! Which law: each of the two is run beside the best rival's other law. If the
+//! loss goes when one of them is exchanged, it comes from that one. How they differ: by
+//! what the device was asked, from the greatest difference on; where nothing differs
+//! by a tenth it can only be the order of the requests, or when they came.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cell, Laws, REGRET, Run, Size};
+use crate::simulate::SimulateError;
+use readpath_core::law::Spec;
+
+/// By how much two runs must differ in something for it to be named.
+const DIFFERS: f64 = 1.1;
+
+/// Why a cell is a regret.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cause {
+    /// The ratio of this readahead or swap-in law under the best rival's scheduler; null
+    /// where neither has a say.
+    pub under_best_scheduler: Option<f64>,
+    /// The ratio of the best rival's readahead or swap-in law under this scheduler; null likewise.
+    pub with_best_readahead: Option<f64>,
+    /// In words.
+    pub line: String,
+}
+
+impl Cause {
+    /// Runs the cell with either law exchanged.
+    pub(super) fn find(
+        cell: &Cell,
+        laws: &Laws,
+        run: &Run,
+        best: &Run,
+        size: Size,
+    ) -> Result<Cause, SimulateError> {
+        let named = |name: &str| Spec::parse(name).map_err(SimulateError::Device);
+        let ratio = |laws: &Laws| Ok(cell.run(laws, size)?.mib_per_s / best.mib_per_s);
+        let (mut under_best_scheduler, mut with_best_readahead) = (None, None);
+        if let Some(law) = best.readahead.as_ref().or(best.swapin.as_ref()) {
+            let scheduler = named(&best.scheduler)?;
+            under_best_scheduler = Some(ratio(&Laws { scheduler, ..laws.clone() })?);
+            with_best_readahead = Some(ratio(&cell.with_law(laws, named(law)?))?);
+        }
+        let kind = if best.swapin.is_some() { "swap-in" } else { "readahead" };
+        let law = law(kind, under_best_scheduler, with_best_readahead);
+        let line = format!("{law}: {}", differences(run, best).join(", "));
+        Ok(Cause { under_best_scheduler, with_best_readahead, line })
+    }
+}
+
+/// The law that the loss goes with.
+fn law(
+    kind: &'static str,
+    under_best_scheduler: Option<f64>,
+    with_best_readahead: Option<f64>,
+) -> &'static str {
+    let (Some(readahead), Some(scheduler)) = (under_best_scheduler, with_best_readahead) else {
+        return "scheduler";
+    };
+    match (readahead < REGRET, scheduler < REGRET) {
+        (true, false) => kind,
+        (false, true) => "scheduler",
+        (true, true) => "both laws",
+        (false, false) => "the two laws together",
+    }
+}
+
+/// What differs by a tenth, the greatest difference first.
+fn differences(run: &Run, best: &Run) -> Vec<String> {
+    let bytes = |run: &Run| Some(run.device_requests? * run.device_request_kib_mean?);
+    let late = |run: &Run| run.coverage.map(|coverage| 1.01 - coverage);
+    let ratio = |ours: Option<f64>, theirs: Option<f64>| Some(ours? / theirs?);
+    let inverse = |ratio: Option<f64>| ratio.map(|ratio| 1.0 / ratio);
+    let requests = ratio(run.device_requests, best.device_requests);
+    let depth = ratio(run.device_depth_mean, best.device_depth_mean);
+    let mut worse = vec![
+        (ratio(bytes(run), bytes(best)), "more bytes"),
+        (requests, "more requests"),
+        (inverse(depth), "less depth"),
+        (ratio(late(run), late(best)), "more waited for"),
+    ];
+    worse.retain(|(ratio, _)| ratio.is_some_and(|ratio| ratio.is_finite() && ratio >= DIFFERS));
+    worse.sort_by(|one, two| two.0.partial_cmp(&one.0).expect("finite"));
+    let mut said: Vec<String> = worse
+        .iter()
+        .map(|(ratio, what)| format!("{what} (×{:.2})", ratio.unwrap_or(1.0)))
+        .collect();
+    if said.is_empty() {
+        said.push("the order of the requests, or when they came".to_owned());
+    }
+    let pairs = run.mib_per_s_by_seed.iter().zip(&best.mib_per_s_by_seed);
+    let won = pairs.filter(|(ours, theirs)| *ours >= *theirs).count();
+    if won > 0 {
+        said.push(format!("seeds disagree: {won} of {} won", run.mib_per_s_by_seed.len()));
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(device_requests: f64, kib: f64, depth: f64, by_seed: Vec<f64>) -> Run {
+        Run {
+            readahead: Some("x".to_owned()),
+            swapin: None,
+            scheduler: "y".to_owned(),
+            mib_per_s: 1.0,
+            seconds: 1.0,
+            mib_per_s_by_seed: by_seed,
+            device_requests: Some(device_requests),
+            device_request_kib_mean: Some(kib),
+            device_depth_mean: Some(depth),
+            amplification: None,
+            coverage: None,
+            waste_bytes: None,
+        }
+    }
+
+    #[test]
+    fn the_law_is_the_one_whose_exchange_ends_the_loss() {
+        assert_eq!(law("readahead", Some(0.8), Some(1.0)), "readahead");
+        assert_eq!(law("readahead", Some(1.0), Some(0.5)), "scheduler");
+        assert_eq!(law("readahead", Some(0.9), Some(0.9)), "both laws");
+        assert_eq!(law("readahead", None, None), "scheduler");
+    }
+
+    /// Twice the requests of three quarters the size are 1.5 times the bytes.
+    #[test]
+    fn what_differs_most_comes_first() {
+        let said = differences(&run(200.0, 48.0, 4.0, vec![]), &run(100.0, 64.0, 4.2, vec![]));
+        assert_eq!(said, ["more requests (×2.00)", "more bytes (×1.50)"]);
+        let alike =
+            differences(&run(10.0, 64.0, 4.0, vec![1.0, 3.0]), &run(10.0, 64.0, 4.0, vec![2.0; 2]));
+        assert_eq!(alike.len(), 2);
+        assert!(alike[1].contains("1 of 2"), "{alike:?}");
+    }
+}

@@ -1,0 +1,165 @@
+//! What the cells of the matrix say together, and what a fixed default would lose in it.
+
+use serde::Serialize;
+
+use super::{Judged, REGRET};
+
+/// What the cells say together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// How many cells.
+    pub cells: usize,
+    /// The lowest ratio; null without cells.
+    pub minimum: Option<f64>,
+    /// The geometric mean of the ratios; null without cells.
+    pub geometric_mean: Option<f64>,
+    /// How many cells are below 0.95.
+    pub below_95_percent: usize,
+    /// The ten cells with the lowest ratios, as `device/workload/processes` and the ratio.
+    pub worst: Vec<(String, f64)>,
+    /// The same for each pair of classic laws, were it the default everywhere: the
+    /// one with the highest geometric mean first. The best rival of a cell is one
+    /// of them, so no cell of theirs is above 1. Loads on memory, which have laws
+    /// of their own, are left out.
+    pub fixed: Vec<Fixed>,
+}
+
+/// One pair of classic laws in all cells, against the best rival of each.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fixed {
+    /// The laws by name: readahead, scheduler.
+    pub laws: String,
+    /// The lowest ratio.
+    pub minimum: f64,
+    /// The geometric mean.
+    pub geometric_mean: f64,
+    /// How many cells are below 0.95.
+    pub below_95_percent: usize,
+}
+
+impl Summary {
+    /// What these cells say together.
+    pub fn of(cells: &[Judged]) -> Summary {
+        let mut ratios: Vec<(String, f64)> =
+            cells.iter().map(|cell| (cell.name(), cell.ratio)).collect();
+        ratios.sort_by(|one, two| one.1.total_cmp(&two.1));
+        let all: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
+        Summary {
+            cells: cells.len(),
+            minimum: all.first().copied(),
+            geometric_mean: (!all.is_empty()).then(|| geometric_mean(&all)),
+            below_95_percent: below(&all),
+            worst: ratios.into_iter().take(10).collect(),
+            fixed: fixed(cells),
+        }
+    }
+}
+
+/// What each pair of classic laws has. Past the cache the readahead law has no
+/// say: there a pair has what its scheduler has.
+fn fixed(cells: &[Judged]) -> Vec<Fixed> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for rival in cells.iter().flat_map(|cell| &cell.rivals) {
+        if let Some(readahead) = &rival.readahead {
+            let pair = (readahead.clone(), rival.scheduler.clone());
+            if !pairs.contains(&pair) {
+                pairs.push(pair);
+            }
+        }
+    }
+    let ratios = |(readahead, scheduler): &(String, String)| -> Vec<f64> {
+        let is_pair = |run: &&super::Run| {
+            run.swapin.is_none()
+                && run.scheduler == *scheduler
+                && run.readahead.as_ref().is_none_or(|law| law == readahead)
+        };
+        let of = |cell: &Judged| {
+            let run = cell.rivals.iter().find(is_pair)?;
+            Some(run.mib_per_s / cell.rivals[0].mib_per_s)
+        };
+        cells.iter().filter_map(of).collect()
+    };
+    let mut fixed: Vec<Fixed> = pairs
+        .iter()
+        .map(|pair| {
+            let ratios = ratios(pair);
+            Fixed {
+                laws: format!("{} {}", pair.0, pair.1),
+                minimum: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+                geometric_mean: geometric_mean(&ratios),
+                below_95_percent: below(&ratios),
+            }
+        })
+        .collect();
+    fixed.sort_by(|one, two| two.geometric_mean.total_cmp(&one.geometric_mean));
+    fixed
+}
+
+fn geometric_mean(ratios: &[f64]) -> f64 {
+    let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    (logarithms / ratios.len() as f64).exp()
+}
+
+fn below(ratios: &[f64]) -> usize {
+    ratios.iter().filter(|&&ratio| ratio < REGRET).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Run;
+    use super::*;
+
+    fn run(readahead: Option<&str>, scheduler: &str, mib_per_s: f64) -> Run {
+        Run {
+            readahead: readahead.map(str::to_owned),
+            swapin: None,
+            scheduler: scheduler.to_owned(),
+            mib_per_s,
+            seconds: 1.0,
+            mib_per_s_by_seed: Vec::new(),
+            device_requests: None,
+            device_request_kib_mean: None,
+            device_depth_mean: None,
+            amplification: None,
+            coverage: None,
+            waste_bytes: None,
+        }
+    }
+
+    fn judged(ratio: f64, rivals: Vec<Run>) -> Judged {
+        Judged {
+            device: "d".to_owned(),
+            workload: "w".to_owned(),
+            processes: 1,
+            ratio,
+            cause: None,
+            adaptive: run(None, "adaptive", ratio),
+            rivals,
+        }
+    }
+
+    #[test]
+    fn the_mean_is_geometric_and_the_worst_come_first() {
+        let cells = [4.0, 0.5, 0.5].map(|ratio| judged(ratio, vec![run(None, "noop", 1.0)]));
+        let summary = Summary::of(&cells);
+        assert_eq!(summary.geometric_mean, Some(1.0));
+        assert_eq!((summary.minimum, summary.below_95_percent), (Some(0.5), 2));
+        assert_eq!(summary.worst[0].1, 0.5);
+        assert_eq!(Summary::of(&[]).minimum, None);
+    }
+
+    /// `a noop` has 1 and 1/4 of the best and, past the cache, 1: the mean is the third root of a
+    /// quarter. `b noop` has 1/2, 1 and 1.
+    #[test]
+    fn a_fixed_default_is_held_against_the_best_of_each_cell() {
+        let cells = [
+            judged(1.0, vec![run(Some("a"), "noop", 8.0), run(Some("b"), "noop", 4.0)]),
+            judged(1.0, vec![run(Some("b"), "noop", 4.0), run(Some("a"), "noop", 1.0)]),
+            judged(1.0, vec![run(None, "noop", 3.0)]),
+        ];
+        let [b, a] = &Summary::of(&cells).fixed[..] else { panic!("two pairs") };
+        assert_eq!((b.laws.as_str(), b.minimum, b.below_95_percent), ("b noop", 0.5, 1));
+        assert_eq!((a.laws.as_str(), a.minimum, a.below_95_percent), ("a noop", 0.25, 1));
+        assert!((a.geometric_mean - 0.25_f64.cbrt()).abs() < 1e-12);
+    }
+}
