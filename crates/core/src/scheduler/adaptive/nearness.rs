@@ -1,7 +1,7 @@
 //! Whether a process reads on from where it read before, request by request.
 //!
 //! A request is near that begins within 400 KiB of where the last one of its
-//! process ended, and is no larger than that. One that is larger belongs to a
+//! process ended, and is no larger than any before. One that is larger belongs to a
 //! stream that is read ahead with a growing window: each visit to it already
 //! brings more than the one before, and it need not be waited for. A process is
 //! near when no more than an eighth of its newest requests are not: a near
@@ -26,7 +26,7 @@ const ALL: u32 = 256;
 /// What is known of where a process reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Nearness {
-    /// The last request's end and length; `None` before the first.
+    /// The last request's end, and the longest so far; `None` before the first.
     last: Option<(u64, u32)>,
     /// The share of near requests, of [`ALL`], and of how many.
     near: u32,
@@ -36,13 +36,15 @@ pub(super) struct Nearness {
 impl Nearness {
     /// The process asks for this.
     pub(super) fn observe(&mut self, request: &Request) {
-        if let Some((last_end, last_sectors)) = self.last {
+        let mut longest = request.sectors;
+        if let Some((last_end, longest_before)) = self.last {
+            longest = longest.max(longest_before);
             let is_close = request.start.abs_diff(last_end) <= NEAR_SECTORS;
-            let near = if is_close && request.sectors <= last_sectors { ALL } else { 0 };
+            let near = if is_close && request.sectors <= longest_before { ALL } else { 0 };
             self.requests = (self.requests + 1).min(NEWEST);
             self.near = (self.near * (self.requests - 1) + near) / self.requests;
         }
-        self.last = Some((request.end(), request.sectors));
+        self.last = Some((request.end(), longest));
     }
 
     /// Its requests are known to be near.

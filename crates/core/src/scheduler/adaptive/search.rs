@@ -13,6 +13,9 @@ use super::crowd::Crowd;
 /// trial may fall further behind.
 const SEEK_MAX: Time = Time::from_ms(32);
 
+/// What was longer ago counts less and less: some tens of the longest ways.
+const MEMORY: Time = Time::from_s(1);
+
 /// Fewest completions in an epoch: half of what a disk queues.
 const EPOCH: u32 = 16;
 
@@ -92,6 +95,29 @@ impl Measure {
     }
 }
 
+/// A rate over the last second or two: readers who now meet on one head and now don't
+/// bring a tenth in one epoch of what they bring in the next, and a trial that begins in the
+/// bad one must not be held against that alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Average {
+    bytes: u64,
+    span_ns: u64,
+}
+
+impl Average {
+    fn add(&mut self, epoch: &Measure, now: Time) {
+        if self.span_ns > MEMORY.ns() {
+            (self.bytes, self.span_ns) = (self.bytes / 2, self.span_ns / 2);
+        }
+        self.bytes += epoch.bytes;
+        self.span_ns += now.since(epoch.began).ns();
+    }
+
+    fn kib_per_s(&self) -> u64 {
+        self.bytes * 1_000_000 / 1024 * 1000 / self.span_ns.max(1)
+    }
+}
+
 /// How long so many bytes take at that rate.
 fn span_ns(bytes: u64, kib_per_s: u64) -> u64 {
     bytes * 1_000_000 / 1024 * 1000 / kib_per_s.max(1)
@@ -125,14 +151,14 @@ pub(super) struct Search {
     /// What the limit in force brought in the last epoch, in how large requests.
     kept_kib_per_s: u64,
     kept_request_bytes: u64,
-    /// What all together brought when they last were served.
-    all_kib_per_s: u64,
+    /// What all together brought.
+    all: Average,
     /// No trial before, unless the rate is another than it was at the last one.
     quiet_until: Time,
     tried_at_kib_per_s: u64,
     /// Under a limit: whether next twice as many are tried, or all.
     tries_more: bool,
-    /// How many trials were voted down one after the other.
+    /// How many trials were voted down, or undid a limit, on a device that was the same.
     refusals: u32,
     /// How many were not, and fell behind though most of their requests were fast.
     doubts: u32,
@@ -204,12 +230,16 @@ impl Search {
         self.begin_epoch(now, served.turns);
         let kept = self.kept_kib_per_s;
         match self.limit {
-            None => self.all_kib_per_s = kept,
-            Some(_) if kept < self.all_kib_per_s => return Some(self.lift("less")),
+            None => self.all.add(&epoch, now),
+            Some(_) if kept < self.all.kib_per_s() => return Some(self.lift("less")),
             Some(_) => {}
         }
         let tried_at = self.tried_at_kib_per_s;
-        if 2 * kept.max(before) < tried_at || self.limit.is_some() && kept > 2 * tried_at {
+        let is_another = match self.limit {
+            None => 2 * self.all.kib_per_s() < tried_at,
+            Some(_) => 2 * kept < tried_at || kept > 2 * tried_at,
+        };
+        if is_another {
             (self.quiet_until, self.refusals) = (now, 0);
         }
         let is_steady = 4 * kept <= 5 * before && 3 * kept >= 2 * before;
@@ -223,8 +253,9 @@ impl Search {
             Some(limit) => Some(2 * limit).filter(|&more| self.tries_more && more < near.may_be),
         };
         self.tries_more = limit.is_none();
-        // One slow request must not make all others look slow.
-        self.kept_kib_per_s = kept.max(before);
+        if self.limit.is_none() {
+            self.kept_kib_per_s = self.all.kib_per_s().max(kept.min(before));
+        }
         Some(self.begin_trial(now, limit, served.under_way))
     }
 
@@ -238,7 +269,7 @@ impl Search {
         self.limit = None;
         self.epoch = None;
         self.crowd = Crowd::default();
-        let (kib_per_s, before_kib_per_s) = (self.kept_kib_per_s, self.all_kib_per_s);
+        let (kib_per_s, before_kib_per_s) = (self.kept_kib_per_s, self.all.kib_per_s());
         Tried { limit: None, why, kib_per_s, before_kib_per_s }
     }
 
@@ -295,18 +326,26 @@ impl Search {
         let kib_per_s = own.kib_per_s(now);
         match is_whole {
             false => None,
-            true if is_worth_it(kib_per_s) => Some(self.win(now, kib_per_s, served.turns)),
+            true if is_worth_it(kib_per_s) => Some(self.win(now, own, served.turns)),
             true => Some(self.give_up(now, "worse")),
         }
     }
 
-    fn win(&mut self, now: Time, kib_per_s: u64, turns: u64) -> Tried {
+    fn win(&mut self, now: Time, own: Measure, turns: u64) -> Tried {
+        let kib_per_s = own.kib_per_s(now);
         let before_kib_per_s = core::mem::replace(&mut self.kept_kib_per_s, kib_per_s);
         self.tried_at_kib_per_s = kib_per_s;
         self.trial = None;
-        (self.refusals, self.doubts) = (0, 0);
+        self.doubts = 0;
         self.tries_more = true;
-        self.quiet_until = now + Time(SEEK_MAX.ns() * TRIALS_PART);
+        self.quiet_until = now + Time((SEEK_MAX.ns() * TRIALS_PART) << self.refusals);
+        if self.limit.is_none() {
+            // The limit that there was did not last.
+            self.refusals = (self.refusals + 1).min(DOUBLINGS_MAX);
+            self.all = Average::default();
+            self.all.add(&own, now);
+            self.crowd = Crowd::default();
+        }
         self.begin_epoch(now, turns);
         Tried { limit: self.limit, why: "better", kib_per_s, before_kib_per_s }
     }
