@@ -22,6 +22,8 @@ use crate::report::Row;
 use crate::run::{Go, Watch};
 use crate::simulate::{Setup, SimulateError, simulate_workload};
 
+#[cfg(test)]
+mod bars;
 mod cause;
 mod summary;
 mod workloads;

@@ -239,7 +239,7 @@ impl Stream {
             return;
         }
         self.window = size;
-        self.window_limit = self.window_limit.saturating_add(size);
+        self.window_limit = self.window_limit.saturating_add(LIMIT_PAGES_LEAST);
         let (shape, behind) = (self.shape.name(), self.behind);
         say(pages, Ahead { range: added, shape, why, behind, size });
     }
@@ -247,10 +247,12 @@ impl Stream {
     /// How many pages ahead of the reader are still in memory when it comes to them.
     ///
     /// Half of the memory is refilled while as many pages are asked for as it has;
-    /// of these the stream has had its part since it began, and will have it again.
+    /// of these the stream has had its part since it began, and will have it again. One that
+    /// has just begun is one among those that have pages ahead of them.
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
         let asked = device.asked_pages().saturating_sub(self.begun_at);
-        (device.memory_pages / 2 * self.behind).checked_div(asked).unwrap_or(u64::MAX)
+        let all = asked.max(device.standing_pages);
+        (device.memory_pages / 2 * self.behind).checked_div(all).unwrap_or(u64::MAX)
     }
 
     /// Where the next window can be on its way while this one is used, the middle is
