@@ -95,8 +95,9 @@ pub struct RunArgs {
     /// Seed of everything that is random in the run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write every decision of the scheduler to this file, with the numbers that decided it, one
-    /// a line (`cfq` and `adaptive` tell them; not on kernel:)
+    /// Write every decision of the laws to this file, with the numbers that decided it, one a line
+    /// (the schedulers `cfq` and `adaptive` and the readahead law `adaptive` tell them; not on
+    /// kernel:)
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Make the files of file: and kernel: that don't exist, filled with random bytes, and remove

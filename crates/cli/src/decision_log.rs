@@ -1,7 +1,7 @@
-//! `--log FILE`: what the scheduler decided in each row, and by which numbers.
+//! `--log FILE`: what the laws decided in each row, and by which numbers.
 //!
 //! A line of `#` begins each row; below it stands one line for each decision, as
-//! the scheduler's log prints it.
+//! the law's log prints it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -9,6 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use readpath_core::law::Spec;
+use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler::{self, decision::Decided};
 
@@ -52,7 +53,7 @@ impl DecisionFile {
         self.write(format_args!("# {row}"));
     }
 
-    /// The scheduler has decided something.
+    /// A law has decided something.
     pub fn decided(&self, decided: &Decided) {
         self.write(format_args!("{decided}"));
     }
@@ -78,13 +79,17 @@ impl DecisionFile {
 }
 
 /// Finds out whether there would be decisions to log.
-pub fn check(storage: &Storage, law: &Spec) -> Ended {
+pub fn check(storage: &Storage, readahead: &Spec, law: &Spec) -> Ended {
     if matches!(storage, Storage::Kernel(_)) {
         return Err(Failure::Usage(format!(
             "--log: on {storage} the kernel decides, and tells nobody why; leave out one of the two"
         )));
     }
     // Whether a law keeps a log does not depend on the device.
+    let limits = ReadaheadLimits::default();
+    if readahead::build(readahead, &limits).map_err(Failure::usage)?.keeps_log() {
+        return Ok(());
+    }
     let caps = DeviceCaps {
         sectors: 1 << 20,
         request_sectors_max: 256,
@@ -96,9 +101,9 @@ pub fn check(storage: &Storage, law: &Spec) -> Ended {
     match scheduler.decisions() {
         Some(_) => Ok(()),
         None => Err(Failure::Usage(format!(
-            "--log: the scheduler `{}` keeps no log of its decisions; `cfq` and \
-             `adaptive` do",
-            law.name
+            "--log: neither the scheduler `{}` nor the readahead law `{}` keeps a log of its \
+             decisions; the schedulers `cfq` and `adaptive` do, and the readahead law `adaptive`",
+            law.name, readahead.name
         ))),
     }
 }

@@ -184,6 +184,7 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
                 .map_err(|error| told(combination.storage, &error))
         }
         Storage::Region(path) => {
+            may_hold_a_region(path)?;
             may_swap_to(path, args.overwrite)?;
             swapin::build(&combination.region_swapin(), false).map_err(Failure::usage)?;
             region_run::check(combination.load)
@@ -192,7 +193,21 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
     }
 }
 
-/// A folder takes a file of ours; a device loses what it holds.
+/// A region overwrites no file of somebody's.
+fn may_hold_a_region(path: &Path) -> Result<(), Failure> {
+    match path.metadata() {
+        Ok(found) if !found.is_dir() && !found.file_type().is_block_device() => {
+            Err(Failure::Usage(format!(
+                "{}: is neither a folder nor a block device; name a folder, in which a file is \
+                 made that goes with the run, or a device that is free",
+                path.display()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A folder takes a file of ours; all else loses what it holds.
 fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
     let shown = path.display();
     if !path.exists() {
@@ -202,12 +217,6 @@ fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
     }
     if path.is_dir() {
         return Ok(());
-    }
-    if !path.metadata().is_ok_and(|found| found.file_type().is_block_device()) {
-        return Err(Failure::Usage(format!(
-            "{shown}: is neither a folder nor a block device; name a folder, in which a file is \
-             made that goes with the run, or a device that is free"
-        )));
     }
     if may_overwrite {
         return Ok(());

@@ -37,7 +37,7 @@ pub struct Plan<'a> {
     pub memory_bytes: u64,
     /// Ctrl-C.
     pub interrupt: Interrupt,
-    /// Where the scheduler's decisions go.
+    /// Where the laws' decisions go.
     log: Option<DecisionFile>,
 }
 
@@ -116,7 +116,8 @@ fn run_job(args: &RunArgs) -> Ended {
     let raws = args::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?;
     let all = combinations(&storages, &readaheads, &schedulers, &raws);
     if args.log.is_some() {
-        all.iter().try_for_each(|row| decision_log::check(row.storage, row.scheduler))?;
+        all.iter()
+            .try_for_each(|row| decision_log::check(row.storage, row.readahead, row.scheduler))?;
     }
     let mut plan = Plan {
         name: stem(&args.job),

@@ -34,12 +34,40 @@ fn each_decision_is_a_line_of_words_and_numbers_below_the_name_of_its_row() {
     }
 }
 
+/// 64 KiB reads of a file of 4 MiB from its start: each window lies beyond what was asked for, and
+/// together they are all of the file but its first block.
+#[test]
+fn each_window_is_a_line_that_says_what_made_it_so_large() {
+    let scratch = Scratch::new("log-windows");
+    scratch.file("j.fio", "[j]\nrw=read\nbs=64k\nsize=4m\n");
+    let command = "run j.fio --on ssd --readahead adaptive --scheduler deadline --log windows";
+    scratch.run(command).has_ended(0, command);
+    let log = fs::read_to_string(scratch.path("windows")).unwrap();
+    let windows: Vec<&str> = log.lines().filter(|line| !line.starts_with('#')).collect();
+    let number = |line: &str, key: &str| -> u64 {
+        let field = line.split(' ').find_map(|field| field.strip_prefix(&format!("{key}=")));
+        field.unwrap_or_else(|| panic!("{key} in {line}")).parse().unwrap()
+    };
+    let mut next = 16;
+    for line in &windows {
+        assert!(line.contains(" event=read_ahead file=0 "), "{line}");
+        assert!(line.contains(" shape=forward why="), "{line}");
+        assert_eq!(number(line, "readers"), 1, "{line}");
+        assert_eq!(number(line, "first"), next, "{line}");
+        next += number(line, "pages");
+    }
+    assert_eq!(next, 1024, "{log}");
+}
+
 #[test]
 fn a_log_that_nobody_keeps_or_that_would_overwrite_the_job_is_refused() {
     let scratch = Scratch::new("log-refused");
     scratch.file("j.fio", UNEQUAL);
     let cases = [
-        ("run j.fio --scheduler cfq,deadline --log out", ["deadline", "keeps no log"]),
+        (
+            "run j.fio --readahead ondemand --scheduler cfq,deadline --log out",
+            ["deadline", "keeps a log"],
+        ),
         ("run j.fio --on kernel:data --scheduler cfq --log out", ["kernel:data", "leave out"]),
         ("run j.fio --scheduler cfq --log ./j.fio", ["j.fio", "name another file"]),
         ("run j.fio --scheduler cfq --log no/out", ["no/out", "can be written"]),

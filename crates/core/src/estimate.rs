@@ -1,11 +1,13 @@
 //! What a request of a device costs, against what a byte costs: learned from
 //! completions, with no traffic of its own.
 //!
-//! The law in words. *A byte* costs what it costs at the best rate that the
-//! device was seen to sustain, over sixteen completions while it was busy. That
-//! rate is forgotten by a sixty-fourth each time it isn't reached by large
-//! requests, so that a device that became slower is believed in the end; small
-//! ones say nothing of how slow bytes are. *A request* costs what one
+//! The law in words. *A byte* costs what more of them add to a request's time: the
+//! slope of a line through requests of different sizes, those that found the device
+//! empty and, apart from them, blocks of sixteen completions. Where sizes don't differ they say
+//! nothing; then a byte costs no more than at the best rate that was seen (which is
+//! forgotten by a sixty-fourth each time large requests don't reach it, so that a
+//! device that became slower is believed in the end), and no less than leaves a
+//! request the time of 512 KiB. *A request* costs what one
 //! takes that finds the device empty, less its bytes. Of such requests some are
 //! cheap by luck (the head was there, the server had it in memory); the
 //! estimate rises by a quarter of the difference and falls by a sixty-fourth,
@@ -16,7 +18,9 @@
 //! device to be busy with bytes and not with requests.
 //!
 //! Where requests overlap, one more costs less than it takes: what it *occupies*
-//! is the busy time per completion of small requests, less the bytes'.
+//! is the busy time per completion, less the bytes'. That is so where requests have
+//! waited for each other, and took twice what they take alone; where they haven't, the
+//! device could have done more, and a request occupies no more than that.
 
 use alloc::vec::Vec;
 
@@ -26,15 +30,26 @@ use crate::unit::{PAGE_BYTES, Time};
 /// Completions over which a rate is taken: enough that one slow one doesn't rule it.
 const RATE_COMPLETIONS: u32 = 16;
 
-/// Requests of so many pages on average tell how slow bytes are: the kernel's largest
-/// readahead of old, which was made to keep a disk busy with bytes.
-const LARGE_PAGES: u64 = 32;
+/// Requests of so many pages, 512 KiB, say how slow bytes are, where nothing else does: a
+/// disk's 100 MB/s take 5 ms for them, as long as a seek.
+/// A request is then taken to cost no more than so many pages do.
+const LARGE_PAGES: u64 = 128;
+
+/// Requests that took so many times what they take alone have waited for each other.
+const WAITED: u64 = 2;
 
 /// The share of an estimate that is forgotten at a time.
 const FORGOTTEN: u64 = 64;
 
 /// The cost of a page, in picoseconds, before large requests were measured: 500 MB/s, a SATA link's.
 const PAGE_PS_AT_FIRST: u64 = PAGE_BYTES * 2_000;
+
+/// No page costs less, in picoseconds: 8 GB/s, four lanes of PCI Express 4.
+const PAGE_PS_LEAST: u64 = PAGE_BYTES * 125;
+
+/// But no more than makes a request cost as much as so many pages, 128 KiB, the kernel's
+/// window: a device whose requests are quick has quick bytes as well.
+const REQUEST_COST_PAGES_AT_FIRST: u64 = 32;
 
 /// What a request occupies, in nanoseconds, before anything was measured: a SATA drive's 20 µs.
 const OCCUPIED_NS_AT_FIRST: u64 = 20_000;
@@ -46,10 +61,15 @@ const REQUEST_NS_AT_FIRST: u64 = 1_000_000;
 /// The costs of one device.
 #[derive(Clone, Debug)]
 pub struct DeviceEstimate {
-    page_ps: u64,
+    /// What a page costs; `None` before sizes have differed.
+    page_ps: Option<u64>,
+    /// No page costs more: the best rate seen, as if requests were free.
+    bound_ps: u64,
+    /// Of blocks of completions, and of requests that found the device empty.
+    busy_sizes: Sizes,
+    alone_sizes: Sizes,
     request_ns: u64,
     occupied_ns: u64,
-    is_rate_measured: bool,
     is_request_measured: bool,
     /// Of each request in the device, when it came there and whether it was alone.
     under_way: Vec<(Time, bool)>,
@@ -59,22 +79,29 @@ pub struct DeviceEstimate {
     /// The block of completions that is being counted.
     block_bytes: u64,
     block_busy_ns: u64,
+    /// What its requests took together, and would have taken alone.
+    block_latency_ns: u64,
+    block_alone_ns: u64,
     block_completions: u32,
 }
 
 impl Default for DeviceEstimate {
     fn default() -> DeviceEstimate {
         DeviceEstimate {
-            page_ps: PAGE_PS_AT_FIRST,
+            page_ps: None,
+            bound_ps: u64::MAX,
+            busy_sizes: Sizes::default(),
+            alone_sizes: Sizes::default(),
             request_ns: REQUEST_NS_AT_FIRST,
             occupied_ns: OCCUPIED_NS_AT_FIRST,
-            is_rate_measured: false,
             is_request_measured: false,
             under_way: Vec::new(),
             in_device: 0,
             busy_since: Time::ZERO,
             block_bytes: 0,
             block_busy_ns: 0,
+            block_latency_ns: 0,
+            block_alone_ns: 0,
             block_completions: 0,
         }
     }
@@ -83,12 +110,12 @@ impl Default for DeviceEstimate {
 impl DeviceEstimate {
     /// How many pages take as long as a request without its bytes; at least 1.
     pub fn request_cost_pages(&self) -> u64 {
-        (self.request_ns * 1_000 / self.page_ps.max(1)).max(1)
+        (self.request_ns * 1_000 / self.page_ps()).max(1)
     }
 
     /// How many pages keep the device busy as long as a request without its bytes does.
     pub fn request_occupies_pages(&self) -> u64 {
-        self.occupied_ns * 1_000 / self.page_ps
+        self.occupied_ns * 1_000 / self.page_ps()
     }
 
     /// What a request costs beside its bytes, in nanoseconds.
@@ -98,7 +125,8 @@ impl DeviceEstimate {
 
     /// What a page costs at the device's best rate, in picoseconds.
     pub fn page_ps(&self) -> u64 {
-        self.page_ps
+        let at_first = PAGE_PS_AT_FIRST.min(self.request_ns * 1_000 / REQUEST_COST_PAGES_AT_FIRST);
+        self.page_ps.unwrap_or(at_first).min(self.bound_ps).max(1)
     }
 
     /// A request goes to the device.
@@ -121,38 +149,54 @@ impl DeviceEstimate {
         self.busy_since = now;
         self.block_bytes += bytes;
         self.block_completions += 1;
+        let (dispatched, was_alone) = self.under_way[id.0 as usize];
+        self.block_latency_ns += now.since(dispatched).ns();
+        self.block_alone_ns += self.request_ns + bytes / PAGE_BYTES * self.page_ps() / 1_000;
         if self.block_completions == RATE_COMPLETIONS {
             self.learn_rate();
         }
-        let (dispatched, was_alone) = self.under_way[id.0 as usize];
         if was_alone {
             self.learn_request(now.since(dispatched).ns(), bytes);
         }
     }
 
     fn learn_rate(&mut self) {
-        let block_pages = self.block_bytes / PAGE_BYTES;
-        let page_ps = (self.block_busy_ns * 1_000 / block_pages.max(1)).max(1);
-        let is_large = block_pages >= LARGE_PAGES * u64::from(RATE_COMPLETIONS);
-        let forgotten = match self.is_rate_measured {
-            _ if !is_large => self.page_ps,
-            false => page_ps,
-            true => self.page_ps + self.page_ps / FORGOTTEN,
-        };
-        self.page_ps = page_ps.min(forgotten);
-        self.is_rate_measured |= is_large;
-        let bytes_ns = block_pages * self.page_ps / 1_000;
-        let occupied_ns = self.block_busy_ns.saturating_sub(bytes_ns) / u64::from(RATE_COMPLETIONS);
-        if !is_large {
-            self.occupied_ns = (3 * self.occupied_ns + occupied_ns) / 4;
+        let completions = u64::from(RATE_COMPLETIONS);
+        let pages = (self.block_bytes / PAGE_BYTES / completions).max(1);
+        let took_ns = self.block_busy_ns / completions;
+        let rate_ps = (took_ns * 1_000 / pages).max(1);
+        let is_large = pages >= LARGE_PAGES;
+        let forgotten = if is_large { self.bound_ps / FORGOTTEN } else { 0 };
+        self.bound_ps = rate_ps.min(self.bound_ps.saturating_add(forgotten));
+        match self.busy_sizes.learn(pages, took_ns, self.page_ps()) {
+            Some(page_ps) => self.page_ps = Some(page_ps),
+            None if is_large => {
+                let least_ps = rate_ps * pages / (pages + LARGE_PAGES);
+                self.page_ps = Some(self.page_ps().max(least_ps));
+            }
+            None => {}
         }
+        let occupied_ns = took_ns.saturating_sub(pages * self.page_ps() / 1_000);
+        let waited = self.block_latency_ns >= WAITED * self.block_alone_ns;
+        self.occupied_ns = match waited {
+            true => (3 * self.occupied_ns + occupied_ns) / 4,
+            // The device could have done more: what each occupies is no more than this.
+            false => self.occupied_ns.min(occupied_ns),
+        };
         (self.block_bytes, self.block_busy_ns, self.block_completions) = (0, 0, 0);
+        (self.block_latency_ns, self.block_alone_ns) = (0, 0);
     }
 
     fn learn_request(&mut self, latency_ns: u64, bytes: u64) {
-        let bytes_ns = bytes / PAGE_BYTES * self.page_ps / 1_000;
-        // While the rate isn't known, half of it is the request's at least.
-        let least_ns = if self.is_rate_measured { 0 } else { latency_ns / 2 };
+        let pages = (bytes / PAGE_BYTES).max(1);
+        if let Some(page_ps) = self.alone_sizes.learn(pages, latency_ns, self.page_ps()) {
+            self.page_ps = Some(page_ps);
+        }
+        let bytes_ns = bytes / PAGE_BYTES * self.page_ps() / 1_000;
+        // While the rate isn't known it follows from this one, that takes as long as so many pages.
+        let pages = bytes / PAGE_BYTES + REQUEST_COST_PAGES_AT_FIRST;
+        let least_ns = latency_ns * REQUEST_COST_PAGES_AT_FIRST / pages;
+        let least_ns = if self.page_ps.is_some() { 0 } else { least_ns };
         let request_ns = latency_ns.saturating_sub(bytes_ns).max(least_ns);
         self.request_ns = match self.request_ns {
             _ if !self.is_request_measured => request_ns,
@@ -160,6 +204,43 @@ impl DeviceEstimate {
             before => before - (before - request_ns) / FORGOTTEN,
         };
         self.is_request_measured = true;
+    }
+}
+
+/// How the time of a request goes with its size: a line through the blocks of
+/// completions, of which the newest sixteen or so count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sizes {
+    blocks: u32,
+    pages: i64,
+    took_ns: i64,
+    /// The variance of the pages, and their covariance with the time.
+    variance: i64,
+    covariance: i64,
+}
+
+impl Sizes {
+    /// One more block; gives what a page costs by the line and by what was known `before`:
+    /// the more the sizes differ, the less that counts. `None` while they don't.
+    fn learn(&mut self, pages: u64, took_ns: u64, before_ps: u64) -> Option<u64> {
+        let (pages, took_ns) = (pages as i64 * 16, took_ns as i64);
+        if self.blocks == 0 {
+            (self.pages, self.took_ns) = (pages, took_ns);
+        }
+        self.blocks += 1;
+        let (off_pages, off_ns) = (pages - self.pages, took_ns - self.took_ns);
+        self.pages += off_pages / 16;
+        self.took_ns += off_ns / 16;
+        self.variance += off_pages * off_pages / 16 - self.variance / 16;
+        self.covariance += off_pages * off_ns / 16 - self.covariance / 16;
+        let indifferent = self.pages * self.pages / 16;
+        if self.covariance <= 0 || self.variance < indifferent / 4 {
+            return None;
+        }
+        let slope_ps = (self.covariance * 16 / self.variance.max(1)) as u64 * 1_000;
+        let (known, seen) = (indifferent as u128, self.variance as u128);
+        let both = (u128::from(before_ps) * known + u128::from(slope_ps) * seen) / (known + seen);
+        Some((both as u64).max(PAGE_PS_LEAST))
     }
 }
 
@@ -195,6 +276,7 @@ mod tests {
                 estimate.completed(now, RequestId(0), 256 * PAGE_BYTES);
             }
         }
-        assert_eq!(estimate.page_ps(), 10_000_000);
+        // All of one size: of 256 pages' time a request may have the part of 128.
+        assert_eq!(estimate.page_ps(), 6_666_666);
     }
 }

@@ -265,8 +265,11 @@ impl ReadPath {
         if end_sector > self.config.caps.sectors {
             return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
         }
-        let file = File { bytes, start_sector, evidence: FileEvidence::default() };
-        if let Some(id) = self.files_free.pop() {
+        let free = self.files_free.pop();
+        let number = free.map_or(self.files.len() as u32, |id| id.0);
+        let evidence = FileEvidence { number, ..FileEvidence::default() };
+        let file = File { bytes, start_sector, evidence };
+        if let Some(id) = free {
             self.files[id.0 as usize] = file;
             return Ok(id);
         }
@@ -402,6 +405,12 @@ impl ReadPath {
     /// out; `None` when its law keeps none.
     pub fn scheduler_decisions(&mut self) -> Option<&mut DecisionLog> {
         self.scheduler.decisions()
+    }
+
+    /// The log of what is read ahead, to turn it on and to take it out; empty where no
+    /// readahead law [keeps one](ReadaheadLaw::keeps_log).
+    pub fn readahead_decisions(&mut self) -> &mut DecisionLog {
+        &mut self.evidence.log
     }
 
     /// A hint about a range of an open file, as `posix_fadvise(2)` gives it.

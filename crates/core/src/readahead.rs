@@ -26,7 +26,7 @@ mod window;
 mod window_fixed;
 
 pub use adaptive::Adaptive;
-pub use evidence::{DeviceEvidence, Evidence, FileEvidence, Pieces};
+pub use evidence::{DeviceEvidence, Evidence, FileEvidence, Pieces, Wanted};
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;
@@ -176,6 +176,11 @@ pub trait ReadaheadLaw: Send {
 
     /// The read came to `page`, which is absent and is now read alone.
     fn miss(&mut self, _page: u64) {}
+
+    /// Whether the law tells the log of the [`Evidence`] what it reads ahead, and why.
+    fn keeps_log(&self) -> bool {
+        false
+    }
 
     /// Whether [`read`](ReadaheadLaw::read) must be called for a read that finds
     /// every page cached and none marked. A law that can do without makes such

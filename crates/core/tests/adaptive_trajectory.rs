@@ -2,10 +2,9 @@
 //! inputs, worked by hand from the law in words.
 //!
 //! Nothing was measured here, so the estimate is the one at first: a request
-//! costs 1 ms, a page 8.192 µs, so a request as much as 122 pages; a quarter of
-//! it is 30 pages, and four times what is behind is less at the begin. It occupies
-//! 20 µs, 2 pages, so the least window is 32 pages. Pages
-//! arrive at once, so no window is ever late, and none grows for that reason.
+//! costs 1 ms, a page 8.192 µs, so a request as much as 122 pages. Nobody else reads: with
+//! b pages behind it a stream wants √(2 × 122 × b) pages ahead of it. One that was
+//! continued but once has four times what it has behind it, or 16 pages, at most.
 
 use readpath_core::readahead::{Adaptive, Advice, Ask, PageTable, ReadaheadLaw};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -13,6 +12,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 struct Alone {
     law: Adaptive,
     pages: PageTable,
+    file_pages: u64,
 }
 
 impl Alone {
@@ -20,7 +20,7 @@ impl Alone {
     fn new() -> Alone {
         let mut pages = PageTable::default();
         pages.device_evidence().memory_pages = 1 << 16;
-        Alone { law: Adaptive::default(), pages }
+        Alone { law: Adaptive::default(), pages, file_pages: 1_000_000 }
     }
 
     /// What is read ahead of a read of `count` pages, and then the demand itself
@@ -29,7 +29,7 @@ impl Alone {
         let ask = Ask {
             offset: first * PAGE_BYTES,
             bytes: count * PAGE_BYTES,
-            file_bytes: 1_000_000 * PAGE_BYTES,
+            file_bytes: self.file_pages * PAGE_BYTES,
             is_congested: false,
         };
         self.law.read(&ask, &mut self.pages);
@@ -44,7 +44,7 @@ impl Alone {
         let ask = Ask {
             offset: page * PAGE_BYTES,
             bytes: 1,
-            file_bytes: 1_000_000 * PAGE_BYTES,
+            file_bytes: self.file_pages * PAGE_BYTES,
             is_congested: false,
         };
         self.law.fault(page, &ask, &mut self.pages);
@@ -81,20 +81,21 @@ impl Alone {
 fn a_first_read_elsewhere_is_read_alone_and_the_next_one_proves_the_stream() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1000, 1), []);
-    // Two pages behind: twice that, and 4 × 2 (less than 30) at first: 12 may be ahead.
-    assert_eq!(alone.read(1001, 1), [(1002, 12)]);
-    // The middle of 1002..1014 is marked: up to there nothing happens.
-    for page in 1002..1008 {
+    // Two pages behind: √488 is 22, but it was continued once: 16.
+    assert_eq!(alone.read(1001, 1), [(1002, 16)]);
+    // The middle of 1002..1018 is marked: up to there nothing happens.
+    for page in 1002..1010 {
         assert_eq!(alone.read(page, 1), [], "{page}");
     }
-    // Nine behind: 18 + 30 may be ahead, 5 are; the window is the least, 32.
-    assert_eq!(alone.read(1008, 1), [(1014, 32)]);
+    // Eleven behind: √2684 is 51, of which 7 are ahead.
+    assert_eq!(alone.read(1010, 1), [(1018, 44)]);
 }
 
 #[test]
 fn a_files_first_page_is_the_begin_of_a_stream() {
     let mut alone = Alone::new();
-    assert_eq!(alone.read(0, 1), [(1, 6)]);
+    // One behind: √244 is 15.
+    assert_eq!(alone.read(0, 1), [(1, 15)]);
 }
 
 #[test]
@@ -111,11 +112,10 @@ fn far_apart_reads_and_touches_stay_alone() {
 fn a_backward_reader_is_read_ahead_of_downwards() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1016, 16), []);
-    // 32 behind: 32 + 30 may be ahead; the window is the least, 32.
-    assert_eq!(alone.read(1000, 16), [(968, 32)]);
-    // The window's last page was marked. It was there in time: the window stays. 48 are
-    // behind, 32 + 30 may be ahead, 16 are.
-    assert_eq!(alone.read(984, 16), [(936, 32)]);
+    // 32 behind: √7808 is 88.
+    assert_eq!(alone.read(1000, 16), [(912, 88)]);
+    // The window's last page was marked. 48 are behind: √11712 is 108, of which 72 are ahead.
+    assert_eq!(alone.read(984, 16), [(876, 36)]);
 }
 
 #[test]
@@ -123,9 +123,13 @@ fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1000, 16), []);
     assert_eq!(alone.read(1064, 16), []);
-    // Three blocks are 48 behind; 32 + 30 may be ahead; the window is 32: two blocks of 16.
-    assert_eq!(alone.read(1128, 16), [(1192, 16), (1256, 16)]);
-    assert_eq!(alone.read(1192, 16), [(1320, 16), (1384, 16)]);
+    // Three blocks are 48 behind: 108 pages, 6 blocks.
+    let blocks = |first: u64, count: u64| -> Vec<(u64, u64)> {
+        (0..count).map(|nth| (first + 64 * nth, 16)).collect()
+    };
+    assert_eq!(alone.read(1128, 16), blocks(1192, 6));
+    // 64 behind: √15616 is 124, 7 blocks.
+    assert_eq!(alone.read(1192, 16), blocks(1576, 7));
 }
 
 #[test]
@@ -134,12 +138,54 @@ fn two_streams_on_one_handle_have_a_window_each() {
     for first in [1000, 500_000] {
         assert_eq!(alone.read(first, 1), []);
     }
-    assert_eq!(alone.read(1001, 1), [(1002, 12)]);
-    assert_eq!(alone.read(500_001, 1), [(500_002, 12)]);
-    (1002..1008).for_each(|page| assert_eq!(alone.read(page, 1), []));
-    (500_002..500_008).for_each(|page| assert_eq!(alone.read(page, 1), []));
-    assert_eq!(alone.read(1008, 1), [(1014, 32)]);
-    assert_eq!(alone.read(500_008, 1), [(500_014, 32)]);
+    assert_eq!(alone.read(1001, 1), [(1002, 16)]);
+    assert_eq!(alone.read(500_001, 1), [(500_002, 16)]);
+    (1002..1010).for_each(|page| assert_eq!(alone.read(page, 1), []));
+    (500_002..500_010).for_each(|page| assert_eq!(alone.read(page, 1), []));
+    assert_eq!(alone.read(1010, 1), [(1018, 44)]);
+    assert_eq!(alone.read(500_010, 1), [(500_018, 44)]);
+}
+
+/// In a file of 1,000 pages 60 requests for one page each, all of them elsewhere, leave 60
+/// streams that wait to be continued: of the places in the file 120, so by chance
+/// 2 × (0 + 1 + … + 59) ÷ 1,000 = 3.5 would have gone on by then. One that does has
+/// four times its two pages ahead of it, and not 16.
+#[test]
+fn what_may_be_chance_is_read_ahead_of_by_its_age() {
+    let mut alone = Alone { file_pages: 1_000, ..Alone::new() };
+    let mut place = 1;
+    for _ in 1..=60 {
+        // The powers of 2 are all numbers below 61 in no order: 16 pages apart from each other.
+        place = place * 2 % 61;
+        assert_eq!(alone.read(place * 16, 1), []);
+    }
+    assert_eq!(alone.read(801, 1), [(802, 8)]);
+}
+
+/// Nine others wait for requests too: beyond 2 × 122 ÷ 9 = 27 pages their bytes come as late as
+/// a request, and nothing measured says that a request occupies more than 2 pages.
+#[test]
+fn a_window_fills_the_device_that_many_wait_for_and_no_more() {
+    let mut alone = Alone::new();
+    alone.pages.device_evidence().reads_under_way = 10;
+    let evidence = alone.pages.device_evidence();
+    assert_eq!((evidence.window(100).pages, evidence.window(100).why), (27, "fills"));
+    assert_eq!((evidence.window(2).pages, evidence.window(2).why), (22, "waits"));
+    evidence.reads_under_way = 1000;
+    // √(2 × 2 × 36) is 12.
+    assert_eq!((evidence.window(36).pages, evidence.window(36).why), (12, "occupies"));
+}
+
+/// Of about 1,000 pages that were asked for since it began the stream had ten.
+#[test]
+fn no_more_is_read_ahead_than_lives_until_it_is_used() {
+    let mut alone = Alone::new();
+    alone.read(1000, 5);
+    alone.pages.device_evidence().added_pages += 990;
+    alone.pages.device_evidence().memory_pages = 1 << 10;
+    // Half of 1,024 pages × 10 ÷ (5 + 990): 5 pages; their last one is marked.
+    assert_eq!(alone.read(1005, 5), [(1010, 5)]);
+    assert_eq!(alone.read(1010, 4), []);
 }
 
 #[test]
@@ -152,7 +198,7 @@ fn after_random_a_stream_must_be_proven_three_times_and_after_sequential_not_at_
     assert_ne!(alone.read(1003, 1), [], "the evidence outweighs the hint");
     let mut alone = Alone::new();
     alone.law.advise(Advice::Sequential);
-    assert_eq!(alone.read(1000, 1), [(1001, 6)]);
+    assert_eq!(alone.read(1000, 1), [(1001, 15)]);
 }
 
 #[test]

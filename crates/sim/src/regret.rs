@@ -24,6 +24,8 @@ use crate::report::Row;
 use crate::run::{Go, Watch};
 use crate::simulate::{Setup, SimulateError, simulate_workload};
 
+#[cfg(test)]
+mod bars;
 mod cause;
 mod memory;
 mod summary;

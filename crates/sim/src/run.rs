@@ -121,7 +121,7 @@ impl std::error::Error for RunError {}
 pub struct Watch<'a> {
     /// Hears of the progress now and then.
     pub tell: &'a mut dyn FnMut(Progress) -> Go,
-    /// Hears of every decision of the scheduler, if its law keeps a log of them.
+    /// Hears of every decision of the laws that keep a log of them.
     /// `None`: the log stays off.
     pub decided: Option<&'a mut dyn FnMut(&Decided)>,
 }
@@ -168,8 +168,11 @@ pub fn run(
     world: &mut dyn World,
     mut watch: Watch<'_>,
 ) -> Result<Measured, RunError> {
-    if let (Some(log), Some(_)) = (path.scheduler_decisions(), &watch.decided) {
-        log.turn(true);
+    if watch.decided.is_some() {
+        path.readahead_decisions().turn(true);
+        if let Some(log) = path.scheduler_decisions() {
+            log.turn(true);
+        }
     }
     let mut run = Run::new(path, workload, world).map_err(RunError::TooLarge)?;
     run.go(&mut watch).map_err(RunError::World)?;
@@ -304,12 +307,16 @@ impl<'a> Run<'a> {
         self.ready.extend(0..self.processes.len() as u32);
     }
 
-    /// Takes the decisions of the last turn out of the scheduler's log.
+    /// Takes the decisions of the last turn out of the laws' logs, in the order of time.
     fn hand_out_decisions(&mut self, decided: &mut dyn FnMut(&Decided)) {
-        let Some(log) = self.path.scheduler_decisions() else { return };
-        while let Some(next) = log.poll() {
-            decided(&next);
+        let mut all: Vec<Decided> = Vec::new();
+        let readahead = self.path.readahead_decisions();
+        all.extend(std::iter::from_fn(|| readahead.poll()));
+        if let Some(scheduler) = self.path.scheduler_decisions() {
+            all.extend(std::iter::from_fn(|| scheduler.poll()));
         }
+        all.sort_by_key(|decision| decision.at);
+        all.iter().for_each(decided);
     }
 
     /// Lets everybody do what can be done at this time; gives whether there is more.

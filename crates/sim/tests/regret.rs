@@ -71,18 +71,6 @@ fn random_touches_read_nothing_ahead_and_sweeps_nearly_all() {
 }
 
 #[test]
-fn what_is_read_at_random_is_hardly_amplified() {
-    for device in ["hdd-1", "ssd", "nfs-5ms"] {
-        let touches = adaptive(&format!("{device}/mmap-touches/1"));
-        assert!(touches.amplification.unwrap() <= 1.1, "{device}: {touches:?}");
-        for block in ["4k", "16k", "64k"] {
-            let random = adaptive(&format!("{device}/rand-{block}-tenth/1"));
-            assert!(random.amplification.unwrap() <= 1.2, "{device}, {block}: {random:?}");
-        }
-    }
-}
-
-#[test]
 fn pieces_of_a_mapping_are_learned_and_read_in_one() {
     let slices = adaptive("ssd/mmap-slices/1");
     assert!(slices.amplification.unwrap() <= 1.1, "{slices:?}");

@@ -472,6 +472,7 @@ impl ReadPath {
 
     pub(super) fn finish_fault(&mut self, read: ReadId) {
         self.reads[read.0 as usize].state = ReadState::Done;
+        self.evidence.reads_under_way -= 1;
         self.swap.faulted.push_back(read);
     }
 

@@ -83,6 +83,7 @@ impl FilePages<'_> {
             .cache
             .add(self.file, page, folio, mark, is_ahead)
             .expect("pinned and in-flight pages stay within the budget");
+        self.evidence.device.added_pages += 1;
         if is_ahead {
             self.budget.ahead += 1;
         } else {

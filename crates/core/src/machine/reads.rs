@@ -218,6 +218,7 @@ impl ReadPath {
                 ReadId(self.reads.len() as u32 - 1)
             }
         };
+        self.evidence.reads_under_way += 1;
         let slot = &mut self.reads[id.0 as usize];
         debug_assert_eq!(slot.state, ReadState::Free);
         let frames = core::mem::take(&mut slot.frames);
@@ -244,6 +245,7 @@ impl ReadPath {
         let is_congested = self.is_congested();
         let slot = &mut self.reads[read.0 as usize];
         slot.state = ReadState::Active;
+        self.evidence.now = now;
         self.budget.pinned += slot.range.count();
         let handle = &mut self.handles[slot.transfer.handle.0 as usize];
         let file = handle.file;
@@ -393,6 +395,7 @@ impl ReadPath {
     pub(super) fn finish(&mut self, read: ReadId) {
         let slot = &mut self.reads[read.0 as usize];
         slot.state = ReadState::Done;
+        self.evidence.reads_under_way -= 1;
         for &frame in slot.frames.iter().filter(|&&frame| frame != NO_FRAME) {
             self.cache.touch(frame);
         }

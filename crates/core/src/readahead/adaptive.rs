@@ -6,21 +6,26 @@
 //! - *Streams, not descriptors.* A handle may carry many streams: forward,
 //!   backward, strided. A request that continues none begins one; the next
 //!   request that continues it (a third one, for a stride) proves it.
-//! - *The window grows when it was late.* A proven stream reads a window ahead,
-//!   and the next one when the reader comes to the middle of the newest, or has
-//!   to wait for a page. If it had to wait, the window doubles; if not, the window
-//!   is large enough and stays. So it settles at the device's latency × the
-//!   reader's rate, and neither has to be told.
-//! - *It is bounded by what it risks.* A stream never has more ahead of it than
-//!   half of what it has behind it (twice, up to 128 KiB), and what costs a quarter
-//!   of a request (or four times what it has behind it, if that is less). A window
-//!   is no smaller than sixteen times what a request occupies, and no larger
-//!   than sixteen times what one takes: so the device is busy with bytes, not with
-//!   requests, for 94 % of the time. Nor is it larger than a quarter of what is
-//!   left of half of the memory. A page that was read ahead and is gone when the
-//!   reader comes halves the window for good.
+//! - *The window is what costs least.* Of a stream that has gone on for `b` pages nothing is
+//!   known but its age, so it ends within the next `w` with a chance of about `w ÷ (b + w)`.
+//!   Too small a window is paid for in requests, too large a one in pages that nobody
+//!   uses; the sum is least at `w² = 2 × price × b`, where the price is that of one
+//!   more request, in pages (`DeviceEvidence::window`). No knob, and no window that a
+//!   device would have to be told: a disk's requests are dear, a solid-state drive's
+//!   are cheap, and both are measured.
+//! - *The price is that of the moment.* A device with time to spare is waited for, so a
+//!   request costs what it takes. Once the readers that wait keep it busy with bytes, what is
+//!   read ahead for one comes out of the others' time and hides nothing: from there on a
+//!   request costs only what it occupies, and on many drives that is next to nothing.
+//! - *The next window* is read when the reader comes to the middle of the newest, or has
+//!   to wait for a page.
+//! - *It is bounded by what it risks.* A stream that was continued but once may be chance: it
+//!   has 64 KiB ahead of it at most, and, where about as many go on as would by chance, four times
+//!   what it has behind it. No more is ahead than will still be in memory when the reader comes to it,
+//!   by the part that it has of all that is asked for; nor more than a quarter of what
+//!   is left of half of the memory. A page that was read ahead and is gone halves the window.
 //! - *A gap is read through* when it is no larger than the block before it and
-//!   costs less than a request; else the blocks of a stride are read one by one.
+//!   costs less than a request occupies; else the blocks of a stride are read one by one.
 //! - *Pieces.* Programs that jump about often read pieces of one size. When the
 //!   last four pieces were all at least so long, the next is read in one.
 //! - *A file that is being used up at random is read whole* once an eighth of it
@@ -35,8 +40,9 @@
 
 use alloc::vec::Vec;
 
-use super::{Advice, Ask, Folio, Pages, ReadaheadLaw};
+use super::{Advice, Ask, Evidence, Folio, Pages, ReadaheadLaw};
 use crate::law::{Spec, SpecError};
+use crate::scheduler::decision::Decision;
 use crate::unit::PageRange;
 
 mod stream;
@@ -52,6 +58,26 @@ const STREAMS_MAX: usize = 128;
 /// How many requests must have continued a stream before it is believed, after `RANDOM`.
 const PROOFS_AFTER_RANDOM: u32 = 3;
 
+/// A stream that was continued so often is no chance.
+const PROOFS_BEYOND_CHANCE: u32 = 2;
+
+/// What a stream that may be chance has ahead of it at most, for each page behind it: the kernel
+/// reads four pages of a file whose first page is asked for.
+const AHEAD_PER_PAGE_BEHIND: u64 = 4;
+
+/// What is read ahead at most of a file whose first page is asked for: 128 KiB, the kernel's window.
+const START_PAGES: u64 = 32;
+
+/// One request in [`Chance`].
+const CHANCE_ONE: u64 = 1 << 16;
+
+/// Where few are expected, more than the root of so many times that are no chance: one where a
+/// thirty-second was expected, two where an eighth was.
+const CHANCE_MARGIN: u64 = 32;
+
+/// After so many requests the older ones begin to be forgotten.
+const CHANCE_LIMIT: u64 = 64;
+
 /// The law `adaptive`, for one open file.
 #[derive(Clone, Debug, Default)]
 pub struct Adaptive {
@@ -59,7 +85,49 @@ pub struct Adaptive {
     streams: Vec<Stream>,
     /// The last request that continued none, and how far it was from the one before.
     last_scattered: Option<Scattered>,
+    chance: Chance,
     advice: Advice,
+}
+
+/// How many requests continued a stream that had not been continued before, and
+/// how many would have if all of them went anywhere.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chance {
+    continued: u64,
+    /// In parts of [`CHANCE_ONE`].
+    expected: u64,
+}
+
+impl Chance {
+    /// A request came that continues such a stream, or none: of the places in the file each
+    /// of the streams that wait to be continued has two.
+    fn came<'a>(
+        &mut self,
+        request: PageRange,
+        streams: impl Iterator<Item = &'a Stream>,
+        file_pages: u64,
+        is_continued: bool,
+    ) {
+        let waiting = streams.filter(|stream| stream.proofs() == 0).count() as u64;
+        self.expected += 2 * waiting * request.count() * CHANCE_ONE / file_pages.max(1);
+        self.continued += u64::from(is_continued);
+        if self.continued + self.expected / CHANCE_ONE > CHANCE_LIMIT {
+            (self.continued, self.expected) = (self.continued / 2, self.expected / 2);
+        }
+    }
+
+    /// What a stream may have ahead of it at most: where no more than twice as many go on as by
+    /// chance it may be chance here too.
+    fn pages_max(&self, stream: &Stream) -> u64 {
+        let Chance { continued, expected } = *self;
+        let is_rare = continued * continued * CHANCE_ONE >= CHANCE_MARGIN * expected;
+        if stream.proofs() >= PROOFS_BEYOND_CHANCE {
+            return u64::MAX;
+        }
+        let by_age = AHEAD_PER_PAGE_BEHIND * stream.behind();
+        let is_chance = !is_rare || continued * CHANCE_ONE <= 2 * expected;
+        if is_chance { by_age } else { by_age.max(START_PAGES / 2) }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +159,12 @@ impl Adaptive {
             Some(at) => {
                 let mut stream = self.streams.remove(at);
                 stream.advance(request, pages);
+                if stream.proofs() == 1 {
+                    self.chance.came(request, self.streams.iter(), file_pages, true);
+                }
                 if stream.proofs() >= self.proofs_needed() {
-                    stream.read_ahead(request, file_pages, pages);
+                    let pages_max = self.chance.pages_max(&stream);
+                    stream.read_ahead(request, file_pages, pages_max, pages);
                 }
                 self.streams.push(stream);
             }
@@ -111,6 +183,7 @@ impl Adaptive {
             let piece = self.streams[at].pages_used(pages);
             pages.evidence().device.pieces.ended(piece);
         }
+        self.chance.came(request, self.streams.iter(), file_pages, false);
         let distance = self
             .last_scattered
             .map_or(0, |last| request.first.wrapping_sub(last.request.first) as i64);
@@ -119,14 +192,18 @@ impl Adaptive {
                 last.distance == distance && last.request.count() == request.count()
             });
         self.last_scattered = Some(Scattered { request, distance });
-        let mut stream =
-            if is_stride { Stream::strided(request, distance) } else { Stream::begun(request) };
+        let begun_at = pages.evidence().device.asked_pages();
+        let mut stream = match is_stride {
+            true => Stream::strided(request, distance, begun_at),
+            false => Stream::begun(request, begun_at),
+        };
         if is_stride && self.advice != Advice::Random {
-            stream.read_ahead(request, file_pages, pages);
+            let pages_max = AHEAD_PER_PAGE_BEHIND * stream.behind();
+            stream.read_ahead(request, file_pages, pages_max, pages);
         } else if self.advice == Advice::Sequential || request.first == 0 {
             // The start of a file is mostly the start of a stream.
             stream.believe(Shape::Forward);
-            stream.read_ahead(request, file_pages, pages);
+            stream.read_ahead(request, file_pages, START_PAGES, pages);
         } else if self.advice != Advice::Random {
             stream.read_piece(request, file_pages, pages);
             sweep::sweep(request, file_pages, pages);
@@ -159,10 +236,48 @@ impl ReadaheadLaw for Adaptive {
         }
     }
 
+    fn keeps_log(&self) -> bool {
+        true
+    }
+
     /// [`read`](ReadaheadLaw::read) passes over a request that finds everything.
     fn sees_every_hit(&self) -> bool {
         false
     }
+}
+
+/// What was read ahead, for the log.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    range: PageRange,
+    shape: &'static str,
+    /// What made it as large as it is, and no larger.
+    why: &'static str,
+    behind: u64,
+    size: u64,
+}
+
+/// Says what was read ahead, and what is known that bears on it.
+fn say(pages: &mut dyn Pages, ahead: Ahead) {
+    let Evidence { device, file } = pages.evidence();
+    if !device.log.is_on() {
+        return;
+    }
+    let Ahead { range, shape, why, behind, size } = ahead;
+    let decision = Decision::ReadAhead {
+        file: file.number,
+        first: range.first,
+        pages: range.count(),
+        shape,
+        why,
+        behind,
+        size,
+        readers: device.reads_under_way,
+        request_pages: device.estimate.request_cost_pages(),
+        occupies_pages: device.estimate.request_occupies_pages(),
+        unused_pages: device.standing_pages,
+    };
+    device.log.say(device.now, || decision);
 }
 
 /// Adds the absent pages of a range, the first of them marked if `is_marked`;

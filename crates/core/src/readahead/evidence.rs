@@ -1,9 +1,25 @@
 //! What the laws of all handles know together: of the device, and of a file.
 
 use crate::estimate::DeviceEstimate;
+use crate::scheduler::decision::DecisionLog;
+use crate::unit::Time;
 
 /// How many pieces must agree before the next is read in one.
 const PIECES: usize = 4;
+
+/// Beyond so many times what a request costs a window saves less than a sixteenth.
+const REQUESTS_SHARE: u64 = 16;
+
+/// How large a window should be, and what makes it so large: `waits`, what a reader
+/// waits for a request; `fills`, what fills a device that many wait for; `occupies`,
+/// what a request occupies of a device that is busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Pages ahead of the reader.
+    pub pages: u64,
+    /// Why so many.
+    pub why: &'static str,
+}
 
 /// What a law may look at and add to beside the pages.
 #[derive(Debug)]
@@ -21,13 +37,67 @@ pub struct DeviceEvidence {
     pub estimate: DeviceEstimate,
     /// Memory of the cache in pages.
     pub memory_pages: u64,
+    /// Reads that were begun and have not ended, the one that asks among them.
+    pub reads_under_way: u64,
     /// Pages in the cache that were read ahead and that nobody has used yet.
     pub standing_pages: u64,
+    /// Pages that were ever added to the cache.
+    pub added_pages: u64,
     /// How long the newest pieces were, the newest last.
     pub pieces: Pieces,
+    /// When the law is asked: for the log alone, no law decides by it.
+    pub now: Time,
+    /// What is read ahead, and why.
+    pub log: DecisionLog,
 }
 
 impl DeviceEvidence {
+    /// What one more request costs now, in pages.
+    ///
+    /// A reader that waits for it loses what it takes. Where `n` wait at a time that is the
+    /// `n`-th part of what all of them get done meanwhile; and what the request
+    /// occupies of the device is taken from all of them, however many they are.
+    pub fn price_pages(&self) -> u64 {
+        let wait = self.estimate.request_cost_pages() / self.reads_under_way.max(1);
+        wait.max(self.estimate.request_occupies_pages())
+    }
+
+    /// The window that costs least for a stream that has so many pages behind it.
+    ///
+    /// A stream that has gone on for `b` pages ends within the next `w` with a chance
+    /// of about `w ÷ (b + w)`: nothing is known of it but its age. So `w` pages
+    /// cost `w² ÷ 2b` pages in vain, and a request saved for each `w` is worth its
+    /// price `p`: together they are least at `w² = 2pb`. Beyond 16 `p` the requests are
+    /// a sixteenth of the bytes, and there is nothing to be had.
+    ///
+    /// The price is what a request takes, as long as the device has time to spare; `n`
+    /// readers with requests of `w` pages each leave it none once their bytes take
+    /// as long as a request: what is read ahead beyond twice that hides nothing, for the
+    /// others' bytes come later by as much. From there on the price is what it occupies.
+    pub fn window(&self, behind: u64) -> Wanted {
+        let least = |price: u64| (2 * price * behind).isqrt().min(REQUESTS_SHARE * price);
+        let waits = self.estimate.request_cost_pages();
+        let others = self.reads_under_way.saturating_sub(1);
+        let filling = (2 * waits).checked_div(others).unwrap_or(u64::MAX);
+        let (idle, busy) = (least(waits), least(self.estimate.request_occupies_pages()));
+        match idle.min(filling) {
+            pages if pages <= busy => Wanted { pages: busy, why: "occupies" },
+            pages if pages == idle => Wanted { pages, why: "waits" },
+            pages => Wanted { pages, why: "fills" },
+        }
+    }
+
+    /// Pages that came into the cache because somebody asked for them, or were asked for since.
+    pub fn asked_pages(&self) -> u64 {
+        self.added_pages.saturating_sub(self.standing_pages)
+    }
+
+    /// What is free of the half of the memory that may be read ahead into, of 64 parts.
+    pub fn free_share(&self) -> u64 {
+        let half = self.memory_pages / 2;
+        (half.saturating_sub(self.standing_pages) * 64).checked_div(half).unwrap_or(0)
+    }
+
     /// How many more pages one window may have: a quarter of what is left of
     /// half of the memory.
     ///
@@ -63,6 +133,8 @@ impl Pieces {
 /// What is known of one file, by all its handles together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileEvidence {
+    /// Which file it is, in the order in which they were added.
+    pub number: u32,
     /// Pages of it that were asked for, belonged to no stream, and were absent.
     pub scattered_pages: u64,
     /// Requests for such pages.

@@ -96,6 +96,7 @@ impl Pages for PageTable {
         );
         self.folios.insert(folio.first, (folio.order, is_marked));
         self.added.push((folio, is_marked));
+        self.device.added_pages += 1 << folio.order;
         true
     }
 }

@@ -1,5 +1,4 @@
-//! The decision log: every decision of a scheduling law with the numbers that
-//! decided it.
+//! The decision log: every decision of a law with the numbers that decided it.
 //!
 //! A law that keeps a [`DecisionLog`] hands it out by
 //! [`Scheduler::decisions`](super::Scheduler::decisions). The caller turns it
@@ -220,6 +219,35 @@ pub enum Decision {
         /// What the most brought that were under way.
         most_kib_per_s: u64,
     },
+    /// A readahead law has pages read that were not asked for.
+    ReadAhead {
+        /// Which file, in the order in which they were added.
+        file: u32,
+        /// The first page.
+        first: u64,
+        /// How many pages; of a stride, the gaps among them.
+        pages: u64,
+        /// What they are ahead of: `forward`, `backward`, `strided`; a `piece`; or a
+        /// `sweep` of a file that is used up at random.
+        shape: &'static str,
+        /// What made the window as large as it is: what a reader `waits` for a request, what
+        /// `fills` a device that many wait for, what a request `occupies`; the stream's
+        /// `age`, `memory`, pages that were `evicted`; `pieces` of one length; pages
+        /// that were `asked` for at random.
+        why: &'static str,
+        /// Pages that the stream has behind it; of a sweep, what its requests have cost.
+        behind: u64,
+        /// Pages that may be ahead of the reader.
+        size: u64,
+        /// Reads that have begun and not ended.
+        readers: u64,
+        /// How many pages cost as much as a request.
+        request_pages: u64,
+        /// How many pages occupy the device as long as a request.
+        occupies_pages: u64,
+        /// Pages that were read ahead before and are not used yet.
+        unused_pages: u64,
+    },
     /// Decisions that were not taken out in time and are lost.
     Lost {
         /// How many.
@@ -231,7 +259,7 @@ pub enum Decision {
 ///
 /// At most [`DecisionLog::LIMIT`] wait; beyond it the oldest are lost, and
 /// [`Decision::Lost`] says how many.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct DecisionLog {
     is_on: bool,
     waiting: VecDeque<Decided>,
@@ -367,6 +395,24 @@ impl fmt::Display for Decision {
             Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
                 write!(f, "event=depth requests={depth} kib_per_s={kib_per_s}")?;
                 write!(f, " most_kib_per_s={most_kib_per_s}")
+            }
+            Decision::ReadAhead {
+                file,
+                first,
+                pages,
+                shape,
+                why,
+                behind,
+                size,
+                readers,
+                request_pages,
+                occupies_pages,
+                unused_pages,
+            } => {
+                write!(f, "event=read_ahead file={file} first={first} pages={pages}")?;
+                write!(f, " shape={shape} why={why} behind={behind} size={size}")?;
+                write!(f, " readers={readers} request_pages={request_pages}")?;
+                write!(f, " occupies_pages={occupies_pages} unused_pages={unused_pages}")
             }
             Decision::Lost { count } => write!(f, "event=lost count={count}"),
         }

@@ -4,7 +4,9 @@
 //! milliseconds and long enough that the time in which a law learns is a fair
 //! part. The total work stays about the same however many processes share it,
 //! down to a least share for each. Where a process has a file of its own, the
-//! files are spread over the device, as files on a used disk are.
+//! files are spread over the device at places that are drawn, as files on a used disk
+//! are: at equal distances all of them would begin on the same member of an
+//! array, and on the same die of a solid-state drive.
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -105,17 +107,18 @@ impl Pattern {
     /// What `processes` of it read, in files that are spread over a device; `part`
     /// divides the work, for runs that only show that it runs.
     pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let (files, lists) = self.lists(processes, part, seed);
-        Workload::listed(files.spread(), lists)
+        let (files, lists, mut draw) = self.lists(processes, part, seed);
+        Workload::listed(files.spread(&mut draw), lists)
     }
 
     /// The same in files side by side, as they lie in one file that is there.
     pub fn workload_packed(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let (files, lists) = self.lists(processes, part, seed);
+        let (files, lists, _) = self.lists(processes, part, seed);
         Workload::listed(files.0, lists)
     }
 
-    fn lists(self, processes: u64, part: u64, seed: u64) -> (Files, Vec<Listed>) {
+    /// The files, what each process reads of them, and what is left of the draw.
+    fn lists(self, processes: u64, part: u64, seed: u64) -> (Files, Vec<Listed>, Draw) {
         let mut files = Files::default();
         let mut draw = Draw::new(seed);
         let shared = self.shared(&mut files, processes, part, &mut draw);
@@ -133,7 +136,7 @@ impl Pattern {
             Listed { engine, is_direct: self.is_direct(), depth, readings }
         });
         let lists = lists.collect();
-        (files, lists)
+        (files, lists, draw)
     }
 
     /// Whether it is reads through the cache, one under way at a time for each process.
@@ -326,10 +329,18 @@ impl Files {
         FileId(self.0.len() as u32 - 2)
     }
 
-    fn spread(mut self) -> Vec<File> {
+    /// Draws how much lies between them: each place for a file is as likely as any other.
+    fn spread(mut self, draw: &mut Draw) -> Vec<File> {
         let used: u64 = self.0.iter().map(|file| file.bytes).sum();
-        let between = SPREAD_BYTES.saturating_sub(used) / (self.0.len() as u64 / 2);
-        self.0.iter_mut().skip(1).step_by(2).for_each(|gap| gap.bytes = between);
+        let between_pages = SPREAD_BYTES.saturating_sub(used) / PAGE_BYTES;
+        let files = self.0.len() / 2;
+        let mut cuts: Vec<u64> = (0..files).map(|_| draw.below(between_pages + 1)).collect();
+        cuts.sort_unstable();
+        let mut last = 0;
+        for (gap, cut) in self.0.iter_mut().skip(1).step_by(2).zip(cuts) {
+            gap.bytes = (cut - last) * PAGE_BYTES;
+            last = cut;
+        }
         self.0
     }
 }

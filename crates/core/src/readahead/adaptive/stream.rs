@@ -1,31 +1,12 @@
 //! One stream: where its reader is, how far is read ahead of it, and the window.
 
-use super::super::Pages;
-use super::add_range;
+use super::super::{DeviceEvidence, Pages};
+use super::{Ahead, add_range, say};
 use crate::unit::PageRange;
 
-/// What a stream may have ahead of it though it has nothing behind it yet costs a
-/// quarter of a request, and lies between 16 KiB, what the kernel reads of a file
-/// whose first page is asked for, and 256 KiB.
-const AHEAD_PAGES_LEAST: u64 = 4;
-const AHEAD_PAGES_MOST: u64 = 64;
-
-/// Nor is it more than so many times what the stream has behind it: the kernel reads four
-/// pages of a file whose first page is asked for. Two random requests that happen to
-/// touch cost little then.
-const AHEAD_PER_PAGE_BEHIND: u64 = 4;
-
-/// Up to so much, 128 KiB, twice what a stream has behind it may be ahead: a stream
-/// that has just begun reaches the kernel's largest window as soon as there.
-const YOUNG_PAGES: u64 = 32;
-
-/// Windows are at most so many times what costs as much as a request: then the
-/// device is busy with bytes for 16 parts of 17.
-const WINDOW_PER_REQUEST_COST: u64 = 16;
-
-/// The largest window is no smaller than this, 512 KiB: a disk that serves one
-/// stream has no seeks to learn the cost of a request from.
-const WINDOW_PAGES_MAX_LEAST: u64 = 128;
+/// However often its pages were evicted, a stream reads so many ahead, 16 KiB, the least that the
+/// kernel reads: so it finds out when there is room again.
+const LIMIT_PAGES_LEAST: u64 = 4;
 
 /// What is ahead of a reader is looked through so far, 1 MiB, to see how much of it was used.
 const PIECE_PAGES_MAX: u64 = 256;
@@ -43,6 +24,25 @@ pub(super) enum Shape {
     Strided(i64),
 }
 
+impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Shape::Open => "open",
+            Shape::Forward => "forward",
+            Shape::Backward => "backward",
+            Shape::Strided(_) => "strided",
+        }
+    }
+}
+
+/// The next blocks of a stride: how many, of how many pages, so far apart.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    count: u64,
+    pages: u64,
+    distance: i64,
+}
+
 /// A stream of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
@@ -52,14 +52,15 @@ pub(super) struct Stream {
     /// The page after the last that was read ahead, or asked for: forward. The
     /// lowest such page: backward. The first page of the next block: strided.
     ahead: u64,
-    /// The window in pages.
+    /// The newest window in pages.
     window: u64,
-    /// Whether the reader had to wait since the last window was read.
-    was_late: bool,
-    /// What the window may never exceed again, since so much was evicted unused.
+    /// What the next one may not exceed: half of one of which a page was evicted unused, and so
+    /// much more for each that was read since.
     window_limit: u64,
     /// Pages that the reader has behind it.
     behind: u64,
+    /// How many pages had been asked for of the device, by everybody, when it began.
+    begun_at: u64,
     /// How many requests have continued it.
     proofs: u32,
     /// Whether no other was begun on this handle since.
@@ -68,33 +69,37 @@ pub(super) struct Stream {
 
 impl Stream {
     /// A request that continues nothing.
-    pub(super) fn begun(request: PageRange) -> Stream {
+    pub(super) fn begun(request: PageRange, begun_at: u64) -> Stream {
         Stream {
             shape: Shape::Open,
             last: request,
             ahead: request.end,
             window: 0,
-            was_late: false,
             window_limit: u64::MAX,
             behind: request.count(),
+            begun_at,
             proofs: 0,
             is_newest: true,
         }
     }
 
     /// Three requests, so far apart.
-    pub(super) fn strided(request: PageRange, distance: i64) -> Stream {
+    pub(super) fn strided(request: PageRange, distance: i64, begun_at: u64) -> Stream {
         Stream {
             shape: Shape::Strided(distance),
             ahead: request.first.wrapping_add_signed(distance),
             behind: 3 * request.count(),
             proofs: 2,
-            ..Stream::begun(request)
+            ..Stream::begun(request, begun_at)
         }
     }
 
     pub(super) fn believe(&mut self, shape: Shape) {
         self.shape = shape;
+    }
+
+    pub(super) fn behind(&self) -> u64 {
+        self.behind
     }
 
     pub(super) fn proofs(&self) -> u32 {
@@ -148,8 +153,7 @@ impl Stream {
         if way % distance == 0 { way / distance } else { 0 }
     }
 
-    /// The reader has come to `request`: the window grows if it had to wait,
-    /// and shrinks if what was read ahead is gone.
+    /// The reader has come to `request`: the window shrinks if what was read ahead is gone.
     pub(super) fn advance(&mut self, request: PageRange, pages: &mut dyn Pages) {
         let was_ahead = |page: u64| match self.shape {
             Shape::Open => false,
@@ -158,13 +162,9 @@ impl Stream {
             Shape::Strided(distance) => (request.first != self.ahead) && distance != 0,
         };
         let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
-        let is_late = !pages.is_filled(request.first) || !pages.is_filled(request.end - 1);
         if is_evicted {
-            self.window /= 2;
+            self.window = (self.window / 2).max(LIMIT_PAGES_LEAST);
             self.window_limit = self.window;
-            self.was_late = false;
-        } else {
-            self.was_late |= is_late;
         }
         self.proofs += 1;
         match self.shape {
@@ -186,67 +186,90 @@ impl Stream {
         self.last = request;
     }
 
-    /// Reads the next window, when the reader has come to the newest.
+    /// Reads the next window, when the reader has come to the newest; at most `pages_max`
+    /// pages are ahead of it then.
     pub(super) fn read_ahead(
         &mut self,
         request: PageRange,
         file_pages: u64,
+        pages_max: u64,
         pages: &mut dyn Pages,
     ) {
         let device = &pages.evidence().device;
-        let request_cost_pages = device.estimate.request_cost_pages();
-        let occupied_pages = device.estimate.request_occupies_pages();
+        let wanted = device.window(self.behind);
+        let bounds = [
+            (wanted.pages, wanted.why),
+            (pages_max, "age"),
+            (self.window_limit, "evicted"),
+            (self.pages_that_live(device), "memory"),
+        ];
+        let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("four bounds");
+        let gap_pages_max = device.estimate.request_occupies_pages();
         let share = device.window_share_pages();
-        let most = (WINDOW_PER_REQUEST_COST * request_cost_pages).max(WINDOW_PAGES_MAX_LEAST);
-        let wanted = if self.was_late { 2 * self.window } else { self.window };
-        let at_first = (request_cost_pages / 4)
-            .clamp(AHEAD_PAGES_LEAST, AHEAD_PAGES_MOST)
-            .min(AHEAD_PER_PAGE_BEHIND * self.behind);
-        // Whatever its reader needs: smaller ones would keep the device busy with requests.
-        let least = (WINDOW_PER_REQUEST_COST * occupied_pages).min(most);
-        let size = wanted.max(request.count()).max(least).min(most).min(self.window_limit);
-        let young = (2 * self.behind).min(YOUNG_PAGES);
-        let risk = young.max(self.behind / 2) + at_first;
-        match self.shape {
-            Shape::Open => {}
+        let added = match self.shape {
+            Shape::Open => PageRange::default(),
             Shape::Forward => {
                 let first = self.ahead.max(request.end);
-                let room = risk.saturating_sub(first - request.end).min(share);
-                let window = PageRange::new(first, size.min(room)).clipped(file_pages);
-                if self.is_worth(window, request, file_pages) {
-                    self.window = size;
-                    self.was_late = false;
-                    // The middle is marked: there the reader still has half of the window,
-                    // and has put enough behind it for the next to be larger.
-                    let middle = window.first + window.count() / 2;
-                    let (half, rest) =
-                        (window.clipped(middle), PageRange { first: middle, ..window });
-                    let (_, is_half) = add_range(half, false, pages);
-                    let (_, is_whole) = add_range(rest, true, pages);
-                    self.ahead = if is_half && is_whole { window.end } else { request.end };
+                let room = size.saturating_sub(first - request.end).min(share);
+                let window = PageRange::new(first, room).clipped(file_pages);
+                // A crumb waits until it is more, or until there is nothing ahead.
+                if first > request.end && window.count() < size / 4 {
+                    return;
                 }
+                self.add_forward(window, request, why != "memory", pages);
+                window
             }
             Shape::Backward => {
                 let end = self.ahead.min(request.first);
-                let room = risk.saturating_sub(request.first - end).min(share);
-                self.window = size;
-                self.was_late = false;
-                let first = end.saturating_sub(size.min(room));
-                self.add_backward(PageRange { first, end }, pages);
+                let room = size.saturating_sub(request.first - end).min(share);
+                let window = PageRange { first: end.saturating_sub(room), end };
+                self.add_backward(window, pages);
+                window
             }
             Shape::Strided(distance) => {
-                self.window = size;
-                self.was_late = false;
-                let room = risk.min(share).min(size);
-                self.read_blocks(request, distance, room, occupied_pages, file_pages, pages);
+                let blocks = Blocks {
+                    count: (size.min(share) / request.count()).max(1),
+                    pages: request.count(),
+                    distance,
+                };
+                self.add_blocks(request, blocks, gap_pages_max, file_pages, pages)
             }
+        };
+        if added.is_empty() {
+            return;
         }
+        self.window = size;
+        self.window_limit = self.window_limit.saturating_add(LIMIT_PAGES_LEAST);
+        let (shape, behind) = (self.shape.name(), self.behind);
+        say(pages, Ahead { range: added, shape, why, behind, size });
     }
 
-    /// Whether a window is not just a crumb: nearly all of it was cut off.
-    fn is_worth(&self, window: PageRange, request: PageRange, file_pages: u64) -> bool {
-        let is_last = window.end == file_pages;
-        is_last || window.count() >= request.count().min(AHEAD_PAGES_LEAST)
+    /// How many pages ahead of the reader are still in memory when it comes to them.
+    ///
+    /// Half of the memory is refilled while as many pages are asked for as it has;
+    /// of these the stream has had its part since it began, and will have it again. One that
+    /// has just begun is one among those that have pages ahead of them.
+    fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
+        let asked = device.asked_pages().saturating_sub(self.begun_at);
+        let all = asked.max(device.standing_pages);
+        (device.memory_pages / 2 * self.behind).checked_div(all).unwrap_or(u64::MAX)
+    }
+
+    /// Where the next window can be on its way while this one is used, the middle is
+    /// marked: there the reader still has half of it. Where memory is what bounds both, the
+    /// last page is: the next one is then as large as this.
+    fn add_forward(
+        &mut self,
+        window: PageRange,
+        request: PageRange,
+        is_early: bool,
+        pages: &mut dyn Pages,
+    ) {
+        let early = if is_early { window.count() / 2 } else { window.count().saturating_sub(1) };
+        let middle = window.first + early;
+        let (_, is_half) = add_range(window.clipped(middle), false, pages);
+        let (_, is_whole) = add_range(PageRange { first: middle, ..window }, true, pages);
+        self.ahead = if is_half && is_whole { window.end } else { request.end };
     }
 
     /// The reader comes to the last page of a backward window first: that one is marked.
@@ -261,45 +284,48 @@ impl Stream {
         self.ahead = if has_room && is_whole { window.first } else { window.end };
     }
 
-    /// Reads the next blocks of a stride: the gaps too where they are cheap.
-    fn read_blocks(
+    /// Reads the next blocks of a stride: the gaps too where they are cheap. Gives
+    /// from where to where.
+    fn add_blocks(
         &mut self,
         request: PageRange,
-        distance: i64,
-        window: u64,
+        blocks: Blocks,
         gap_pages_max: u64,
         file_pages: u64,
         pages: &mut dyn Pages,
-    ) {
-        let block = request.count();
+    ) -> PageRange {
+        let Blocks { count, pages: block, distance } = blocks;
         let gap = distance.unsigned_abs().saturating_sub(block);
         let reads_through = gap <= block && gap < gap_pages_max;
-        let blocks = (window / block).max(1);
-        let mut is_first = true;
         let next = request.first.wrapping_add_signed(distance);
         let is_behind = if distance > 0 { self.ahead < next } else { self.ahead > next };
         if is_behind {
             self.ahead = next;
         }
-        for _ in 0..blocks {
+        let mut all = PageRange::default();
+        for nth in 0..count {
             let first = self.ahead;
             if first >= file_pages {
-                return;
+                break;
             }
-            let mut range = PageRange::new(first, block).clipped(file_pages);
+            let asked = PageRange::new(first, block).clipped(file_pages);
+            let mut range = asked;
             if reads_through && distance > 0 {
                 range.first = range.first.saturating_sub(gap);
             } else if reads_through {
                 range.end = (range.end + gap).min(file_pages);
             }
-            let asked = PageRange::new(first, block).clipped(file_pages);
-            let (_, has_room) = add_range(asked, is_first, pages);
+            let (_, has_room) = add_range(asked, nth == 0, pages);
             if !has_room || !add_range(range, false, pages).1 {
-                return;
+                break;
             }
-            is_first = false;
+            all = match nth {
+                0 => range,
+                _ => PageRange { first: all.first.min(range.first), end: all.end.max(range.end) },
+            };
             self.ahead = first.wrapping_add_signed(distance);
         }
+        all
     }
 
     /// Reads the whole piece that is expected here, and nothing beyond it: no page is marked.
@@ -319,5 +345,7 @@ impl Stream {
         add_range(piece, false, pages);
         self.shape = Shape::Forward;
         self.ahead = piece.end;
+        let (behind, size) = (self.behind, piece.count());
+        say(pages, Ahead { range: piece, shape: "piece", why: "pieces", behind, size });
     }
 }

@@ -7,8 +7,8 @@
 //! reading what is not wanted: an eighth of the file was asked for by now, and
 //! the file fits in memory.
 
-use super::super::Pages;
-use super::add_range;
+use super::super::{FileEvidence, Pages};
+use super::{Ahead, add_range, say};
 use crate::unit::PageRange;
 
 /// The share of the file that was asked for before the rest is read.
@@ -20,7 +20,7 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
     let evidence = pages.evidence();
     let estimate = &evidence.device.estimate;
     let cost_pages = estimate.request_cost_pages();
-    let occupied_pages = estimate.request_occupies_pages();
+    let occupied_pages = evidence.device.price_pages();
     let file = evidence.file;
     if absent > 0 {
         file.scattered_pages += absent;
@@ -38,7 +38,7 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
     if first >= file_pages {
         // It was read whole and still pages are missing: they were evicted. What was
         // spent since counts anew.
-        *file = Default::default();
+        *file = FileEvidence { number: file.number, ..FileEvidence::default() };
         return;
     }
     if first > 0 && pages.is_cached(first - 1) && !pages.is_filled(first - 1) {
@@ -47,5 +47,7 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
     let chunk = PageRange::new(first, chunk_pages).clipped(file_pages);
     if add_range(chunk, false, pages).1 {
         pages.evidence().file.swept_end = Some(chunk.end);
+        let (behind, size) = (spent_pages, chunk.count());
+        say(pages, Ahead { range: chunk, shape: "sweep", why: "asked", behind, size });
     }
 }

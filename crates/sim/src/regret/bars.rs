@@ -1,0 +1,93 @@
+//! What the readahead law `adaptive` promises beside throughput, in counts that
+//! any machine repeats: on patterns of the matrix, and on some of their kin.
+
+use readpath_core::law::Spec;
+
+use super::workloads::Pattern;
+use super::{Cell, DEVICES, Laws, Run, Size, cells};
+use crate::report::Row;
+use crate::run::{Go, Watch};
+use crate::simulate::{Setup, simulate_workload};
+
+const WHOLE: Size = Size { seed: 1, seeds: 1, part: 1 };
+
+fn adaptive(name: &str) -> Run {
+    let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let found: Vec<Cell> = cells(&parts);
+    assert_eq!(found.len(), 1, "{name}");
+    found[0].run(&Laws::default(), WHOLE).unwrap()
+}
+
+/// One process, with so much memory.
+fn alone(device: &str, pattern: Pattern, memory_bytes: u64) -> Row {
+    let setup = Setup {
+        readahead: Spec::plain("adaptive"),
+        scheduler: Spec::plain("deadline"),
+        memory_bytes,
+        ..Setup::new(Spec::parse(device).unwrap())
+    };
+    let workload = pattern.workload(1, 1, 1);
+    simulate_workload(workload, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
+}
+
+#[test]
+fn what_is_read_at_random_is_hardly_amplified_on_any_device() {
+    for (device, _) in DEVICES {
+        for processes in [1, 64] {
+            let touches = adaptive(&format!("{device}/mmap-touches/{processes}"));
+            assert!(touches.amplification.unwrap() <= 1.1, "{device}/{processes}: {touches:?}");
+        }
+        for block in ["4k", "16k", "64k"] {
+            let random = adaptive(&format!("{device}/rand-{block}-tenth/1"));
+            assert!(random.amplification.unwrap() <= 1.2, "{device}, {block}: {random:?}");
+        }
+    }
+}
+
+/// Forwards, and backwards, and in blocks with gaps that a disk passes over anyway.
+#[test]
+fn streams_of_every_shape_get_large_requests_in_time() {
+    let backward = DEVICES.iter().map(|(device, _)| format!("{device}/backward-4k/1"));
+    let others = ["hdd-1/stride-64k-128k/1", "hdd-2/stride-64k-128k/1", "hdd-4/seq-4k/1"];
+    for name in backward.chain(others.map(str::to_owned)) {
+        let run = adaptive(&name);
+        assert!(run.device_request_kib_mean.unwrap() >= 128.0, "{name}: {run:?}");
+        assert!(run.coverage.unwrap() >= 0.9, "{name}: {run:?}");
+    }
+}
+
+#[test]
+fn thirty_two_streams_on_one_handle_get_large_requests() {
+    let pattern = Pattern::Interleaved { streams: 32, is_one_handle: true };
+    for device in
+        ["hdd,drive=sata2010", "raid0:12xhdd,hdd.drive=sata2010", "nvme", "nfs:ssd,rtt=5ms"]
+    {
+        let row = alone(device, pattern, 256 << 20);
+        assert!(row.device_request_kib_mean.unwrap() >= 128.0, "{device}: {row:?}");
+    }
+}
+
+/// A stream of 256 KiB on a disk whose requests cost 250 pages wants √(2 × 250 × 32) = 126 pages
+/// ahead of it in its middle: 128 of them 16,100, of which 12 MiB are a fifth. Each is a
+/// file of its own: in one file a window at the end of a stream would run into the next.
+#[test]
+fn more_streams_than_memory_has_room_for_waste_hardly_a_page() {
+    let pattern = Pattern::Interleaved { streams: 128, is_one_handle: false };
+    for memory_mib in [12, 16, 32] {
+        let row = alone("hdd,drive=sata2010", pattern, memory_mib << 20);
+        let ahead_bytes = row.coverage.unwrap() * row.bytes as f64;
+        let wasted = row.waste_bytes.unwrap() as f64 / ahead_bytes;
+        assert!(wasted <= 0.02, "{memory_mib} MiB: {wasted}: {row:?}");
+        assert!(row.coverage.unwrap() >= 0.9, "{memory_mib} MiB: {row:?}");
+    }
+}
+
+#[test]
+fn what_is_cached_costs_no_request() {
+    for device in ["hdd-1", "ssd", "nfs-5ms"] {
+        let run = adaptive(&format!("{device}/cached/1"));
+        // Read once and eight times more: a ninth comes from the device.
+        assert!(run.amplification.unwrap() <= 1.0 / 9.0 + 1e-9, "{device}: {run:?}");
+    }
+}
