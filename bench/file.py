@@ -23,6 +23,7 @@ RATIOS = [
     ("cached 4 KiB", "page guard, not looked at", "pread", "cpu_ns"),
     ("cached 4 KiB", "page guard", "pread", "cpu_ns"),
     ("cached 4 KiB", "two threads", "one thread", "ns"),
+    ("cached 4 KiB", "memcpy, two threads", "memcpy, one thread", "ns"),
     ("cached 4 KiB", "read_at", "read_at, law none", "cpu_ns"),
     ("cached 64 KiB", "read_at", "memcpy", "cpu_ns"),
     ("cached 64 KiB", "read_at", "pread", "cpu_ns"),

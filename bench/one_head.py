@@ -58,11 +58,12 @@ def main() -> None:
 class Disk:
     """A served device with a loop device on top; both gone at the end."""
 
-    def __init__(self, device: str, is_rotational: str, mount: str) -> None:
+    def __init__(self, device: str, is_rotational: str, mount: str, size: str = "4GiB") -> None:
         self.device, self.is_rotational, self.mount = device, is_rotational, mount
+        self.size = size
 
     def __enter__(self) -> pathlib.Path:
-        command = [COMMAND, "serve", self.device, "--at", self.mount, "--size", "4GiB"]
+        command = [COMMAND, "serve", self.device, "--at", self.mount, "--size", self.size]
         self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         file = pathlib.Path(self.mount) / "device"
         while not file.exists():

@@ -5,6 +5,8 @@
 - `stream`: 64 KiB sequential reads through fsspec over a local store with a delay of 20 ms, by our
   file system and by fsspec's own caches; ours with its usual memory, and with 9 MiB. Each runs in a fresh process; `memory_mib` is what its peak
   resident memory grew by.
+- `backward`, `interleaved`, `stride`: 64 reads of 64 KiB downwards, of four streams by turns, and of every
+  fourth block, by our file system and by fsspec's own caches.
 - `random`: 64 random reads of 64 KiB over the same store, one by one and by one `readat_many`.
 - `cached`: one `readinto_at` of a cached 4 KiB page, and `os.pread` of one, places at random in 1 MiB.
 
@@ -55,6 +57,28 @@ def stream(url, kind):
     return {"mib_per_s": bytes_read / 2**20 / seconds, "memory_mib": memory_mib}
 
 
+def pattern(url, kind, part):
+    """64 reads in an order that is no stream, by our file system and by fsspec's caches."""
+    import fsspec
+
+    below = fsspec.filesystem("http")
+    ours = fsspec.filesystem("readpath", fs=below)
+    with below.open(url, cache_type="none") as file:
+        file.read(BLOCK)
+    with ours.open(url) if kind == "readpath" else below.open(url, cache_type=kind) as file:
+        quarter = file.size // BLOCK // 4
+        orders = {
+            "backward": range(64, 0, -1),
+            "interleaved": [stream * quarter + nth for nth in range(16) for stream in range(4)],
+            "stride": range(0, 4 * 64, 4),
+        }
+        began = time.perf_counter()
+        for nth in orders[part]:
+            file.seek(nth % (file.size // BLOCK) * BLOCK)
+            file.read(BLOCK)
+        return {"ms": (time.perf_counter() - began) * 1e3}
+
+
 def random_reads(url, kind):
     """64 reads at random places, one by one or together."""
     import readpath
@@ -97,6 +121,9 @@ def cached(path, kind):
 
 PARTS = {
     "stream": (stream, ["readpath", "adaptive", "readahead", "readpath, 9 MiB"]),
+    "backward": (pattern, ["readpath", "adaptive", "readahead"]),
+    "interleaved": (pattern, ["readpath", "adaptive", "readahead"]),
+    "stride": (pattern, ["readpath", "adaptive", "readahead"]),
     "random": (random_reads, ["one by one", "readat_many"]),
     "cached": (cached, ["readinto_at", "os.pread"]),
 }
@@ -134,7 +161,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.one:
         part, where, kind = arguments.one
-        print(json.dumps(PARTS[part][0](where, kind)))
+        measure = PARTS[part][0]
+        print(json.dumps(measure(where, kind, *([part] if measure is pattern else []))))
         return
     mib, times = (8, 1) if arguments.smoke else (512, 5)
     rows = []

@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
 """Tensors of one file in random order, on a device that takes a millisecond a request. Needs root.
 
-usage: bench/python_tensors.py [--mib N] [--times N]     (default 256, 3; about two minutes)
+usage: bench/python_tensors.py [--mib N] [--times N]     (default 256, 5; about two minutes)
 
 The device is that of `bench/one_head.py constant`, a modelled one behind a loop device with the kernel's
-default readahead of 128 KiB. A file in
-safetensors' layout lies on it; every byte of each tensor is touched, in an order that is drawn anew for
-each pass. One pass each by turns, cold: `numpy.memmap`; `readpath.map`, touched alone, each tensor loaded
-first, and the next four asked for while one is touched; and for the floor, the whole device's part read in order by direct I/O, 8 MiB at a time.
+default readahead of 128 KiB. A safetensors file lies on it, in a file system of type ext4; every byte of
+each tensor is touched, in an order that is drawn anew for each pass. One pass each by turns, cold:
+`numpy.memmap`; `safetensors.safe_open`, where that is installed; `readpath.map`, touched alone, each tensor
+loaded first, and in order by `pieces`, which reads those that follow while one is touched; and for the
+floor, the file read in order by direct I/O, 8 MiB at a time.
 """
 
 import argparse
-import fcntl
+import contextlib
 import json
 import mmap
 import os
 import platform
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,11 +30,26 @@ import one_head
 
 import readpath
 
-BLKFLSBUF = 0x1261
+try:
+    import safetensors
+except ImportError:
+    safetensors = None
 
 
-def lay_out(disk, mib):
-    """Writes a file of tensors to the disk; gives where each begins and how long it is."""
+@contextlib.contextmanager
+def mounted(disk):
+    """A new file system on the disk."""
+    subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", disk], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["mount", disk, folder], check=True)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+
+def lay_out(path, mib):
+    """Writes a file of tensors; gives where each begins and how long it is."""
     draw = random.Random(7)
     sizes = []
     while sum(sizes) < mib << 20:
@@ -43,7 +60,7 @@ def lay_out(disk, mib):
         header[f"layer.{nth}"] = {"dtype": "U8", "shape": [size], "data_offsets": offsets}
         at += size
     text = json.dumps(header).encode()
-    with open(disk, "r+b") as file:
+    with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for size in sizes:
             file.write(os.urandom(size))
@@ -53,10 +70,10 @@ def lay_out(disk, mib):
     return [(start + begin, end - begin) for begin, end in places]
 
 
-def cold(disk):
-    """Drops what the kernel has cached of it (blockdev --flushbufs)."""
-    handle = os.open(disk, os.O_RDONLY)
-    fcntl.ioctl(handle, BLKFLSBUF)
+def cold(path):
+    """Drops what the kernel has cached of it."""
+    handle = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(handle)
 
 
@@ -64,17 +81,24 @@ def touch(data, tensors):
     return sum(int(numpy.frombuffer(data, "u1", size, at).max()) for at, size in tensors)
 
 
-def by_memmap(disk, tensors):
-    return touch(numpy.memmap(disk, "u1", "r"), tensors)
+def by_memmap(path, tensors):
+    return touch(numpy.memmap(path, "u1", "r"), tensors)
 
 
-def by_map(disk, tensors):
-    with readpath.map(disk, memory="512MiB") as mapping:
+def by_safe_open(path, tensors):
+    starts = sorted(at for at, _ in tensors)
+    with safetensors.safe_open(path, "numpy") as file:
+        names = [f"layer.{starts.index(at)}" for at, _ in tensors]
+        return sum(int(file.get_tensor(name).max()) for name in names)
+
+
+def by_map(path, tensors):
+    with readpath.map(path, memory="512MiB") as mapping:
         return touch(mapping.data, tensors)
 
 
-def by_load(disk, tensors):
-    with readpath.map(disk, memory="512MiB") as mapping:
+def by_load(path, tensors):
+    with readpath.map(path, memory="512MiB") as mapping:
         found = 0
         for at, size in tensors:
             mapping.load(at, size)
@@ -82,21 +106,16 @@ def by_load(disk, tensors):
         return found
 
 
-def by_order(disk, tensors):
-    """As a loader does that knows its own order: the next four are asked for meanwhile."""
-    with readpath.map(disk, memory="512MiB") as mapping:
-        found = 0
-        for nth, tensor in enumerate(tensors):
-            for at, size in tensors[nth : nth + 4]:
-                mapping.advise("willneed", at, size)
-            found += touch(mapping.data, [tensor])
-        return found
+def by_pieces(path, tensors):
+    """As a loader does that knows its own order: the next are read meanwhile."""
+    with readpath.map(path, memory="512MiB") as mapping:
+        return sum(int(numpy.frombuffer(piece, "u1").max()) for piece in mapping.pieces(tensors))
 
 
-def by_direct(disk, tensors):
+def by_direct(path, tensors):
     """In order, every byte once: what the device gives."""
     end = max(at + size for at, size in tensors)
-    handle = os.open(disk, os.O_RDONLY | os.O_DIRECT)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECT)
     buffer = mmap.mmap(-1, 8 << 20)
     for at in range(0, end, 8 << 20):
         os.preadv(handle, [buffer], at)
@@ -105,9 +124,10 @@ def by_direct(disk, tensors):
 
 WAYS = {
     "numpy.memmap": by_memmap,
+    **({"safetensors.safe_open": by_safe_open} if safetensors else {}),
     "map": by_map,
     "map, load": by_load,
-    "map, ahead": by_order,
+    "map, pieces": by_pieces,
     "direct": by_direct,
 }
 
@@ -115,24 +135,27 @@ WAYS = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--mib", type=int, default=256)
-    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--times", type=int, default=5)
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit(__doc__)
     one_head.COMMAND = Path(os.environ.get("READPATH_COMMAND", one_head.COMMAND))
     device, is_rotational, _ = one_head.DEVICES["constant"]
     rows = []
-    with tempfile.TemporaryDirectory() as mount, one_head.Disk(device, is_rotational, mount) as disk:
+    with tempfile.TemporaryDirectory() as mount, one_head.Disk(
+        device, is_rotational, mount, f"{arguments.mib * 5 // 4 + 32}MiB"
+    ) as disk, mounted(disk) as folder:
         # The kernel's default; another may have been left on this loop device.
         Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
-        tensors = lay_out(disk, arguments.mib)
+        path = str(folder / "model.safetensors")
+        tensors = lay_out(path, arguments.mib)
         for nth in range(arguments.times):
             order = random.Random(nth).sample(tensors, len(tensors))
             found = set()
             for way, read in WAYS.items():
-                cold(disk)
+                cold(path)
                 began = time.perf_counter()
-                result = read(str(disk), order)
+                result = read(path, order)
                 rows.append({"way": way, "pass": nth, "seconds": time.perf_counter() - began})
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
                 found |= {result} - {None}

@@ -15,6 +15,7 @@ mod memory;
 mod modelled;
 mod pages;
 mod planner;
+mod process;
 mod spec;
 
 /// The module `readpath._native`.
@@ -36,6 +37,8 @@ mod _native {
     use crate::pages::PyPages;
     #[pymodule_export]
     use crate::planner::Planner;
+    #[pymodule_export]
+    use crate::process::forked;
     #[pymodule_export]
     use crate::spec::{devices, laws, memory_bytes, parse_specs};
 

@@ -14,35 +14,46 @@ use readpath::pager::PagerError;
 use readpath::pager::mapping::{LoadError, Mapping};
 use readpath::pager::region::Region;
 use readpath_core::law::Spec;
+use readpath_core::readahead::Advice;
 
 use crate::law::advice_named;
-use crate::local::{backend_named, not_opened};
-use crate::spec::refused;
+use crate::local::{backend_named, not_opened_here};
+use crate::process::Own;
+use crate::spec::{Count, check_name, refused};
 
 /// Memory that is lent to Python's buffers, and given back when the last of them is gone.
 struct Lending<T> {
     /// None once it is closed. Whoever waits for storage holds it for reading alone,
     /// and only to close it it is taken for writing: so nobody waits with Python's lock.
-    memory: RwLock<Option<T>>,
+    memory: RwLock<Option<Own<T>>>,
     buffers: AtomicUsize,
 }
 
-fn closed() -> PyErr {
-    PyValueError::new_err("the memory is closed")
+/// The memory, where it is open and this process made it.
+fn open<T>(memory: &Option<Own<T>>) -> PyResult<&T> {
+    match memory {
+        None => Err(PyValueError::new_err("the memory is closed")),
+        Some(memory) => memory.get().ok_or_else(|| {
+            PyValueError::new_err(
+                "the memory belongs to the process that made it, before a fork; make it anew in \
+                 this one",
+            )
+        }),
+    }
 }
 
 impl<T: Send + Sync> Lending<T> {
     fn new(memory: T) -> Lending<T> {
-        Lending { memory: RwLock::new(Some(memory)), buffers: AtomicUsize::new(0) }
+        Lending { memory: RwLock::new(Some(Own::new(memory))), buffers: AtomicUsize::new(0) }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Option<T>> {
+    fn read(&self) -> RwLockReadGuard<'_, Option<Own<T>>> {
         self.memory.read().expect("nobody panics while holding it")
     }
 
     /// Does something with the memory, without Python's lock.
     fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&T) -> R + Send) -> PyResult<R> {
-        py.detach(|| self.read().as_ref().map(work)).ok_or_else(closed)
+        py.detach(|| open(&self.read()).map(work))
     }
 
     /// Fills in one more buffer over all of the memory.
@@ -58,7 +69,7 @@ impl<T: Send + Sync> Lending<T> {
         place: impl FnOnce(&T) -> &[u8],
     ) -> PyResult<()> {
         let memory = self.read();
-        let place = place(memory.as_ref().ok_or_else(closed)?);
+        let place = place(open(&memory)?);
         let (start, bytes) = (place.as_ptr().cast_mut().cast::<c_void>(), place.len());
         // SAFETY: `view` is Python's to be filled in; the memory stays while `buffers` isn't 0.
         let filled = unsafe {
@@ -78,6 +89,9 @@ impl<T: Send + Sync> Lending<T> {
 
     /// Gives the memory back, unless somebody looks into it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.read().as_ref().is_some_and(|memory| !memory.is_ours()) {
+            return Ok(());
+        }
         py.detach(|| {
             let mut memory = self.memory.write().expect("nobody panics while holding it");
             match self.buffers.load(Ordering::Relaxed) {
@@ -96,6 +110,9 @@ impl<T: Send + Sync> Lending<T> {
     }
 }
 
+/// Signals are heard after so much is loaded at the latest.
+const PIECE_BYTES: u64 = 16 << 20;
+
 /// A file as read-only memory.
 #[pyclass(frozen, module = "readpath")]
 pub struct MappedFile(Lending<Mapping>);
@@ -111,6 +128,7 @@ impl MappedFile {
         readahead: &str,
         backend: &str,
     ) -> PyResult<MappedFile> {
+        check_name(&path)?;
         let options = Mapping::options()
             .memory_bytes(memory_bytes)
             .readahead(Spec::parse(readahead).map_err(refused)?)
@@ -122,22 +140,36 @@ impl MappedFile {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        self.0.read().as_ref().map(Mapping::len).ok_or_else(closed)
+        open(&self.0.read()).map(Mapping::len)
     }
 
     /// A hint about a range, by its name in `posix_fadvise`.
-    fn advise(&self, py: Python<'_>, advice: &str, offset: u64, size: u64) -> PyResult<()> {
+    fn advise(&self, py: Python<'_>, advice: &str, offset: Count, size: Count) -> PyResult<()> {
         let advice = advice_named(advice)?;
-        self.0.with(py, |mapping| mapping.advise(advice, offset, size))
+        self.0.with(py, |mapping| mapping.advise(advice, offset.0, size.0))
     }
 
     /// Brings a range in, in the largest requests, and waits for it.
-    fn load(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
-        let loaded = self.0.with(py, |mapping| mapping.load(offset, size))?;
-        loaded.map_err(|error| match error {
-            LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
-            LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
-        })
+    fn load(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
+        let (mut offset, mut size) = (offset.0, size.0);
+        self.0.with(py, |mapping| mapping.advise(Advice::WillNeed, offset, size))?;
+        loop {
+            let (loaded, piece) = self.0.with(py, |mapping| {
+                // A range that ends behind the file is refused as a whole.
+                let is_inside = offset.saturating_add(size) <= mapping.len() as u64;
+                let piece = if is_inside { size.min(PIECE_BYTES) } else { size };
+                (mapping.load(offset, piece), piece)
+            })?;
+            loaded.map_err(|error| match error {
+                LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
+                LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
+            })?;
+            (offset, size) = (offset + piece, size - piece);
+            if size == 0 {
+                return Ok(());
+            }
+            py.check_signals()?;
+        }
     }
 
     /// What was counted since it was made.
@@ -205,7 +237,7 @@ impl PagedMemory {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        self.0.read().as_ref().map(Region::len).ok_or_else(closed)
+        open(&self.0.read()).map(Region::len)
     }
 
     /// What was counted since it was made.
@@ -254,12 +286,20 @@ impl PagedMemory {
 /// Why there is no memory, as Python's own exceptions have it.
 fn no_memory(error: PagerError) -> PyErr {
     let errno = match &error {
-        PagerError::Open(error) => return not_opened(error),
+        PagerError::Open(error) => return not_opened_here(error),
         PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
-        PagerError::Space { error, .. } | PagerError::System(error) => error.raw_os_error(),
+        PagerError::Space { error: errno, path, .. } => {
+            let text = error.to_string();
+            let words =
+                text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
+            let errno = errno.raw_os_error().unwrap_or(5);
+            return PyOSError::new_err((errno, words, path.clone().into_os_string()));
+        }
+        PagerError::System(error) => error.raw_os_error(),
         PagerError::AddressSpace { errno, .. } => Some(errno.raw_os_error()),
-        PagerError::Small { .. } => Some(28), // ENOSPC
-        _ => Some(38),                        // ENOSYS: faults or a ring can't be had here
+        PagerError::Small { .. } => Some(28),      // ENOSPC
+        PagerError::NotADevice { .. } => Some(15), // ENOTBLK
+        _ => Some(38),                             // ENOSYS: faults or a ring can't be had here
     };
     PyOSError::new_err((errno.unwrap_or(5), error.to_string()))
 }

@@ -1,5 +1,7 @@
 //! Names as text: laws, devices, sizes.
 
+use std::path::Path;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use readpath_core::law::{Law, Spec};
@@ -11,6 +13,29 @@ use readpath_sim::{simulate, size};
 /// A `ValueError` with this error's words.
 pub fn refused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+/// An offset or a size: as `u64`, and a negative one is a `ValueError` that says so.
+#[derive(Clone, Copy)]
+pub struct Count(pub u64);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Count {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Count> {
+        object.extract::<u64>().map(Count).map_err(|error| match object.lt(0) {
+            Ok(true) => refused(format!("{}: give a number from 0 on", &*object)),
+            _ => error,
+        })
+    }
+}
+
+/// Refuses names that no system takes.
+///
+/// Raises the ValueError of the built-in `open`.
+pub fn check_name(name: &Path) -> PyResult<()> {
+    let has_null = name.as_os_str().as_encoded_bytes().contains(&0);
+    if has_null { Err(refused("embedded null byte")) } else { Ok(()) }
 }
 
 /// Takes a list `NAME,key=value,NAME,…` apart; gives each as text.

@@ -1,5 +1,6 @@
-"""What the tests share: the project's folder and its command."""
+"""What the tests share: the project's folder, its command, and an NFS server."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -34,3 +35,24 @@ def command():
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def nfs_server():
+    """Serves a file by NFS; gives its URL. The tests that need it are skipped where it is not built."""
+    named = os.environ.get("READPATH_NFS_SERVER")
+    built = [ROOT / "target" / profile / "examples/nfs_serve" for profile in ("release", "debug")]
+    there = [path for path in ([Path(named)] if named else built) if path.exists()]
+    if not there:
+        pytest.skip("the server is not built: cargo build -p readpath --example nfs_serve")
+
+    @contextlib.contextmanager
+    def serve(path):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen([there[0], path], **pipes) as server:
+            try:
+                yield server.stdout.readline().strip()
+            finally:
+                server.stdin.close()
+
+    return serve

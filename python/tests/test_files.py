@@ -3,10 +3,15 @@
 import array
 import asyncio
 import io
+import multiprocessing
 import os
 import pickle
 import random
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
@@ -197,6 +202,120 @@ def test_a_file_and_its_path_can_be_sent_to_another_process(path, data):
     with readpath.open(path, memory="1MiB") as file:
         with pickle.loads(pickle.dumps(file)) as again:
             assert again.readat(7, 100) == data[7:107]
+
+
+def test_a_file_that_is_sent_keeps_its_place(file):
+    file.seek(100)
+    with pickle.loads(pickle.dumps(file)) as again:
+        assert (again.tell(), again.name) == (100, file.name)
+
+
+def child(work):
+    """Whether `work()` is true in a child made by fork."""
+    process = os.fork()
+    if process == 0:
+        os._exit(0 if work() else 1)
+    return os.waitpid(process, 0)[1] == 0
+
+
+@pytest.mark.parametrize("backend", ["ring", "threads"])
+def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, data, backend):
+    within = readpath.ReadPath(memory="4MiB", backend=backend)
+    with within.open(path) as file, within.open(path) as other:
+        assert file.read(10) == data[:10]
+        # A driver thread runs, which the child won't have.
+        assert asyncio.run(file.areadat(0, 5)) == data[:5]
+
+        def work():
+            whole = file.readat(0, SIZE) == data and file.tell() == 10
+            many = other.readat_many([(1, 2), (900_000, 9)]) == [data[1:3], data[900_000:900_009]]
+            awaited = asyncio.run(other.areadat(5, 5)) == data[5:10]
+            other.close()
+            # Both share a path again, which has read for them.
+            return whole and many and awaited and within.stats()["device_bytes"] > 0
+
+        assert child(work) and child(lambda: child(work))
+        assert child(lambda: file.close() is None and file.closed)
+        assert other.readat(2_000_000, 70_000) == data[2_000_000:2_070_000]
+
+
+def test_workers_of_a_pool_share_a_data_set_that_holds_an_open_file(path, data):
+    with readpath.open(path) as file:
+        with multiprocessing.get_context("fork").Pool(2, _hold, (file,)) as pool:
+            asked = ranges(40, 5000)
+            got = pool.starmap(_read_held, asked)
+    assert got == [data[offset : offset + size] for offset, size in asked]
+
+
+def _hold(file):
+    global _held
+    _held = file
+
+
+def _read_held(offset, size):
+    return _held.readat(offset, size)
+
+
+def test_a_long_read_hears_of_ctrl_c(tmp_path):
+    path = tmp_path / "long"
+    with open(path, "wb") as file:
+        os.truncate(path, 4 << 30)  # a hole: nothing is stored
+    code = (
+        "import readpath, sys\n"
+        f"file = readpath.open({str(path)!r}, memory='32MiB')\n"
+        "buffer = bytearray(64 << 20)\n"
+        "print('reads', flush=True)\n"
+        "try:\n"
+        "    while True:\n"
+        "        file.readinto_at(0, memoryview(buffer))\n"
+        "        file.readat(0, 1 << 30)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(file.readat(5, 3), flush=True)\n"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "reads\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "b'\\x00\\x00\\x00'\n"
+    assert process.returncode == 0
+
+
+def test_what_makes_no_sense_is_refused_in_words(file, path):
+    refused = [
+        lambda: file.readat(-1, 1),
+        lambda: file.readat(1, -1),
+        lambda: file.readat_many([(0, 1), (-1, 1)]),
+        lambda: file.readinto_at(-1, bytearray(1)),
+        lambda: file.prefetch(-1, 1),
+    ]
+    for use in refused:
+        with pytest.raises(ValueError, match="give a number from 0 on"):
+            use()
+    for use in (lambda: file.readat(1 << 64, 1), lambda: file.read(1 << 70)):
+        with pytest.raises(OverflowError):
+            use()
+    for use in (lambda: file.readat(0.5, 1), lambda: file.read("a"), lambda: readpath.open(None)):
+        with pytest.raises(TypeError):
+            use()
+    with pytest.raises(ValueError, match="null byte"):
+        readpath.open("a\0b")
+    with pytest.raises(ValueError, match="give 'rb'"):
+        readpath.open(path, "w")
+    for use in (lambda: file.write(b"1"), lambda: file.truncate(1), file.fileno):
+        with pytest.raises(io.UnsupportedOperation):
+            use()
+    # As with the built-in file: more than there is gives what there is.
+    assert len(file.readat(0, 1 << 62)) == SIZE and file.readat(1 << 62, 9) == b""
+
+
+def test_it_says_what_it_is(path):
+    with readpath.open(os.fsencode(path), "rb") as file:
+        assert repr(file) == f"<readpath.File {str(path)!r} of {SIZE} bytes>"
+        file.read()
+        assert file.path_stats()["device_bytes"] >= 0 and file.stats()["bytes"] == SIZE
+    assert repr(file).endswith("closed>")
+    assert repr(readpath.ReadPath(memory="1MiB")).startswith("ReadPath(memory='1MiB', readahead=")
 
 
 def test_a_child_process_opens_a_path_of_its_own(path, data):

@@ -1,6 +1,8 @@
 """Files and regions as memory: arrays over them hold the file's bytes, and what was written."""
 
 import gc
+import os
+import pickle
 import random
 
 import pytest
@@ -78,3 +80,45 @@ def test_a_region_larger_than_its_memory_keeps_what_was_written(path, tmp_path):
         gc.collect()
     with pytest.raises(OSError):
         readpath.Region("16MiB", swap=tmp_path / "none")
+
+
+def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
+    expected = path.read_bytes()
+    draw = random.Random(4)
+    starts = draw.sample(range(0, SIZE, 65_536), 80)
+    ranges = [(start, min(draw.randrange(65_537), SIZE - start)) for start in starts]
+    for ahead in (None, "64KiB", 1 << 20):
+        with readpath.map(path, memory="16MiB", readahead="none") as mapping:
+            pieces = mapping.pieces(ranges, ahead)
+            assert all(
+                bytes(piece) == expected[start : start + size]
+                for piece, (start, size) in zip(pieces, ranges, strict=True)
+            )
+            # What touches the same page twice, or the page behind, costs no further read.
+            assert mapping.stats()["device_read_bytes"] <= sum(size + 8192 for _, size in ranges)
+            del pieces
+    with readpath.map(path) as mapping:
+        assert bytes(mapping[5:9]) == expected[5:9]
+        for wrong in ((SIZE, 6), (-1, 2), (0, -1)):
+            with pytest.raises(IndexError, match="of a file of"):
+                list(mapping.pieces([(0, 1), wrong]))
+        with pytest.raises(ValueError, match="give a number from 0 on"):
+            mapping.load(-1, 4)
+
+
+def test_a_mapping_is_sent_as_its_name_and_a_child_made_by_fork_is_told(path):
+    with readpath.map(path, memory="1MiB") as mapping:
+        with pickle.loads(pickle.dumps(mapping)) as again:
+            assert bytes(again[:9]) == bytes(mapping[:9]) and repr(again) == repr(mapping)
+        process = os.fork()
+        if process == 0:
+            try:
+                mapping[:9]
+            except ValueError as error:
+                mapping.close()
+                with readpath.map(path) as own:
+                    os._exit("before a fork" not in str(error) or bytes(own[:1]) == b"")
+            os._exit(2)
+        assert os.waitpid(process, 0)[1] == 0
+    with pytest.raises(ValueError, match="only files of this machine"):
+        readpath.map("nfs://host/file")

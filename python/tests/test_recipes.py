@@ -1,5 +1,6 @@
 """Every recipe of docs/recipes.md runs as it stands, in its order."""
 
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -24,6 +25,13 @@ def names(tmp_path_factory):
         yield {"folder": folder, "url": url, "__name__": "recipes"}
 
 
+@pytest.fixture(scope="module")
+def stack():
+    """What is ended when the last recipe is done."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
 def lacks_userfaultfd(tmp_path):
     (tmp_path / "probe").write_bytes(b"1")
     try:
@@ -33,12 +41,15 @@ def lacks_userfaultfd(tmp_path):
 
 
 @pytest.mark.parametrize(("title", "text"), RECIPES, ids=[title for title, _ in RECIPES])
-def test_recipe(title, text, names, tmp_path):
+def test_recipe(title, text, names, stack, request, tmp_path):
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
     assert code, "a recipe has code"
     for module in ("distributed", "fsspec", "matplotlib", "numpy", "pandas", "pyarrow"):
         if module in code or (module == "matplotlib" and "plot." in code):
             pytest.importorskip(module)
+    if "nfs_url" in code and "nfs_url" not in names:
+        serve = request.getfixturevalue("nfs_server")
+        names["nfs_url"] = stack.enter_context(serve(names["folder"] / "far.bin"))
     if ("readpath.map" in code or "Region" in code) and (why := lacks_userfaultfd(tmp_path)):
         pytest.skip(f"no userfaultfd here: {why}")
     exec(compile(code, f"{DOCS.name}: {title}", "exec"), names)

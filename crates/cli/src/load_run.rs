@@ -4,6 +4,7 @@
 //! A file of loads is told from a job file by its name, which ends with `.toml`: fio's own files
 //! may have any other.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use readpath::kernel_swap::area::SwapArea;
@@ -191,7 +192,7 @@ fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
     }
 }
 
-/// A folder takes a file of ours; all else loses what it holds.
+/// A folder takes a file of ours; a device loses what it holds.
 fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
     let shown = path.display();
     if !path.exists() {
@@ -199,7 +200,16 @@ fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
             "{shown}: is not there; check the path, or name a folder or block device"
         )));
     }
-    if path.is_dir() || may_overwrite {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if !path.metadata().is_ok_and(|found| found.file_type().is_block_device()) {
+        return Err(Failure::Usage(format!(
+            "{shown}: is neither a folder nor a block device; name a folder, in which a file is \
+             made that goes with the run, or a device that is free"
+        )));
+    }
+    if may_overwrite {
         return Ok(());
     }
     Err(Failure::Usage(format!(

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use readpath_sim::workload::{Placement, Workload};
 
 use crate::exit::Failure;
+use crate::progress::Interrupt;
 use crate::run::Plan;
 use crate::storage::Storage;
 
@@ -26,15 +27,26 @@ impl MadeFiles {
         let (_, bytes) = workload.side_by_side();
         for path in storages.iter().filter_map(Storage::path) {
             if !path.exists() {
-                let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
-                made.0.push(path.clone());
-                fill(file, bytes, plan).map_err(|error| match error.kind() {
-                    io::ErrorKind::Interrupted => Failure::Interrupted,
-                    _ => cannot_make(path, &error),
-                })?;
+                made.add(path, bytes, plan.args.seed, &plan.interrupt)?;
             }
         }
         Ok(made)
+    }
+
+    /// Makes one more, of `bytes` bytes.
+    pub fn add(
+        &mut self,
+        path: &Path,
+        bytes: u64,
+        seed: u64,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failure> {
+        let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
+        self.0.push(path.to_path_buf());
+        fill(file, bytes, seed, interrupt).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => Failure::Interrupted,
+            _ => cannot_make(path, &error),
+        })
     }
 }
 
@@ -58,12 +70,12 @@ fn cannot_make(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Fills a file with bytes that no file system stores shorter, and has them written back.
-fn fill(mut file: File, bytes: u64, plan: &Plan<'_>) -> io::Result<()> {
-    let mut state = plan.args.seed | 1;
+fn fill(mut file: File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
+    let mut state = seed | 1;
     let mut chunk = vec![0u8; 1 << 20];
     let mut left = bytes;
     while left > 0 {
-        if plan.interrupt.has_come() {
+        if interrupt.has_come() {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
         }
         for word in chunk.chunks_exact_mut(8) {

@@ -15,6 +15,7 @@ mod raw;
 mod real;
 mod region_run;
 mod regret;
+mod regret_real;
 mod replay;
 mod reproduce;
 mod run;

@@ -10,6 +10,7 @@ use std::thread;
 use clap::Args;
 use indicatif::ProgressBar;
 use readpath_core::law::Spec;
+use readpath_sim::regret::work::work;
 use readpath_sim::regret::{Cell, Judged, Laws, Run, Size, Summary, cells};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ use crate::args;
 use crate::exit::{Ended, Failure};
 use crate::output::print;
 use crate::progress::Interrupt;
+use crate::regret_real;
 use crate::table::{Table, number};
 
 /// `readpath regret`.
@@ -32,6 +34,10 @@ pub struct RegretArgs {
     /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
+    /// Run the workloads on this storage in place of the modelled devices: a file, a block device,
+    /// or a folder, in which a file of up to 3 GiB is made for the run
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
+    pub on: Option<PathBuf>,
     /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
     #[arg(long)]
     pub smoke: bool,
@@ -74,30 +80,58 @@ struct Document<'a> {
 
 /// Runs the matrix, or a part of it.
 pub fn run(args: &RegretArgs) -> Ended {
-    let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
-    let cells = cells(&parts);
-    if cells.is_empty() {
-        return Err(Failure::Usage(format!(
-            "no cell is called `{}`; a name is DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16",
-            args.cells.join(",")
-        )));
-    }
     let size = Size { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
     let laws = laws(args.laws.as_deref())?;
+    let interrupt = Interrupt::listen();
+    let judged = match &args.on {
+        Some(path) => {
+            let work = chosen(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
+            regret_real::judge_all(path, &work, &laws, size, &interrupt)?
+        }
+        None => modelled(args, &laws, size, &interrupt)?,
+    };
+    if interrupt.has_come() {
+        return Err(Failure::Interrupted);
+    }
+    tell(args, &laws, &judged)
+}
+
+/// What of all that there is has the parts of names that were given.
+fn chosen<T>(
+    args: &RegretArgs,
+    all: fn(&[&str]) -> Vec<T>,
+    names: &str,
+) -> Result<Vec<T>, Failure> {
+    let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
+    let chosen = all(&parts);
+    if chosen.is_empty() {
+        let parts = args.cells.join(",");
+        return Err(Failure::Usage(format!("no cell is called `{parts}`; a name is {names}")));
+    }
+    Ok(chosen)
+}
+
+/// Runs the cells on the modelled devices.
+fn modelled(
+    args: &RegretArgs,
+    laws: &Laws,
+    size: Size,
+    interrupt: &Interrupt,
+) -> Result<Vec<Judged>, Failure> {
+    let cells = chosen(args, cells, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
     let beside = args.beside.as_deref().map(|path| Beside::read(path, size)).transpose()?;
     let judge = |cell: &Cell| {
         let rivals = match &beside {
             Some(beside) => beside.rivals(cell)?,
             None => cell.rivals(size).map_err(Failure::usage)?,
         };
-        cell.judge(&laws, rivals, size).map_err(Failure::usage)
+        cell.judge(laws, rivals, size).map_err(Failure::usage)
     };
-    let interrupt = Interrupt::listen();
-    let judged = judge_all(&cells, &judge, threads(args), &interrupt)?;
-    if interrupt.has_come() {
-        return Err(Failure::Interrupted);
-    }
-    let summary = Summary::of(&judged);
+    judge_all(&cells, &judge, threads(args), interrupt)
+}
+
+fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
+    let summary = Summary::of(judged);
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let document = Document {
@@ -107,12 +141,12 @@ pub fn run(args: &RegretArgs) -> Ended {
             smoke: args.smoke,
             laws: format!("{} {}", laws.readahead, laws.scheduler),
             summary: &summary,
-            results: &judged,
+            results: judged,
         };
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
         return print(&format!("{text}\n"));
     }
-    print(&text(&judged, &summary, args.all))
+    print(&text(judged, &summary, args.all))
 }
 
 /// The pair that `--laws` names.
@@ -124,7 +158,7 @@ fn laws(named: Option<&str>) -> Result<Laws, Failure> {
             "--laws {named}: name a readahead law and a scheduler, as in adaptive,cfq"
         )));
     };
-    Ok(Laws { readahead, scheduler })
+    Ok(Laws { readahead, scheduler, ..Laws::default() })
 }
 
 /// The rivals of an earlier run, by the cell's name.

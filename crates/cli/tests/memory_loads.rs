@@ -349,7 +349,10 @@ fn a_region_is_refused_where_it_has_no_place() {
     scratch.file("sweeps.toml", SWEEPS);
     scratch.file("shared.toml", SMALL);
     let precious = scratch.data("precious", 1 << 20);
-    scratch.refused("run sweeps.toml --on region:precious", &["precious", "--overwrite"]);
+    for flags in ["", " --overwrite"] {
+        let onto_it = format!("run sweeps.toml --on region:precious{flags}");
+        scratch.refused(&onto_it, &["precious", "neither a folder nor a block device"]);
+    }
     assert_eq!(fs::read(precious).unwrap(), fs::read(scratch.data("same", 1 << 20)).unwrap());
     for flags in ["", " --overwrite"] {
         let nowhere = format!("run sweeps.toml --on region:nowhere{flags}");
@@ -365,13 +368,17 @@ fn a_region_is_refused_where_it_has_no_place() {
         assert!(!matches!(ran.code, Some(0 | 2)), "{arguments}: {:?} {}", ran.code, ran.stderr);
         ran.says(words, arguments);
     };
-    fails("run sweeps.toml --on region:precious --overwrite", &["precious", "a larger device"]);
     if !is_root() {
         return println!("skipped: the rest of {test} needs root");
     }
     if let Some(small) = Mount::new(&scratch, "small", &["-t", "tmpfs", "-o", "size=8m", "tmpfs"]) {
         fails("run sweeps.toml --on region:small", &["small", "free some"]);
         drop(small);
+    }
+    if let Some(device) = LoopDevice::over(&scratch.data("tiny", 1 << 20)) {
+        let onto_it = format!("run sweeps.toml --on region:{}", device.0);
+        scratch.refused(&onto_it, &[&device.0, "--overwrite"]);
+        fails(&format!("{onto_it} --overwrite"), &[&device.0, "a larger device"]);
     }
     let Some(device) = LoopDevice::over(&scratch.data("disk", 64 << 20)) else {
         return println!("skipped: the rest of {test}: there is no free loop device");

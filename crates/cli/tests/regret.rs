@@ -36,6 +36,41 @@ fn a_name_that_no_cell_has_is_told_with_the_form_of_a_name() {
     assert!(told.contains("DEVICE/WORKLOAD/PROCESSES"), "{told}");
 }
 
+/// The file is made in the folder, and gone afterwards; the kernel is a rival.
+#[test]
+fn real_storage_is_judged_beside_the_kernel() {
+    let scratch = Scratch::new("regret-real");
+    let rows = scratch.run("regret --smoke --on . --cells /many-handles-8/,/4/ --json").results();
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!([&row["device"], &row["workload"]], ["file", "many-handles-8"]);
+    let rivals = row["rivals"].as_array().unwrap();
+    let laws: Vec<&str> = rivals.iter().filter_map(|run| run["readahead"].as_str()).collect();
+    for law in ["kernel", "none", "window", "window-fixed", "ondemand"] {
+        assert!(laws.contains(&law), "{law} in {laws:?}");
+    }
+    // Four processes of 512 KiB / 64 each, in eight streams of at least 128 KiB.
+    let bytes = 4.0 * 8.0 * 131_072.0;
+    for run in rivals.iter().chain([&row["adaptive"]]) {
+        let [seconds, rate] = ["seconds", "mib_per_s"].map(|key| run[key].as_f64().unwrap());
+        assert!((seconds * rate * 1_048_576.0 / bytes - 1.0).abs() < 1e-6, "{run}");
+    }
+    assert_eq!(row["ratio"].as_f64().unwrap(), {
+        let rate = |run: &Value| run["mib_per_s"].as_f64().unwrap();
+        rate(&row["adaptive"]) / rivals.iter().map(rate).fold(0.0, f64::max)
+    });
+    assert_eq!(scratch.names(), Vec::<String>::new(), "nothing stays");
+}
+
+#[test]
+fn real_storage_that_is_not_there_or_too_small_is_told() {
+    let scratch = Scratch::new("regret-refused");
+    scratch.data("small", 1 << 20);
+    scratch.refused("regret --on small --cells seq-4k", &["small", "name a larger file"]);
+    scratch.refused("regret --on nowhere --cells seq-4k", &["nowhere"]);
+    scratch.refused("regret --on . --seeds 2", &["--seeds", "cannot be used with"]);
+    scratch.refused("regret --on . --cells floppy", &["WORKLOAD/PROCESSES"]);
+}
+
 #[test]
 fn rivals_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
     let scratch = Scratch::new("regret-beside");

@@ -391,6 +391,8 @@ impl Cache {
             self.frame_mut(id).is_unused = false;
         } else {
             self.counters.waste_pages += u64::from(frame.is_unused);
+            self.counters.memory_waste_pages +=
+                u64::from(frame.is_unused && frame.memory.is_memory);
         }
         if frame.pins > 0 {
             self.change(id, |frame| frame.state = FrameState::Orphan);

@@ -3,10 +3,11 @@
 //!
 //! A law sees each fault that must read, and each that finds a page which was
 //! read ahead; it answers with a range, by slot of the swap area or by address.
+//! It may look at what is swapped out, and at what the device costs ([`Swapped`]).
 //! The machine reads of that range what holds swapped-out memory and is not in
 //! memory already; the page of the fault itself it reads whatever the law says.
 //! All but that page are *marked*; the first fault on a marked page takes the
-//! mark off and is a *hit*.
+//! mark off and is a *hit*, on which a law may go on reading.
 //!
 //! # How a world drives memory
 //! The machine is [`ReadPath`](crate::machine::ReadPath), over the same cache,
@@ -40,13 +41,16 @@
 use alloc::boxed::Box;
 
 use crate::law::{self, Law, Spec, SpecError};
+use crate::readahead::DeviceEvidence;
 use crate::unit::PageRange;
 
+mod adaptive;
 mod cluster;
 mod hits;
 mod none;
 mod vma;
 
+pub use adaptive::Adaptive;
 pub use cluster::Cluster;
 pub use hits::Hits;
 pub use none::NoSwapReadahead;
@@ -83,13 +87,38 @@ pub enum SwapRead {
     Pages(PageRange),
 }
 
+/// What is swapped out, as a law sees it.
+pub trait Swapped {
+    /// Whether the page is neither in memory nor on its way there, but in a slot.
+    /// `page` lies in the mapping.
+    fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64>;
+
+    /// Which such page the slot holds. `slot` lies in the area.
+    fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)>;
+
+    /// How many of so many pages can be read ahead now, while half of what is
+    /// kept ready for faults stays: none while reads or faults wait for memory.
+    /// What is lacking is made ready beside that, for the next time.
+    fn room_for(&mut self, pages: u64) -> u64;
+
+    /// How many faults wait now, this one included.
+    fn waiting_faults(&self) -> u64;
+
+    /// How many pages that were read ahead have left memory unused, since the start.
+    fn wasted_pages(&self) -> u64;
+
+    /// What is known of the device, and of the pages that stand read ahead.
+    fn evidence(&self) -> &DeviceEvidence;
+}
+
 /// A swap-in law; one for all mappings over a swap area.
 pub trait SwapinLaw: Send {
-    /// A fault found its page in memory, marked as read ahead.
-    fn hit(&mut self, fault: &SwapFault);
+    /// A fault found its page in memory, marked as read ahead: what is to be read
+    /// now, ahead of the next ones?
+    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> Option<SwapRead>;
 
     /// A fault must read: what else is to be read with its page?
-    fn miss(&mut self, fault: &SwapFault) -> SwapRead;
+    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> SwapRead;
 }
 
 /// The laws by name, each with one line on what it does.
@@ -114,6 +143,11 @@ pub const LAWS: &[Law] = &[
         line: "Linux since 4.14: by address and direction, for each mapping; `hits` for shared memory",
         source: include_str!("swapin/vma.rs"),
     },
+    Law {
+        name: "adaptive",
+        line: "as far along a run, of addresses or of slots, as runs were seen to go on",
+        source: include_str!("swapin/adaptive.rs"),
+    },
 ];
 
 /// Builds the law that `spec` names, over a device that has a head to move or not.
@@ -129,6 +163,7 @@ pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinLaw>, Spe
         "cluster" => Box::new(Cluster::from_spec(spec)?),
         "hits" => Box::new(Hits::from_spec(spec)?),
         "vma" => Box::new(Vma::from_spec(spec, is_rotational)?),
+        "adaptive" => Box::new(Adaptive::from_spec(spec)?),
         _ => return Err(law::unknown("swap-in law", &spec.name, LAWS)),
     })
 }
@@ -146,9 +181,12 @@ const fn block(slot: u64, pages: u64) -> SwapRead {
 
 #[cfg(test)]
 mod testing {
-    //! A fault as the tests of the laws need it.
+    //! Faults as the tests of the laws need them.
 
-    use super::{MemoryId, SwapFault};
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    use super::{DeviceEvidence, MemoryId, SwapFault, SwapRead, SwapinLaw, Swapped};
 
     /// On a private mapping and an area of 1,000 pages each.
     pub(super) fn fault(page: u64, slot: u64) -> SwapFault {
@@ -159,6 +197,148 @@ mod testing {
             slot,
             slots: 1000,
             is_shared: false,
+        }
+    }
+
+    /// A hit, for a law that looks at nothing and answers nothing.
+    pub(super) fn hit(law: &mut dyn SwapinLaw, fault: SwapFault) {
+        assert_eq!(law.hit(&fault, &mut Unseen), None);
+    }
+
+    /// A miss, for a law that looks at nothing.
+    pub(super) fn miss(law: &mut dyn SwapinLaw, fault: SwapFault) -> SwapRead {
+        law.miss(&fault, &mut Unseen)
+    }
+
+    struct Unseen;
+
+    impl Swapped for Unseen {
+        fn absent_slot(&self, _memory: MemoryId, _page: u64) -> Option<u64> {
+            panic!("the law looks at nothing")
+        }
+
+        fn absent_page(&self, _slot: u64) -> Option<(MemoryId, u64)> {
+            panic!("the law looks at nothing")
+        }
+
+        fn room_for(&mut self, _pages: u64) -> u64 {
+            panic!("the law looks at nothing")
+        }
+
+        fn waiting_faults(&self) -> u64 {
+            panic!("the law looks at nothing")
+        }
+
+        fn wasted_pages(&self) -> u64 {
+            panic!("the law looks at nothing")
+        }
+
+        fn evidence(&self) -> &DeviceEvidence {
+            panic!("the law looks at nothing")
+        }
+    }
+    /// One mapping, all of it swapped out, over a device of which nothing is known.
+    pub(super) struct Area {
+        slots: Vec<u64>,
+        pages: Vec<u64>,
+        /// By slot.
+        absent: BTreeSet<u64>,
+        /// Pages that are there and marked.
+        ahead: BTreeSet<u64>,
+        pub(super) room_pages: u64,
+        wasted_pages: u64,
+        evidence: DeviceEvidence,
+        pub(super) hits: u32,
+        pub(super) misses: u32,
+        pub(super) last_read: Option<SwapRead>,
+    }
+
+    impl Area {
+        /// Each page in the slot of its own number.
+        pub(super) fn in_order(pages: u64) -> Area {
+            Area::new(pages, |page| page)
+        }
+
+        /// Each page in a slot of its own, below `pages`.
+        pub(super) fn new(pages: u64, slot_of: impl Fn(u64) -> u64) -> Area {
+            let slots: Vec<u64> = (0..pages).map(slot_of).collect();
+            let mut pages_of = alloc::vec![0; pages as usize];
+            (0..).zip(&slots).for_each(|(page, &slot)| pages_of[slot as usize] = page);
+            Area {
+                absent: slots.iter().copied().collect(),
+                slots,
+                pages: pages_of,
+                ahead: BTreeSet::new(),
+                room_pages: u64::MAX,
+                wasted_pages: 0,
+                evidence: DeviceEvidence { memory_pages: 8000, ..DeviceEvidence::default() },
+                hits: 0,
+                misses: 0,
+                last_read: None,
+            }
+        }
+
+        /// A fault; gives the pages that were read beside its own, in order.
+        pub(super) fn fault(&mut self, law: &mut dyn SwapinLaw, page: u64) -> Vec<u64> {
+            let count = self.slots.len() as u64;
+            let slot = self.slots[page as usize];
+            let (memory_pages, slots) = (count, count);
+            let fault = SwapFault { memory_pages, slots, ..fault(page, slot) };
+            let wanted = if self.absent.remove(&slot) {
+                self.misses += 1;
+                Some(law.miss(&fault, self))
+            } else if self.ahead.remove(&page) {
+                self.hits += 1;
+                law.hit(&fault, self)
+            } else {
+                return Vec::new();
+            };
+            self.last_read = wanted;
+            let mut read: Vec<u64> = match wanted {
+                None => Vec::new(),
+                Some(SwapRead::Slots(range)) => {
+                    range.pages().map(|slot| self.pages[slot as usize]).collect()
+                }
+                Some(SwapRead::Pages(range)) => range.pages().collect(),
+            };
+            read.retain(|&page| self.absent.remove(&self.slots[page as usize]));
+            self.ahead.extend(&read);
+            read.sort_unstable();
+            read
+        }
+
+        /// What was read ahead leaves memory unused; gives how many pages.
+        pub(super) fn waste_all(&mut self) -> u64 {
+            let pages = core::mem::take(&mut self.ahead);
+            self.absent.extend(pages.iter().map(|&page| self.slots[page as usize]));
+            self.wasted_pages += pages.len() as u64;
+            pages.len() as u64
+        }
+    }
+
+    impl Swapped for Area {
+        fn absent_slot(&self, _memory: MemoryId, page: u64) -> Option<u64> {
+            Some(self.slots[page as usize]).filter(|slot| self.absent.contains(slot))
+        }
+
+        fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)> {
+            self.absent.contains(&slot).then(|| (MemoryId(0), self.pages[slot as usize]))
+        }
+
+        fn room_for(&mut self, pages: u64) -> u64 {
+            pages.min(self.room_pages)
+        }
+
+        fn waiting_faults(&self) -> u64 {
+            1
+        }
+
+        fn wasted_pages(&self) -> u64 {
+            self.wasted_pages
+        }
+
+        fn evidence(&self) -> &DeviceEvidence {
+            &self.evidence
         }
     }
 }

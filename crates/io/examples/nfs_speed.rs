@@ -41,7 +41,11 @@ fn main() {
             println!("round {round}  {label:<18} {megabytes:8.2} MB/s  {reads:5} READs");
         }
         println!("round {round}  whole ÷ page at a time {:.2}", fast.0 / slow.0);
-        let ours = in_sequence(&open(server.port, "rsize=1048576", "ondemand,read_ahead_kb=8192"));
+        // The second of two counts: the first may touch memory that the host of a
+        // virtual machine has taken back, and nfs-cat keeps none.
+        let [_, ours] = [(); 2].map(|()| {
+            in_sequence(&open(server.port, "rsize=1048576", "ondemand,read_ahead_kb=8192"))
+        });
         print!("round {round}  in sequence {ours:.0} MB/s");
         match libnfs(server.port) {
             Some(theirs) => println!("  nfs-cat {theirs:.0} MB/s  ratio {:.2}", ours / theirs),

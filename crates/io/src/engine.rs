@@ -33,6 +33,7 @@ pub(crate) mod desk;
 mod faults;
 pub(crate) mod index;
 pub(crate) mod opening;
+pub(crate) mod readers;
 pub(crate) mod shelf;
 pub(crate) mod tally;
 pub(crate) mod turn;
@@ -41,7 +42,7 @@ use below::{Below, Opening};
 use desk::{Desk, LineId, SeatId, Who};
 use opening::Identity;
 use shelf::Shelf;
-use tally::Tally;
+use tally::{Tally, thread_number};
 
 /// One cache over one storage.
 pub(crate) struct Engine {
@@ -282,23 +283,22 @@ impl Handle {
         let (file, id) = open(&mut desk);
         let sees_every_hit = desk.machine.sees_every_hit(id);
         engine.leave(desk);
-        Handle { engine: Arc::clone(engine), file, id, sees_every_hit, tally: Tally::default() }
+        let tally = Tally::new(engine.shelf.copies_max());
+        Handle { engine: Arc::clone(engine), file, id, sees_every_hit, tally }
     }
 
-    /// Reads what is lent into `buffer`, all of it or nothing, past the machine.
+    /// Reads what is lent into `buffer`, which is not empty, all of it or nothing,
+    /// past the machine.
     #[inline]
     pub(crate) fn read_lent(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        if self.sees_every_hit || !self.engine.shelf.copy(self.file.id, offset, buffer) {
+        if self.sees_every_hit {
             return false;
         }
-        self.pass(offset, buffer.len());
+        let copied = self.engine.shelf.copy(self.file.id, offset, buffer, thread_number());
+        let Some(reading) = copied else { return false };
+        let bytes = buffer.len() as u64;
+        self.tally.copied(reading.slot(), bytes, offset + bytes);
         true
-    }
-
-    /// Notes a read that the machine is not shown.
-    #[inline]
-    pub(crate) fn pass(&self, offset: u64, bytes: usize) {
-        self.tally.hit(bytes as u64, offset + bytes as u64);
     }
 
     /// Tells where reads ended that the machine was not shown, each once; the calling

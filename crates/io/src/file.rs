@@ -90,6 +90,11 @@ impl File {
         self.len() == 0
     }
 
+    /// The read path that it was opened by: for a batch, say.
+    pub fn read_path(&self) -> ReadPath {
+        ReadPath::of(Arc::clone(&self.handle.engine))
+    }
+
     /// The way that its bytes take: past the kernel's cache, or through it and why.
     pub fn mode(&self) -> Mode {
         self.handle.file.mode
@@ -183,7 +188,7 @@ impl File {
                 false => shelf.hold(file, page, false).map_err(ReadError::from)?,
             };
             if let Some(held) = held {
-                self.handle.pass(offset, end - skip);
+                self.handle.tally.held((end - skip) as u64, offset + (end - skip) as u64);
                 return Ok(PageGuard::of(held, skip, end));
             }
             // Absent, marked, or seen by the law: through the machine, and then
@@ -252,8 +257,7 @@ impl File {
             let path = self.name.as_path().to_path_buf();
             return Err(OpenError::Other { path, errno: libc::EOPNOTSUPP });
         }
-        let path = ReadPath::of(Arc::clone(&self.handle.engine));
-        let again = path.open(self.name.as_path())?;
+        let again = self.read_path().open(self.name.as_path())?;
         let has_changed = again.handle.file.id != self.handle.file.id;
         if has_changed {
             *self = again;

@@ -20,6 +20,7 @@ mod follow;
 mod link;
 pub mod mapping;
 mod mapping_server;
+mod page_map;
 pub mod region;
 mod region_server;
 pub mod uffd;

@@ -148,7 +148,7 @@ impl Default for Builder {
         Builder {
             memory_bytes: 256 << 20,
             held_bytes: None,
-            readahead: "ondemand,read_ahead_kb=8192".to_owned(),
+            readahead: "adaptive".to_owned(),
             scheduler: "noop".to_owned(),
             depth: 128,
             backend: BackendKind::default(),
@@ -178,9 +178,8 @@ impl Builder {
     }
 
     /// The readahead law, as `readpath laws` names it, with its parameters;
-    /// default `ondemand,read_ahead_kb=8192`: windows grow to 8 MiB as a stream goes
-    /// on. (A stream of 1 MiB reads of a cold file took 0.66 ms each with it, and
-    /// 1.95 ms with 2 MiB, in `bench/results/file.json`.)
+    /// default `adaptive`: it learns what a request and a byte cost, and reads as far
+    /// ahead of each stream as its reader needs.
     pub fn readahead(mut self, law: &str) -> Builder {
         law.clone_into(&mut self.readahead);
         self

@@ -224,9 +224,15 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     let law = Region::options().swapin(Spec::plain("guess"));
     let error = law.in_folder(1 << 20, folder()).unwrap_err().to_string();
     assert!(error.contains("`guess`"), "{error}");
-    let error =
-        Region::options().on_device(1 << 20, Path::new("/dev/null")).unwrap_err().to_string();
-    assert!(error.contains("/dev/null"), "{error}");
+    // What is no block device is not overwritten.
+    let file = support::TempFile::new(4 << 20);
+    let before = std::fs::read(&file.path).unwrap();
+    for path in [&file.path, Path::new("/dev/null")] {
+        let error = Region::options().on_device(1 << 20, path).unwrap_err();
+        assert!(matches!(error, PagerError::NotADevice { .. }), "{error}");
+        assert!(error.to_string().contains("is no block device"), "{error}");
+    }
+    assert!(std::fs::read(&file.path).unwrap() == before);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //!
 //! A *cell* is one workload of so many processes on one device. Its rivals are
 //! the classic readahead laws under each classic scheduler, without hints; for
-//! reads past the cache, where no readahead law has a say, the schedulers alone.
+//! reads past the cache, where no readahead law has a say, the schedulers alone;
+//! for loads on memory the classic swap-in laws under each of them.
 //! The figure is the throughput of the whole cell: the work is the same for
 //! all, so it is the time of the last to end, turned round. What the best rival
 //! of the cell has is 1; below 1 `adaptive` is to be regretted there.
@@ -18,6 +19,7 @@
 use readpath_core::law::Spec;
 use serde::{Deserialize, Serialize};
 
+use crate::load::{LoadRow, LoadSetup, simulate_load};
 use crate::report::Row;
 use crate::run::{Go, Watch};
 use crate::simulate::{Setup, SimulateError, simulate_workload};
@@ -25,10 +27,13 @@ use crate::simulate::{Setup, SimulateError, simulate_workload};
 #[cfg(test)]
 mod bars;
 mod cause;
+mod memory;
 mod summary;
+pub mod work;
 mod workloads;
 
 pub use cause::Cause;
+use memory::{LOADS, SWAPINS, Touching, takes_swap};
 pub use summary::{Fixed, Summary};
 use workloads::{Pattern, WORKLOADS};
 
@@ -60,19 +65,22 @@ const SCHEDULERS: [&str; 3] = ["noop", "deadline", "cfq"];
 /// Below this share of the best rival's throughput a cell is a regret.
 pub const REGRET: f64 = 0.95;
 
-/// Two laws that are judged together.
+/// The laws that are judged together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Laws {
     /// The readahead law.
     pub readahead: Spec,
+    /// The swap-in law.
+    pub swapin: Spec,
     /// The scheduler.
     pub scheduler: Spec,
 }
 
 impl Default for Laws {
-    /// `adaptive` in both places.
+    /// `adaptive` in all places.
     fn default() -> Laws {
-        Laws { readahead: Spec::plain("adaptive"), scheduler: Spec::plain("adaptive") }
+        let adaptive = || Spec::plain("adaptive");
+        Laws { readahead: adaptive(), swapin: adaptive(), scheduler: adaptive() }
     }
 }
 
@@ -85,10 +93,19 @@ pub struct Cell {
     pub device_text: &'static str,
     /// The workload's name in the matrix.
     pub workload: &'static str,
-    /// What its processes read.
-    pattern: Pattern,
+    /// What its processes do.
+    task: Task,
     /// How many processes.
     pub processes: u32,
+}
+
+/// What the processes of a cell do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// They read files.
+    Reads(Pattern),
+    /// They touch more memory than there is.
+    Touches(Touching),
 }
 
 /// How a cell is run.
@@ -107,13 +124,15 @@ pub struct Size {
 pub struct Run {
     /// The readahead law; null where it has no say.
     pub readahead: Option<String>,
+    /// The swap-in law; null where files are read.
+    pub swapin: Option<String>,
     /// The scheduler.
     pub scheduler: String,
     /// The throughput.
     pub mib_per_s: f64,
     /// From the start to the end of the last process.
     pub seconds: f64,
-    /// The throughput with each seed alone; empty where there was one.
+    /// The throughput with each seed alone, or in each round; empty where there was one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mib_per_s_by_seed: Vec<f64>,
     /// Requests that the device was given.
@@ -154,9 +173,11 @@ pub struct Judged {
 pub fn cells(parts: &[&str]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &(device, device_text) in DEVICES {
-        for &(workload, pattern) in WORKLOADS {
+        let reads = WORKLOADS.iter().map(|&(name, pattern)| (name, Task::Reads(pattern)));
+        let touches = LOADS.iter().map(|&(name, touching)| (name, Task::Touches(touching)));
+        for (workload, task) in reads.chain(touches.filter(|_| takes_swap(device))) {
             for &processes in PROCESSES {
-                let cell = Cell { device, device_text, workload, pattern, processes };
+                let cell = Cell { device, device_text, workload, task, processes };
                 let name = format!("/{}/", cell.name());
                 if parts.iter().all(|part| name.contains(part)) {
                     cells.push(cell);
@@ -178,12 +199,16 @@ impl Cell {
     /// # Errors
     /// A law or a device is refused: a fault of the matrix itself.
     pub fn rivals(&self, size: Size) -> Result<Vec<Run>, SimulateError> {
-        let readaheads: &[&str] = if self.pattern.is_direct() { &["none"] } else { &READAHEADS };
+        let names: &[&str] = match self.task {
+            Task::Reads(pattern) if pattern.is_direct() => &["none"],
+            Task::Reads(_) => &READAHEADS,
+            Task::Touches(_) => &SWAPINS,
+        };
         let mut rivals = Vec::new();
-        for readahead in readaheads {
+        for name in names {
             for scheduler in SCHEDULERS {
-                let (readahead, scheduler) = (Spec::plain(readahead), Spec::plain(scheduler));
-                rivals.push(self.run(&Laws { readahead, scheduler }, size)?);
+                let laws = Laws { scheduler: Spec::plain(scheduler), ..Laws::default() };
+                rivals.push(self.run(&self.with_law(&laws, Spec::plain(name)), size)?);
             }
         }
         rivals.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
@@ -228,26 +253,68 @@ impl Cell {
     }
 
     fn run_once(&self, laws: &Laws, seed: u64, part: u64) -> Result<Run, SimulateError> {
+        let device = Spec::parse(self.device_text).map_err(SimulateError::Device)?;
+        let pattern = match self.task {
+            Task::Reads(pattern) => pattern,
+            Task::Touches(touching) => {
+                let load = touching.load(self.processes, part);
+                let setup = LoadSetup {
+                    swapin: laws.swapin.clone(),
+                    scheduler: laws.scheduler.clone(),
+                    seed,
+                    ..LoadSetup::new(device)
+                };
+                return Ok(Run::of_load(&simulate_load(&load, &setup, &mut |_| Go::On)?));
+            }
+        };
         let setup = Setup {
             readahead: laws.readahead.clone(),
             scheduler: laws.scheduler.clone(),
             seed,
-            ..Setup::new(Spec::parse(self.device_text).map_err(SimulateError::Device)?)
+            ..Setup::new(device)
         };
-        let workload = self.pattern.workload(self.processes.into(), part, seed);
+        let workload = pattern.workload(self.processes.into(), part, seed);
         let row = simulate_workload(workload, &setup, Watch::progress(&mut |_| Go::On))?;
-        Ok(Run::new(laws, &row, self.pattern.is_direct()))
+        Ok(Run::of_row(&row, pattern.is_direct()))
+    }
+
+    /// These laws with another readahead law or, where memory is touched, another swap-in law.
+    fn with_law(&self, laws: &Laws, law: Spec) -> Laws {
+        match self.task {
+            Task::Reads(_) => Laws { readahead: law, ..laws.clone() },
+            Task::Touches(_) => Laws { swapin: law, ..laws.clone() },
+        }
     }
 }
 
 impl Run {
-    fn new(laws: &Laws, row: &Row, is_direct: bool) -> Run {
+    fn of_row(row: &Row, is_direct: bool) -> Run {
         let count = |value: Option<u64>| value.map(|value| value as f64);
+        let readahead = row.readahead.clone().filter(|_| !is_direct);
         Run {
-            readahead: (!is_direct).then(|| laws.readahead.to_string()),
-            scheduler: laws.scheduler.to_string(),
+            readahead,
+            swapin: None,
+            scheduler: row.scheduler.clone().unwrap_or_default(),
             mib_per_s: row.mib_per_s.expect("a cell moves bytes, and that takes time"),
             seconds: row.seconds,
+            mib_per_s_by_seed: Vec::new(),
+            device_requests: count(row.device_requests),
+            device_request_kib_mean: row.device_request_kib_mean,
+            device_depth_mean: row.device_depth_mean,
+            amplification: row.amplification,
+            coverage: row.coverage,
+            waste_bytes: count(row.waste_bytes),
+        }
+    }
+
+    fn of_load(row: &LoadRow) -> Run {
+        let count = |value: Option<u64>| value.map(|value| value as f64);
+        Run {
+            readahead: None,
+            swapin: row.swapin.clone(),
+            scheduler: row.scheduler.clone().unwrap_or_default(),
+            mib_per_s: row.mib_per_s.expect("a cell touches pages, and that takes time"),
+            seconds: row.seconds.expect("a modelled load is measured"),
             mib_per_s_by_seed: Vec::new(),
             device_requests: count(row.device_requests),
             device_request_kib_mean: row.device_request_kib_mean,
@@ -273,6 +340,7 @@ impl Run {
         let seconds = over(&|run| run.seconds);
         Run {
             readahead: runs[0].readahead.clone(),
+            swapin: runs[0].swapin.clone(),
             scheduler: runs[0].scheduler.clone(),
             mib_per_s: over(&|run| run.mib_per_s * run.seconds) / seconds,
             seconds,
@@ -288,8 +356,8 @@ impl Run {
 
     /// The laws by name.
     pub fn laws(&self) -> String {
-        match &self.readahead {
-            Some(readahead) => format!("{readahead} {}", self.scheduler),
+        match self.readahead.as_ref().or(self.swapin.as_ref()) {
+            Some(law) => format!("{law} {}", self.scheduler),
             None => self.scheduler.clone(),
         }
     }
@@ -311,6 +379,7 @@ mod tests {
     fn several_seeds_are_one_run_of_the_mean_time() {
         let run = |mib_per_s: f64, coverage| Run {
             readahead: None,
+            swapin: None,
             scheduler: "noop".to_owned(),
             mib_per_s,
             seconds: 100.0 / mib_per_s,
@@ -330,7 +399,9 @@ mod tests {
 
     #[test]
     fn cells_are_named_and_chosen_by_parts_of_their_names() {
-        assert_eq!(cells(&[]).len(), DEVICES.len() * WORKLOADS.len() * PROCESSES.len());
+        let reads = DEVICES.len() * WORKLOADS.len();
+        let touches = (DEVICES.len() - 1) * LOADS.len();
+        assert_eq!(cells(&[]).len(), (reads + touches) * PROCESSES.len(), "no swap on objects");
         let one = cells(&["/hdd-1/", "/seq-4k/", "/64/"]);
         assert_eq!(one.iter().map(Cell::name).collect::<Vec<_>>(), ["hdd-1/seq-4k/64"]);
     }

@@ -202,8 +202,11 @@ pub(crate) fn simulate_workload(
     let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = ModelledWorld::new(device, setup.host);
     let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::Run)?;
-    let row = Row::new("listed", &setup.device.to_string(), &measured.total);
-    Ok(row.with_meter(path.meter(), &path.cache_counters()))
+    let mut row = Row::new("listed", &setup.device.to_string(), &measured.total)
+        .with_meter(path.meter(), &path.cache_counters());
+    row.readahead = Some(setup.readahead.to_string());
+    row.scheduler = Some(setup.scheduler.to_string());
+    Ok(row)
 }
 
 /// Finds out whether [`simulate`] would run, without running: so that of many

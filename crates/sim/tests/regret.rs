@@ -40,6 +40,37 @@ fn every_workload_runs_on_every_device() {
 }
 
 #[test]
+fn loads_on_memory_are_judged_by_the_swap_in_laws() {
+    let smoke = Size { seed: 7, seeds: 1, part: 64 };
+    let judge = || {
+        let cell = cell("ssd/swap-seq-anon/4");
+        cell.judge(&Laws::default(), cell.rivals(smoke).unwrap(), smoke).unwrap()
+    };
+    let one = judge();
+    assert_eq!(one, judge());
+    assert_eq!(one.rivals.len(), 12, "four swap-in laws under three schedulers");
+    let named = |run: &Run| run.swapin.is_some() && run.readahead.is_none();
+    assert!(one.rivals.iter().chain([&one.adaptive]).all(named), "{one:?}");
+    assert!(cells(&["/object/", "/swap"]).is_empty(), "objects are written whole");
+}
+
+/// Three quarters of the touches find their page gone: at random no law can know
+/// which will be next, so that only those are to be read; in sweeps each page is
+/// read once, and ahead of its touch.
+#[test]
+fn random_touches_read_nothing_ahead_and_sweeps_nearly_all() {
+    for device in ["hdd-1", "nvme", "nfs-1ms"] {
+        let random = adaptive(&format!("{device}/swap-rand-anon/1"));
+        let touches = 3.0 * 8192.0 * 4096.0;
+        assert!(random.waste_bytes.unwrap() as f64 <= 0.01 * touches, "{device}: {random:?}");
+        assert!((0.73..=0.77).contains(&random.amplification.unwrap()), "{device}: {random:?}");
+        let sweep = adaptive(&format!("{device}/swap-seq-anon/1"));
+        assert!(sweep.coverage.unwrap() >= 0.95, "{device}: {sweep:?}");
+        assert!(sweep.amplification.unwrap() <= 1.1, "{device}: {sweep:?}");
+    }
+}
+
+#[test]
 fn pieces_of_a_mapping_are_learned_and_read_in_one() {
     let slices = adaptive("ssd/mmap-slices/1");
     assert!(slices.amplification.unwrap() <= 1.1, "{slices:?}");

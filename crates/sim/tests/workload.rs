@@ -64,7 +64,7 @@ fn files_are_named_as_fio_names_them() {
     let shared = workload("[j]\nrw=read\nsize=64k\nnumjobs=2\nfilename=x:y\n");
     assert_eq!(shared.files, [file("x", 32_768), file("y", 32_768)]);
     let used: Vec<Vec<u32>> =
-        shared.processes.iter().map(|p| p.files().map(|id| id.0).collect()).collect();
+        shared.processes.iter().map(|p| p.files().iter().map(|id| id.0).collect()).collect();
     assert_eq!(used, [[0, 1], [0, 1]]);
     let offset = workload("[j]\nrw=read\nsize=64k\noffset=8k\n");
     assert_eq!(offset.files, [file("j.0.0", 73_728)]);

@@ -6,7 +6,6 @@ import asyncio
 import io
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from readpath import _native
@@ -15,7 +14,7 @@ from readpath.modelled import memory_bytes
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-PathLike = str | os.PathLike[str]
+PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class ReadPath:
@@ -44,16 +43,24 @@ class ReadPath:
         )
 
     def open(self, path: PathLike) -> File:
-        """Opens a file or a block device for reading.
+        """Opens a file or a block device for reading, or a file on an NFS server by its URL.
 
-        Raises the OSError of the kernel's answer: FileNotFoundError,
+        A server's file, `nfs://HOST[:PORT]/EXPORT/PATH[?rsize=…]`, is read past the kernel, without a
+        mount, by a read path of its own with the options of this one.
+
+        Raises the OSError of the kernel's or the server's answer: FileNotFoundError,
         IsADirectoryError, PermissionError, …
         """
         return File(path, self)
 
     def stats(self) -> dict[str, int]:
-        """What was counted since it was built."""
+        """What was counted since it was built, or, in a child made by fork, since its first use there."""
         return self._engine.stats()
+
+    def __repr__(self) -> str:
+        names = ("memory", "readahead", "scheduler", "depth", "backend")
+        options = zip(names, self._options, strict=True)
+        return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ReadPath, self._options
@@ -62,6 +69,7 @@ class ReadPath:
 class File(io.RawIOBase):
     """A file that is open for reading.
 
+    In a child made by fork, as the workers of a data loader are, it is opened again when it is first used.
     As `io.FileIO`, and at any place by `readat`, `readat_many`, and
     `areadat` in asyncio. Reads at a place may come from any number of threads.
     """
@@ -76,7 +84,7 @@ class File(io.RawIOBase):
         self.name = os.fspath(path)
         self.mode = "rb"
         self._within = within
-        self._file = file = within._engine.open(Path(path))
+        self._file = file = within._engine.open(os.fsdecode(path))
         # Straight to the native methods: a cached read takes less than a Python call.
         self.readinto = file.readinto
         self.read = file.read
@@ -136,6 +144,14 @@ class File(io.RawIOBase):
         read, cached = self._file.stats()
         return {"bytes": read, "cached_bytes": cached}
 
+    def path_stats(self) -> dict[str, int]:
+        """What its read path has counted: for all the files that it has, as `ReadPath.stats`."""
+        return self._file.path_stats()
+
+    def write(self, data: Buffer, /) -> int:
+        """Raises UnsupportedOperation: it is open for reading."""
+        raise io.UnsupportedOperation("not open for writing")
+
     def readable(self) -> bool:
         """Whether it can be read: yes."""
         return not self._is_closed()
@@ -156,13 +172,24 @@ class File(io.RawIOBase):
         `open(path).read` alone has the native file; that of the base class would close it.
         """
 
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else f" of {self.size} bytes"
+        return f"<readpath.File {self.name!r}{state}>"
+
     def _is_closed(self) -> bool:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return File, (self.name, self._within)
+        return _reopened, (self.name, self._within, self.tell())
+
+
+def _reopened(name: PathLike, within: ReadPath, position: int) -> File:
+    """Where a file is sent to another process: the same one at the same place."""
+    file = within.open(name)
+    file.seek(position)
+    return file
 
 
 _usual: ReadPath | None = None
@@ -176,27 +203,25 @@ def usual() -> ReadPath:
     return _usual
 
 
-def _forget_usual() -> None:
-    global _usual
-    _usual = None
-
-
 # A ring belongs to the process that built it.
-os.register_at_fork(after_in_child=_forget_usual)
+os.register_at_fork(after_in_child=_native.forked)
 
 
-def open(path_or_url: PathLike, **options: Any) -> Any:
+def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> Any:
     """Opens a file, a block device, or anything that fsspec knows, for reading.
 
-    A path gives a `File`; options are those of `ReadPath`, and make one for this
+    A path gives a `File`, and so does `nfs://HOST[:PORT]/EXPORT/PATH`; options are those of `ReadPath`, and make one for this
     file alone. A URL such as `https://…` or `s3://…` gives a
     `readpath.filesystem.ReadpathFile` (needs fsspec); options are those of
     `readpath.reader.Options`, and of the storage below it.
 
-    Raises the OSError of the storage's answer, ValueError where an option can't be used.
+    Raises the OSError of the storage's answer, ValueError where an option can't be used, or
+    the mode is not `rb`.
     """
-    name = os.fspath(path_or_url)
-    if "://" in name or "::" in name:
+    if mode != "rb":
+        raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
+    name = os.fsdecode(path_or_url)
+    if ("://" in name or "::" in name) and not name.startswith("nfs://"):
         import fsspec
 
         url = name if name.startswith("readpath:") else f"readpath::{name}"

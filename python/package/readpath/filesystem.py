@@ -21,6 +21,7 @@ from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
 from readpath.files import ReadPath
+from readpath.nfs import NfsFileSystem
 from readpath.reader import Fetch, Options, Reader, on_threads
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ class ReadpathFileSystem(ChainedFileSystem):
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         if mode != "rb":
             return self.fs.open(path, mode, **kwargs)
-        if isinstance(self.fs, LocalFileSystem):
-            return self.local.open(self.fs._strip_protocol(path))
+        if isinstance(self.fs, (LocalFileSystem, NfsFileSystem)):
+            return self.own.open(self.fs._strip_protocol(path))
         details = self.fs.info(path)
         if details["type"] == "directory":
             raise IsADirectoryError(path)
@@ -110,8 +111,8 @@ class ReadpathFileSystem(ChainedFileSystem):
         return on_threads(lambda start, end: below.cat_file(path, start, end), self.threads)
 
     @cached_property
-    def local(self) -> ReadPath:
-        """The read path of the local files."""
+    def own(self) -> ReadPath:
+        """The read path of what we read ourselves: local files, and those of NFS servers."""
         return ReadPath(self.options.memory, self.options.readahead)
 
     @cached_property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -55,13 +57,17 @@ class Mapping(_Memory):
         readahead: str = "runs",
         backend: str = "ring",
     ) -> None:
+        if "://" in (name := os.fsdecode(path)):
+            raise ValueError(f"{name}: only files of this machine can be mapped; open it instead")
+        self._options = (path, memory, readahead, backend)
+        self._memory_bytes = memory_bytes(memory)
         self._memory: _native.MappedFile = _native.MappedFile(
-            Path(path), memory_bytes(memory), readahead, backend
+            name, self._memory_bytes, readahead, backend
         )
 
     def advise(self, advice: str, offset: int = 0, size: int | None = None) -> None:
         """A hint about a range: `willneed`, `dontneed`, or for all of it `sequential`, `random`."""
-        self._memory.advise(advice, offset, len(self) - offset if size is None else size)
+        self._memory.advise(advice, offset, max(0, len(self) - offset) if size is None else size)
 
     def load(self, offset: int, size: int) -> None:
         """Brings a range in, in the largest requests, and waits for it.
@@ -69,6 +75,45 @@ class Mapping(_Memory):
         Raises IndexError where it is not in the file, OSError where it can't be read.
         """
         self._memory.load(offset, size)
+
+    def pieces(
+        self, ranges: Iterable[tuple[int, int]], ahead: str | int | None = None
+    ) -> Iterator[memoryview]:
+        """Gives the bytes of each `(offset, size)` in this order, and reads those behind it meanwhile.
+
+        `ahead`: how much is asked for in front of the piece that is being used; a quarter of
+        the memory unless told otherwise. A piece that is larger comes in whole, as far as there
+        is memory. The last pieces stay in memory as long as it lasts; let go of all of them
+        before `close`.
+
+        Raises IndexError where a range is not in the file.
+        """
+        ahead_bytes = self._memory_bytes // 4 if ahead is None else memory_bytes(ahead)
+        given: deque[tuple[int, int]] = deque()
+        asked_bytes = 0
+        data = self.data
+        for offset, size in ranges:
+            if not 0 <= offset <= offset + size <= len(data):
+                raise IndexError(f"bytes {offset} to {offset + size} of a file of {len(data)}")
+            while given and asked_bytes + size > ahead_bytes:
+                first, length = given.popleft()
+                asked_bytes -= length
+                yield data[first : first + length]
+            self._memory.advise("willneed", offset, size)
+            given.append((offset, size))
+            asked_bytes += size
+        for first, length in given:
+            yield data[first : first + length]
+
+    def __getitem__(self, part: slice) -> memoryview:
+        """A part of the file, without a copy."""
+        return self.data[part]
+
+    def __repr__(self) -> str:
+        return f"<readpath.Mapping {self._options[0]!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mapping, self._options
 
 
 def map(path: PathLike, **options: Any) -> Mapping:
@@ -105,7 +150,7 @@ class Region(_Memory):
         backend: str = "ring",
     ) -> None:
         self._memory: _native.PagedMemory = _native.PagedMemory(
-            memory_bytes(size), memory_bytes(memory), Path(swap), swapin, backend
+            memory_bytes(size), memory_bytes(memory), os.fsdecode(swap), swapin, backend
         )
 
     def check(self) -> None:

@@ -42,13 +42,13 @@ class Options:
     and some more should fit into the memory. `request`: the largest range to fetch, whole
     pages. `depth`: how many to fetch at once.
 
-    The defaults are for streams of a hundred MiB/s at a latency of 20 ms:
-    `bench/python_peers.py` chose them, by the speed for the memory.
+    The defaults are for streams of a hundred MiB/s at a latency of 20 ms, and for whatever
+    else a program does: `bench/python_peers.py` chose them, by the speed for the memory.
     """
 
-    memory: str | int = "5MiB"
-    readahead: str = "ondemand,read_ahead_kb=2048"
-    request: str | int = "512KiB"
+    memory: str | int = "8MiB"
+    readahead: str = "adaptive"
+    request: str | int = "256KiB"
     depth: int = 64
 
 

@@ -9,6 +9,8 @@ pub struct CacheCounters {
     pub used_pages: u64,
     /// Pages read ahead that left the cache unused.
     pub waste_pages: u64,
+    /// Those of them that were pages of memory.
+    pub memory_waste_pages: u64,
     /// Filled pages that were given up for others.
     pub evicted_pages: u64,
 }

@@ -167,12 +167,21 @@ pub(super) struct Memory {
 
 const NO_SLOT: u32 = u32::MAX;
 
+impl Memory {
+    pub(super) fn slot_of(&self, page: u64) -> Option<u64> {
+        let slot = self.slots[page as usize];
+        (slot != NO_SLOT).then_some(u64::from(slot))
+    }
+}
+
 /// Everything that mappings share.
 pub(super) struct Swap {
     pub(super) area: SwapArea,
     pub(super) law: Box<dyn SwapinLaw>,
     pub(super) write_pages_max: u64,
     pub(super) ready_pages: u32,
+    /// How many more are kept ready, for what the law reads ahead.
+    pub(super) ready_ahead_pages: u32,
     pub(super) second_chance_pages: u32,
     pub(super) writer: ProcessId,
     is_added: bool,
@@ -198,6 +207,7 @@ impl Default for Swap {
             law: Box::new(NoSwapReadahead),
             write_pages_max: 1,
             ready_pages: 0,
+            ready_ahead_pages: 0,
             second_chance_pages: 0,
             writer: ProcessId(0),
             is_added: false,
@@ -210,6 +220,21 @@ impl Default for Swap {
             faulted: VecDeque::new(),
             counters: SwapCounters::default(),
         }
+    }
+}
+
+impl Swap {
+    /// The law was asked, and had room for all but so many pages of what it would have read.
+    ///
+    /// So many more are kept ready from now on, an eighth of the memory at most;
+    /// and fewer by one of 256 each time that nothing is lacking.
+    pub(super) fn ready_for_law(&mut self, lacking_pages: u64, memory_pages: u32) {
+        let kept = match lacking_pages {
+            0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
+            _ => self.ready_ahead_pages,
+        };
+        let most = memory_pages / 8;
+        self.ready_ahead_pages = (u64::from(kept) + lacking_pages).min(most.into()) as u32;
     }
 }
 
@@ -393,7 +418,7 @@ impl ReadPath {
             if is_ahead {
                 self.swap.counters.hits += 1;
                 let fact = self.swap_fault(memory, page);
-                self.swap.law.hit(&fact.expect("what was read ahead has a slot"));
+                self.swap_in_further(now, read, &fact.expect("what was read ahead has a slot"));
             }
             (frame, if is_ahead { Source::Ahead } else { Source::Memory })
         } else {
@@ -488,8 +513,7 @@ impl ReadPath {
     }
 
     pub(super) fn slot_of(&self, memory: MemoryId, page: u64) -> Option<u64> {
-        let slot = self.memories[memory.0 as usize].slots[page as usize];
-        (slot != NO_SLOT).then_some(u64::from(slot))
+        self.memories[memory.0 as usize].slot_of(page)
     }
 
     /// The frame of the page that a slot holds, which is in memory.

@@ -2,9 +2,10 @@
 
 use super::complete::PartOutcome;
 use super::pages::{cut, join_adjacent};
+use super::swap_area::SwapArea;
 use super::*;
 use crate::cache::Mark;
-use crate::swapin::{MemoryId, SwapFault, SwapRead};
+use crate::swapin::{MemoryId, SwapFault, SwapRead, SwapinLaw, Swapped};
 
 impl ReadPath {
     /// A program says that it will need the pages of the range: those that are
@@ -57,16 +58,58 @@ impl ReadPath {
 
     /// Reads the slot of a fault, whose page was added already, and what the law adds to it.
     pub(super) fn swap_in(&mut self, now: Time, read: ReadId, fault: &SwapFault) {
-        let wanted = self.swap.law.miss(fault);
+        let wanted = self.ask_swapin(|law, swapped| law.miss(fault, swapped));
+        self.read_swapped(now, Some(fault.slot), Some(wanted), fault, read);
+    }
+
+    /// A fault has found its page, which the law had read ahead: the law may go on.
+    pub(super) fn swap_in_further(&mut self, now: Time, read: ReadId, fault: &SwapFault) {
+        let wanted = self.ask_swapin(|law, swapped| law.hit(fault, swapped));
+        self.read_swapped(now, None, wanted, fault, read);
+    }
+
+    fn ask_swapin<T>(&mut self, ask: impl FnOnce(&mut dyn SwapinLaw, &mut dyn Swapped) -> T) -> T {
+        let is_short = self.is_congested();
+        let spare = self.cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
+        let waiting_faults = self.budget.pinned + self.waiting.len() as u64;
+        let (counters, evidence) = (self.cache.counters(), &mut self.evidence);
+        let gone = counters.used_pages + counters.waste_pages;
+        evidence.memory_pages = self.cache.budget_pages().into();
+        evidence.standing_pages = counters.readahead_pages - gone;
+        let mut swapped = SwappedOut {
+            cache: &self.cache,
+            memories: &self.memories,
+            area: &self.swap.area,
+            room_pages: if is_short { 0 } else { spare.into() },
+            lacking_pages: 0,
+            waiting_faults,
+            evidence,
+        };
+        let wanted = ask(&mut *self.swap.law, &mut swapped);
+        let lacking_pages = swapped.lacking_pages;
+        self.swap.ready_for_law(lacking_pages, self.cache.budget_pages());
+        wanted
+    }
+
+    /// Reads a slot that a fault waits for, if there is one, and what the law wants to be read.
+    fn read_swapped(
+        &mut self,
+        now: Time,
+        awaited: Option<u64>,
+        wanted: Option<SwapRead>,
+        fault: &SwapFault,
+        read: ReadId,
+    ) {
         let mut runs = core::mem::take(&mut self.runs);
-        let own = PageRange::new(fault.slot, 1);
-        runs.push(own);
+        let own = awaited.map_or(PageRange::default(), |slot| PageRange::new(slot, 1));
+        runs.extend(awaited.map(|_| own));
         match wanted {
-            SwapRead::Slots(range) => {
+            None => {}
+            Some(SwapRead::Slots(range)) => {
                 let slots = range.clipped(fault.slots).pages();
                 slots.for_each(|slot| self.add_ahead(Some(slot), Mark::Set, &mut runs));
             }
-            SwapRead::Pages(range) => {
+            Some(SwapRead::Pages(range)) => {
                 for page in range.clipped(fault.memory_pages).pages() {
                     self.add_ahead(self.slot_of(fault.memory, page), Mark::Set, &mut runs);
                 }
@@ -75,13 +118,16 @@ impl ReadPath {
         let joined = join_adjacent(&mut runs);
         runs.truncate(joined);
         // The run that somebody waits for goes first.
-        let first = runs.iter().position(|run| run.contains(fault.slot));
-        runs[..=first.expect("its slot is in one of them")].rotate_right(1);
+        if let Some(first) = runs.iter().position(|run| !own.is_empty() && run.contains(own.first))
+        {
+            runs[..=first].rotate_right(1);
+        }
         let pages_max = u64::from(self.config.caps.request_sectors_max) / PAGE_SECTORS;
         let process = self.reads[read.0 as usize].transfer.process;
         for run in runs.drain(..) {
             cut(run, own, pages_max, |range| {
-                let ahead = range.count() - u64::from(range.contains(fault.slot));
+                let is_awaited = awaited.is_some_and(|slot| range.contains(slot));
+                let ahead = range.count() - u64::from(is_awaited);
                 self.read_slots(now, range, ahead as u32, process);
             });
         }
@@ -188,5 +234,48 @@ impl ReadPath {
             self.transfers.wait(again.id, read);
         }
         self.retries.push_back(again);
+    }
+}
+
+/// What is swapped out, as the law sees it during one fault.
+struct SwappedOut<'a> {
+    cache: &'a Cache,
+    memories: &'a [Memory],
+    area: &'a SwapArea,
+    room_pages: u64,
+    lacking_pages: u64,
+    waiting_faults: u64,
+    evidence: &'a DeviceEvidence,
+}
+
+impl Swapped for SwappedOut<'_> {
+    fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64> {
+        let mapping = &self.memories[memory.0 as usize];
+        let slot = mapping.slot_of(page)?;
+        self.cache.find(mapping.file, page).is_none().then_some(slot)
+    }
+
+    fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)> {
+        let owner = self.area.owner(slot)?;
+        let file = self.memories[owner.memory.0 as usize].file;
+        let is_absent = self.cache.find(file, owner.page).is_none();
+        is_absent.then_some((owner.memory, owner.page))
+    }
+
+    fn room_for(&mut self, pages: u64) -> u64 {
+        self.lacking_pages = pages.saturating_sub(self.room_pages);
+        pages.min(self.room_pages)
+    }
+
+    fn waiting_faults(&self) -> u64 {
+        self.waiting_faults
+    }
+
+    fn wasted_pages(&self) -> u64 {
+        self.cache.counters().memory_waste_pages
+    }
+
+    fn evidence(&self) -> &DeviceEvidence {
+        self.evidence
     }
 }

@@ -2,8 +2,9 @@
 //! finds a frame.
 //!
 //! The law in words: when fewer than `ready_pages` pages are ready (free, or
-//! clean and unmapped) or on their way to it, the oldest pages leave until a
-//! whole write more than that are. A page that a program maps is unmapped
+//! clean and unmapped) or on their way to it, and as many more as the swap-in law
+//! found lacking for what it reads ahead, the oldest pages leave until a whole
+//! write more than that are. A page that a program maps is unmapped
 //! first; a dirty one rests, if it is to have a second chance, and is then
 //! written, side by side with those that leave with it. What is used again on
 //! its way stays. A fault or a read that waits for more room than that makes
@@ -84,11 +85,12 @@ impl ReadPath {
             return;
         }
         let needed = waiting.unwrap_or(0) as u32;
-        if self.coming() >= self.swap.ready_pages.max(needed) {
+        let ready_pages = self.swap.ready_pages + self.swap.ready_ahead_pages;
+        if self.coming() >= ready_pages.max(needed) {
             return;
         }
         let batch = (self.swap.write_pages_max as u32).min(self.swap.ready_pages);
-        let enough = (self.swap.ready_pages + batch).max(needed);
+        let enough = (ready_pages + batch).max(needed);
         let resting_max = if waiting.is_some() { 0 } else { self.swap.second_chance_pages };
         // Each page is looked at once: with a full area dirty ones only go round.
         let mut steps = self.cache.budget_pages();

@@ -17,6 +17,8 @@ pub struct PageTable {
     /// First page of each cached folio, its order and whether it is marked.
     folios: BTreeMap<u64, (u8, bool)>,
     added: Vec<(Folio, bool)>,
+    /// Whether what is cached is still on its way.
+    is_on_its_way: bool,
     device: DeviceEvidence,
     file: FileEvidence,
 }
@@ -30,6 +32,11 @@ impl PageTable {
     /// What is known beside the pages, to be set as the case needs it.
     pub fn device_evidence(&mut self) -> &mut DeviceEvidence {
         &mut self.device
+    }
+
+    /// Whether what is cached is there; true until this is called.
+    pub fn set_filled(&mut self, is_filled: bool) {
+        self.is_on_its_way = !is_filled;
     }
 
     /// Drops every page, as `posix_fadvise(DONTNEED)` on an idle file does.
@@ -51,7 +58,7 @@ impl Pages for PageTable {
     }
 
     fn is_filled(&self, page: u64) -> bool {
-        self.is_cached(page)
+        self.is_cached(page) && !self.is_on_its_way
     }
 
     fn is_unused(&self, _page: u64) -> bool {

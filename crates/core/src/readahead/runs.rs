@@ -1,11 +1,12 @@
 //! `runs`: learns from faults how long the runs of pages are that a program
-//! touches, and reads such a run with one request. Made for mapped files.
+//! touches, and reads such a run with few requests. Made for mapped files.
 //!
 //! A program that maps a file shows page after page what it wants, and only by
 //! faults: pages that are mapped tell nothing about their use. The ideal: a
 //! program that takes slices of 64 KiB at random places costs one read of 64
-//! KiB a slice; one that hops from page to page, a page each; one that goes
-//! through the file, large windows ahead of need.
+//! KiB a slice; one that hops from page to page, a page each; one that takes
+//! tensors of 1 to 6 MiB waits once or twice a tensor; one that goes through
+//! the file, large windows ahead of need.
 //!
 //! The law in words. A *run* starts where a page is touched that nothing
 //! foretold, and goes on as far as pages are touched in order. The last 16
@@ -19,24 +20,33 @@
 //!
 //! *Usual* is the length with the smallest cost over the remembered runs,
 //! where each page read in vain costs 1, and each run that would need another
-//! request costs 32: a request is worth 128 KiB, about what it takes to pay its
-//! latency back on disks, solid-state drives and networks alike.
+//! request costs what a request of this device does: so many pages as could be
+//! read while the program waits for it, and 32 at least (128 KiB, about what
+//! pays the latency back on disks, solid-state drives and networks alike).
 //!
 //! The readahead mark is the tripwire: a marked page is not mapped with its
 //! neighbours, so its touch comes here. The last page of each window is marked,
 //! and tells that the run was used whole. When it was not touched, the run's
-//! length is not known, and the next 4 runs are read with every page marked, as
-//! the first 4 are: that costs a fault a page, and gives their lengths exactly.
+//! length is not known. While fewer than 4 of the newest 8 lengths are known,
+//! runs are *watched*: their pages are marked one by one at first, then 8 to
+//! each doubling of the distance from where the run began, so that a length is
+//! known to an eighth, and one below 64 KiB exactly.
 //!
-//! A run that has outgrown all others, and 64 KiB, is a *stream*: the middle of
-//! its window is marked too, and there the next window is read, twice as
-//! large, up to the largest.
+//! The middle of a window is marked where some remembered run went on behind its end,
+//! or where all were outgrown and the run has 64 KiB: then it is a *stream*. There the
+//! next window is read, for which nobody waits: as much as is usual, which may
+//! be nothing; of a stream as much as before, and twice that if its reader had to wait
+//! for a page since, but never more ahead than what was touched.
+//!
+//! A window is no larger than 16 times what costs as much as a request (the
+//! device is then busy with bytes for 94 % of the time), than an eighth of the
+//! memory, and than the largest that is allowed.
 //!
 //! Advice: `sequential` takes every run for a stream from its first page;
 //! `random` reads one page where nothing is known yet, and makes no streams.
 //!
-//! Our own. Its constants were chosen with `examples/mapping_speed.rs` on a
-//! device of one millisecond.
+//! Our own. Its constants were chosen with `examples/mapping_speed.rs` and
+//! `bench/python_tensors.py` on a device of one millisecond.
 
 use alloc::collections::VecDeque;
 
@@ -47,14 +57,22 @@ use crate::unit::PageRange;
 /// How many runs are remembered: enough for several threads, each with a run
 /// of its own, beside what is known of earlier ones.
 const RUNS: usize = 16;
-/// What a request costs, in pages that it could have read instead.
+/// What a request costs at least, in pages that it could have read instead.
 const REQUEST_PAGES: u64 = 32;
 /// The window where nothing is known.
 const FIRST_PAGES: u64 = 4;
-/// How many runs are watched page by page when lengths aren't known.
-const WATCHED_RUNS: u32 = 4;
+/// Of so many of the newest runs …
+const RECENT_RUNS: usize = 8;
+/// … so many lengths must be known; else runs are watched.
+const KNOWN_RUNS: usize = 4;
+/// A watched run is marked at so many places from one distance to its double.
+const MARKS_PER_DOUBLING: u64 = 8;
 /// A run shorter than this is no stream.
 const STREAM_PAGES: u64 = 16;
+/// Windows are at most so many times what costs as much as a request.
+const WINDOW_PER_REQUEST_COST: u64 = 16;
+/// … and have at most this part of the memory: several readers take turns in it.
+const WINDOW_MEMORY_PART: u64 = 8;
 
 /// The law `runs`, for one open file.
 #[derive(Clone, Debug)]
@@ -63,8 +81,6 @@ pub struct Runs {
     advice: Advice,
     /// The newest is last.
     runs: VecDeque<Run>,
-    /// How many more runs are watched page by page.
-    watched_left: u32,
 }
 
 /// Pages that were touched in order.
@@ -80,28 +96,42 @@ struct Run {
     /// The page whose touch reads the next window.
     trigger: Option<u64>,
     is_watched: bool,
+    /// Whether its reader had to wait since the last window was read.
+    was_late: bool,
 }
 
 impl Run {
-    fn pages(&self) -> u64 {
+    /// How far it has come with what was read for it.
+    fn come(&self) -> u64 {
+        self.window_end - self.first
+    }
+
+    fn touched(&self) -> u64 {
         self.touched_end - self.first
     }
 
-    /// Whether `pages` is its length, not only the least that it can be.
-    fn is_exact(&self) -> bool {
-        self.is_watched || self.touched_end == self.window_end
+    /// Its length in pages; `None` where only the least is known that it can be.
+    ///
+    /// Of a watched run that ended between two marks it is the most.
+    fn length(&self) -> Option<u64> {
+        if self.touched_end == self.window_end {
+            return Some(self.touched());
+        }
+        let untouched = (self.touched()..self.come()).find(|&distance| is_watch_mark(distance));
+        self.is_watched.then(|| untouched.unwrap_or(self.come()))
     }
+}
+
+/// Whether a watched run is marked so many pages behind its first.
+fn is_watch_mark(distance: u64) -> bool {
+    let doubling = 1 << distance.max(1).ilog2();
+    distance.is_multiple_of((doubling / MARKS_PER_DOUBLING).max(1))
 }
 
 impl Runs {
     /// With windows of at most `window_pages_max` pages.
     pub fn new(window_pages_max: u64) -> Runs {
-        Runs {
-            window_pages_max,
-            advice: Advice::Normal,
-            runs: VecDeque::with_capacity(RUNS),
-            watched_left: WATCHED_RUNS,
-        }
+        Runs { window_pages_max, advice: Advice::Normal, runs: VecDeque::with_capacity(RUNS) }
     }
 
     /// Parses `runs,read_ahead_kb=KIB`.
@@ -129,52 +159,43 @@ impl Runs {
     }
 
     fn begin(&mut self, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
-        if self.runs.back().is_some_and(|run| !run.is_exact()) {
-            self.watched_left = WATCHED_RUNS;
-        }
-        if self.runs.len() == RUNS {
-            self.runs.pop_front();
-        }
-        let is_watched = self.watched_left > 0;
-        self.watched_left -= u32::from(is_watched);
-        let is_stream = self.advice == Advice::Sequential;
+        let recent = self.runs.iter().rev().take(RECENT_RUNS);
+        let is_watched = recent.filter_map(Run::length).count() < KNOWN_RUNS;
         let unknown = match self.advice {
-            Advice::Sequential => self.window_pages_max,
+            Advice::Sequential => u64::MAX,
             Advice::Random => 1,
             _ => FIRST_PAGES,
         };
-        let usual = if is_stream { None } else { self.usual_after(0) };
-        let window_pages = usual.unwrap_or(unknown).min(self.window_pages_max);
+        if self.runs.len() == RUNS {
+            self.runs.pop_front();
+        }
         self.runs.push_back(Run {
             first: touched.first,
             touched_end: touched.end,
             window_end: touched.first,
-            window_pages: window_pages.max(touched.count()),
+            window_pages: 0,
             trigger: None,
             is_watched,
+            was_late: true,
         });
-        self.read_window(self.runs.len() - 1, is_stream, ask, pages);
+        let at = self.runs.len() - 1;
+        let is_sequential = self.advice == Advice::Sequential;
+        let usual = if is_sequential { None } else { self.usual_after(at, pages) };
+        self.read_window(at, usual.unwrap_or(unknown).max(touched.count()), ask, pages);
     }
 
-    /// The run goes on behind its window.
+    /// The run goes on behind its window, and its reader waits.
     fn go_on(&mut self, at: usize, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
-        let come = self.runs[at].window_end - self.runs[at].first;
-        let usual = self.usual_after(come);
-        let is_stream = usual.is_none()
-            && match self.advice {
-                Advice::Random => false,
-                Advice::Sequential => true,
-                _ => come >= STREAM_PAGES,
-            };
+        let come = self.runs[at].come();
+        let usual = self.usual_after(at, pages);
         let run = &mut self.runs[at];
         run.touched_end = run.touched_end.max(touched.end);
-        run.window_pages = usual.unwrap_or(come).clamp(1, self.window_pages_max.max(1));
+        run.was_late = true;
         let missing = touched.end.saturating_sub(run.window_end);
-        run.window_pages = run.window_pages.max(missing);
-        self.read_window(at, is_stream, ask, pages);
+        self.read_window(at, usual.unwrap_or(come).max(missing).max(1), ask, pages);
     }
 
-    /// Pages of the window were touched, and were there.
+    /// Pages of the window were touched, and are there or on their way.
     fn note_use(&mut self, at: usize, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
         for page in touched.pages() {
             if let Some(folio) = pages.marked(page) {
@@ -183,24 +204,46 @@ impl Runs {
         }
         let run = &mut self.runs[at];
         run.touched_end = run.touched_end.max(touched.end.min(run.window_end));
+        run.was_late |= !pages.is_filled(touched.first);
         if run.trigger.is_some_and(|trigger| touched.contains(trigger)) && !ask.is_congested {
             run.trigger = None;
-            run.window_pages = (run.window_pages * 2).min(self.window_pages_max);
-            self.read_window(at, true, ask, pages);
+            let size = self.next_ahead(at, pages);
+            if size > 0 {
+                self.runs[at].was_late = false;
+                self.read_window(at, size, ask, pages);
+            }
         }
     }
 
-    /// Reads the absent pages of the run's next window, which marks as the law says.
-    fn read_window(&mut self, at: usize, is_stream: bool, ask: &Ask, pages: &mut dyn Pages) {
-        let run = &mut self.runs[at];
-        let window = PageRange::new(run.window_end, run.window_pages).clipped(ask.file_pages());
+    /// How much to read behind the window of a run whose reader is in its middle.
+    fn next_ahead(&self, at: usize, pages: &mut dyn Pages) -> u64 {
+        let run = self.runs[at];
+        if !self.is_stream(at, run.touched()) {
+            return self.usual_ahead(at, pages);
+        }
+        let wanted = if run.was_late { 2 * run.window_pages } else { run.window_pages };
+        match self.advice {
+            Advice::Sequential => wanted,
+            _ => wanted.min(run.touched().saturating_sub(run.window_end - run.touched_end)),
+        }
+    }
+
+    /// Reads the absent ones of the run's next `size` pages, and marks as the law says.
+    fn read_window(&mut self, at: usize, size: u64, ask: &Ask, pages: &mut dyn Pages) {
+        let size = size.min(self.size_max(pages).max(ask.request().count()));
+        let run = self.runs[at];
+        let window = PageRange::new(run.window_end, size).clipped(ask.file_pages());
+        let goes_on = self.is_stream(at, run.come())
+            || !self.is_outgrown(at, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;
-        let is_stream = is_stream && window.count() > 1;
-        run.trigger = is_stream.then_some(middle);
+        let run = &mut self.runs[at];
+        run.trigger = (goes_on && window.count() > 1).then_some(middle);
+        run.window_pages = size;
         run.window_end = window.end.max(run.window_end);
-        let is_watched = run.is_watched && !is_stream;
         for page in window.pages() {
-            let is_marked = is_watched || page + 1 == window.end || (is_stream && page == middle);
+            let is_marked = page + 1 == window.end
+                || run.trigger == Some(page)
+                || (run.is_watched && is_watch_mark(page - run.first));
             if !pages.is_cached(page) && !pages.add(Folio::holding(page, 0), is_marked) {
                 // Memory is short: the run has no more than this.
                 run.window_end = page.max(run.touched_end);
@@ -209,20 +252,61 @@ impl Runs {
         }
     }
 
-    /// How much more is usual for a run that has come `pages` far; `None` when
+    /// The largest window in pages.
+    fn size_max(&self, pages: &mut dyn Pages) -> u64 {
+        let device = &pages.evidence().device;
+        let by_cost = WINDOW_PER_REQUEST_COST * device.estimate.request_cost_pages();
+        let by_memory = device.memory_pages / WINDOW_MEMORY_PART;
+        self.window_pages_max.min(by_cost.max(REQUEST_PAGES)).min(by_memory.max(1))
+    }
+
+    /// Whether the run, which came so far, is a stream.
+    fn is_stream(&self, at: usize, come: u64) -> bool {
+        match self.advice {
+            Advice::Random => false,
+            Advice::Sequential => true,
+            _ => come >= STREAM_PAGES && self.is_outgrown(at, come),
+        }
+    }
+
+    /// The known lengths of the runs but the one that is asked about.
+    fn lengths(&self, at: usize) -> impl Iterator<Item = u64> {
+        let others = self.runs.iter().enumerate().filter(move |&(other, _)| other != at);
+        others.filter_map(|(_, run)| run.length())
+    }
+
+    /// Whether no other remembered run came farther than `pages`.
+    fn is_outgrown(&self, at: usize, pages: u64) -> bool {
+        self.lengths(at).all(|length| length <= pages)
+    }
+
+    /// How much more is usual for a run that goes on behind its window; `None` when
     /// no remembered one came farther.
-    fn usual_after(&self, pages: u64) -> Option<u64> {
-        let rests = || {
-            let exact = self.runs.iter().filter(|run| run.is_exact());
-            exact
-                .map(|run| run.pages())
-                .filter(move |&length| length > pages)
-                .map(move |length| length - pages)
-        };
-        let cost = |read: u64| -> u64 {
-            rests().map(|rest| if rest > read { REQUEST_PAGES } else { read - rest }).sum()
-        };
-        rests().min_by_key(|&read| (cost(read), read))
+    fn usual_after(&self, at: usize, pages: &mut dyn Pages) -> Option<u64> {
+        let come = self.runs[at].come();
+        let rests = self.lengths(at).filter(|&length| length > come).map(|length| length - come);
+        rests.min_by_key(|&size| (self.cost(at, come, size, pages), size))
+    }
+
+    /// How much more is usual for a run that may yet end within its window; 0 when it
+    /// had better be waited for.
+    fn usual_ahead(&self, at: usize, pages: &mut dyn Pages) -> u64 {
+        let run = self.runs[at];
+        let sizes = self.lengths(at).map(|length| length.saturating_sub(run.come()));
+        sizes.min_by_key(|&size| (self.cost(at, run.touched(), size, pages), size)).unwrap_or(0)
+    }
+
+    /// What a window of so many pages behind the run's would have cost over the remembered
+    /// runs that are longer than `come`, in pages.
+    fn cost(&self, at: usize, come: u64, size: u64, pages: &mut dyn Pages) -> u64 {
+        let estimate = &pages.evidence().device.estimate;
+        let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
+        let window_end = self.runs[at].come();
+        let rests = self
+            .lengths(at)
+            .filter(|&length| length > come)
+            .map(|length| length.saturating_sub(window_end));
+        rests.map(|rest| if rest > size { request_pages } else { size - rest }).sum()
     }
 }
 
@@ -271,11 +355,36 @@ mod tests {
 
     const FILE_PAGES: u64 = 1 << 20;
 
+    /// Nothing cached, and 1 GiB of memory.
+    fn memory() -> PageTable {
+        let mut pages = PageTable::default();
+        pages.device_evidence().memory_pages = 1 << 18;
+        pages
+    }
+
+    /// Touches page after page; gives for each window the page that was touched, the
+    /// window's first page and its size.
+    fn windows(
+        mut law: Runs,
+        touched: std::ops::Range<u64>,
+        pages: &mut PageTable,
+    ) -> Vec<(u64, u64, u64)> {
+        let mut windows = Vec::new();
+        for page in touched {
+            let ask =
+                Ask { offset: page * 4096, bytes: 1, file_bytes: 1 << 32, is_congested: false };
+            law.fault(page, &ask, pages);
+            let added = pages.take_added();
+            windows.extend(added.first().map(|(folio, _)| (page, folio.first, added.len() as u64)));
+        }
+        windows
+    }
+
     impl Program {
         fn new(advice: Advice) -> Program {
-            let mut law = Runs::new(32);
+            let mut law = Runs::new(1024);
             law.advise(advice);
-            let (pages, mapped) = (PageTable::default(), BTreeSet::new());
+            let (pages, mapped) = (memory(), BTreeSet::new());
             Program { law, pages, mapped, requests: Vec::new(), faults: 0 }
         }
 
@@ -337,16 +446,8 @@ mod tests {
 
     #[test]
     fn the_first_slice_takes_windows_of_4_4_and_8() {
-        let mut law = Runs::new(32);
-        let mut pages = PageTable::default();
-        let mut windows = Vec::new();
-        for page in 1000..1016 {
-            let ask =
-                Ask { offset: page * 4096, bytes: 1, file_bytes: 1 << 32, is_congested: false };
-            law.fault(page, &ask, &mut pages);
-            windows.extend(Some(pages.take_added().len()).filter(|&count| count > 0));
-        }
-        assert_eq!(windows, [4, 4, 8]);
+        let windows = windows(Runs::new(32), 1000..1016, &mut memory());
+        assert_eq!(windows, [(1000, 1000, 4), (1004, 1004, 4), (1008, 1008, 8)]);
     }
 
     #[test]
@@ -358,50 +459,104 @@ mod tests {
     }
 
     /// Half of the runs have 1 page, half 16. Always 16 wastes 15 pages a short
-    /// run, always 1 costs another request (32) a long one: 16 is cheaper.
+    /// run, always 1 costs another request a long one. Nothing is measured of the device: 1 ms
+    /// for a request at 500 MB/s, which are 122 pages.
     #[test]
-    fn a_request_is_worth_32_pages() {
+    fn a_request_is_worth_what_the_device_could_read_meanwhile() {
         let mut program = Program::new(Advice::Normal);
         for at in 0..32 {
             program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 16 });
         }
         assert_eq!(program.requests.last(), Some(&(5_000 * 31 + 7, 16)));
-        // With 60 pages in place of 16 the waste would be 59: they take two requests.
+        // With 200 pages in place of 16 the waste would be 199: they take another request.
         let mut program = Program::new(Advice::Normal);
         for at in 0..32 {
-            program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 60 });
+            program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 200 });
         }
         assert!(program.requests.contains(&(5_000 * 30 + 7, 1)), "{:?}", program.requests);
     }
 
+    /// Three of four runs have 16 pages, one has 512. Always 512 wastes 3 × 496, always 16 costs
+    /// 122; the rest of 496 comes in one.
     #[test]
-    fn a_stream_is_read_ahead_in_windows_that_double_up_to_the_largest() {
-        let mut law = Runs::new(32);
-        let mut pages = PageTable::default();
-        let mut windows = Vec::new();
-        for page in 0..160 {
-            let ask =
-                Ask { offset: page * 4096, bytes: 1, file_bytes: 1 << 32, is_congested: false };
-            let is_there = pages.is_cached(page);
-            law.fault(page, &ask, &mut pages);
-            let added = pages.take_added();
-            if let Some((folio, _)) = added.first() {
-                windows.push((page, folio.first, added.len(), is_there));
-            }
+    fn a_long_run_among_short_ones_takes_two_requests() {
+        let mut program = Program::new(Advice::Normal);
+        for at in 0..32 {
+            program.slice(5_000 * at, if at % 4 == 3 { 512 } else { 16 });
         }
+        program.requests.clear();
+        program.faults = 0;
+        program.slice(200_000, 16);
+        program.slice(300_000, 512);
+        assert_eq!(program.requests, [(200_000, 16), (300_000, 512)]);
+        // The short one: its first page, the middle, where a longer run may be foreseen, and the
+        // last. The long one: those, the page behind them, and its last.
+        assert_eq!(program.faults, 3 + 5);
+    }
+
+    /// By the rule: 16 marks to page 16, then one in two up to 32, in four up to 64, …
+    #[test]
+    fn a_watched_run_is_marked_eight_times_a_doubling() {
+        let marks: Vec<u64> = (0..300).filter(|&distance| is_watch_mark(distance)).collect();
+        assert_eq!(marks[..16], (0..16).collect::<Vec<u64>>());
+        assert_eq!(marks[16..24], [16, 18, 20, 22, 24, 26, 28, 30]);
+        assert_eq!(marks[40..48], [128, 144, 160, 176, 192, 208, 224, 240]);
+    }
+
+    /// Nothing ever waits after page 16: what was enough stays.
+    #[test]
+    fn a_stream_whose_reader_never_waits_keeps_its_window() {
+        let windows = windows(Runs::new(32), 0..100, &mut memory());
         let expected = [
-            (0, 0, 4, false),
-            (4, 4, 4, false),
-            (8, 8, 8, false),
-            (16, 16, 16, false),
-            // From here on ahead of need, in the middle of the window before.
-            (24, 32, 32, true),
-            (48, 64, 32, true),
-            (80, 96, 32, true),
-            (112, 128, 32, true),
-            (144, 160, 32, true),
+            (0, 0, 4),
+            (4, 4, 4),
+            (8, 8, 8),
+            (16, 16, 16),
+            // In the middle: 32 are wanted, since it waited at 16; 25 are behind, 7 still ahead.
+            (24, 32, 18),
+            (41, 50, 18),
+            (59, 68, 18),
+            (77, 86, 18),
+            (95, 104, 18),
         ];
         assert_eq!(windows, expected);
+    }
+
+    /// Its pages never come in time.
+    #[test]
+    fn a_stream_whose_reader_waits_doubles_its_window_up_to_the_largest() {
+        let mut pages = memory();
+        pages.set_filled(false);
+        let windows = windows(Runs::new(64), 0..250, &mut pages);
+        let expected = [
+            (0, 0, 4),
+            (4, 4, 4),
+            (8, 8, 8),
+            (16, 16, 16),
+            (24, 32, 18),
+            // 36 are wanted; 42 are behind, 8 ahead.
+            (41, 50, 34),
+            // 68 are wanted, 64 is the most; 68 are behind, 16 ahead.
+            (67, 84, 52),
+            // 111 are behind, 25 ahead: the most.
+            (110, 136, 64),
+            (168, 200, 64),
+            (232, 264, 64),
+        ];
+        assert_eq!(windows, expected);
+    }
+
+    /// A device of which nothing is known costs 122 pages a request: 16 times that. An eighth
+    /// of the memory, where that is less.
+    #[test]
+    fn windows_are_bounded_by_the_cost_of_a_request_and_by_memory() {
+        for (memory_pages, most) in [(1 << 18, 122 * 16), (1 << 12, 1 << 9)] {
+            let mut pages = memory();
+            pages.device_evidence().memory_pages = memory_pages;
+            let mut law = Runs::new(1 << 20);
+            law.advise(Advice::Sequential);
+            assert_eq!(windows(law, 100..101, &mut pages), [(100, 100, most)]);
+        }
     }
 
     #[test]
@@ -429,6 +584,6 @@ mod tests {
     fn sequential_advice_starts_with_the_largest_window() {
         let mut program = Program::new(Advice::Sequential);
         program.touch(100);
-        assert_eq!(program.requests, [(100, 32)]);
+        assert_eq!(program.requests, [(100, 1024)]);
     }
 }

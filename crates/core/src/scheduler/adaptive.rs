@@ -1,37 +1,45 @@
-//! `adaptive`: as many processes at a time as the device serves best, found by trying.
+//! `adaptive`: everybody at once, or as many processes at a time as the device serves best.
 //!
 //! One head serves a reader best who has it to himself: the next request lies
 //! close, and it is worth to keep the head idle for it. Many heads, or none,
 //! serve best whoever comes. No law can know which it drives, but it can see
-//! it: more bytes come back in the same time. The law in words:
+//! it. The law in words:
 //!
 //! - Requests go in the order of their sectors, as in `deadline`, and never wait
-//!   there longer than its deadlines.
-//! - Of the processes that want something only so many are *active* as the
-//!   *limit* says; the reads of the others are kept apart. At first everybody is active.
-//! - An active process keeps its place until its turn is over, 300 ms shared by
-//!   all who want one and at least 20 ms, or until it has asked for nothing for 8
-//!   ms: so long the device is kept for it. Then comes who has waited longest.
-//! - The limit is found by trying. Where at least two processes read near to
-//!   where they read before, all of them are served for 16 completions and then
-//!   one alone for 16 more, and what brought more bytes a second is kept. From then on
-//!   epochs of 64 completions are measured, and now and then another limit is
-//!   tried for one of them. If it brings a twentieth more it stays. It is
-//!   given up after 16 completions if it has not half, after 32 if it falls short by
-//!   a quarter. Each trial that fails makes the next one four times as rare, up to
-//!   one in 64 epochs; one that succeeds makes them frequent again, and so does a
-//!   rate that falls to less than half: the device, or the load, is another one.
-//! - Where nobody reads near to where it read before, nobody is worth waiting
-//!   for: everybody is active, and nothing is tried.
+//!   there longer than its deadlines. At first everybody is *active*.
+//! - *Evidence first.* A limit on how many are active can gain only where most
+//!   of those who read are *near*, reading on request by request with no window that
+//!   grows (`adaptive/nearness.rs`), and where their requests are in each other's way
+//!   (`adaptive/crowd.rs`). Elsewhere nothing is tried, ever.
+//! - *One alone is tried* then, for some tens of milliseconds. Each of its requests votes: had
+//!   all been like it, would a quarter more have come? Where distance costs nothing they all
+//!   vote against, and three are enough. Else the limit stays if a quarter more did come.
+//! - Under a limit, *twice as many* are tried, and *all*, by the same rule, in turn. A
+//!   limit that brings less than all together did is lifted.
+//! - *A trial never falls further behind than a head's longest way*, 32 ms, and all
+//!   trials together cost at most a 64th of the time: after one that failed comes a
+//!   pause of 64 times what it cost, doubled when the one before was voted down too.
+//!   One that was lost though its requests voted for it makes the next one longer.
+//! - An active process keeps its place until its *turn* is over, or until it has
+//!   asked for nothing for 8 ms: so long the device is kept for it. A turn is 300 ms
+//!   shared by all who want one, at least 20 ms, and at least eight times what the first
+//!   request of a turn takes, so that no more than an eighth is spent on the way.
+//!   Then comes who has waited longest.
+//! - *Depth.* While all are active and some ask for many requests at a time and others for few,
+//!   no more are under way than are worth having (`adaptive/knee.rs`, for each class
+//!   of request size), beyond one of each process; and of those that wait, one of the
+//!   process goes first that has fewest under way. So who asks for little waits behind a few
+//!   and not behind all that the greediest would send. Where all ask for about as many, such a
+//!   limit would spare nobody anything and could only cost: there is none.
 //!
-//! The turn, its share and the wait are CFQ's (`slice_sync`, `target_latency`
-//! and `slice_idle`, KERNEL.md section 4.1). Which part of what the device was
-//! given it serves first is the device's own business: the limit is one of
-//! processes, not of requests.
+//! Round, least turn and wait are CFQ's (`target_latency`, `slice_sync` and `slice_idle`,
+//! KERNEL.md section 4.1). Which part of what the device was given it serves
+//! first is the device's own business: the limit is one of processes, not of requests.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
-use crate::request::{DeviceCaps, Op, ProcessId, Request};
+use crate::request::{DeviceCaps, Op, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
 use super::deadline::{Deadline, DeadlineTunables};
@@ -39,9 +47,15 @@ use super::decision::{Decision, DecisionLog};
 use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
 
-mod trial;
+mod crowd;
+mod knee;
+mod nearness;
+mod search;
+mod shares;
 
-use trial::Trials;
+use nearness::Nearness;
+use search::{Near, Search, Served, Tried};
+use shares::{Asking, Shares};
 
 /// How long the device is kept for an active process that asks for nothing.
 const PATIENCE: Time = Time::from_ms(8);
@@ -52,26 +66,33 @@ const ROUND: Time = Time::from_ms(300);
 /// No turn is shorter.
 const TURN_MIN: Time = Time::from_ms(20);
 
-/// A read is near that begins within so many sectors, 400 KiB, of where the last one ended.
-const NEAR_SECTORS: u64 = 800;
-
-/// The share of near requests is a mean of all, and from so many on of the newest.
-const NEAR_REQUESTS: u32 = 16;
-
-/// All requests of a process are near.
-const NEAR_ALL: u32 = 256;
+/// Nor than so many times what its first request takes.
+const TURN_SWITCHES: u64 = 8;
 
 /// The scheduler `adaptive`.
+///
+/// 1. Reads are parked while their process has no place under a limit, or beyond the depth that is
+///    worth having; never otherwise.
+/// 2. `active` is the number of processes that have a place.
 #[derive(Debug)]
 pub struct Adaptive {
     /// Requests that may go: those of active processes, and all writes.
     open: Deadline,
     processes: BTreeMap<ProcessId, Process>,
     sectors_max: u32,
-    /// How many processes have a place.
     active: usize,
-    /// How many want something: have a request here or in the device, or a place.
-    trials: Trials,
+    /// How many processes have parked reads.
+    parked: usize,
+    search: Search,
+    shares: Shares,
+    /// Reads that may go, and are not in the device.
+    reads_open: u32,
+    /// When each read in the device went there, by name.
+    sent: Vec<Time>,
+    reads_in_device: u32,
+    turns: u64,
+    /// What the first request of a turn takes, mean; 0 before the first.
+    switch_ns: u64,
     log: DecisionLog,
 }
 
@@ -84,29 +105,35 @@ struct Process {
     /// Its reads that may go.
     open: u32,
     in_device: u32,
-    /// Since when it has a place; `None`: it has none.
-    active_since: Option<Time>,
-    /// Since when it waits for one.
+    turn: Option<Turn>,
+    /// Since when it waits for a place.
     parked_since: Time,
     last_completion: Time,
-    last_end: u64,
-    /// The share of near requests, of [`NEAR_ALL`], and of how many.
-    near: u32,
-    requests: u32,
+    nearness: Nearness,
+    asking: Asking,
+}
+
+/// A process has a place.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// Since when; once its first request is back, since then.
+    since: Time,
+    /// Whether it is, and nobody else's request was in the device any more.
+    has_begun: bool,
 }
 
 impl Process {
-    fn wants(&self) -> bool {
-        self.open > 0 || self.in_device > 0 || !self.parked.is_empty()
+    fn under_way(&self) -> u32 {
+        self.open + self.in_device
     }
 
-    fn is_near(&self) -> bool {
-        self.near >= NEAR_ALL / 2
+    fn wants(&self) -> bool {
+        self.under_way() > 0 || !self.parked.is_empty()
     }
 
     /// Whether the device is still kept for it though it asks for nothing.
     fn is_awaited(&self, now: Time) -> bool {
-        self.open == 0 && self.in_device == 0 && now < self.last_completion + PATIENCE
+        self.under_way() == 0 && now < self.last_completion + PATIENCE
     }
 }
 
@@ -118,32 +145,70 @@ impl Adaptive {
             processes: BTreeMap::new(),
             sectors_max: caps.request_sectors_max,
             active: 0,
-            trials: Trials::default(),
+            parked: 0,
+            search: Search::default(),
+            shares: Shares::default(),
+            reads_open: 0,
+            sent: Vec::new(),
+            reads_in_device: 0,
+            turns: 0,
+            switch_ns: 0,
             log: DecisionLog::default(),
         }
     }
 
-    fn is_limited(&self) -> bool {
-        self.trials.limit().is_some()
+    /// Reads that may go or are in the device.
+    fn under_way(&self) -> u32 {
+        self.reads_open + self.reads_in_device
+    }
+
+    /// Lets parked reads go, as far as the limit or the depth allows.
+    fn admit(&mut self, now: Time) {
+        match self.search.limit() {
+            Some(limit) => self.turn(now, limit),
+            None => {
+                if self.active > 0 {
+                    self.processes.values_mut().for_each(|process| process.turn = None);
+                    self.active = 0;
+                }
+                while self.parked > 0
+                    && let Some(id) = self.fewest_under_way()
+                    && self.shares.has_room(self.under_way(), self.processes[&id].under_way())
+                {
+                    self.open_oldest(id);
+                }
+            }
+        }
+    }
+
+    fn fewest_under_way(&self) -> Option<ProcessId> {
+        let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
+        parked.min_by_key(|(_, it)| (it.under_way(), it.parked_since)).map(|(&id, _)| id)
+    }
+
+    /// The oldest parked read of the process may go.
+    fn open_oldest(&mut self, id: ProcessId) {
+        let process = self.processes.get_mut(&id).expect("who is parked is known");
+        let (place, _) = process.parked.oldest().expect("it has parked reads");
+        let waiting = process.parked.remove(place).expect("the oldest is there");
+        self.parked -= usize::from(process.parked.is_empty());
+        process.open += 1;
+        self.reads_open += 1;
+        self.open.admit(waiting);
     }
 
     /// Takes places away and gives them, up to the limit.
-    fn turn(&mut self, now: Time) {
-        let limit = self.trials.limit().unwrap_or(usize::MAX);
-        if self.processes.values().all(|process| process.parked.is_empty()) && self.active <= limit
-        {
+    fn turn(&mut self, now: Time, limit: usize) {
+        if self.parked == 0 && self.active <= limit {
             return;
         }
-        let wanting = self.processes.values().filter(|process| process.wants()).count();
-        let turn = Time(
-            (ROUND.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64).max(TURN_MIN.ns()),
-        );
+        let turn = self.turn_length(limit);
         for process in self.processes.values_mut() {
-            let Some(since) = process.active_since else { continue };
+            let Some(Turn { since, .. }) = process.turn else { continue };
             let is_over = since + turn <= now;
             let has_left = !process.wants() && !process.is_awaited(now);
             if is_over || has_left || self.active > limit {
-                process.active_since = None;
+                process.turn = None;
                 self.active -= 1;
             }
         }
@@ -154,6 +219,12 @@ impl Adaptive {
         }
     }
 
+    fn turn_length(&self, limit: usize) -> Time {
+        let wanting = self.processes.values().filter(|process| process.wants()).count();
+        let share_ns = ROUND.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64;
+        Time(share_ns.max(TURN_MIN.ns()).max(TURN_SWITCHES * self.switch_ns))
+    }
+
     fn longest_parked(&self) -> Option<ProcessId> {
         let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
         parked.min_by_key(|(_, process)| process.parked_since).map(|(&id, _)| id)
@@ -161,35 +232,91 @@ impl Adaptive {
 
     fn give_place(&mut self, now: Time, id: ProcessId) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
-        process.active_since = Some(now);
+        process.turn = Some(Turn { since: now, has_begun: false });
+        self.turns += 1;
         self.active += 1;
-        while let Some((place, _)) = process.parked.oldest() {
-            let waiting = process.parked.remove(place).expect("the oldest is there");
-            process.open += 1;
-            self.open.admit(waiting);
+        while self.processes.get(&id).is_some_and(|process| !process.parked.is_empty()) {
+            self.open_oldest(id);
         }
     }
 
     /// When the device need not be kept for anybody any more.
     fn patience_ends(&self, now: Time) -> Option<Time> {
-        let active = self.processes.values().filter(|process| process.active_since.is_some());
+        let active = self.processes.values().filter(|process| process.turn.is_some());
         let awaited = active.filter(|process| process.is_awaited(now));
         awaited.map(|process| process.last_completion + PATIENCE).min()
     }
 
-    /// Requests on their way, of processes that have no place: they had one under
-    /// the limit before.
+    /// Reads on their way, of processes that have no place: they were sent under
+    /// another limit.
     fn foreign_requests(&self) -> u32 {
-        let others = self.processes.values().filter(|process| process.active_since.is_none());
-        others.map(|process| process.open + process.in_device).sum()
+        if self.search.limit().is_none() {
+            return 0;
+        }
+        let others = self.processes.values().filter(|process| process.turn.is_none());
+        others.map(Process::under_way).sum()
     }
 
-    /// How many processes read near to where they read before, and want
-    /// something or were just given it.
-    fn near_processes(&self, now: Time) -> usize {
-        let is_here = |process: &Process| process.wants() || process.is_awaited(now);
-        self.processes.values().filter(|process| process.is_near() && is_here(process)).count()
+    fn sent(&mut self, now: Time, id: RequestId) {
+        let at = id.0 as usize;
+        if at >= self.sent.len() {
+            self.sent.resize(at + 1, Time::ZERO);
+        }
+        self.sent[at] = now;
+        self.reads_in_device += 1;
     }
+
+    /// A read of a process is back: its turn may begin with it.
+    fn served(&mut self, now: Time, id: ProcessId, latency: Time, foreign: u32) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        process.in_device -= 1;
+        process.last_completion = now;
+        process.asking.got();
+        let Some(turn) = process.turn.as_mut().filter(|turn| !turn.has_begun) else { return };
+        *turn = Turn { since: now, has_begun: foreign == 0 };
+        if turn.has_begun {
+            self.switch_ns = match self.switch_ns {
+                0 => latency.ns(),
+                mean => (7 * mean + latency.ns()) / 8,
+            };
+        }
+    }
+
+    /// All are active, and a read is back: watches how much each asks for, and how many
+    /// requests are worth having.
+    fn share(&mut self, now: Time, served: Served) {
+        let here = || self.processes.values().filter(|it| it.wants() || it.is_awaited(now));
+        self.shares.watch(|| Asking::are_uneven(here().map(|process| process.asking)));
+        if let Some(found) = self.shares.completed(now, served.bytes, served.under_way) {
+            self.log.say(now, || Decision::Depth {
+                depth: found.depth,
+                kib_per_s: found.kib_per_s,
+                most_kib_per_s: found.most_kib_per_s,
+            });
+        }
+    }
+
+    fn say(&mut self, now: Time, tried: Option<Tried>) {
+        if let Some(tried) = tried {
+            self.log.say(now, || Decision::Limit {
+                limit: tried.limit.map(|limit| limit as u32),
+                why: tried.why,
+                kib_per_s: tried.kib_per_s,
+                before_kib_per_s: tried.before_kib_per_s,
+            });
+        }
+    }
+}
+
+/// Of those who want something, or were just given it, how many are near.
+fn near_processes(processes: &BTreeMap<ProcessId, Process>, now: Time) -> Near {
+    let mut near = Near { here: 0, are: 0, may_be: 0 };
+    for process in processes.values().filter(|it| it.wants() || it.is_awaited(now)) {
+        near.here += 1;
+        near.are += usize::from(process.nearness.is_near());
+        near.may_be += usize::from(process.nearness.may_be_near());
+    }
+    near
 }
 
 impl Scheduler for Adaptive {
@@ -198,62 +325,70 @@ impl Scheduler for Adaptive {
             return self.open.insert(now, request);
         }
         let process = self.processes.entry(request.process).or_default();
-        let distance = request.start.abs_diff(process.last_end);
-        let near = if distance <= NEAR_SECTORS { NEAR_ALL } else { 0 };
-        process.requests = (process.requests + 1).min(NEAR_REQUESTS);
-        process.near = (process.near * (process.requests - 1) + near) / process.requests;
-        process.last_end = request.end();
-        let may_go = process.active_since.is_some() || self.trials.limit().is_none();
-        if may_go {
+        process.nearness.observe(&request);
+        let under_way = self.reads_open + self.reads_in_device;
+        process.asking.asks(process.under_way() + process.parked.count() as u32);
+        let may_go = match self.search.limit() {
+            Some(_) => process.turn.is_some(),
+            None => self.shares.has_room(under_way, process.under_way()),
+        };
+        if may_go && process.parked.is_empty() {
             let inserted = self.open.insert(now, request);
-            if inserted == Inserted::Queued {
-                process.open += 1;
-            }
+            process.open += u32::from(inserted == Inserted::Queued);
+            self.reads_open += u32::from(inserted == Inserted::Queued);
             return inserted;
         }
         if process.parked.is_empty() {
             process.parked_since = now;
+            self.parked += 1;
         }
         process.parked.insert_or_merge(now, request, self.sectors_max)
     }
 
     fn dispatch(&mut self, now: Time) -> Dispatch {
-        if self.is_limited() || self.processes.values().any(|process| !process.parked.is_empty()) {
-            self.turn(now);
-        }
+        let tried = self.search.waited(now);
+        self.say(now, tried);
+        self.admit(now);
         match self.open.dispatch(now) {
             Dispatch::Request(request) => {
                 if request.op == Op::Read {
-                    let process = self.processes.entry(request.process).or_default();
+                    let process = self.processes.get_mut(&request.process);
+                    let process = process.expect("who has open reads is known");
                     process.open -= 1;
                     process.in_device += 1;
+                    self.reads_open -= 1;
+                    self.sent(now, request.id);
                 }
                 Dispatch::Request(request)
             }
-            _ if self.longest_parked().is_none() => Dispatch::Nothing,
-            _ => match self.patience_ends(now) {
-                Some(end) => Dispatch::WaitUntil(end),
-                None => Dispatch::Nothing,
-            },
+            _ if self.parked == 0 => Dispatch::Nothing,
+            _ => {
+                let ends = self.patience_ends(now).into_iter().chain(self.search.ends_at());
+                ends.min().map_or(Dispatch::Nothing, Dispatch::WaitUntil)
+            }
         }
     }
 
     fn complete(&mut self, now: Time, request: &Request) {
-        if request.op == Op::Read
-            && let Some(process) = self.processes.get_mut(&request.process)
-        {
-            process.in_device -= 1;
-            process.last_completion = now;
+        if request.op == Op::Write {
+            return;
         }
-        let near = self.near_processes(now);
-        let is_clean = !self.is_limited() || self.foreign_requests() == 0;
-        if let Some(tried) = self.trials.completed(now, request.bytes(), near, is_clean) {
-            self.log.say(now, || Decision::Limit {
-                limit: tried.limit.map(|limit| limit as u32),
-                why: tried.why,
-                kib_per_s: tried.kib_per_s,
-                before_kib_per_s: tried.before_kib_per_s,
-            });
+        let foreign = self.foreign_requests();
+        let latency = now.since(self.sent[request.id.0 as usize]);
+        self.served(now, request.process, latency, foreign);
+        let served = Served {
+            bytes: request.bytes(),
+            latency,
+            in_device: self.reads_in_device,
+            under_way: self.under_way(),
+            foreign,
+            turns: self.turns,
+        };
+        self.reads_in_device -= 1;
+        let tried = self.search.completed(now, served, || near_processes(&self.processes, now));
+        self.say(now, tried);
+        if self.search.limit().is_none() {
+            self.share(now, served);
         }
     }
 
@@ -269,7 +404,7 @@ impl Scheduler for Adaptive {
             ended.last_completion = Time(now.ns().saturating_sub(PATIENCE.ns()));
             return;
         }
-        self.active -= usize::from(ended.active_since.is_some());
+        self.active -= usize::from(ended.turn.is_some());
         self.processes.remove(&process);
     }
 

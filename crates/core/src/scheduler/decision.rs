@@ -202,7 +202,8 @@ pub enum Decision {
     Limit {
         /// So many from now on; `None`: all.
         limit: Option<u32>,
-        /// `try`; after a trial `better` or `worse`; `far` when nobody is worth waiting for.
+        /// `try`; after a trial `better`, `worse`, `against` (its requests voted so), `behind`
+        /// or `late`; `far` when nobody is worth waiting for; `less` when it brings less than all did.
         why: &'static str,
         /// The rate that decided it; 0 when none did.
         kib_per_s: u64,
@@ -237,6 +238,15 @@ pub enum Decision {
         occupies_pages: u64,
         /// Pages that were read ahead before and are not used yet.
         unused_pages: u64,
+    },
+    /// How many requests under way are worth having was found.
+    Depth {
+        /// So many, beyond one of each process.
+        depth: u32,
+        /// What they bring.
+        kib_per_s: u64,
+        /// What the most brought that were under way.
+        most_kib_per_s: u64,
     },
     /// Decisions that were not taken out in time and are lost.
     Lost {
@@ -399,6 +409,10 @@ impl fmt::Display for Decision {
                 write!(f, " shape={shape} why={why} behind={behind} size={size}")?;
                 write!(f, " readers={readers} request_pages={request_pages}")?;
                 write!(f, " occupies_pages={occupies_pages} unused_pages={unused_pages}")
+            }
+            Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
+                write!(f, "event=depth requests={depth} kib_per_s={kib_per_s}")?;
+                write!(f, " most_kib_per_s={most_kib_per_s}")
             }
             Decision::Lost { count } => write!(f, "event=lost count={count}"),
         }

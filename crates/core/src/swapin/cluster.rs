@@ -11,7 +11,7 @@
 //!
 //! Parameter: `page_cluster` (default 3: 8 pages, 32 KiB).
 
-use super::{SwapFault, SwapRead, SwapinLaw, block, pages_max};
+use super::{SwapFault, SwapRead, SwapinLaw, Swapped, block, pages_max};
 use crate::law::{Spec, SpecError};
 
 /// The law `cluster`.
@@ -36,16 +36,18 @@ impl Cluster {
 }
 
 impl SwapinLaw for Cluster {
-    fn hit(&mut self, _fault: &SwapFault) {}
+    fn hit(&mut self, _fault: &SwapFault, _swapped: &mut dyn Swapped) -> Option<SwapRead> {
+        None
+    }
 
-    fn miss(&mut self, fault: &SwapFault) -> SwapRead {
+    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn Swapped) -> SwapRead {
         block(fault.slot, self.pages)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::fault;
+    use super::super::testing::{fault, miss};
     use super::*;
     use crate::unit::PageRange;
 
@@ -63,9 +65,9 @@ mod tests {
         for (text, slot, (first, count)) in table {
             let mut law = Cluster::from_spec(&Spec::parse(text).unwrap()).unwrap();
             let expected = SwapRead::Slots(PageRange::new(first, count));
-            assert_eq!(law.miss(&fault(3, slot)), expected, "{text}, slot {slot}");
+            assert_eq!(miss(&mut law, fault(3, slot)), expected, "{text}, slot {slot}");
             // Blindly: what came of the last block changes nothing.
-            assert_eq!(law.miss(&fault(3, slot)), expected, "{text}, slot {slot} again");
+            assert_eq!(miss(&mut law, fault(3, slot)), expected, "{text}, slot {slot} again");
         }
     }
 }

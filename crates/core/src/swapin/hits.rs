@@ -21,7 +21,7 @@
 //!   without the rule of the neighbouring slots: it always read one page too
 //!   many when the faults were random.
 
-use super::{SwapFault, SwapRead, SwapinLaw, block, pages_max};
+use super::{SwapFault, SwapRead, SwapinLaw, Swapped, block, pages_max};
 use crate::law::{Spec, SpecError};
 
 /// How large the next block is, by the hits of the last.
@@ -110,18 +110,19 @@ impl Hits {
 }
 
 impl SwapinLaw for Hits {
-    fn hit(&mut self, _fault: &SwapFault) {
+    fn hit(&mut self, _fault: &SwapFault, _swapped: &mut dyn Swapped) -> Option<SwapRead> {
         self.rate.hit();
+        None
     }
 
-    fn miss(&mut self, fault: &SwapFault) -> SwapRead {
+    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn Swapped) -> SwapRead {
         block(fault.slot, self.rate.pages(fault.slot))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::fault;
+    use super::super::testing::{fault, hit, miss};
     use super::*;
     use crate::unit::PageRange;
 
@@ -129,9 +130,9 @@ mod tests {
     fn assert_trajectory(text: &str, table: &[(u32, u64, (u64, u64))]) {
         let mut law = Hits::from_spec(&Spec::parse(text).unwrap()).unwrap();
         for (row, &(hits, slot, (first, count))) in table.iter().enumerate() {
-            (0..hits).for_each(|_| law.hit(&fault(1, 1)));
+            (0..hits).for_each(|_| hit(&mut law, fault(1, 1)));
             let expected = SwapRead::Slots(PageRange::new(first, count));
-            assert_eq!(law.miss(&fault(900, slot)), expected, "{text}, row {row}");
+            assert_eq!(miss(&mut law, fault(900, slot)), expected, "{text}, row {row}");
         }
     }
 

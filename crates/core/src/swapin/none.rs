@@ -4,23 +4,25 @@
 //! `page_cluster` 0 makes of every other law, and the floor for random faults:
 //! nothing is read for nothing, and nothing is evicted for it.
 
-use super::{SwapFault, SwapRead, SwapinLaw, block};
+use super::{SwapFault, SwapRead, SwapinLaw, Swapped, block};
 
 /// The law `none`. It has no parameter and no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSwapReadahead;
 
 impl SwapinLaw for NoSwapReadahead {
-    fn hit(&mut self, _fault: &SwapFault) {}
+    fn hit(&mut self, _fault: &SwapFault, _swapped: &mut dyn Swapped) -> Option<SwapRead> {
+        None
+    }
 
-    fn miss(&mut self, fault: &SwapFault) -> SwapRead {
+    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn Swapped) -> SwapRead {
         block(fault.slot, 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::fault;
+    use super::super::testing::{fault, hit, miss};
     use super::*;
     use crate::unit::PageRange;
 
@@ -28,8 +30,8 @@ mod tests {
     fn golden_trajectory() {
         let mut law = NoSwapReadahead;
         for slot in [0, 1, 2, 77] {
-            law.hit(&fault(slot, slot));
-            assert_eq!(law.miss(&fault(500, slot)), SwapRead::Slots(PageRange::new(slot, 1)));
+            hit(&mut law, fault(slot, slot));
+            assert_eq!(miss(&mut law, fault(500, slot)), SwapRead::Slots(PageRange::new(slot, 1)));
         }
     }
 }

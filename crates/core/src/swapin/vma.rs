@@ -25,7 +25,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::hits::HitRate;
-use super::{Cluster, Hits, SwapFault, SwapRead, SwapinLaw, pages_max};
+use super::{Cluster, Hits, SwapFault, SwapRead, SwapinLaw, Swapped, pages_max};
 use crate::law::{Spec, SpecError};
 use crate::unit::PageRange;
 
@@ -79,18 +79,19 @@ impl Vma {
 }
 
 impl SwapinLaw for Vma {
-    fn hit(&mut self, fault: &SwapFault) {
+    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> Option<SwapRead> {
         if let Some(law) = self.by_slot(fault) {
-            return law.hit(fault);
+            return law.hit(fault, swapped);
         }
         let mapping = self.mapping(fault);
         mapping.hit();
         mapping.remember(fault.page);
+        None
     }
 
-    fn miss(&mut self, fault: &SwapFault) -> SwapRead {
+    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> SwapRead {
         if let Some(law) = self.by_slot(fault) {
-            return law.miss(fault);
+            return law.miss(fault, swapped);
         }
         let mapping = self.mapping(fault);
         let previous = mapping.previous();
@@ -126,7 +127,7 @@ impl core::fmt::Debug for Vma {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::fault;
+    use super::super::testing::{fault, hit, miss};
     use super::super::{MemoryId, SwapFault};
     use super::*;
 
@@ -154,8 +155,8 @@ mod tests {
         ];
         let mut law = law("vma", false);
         for (row, (hits, page, (first, count))) in table.into_iter().enumerate() {
-            hits.iter().for_each(|&page| law.hit(&fault(page, 5)));
-            assert_eq!(law.miss(&fault(page, 5)), pages(first, count), "row {row}");
+            hits.iter().for_each(|&page| hit(&mut law, fault(page, 5)));
+            assert_eq!(miss(&mut law, fault(page, 5)), pages(first, count), "row {row}");
         }
     }
 
@@ -163,11 +164,11 @@ mod tests {
     fn mappings_do_not_disturb_each_other() {
         let mut law = law("vma,halving=0", false);
         let other = |page| SwapFault { memory: MemoryId(1), ..fault(page, 5) };
-        law.miss(&fault(100, 5));
-        law.miss(&other(200));
-        (0..7).for_each(|nth| law.hit(&fault(104 + nth, 5)));
-        assert_eq!(law.miss(&other(600)), pages(600, 1));
-        assert_eq!(law.miss(&fault(111, 5)), pages(111, 8));
+        miss(&mut law, fault(100, 5));
+        miss(&mut law, other(200));
+        (0..7).for_each(|nth| hit(&mut law, fault(104 + nth, 5)));
+        assert_eq!(miss(&mut law, other(600)), pages(600, 1));
+        assert_eq!(miss(&mut law, fault(111, 5)), pages(111, 8));
     }
 
     #[test]
@@ -175,12 +176,12 @@ mod tests {
         let shared = SwapFault { is_shared: true, ..fault(300, 77) };
         let slots = |first, count| SwapRead::Slots(PageRange::new(first, count));
         let mut today = law("vma", false);
-        assert_eq!(today.miss(&shared), slots(72, 8));
-        assert_eq!(today.miss(&shared), slots(77, 1));
+        assert_eq!(miss(&mut today, shared), slots(72, 8));
+        assert_eq!(miss(&mut today, shared), slots(77, 1));
         let mut rival = law("vma,shared=cluster,rotating=vma", true);
-        assert_eq!([rival.miss(&shared), rival.miss(&shared)], [slots(72, 8); 2]);
-        assert_eq!(rival.miss(&fault(300, 77)), pages(297, 8));
+        assert_eq!([miss(&mut rival, shared), miss(&mut rival, shared)], [slots(72, 8); 2]);
+        assert_eq!(miss(&mut rival, fault(300, 77)), pages(297, 8));
         let mut on_disk = law("vma", true);
-        assert_eq!(on_disk.miss(&fault(300, 77)), slots(72, 8));
+        assert_eq!(miss(&mut on_disk, fault(300, 77)), slots(72, 8));
     }
 }

@@ -11,7 +11,8 @@ use readpath_core::request::{DeviceError, Op};
 use readpath_core::unit::PAGE_SECTORS;
 use world::{FILE_PAGES, SWAP_PAGE, Sight, World};
 
-const LAWS: [&str; 8] = [
+const LAWS: [&str; 9] = [
+    "adaptive",
     "none",
     "cluster",
     "cluster,page_cluster=5",

@@ -2,10 +2,11 @@
 //!
 //! The machine decides what lies where; readers on any thread take from the
 //! shelf what is lent, past the machine. Two ways to look at a frame are sound:
-//! pinned through the [index](super::index), or pinned by the machine (a read
+//! found, or held, through the [index](super::index), or pinned by the machine (a read
 //! that is done and not released). In both nobody writes to it: the storage
 //! fills only frames in flight, which are neither.
 
+use std::num::NonZero;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,11 +14,17 @@ use std::sync::{Arc, Mutex};
 use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::index::{Hold, PageIndex, Std};
+use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
+use super::readers::Reading;
 use crate::frames::{FrameMemory, FramePoolError};
 
-/// How many pages are pinned together for a copy: 64 KiB.
-const TOGETHER: usize = 16;
+/// How many pages are copied together.
+const TOGETHER: u64 = 1 << GROUP_LOG2;
+
+/// At most so many copies are under way at a time, and at least so many may be;
+/// between them it is twice as many as there are processors, or a little more. Powers of two.
+const COPIES_MOST: usize = 64;
+const COPIES_LEAST: usize = 8;
 
 /// The frames of a cache, shared by all who read through it.
 pub(crate) struct Shelf {
@@ -36,69 +43,81 @@ impl Shelf {
     /// # Errors
     /// The system has no room for that much memory.
     pub(crate) fn new(frames: u32, held_max: u32) -> Result<Shelf, FramePoolError> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let copies = (2 * processors).next_power_of_two().clamp(COPIES_LEAST, COPIES_MOST);
         Ok(Shelf {
             memory: FrameMemory::new(frames)?,
-            index: PageIndex::new(frames),
+            index: PageIndex::new(frames, copies),
             held: AtomicU32::new(0),
             held_max,
             returned: Mutex::default(),
         })
     }
 
-    /// Copies what is lent of `file`, from byte `offset` on, into `buffer`. True
-    /// if all of it was; otherwise the content of `buffer` is undefined.
+    /// How many copies may be under way at a time: each in a slot of its own.
+    pub(crate) fn copies_max(&self) -> usize {
+        self.index.readers()
+    }
+
+    /// Copies what is lent of `file`, from byte `offset` on, into `buffer`, which is
+    /// not empty; if possible in slot `wish`. Gives the slot, which nobody else
+    /// has until it is dropped, if all of it was; otherwise the content of
+    /// `buffer` is undefined.
     #[inline]
-    pub(crate) fn copy(&self, file: FileId, offset: u64, buffer: &mut [u8]) -> bool {
+    pub(crate) fn copy(
+        &self,
+        file: FileId,
+        offset: u64,
+        buffer: &mut [u8],
+        wish: usize,
+    ) -> Option<Reading<'_, Std>> {
         let mut page = offset / PAGE_BYTES;
         let mut skip = (offset % PAGE_BYTES) as usize;
         let mut rest = buffer;
-        while !rest.is_empty() {
-            let pages = (skip + rest.len()).div_ceil(PAGE_BYTES as usize).min(TOGETHER);
-            let bytes = (pages * PAGE_BYTES as usize - skip).min(rest.len());
+        let mut reading = self.index.sign_in(file, page, wish)?;
+        loop {
+            let pages = (skip + rest.len()).div_ceil(PAGE_BYTES as usize) as u64;
+            let pages = pages.min(TOGETHER - page % TOGETHER);
+            let bytes = ((pages * PAGE_BYTES) as usize - skip).min(rest.len());
             let (part, after) = rest.split_at_mut(bytes);
-            if !self.copy_together(file, page, pages, skip, part) {
-                return false;
+            self.copy_together(&reading, file, page, pages as usize, skip, part)?;
+            if after.is_empty() {
+                return Some(reading);
             }
-            rest = after;
-            page += pages as u64;
-            skip = 0;
+            (rest, skip) = (after, 0);
+            page += pages;
+            reading.move_on(key(file, page));
         }
-        true
     }
 
-    /// Copies from `count` pages at once, at most [`TOGETHER`]: all are pinned before the
-    /// first byte moves, and neighbours in memory are copied as one piece.
+    /// Copies from `count` pages of one group: all are found before the first
+    /// byte moves, and neighbours in memory are copied as one piece.
     #[inline]
     fn copy_together(
         &self,
+        reading: &Reading<'_, Std>,
         file: FileId,
         first: u64,
         count: usize,
         skip: usize,
         buffer: &mut [u8],
-    ) -> bool {
-        let mut frames = [0; TOGETHER];
-        let mut pinned = 0;
-        while pinned < count
-            && let Some(frame) = self.index.pin(file, first + pinned as u64)
-        {
-            frames[pinned] = frame;
-            pinned += 1;
+    ) -> Option<()> {
+        let mut frames = [0; TOGETHER as usize];
+        let frames = &mut frames[..count];
+        for (page, frame) in (first..).zip(&mut *frames) {
+            *frame = self.index.look_up(reading, file, page)?;
         }
-        let frames = &frames[..pinned];
-        if pinned == count {
-            let (mut skip, mut rest) = (skip, buffer);
-            for run in frames.chunk_by(|&one, &next| next == one + 1) {
-                // SAFETY: pinned, all of them, and one after the other in memory.
-                let from = unsafe { self.run(run[0], run.len()) };
-                let bytes = (from.len() - skip).min(rest.len());
-                let (part, after) = rest.split_at_mut(bytes);
-                part.copy_from_slice(&from[skip..skip + bytes]);
-                (skip, rest) = (0, after);
-            }
+        let (mut skip, mut rest) = (skip, buffer);
+        for run in frames.chunk_by(|&one, &next| next == one + 1) {
+            // SAFETY: found, all of them, and one after the other in memory; they
+            // keep their pages as long as `reading` lives.
+            let from = unsafe { self.run(run[0], run.len()) };
+            let bytes = (from.len() - skip).min(rest.len());
+            let (part, after) = rest.split_at_mut(bytes);
+            part.copy_from_slice(&from[skip..skip + bytes]);
+            (skip, rest) = (0, after);
         }
-        frames.iter().for_each(|&frame| self.index.unpin(frame));
-        pinned == count
+        Some(())
     }
 
     /// Whether all pages of the range are lent, as far as one can tell now.
@@ -135,7 +154,8 @@ impl Shelf {
     /// The bytes of a frame.
     ///
     /// # Safety
-    /// The frame is pinned, by the index or by the machine, as long as they are used.
+    /// The frame is found or held through the index, or pinned by the machine, as
+    /// long as they are used.
     #[inline]
     pub(crate) unsafe fn bytes(&self, frame: u32) -> &[u8] {
         // SAFETY: the caller's promise.
@@ -145,12 +165,12 @@ impl Shelf {
     /// The bytes of `count` frames from `first` on.
     ///
     /// # Safety
-    /// They are there, and pinned as long as the bytes are used.
+    /// They are there, and as in [`bytes`](Shelf::bytes) as long as the bytes are used.
     #[inline]
     unsafe fn run(&self, first: u32, count: usize) -> &[u8] {
         let bytes = count * PAGE_BYTES as usize;
         // SAFETY: the memory is mapped and initialised as long as the shelf
-        // lives; nobody writes to a frame that is pinned.
+        // lives; nobody writes to such a frame.
         unsafe { std::slice::from_raw_parts(self.memory.address(first), bytes) }
     }
 

@@ -1,17 +1,15 @@
 //! What threads read past the machine: how many bytes, and where the last read
-//! ended, which the law is told. Each thread writes to a cache line of its own, as
-//! long as there are no more threads than lines: two that read the same file write
-//! to no line together, unless they read the same page.
+//! ended, which the law is told. Copies write to the line of their slot, which is
+//! theirs alone: two threads that read the same file write to no line together.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-const LINES: usize = 8;
-
 /// What one handle has read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tally {
-    lines: [Line; LINES],
+    /// One for each copy that may be under way.
+    lines: Box<[Line]>,
     /// What went through the machine, under its lock: bytes, and those that were there.
     through_bytes: [AtomicU64; 2],
 }
@@ -19,7 +17,10 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line {
-    hit_bytes: AtomicU64,
+    /// Bytes copied, by those who have the slot, one after the other.
+    copied_bytes: AtomicU64,
+    /// Bytes held, by anybody.
+    held_bytes: AtomicU64,
     /// Where the last read ended; [`NOT_PASSED`] once it was told.
     passed_end: AtomicU64,
 }
@@ -28,20 +29,38 @@ const NOT_PASSED: u64 = u64::MAX;
 
 impl Default for Line {
     fn default() -> Line {
-        Line { hit_bytes: AtomicU64::new(0), passed_end: AtomicU64::new(NOT_PASSED) }
+        Line {
+            copied_bytes: AtomicU64::new(0),
+            held_bytes: AtomicU64::new(0),
+            passed_end: AtomicU64::new(NOT_PASSED),
+        }
     }
 }
 
-thread_local! {
-    static LINE: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
 impl Tally {
-    /// Counts a read that found all its bytes, up to byte `end`, and went past the machine.
+    /// For so many copies at a time.
+    pub(crate) fn new(slots: usize) -> Tally {
+        Tally {
+            lines: (0..slots).map(|_| Line::default()).collect(),
+            through_bytes: Default::default(),
+        }
+    }
+
+    /// Counts a copy past the machine, of bytes up to byte `end`; by who has the slot.
     #[inline]
-    pub(crate) fn hit(&self, bytes: u64, end: u64) {
-        let line = &self.lines[line()];
-        line.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn copied(&self, slot: usize, bytes: u64, end: u64) {
+        let line = &self.lines[slot];
+        // Nobody else writes to it: no need for an addition that others can't divide.
+        let before = line.copied_bytes.load(Ordering::Relaxed);
+        line.copied_bytes.store(before + bytes, Ordering::Relaxed);
+        line.passed_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Counts a page that was lent past the machine, of bytes up to byte `end`.
+    #[inline]
+    pub(crate) fn held(&self, bytes: u64, end: u64) {
+        let line = &self.lines[self.own()];
+        line.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         line.passed_end.store(end, Ordering::Relaxed);
     }
 
@@ -49,9 +68,9 @@ impl Tally {
     /// once: that of the calling thread last, since only its own reads have an
     /// order with what it does next.
     pub(crate) fn take_passed(&self, mut passed: impl FnMut(u64)) {
-        let own = line();
-        for at in (own + 1..own + LINES).chain([own]) {
-            let end = &self.lines[at % LINES].passed_end;
+        let (own, lines) = (self.own(), self.lines.len());
+        for at in (own + 1..own + lines).chain([own]) {
+            let end = &self.lines[at % lines].passed_end;
             // Looked at first: a line that says nothing is not taken from its thread.
             if end.load(Ordering::Relaxed) != NOT_PASSED {
                 let end = end.swap(NOT_PASSED, Ordering::Relaxed);
@@ -69,23 +88,34 @@ impl Tally {
 
     /// The bytes of reads past the machine.
     pub(crate) fn hit_bytes(&self) -> u64 {
-        self.lines.iter().map(|line| line.hit_bytes.load(Ordering::Relaxed)).sum()
+        let bytes = |line: &Line| {
+            line.copied_bytes.load(Ordering::Relaxed) + line.held_bytes.load(Ordering::Relaxed)
+        };
+        self.lines.iter().map(bytes).sum()
     }
 
     /// The bytes of reads through the machine, and those that were there.
     pub(crate) fn through_sums(&self) -> [u64; 2] {
         self.through_bytes.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
+
+    /// The line of the calling thread, unless others have its slot.
+    fn own(&self) -> usize {
+        thread_number() % self.lines.len()
+    }
 }
 
-/// The line of the calling thread: threads take turns.
+/// The number of the calling thread, from 0 in the order in which they came.
 #[inline]
-fn line() -> usize {
+pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    LINE.with(|line| {
-        if line.get() == usize::MAX {
-            line.set(NEXT.fetch_add(1, Ordering::Relaxed) % LINES);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
         }
-        line.get()
+        number.get()
     })
 }

@@ -57,6 +57,24 @@ impl Status {
         }))
     }
 
+    /// As this machine numbers it (`errno(3)`).
+    pub fn errno(self) -> i32 {
+        match self {
+            Status::NotPermitted => libc::EPERM,
+            Status::Missing => libc::ENOENT,
+            Status::Io | Status::ServerFault => libc::EIO,
+            Status::Refused => libc::EACCES,
+            Status::NotDirectory => libc::ENOTDIR,
+            Status::Directory => libc::EISDIR,
+            Status::Stale | Status::BadHandle => libc::ESTALE,
+            Status::Jukebox => libc::ETIMEDOUT,
+            Status::Unsupported => libc::EOPNOTSUPP,
+            // The first 34 have the same numbers on every Unix.
+            Status::Other(number) if number <= 34 => number as i32,
+            Status::Other(_) => libc::EREMOTEIO,
+        }
+    }
+
     /// What a read that met with it tells its reader.
     pub(crate) fn device_error(self) -> DeviceError {
         match self {

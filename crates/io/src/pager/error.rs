@@ -24,6 +24,11 @@ pub enum PagerError {
         /// The system's answer.
         error: std::io::Error,
     },
+    /// A region overwrites what it lies on, and this is no block device.
+    NotADevice {
+        /// What was named as one.
+        path: PathBuf,
+    },
     /// The device is smaller than the region.
     Small {
         /// The device.
@@ -77,6 +82,12 @@ impl fmt::Display for PagerError {
                 };
                 write!(f, "{}: {bytes} bytes for a region: {error}; {next}", path.display())
             }
+            PagerError::NotADevice { path } => write!(
+                f,
+                "{} is no block device, and a region would overwrite it; name a device that is \
+                 free, or a folder, where the region makes a file of its own",
+                path.display()
+            ),
             PagerError::Small { path, bytes, needed_bytes } => write!(
                 f,
                 "{} has {bytes} bytes, and the region needs {needed_bytes}; name a larger device",

@@ -21,6 +21,9 @@ use super::uffd::FaultScope;
 use crate::backend::BackendKind;
 use crate::target::{OpenOptions, Target};
 
+/// The law unless another is named.
+const LAW: &str = "runs";
+
 /// How a file is mapped.
 #[derive(Clone, Debug)]
 pub struct MappingOptions {
@@ -34,7 +37,7 @@ impl Default for MappingOptions {
     fn default() -> MappingOptions {
         MappingOptions {
             memory_bytes: 256 << 20,
-            readahead: Spec::plain("runs"),
+            readahead: Spec::plain(LAW),
             window_bytes_max: None,
             backend: BackendKind::default(),
         }
@@ -59,10 +62,10 @@ impl MappingOptions {
         self
     }
 
-    /// The most that a law reads ahead at once, in bytes; default: the
-    /// `read_ahead_kb` of the device, 128 KiB where it has none, and an eighth
-    /// of the memory at the most. Larger windows cost more memory and time
-    /// where the guess is wrong.
+    /// The most that a law reads ahead at once, in bytes; default: an eighth of the memory,
+    /// and for any law but `runs`, which finds out what its device is worth, no more than the
+    /// device's `read_ahead_kb`, or 128 KiB where it has none. Larger windows cost
+    /// more memory and time where the guess is wrong.
     #[must_use]
     pub fn window_bytes_max(mut self, bytes: u64) -> MappingOptions {
         self.window_bytes_max = Some(bytes);
@@ -93,8 +96,10 @@ impl MappingOptions {
         let pages = bytes.div_ceil(PAGE_BYTES);
         let area = Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(pages)?)));
         let (user, shadow) = area.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
-        let window_bytes_max =
-            self.window_bytes_max.unwrap_or_else(|| window_of(&target).min(self.memory_bytes / 8));
+        let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
+            let most = self.memory_bytes / 8;
+            if self.readahead.name == LAW { most } else { window_of(&target).min(most) }
+        });
         let setup = Setup {
             target,
             user: Arc::clone(&user),

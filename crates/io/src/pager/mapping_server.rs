@@ -17,7 +17,7 @@
 //! 3. This thread touches the user's area only where a page is present and
 //!    pinned: it would else wait for itself.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -36,6 +36,7 @@ use super::error::PagerError;
 use super::follow::Follower;
 use super::link::{Inbox, Serve};
 use super::mapping::MappingStatistics;
+use super::page_map::PageMap;
 use super::uffd::{Fault, FaultScope, Uffd, Watch};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
@@ -45,9 +46,10 @@ use crate::transfers::{self, Start, Transfers};
 
 /// The most bytes of one piece of a [`Command::Read`]: its answer is allocated.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// How many pages are mapped at most to each side of one that was touched:
-/// moving so many takes about as long as the fault itself (0.1 to 0.2 µs a page).
-const AROUND_PAGES_MAX: usize = 64;
+/// How many pages are mapped at most to each side of one that was touched, 1 MiB:
+/// moving so many takes as long as a few faults (0.1 to 0.2 µs a page), and what was
+/// read is mostly wanted.
+const AROUND_PAGES_MAX: usize = 256;
 /// The tag of a fault; other reads have the number of their command.
 const FAULT: u64 = u64::MAX;
 /// The only process that the machine knows here.
@@ -132,7 +134,7 @@ pub(super) struct Server {
     piece_bytes_max: u64,
     /// Which page each frame of the machine holds.
     owners: Vec<Option<u64>>,
-    resident: HashMap<u64, Resident>,
+    resident: PageMap<Resident>,
     poisoned: BTreeSet<u64>,
     asked: Vec<Option<Asked>>,
     follower: Follower,
@@ -186,7 +188,7 @@ impl Server {
             file_bytes,
             piece_bytes_max: (memory_bytes / 4).clamp(PAGE_BYTES, PIECE_BYTES_MAX),
             owners: vec![None; frames],
-            resident: HashMap::with_capacity(frames),
+            resident: PageMap::with_capacity_and_hasher(frames, Default::default()),
             poisoned: BTreeSet::new(),
             asked: Vec::new(),
             follower: Follower::default(),

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,11 +108,14 @@ impl RegionOptions {
     /// What is on it is overwritten; it needs nothing to be cleared afterwards.
     ///
     /// # Errors
-    /// It is in use (mounted, swapped to), smaller than the region, or can't be
-    /// opened for writing; and as for [`in_folder`](RegionOptions::in_folder).
+    /// It is no block device (a regular file is not touched), in use (mounted,
+    /// swapped to), smaller than the region, or can't be opened for writing; and as for [`in_folder`](RegionOptions::in_folder).
     pub fn on_device(self, bytes: u64, path: impl AsRef<Path>) -> Result<Region, PagerError> {
         let path = path.as_ref();
         let refused = |error| PagerError::Space { path: path.to_path_buf(), bytes, error };
+        if !std::fs::metadata(path).map_err(refused)?.file_type().is_block_device() {
+            return Err(PagerError::NotADevice { path: path.to_path_buf() });
+        }
         // O_EXCL on a block device: refused while anybody else has a claim to it (open(2)).
         let claim = File::options()
             .read(true)

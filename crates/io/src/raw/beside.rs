@@ -124,3 +124,55 @@ impl Drop for Overwriting<'_> {
         self.beside.wait_for_stale(self.range);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::path::ReadPath;
+
+    const RANGE: PageRange = PageRange { first: 0, end: 1 };
+
+    /// A file whose bytes are 1, which goes when the test ends, and a read path that has it open.
+    fn opened(name: &str) -> (std::fs::File, File) {
+        let name =
+            std::env::temp_dir().join(format!("readpath-beside-{name}-{}", std::process::id()));
+        std::fs::write(&name, [1; 8192]).unwrap();
+        let written = std::fs::OpenOptions::new().write(true).open(&name).unwrap();
+        let path = ReadPath::builder().readahead("none").build().unwrap();
+        let file = path.open(&name).unwrap();
+        std::fs::remove_file(&name).unwrap();
+        (written, file)
+    }
+
+    fn first_byte(file: &File) -> u8 {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 0).unwrap();
+        byte[0]
+    }
+
+    #[test]
+    fn what_a_reader_caches_during_a_write_is_not_served_after_it() {
+        let (written, file) = opened("during");
+        let beside = Beside { file: file.reopen() };
+        let overwriting = beside.overwrite(RANGE);
+        assert_eq!(first_byte(&file), 1);
+        written.write_all_at(&[2; 4096], 0).unwrap();
+        drop(overwriting);
+        assert_eq!(first_byte(&file), 2);
+    }
+
+    #[test]
+    fn what_is_on_its_way_when_a_write_ends_is_shared_by_nobody_after_it() {
+        let (written, file) = opened("on-its-way");
+        let beside = Beside { file: file.reopen() };
+        let overwriting = beside.overwrite(RANGE);
+        file.prefetch(0, 4096);
+        // The device is done with it by then, mostly, and nobody has taken it in.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        written.write_all_at(&[2; 4096], 0).unwrap();
+        drop(overwriting);
+        assert_eq!(first_byte(&file), 2);
+    }
+}

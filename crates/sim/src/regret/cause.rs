@@ -18,10 +18,10 @@ const DIFFERS: f64 = 1.1;
 /// Why a cell is a regret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
-    /// The ratio of this readahead law under the best rival's scheduler; null where no
-    /// readahead law has a say.
+    /// The ratio of this readahead or swap-in law under the best rival's scheduler; null
+    /// where neither has a say.
     pub under_best_scheduler: Option<f64>,
-    /// The ratio of the best rival's readahead law under this scheduler; null likewise.
+    /// The ratio of the best rival's readahead or swap-in law under this scheduler; null likewise.
     pub with_best_readahead: Option<f64>,
     /// In words.
     pub line: String,
@@ -39,25 +39,29 @@ impl Cause {
         let named = |name: &str| Spec::parse(name).map_err(SimulateError::Device);
         let ratio = |laws: &Laws| Ok(cell.run(laws, size)?.mib_per_s / best.mib_per_s);
         let (mut under_best_scheduler, mut with_best_readahead) = (None, None);
-        if let Some(readahead) = &best.readahead {
+        if let Some(law) = best.readahead.as_ref().or(best.swapin.as_ref()) {
             let scheduler = named(&best.scheduler)?;
             under_best_scheduler = Some(ratio(&Laws { scheduler, ..laws.clone() })?);
-            let readahead = named(readahead)?;
-            with_best_readahead = Some(ratio(&Laws { readahead, ..laws.clone() })?);
+            with_best_readahead = Some(ratio(&cell.with_law(laws, named(law)?))?);
         }
-        let law = law(under_best_scheduler, with_best_readahead);
+        let kind = if best.swapin.is_some() { "swap-in" } else { "readahead" };
+        let law = law(kind, under_best_scheduler, with_best_readahead);
         let line = format!("{law}: {}", differences(run, best).join(", "));
         Ok(Cause { under_best_scheduler, with_best_readahead, line })
     }
 }
 
 /// The law that the loss goes with.
-fn law(under_best_scheduler: Option<f64>, with_best_readahead: Option<f64>) -> &'static str {
+fn law(
+    kind: &'static str,
+    under_best_scheduler: Option<f64>,
+    with_best_readahead: Option<f64>,
+) -> &'static str {
     let (Some(readahead), Some(scheduler)) = (under_best_scheduler, with_best_readahead) else {
         return "scheduler";
     };
     match (readahead < REGRET, scheduler < REGRET) {
-        (true, false) => "readahead",
+        (true, false) => kind,
         (false, true) => "scheduler",
         (true, true) => "both laws",
         (false, false) => "the two laws together",
@@ -102,6 +106,7 @@ mod tests {
     fn run(device_requests: f64, kib: f64, depth: f64, by_seed: Vec<f64>) -> Run {
         Run {
             readahead: Some("x".to_owned()),
+            swapin: None,
             scheduler: "y".to_owned(),
             mib_per_s: 1.0,
             seconds: 1.0,
@@ -117,10 +122,10 @@ mod tests {
 
     #[test]
     fn the_law_is_the_one_whose_exchange_ends_the_loss() {
-        assert_eq!(law(Some(0.8), Some(1.0)), "readahead");
-        assert_eq!(law(Some(1.0), Some(0.5)), "scheduler");
-        assert_eq!(law(Some(0.9), Some(0.9)), "both laws");
-        assert_eq!(law(None, None), "scheduler");
+        assert_eq!(law("readahead", Some(0.8), Some(1.0)), "readahead");
+        assert_eq!(law("readahead", Some(1.0), Some(0.5)), "scheduler");
+        assert_eq!(law("readahead", Some(0.9), Some(0.9)), "both laws");
+        assert_eq!(law("readahead", None, None), "scheduler");
     }
 
     /// Twice the requests of three quarters the size are 1.5 times the bytes.

@@ -19,7 +19,8 @@ pub struct Summary {
     pub worst: Vec<(String, f64)>,
     /// The same for each pair of classic laws, were it the default everywhere: the
     /// one with the highest geometric mean first. The best rival of a cell is one
-    /// of them, so no cell of theirs is above 1.
+    /// of them, so no cell of theirs is above 1. Loads on memory, which have laws
+    /// of their own, are left out.
     pub fixed: Vec<Fixed>,
 }
 
@@ -68,7 +69,9 @@ fn fixed(cells: &[Judged]) -> Vec<Fixed> {
     }
     let ratios = |(readahead, scheduler): &(String, String)| -> Vec<f64> {
         let is_pair = |run: &&super::Run| {
-            run.scheduler == *scheduler && run.readahead.as_ref().is_none_or(|law| law == readahead)
+            run.swapin.is_none()
+                && run.scheduler == *scheduler
+                && run.readahead.as_ref().is_none_or(|law| law == readahead)
         };
         let of = |cell: &Judged| {
             let run = cell.rivals.iter().find(is_pair)?;
@@ -109,6 +112,7 @@ mod tests {
     fn run(readahead: Option<&str>, scheduler: &str, mib_per_s: f64) -> Run {
         Run {
             readahead: readahead.map(str::to_owned),
+            swapin: None,
             scheduler: scheduler.to_owned(),
             mib_per_s,
             seconds: 1.0,

@@ -104,15 +104,27 @@ impl Pattern {
         )
     }
 
-    /// What `processes` of it read; `part` divides the work, for runs that only show that it runs.
+    /// What `processes` of it read, in files that are spread over a device; `part`
+    /// divides the work, for runs that only show that it runs.
     pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let mut files = Files::default();
         let mut draw = Draw::new(seed);
-        let shared = self.shared(&mut files, processes, part, &mut draw);
+        let (files, lists) = self.lists(processes, part, &mut draw);
+        Workload::listed(files.spread(&mut draw), lists)
+    }
+
+    /// The same in files side by side, as they lie in one file that is there.
+    pub fn workload_packed(self, processes: u64, part: u64, seed: u64) -> Workload {
+        let (files, lists) = self.lists(processes, part, &mut Draw::new(seed));
+        Workload::listed(files.0, lists)
+    }
+
+    fn lists(self, processes: u64, part: u64, draw: &mut Draw) -> (Files, Vec<Listed>) {
+        let mut files = Files::default();
+        let shared = self.shared(&mut files, processes, part, draw);
         let lists = (0..processes).map(|process| {
             let readings = match &shared {
                 Some(readings) => every_nth(readings, process, processes),
-                None => self.own(&mut files, processes, part, &mut draw),
+                None => self.own(&mut files, processes, part, draw),
             };
             let (engine, depth) = match self {
                 Pattern::Slices { .. } => (Engine::Mmap, 1),
@@ -122,8 +134,14 @@ impl Pattern {
             };
             Listed { engine, is_direct: self.is_direct(), depth, readings }
         });
-        let lists: Vec<Listed> = lists.collect();
-        Workload::listed(files.spread(&mut draw), lists)
+        let lists = lists.collect();
+        (files, lists)
+    }
+
+    /// Whether it is reads through the cache, one under way at a time for each process.
+    pub fn is_plain(self) -> bool {
+        let is_deep = matches!(self, Pattern::Database | Pattern::Random { depth: 2.., .. });
+        !is_deep && !self.is_direct() && !matches!(self, Pattern::Slices { .. })
     }
 
     /// What all processes read together of one file, for the patterns that share it.

@@ -171,7 +171,9 @@ impl Process {
 
     /// Has it read these places, one pass of them, in place of those of its job.
     pub(crate) fn follow(&mut self, mut readings: Vec<Reading>) {
-        self.rules.limit_bytes = readings.iter().map(|reading| reading.bytes).sum();
+        let bytes = || readings.iter().map(|reading| reading.bytes);
+        self.rules.limit_bytes = bytes().sum();
+        self.rules.block_bytes_largest = bytes().max().expect("there is one at least");
         readings.reverse();
         self.listed = Some(readings);
     }
@@ -241,9 +243,15 @@ impl Process {
         self.rules.block_bytes_largest
     }
 
-    /// The files that it uses.
-    pub fn files(&self) -> impl Iterator<Item = FileId> + '_ {
-        self.regions.iter().map(|region| region.area.file)
+    /// The files that it uses, each once, in order.
+    pub fn files(&self) -> Vec<FileId> {
+        let mut files: Vec<FileId> = match &self.listed {
+            Some(readings) => readings.iter().map(|reading| reading.file).collect(),
+            None => self.regions.iter().map(|region| region.area.file).collect(),
+        };
+        files.sort_unstable();
+        files.dedup();
+        files
     }
 
     /// The bytes that its job asks it to move; `None` when only time ends it. What it moves

@@ -1,0 +1,388 @@
+//! `adaptive`: reads as far along a run as runs were seen to go on, and as that pays.
+//!
+//! Ideally a program never waits for a page that could have been foreseen, and
+//! no page is read that drives one of use out. The law in words:
+//!
+//! - *Runs, by address and by slot.* Faults next to each other are a run: in the
+//!   addresses of a mapping, or in the slots of the swap area, up or down,
+//!   however many are interleaved. Addresses show the order of the program;
+//!   slots the order in which pages were used before they left, all programs' together.
+//! - *How far runs go is seen*, for each mapping and for the slots: which part of the runs
+//!   that came to a length went on to the next. While nothing is known half of them
+//!   come to twice their length, once they have four faults. So each page ahead has a likelihood.
+//! - *Each page must pay.* One that will be used saves a fault. One that won't has
+//!   cost its bytes, and a fault later: for the page that it drove out, which is
+//!   worth as much as the others of a load that doesn't fit. So a page is foreseen when
+//!   `likelihood × fault > bytes + (1 − likelihood) × fault`, with the device's
+//!   own costs. A fault costs what a request takes, shared by the faults that wait
+//!   with it, and never less than what one more request keeps the device busy.
+//! - *By what saves most*: along the slots, as far as the pages that some run of any
+//!   mapping will come to outweigh the others, at the cost of a request for each
+//!   piece between pages that are there; or what the fault's own run will come to in
+//!   its mapping, at the cost of a request for each piece of slots.
+//! - *No more than the device needs, or memory has*: sixteen times what a request
+//!   takes, so that the device is busy with bytes for 94 % of the time; a
+//!   quarter of what is left of half of the memory; as far as pages were seen to
+//!   stay until they were used; and the pages that are ready.
+//! - *Ahead of need*: whether more is to be read is seen when the run has come half
+//!   the way to where what is there ends.
+//!
+//! With faults at random nothing is read ahead; four faults side by side begin
+//! a run at any time. A random load of pieces of one size is read piece by piece
+//! once some hundred were seen.
+
+use alloc::vec::Vec;
+
+use super::{SwapFault, SwapRead, SwapinLaw, Swapped};
+use crate::law::{Spec, SpecError};
+use crate::readahead::DeviceEvidence;
+use crate::unit::PageRange;
+
+mod reach;
+mod runs;
+mod trust;
+
+use reach::CERTAIN;
+use runs::{Horizon, Run, Runs};
+use trust::Trust;
+
+/// What is ahead of a run takes at most so many times as long as a request
+/// without its bytes: then the device is busy with bytes for 16 parts of 17.
+const AHEAD_PER_REQUEST_COST: u64 = 16;
+
+/// Slots are looked along until so many more were found that no run will come to than that some will.
+const UNFORESEEN_MAX: i64 = 64;
+
+/// The law `adaptive`.
+#[derive(Clone, Debug, Default)]
+pub struct Adaptive {
+    slots: Runs,
+    /// By mapping.
+    addresses: Vec<Runs>,
+    trust: Trust,
+}
+
+/// What things cost, in pages: the bytes of so many take as long.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    /// A fault that must wait for a request.
+    fault: i64,
+    /// One more request among others.
+    request: i64,
+    /// The most pages that may be ahead of a run.
+    pages_max: u64,
+}
+
+/// A way to read ahead.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    read: SwapRead,
+    /// How many pages are read.
+    pages: u64,
+    /// What it saves, in pages.
+    value: i64,
+}
+
+impl Adaptive {
+    /// It has no parameter.
+    ///
+    /// # Errors
+    /// A parameter is given.
+    pub fn from_spec(spec: &Spec) -> Result<Adaptive, SpecError> {
+        spec.only(&[])?;
+        Ok(Adaptive::default())
+    }
+
+    /// What pays to be read ahead of a fault, if it is the time to see;
+    /// `is_miss` when its page must be read anyway.
+    fn ahead(
+        &mut self,
+        fault: &SwapFault,
+        is_miss: bool,
+        swapped: &mut dyn Swapped,
+    ) -> Option<SwapRead> {
+        let mut costs = Costs::of(swapped.evidence(), swapped.waiting_faults());
+        costs.pages_max = self.trust.learn(!is_miss, swapped.wasted_pages(), costs.pages_max);
+        let (by_slot, by_address) = self.runs_of(fault, costs, swapped);
+        let slots_lead = by_slot.length > by_address.length;
+        let leading = if slots_lead { by_slot } else { by_address };
+        if !is_miss && !leading.is_due() {
+            return None;
+        }
+        let plan = self.plan(fault, by_slot, by_address, costs, swapped);
+        let plan = plan.and_then(|plan| {
+            let room = swapped.room_for(plan.pages);
+            let is_crumb = room == 0 || (!is_miss && room < plan.pages / 2);
+            (!is_crumb).then(|| plan.cut(room, fault, by_slot, by_address, swapped))
+        });
+        // Of the run that leads, the places before the first that stays absent.
+        let stays_absent = |place| {
+            let slot = match slots_lead {
+                true => swapped.absent_page(place).map(|_| place),
+                false => swapped.absent_slot(fault.memory, place),
+            };
+            slot.is_some_and(|slot| match plan {
+                Some(SwapRead::Slots(range)) => !range.contains(slot),
+                Some(SwapRead::Pages(range)) => slots_lead || !range.contains(place),
+                None => true,
+            })
+        };
+        let places = leading.outward(leading.ahead).take_while(|&at| !stays_absent(at)).count();
+        let runs = if slots_lead { &mut self.slots } else { self.addresses_of(fault) };
+        runs.newest_mut().put_off(places as u64);
+        plan
+    }
+
+    fn addresses_of(&mut self, fault: &SwapFault) -> &mut Runs {
+        let at = fault.memory.0 as usize;
+        if at >= self.addresses.len() {
+            self.addresses.resize_with(at + 1, Runs::default);
+        }
+        &mut self.addresses[at]
+    }
+
+    /// The runs that the fault belongs to, by slot and by address.
+    fn runs_of(&mut self, fault: &SwapFault, costs: Costs, swapped: &dyn Swapped) -> (Run, Run) {
+        let horizon = |places| Horizon {
+            places,
+            likelihood_min: CERTAIN * (costs.fault as u64 + 1) / (2 * costs.fault as u64),
+            pages_max: costs.pages_max,
+        };
+        let is_absent = |page| swapped.absent_slot(fault.memory, page).is_some();
+        let (pages, slots) = (horizon(fault.memory_pages), horizon(fault.slots));
+        let by_address = self.addresses_of(fault).fault(fault.page, pages, is_absent);
+        let is_absent = |slot| swapped.absent_page(slot).is_some();
+        let by_slot = self.slots.fault(fault.slot, slots, is_absent);
+        (by_slot, by_address)
+    }
+
+    /// The best way to read ahead, if one saves anything.
+    fn plan(
+        &self,
+        fault: &SwapFault,
+        by_slot: Run,
+        by_address: Run,
+        costs: Costs,
+        swapped: &dyn Swapped,
+    ) -> Option<Plan> {
+        if by_slot.ahead.is_empty() && by_address.ahead.is_empty() {
+            return None;
+        }
+        let along_slots = self.along_slots(fault, by_slot, costs, swapped);
+        let by_address = pages_of(fault, by_address, costs, swapped);
+        let best = if by_address.value > along_slots.value { by_address } else { along_slots };
+        (best.value > 0).then_some(best)
+    }
+
+    /// The slots that follow, as far as those that some run will come to outweigh the others.
+    fn along_slots(
+        &self,
+        fault: &SwapFault,
+        run: Run,
+        costs: Costs,
+        swapped: &dyn Swapped,
+    ) -> Plan {
+        let mut best = Plan { read: SwapRead::Slots(PageRange::default()), pages: 0, value: 0 };
+        let (mut value, mut pages, mut is_in_request) = (0, 0, false);
+        let all = match run.is_backward() {
+            true => PageRange { first: 0, end: fault.slot },
+            false => PageRange { first: fault.slot + 1, end: fault.slots },
+        };
+        let looked_max = 4 * costs.pages_max + UNFORESEEN_MAX as u64;
+        for slot in run.outward(all).take(looked_max as usize) {
+            let Some((memory, page)) = swapped.absent_page(slot) else {
+                is_in_request = false;
+                continue;
+            };
+            if !core::mem::replace(&mut is_in_request, true) {
+                value -= costs.request;
+            }
+            pages += 1;
+            let addresses = self.addresses.get(memory.0 as usize);
+            let is_foreseen =
+                run.ahead.contains(slot) || addresses.is_some_and(|runs| runs.foresee(page));
+            value += if is_foreseen { costs.fault } else { -costs.fault } - 1;
+            if value > best.value {
+                let read = match run.is_backward() {
+                    true => PageRange { first: slot, end: fault.slot },
+                    false => PageRange { first: fault.slot + 1, end: slot + 1 },
+                };
+                best = Plan { read: SwapRead::Slots(read), pages, value };
+            }
+            if pages >= costs.pages_max || value < best.value - UNFORESEEN_MAX * costs.fault {
+                break;
+            }
+        }
+        best
+    }
+}
+
+/// What the run will come to of the mapping, wherever the slots are.
+fn pages_of(fault: &SwapFault, run: Run, costs: Costs, swapped: &dyn Swapped) -> Plan {
+    let (mut pages, mut requests) = (0, 0);
+    let mut last = None;
+    let slots = run.outward(run.ahead).filter_map(|page| swapped.absent_slot(fault.memory, page));
+    for slot in slots {
+        pages += 1;
+        requests += i64::from(last.is_none_or(|last: u64| last.abs_diff(slot) != 1));
+        last = Some(slot);
+    }
+    let value = pages as i64 * (costs.fault - 1) - requests * costs.request;
+    Plan { read: SwapRead::Pages(run.ahead), pages, value }
+}
+
+impl Costs {
+    fn of(device: &DeviceEvidence, waiting_faults: u64) -> Costs {
+        let fault = device.estimate.request_cost_pages();
+        let request = device.estimate.request_occupies_pages();
+        Costs {
+            fault: (fault / waiting_faults.max(1)).max(request).max(1) as i64,
+            request: request as i64,
+            pages_max: (AHEAD_PER_REQUEST_COST * fault).min(device.window_share_pages()),
+        }
+    }
+}
+
+impl Plan {
+    /// What of it is nearest and has no more than so many pages.
+    fn cut(
+        self,
+        room: u64,
+        fault: &SwapFault,
+        by_slot: Run,
+        by_address: Run,
+        swapped: &dyn Swapped,
+    ) -> SwapRead {
+        if room >= self.pages {
+            return self.read;
+        }
+        match self.read {
+            SwapRead::Slots(range) => SwapRead::Slots(
+                by_slot.nearest(range, room, |slot| swapped.absent_page(slot).is_some()),
+            ),
+            SwapRead::Pages(range) => SwapRead::Pages(
+                by_address
+                    .nearest(range, room, |page| swapped.absent_slot(fault.memory, page).is_some()),
+            ),
+        }
+    }
+}
+
+impl SwapinLaw for Adaptive {
+    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> Option<SwapRead> {
+        self.ahead(fault, false, swapped)
+    }
+
+    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> SwapRead {
+        let alone = SwapRead::Slots(PageRange::new(fault.slot, 1));
+        self.ahead(fault, true, swapped).unwrap_or(alone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::super::testing::Area;
+    use super::*;
+
+    fn law() -> Adaptive {
+        Adaptive::from_spec(&Spec::plain("adaptive")).unwrap()
+    }
+
+    /// Worked by hand: a run of `n` faults comes to `n + d` with `n / (n + d)`, and a
+    /// page is foreseen from 123 of 244 on, as a fault costs 122 pages before anything
+    /// is measured. The third column is what is read, the fault's own page aside.
+    #[test]
+    fn golden_trajectory_of_a_sweep() {
+        let table: [(u64, &[u64]); 9] = [
+            (0, &[]),
+            (1, &[]),
+            (2, &[]),
+            (3, &[4, 5, 6]), // 4 faults: 3 pages are foreseen
+            (4, &[]),
+            (5, &[7, 8, 9, 10]), // half of 3 are used; 6 faults: 5 pages
+            (6, &[]),
+            (7, &[]),
+            (8, &[11, 12, 13, 14, 15, 16]), // half of 5; 9 faults: 8 pages
+        ];
+        let mut area = Area::in_order(1000);
+        let mut law = law();
+        for (page, read) in table {
+            assert_eq!(area.fault(&mut law, page), read, "page {page}");
+        }
+        assert_eq!((area.misses, area.hits), (4, 5));
+    }
+
+    #[test]
+    fn downwards_too() {
+        let mut area = Area::in_order(1000);
+        let mut law = law();
+        let read: Vec<Vec<u64>> =
+            [900, 899, 898, 897].iter().map(|&page| area.fault(&mut law, page)).collect();
+        assert_eq!(read, [vec![], vec![], vec![], vec![894, 895, 896]]);
+    }
+
+    /// The slots are 37 apart: by slot nothing is known, and three requests of two
+    /// pages' time each are cheaper than three faults of 122.
+    #[test]
+    fn a_sweep_over_scattered_slots_is_read_by_address() {
+        let mut area = Area::new(1000, |page| page * 37 % 1000);
+        let mut law = law();
+        let read: Vec<Vec<u64>> = (0..4).map(|page| area.fault(&mut law, page)).collect();
+        assert_eq!(read, [vec![], vec![], vec![], vec![4, 5, 6]]);
+        assert!(matches!(area.last_read, Some(SwapRead::Pages(_))));
+    }
+
+    /// Pages that are used in the order in which they left, wherever they are.
+    #[test]
+    fn a_strange_order_that_repeats_is_read_by_slot() {
+        let mut area = Area::new(1000, |page| page * 37 % 1000);
+        let page_of = |slot: u64| (0..1000).find(|page| page * 37 % 1000 == slot).unwrap();
+        let mut law = law();
+        let read: Vec<Vec<u64>> = (0..4).map(|slot| area.fault(&mut law, page_of(slot))).collect();
+        let mut expected = [4, 5, 6].map(page_of);
+        expected.sort_unstable();
+        assert_eq!(read[3], expected);
+        assert!(matches!(area.last_read, Some(SwapRead::Slots(_))));
+    }
+
+    #[test]
+    fn random_faults_read_nothing_ahead() {
+        let mut area = Area::in_order(100_000);
+        let mut law = law();
+        // Any two of them are further apart than 300 pages.
+        for nth in 0..300 {
+            assert_eq!(area.fault(&mut law, nth * 61_803 % 100_000), vec![], "{nth}");
+        }
+    }
+
+    /// Runs of four faults that never go on. The fourth reads three pages that are never
+    /// hit, until three runs are known to have ended there (4 of 8 go on: too few): of
+    /// the 128 that are followed the oldest has ended when the next begins, so the
+    /// 131st is the first that reads nothing in vain. Then one goes on: its fifth fault, of a
+    /// length at which none has ended, reads four pages again.
+    #[test]
+    fn without_hits_it_stops_and_when_runs_go_on_it_is_back_at_once() {
+        let mut area = Area::in_order(400_000);
+        let mut law = law();
+        let mut wasted = Vec::new();
+        for nth in 0..200 {
+            (0..4).for_each(|page| drop(area.fault(&mut law, 1000 * nth + page)));
+            wasted.push(area.waste_all());
+        }
+        assert_eq!(wasted[..14], [3; 14]);
+        assert_eq!(wasted[130..], [0; 70]);
+        let back: Vec<Vec<u64>> = (0..5).map(|page| area.fault(&mut law, 300_000 + page)).collect();
+        assert_eq!(back[4], [300_005, 300_006, 300_007, 300_008]);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_read() {
+        let mut area = Area::in_order(1000);
+        area.room_pages = 2;
+        let mut law = law();
+        let read: Vec<Vec<u64>> = (0..4).map(|page| area.fault(&mut law, page)).collect();
+        assert_eq!(read[3], [4, 5], "the nearest");
+    }
+}

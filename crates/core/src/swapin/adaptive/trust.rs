@@ -1,0 +1,72 @@
+//! How far ahead pages may be read that memory keeps until they are used.
+//!
+//! The law in words: a page that left memory unused shortens the distance by a
+//! sixty-fourth, one that was used lengthens it by half of that. For one that left
+//! has cost what the use of another saves, and its bytes. So it settles where
+//! reading further would lose as much as it gains, whatever the number of
+//! programs, their speeds and the memory are.
+
+/// The distance is counted in these parts of a page.
+const PARTS: u64 = 1024;
+
+/// A wasted page takes so much of the distance.
+const TAKEN_PER_WASTE: u64 = 64;
+
+/// So many used pages give back what a wasted one took.
+const USES_PER_WASTE: u64 = 2;
+
+/// The distance is never shorter than four pages, so that it can be learned that
+/// more would be used, nor longer than 1 GiB.
+const PAGES_MIN: u64 = 4;
+const PAGES_MAX: u64 = 1 << 18;
+
+/// What became of pages that were read ahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trust {
+    parts: u64,
+    wasted_pages: u64,
+}
+
+impl Default for Trust {
+    fn default() -> Trust {
+        Trust { parts: PAGES_MAX * PARTS, wasted_pages: 0 }
+    }
+}
+
+impl Trust {
+    /// A page that was read ahead has been used, or a fault has found none; so many
+    /// were wasted since the start. Gives how far ahead pages may be read, if it
+    /// were `pages_max` for all else.
+    pub(super) fn learn(&mut self, is_used: bool, wasted_pages: u64, pages_max: u64) -> u64 {
+        let wasted = wasted_pages - core::mem::replace(&mut self.wasted_pages, wasted_pages);
+        if wasted > 0 {
+            self.parts = self.parts.min(pages_max * PARTS);
+        }
+        for _ in 0..wasted.min(TAKEN_PER_WASTE * 8) {
+            self.parts -= self.parts / TAKEN_PER_WASTE;
+        }
+        if is_used {
+            self.parts += self.parts / (TAKEN_PER_WASTE * USES_PER_WASTE);
+        }
+        self.parts = self.parts.clamp(PAGES_MIN * PARTS, PAGES_MAX * PARTS);
+        pages_max.min(self.parts / PARTS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 63/64 to the power of 44 is a half; two used pages give back what one took.
+    #[test]
+    fn waste_halves_the_distance_and_use_restores_it() {
+        let mut trust = Trust::default();
+        assert_eq!(trust.learn(true, 0, 1000), 1000);
+        let halved = trust.learn(false, 44, 1000);
+        assert!((495..=505).contains(&halved), "{halved}");
+        let mut restored = 0;
+        (0..88).for_each(|_| restored = trust.learn(true, 44, 1000));
+        assert!((980..=1000).contains(&restored), "{restored}");
+        assert_eq!(trust.learn(false, 10_000, 1000), PAGES_MIN, "never none");
+    }
+}

@@ -1,0 +1,74 @@
+//! The loads on memory of the regret matrix: what touches how much of it.
+//!
+//! Sweeps and random touches, of private and of shared memory, as in the table of
+//! 2012 (`reproduce B`), and each touch writes. The total stays about the same however many
+//! processes share it, down to a least share for each of those that have memory of
+//! their own. A quarter of what is mapped fits, where in that table nine tenths do: with
+//! nine tenths, several processes that sweep take from one to ten times as
+//! long by which of them happens to keep all of its pages, whatever the law.
+//!
+//! Swap lies on every device of the matrix but the object store: a page that is
+//! written out replaces one that lies there, and an object can only be written
+//! whole. A server's file takes pages in place: so the kernel swaps over NFS too.
+
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::load::{Load, Pattern, Share};
+
+/// What a cell touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Touching {
+    pattern: Pattern,
+    share: Share,
+}
+
+/// The loads by the names under which they stand in the matrix.
+pub(super) const LOADS: &[(&str, Touching)] = &[
+    ("swap-seq-anon", Touching { pattern: Pattern::Sequential, share: Share::Private }),
+    ("swap-seq-shmem", Touching { pattern: Pattern::Sequential, share: Share::Shared }),
+    ("swap-rand-anon", Touching { pattern: Pattern::Random, share: Share::Private }),
+    ("swap-rand-shmem", Touching { pattern: Pattern::Random, share: Share::Shared }),
+];
+
+/// The classic swap-in laws.
+pub(super) const SWAPINS: [&str; 4] = ["none", "cluster", "hits", "vma"];
+
+/// Pages of all mappings together, 32 MiB, and of one at least, 1 MiB.
+const TOTAL_PAGES: u64 = 8192;
+const MAPPING_PAGES_MIN: u64 = 256;
+
+/// Mappings swept whole, or as many random touches. Of a process at least 1024 touches: one of many on a shared mapping comes to where others were.
+const SWEEPS: u64 = 3;
+const TOUCHES_MIN: u64 = 1024;
+
+/// Whether swap can lie on a device of the matrix.
+pub(super) fn takes_swap(device: &str) -> bool {
+    device != "object"
+}
+
+impl Touching {
+    /// What `processes` of it touch.
+    pub(super) fn load(self, processes: u32, part: u64) -> Load {
+        let each = u64::from(processes);
+        let (pages, touched_pages) = match self.share {
+            Share::Private => {
+                let pages = (TOTAL_PAGES / each).max(MAPPING_PAGES_MIN);
+                (pages, pages)
+            }
+            Share::Shared => (TOTAL_PAGES, TOTAL_PAGES / each),
+        };
+        let mapping_bytes = pages * PAGE_BYTES;
+        let load = Load {
+            pattern: self.pattern,
+            touches: ((SWEEPS * touched_pages).max(TOUCHES_MIN) / part).max(1),
+            writes_percent: 100,
+            share: self.share,
+            processes,
+            ..Load::new("regret", mapping_bytes, mapping_bytes)
+        };
+        let mapped_pages = load.mapped_bytes() / PAGE_BYTES;
+        let memory_bytes = mapped_pages / 4 * PAGE_BYTES;
+        // A tenth more than is mapped, so that a run of free slots is found.
+        Load { memory_bytes, swap_bytes: mapped_pages * 11 / 10 * PAGE_BYTES, ..load }
+    }
+}

@@ -1,0 +1,80 @@
+"""Files on an NFS server: a real one, of another project, on loopback."""
+
+import asyncio
+import os
+import random
+
+import pytest
+
+import readpath
+
+DATA = random.Random(11).randbytes(3_000_001)
+
+
+@pytest.fixture(scope="module")
+def url(nfs_server, tmp_path_factory):
+    path = tmp_path_factory.mktemp("nfs") / "file"
+    path.write_bytes(DATA)
+    with nfs_server(path) as url:
+        yield url
+
+
+def test_it_reads_as_a_local_file_does(url):
+    with readpath.open(url, memory="1MiB") as file:
+        assert (file.size, file.read(10), file.tell()) == (len(DATA), DATA[:10], 10)
+        file.seek(-5, 2)
+        assert file.read() == DATA[-5:]
+        draw = random.Random(1)
+        asked = [(draw.randrange(len(DATA)), draw.randrange(200_000)) for _ in range(50)]
+        expected = [DATA[offset : offset + size] for offset, size in asked]
+        assert file.readat_many(asked) == expected
+        assert asyncio.run(file.areadat_many(asked)) == expected
+        buffer = bytearray(1000)
+        assert file.readinto_at(2_000_000, buffer) == 1000 and buffer == DATA[2_000_000:2_001_000]
+        assert file.stats()["bytes"] > 0
+        # Its read path is its own, and has asked the server.
+        assert file.path_stats()["device_bytes"] > 0
+    with readpath.open(f"{url}?rsize=8192&slots=2") as file:
+        assert file.readat(1, 100_000) == DATA[1:100_001]
+
+
+def test_what_the_server_says_is_the_built_in_exception(url):
+    base = url.removesuffix("file")
+    for name, kind in [("none", FileNotFoundError), ("folder", IsADirectoryError), ("secret", PermissionError)]:
+        with pytest.raises(kind) as raised:
+            readpath.open(base + name)
+        assert raised.value.filename == base + name, raised.value
+    with pytest.raises(OSError, match="symbolic link"):
+        readpath.open(base + "link")
+    with pytest.raises(ValueError, match="a multiple of 4096 bytes"):
+        readpath.open(f"{url}?rsize=5000")
+    with pytest.raises(ValueError, match="names no file"):
+        readpath.open("nfs://host")
+    with pytest.raises(ConnectionRefusedError, match="check that an NFS server listens there"):
+        readpath.open("nfs://127.0.0.1:1/data/file")
+
+
+def test_a_child_made_by_fork_has_a_connection_of_its_own(url):
+    with readpath.open(url) as file:
+        assert file.readat(0, 10) == DATA[:10]
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if file.readat(1_000_000, 10) == DATA[1_000_000:1_000_010] else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert file.readat(2_000_000, 10) == DATA[2_000_000:2_000_010]
+
+
+def test_fsspec_and_what_stands_on_it_read_it(url):
+    fsspec = pytest.importorskip("fsspec")
+    for name in (url, f"readpath::{url}"):
+        with fsspec.open(name) as file:
+            assert isinstance(file, readpath.File) and file.read(7) == DATA[:7], name
+    fs, path = fsspec.core.url_to_fs(url)
+    assert fs.info(path) == {"name": url, "size": len(DATA), "type": "file"}
+    assert fs.cat_file(path, 5, 12) == DATA[5:12] and fs.ls(path, detail=False) == [url]
+    assert fs.cat_ranges([path, path], [0, 9], [4, 12]) == [DATA[:4], DATA[9:12]]
+    assert not fs.exists(path + "x") and fs.isdir(path.removesuffix("file") + "folder")
+    with pytest.raises(NotImplementedError, match="can't be listed"):
+        fs.ls(path.removesuffix("file") + "folder")
+    with pytest.raises(OSError, match="opened for reading"):
+        fs.open(path, "wb")
