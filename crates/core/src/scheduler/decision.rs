@@ -210,15 +210,6 @@ pub enum Decision {
         /// The rate that it was held against.
         before_kib_per_s: u64,
     },
-    /// How many requests under way are worth having was found.
-    Depth {
-        /// So many, beyond one of each process.
-        depth: u32,
-        /// What they bring.
-        kib_per_s: u64,
-        /// What the most brought that were under way.
-        most_kib_per_s: u64,
-    },
     /// A readahead law has pages read that were not asked for.
     ReadAhead {
         /// Which file, in the order in which they were added.
@@ -247,6 +238,15 @@ pub enum Decision {
         occupies_pages: u64,
         /// Pages that were read ahead before and are not used yet.
         unused_pages: u64,
+    },
+    /// How many requests under way are worth having was found.
+    Depth {
+        /// So many, beyond one of each process.
+        depth: u32,
+        /// What they bring.
+        kib_per_s: u64,
+        /// What the most brought that were under way.
+        most_kib_per_s: u64,
     },
     /// Decisions that were not taken out in time and are lost.
     Lost {
@@ -392,10 +392,6 @@ impl fmt::Display for Decision {
                 optional(f, "processes", limit)?;
                 write!(f, " why={why} kib_per_s={kib_per_s} before={before_kib_per_s}")
             }
-            Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
-                write!(f, "event=depth requests={depth} kib_per_s={kib_per_s}")?;
-                write!(f, " most_kib_per_s={most_kib_per_s}")
-            }
             Decision::ReadAhead {
                 file,
                 first,
@@ -413,6 +409,10 @@ impl fmt::Display for Decision {
                 write!(f, " shape={shape} why={why} behind={behind} size={size}")?;
                 write!(f, " readers={readers} request_pages={request_pages}")?;
                 write!(f, " occupies_pages={occupies_pages} unused_pages={unused_pages}")
+            }
+            Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
+                write!(f, "event=depth requests={depth} kib_per_s={kib_per_s}")?;
+                write!(f, " most_kib_per_s={most_kib_per_s}")
             }
             Decision::Lost { count } => write!(f, "event=lost count={count}"),
         }

@@ -107,25 +107,24 @@ impl Pattern {
     /// What `processes` of it read, in files that are spread over a device; `part`
     /// divides the work, for runs that only show that it runs.
     pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let (files, lists, mut draw) = self.lists(processes, part, seed);
+        let mut draw = Draw::new(seed);
+        let (files, lists) = self.lists(processes, part, &mut draw);
         Workload::listed(files.spread(&mut draw), lists)
     }
 
     /// The same in files side by side, as they lie in one file that is there.
     pub fn workload_packed(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let (files, lists, _) = self.lists(processes, part, seed);
+        let (files, lists) = self.lists(processes, part, &mut Draw::new(seed));
         Workload::listed(files.0, lists)
     }
 
-    /// The files, what each process reads of them, and what is left of the draw.
-    fn lists(self, processes: u64, part: u64, seed: u64) -> (Files, Vec<Listed>, Draw) {
+    fn lists(self, processes: u64, part: u64, draw: &mut Draw) -> (Files, Vec<Listed>) {
         let mut files = Files::default();
-        let mut draw = Draw::new(seed);
-        let shared = self.shared(&mut files, processes, part, &mut draw);
+        let shared = self.shared(&mut files, processes, part, draw);
         let lists = (0..processes).map(|process| {
             let readings = match &shared {
                 Some(readings) => every_nth(readings, process, processes),
-                None => self.own(&mut files, processes, part, &mut draw),
+                None => self.own(&mut files, processes, part, draw),
             };
             let (engine, depth) = match self {
                 Pattern::Slices { .. } => (Engine::Mmap, 1),
@@ -136,7 +135,7 @@ impl Pattern {
             Listed { engine, is_direct: self.is_direct(), depth, readings }
         });
         let lists = lists.collect();
-        (files, lists, draw)
+        (files, lists)
     }
 
     /// Whether it is reads through the cache, one under way at a time for each process.
