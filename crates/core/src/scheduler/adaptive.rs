@@ -13,13 +13,15 @@
 //!   (`adaptive/crowd.rs`). Elsewhere nothing is tried, ever.
 //! - *One alone is tried* then, for some tens of milliseconds. Each of its requests votes: had
 //!   all been like it, would a quarter more have come? Where distance costs nothing they all
-//!   vote against, and three are enough. Else the limit stays if a quarter more did come.
+//!   vote against, and three more than are for it are enough. Else the limit stays if a
+//!   quarter more did come than of all together over the last second.
 //! - Under a limit, *twice as many* are tried, and *all*, by the same rule, in turn. A
-//!   limit that brings less than all together did is lifted.
-//! - *A trial never falls further behind than a head's longest way*, 32 ms, and all
-//!   trials together cost at most a 64th of the time: after one that failed comes a
-//!   pause of 64 times what it cost, doubled when the one before was voted down too.
-//!   One that was lost though its requests voted for it makes the next one longer.
+//!   limit under which a whole round brings less than all together did is lifted.
+//! - *A trial's own requests never fall further behind than a head's longest way*, 32 ms. After
+//!   one that failed comes a pause of 64 times what it cost, doubled when others failed
+//!   before, so that they cost a 64th of the time. One that was lost though its requests
+//!   voted for it makes the next one twice as long. A rate that halves (under a limit, or
+//!   doubles) is another device's, or another load's: the pause is over.
 //! - An active process keeps its place until its *turn* is over, or until it has
 //!   asked for nothing for 8 ms: so long the device is kept for it. A turn is 300 ms
 //!   shared by all who want one, at least 20 ms, and at least eight times what the first
