@@ -247,12 +247,14 @@ impl Stream {
     /// How many pages ahead of the reader are still in memory when it comes to them.
     ///
     /// Half of the memory is refilled while as many pages are asked for as it has;
-    /// of these the stream has had its part since it began, and will have it again. One that
-    /// has just begun is one among those that have pages ahead of them.
+    /// of these the stream has had its part since it began, and will have it again. Where half
+    /// of what may stand does, one that has just begun is one among those that have it.
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
+        let half = device.memory_pages / 2;
         let asked = device.asked_pages().saturating_sub(self.begun_at);
-        let all = asked.max(device.standing_pages);
-        (device.memory_pages / 2 * self.behind).checked_div(all).unwrap_or(u64::MAX)
+        let is_tight = device.standing_pages > half / 2;
+        let all = if is_tight { asked.max(device.standing_pages) } else { asked };
+        (half * self.behind).checked_div(all).unwrap_or(u64::MAX)
     }
 
     /// Where the next window can be on its way while this one is used, the middle is
