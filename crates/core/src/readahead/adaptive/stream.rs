@@ -213,10 +213,11 @@ impl Stream {
                 let room = size.saturating_sub(first - request.end).min(share);
                 let window = PageRange::new(first, room).clipped(file_pages);
                 // A crumb waits until it is more, or until there is nothing ahead.
-                if first > request.end && window.count() < size / 4 {
+                if first > request.end && window.count() < size.min(share) / 4 {
                     return;
                 }
-                self.add_forward(window, request, why != "memory", pages);
+                let has_room_for_two = why != "memory" || 2 * window.count() <= size;
+                self.add_forward(window, request, has_room_for_two, pages);
                 window
             }
             Shape::Backward => {
@@ -258,16 +259,17 @@ impl Stream {
     }
 
     /// Where the next window can be on its way while this one is used, the middle is
-    /// marked: there the reader still has half of it. Where memory is what bounds both, the
-    /// last page is: the next one is then as large as this.
+    /// marked: there the reader still has half of it. Where memory has no room for
+    /// both, the last page is: the next one is then as large as this.
     fn add_forward(
         &mut self,
         window: PageRange,
         request: PageRange,
-        is_early: bool,
+        has_room_for_two: bool,
         pages: &mut dyn Pages,
     ) {
-        let early = if is_early { window.count() / 2 } else { window.count().saturating_sub(1) };
+        let early =
+            if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
         let middle = window.first + early;
         let (_, is_half) = add_range(window.clipped(middle), false, pages);
         let (_, is_whole) = add_range(PageRange { first: middle, ..window }, true, pages);
