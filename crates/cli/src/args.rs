@@ -53,7 +53,7 @@ pub enum Command {
 }
 
 /// The readahead law where none is named.
-pub const READAHEAD_DEFAULT: &str = "ondemand";
+pub const READAHEAD_DEFAULT: &str = "adaptive";
 
 /// `readpath run`.
 #[derive(Debug, Args)]
@@ -84,7 +84,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "LAW,…")]
     pub swapin: Option<String>,
     /// Schedulers, each a row
-    #[arg(long, value_name = "LAW,…", default_value = "deadline")]
+    #[arg(long, value_name = "LAW,…", default_value = "adaptive")]
     pub scheduler: String,
     /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
     #[arg(long, value_name = "LAW,…")]

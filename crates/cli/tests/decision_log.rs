@@ -20,7 +20,7 @@ fn each_decision_is_a_line_of_words_and_numbers_below_the_name_of_its_row() {
     ran.has_ended(0, command);
     let log = fs::read_to_string(scratch.path("decisions")).unwrap();
     let rows: Vec<&str> = log.lines().filter(|line| line.starts_with('#')).collect();
-    assert_eq!(rows, ["# hdd ondemand cfq", "# file:data ondemand cfq"]);
+    assert_eq!(rows, ["# hdd adaptive cfq", "# file:data adaptive cfq"]);
     let (modelled, real) = log.split_once("# file").unwrap();
     for (part, row) in [modelled, real].into_iter().zip(ran.results()) {
         let dispatches = part.lines().filter(|line| line.contains(" event=dispatch "));

@@ -146,7 +146,7 @@ fn modelled_rows_are_every_combination_and_repeat() {
     // More memory than is mapped: nothing is read back.
     let roomy = scratch.run("run small.toml --on ssd --memory 64MiB --json").results();
     assert_eq!((&roomy[0]["memory_bytes"], &roomy[0]["pages_in"]), (&(64 << 20).into(), &0.into()));
-    assert_eq!(roomy[0]["swapin"], "hits");
+    assert_eq!(roomy[0]["swapin"], "adaptive");
 }
 
 /// A block device is measured alone: its requests are the swap area's.

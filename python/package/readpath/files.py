@@ -28,7 +28,7 @@ class ReadPath:
     def __init__(
         self,
         memory: str | int = "256MiB",
-        readahead: str = "ondemand,read_ahead_kb=2048",
+        readahead: str = "adaptive",
         scheduler: str = "noop",
         depth: int = 128,
         backend: str = "ring",

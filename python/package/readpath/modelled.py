@@ -30,8 +30,8 @@ class Point:
 
     job: Job
     device: str = "hdd"
-    readahead: str | LawMaker = "ondemand"
-    scheduler: str = "deadline"
+    readahead: str | LawMaker = "adaptive"
+    scheduler: str = "adaptive"
     memory_bytes: int = 256 << 20
     seed: int = 1
 
@@ -106,8 +106,8 @@ class Trace:
 def points(
     jobs: JobLike | Iterable[JobLike],
     devices: OneOrMore = "hdd",
-    readahead: Laws = "ondemand",
-    scheduler: OneOrMore = "deadline",
+    readahead: Laws = "adaptive",
+    scheduler: OneOrMore = "adaptive",
     memory: str | int | Iterable[str | int] = "256MiB",
     seeds: int | Iterable[int] = 1,
 ) -> Iterator[Point]:
@@ -129,8 +129,8 @@ def run(
     job: JobLike,
     on: OneOrMore = "hdd",
     *,
-    readahead: Laws = "ondemand",
-    scheduler: OneOrMore = "deadline",
+    readahead: Laws = "adaptive",
+    scheduler: OneOrMore = "adaptive",
     memory: str | int = "256MiB",
     seed: int = 1,
 ) -> list[Row]:
@@ -154,8 +154,8 @@ def trace(
     job: JobLike,
     on: str = "hdd",
     *,
-    readahead: str | LawMaker = "ondemand",
-    scheduler: str = "deadline",
+    readahead: str | LawMaker = "adaptive",
+    scheduler: str = "adaptive",
     memory: str | int = "256MiB",
     seed: int = 1,
     events_max: int = 1_000_000,

@@ -59,8 +59,8 @@ class Sweep:
 def sweep(
     jobs: JobLike | Iterable[JobLike],
     devices: OneOrMore = "hdd",
-    readahead: Laws = "ondemand",
-    scheduler: OneOrMore = "deadline",
+    readahead: Laws = "adaptive",
+    scheduler: OneOrMore = "adaptive",
     *,
     memory: str | int | Iterable[str | int] = "256MiB",
     seeds: int | Iterable[int] = 1,

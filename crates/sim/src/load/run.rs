@@ -42,12 +42,12 @@ pub struct LoadSetup {
 }
 
 impl LoadSetup {
-    /// `hits` and `deadline` over this device, on a machine of today.
+    /// The laws `adaptive` over this device, on a machine of today.
     pub fn new(device: Spec) -> LoadSetup {
         LoadSetup {
             device,
-            swapin: Spec::plain("hits"),
-            scheduler: Spec::plain("deadline"),
+            swapin: Spec::plain("adaptive"),
+            scheduler: Spec::plain("adaptive"),
             write_pages_max: None,
             seed: 1,
             host: MemoryHost::TODAY,
