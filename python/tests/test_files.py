@@ -343,7 +343,7 @@ def test_hints_change_what_is_read_ahead(path):
         assert file.stats()["bytes"] == 1 << 20
         with pytest.raises(ValueError, match="no advice `hurry`"):
             file.advise("hurry")
-    within = readpath.ReadPath(memory="8MiB")
+    within = readpath.ReadPath(memory="8MiB", readahead="ondemand")
     with within.open(path) as file:
         file.advise("random")
         for offset in range(0, 1 << 20, 4096):

@@ -151,8 +151,9 @@ def test_many_ranges_are_fetched_side_by_side():
         barrier.wait()
         return DATA[start:end]
 
+    options = Options(depth=32, readahead="none")
     with ThreadPoolExecutor(32) as threads:
-        reader = Reader(on_threads(fetch, threads), len(DATA), Options(depth=32))
+        reader = Reader(on_threads(fetch, threads), len(DATA), options)
         asked = [(nth * 100_000, 5_000) for nth in range(32)]
         got = reader.read_many(asked)
     assert got == [DATA[offset : offset + size] for offset, size in asked]

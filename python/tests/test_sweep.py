@@ -115,7 +115,7 @@ def test_a_failed_point_is_tried_once_more_and_then_reported(tmp_path):
     assert [row["readahead"] for row in sweep.rows] == ["Failing", "none"]
     (failed,) = sweep.failed
     assert failed.point.readahead.__name__ == "Hopeless"
-    assert str(failed).startswith("job seq, storage ssd, readahead Hopeless, scheduler deadline")
+    assert str(failed).startswith("job seq, storage ssd, readahead Hopeless, scheduler adaptive")
     assert str(failed).endswith("ArithmeticError: never")
 
 
