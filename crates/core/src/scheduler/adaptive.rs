@@ -50,6 +50,8 @@ use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
 
 mod crowd;
+#[cfg(test)]
+mod draw;
 mod knee;
 mod nearness;
 mod search;

@@ -198,6 +198,7 @@ impl Knee {
 
 #[cfg(test)]
 mod tests {
+    use super::super::draw::splitmix;
     use super::*;
     use alloc::vec;
     use alloc::vec::Vec;
@@ -218,21 +219,12 @@ mod tests {
             Bench { knee, now: 0, free_at, under_way: Vec::new(), seed: 1 }
         }
 
-        /// SplitMix64 (Steele et al. 2014).
-        fn draw(&mut self) -> u64 {
-            self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = self.seed;
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^ (mixed >> 31)
-        }
-
         fn run(&mut self, completions: u32, wanted: u32, service_us: u64, is_striped: bool) {
             for _ in 0..completions {
                 let depth = self.knee.depth().unwrap_or(u32::MAX).min(wanted);
                 while self.under_way.len() < depth as usize {
                     let first = (0..self.free_at.len()).min_by_key(|&at| self.free_at[at]).unwrap();
-                    let drawn = self.draw() as usize % self.free_at.len();
+                    let drawn = splitmix(&mut self.seed) as usize % self.free_at.len();
                     let server = if is_striped { drawn } else { first };
                     self.free_at[server] = self.free_at[server].max(self.now) + service_us;
                     self.under_way.push(self.free_at[server]);

@@ -366,6 +366,7 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
+    use super::super::draw::splitmix;
     use super::*;
 
     /// A device in front of which so many processes read one request of 64 KiB after the other.
@@ -397,15 +398,6 @@ mod tests {
                 seed,
                 log: Vec::new(),
             }
-        }
-
-        /// SplitMix64 (Steele et al. 2014).
-        fn draw(&mut self) -> u64 {
-            self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = self.seed;
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^ (mixed >> 31)
         }
 
         /// Until so many completions more. `latency` knows the number of requests that
@@ -451,7 +443,7 @@ mod tests {
                 let tried = self.search.completed(back, served, || near);
                 self.log.extend(tried.map(|tried| (back, tried)));
                 // A turn of a hundred requests.
-                if self.draw().is_multiple_of(100) {
+                if splitmix(&mut self.seed).is_multiple_of(100) {
                     self.turn = (self.turn + limit) % self.processes;
                     self.turns += limit as u64;
                 }
@@ -492,7 +484,7 @@ mod tests {
         // 0.1 ms alone, and for some that are lucky; 0.5 GB/s for all.
         let mut bench = Bench::new(16, 1);
         bench.run(10_000, |bench, under_way, _| {
-            let is_lucky = bench.draw().is_multiple_of(16);
+            let is_lucky = splitmix(&mut bench.seed).is_multiple_of(16);
             if is_lucky { 100_000 } else { (131_000 * under_way).max(100_000) }
         });
         assert_eq!(bench.kept(), None, "{:?}", bench.log);
@@ -507,9 +499,10 @@ mod tests {
         for seed in 0..50 {
             let mut bench = Bench::new([4, 16, 64][seed as usize % 3], seed);
             bench.run(5_000, |bench, _, _| {
-                let slow = [20, 20, 30, 30, 40, 60, 100, 150][bench.draw() as usize % 8];
-                let outlier = if bench.draw().is_multiple_of(500) { 2_000 } else { 0 };
-                (10 + bench.draw() % slow + outlier) * 1_000_000
+                let slow =
+                    [20, 20, 30, 30, 40, 60, 100, 150][splitmix(&mut bench.seed) as usize % 8];
+                let outlier = if splitmix(&mut bench.seed).is_multiple_of(500) { 2_000 } else { 0 };
+                (10 + splitmix(&mut bench.seed) % slow + outlier) * 1_000_000
             });
             assert!(
                 bench.log.iter().all(|(_, tried)| tried.why != "better"),
