@@ -169,6 +169,12 @@ pub struct Judged {
     pub rivals: Vec<Run>,
 }
 
+/// Whether a name, between slashes, contains each of `parts`.
+fn has_parts(name: &str, parts: &[&str]) -> bool {
+    let name = format!("/{name}/");
+    parts.iter().all(|part| name.contains(part))
+}
+
 /// The cells whose name `device/workload/processes` contains each of `parts`, in the matrix's order.
 pub fn cells(parts: &[&str]) -> Vec<Cell> {
     let mut cells = Vec::new();
@@ -178,8 +184,7 @@ pub fn cells(parts: &[&str]) -> Vec<Cell> {
         for (workload, task) in reads.chain(touches.filter(|_| takes_swap(device))) {
             for &processes in PROCESSES {
                 let cell = Cell { device, device_text, workload, task, processes };
-                let name = format!("/{}/", cell.name());
-                if parts.iter().all(|part| name.contains(part)) {
+                if has_parts(&cell.name(), parts) {
                     cells.push(cell);
                 }
             }

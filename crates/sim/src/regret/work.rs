@@ -4,7 +4,7 @@
 use readpath_core::law::Spec;
 
 use super::workloads::{Pattern, WORKLOADS};
-use super::{Judged, READAHEADS, Run};
+use super::{Judged, READAHEADS, Run, has_parts};
 use crate::report::Row;
 use crate::workload::Workload;
 
@@ -34,11 +34,7 @@ pub fn work(parts: &[&str]) -> Vec<Work> {
     let all = plain.flat_map(|&(workload, pattern)| {
         PROCESSES.iter().map(move |&processes| Work { workload, pattern, processes })
     });
-    let is_wanted = |work: &Work| {
-        let name = format!("/{}/", work.name());
-        parts.iter().all(|part| name.contains(part))
-    };
-    all.filter(is_wanted).collect()
+    all.filter(|work| has_parts(&work.name(), parts)).collect()
 }
 
 impl Work {
