@@ -110,8 +110,7 @@ fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
         for tag in 0..8 {
             rig.read(Access::Buffered, (turn * 8 + tag) * 131_072, 131_072, tag);
         }
-        // On their way now, and then without an answer.
-        rig.carrier.wait(Some(readpath_core::unit::Time::ZERO), &mut Vec::new()).ok();
+        rig.send();
         server.kill();
         let restarting = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(150));
@@ -228,9 +227,6 @@ fn a_carrier_is_dropped_with_reads_in_flight() {
     for tag in 0..8 {
         rig.read(Access::Buffered, tag * 65_536, 65_536, tag);
     }
-    while let Some(request) = rig.machine.poll_request(rig.now()) {
-        rig.carrier.submit(&rig.machine, request);
-    }
-    rig.carrier.wait(Some(rig.now()), &mut Vec::new()).unwrap();
+    rig.send();
     drop(rig);
 }

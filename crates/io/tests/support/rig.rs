@@ -55,14 +55,33 @@ impl<S: Storage> Rig<S> {
         self.machine.advise(now, self.handle, ProcessId(0), advice, pages);
     }
 
+    /// Has the requests of what was started on their way, and waits for none of them.
+    pub fn send(&mut self) {
+        self.hand_in();
+        self.take_in(Some(self.now()));
+    }
+
+    fn hand_in(&mut self) {
+        while let Some(request) = self.machine.poll_request(self.carrier.now()) {
+            self.carrier.submit(&self.machine, request);
+        }
+    }
+
+    /// Takes in what has come, or comes until then.
+    fn take_in(&mut self, until: Option<Time>) {
+        let is_awaited = until.is_some() || self.machine.meter().in_device() > 0;
+        assert!(is_awaited, "the machine waits for something, and nothing is on its way");
+        let mut completions = Vec::new();
+        self.carrier.wait(until, &mut completions).unwrap();
+        let now = self.carrier.now();
+        completions.drain(..).for_each(|done| self.machine.handle_completion(now, done));
+    }
+
     /// Runs until all reads have ended; gives each result, with its bytes.
     pub fn finish(&mut self) -> Vec<(u64, Result<Vec<u8>, ReadError>)> {
         let mut ended = Vec::new();
-        let mut completions = Vec::new();
         loop {
-            while let Some(request) = self.machine.poll_request(self.carrier.now()) {
-                self.carrier.submit(&self.machine, request);
-            }
+            self.hand_in();
             while let Some(done) = self.machine.poll_done() {
                 let mut bytes = Vec::new();
                 self.carrier.bytes_of(&self.machine, &done, |part| bytes.extend_from_slice(part));
@@ -79,25 +98,18 @@ impl<S: Storage> Rig<S> {
                 );
                 return ended;
             }
-            self.carrier.wait(self.machine.next_wake(), &mut completions).unwrap();
-            let now = self.carrier.now();
-            completions.drain(..).for_each(|done| self.machine.handle_completion(now, done));
+            self.take_in(self.machine.next_wake());
         }
     }
 
     /// Runs until nothing is on its way any more, read ahead or not.
     pub fn settle(&mut self) {
-        let mut completions = Vec::new();
         loop {
-            while let Some(request) = self.machine.poll_request(self.carrier.now()) {
-                self.carrier.submit(&self.machine, request);
-            }
+            self.hand_in();
             if self.machine.meter().in_device() == 0 {
                 return;
             }
-            self.carrier.wait(None, &mut completions).unwrap();
-            let now = self.carrier.now();
-            completions.drain(..).for_each(|done| self.machine.handle_completion(now, done));
+            self.take_in(None);
         }
     }
 
