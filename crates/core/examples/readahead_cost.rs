@@ -80,9 +80,8 @@ fn round(law: &str, streams: u64, reads: u64) -> u64 {
     let begin = Instant::now();
     for _ in 0..reads {
         // A linear congruential generator (Knuth's MMIX).
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let page = match streams {
             0 => (state >> 33) % FILE_PAGES,
             _ => {
