@@ -127,8 +127,8 @@ pub enum Sleep {
 pub trait Sleeper: Send + Sync {
     /// Hands over what was queued, and sleeps as long as `sleep` allows until
     /// there is an answer, or until [`wake`](Sleeper::wake). May come back early
-    /// with nothing. With nothing in flight only `wake` ends it. True when no answer lay
-    /// there at the begin: those that there are now have just come.
+    /// with nothing. With nothing in flight only `wake` ends it. True when it slept for
+    /// answers and none lay there at the begin: those that there are now have just come.
     ///
     /// # Errors
     /// The kernel refuses the exchange as such.

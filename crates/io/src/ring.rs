@@ -212,8 +212,11 @@ pub(crate) struct RingSleeper {
 
 impl Sleeper for RingSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
+        // Who only hands over keeps off the queue of answers: another takes them out meanwhile, and
+        // would be given them again.
         // SAFETY: who sleeps here is the only one who takes answers out.
-        let is_awaited = unsafe { self.ring.completion_shared() }.is_empty();
+        let is_awaited =
+            sleep != Sleep::Never && unsafe { self.ring.completion_shared() }.is_empty();
         match enter(&self.ring, sleep) {
             // No memory for more requests, or for more answers: earlier ones
             // give some back as they end. The bell is always with the kernel,

@@ -130,7 +130,7 @@ pub(crate) struct ThreadsSleeper {
 
 impl Sleeper for ThreadsSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
-        let is_awaited = self.shared.lock().answers.is_empty();
+        let is_awaited = sleep != Sleep::Never && self.shared.lock().answers.is_empty();
         let is_to_wait = |state: &mut State| state.answers.is_empty() && !state.is_woken;
         self.shared.sleep(sleep, is_to_wait).is_woken = false;
         Ok(is_awaited)
