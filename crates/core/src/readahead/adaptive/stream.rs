@@ -212,8 +212,10 @@ impl Stream {
                 let first = self.ahead.max(request.end);
                 let room = size.saturating_sub(first - request.end).min(share);
                 let window = PageRange::new(first, room).clipped(file_pages);
-                // A crumb waits until it is more, or until there is nothing ahead.
-                if first > request.end && window.count() < size.min(share) / 4 {
+                // A crumb waits until it is more, or until there is nothing ahead; the end of the
+                // file never will be more.
+                let is_crumb = window.count() < size.min(share) / 4 && window.end < file_pages;
+                if first > request.end && is_crumb {
                     return;
                 }
                 let has_room_for_two = why != "memory" || 2 * window.count() <= size;
