@@ -40,7 +40,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Advice, Ask, Evidence, Folio, Pages, ReadaheadLaw};
+use super::{Advice, Ask, DeviceEvidence, Evidence, Folio, Pages, ReadaheadLaw};
 use crate::law::{Spec, SpecError};
 use crate::scheduler::decision::Decision;
 use crate::unit::PageRange;
@@ -101,15 +101,17 @@ struct Chance {
 impl Chance {
     /// A request came that continues such a stream, or none: of the places in the file each
     /// of the streams that wait to be continued has two.
+    ///
+    /// Pieces lie at multiples of their size, as requests do: of so many places it has one.
     fn came<'a>(
         &mut self,
-        request: PageRange,
+        piece_pages: u64,
         streams: impl Iterator<Item = &'a Stream>,
         file_pages: u64,
         is_continued: bool,
     ) {
         let waiting = streams.filter(|stream| stream.proofs() == 0).count() as u64;
-        self.expected += 2 * waiting * request.count() * CHANCE_ONE / file_pages.max(1);
+        self.expected += 2 * waiting * piece_pages * CHANCE_ONE / file_pages.max(1);
         self.continued += u64::from(is_continued);
         if self.continued + self.expected / CHANCE_ONE > CHANCE_LIMIT {
             (self.continued, self.expected) = (self.continued / 2, self.expected / 2);
@@ -118,15 +120,15 @@ impl Chance {
 
     /// What a stream may have ahead of it at most: where no more than twice as many go on as by
     /// chance it may be chance here too.
-    fn pages_max(&self, stream: &Stream) -> u64 {
+    fn pages_max(&self, stream: &Stream, piece_left: u64) -> u64 {
         let Chance { continued, expected } = *self;
         let is_rare = continued * continued * CHANCE_ONE >= CHANCE_MARGIN * expected;
         if stream.proofs() >= PROOFS_BEYOND_CHANCE {
             return u64::MAX;
         }
-        let by_age = AHEAD_PER_PAGE_BEHIND * stream.behind();
         let is_chance = !is_rare || continued * CHANCE_ONE <= 2 * expected;
-        if is_chance { by_age } else { by_age.max(START_PAGES / 2) }
+        let by_age = AHEAD_PER_PAGE_BEHIND * stream.behind();
+        if is_chance { piece_left } else { by_age.max(START_PAGES / 2) }
     }
 }
 
@@ -159,11 +161,12 @@ impl Adaptive {
             Some(at) => {
                 let mut stream = self.streams.remove(at);
                 stream.advance(request, pages);
+                let piece_pages = piece_pages(request, pages);
                 if stream.proofs() == 1 {
-                    self.chance.came(request, self.streams.iter(), file_pages, true);
+                    self.chance.came(piece_pages, self.streams.iter(), file_pages, true);
                 }
                 if stream.proofs() >= self.proofs_needed() {
-                    let pages_max = self.chance.pages_max(&stream);
+                    let pages_max = self.chance.pages_max(&stream, piece_pages - request.count());
                     stream.read_ahead(request, file_pages, pages_max, pages);
                 }
                 self.streams.push(stream);
@@ -180,10 +183,13 @@ impl Adaptive {
     fn scattered(&mut self, request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
         if let Some(at) = self.streams.iter().rposition(|stream| stream.is_newest) {
             self.streams[at].is_newest = false;
-            let piece = self.streams[at].pages_used(pages);
+            let piece = self.streams[at].piece(pages);
             pages.evidence().device.pieces.ended(piece);
         }
-        self.chance.came(request, self.streams.iter(), file_pages, false);
+        if let Some(stream) = self.streams.last_mut() {
+            stream.left(pages);
+        }
+        self.chance.came(piece_pages(request, pages), self.streams.iter(), file_pages, false);
         let distance = self
             .last_scattered
             .map_or(0, |last| request.first.wrapping_sub(last.request.first) as i64);
@@ -209,10 +215,16 @@ impl Adaptive {
             sweep::sweep(request, file_pages, pages);
         }
         if self.streams.len() == STREAMS_MAX {
-            self.streams.remove(0);
+            self.streams.remove(0).leave(pages.evidence().device);
         }
         self.streams.push(stream);
     }
+}
+
+/// How long the piece is at least that begins with this request.
+fn piece_pages(request: PageRange, pages: &mut dyn Pages) -> u64 {
+    let expected = pages.evidence().device.pieces.expected_pages(request.count());
+    expected.max(request.count())
 }
 
 impl ReadaheadLaw for Adaptive {
@@ -238,6 +250,10 @@ impl ReadaheadLaw for Adaptive {
 
     fn keeps_log(&self) -> bool {
         true
+    }
+
+    fn closed(&mut self, device: &mut DeviceEvidence) {
+        self.streams.drain(..).for_each(|mut stream| stream.leave(device));
     }
 
     /// [`read`](ReadaheadLaw::read) passes over a request that finds everything.
