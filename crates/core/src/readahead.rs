@@ -26,7 +26,9 @@ mod window;
 mod window_fixed;
 
 pub use adaptive::Adaptive;
-pub use evidence::{Ages, DeviceEvidence, Era, Evidence, FileEvidence, Piece, Pieces, Streams, Wanted};
+pub use evidence::{
+    Ages, DeviceEvidence, Era, Evidence, FileEvidence, Piece, Pieces, Streams, Wanted,
+};
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;

@@ -19,15 +19,19 @@
 //!   request costs only what it occupies, and on many drives that is next to nothing.
 //! - *The next window* is read when the reader comes to the middle of the newest, or has
 //!   to wait for a page.
+//! - *Ages.* Where streams of an age were seen to end more often than to come to twice that age, the
+//!   window is that of a stream which is so much younger.
 //! - *It is bounded by what it risks.* A stream that was continued but once may be chance: it
-//!   has 64 KiB ahead of it at most, and, where about as many go on as would by chance, four times
-//!   what it has behind it. No more is ahead than will still be in memory when the reader comes to it,
-//!   by the part that it has of all that is asked for; nor more than a quarter of what
-//!   is left of half of the memory. A page that was read ahead and is gone halves the window.
+//!   has 64 KiB ahead of it at most, and nothing, where about as many go on as would by chance. No more
+//!   is ahead than will still be in memory when the reader comes to it, by the part that the stream has of
+//!   all that is asked for: at first that of one among as many as there are. Nor is it more than such a
+//!   part of the memory that is not read ahead into yet. A page that was read ahead and is gone halves the
+//!   window, and what is left of it is gone through anew.
+//! - *Round ends.* Windows end at multiples of a power of two: servers, stripes and drives take bytes so.
 //! - *A gap is read through* when it is no larger than the block before it and
 //!   costs less than a request occupies; else the blocks of a stride are read one by one.
-//! - *Pieces.* Programs that jump about often read pieces of one size. When the
-//!   last four pieces were all at least so long, the next is read in one.
+//! - *Pieces.* Programs that jump about often read pieces of one size. When the last four pieces began
+//!   with a request of this size and were all at least so long, the next is read in one.
 //! - *A file that is being used up at random is read whole* once an eighth of it
 //!   was asked for, the requests have cost half of what reading it would, and it
 //!   fits in memory.
@@ -119,7 +123,7 @@ impl Chance {
     }
 
     /// What a stream may have ahead of it at most: where no more than twice as many go on as by
-    /// chance it may be chance here too.
+    /// chance it may be chance here too, and then it is no more than what is left of a piece.
     fn pages_max(&self, stream: &Stream, piece_left: u64) -> u64 {
         let Chance { continued, expected } = *self;
         let is_rare = continued * continued * CHANCE_ONE >= CHANCE_MARGIN * expected;

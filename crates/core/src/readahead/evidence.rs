@@ -285,3 +285,58 @@ pub struct FileEvidence {
     /// Up to which page it was read whole; `None` while it isn't.
     pub swept_end: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_as_long_as_the_shortest_of_four_that_began_alike() {
+        let mut pieces = Pieces::default();
+        for pages in [16, 12, 20, 512] {
+            assert_eq!(pieces.expected_pages(4), 0);
+            pieces.ended(Piece { begun_with: 4, pages });
+        }
+        assert_eq!((pieces.expected_pages(4), pieces.expected_pages(16)), (12, 0));
+        pieces.ended(Piece { begun_with: 16, pages: 512 });
+        assert_eq!(pieces.expected_pages(4), 0);
+    }
+
+    /// In a memory of 1,000 pages an era is 500 of them.
+    #[test]
+    fn a_stream_that_rests_for_two_eras_counts_no_more() {
+        let mut device = DeviceEvidence { memory_pages: 1000, ..DeviceEvidence::default() };
+        let [first, second] = [None, None].map(|counted| device.stream_goes_on(counted));
+        assert_eq!(device.streams.count(), 2);
+        // Each may have half of what is free; but no more than an eighth.
+        assert_eq!(device.stream_share_pages(), 125);
+        device.added_pages = 600;
+        let second = device.stream_goes_on(second);
+        assert_eq!(device.streams.count(), 2, "the first one was seen in the era before");
+        device.added_pages = 1100;
+        let second = device.stream_goes_on(second);
+        assert_eq!(device.streams.count(), 1);
+        device.streams.ended(first);
+        assert_eq!(device.streams.count(), 1, "it was not counted any more");
+        device.streams.ended(second);
+        assert_eq!(device.streams.count(), 0);
+    }
+
+    /// A request costs 122 pages at first: a stream of 16 pages wants √(2 × 122 × 16) = 62. Seven of
+    /// such an age ended, one went on beside the one of each that is taken for granted: as if it had
+    /// 16 × 2 ÷ 8 = 4 pages behind it, √(2 × 122 × 4) = 31.
+    #[test]
+    fn where_most_end_a_stream_counts_as_younger() {
+        let mut device = DeviceEvidence::default();
+        assert_eq!(device.window(16).pages, 62);
+        device.ages.went_on(8, 40);
+        (0..7).for_each(|_| device.ages.ended(31));
+        assert_eq!(device.window(16).pages, 31);
+        // Those of 32 pages are of another age.
+        assert_eq!(device.window(32).pages, 88);
+        for _ in 0..6 {
+            device.ages.goes_on_after_all(31);
+        }
+        assert_eq!(device.window(16).pages, 62);
+    }
+}

@@ -394,7 +394,8 @@ impl Stream {
         pages: &mut dyn Pages,
     ) {
         let device = &pages.evidence().device;
-        let expected = device.pieces.expected_pages(request.count()).min(device.window_share_pages());
+        let expected =
+            device.pieces.expected_pages(request.count()).min(device.window_share_pages());
         let piece = PageRange { first: request.end, end: request.first + expected };
         let piece = piece.clipped(file_pages);
         if piece.is_empty() {
