@@ -296,6 +296,7 @@ impl ReadPath {
 
     /// Closes a handle, none of whose reads is unreleased; its name may be given again.
     pub fn close(&mut self, handle: HandleId) {
+        self.handles[handle.0 as usize].law.closed(&mut self.evidence);
         self.handles_free.push(handle);
     }
 

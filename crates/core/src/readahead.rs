@@ -26,7 +26,9 @@ mod window;
 mod window_fixed;
 
 pub use adaptive::Adaptive;
-pub use evidence::{DeviceEvidence, Evidence, FileEvidence, Pieces, Wanted};
+pub use evidence::{
+    Ages, DeviceEvidence, Era, Evidence, FileEvidence, Piece, Pieces, Streams, Wanted,
+};
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;
@@ -193,6 +195,9 @@ pub trait ReadaheadLaw: Send {
     /// Reads found all their pages cached and unmarked, and were not shown; the
     /// last of them ended at byte `end` of the file.
     fn passed(&mut self, _end: u64) {}
+
+    /// The file was closed: nothing more is read through this handle.
+    fn closed(&mut self, _device: &mut DeviceEvidence) {}
 }
 
 /// What a readahead law may know of the device that it reads ahead from.
