@@ -25,6 +25,7 @@ use crate::request::RequestId;
 use crate::unit::PageRange;
 
 mod counters;
+mod frame_set;
 mod lender;
 mod lists;
 mod memory;
@@ -32,6 +33,7 @@ mod reclaim;
 mod table;
 
 pub use counters::CacheCounters;
+use frame_set::FrameSet;
 pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
@@ -82,8 +84,6 @@ struct Frame {
     links: Links,
     order: u8,
     is_marked: bool,
-    /// Read ahead and not used yet.
-    is_unused: bool,
     is_referenced: bool,
     /// Its bytes were overwritten on the device while it was in flight.
     is_stale: bool,
@@ -101,8 +101,12 @@ pub struct Cache {
     counters: CacheCounters,
     memory: memory::Counts,
     lender: Option<Box<dyn Lender>>,
-    /// The frame at which [`settle_next`](Cache::settle_next) goes on.
+    /// Frames whose page was read ahead and not used yet.
+    unused: FrameSet,
+    /// The word of `unused` at which [`settle_next`](Cache::settle_next) goes on, and
+    /// pages that were added since.
     settle_from: u32,
+    settle_due: u32,
 }
 
 impl Cache {
@@ -116,7 +120,6 @@ impl Cache {
             links: Links::default(),
             order: 0,
             is_marked: false,
-            is_unused: false,
             is_referenced: false,
             is_stale: false,
             memory: memory::Flags::default(),
@@ -130,7 +133,9 @@ impl Cache {
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
             lender: None,
+            unused: FrameSet::new(budget_pages),
             settle_from: 0,
+            settle_due: 0,
         }
     }
 
@@ -166,6 +171,7 @@ impl Cache {
     }
 
     /// The frame that holds the page, filled or in flight.
+    #[inline]
     pub fn find(&self, file: FileId, page: u64) -> Option<FrameId> {
         self.tables[file.0 as usize].find(page)
     }
@@ -178,7 +184,7 @@ impl Cache {
     /// Whether the frame's page was read ahead and not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
         let lender = self.lender.as_ref();
-        self.frame(frame).is_unused && !lender.is_some_and(|lender| lender.is_used(frame))
+        self.unused.contains(frame) && !lender.is_some_and(|lender| lender.is_used(frame))
     }
 
     /// The folio that the page came in as, if it is cached.
@@ -226,12 +232,14 @@ impl Cache {
             links: Links::default(),
             order: folio.order,
             is_marked: mark == Mark::Set,
-            is_unused: is_ahead,
             is_referenced: false,
             is_stale: false,
             memory: memory::Flags::default(),
         };
-        self.counters.readahead_pages += u64::from(is_ahead);
+        if is_ahead {
+            self.counters.readahead_pages += 1;
+            self.unused.insert(id);
+        }
         self.tables[file.0 as usize].insert(page, id);
         self.list_inactive(id);
         Some(id)
@@ -296,11 +304,7 @@ impl Cache {
 
     /// Somebody uses the page: it is no waste any more, and a second use makes it active.
     pub fn touch(&mut self, id: FrameId) {
-        let frame = self.frame_mut(id);
-        if frame.is_unused {
-            frame.is_unused = false;
-            self.counters.used_pages += 1;
-        }
+        self.counters.used_pages += u64::from(self.unused.remove(id));
         let frame = self.frame_mut(id);
         if !frame.is_referenced {
             frame.is_referenced = true;
@@ -385,14 +389,13 @@ impl Cache {
             self.lists.unlink(&mut self.frames, id);
         }
         self.tables[frame.file.0 as usize].remove(frame.page);
-        if frame.is_unused && frame.pins > 0 {
+        let was_unused = self.unused.remove(id);
+        if was_unused && frame.pins > 0 {
             // A reader holds it, and will say so only after it has left.
             self.counters.used_pages += 1;
-            self.frame_mut(id).is_unused = false;
-        } else {
-            self.counters.waste_pages += u64::from(frame.is_unused);
-            self.counters.memory_waste_pages +=
-                u64::from(frame.is_unused && frame.memory.is_memory);
+        } else if was_unused {
+            self.counters.waste_pages += 1;
+            self.counters.memory_waste_pages += u64::from(frame.memory.is_memory);
         }
         if frame.pins > 0 {
             self.change(id, |frame| frame.state = FrameState::Orphan);
@@ -409,9 +412,12 @@ impl Cache {
         self.free.push(id);
     }
 
-    /// Changes a frame, and what is counted of it as memory.
+    /// Changes a frame, and what is counted of it as memory; it doesn't become memory by it.
     fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
         let frame = &mut self.frames[id.0 as usize];
+        if !frame.memory.is_memory {
+            return change(frame);
+        }
         self.memory.forget(frame);
         change(frame);
         self.memory.count(frame);

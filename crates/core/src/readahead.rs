@@ -110,6 +110,25 @@ pub trait Pages {
     /// and the law had better stop.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool;
 
+    /// Adds the absent pages of a range one by one, the first of them marked if
+    /// `is_marked`; gives the page that it marked, and false when memory ran short.
+    fn add_absent(&mut self, range: PageRange, is_marked: bool) -> (Option<u64>, bool) {
+        let mut marked = None;
+        for page in range.pages() {
+            if self.is_cached(page) {
+                continue;
+            }
+            let marks = is_marked && marked.is_none();
+            if !self.add(Folio::holding(page, 0), marks) {
+                return (marked, false);
+            }
+            if marks {
+                marked = Some(page);
+            }
+        }
+        (marked, true)
+    }
+
     /// How many pages directly before `page` are cached, counted up to `most`.
     fn cached_run_before(&self, page: u64, most: u64) -> u64 {
         (1..=most.min(page))

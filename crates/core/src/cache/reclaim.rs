@@ -4,8 +4,8 @@
 use super::lists::List;
 use super::{Cache, FrameId, FrameState, Uses};
 
-/// Frames that are looked at for each page that is added.
-const SETTLED: usize = 8;
+/// While as many pages are added as an eighth of the frames, all frames are looked at once.
+const SETTLED: u32 = 8;
 
 impl Cache {
     /// Gives the frame of the page that reclaim likes least; None when all are held.
@@ -62,18 +62,20 @@ impl Cache {
         }
     }
 
-    /// Takes in which of the next [`SETTLED`] frames were lent for the first time. So
-    /// what is counted as read ahead and not used is late by as many pages as are
-    /// added meanwhile: an eighth of the memory at the most.
+    /// A page is added: now and then takes in which of the next frames were lent for the
+    /// first time. So what is counted as read ahead and not used is late by as many pages as
+    /// are added meanwhile: an eighth of the memory at the most.
     pub(super) fn settle_next(&mut self) {
-        if self.lender.is_none() {
+        self.settle_due += 1;
+        let words = self.unused.words();
+        if self.lender.is_none() || self.settle_due < self.budget_pages() / SETTLED / words {
             return;
         }
-        for _ in 0..SETTLED.min(self.frames.len()) {
-            let id = FrameId(self.settle_from);
-            self.settle_from = (self.settle_from + 1) % self.frames.len() as u32;
-            let frame = self.frame(id);
-            if frame.is_unused && frame.state == FrameState::Filled {
+        self.settle_due = 0;
+        let word = self.settle_from;
+        self.settle_from = (word + 1) % words;
+        for id in self.unused.of_word(word) {
+            if self.state(id) == FrameState::Filled {
                 (0..self.uses(id)).for_each(|_| self.touch(id));
             }
         }

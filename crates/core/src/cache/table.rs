@@ -31,6 +31,7 @@ impl FileTable {
         self.pages == 0
     }
 
+    #[inline]
     pub(super) fn find(&self, page: u64) -> Option<FrameId> {
         let chunk = self.chunks.get((page / CHUNK_PAGES) as usize)?.as_ref()?;
         let frame = chunk.frames[(page % CHUNK_PAGES) as usize];

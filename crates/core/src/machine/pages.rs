@@ -139,12 +139,21 @@ impl Pages for FilePages<'_> {
     }
 
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+        let mark = if is_marked { Mark::Set } else { Mark::Clear };
+        if folio.order == 0 && folio.first < self.file_pages {
+            // By far the most.
+            let ahead = u64::from(!self.demand.contains(folio.first));
+            let has_room = self.budget.has_room_for(ahead + self.held);
+            if has_room {
+                self.add_page(folio.first, folio, mark);
+            }
+            return has_room;
+        }
         let range = folio.range().clipped(self.file_pages);
         let ahead = range.pages().filter(|&page| !self.demand.contains(page)).count() as u64;
         if !self.budget.has_room_for(ahead + self.held) {
             return false;
         }
-        let mark = if is_marked { Mark::Set } else { Mark::Clear };
         range.pages().for_each(|page| self.add_page(page, folio, mark));
         true
     }

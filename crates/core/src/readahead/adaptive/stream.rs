@@ -1,7 +1,7 @@
 //! One stream: where its reader is, how far is read ahead of it, and the window.
 
 use super::super::{DeviceEvidence, Pages};
-use super::{Ahead, add_range, say};
+use super::{Ahead, say};
 use crate::unit::PageRange;
 
 /// However often its pages were evicted, a stream reads so many ahead, 16 KiB, the least that the
@@ -271,8 +271,8 @@ impl Stream {
         let early =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
         let middle = window.first + early;
-        let (_, is_half) = add_range(window.clipped(middle), false, pages);
-        let (_, is_whole) = add_range(PageRange { first: middle, ..window }, true, pages);
+        let (_, is_half) = pages.add_absent(window.clipped(middle), false);
+        let (_, is_whole) = pages.add_absent(PageRange { first: middle, ..window }, true);
         self.ahead = if is_half && is_whole { window.end } else { request.end };
     }
 
@@ -283,8 +283,8 @@ impl Stream {
         }
         let last = PageRange { first: window.end - 1, end: window.end };
         let below = PageRange { first: window.first, end: window.end - 1 };
-        let (_, has_room) = add_range(below, false, pages);
-        let (_, is_whole) = add_range(last, true, pages);
+        let (_, has_room) = pages.add_absent(below, false);
+        let (_, is_whole) = pages.add_absent(last, true);
         self.ahead = if has_room && is_whole { window.first } else { window.end };
     }
 
@@ -319,8 +319,8 @@ impl Stream {
             } else if reads_through {
                 range.end = (range.end + gap).min(file_pages);
             }
-            let (_, has_room) = add_range(asked, nth == 0, pages);
-            if !has_room || !add_range(range, false, pages).1 {
+            let (_, has_room) = pages.add_absent(asked, nth == 0);
+            if !has_room || !pages.add_absent(range, false).1 {
                 break;
             }
             all = match nth {
@@ -346,7 +346,7 @@ impl Stream {
         if piece.is_empty() {
             return;
         }
-        add_range(piece, false, pages);
+        pages.add_absent(piece, false);
         self.shape = Shape::Forward;
         self.ahead = piece.end;
         let (behind, size) = (self.behind, piece.count());
