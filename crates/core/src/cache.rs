@@ -30,6 +30,7 @@ mod lender;
 mod lists;
 mod memory;
 mod reclaim;
+mod runs;
 mod table;
 
 pub use counters::CacheCounters;
@@ -38,6 +39,7 @@ pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
 pub use memory::Leaving;
+pub use runs::Entry;
 use table::FileTable;
 
 /// The reclaim laws by name. There is one so far.
@@ -220,35 +222,11 @@ impl Cache {
         mark: Mark,
         is_ahead: bool,
     ) -> Option<FrameId> {
-        debug_assert!(self.find(file, page).is_none(), "the page is cached already");
-        self.settle_next();
-        let id = self.free.pop().or_else(|| self.reclaim())?;
-        let frame = self.frame_mut(id);
-        *frame = Frame {
-            file,
-            page,
-            pins: 0,
-            state: FrameState::InFlight(RequestId(u32::MAX)),
-            links: Links::default(),
-            order: folio.order,
-            is_marked: mark == Mark::Set,
-            is_referenced: false,
-            is_stale: false,
-            memory: memory::Flags::default(),
-        };
-        if is_ahead {
-            self.counters.readahead_pages += 1;
-            self.unused.insert(id);
-        }
-        self.tables[file.0 as usize].insert(page, id);
-        self.list_inactive(id);
-        Some(id)
-    }
-
-    /// Says which request will deliver a page that is in flight.
-    pub fn carry(&mut self, frame: FrameId, request: RequestId) {
-        debug_assert!(matches!(self.state(frame), FrameState::InFlight(_)));
-        self.frame_mut(frame).state = FrameState::InFlight(request);
+        let marked = u64::from(mark == Mark::Set);
+        let entry = Entry { order: folio.order, marked, is_ahead, is_pinned: false };
+        let mut added = None;
+        self.add_run(file, PageRange::new(page, 1), entry, |_, id| added = Some(id));
+        added
     }
 
     /// The device has delivered the page.
@@ -384,20 +362,20 @@ impl Cache {
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
     fn remove(&mut self, id: FrameId) {
-        let frame = *self.frame(id);
-        if frame.links.is_listed() {
+        let Frame { file, page, pins, links, memory, .. } = *self.frame(id);
+        if links.is_listed() {
             self.lists.unlink(&mut self.frames, id);
         }
-        self.tables[frame.file.0 as usize].remove(frame.page);
+        self.tables[file.0 as usize].remove(page);
         let was_unused = self.unused.remove(id);
-        if was_unused && frame.pins > 0 {
+        if was_unused && pins > 0 {
             // A reader holds it, and will say so only after it has left.
             self.counters.used_pages += 1;
         } else if was_unused {
             self.counters.waste_pages += 1;
-            self.counters.memory_waste_pages += u64::from(frame.memory.is_memory);
+            self.counters.memory_waste_pages += u64::from(memory.is_memory);
         }
-        if frame.pins > 0 {
+        if pins > 0 {
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
             self.release(id);

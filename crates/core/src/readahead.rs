@@ -110,23 +110,20 @@ pub trait Pages {
     /// and the law had better stop.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool;
 
-    /// Adds the absent pages of a range one by one, the first of them marked if
-    /// `is_marked`; gives the page that it marked, and false when memory ran short.
-    fn add_absent(&mut self, range: PageRange, is_marked: bool) -> (Option<u64>, bool) {
-        let mut marked = None;
+    /// Adds the absent pages of a range, each as a folio, the first of them marked if
+    /// `is_marked`. Returns false when memory is short: then those before were added.
+    fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
+        let mut marks = is_marked;
         for page in range.pages() {
             if self.is_cached(page) {
                 continue;
             }
-            let marks = is_marked && marked.is_none();
             if !self.add(Folio::holding(page, 0), marks) {
-                return (marked, false);
+                return false;
             }
-            if marks {
-                marked = Some(page);
-            }
+            marks = false;
         }
-        (marked, true)
+        true
     }
 
     /// How many pages directly before `page` are cached, counted up to `most`.

@@ -271,8 +271,8 @@ impl Stream {
         let early =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
         let middle = window.first + early;
-        let (_, is_half) = pages.add_absent(window.clipped(middle), false);
-        let (_, is_whole) = pages.add_absent(PageRange { first: middle, ..window }, true);
+        let is_half = pages.add_absent(window.clipped(middle), false);
+        let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
         self.ahead = if is_half && is_whole { window.end } else { request.end };
     }
 
@@ -283,8 +283,8 @@ impl Stream {
         }
         let last = PageRange { first: window.end - 1, end: window.end };
         let below = PageRange { first: window.first, end: window.end - 1 };
-        let (_, has_room) = pages.add_absent(below, false);
-        let (_, is_whole) = pages.add_absent(last, true);
+        let has_room = pages.add_absent(below, false);
+        let is_whole = pages.add_absent(last, true);
         self.ahead = if has_room && is_whole { window.first } else { window.end };
     }
 
@@ -319,8 +319,8 @@ impl Stream {
             } else if reads_through {
                 range.end = (range.end + gap).min(file_pages);
             }
-            let (_, has_room) = pages.add_absent(asked, nth == 0);
-            if !has_room || !pages.add_absent(range, false).1 {
+            let has_room = pages.add_absent(asked, nth == 0);
+            if !has_room || !pages.add_absent(range, false) {
                 break;
             }
             all = match nth {

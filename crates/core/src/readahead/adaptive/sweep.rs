@@ -45,7 +45,7 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
         return;
     }
     let chunk = PageRange::new(first, chunk_pages).clipped(file_pages);
-    if pages.add_absent(chunk, false).1 {
+    if pages.add_absent(chunk, false) {
         pages.evidence().file.swept_end = Some(chunk.end);
         let (behind, size) = (spent_pages, chunk.count());
         say(pages, Ahead { range: chunk, shape: "sweep", why: "asked", behind, size });
