@@ -11,9 +11,14 @@ const SETTLED: u32 = 8;
 const VICTIMS_MAX: usize = 64;
 
 impl Cache {
-    /// Sees to it that `wanted` frames are free, as far as pages can go.
+    /// Sees to it that `wanted` frames are free, as far as pages can go. The first to go is
+    /// the first to be used again: pages that came in side by side in memory leave their
+    /// place to others that do.
     pub(super) fn reserve(&mut self, wanted: u32) {
+        let free_before = self.free.len();
         while self.free_pages() < wanted && self.reclaim(wanted - self.free_pages()) {}
+        // Frames are popped from the end.
+        self.free[free_before..].reverse();
     }
 
     /// Frees frames of the pages that reclaim likes least, one at least and `wanted` at the

@@ -92,3 +92,46 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    const AHEAD: Entry = Entry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
+
+    /// Adds a run and has it come in; gives the frames.
+    fn filled(cache: &mut Cache, file: FileId, range: PageRange) -> Vec<u32> {
+        let mut frames = Vec::new();
+        cache.add_run(file, range, AHEAD, |_, id| frames.push(id.0));
+        frames.iter().for_each(|&id| cache.fill(FrameId(id)));
+        frames
+    }
+
+    #[test]
+    fn a_stream_lies_side_by_side_in_memory_however_often_it_has_gone_round() {
+        let mut cache = Cache::new(300);
+        let file = cache.add_file();
+        for round in 0..20 {
+            let frames = filled(&mut cache, file, PageRange::new(round * 100, 100));
+            let first = frames[0];
+            assert!(frames.iter().copied().eq(first..first + 100), "round {round}: {frames:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_stops_where_frames_do_and_marks_its_first_pages() {
+        let mut cache = Cache::new(4);
+        let file = cache.add_file();
+        let entry = Entry { marked: 2, is_pinned: true, ..AHEAD };
+        assert_eq!(cache.add_run(file, PageRange::new(510, 3), entry, |_, _| {}), 3);
+        let marked = [510, 511, 512].map(|page| cache.marked(file, page).is_some());
+        assert_eq!(marked, [true, true, false]);
+        // Three are in flight and pinned.
+        assert_eq!(cache.add_run(file, PageRange::new(0, 3), AHEAD, |_, _| {}), 1);
+        assert_eq!((cache.find(file, 0).is_some(), cache.find(file, 1)), (true, None));
+        assert_eq!(cache.counters().readahead_pages, 4);
+        assert_eq!(cache.absent_run(file, PageRange::new(0, 9)), Some(PageRange::new(1, 8)));
+    }
+}
