@@ -9,6 +9,7 @@ use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::engine::Handle;
+use crate::engine::copy::copy_out;
 use crate::engine::desk::slices;
 use crate::engine::opening::Identity;
 use crate::guard::PageGuard;
@@ -319,7 +320,7 @@ impl File {
         let mut rest = buffer;
         for part in slices(&engine.shelf, &landed) {
             let (here, after) = rest.split_at_mut(part.len());
-            here.copy_from_slice(part);
+            copy_out(part, here);
             rest = after;
         }
         let result = landed.result.expect("a read that is done has a result");

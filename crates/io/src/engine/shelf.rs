@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use super::copy::copy_out;
 use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
 use super::readers::Reading;
 use crate::frames::{FrameMemory, FramePoolError};
@@ -114,7 +115,7 @@ impl Shelf {
             let from = unsafe { self.run(run[0], run.len()) };
             let bytes = (from.len() - skip).min(rest.len());
             let (part, after) = rest.split_at_mut(bytes);
-            part.copy_from_slice(&from[skip..skip + bytes]);
+            copy_out(&from[skip..skip + bytes], part);
             (skip, rest) = (0, after);
         }
         Some(())
