@@ -21,6 +21,8 @@ use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
 use crate::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
 
+mod streams;
+
 /// A file on a real file system that goes away with the test.
 struct Scratch(PathBuf);
 
