@@ -15,7 +15,9 @@
 //! holds from the opening on where it may
 //! ([`buffers_are_registered`](RawFile::buffers_are_registered)). Offsets and lengths may
 //! be anything either way. Depth × chunk bytes are mapped at the opening (2 MiB
-//! by default), and nothing is allocated afterwards.
+//! by default; of 256 KiB or more, 2 MiB at least, for they lie in huge pages), and nothing
+//! is allocated afterwards. Who needs the bytes just once, in order, reads them in these
+//! buffers: a [`RawReader`] lends them chunk after chunk, the next ones always in flight.
 //!
 //! **Partial blocks.** A device writes whole blocks. A write that begins or
 //! ends within one reads that block first and writes it back with your bytes in
