@@ -104,8 +104,9 @@ impl File {
     /// Reads bytes from `offset` on into `buffer`; gives how many: fewer than there
     /// is room for only at the end of the file.
     ///
-    /// A read of more than half of the path's memory, or of more than 16 MiB, is
-    /// carried out as several.
+    /// A read of more than half of what the path's memory has for reads (all but what
+    /// [guards may hold](crate::Builder::held_memory)), or of more than 16 MiB, is carried
+    /// out as several.
     ///
     /// # Errors
     /// The storage failed on bytes that were needed, or the file has become

@@ -22,8 +22,8 @@ use crate::storage::Sleep;
 
 /// Reads a range of a [`RawFile`](super::RawFile) in order, chunk by chunk, in place.
 ///
-/// Made by [`RawFile::reader`](super::RawFile::reader). Dropped before the end, it
-/// waits for what is in flight.
+/// Made by [`RawFile::reader`](super::RawFile::reader). What is in flight when it is dropped is
+/// withdrawn, or waited for, by the file's next call, or when the file is closed.
 pub struct RawReader<'f> {
     lane: &'f mut Lane,
     path: &'f Path,
@@ -188,12 +188,6 @@ impl<'f> RawReader<'f> {
     fn end<T>(&mut self, fault: RawFault) -> Result<T, RawFault> {
         self.ended = Some(Some(fault));
         Err(fault)
-    }
-}
-
-impl Drop for RawReader<'_> {
-    fn drop(&mut self) {
-        self.lane.settle();
     }
 }
 
