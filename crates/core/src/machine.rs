@@ -63,7 +63,7 @@ pub use config::Config;
 pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
 pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
 use memory::{Memory, Swap};
-pub use memory::{SwapConfig, SwapCounters, Unmap};
+pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
 use reads::{Kind, ReadSlot};
 use transfers::{Content, Transfers};
@@ -411,8 +411,9 @@ impl ReadPath {
         self.scheduler.decisions()
     }
 
-    /// The log of what is read ahead, to turn it on and to take it out; empty where no
-    /// readahead law [keeps one](ReadaheadLaw::keeps_log).
+    /// The log of what is read ahead, of files and of memory, to turn it on and to take it out;
+    /// empty where neither the readahead law nor the swap-in law keeps one
+    /// ([`ReadaheadLaw::keeps_log`], [`SwapinLaw::keeps_log`](crate::swapin::SwapinLaw::keeps_log)).
     pub fn readahead_decisions(&mut self) -> &mut DecisionLog {
         &mut self.evidence.log
     }

@@ -140,8 +140,12 @@ impl TwoLists {
 
     /// Which of the lists' oldest frames has been there for longest.
     pub(super) fn oldest_of(&self, frames: &[Frame], lists: &[List]) -> Option<FrameId> {
-        let age = |id: &FrameId| self.pushes.wrapping_sub(frames[id.0 as usize].links.stamp);
-        lists.iter().filter_map(|&list| self.oldest(list)).max_by_key(age)
+        lists.iter().filter_map(|&list| self.oldest(list)).max_by_key(|&id| self.age(frames, id))
+    }
+
+    /// How many frames have come to some list since this one came to its.
+    pub(super) fn age(&self, frames: &[Frame], id: FrameId) -> u32 {
+        self.pushes.wrapping_sub(frames[id.0 as usize].links.stamp)
     }
 
     /// Takes the next file page off its list, where so many were taken `before` it for pages that

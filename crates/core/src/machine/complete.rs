@@ -27,7 +27,7 @@ impl ReadPath {
         let head = completion.id;
         let merged = self.transfers.merged(head);
         self.meter.completed(now);
-        self.evidence.estimate.completed(now, head, merged.bytes());
+        self.evidence.estimate.completed(now, completion.not_before, head, merged.bytes());
         if !self.transfers.is_retry(head) {
             self.scheduler.complete(now, &merged);
         }

@@ -38,7 +38,7 @@
 //! stream, after `RANDOM` a stream must be proven three times. What is seen later
 //! outweighs both.
 
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 
 use super::{Advice, Ask, Evidence, Pages, ReadaheadLaw};
 use crate::law::{Spec, SpecError};
@@ -82,7 +82,11 @@ const CHANCE_LIMIT: u64 = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Adaptive {
     /// The streams, the one that was seen last at the end.
-    streams: Vec<Stream>,
+    streams: VecDeque<Stream>,
+    /// What a request must touch to continue each of them.
+    reaches: VecDeque<PageRange>,
+    /// How many of them have not been continued.
+    waiting: u64,
     /// The last request that continued none, and how far it was from the one before.
     last_scattered: Option<Scattered>,
     chance: Chance,
@@ -100,15 +104,8 @@ struct Chance {
 
 impl Chance {
     /// A request came that continues such a stream, or none: of the places in the file each
-    /// of the streams that wait to be continued has two.
-    fn came<'a>(
-        &mut self,
-        request: PageRange,
-        streams: impl Iterator<Item = &'a Stream>,
-        file_pages: u64,
-        is_continued: bool,
-    ) {
-        let waiting = streams.filter(|stream| stream.proofs() == 0).count() as u64;
+    /// of the streams that wait beside it to be continued has two.
+    fn came(&mut self, request: PageRange, waiting: u64, file_pages: u64, is_continued: bool) {
         self.expected += 2 * waiting * request.count() * CHANCE_ONE / file_pages.max(1);
         self.continued += u64::from(is_continued);
         if self.continued + self.expected / CHANCE_ONE > CHANCE_LIMIT {
@@ -153,23 +150,36 @@ impl Adaptive {
                 pages.clear_mark(folio);
             }
         }
-        let continued =
-            self.streams.iter().rposition(|stream| stream.is_continued_by(request, pages));
-        match continued {
+        match self.continued_by(request, pages) {
             Some(at) => {
-                let mut stream = self.streams.remove(at);
+                self.reaches.remove(at);
+                let mut stream = self.streams.remove(at).expect("it was found there");
                 stream.advance(request, pages);
                 if stream.proofs() == 1 {
-                    self.chance.came(request, self.streams.iter(), file_pages, true);
+                    self.waiting -= 1;
+                    self.chance.came(request, self.waiting, file_pages, true);
                 }
                 if stream.proofs() >= self.proofs_needed() {
                     let pages_max = self.chance.pages_max(&stream);
                     stream.read_ahead(request, file_pages, pages_max, pages);
                 }
-                self.streams.push(stream);
+                self.push(stream);
             }
             None => self.scattered(request, file_pages, pages),
         }
+    }
+
+    /// The stream that the request continues, the one that was seen last first.
+    fn continued_by(&self, request: PageRange, pages: &dyn Pages) -> Option<usize> {
+        let touches = |reach: &PageRange| reach.first <= request.end && request.first <= reach.end;
+        let touched = self.reaches.iter().enumerate().rev().filter(|(_, reach)| touches(reach));
+        touched.map(|(at, _)| at).find(|&at| self.streams[at].is_continued_by(request, pages))
+    }
+
+    /// The stream was seen last.
+    fn push(&mut self, stream: Stream) {
+        self.reaches.push_back(stream.reach());
+        self.streams.push_back(stream);
     }
 
     fn proofs_needed(&self) -> u32 {
@@ -183,7 +193,7 @@ impl Adaptive {
             let piece = self.streams[at].pages_used(pages);
             pages.evidence().device.pieces.ended(piece);
         }
-        self.chance.came(request, self.streams.iter(), file_pages, false);
+        self.chance.came(request, self.waiting, file_pages, false);
         let distance = self
             .last_scattered
             .map_or(0, |last| request.first.wrapping_sub(last.request.first) as i64);
@@ -208,10 +218,14 @@ impl Adaptive {
             stream.read_piece(request, file_pages, pages);
             sweep::sweep(request, file_pages, pages);
         }
-        if self.streams.len() == STREAMS_MAX {
-            self.streams.remove(0);
+        if self.streams.len() == STREAMS_MAX
+            && let Some(forgotten) = self.streams.pop_front()
+        {
+            self.reaches.pop_front();
+            self.waiting -= u64::from(forgotten.proofs() == 0);
         }
-        self.streams.push(stream);
+        self.waiting += u64::from(stream.proofs() == 0);
+        self.push(stream);
     }
 }
 

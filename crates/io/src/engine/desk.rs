@@ -455,12 +455,17 @@ impl Desk {
     }
 
     /// The leader's sleep is over: takes in what is completed, and sends out what follows.
-    pub(crate) fn led(&mut self, slept: Result<(), BackendError>) {
+    /// `slept` says whether what is completed was awaited.
+    pub(crate) fn led(&mut self, slept: Result<bool, BackendError>) {
         self.is_led = false;
         let mut completions = std::mem::take(&mut self.completions);
-        let exchanged = slept.and_then(|()| self.files.exchange(Sleep::Never, &mut completions));
+        let is_awaited = slept == Ok(true);
+        let exchanged = slept.and_then(|_| self.files.exchange(Sleep::Never, &mut completions));
         let now = self.clock.now();
-        for completion in completions.drain(..) {
+        for mut completion in completions.drain(..) {
+            if is_awaited {
+                completion.not_before = now;
+            }
             self.machine.handle_completion(now, completion);
         }
         self.completions = completions;

@@ -117,6 +117,21 @@ impl Stream {
         self.behind + used.count() as u64
     }
 
+    /// The pages between which a request lies, or which it touches, that continues the stream:
+    /// most of what others ask for is passed over by this alone.
+    pub(super) fn reach(&self) -> PageRange {
+        let mut next = self.last.first;
+        let mut ahead = self.ahead;
+        if let Shape::Strided(distance) = self.shape {
+            next = next.saturating_add_signed(distance);
+            // A stride that goes down to the start of the file comes to no page below it.
+            let is_below = distance < 0 && ahead > self.last.first;
+            ahead = if is_below { 0 } else { ahead };
+        }
+        let first = self.last.first.min(ahead).min(next);
+        PageRange { first, end: self.last.end.max(ahead).max(next) }
+    }
+
     /// Whether the request goes on where the stream's reader was, or further
     /// within what was read ahead of it.
     ///
