@@ -44,7 +44,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Advice, Ask, DeviceEvidence, Evidence, Folio, Pages, ReadaheadLaw};
+use super::{Advice, Ask, DeviceEvidence, Evidence, Pages, ReadaheadLaw};
 use crate::law::{Spec, SpecError};
 use crate::scheduler::decision::Decision;
 use crate::unit::PageRange;
@@ -313,23 +313,4 @@ fn say(pages: &mut dyn Pages, ahead: Ahead) {
         unused_pages: device.standing_pages,
     };
     device.log.say(device.now, || decision);
-}
-
-/// Adds the absent pages of a range, the first of them marked if `is_marked`;
-/// gives the page that it marked, and false when memory ran short.
-fn add_range(range: PageRange, is_marked: bool, pages: &mut dyn Pages) -> (Option<u64>, bool) {
-    let mut marked = None;
-    for page in range.pages() {
-        if pages.is_cached(page) {
-            continue;
-        }
-        let marks = is_marked && marked.is_none();
-        if !pages.add(Folio::holding(page, 0), marks) {
-            return (marked, false);
-        }
-        if marks {
-            marked = Some(page);
-        }
-    }
-    (marked, true)
 }

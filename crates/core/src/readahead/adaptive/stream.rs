@@ -2,7 +2,7 @@
 
 use super::super::evidence::Piece;
 use super::super::{DeviceEvidence, Era, Pages};
-use super::{Ahead, add_range, say};
+use super::{Ahead, say};
 use crate::unit::PageRange;
 
 /// However often its pages were evicted, a stream reads so many ahead, 16 KiB, the least that the
@@ -340,8 +340,8 @@ impl Stream {
         let early =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
         let middle = window.first + early;
-        let (_, is_half) = add_range(window.clipped(middle), false, pages);
-        let (_, is_whole) = add_range(PageRange { first: middle, ..window }, true, pages);
+        let is_half = pages.add_absent(window.clipped(middle), false);
+        let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
         self.ahead = if is_half && is_whole { window.end } else { request.end };
     }
 
@@ -352,8 +352,8 @@ impl Stream {
         }
         let last = PageRange { first: window.end - 1, end: window.end };
         let below = PageRange { first: window.first, end: window.end - 1 };
-        let (_, has_room) = add_range(below, false, pages);
-        let (_, is_whole) = add_range(last, true, pages);
+        let has_room = pages.add_absent(below, false);
+        let is_whole = pages.add_absent(last, true);
         self.ahead = if has_room && is_whole { window.first } else { window.end };
     }
 
@@ -388,8 +388,8 @@ impl Stream {
             } else if reads_through {
                 range.end = (range.end + gap).min(file_pages);
             }
-            let (_, has_room) = add_range(asked, nth == 0, pages);
-            if !has_room || !add_range(range, false, pages).1 {
+            let has_room = pages.add_absent(asked, nth == 0);
+            if !has_room || !pages.add_absent(range, false) {
                 break;
             }
             all = match nth {
@@ -416,7 +416,7 @@ impl Stream {
         if piece.is_empty() {
             return;
         }
-        add_range(piece, false, pages);
+        pages.add_absent(piece, false);
         self.shape = Shape::Forward;
         self.ahead = piece.end;
         let (behind, size) = (self.behind, piece.count());
