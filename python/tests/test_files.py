@@ -262,6 +262,8 @@ def test_a_long_read_hears_of_ctrl_c(tmp_path):
         "    while True:\n"
         "        file.readinto_at(0, memoryview(buffer))\n"
         "        file.readat(0, 1 << 30)\n"
+        "        file.readat_many([(at, 1 << 20) for at in range(0, 1 << 30, 1 << 20)])\n"
+        "        file.readat_many([(0, 1 << 30)])\n"
         "except KeyboardInterrupt:\n"
         "    print(file.readat(5, 3), flush=True)\n"
     )
