@@ -146,7 +146,7 @@ class Region(_Memory):
         size: str | int,
         memory: str | int = "256MiB",
         swap: PathLike = "/var/tmp",
-        swapin: str = "hits",
+        swapin: str = "adaptive",
         backend: str = "ring",
     ) -> None:
         self._memory: _native.PagedMemory = _native.PagedMemory(
