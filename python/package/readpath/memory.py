@@ -135,8 +135,8 @@ class Region(_Memory):
     """Writable memory of `size` zero bytes, most of them in a file or on a device.
 
     `memory`: the most that it may take of this machine's; `swap`: a folder for a
-    file without a name, on a disk and not in memory as /tmp may be, or a block device; `swapin`: the law of what is brought in with
-    a fault. Its data is gone with it.
+    file without a name, on a disk and not in memory as /tmp may be, or a block device; `swapin`:
+    the law of what is brought in with a fault, `adaptive` unless told otherwise. Its data is gone with it.
 
     Raises OSError where there is no room, or where the system has no userfaultfd.
     """
