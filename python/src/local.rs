@@ -404,6 +404,7 @@ fn read_many(file: &File, places: &[(u64, Place, usize)]) -> Result<(), Failure>
         }
     }
     batch.start();
+    let mut unheard = 0;
     while let Some(read) = batch.wait()? {
         let (offset, place, bytes) = &places[read.ticket() as usize];
         // SAFETY: the object behind it is new, nobody else has it yet, and it has so many bytes.
@@ -411,14 +412,29 @@ fn read_many(file: &File, places: &[(u64, Place, usize)]) -> Result<(), Failure>
         if copied < *bytes {
             return Err(ReadError::Shrunk { offset: offset + copied as u64 }.into());
         }
+        hear_signals(&mut unheard, copied)?;
     }
     drop(batch);
     for ticket in large {
         let (offset, place, bytes) = &places[ticket];
         // SAFETY: as above.
-        file.read_exact_at(unsafe { place.slice(*bytes) }, *offset)?;
+        let whole = unsafe { place.slice(*bytes) };
+        for (at, piece) in whole.chunks_mut(PIECE_BYTES_MAX as usize).enumerate() {
+            file.read_exact_at(piece, offset + at as u64 * PIECE_BYTES_MAX)?;
+            hear_signals(&mut unheard, piece.len())?;
+        }
     }
     Ok(())
+}
+
+/// Hears of signals when so much came since they were last heard of that it took a while.
+fn hear_signals(unheard: &mut u64, bytes: usize) -> Result<(), Failure> {
+    *unheard += bytes as u64;
+    if *unheard < PIECE_BYTES_MAX {
+        return Ok(());
+    }
+    *unheard = 0;
+    Python::attach(|py| py.check_signals()).map_err(Failure::Signal)
 }
 
 /// A read that an event loop waits for.
@@ -469,6 +485,7 @@ enum Failure {
     Closed,
     Read(ReadError),
     System(io::Error),
+    Signal(PyErr),
 }
 
 impl From<ReadError> for Failure {
@@ -491,6 +508,7 @@ impl From<Failure> for PyErr {
         let error = match failure {
             Failure::Closed => return PyValueError::new_err("I/O operation on closed file."),
             Failure::System(error) => return error.into(),
+            Failure::Signal(error) => return error,
             Failure::Read(error) => error,
         };
         let errno = match error {

@@ -161,7 +161,11 @@ struct Budget {
 
 impl Budget {
     fn has_room_for(&self, pages: u64) -> bool {
-        self.pinned + self.ahead + pages <= self.pages
+        pages <= self.room()
+    }
+
+    fn room(&self) -> u64 {
+        self.pages.saturating_sub(self.pinned + self.ahead)
     }
 }
 
@@ -296,6 +300,7 @@ impl ReadPath {
 
     /// Closes a handle, none of whose reads is unreleased; its name may be given again.
     pub fn close(&mut self, handle: HandleId) {
+        self.handles[handle.0 as usize].law.closed(&mut self.evidence);
         self.handles_free.push(handle);
     }
 
@@ -498,10 +503,9 @@ impl ReadPath {
     /// order of its sectors.
     pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
         self.transfers.each_part_in_order(id, |part| match self.transfers.content(part) {
-            Content::Pages { file, range, .. } => range.pages().for_each(|page| {
-                let frame = self.cache.find(file, page);
-                each(Buffer::Frame(frame.expect("a page in flight is in its table")));
-            }),
+            Content::Pages { file, range, .. } => {
+                self.cache.each_frame(file, range, |frame| each(Buffer::Frame(frame)));
+            }
             Content::Slots { range, .. } => range.pages().for_each(|slot| {
                 each(Buffer::Frame(self.frame_of_slot(slot)));
             }),

@@ -167,8 +167,7 @@ impl Cache {
     /// in the cache (`is_again`), and not because it was read ahead, is
     /// referenced.
     pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
-        let frame = self.frame_mut(id);
-        if core::mem::take(&mut frame.is_unused) {
+        if self.unused.remove(id) {
             self.counters.used_pages += 1;
         } else {
             self.frame_mut(id).is_referenced |= is_again;
@@ -305,7 +304,7 @@ impl Cache {
             return;
         }
         let Flags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
-        let list = match (is_mapped || is_dirty, frame.is_unused) {
+        let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             (false, _) if is_writing => return,
             (true, _) => List::MemoryInactive,
             (false, true) => List::Ahead,

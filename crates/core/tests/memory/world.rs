@@ -335,7 +335,7 @@ impl World {
                 self.memory[frame as usize] = if is_bad { Content::Rubbish } else { content };
             }
         }
-        self.path.handle_completion(self.now, Completion { id: request.id, at: self.now, outcome });
+        self.path.handle_completion(self.now, Completion::at(self.now, request.id, outcome));
         self.settle();
     }
 
