@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "regret.json"
-KEPT = ["readahead", "scheduler", "mib_per_s", "mib_per_s_by_seed", "device_requests",
+KEPT = ["readahead", "swapin", "scheduler", "mib_per_s", "mib_per_s_by_seed", "device_requests",
         "device_request_kib_mean", "device_depth_mean", "amplification", "coverage", "waste_bytes"]
 
 

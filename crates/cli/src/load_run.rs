@@ -56,7 +56,7 @@ impl Combination<'_> {
     }
 
     fn region_swapin(&self) -> Spec {
-        self.swapin.cloned().unwrap_or_else(|| Spec::plain("hits"))
+        self.swapin.cloned().unwrap_or_else(|| Spec::plain("adaptive"))
     }
 }
 

@@ -135,9 +135,10 @@ class Region(_Memory):
     """Writable memory of `size` zero bytes, most of them in a file or on a device.
 
     `memory`: the most that it may take of this machine's; `swap`: a folder for a
-    file without a name, on a disk and not in memory as /tmp may be, or a block device; `swapin`: the law of what is brought in with
-    a fault. Its data is gone with it. A child made by `fork` doesn't have it: to touch arrays
-    over it there is a segmentation fault.
+    file without a name, on a disk and not in memory as /tmp may be, or a block device; `swapin`:
+    the law of what is brought in with a fault, `adaptive` unless told otherwise. Its data is
+    gone with it. A child made by `fork` doesn't have it: to touch arrays over it there is a
+    segmentation fault.
 
     Raises OSError where there is no room, or where the system has no userfaultfd.
     """
@@ -147,7 +148,7 @@ class Region(_Memory):
         size: str | int,
         memory: str | int = "256MiB",
         swap: PathLike = "/var/tmp",
-        swapin: str = "hits",
+        swapin: str = "adaptive",
         backend: str = "ring",
     ) -> None:
         self._memory: _native.PagedMemory = _native.PagedMemory(

@@ -51,7 +51,7 @@ pub enum SwapOut {
 /// A swap area and its law.
 #[derive(Clone, Debug)]
 pub struct SwapConfig {
-    /// The swap-in law. Default `hits`.
+    /// The swap-in law. Default `adaptive`.
     pub law: Spec,
     /// Where the area starts on the device.
     pub start_sector: u64,
@@ -80,7 +80,7 @@ impl SwapConfig {
     /// The defaults, for an area of `slots` pages from `start_sector` on.
     pub fn new(start_sector: u64, slots: u64) -> SwapConfig {
         SwapConfig {
-            law: Spec::plain("hits"),
+            law: Spec::plain("adaptive"),
             start_sector,
             slots,
             write_pages_max: 64,

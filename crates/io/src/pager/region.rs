@@ -42,7 +42,7 @@ impl Default for RegionOptions {
     fn default() -> RegionOptions {
         RegionOptions {
             memory_bytes: 256 << 20,
-            swapin: Spec::plain("hits"),
+            swapin: Spec::plain("adaptive"),
             backend: BackendKind::default(),
         }
     }
@@ -59,7 +59,7 @@ impl RegionOptions {
         self
     }
 
-    /// The swap-in law: what is read beyond the page of a fault; default `hits`.
+    /// The swap-in law: what is read beyond the page of a fault; default `adaptive`.
     #[must_use]
     pub fn swapin(mut self, law: Spec) -> RegionOptions {
         self.swapin = law;
