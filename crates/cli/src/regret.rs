@@ -15,6 +15,7 @@ use readpath_sim::regret::{Cell, Judged, Laws, Run, Size, Summary, cells};
 use serde::{Deserialize, Serialize};
 
 use crate::args;
+use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
 use crate::output::print;
 use crate::progress::Interrupt;
@@ -61,6 +62,10 @@ pub struct RegretArgs {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
+    /// Write every decision of the laws under test to this file, with the numbers that decided it,
+    /// one a line: of the chosen cells that read, with the first seed
+    #[arg(long, value_name = "FILE", conflicts_with = "on")]
+    pub log: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
@@ -120,6 +125,9 @@ fn modelled(
 ) -> Result<Vec<Judged>, Failure> {
     let cells = chosen(args, cells, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
     let beside = args.beside.as_deref().map(|path| Beside::read(path, size)).transpose()?;
+    if let Some(path) = &args.log {
+        explain(path, &cells, laws, size, args.beside.as_deref())?;
+    }
     let judge = |cell: &Cell| {
         let rivals = match &beside {
             Some(beside) => beside.rivals(cell)?,
@@ -128,6 +136,22 @@ fn modelled(
         cell.judge(laws, rivals, size).map_err(Failure::usage)
     };
     judge_all(&cells, &judge, threads(args), interrupt)
+}
+
+/// Writes down what the laws decide in the cells, and why.
+fn explain(path: &Path, cells: &[Cell], laws: &Laws, size: Size, beside: Option<&Path>) -> Ended {
+    let log = DecisionFile::create(path, beside.as_slice())?;
+    let mut decides = false;
+    for cell in cells {
+        log.begin(&cell.name());
+        decides |= cell.explain(laws, size, &mut |one| log.decided(one)).map_err(Failure::usage)?;
+    }
+    if !decides {
+        return Err(Failure::Usage(
+            "--log: the swap-in laws keep no log; choose a cell that reads".to_owned(),
+        ));
+    }
+    log.finish()
 }
 
 fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {

@@ -26,7 +26,9 @@ mod window;
 mod window_fixed;
 
 pub use adaptive::Adaptive;
-pub use evidence::{DeviceEvidence, Evidence, FileEvidence, Pieces, Wanted};
+pub use evidence::{
+    Ages, DeviceEvidence, Era, Evidence, FileEvidence, Piece, Pieces, Streams, Wanted,
+};
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;
@@ -109,6 +111,22 @@ pub trait Pages {
     /// device together. Returns false when memory is short: nothing was added,
     /// and the law had better stop.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool;
+
+    /// Adds the absent pages of a range, each as a folio, the first of them marked if
+    /// `is_marked`. Returns false when memory is short: then those before were added.
+    fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
+        let mut marks = is_marked;
+        for page in range.pages() {
+            if self.is_cached(page) {
+                continue;
+            }
+            if !self.add(Folio::holding(page, 0), marks) {
+                return false;
+            }
+            marks = false;
+        }
+        true
+    }
 
     /// How many pages directly before `page` are cached, counted up to `most`.
     fn cached_run_before(&self, page: u64, most: u64) -> u64 {
@@ -193,6 +211,9 @@ pub trait ReadaheadLaw: Send {
     /// Reads found all their pages cached and unmarked, and were not shown; the
     /// last of them ended at byte `end` of the file.
     fn passed(&mut self, _end: u64) {}
+
+    /// The file was closed: nothing more is read through this handle.
+    fn closed(&mut self, _device: &mut DeviceEvidence) {}
 }
 
 /// What a readahead law may know of the device that it reads ahead from.

@@ -4,7 +4,8 @@
 //! Nothing was measured here, so the estimate is the one at first: a request
 //! costs 1 ms, a page 8.192 µs, so a request as much as 122 pages. Nobody else reads: with
 //! b pages behind it a stream wants √(2 × 122 × b) pages ahead of it. One that was
-//! continued but once has four times what it has behind it, or 16 pages, at most.
+//! continued but once has four times what it has behind it, or 16 pages, at most. A window of from 2ⁿ
+//! pages on ends at the nearest multiple of 2ⁿ⁻¹.
 
 use readpath_core::readahead::{Adaptive, Advice, Ask, PageTable, ReadaheadLaw};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -16,7 +17,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// In a memory of 65,536 pages: the share of one window is 8,192 pages.
+    /// In a memory of 65,536 pages: the share of one window is 8,192 pages at most.
     fn new() -> Alone {
         let mut pages = PageTable::default();
         pages.device_evidence().memory_pages = 1 << 16;
@@ -81,14 +82,14 @@ impl Alone {
 fn a_first_read_elsewhere_is_read_alone_and_the_next_one_proves_the_stream() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1000, 1), []);
-    // Two pages behind: √488 is 22, but it was continued once: 16.
-    assert_eq!(alone.read(1001, 1), [(1002, 16)]);
-    // The middle of 1002..1018 is marked: up to there nothing happens.
-    for page in 1002..1010 {
+    // Two pages behind: √488 is 22, but it was continued once: 16, up to a multiple of 8.
+    assert_eq!(alone.read(1001, 1), [(1002, 14)]);
+    // The middle of 1002..1016 is marked: up to there nothing happens.
+    for page in 1002..1009 {
         assert_eq!(alone.read(page, 1), [], "{page}");
     }
-    // Eleven behind: √2684 is 51, of which 7 are ahead.
-    assert_eq!(alone.read(1010, 1), [(1018, 44)]);
+    // Ten behind: √2440 is 49, of which 6 are ahead: 43, up to 1059, and 1056 is a multiple of 16.
+    assert_eq!(alone.read(1009, 1), [(1016, 40)]);
 }
 
 #[test]
@@ -112,10 +113,11 @@ fn far_apart_reads_and_touches_stay_alone() {
 fn a_backward_reader_is_read_ahead_of_downwards() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1016, 16), []);
-    // 32 behind: √7808 is 88.
-    assert_eq!(alone.read(1000, 16), [(912, 88)]);
-    // The window's last page was marked. 48 are behind: √11712 is 108, of which 72 are ahead.
-    assert_eq!(alone.read(984, 16), [(876, 36)]);
+    // 32 behind: √7808 is 88, down to 912, and 928 is a multiple of 32.
+    assert_eq!(alone.read(1000, 16), [(928, 72)]);
+    // The window's last page was marked. 48 are behind: √11712 is 108, of which 56 are ahead: down
+    // to 876, and 880 is a multiple of 16.
+    assert_eq!(alone.read(984, 16), [(880, 48)]);
 }
 
 #[test]
@@ -138,20 +140,21 @@ fn two_streams_on_one_handle_have_a_window_each() {
     for first in [1000, 500_000] {
         assert_eq!(alone.read(first, 1), []);
     }
-    assert_eq!(alone.read(1001, 1), [(1002, 16)]);
-    assert_eq!(alone.read(500_001, 1), [(500_002, 16)]);
-    (1002..1010).for_each(|page| assert_eq!(alone.read(page, 1), []));
-    (500_002..500_010).for_each(|page| assert_eq!(alone.read(page, 1), []));
-    assert_eq!(alone.read(1010, 1), [(1018, 44)]);
-    assert_eq!(alone.read(500_010, 1), [(500_018, 44)]);
+    assert_eq!(alone.read(1001, 1), [(1002, 14)]);
+    assert_eq!(alone.read(500_001, 1), [(500_002, 14)]);
+    (1002..1009).for_each(|page| assert_eq!(alone.read(page, 1), []));
+    (500_002..500_009).for_each(|page| assert_eq!(alone.read(page, 1), []));
+    assert_eq!(alone.read(1009, 1), [(1016, 40)]);
+    // 43 pages from 500,016 on are up to 500,059, and 500,064 is a multiple of 16.
+    assert_eq!(alone.read(500_009, 1), [(500_016, 48)]);
 }
 
 /// In a file of 1,000 pages 60 requests for one page each, all of them elsewhere, leave 60
 /// streams that wait to be continued: of the places in the file 120, so by chance
-/// 2 × (0 + 1 + … + 59) ÷ 1,000 = 3.5 would have gone on by then. One that does has
-/// four times its two pages ahead of it, and not 16.
+/// 2 × (0 + 1 + … + 59) ÷ 1,000 = 3.5 would have gone on by then. One that does is
+/// read alone once more.
 #[test]
-fn what_may_be_chance_is_read_ahead_of_by_its_age() {
+fn what_may_be_chance_is_read_alone_until_it_goes_on_again() {
     let mut alone = Alone { file_pages: 1_000, ..Alone::new() };
     let mut place = 1;
     for _ in 1..=60 {
@@ -159,7 +162,9 @@ fn what_may_be_chance_is_read_ahead_of_by_its_age() {
         place = place * 2 % 61;
         assert_eq!(alone.read(place * 16, 1), []);
     }
-    assert_eq!(alone.read(801, 1), [(802, 8)]);
+    assert_eq!(alone.read(801, 1), []);
+    // Three behind: √732 is 27, up to 830, and 832 is a multiple of 8. Page 816 is there.
+    assert_eq!(alone.read(802, 1), [(803, 13), (817, 15)]);
 }
 
 /// Nine others wait for requests too: beyond 2 × 122 ÷ 9 = 27 pages their bytes come as late as
@@ -183,8 +188,9 @@ fn no_more_is_read_ahead_than_lives_until_it_is_used() {
     alone.read(1000, 5);
     alone.pages.device_evidence().added_pages += 990;
     alone.pages.device_evidence().memory_pages = 1 << 10;
-    // Half of 1,024 pages × 10 ÷ (5 + 990): 5 pages; their last one is marked.
-    assert_eq!(alone.read(1005, 5), [(1010, 5)]);
+    // It is the only one, and that counts as 16 pages of 16: 1,024 × (10 + 16) ÷ (995 + 16) is 26,
+    // up to 1036, and 1040 is a multiple of 8. The last one is marked.
+    assert_eq!(alone.read(1005, 5), [(1010, 30)]);
     assert_eq!(alone.read(1010, 4), []);
 }
 
@@ -204,7 +210,22 @@ fn after_random_a_stream_must_be_proven_three_times_and_after_sequential_not_at_
 #[test]
 fn nothing_is_read_ahead_where_memory_has_no_room_for_it() {
     let mut alone = Alone::new();
-    alone.pages.device_evidence().standing_pages = 1 << 15;
+    alone.pages.device_evidence().standing_pages = 1 << 16;
     alone.read(1000, 1);
     assert_eq!(alone.read(1001, 1), []);
+}
+
+/// A page of the window is gone when the reader comes to it: the rest may have holes too, and is read
+/// anew with it, half as large a window and what of it is not there.
+#[test]
+fn a_window_of_which_a_page_is_gone_is_gone_through_anew() {
+    let mut alone = Alone::new();
+    alone.read(1000, 1);
+    assert_eq!(alone.read(1001, 1), [(1002, 14)]);
+    for page in [1003, 1004] {
+        alone.pages.evict(page);
+    }
+    assert_eq!(alone.read(1002, 1), []);
+    // Of the window of 16 half is left, 8: up to 1012, a multiple of 4. All but 1004 is there.
+    assert_eq!(alone.read(1003, 1), [(1004, 1)]);
 }

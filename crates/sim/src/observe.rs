@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use readpath_core::machine::{Done, ReadPath};
-use readpath_core::readahead::{Advice, Ask, Evidence, Folio, Pages, ReadaheadLaw};
+use readpath_core::readahead::{Advice, Ask, DeviceEvidence, Evidence, Folio, Pages, ReadaheadLaw};
 use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use serde::Serialize;
@@ -264,6 +264,10 @@ impl ReadaheadLaw for Watched {
 
     fn passed(&mut self, end: u64) {
         self.law.passed(end);
+    }
+
+    fn closed(&mut self, device: &mut DeviceEvidence) {
+        self.law.closed(device);
     }
 }
 

@@ -17,6 +17,7 @@
 //! The same seeds give the same cells to the bit.
 
 use readpath_core::law::Spec;
+use readpath_core::scheduler::decision::Decided;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{LoadRow, LoadSetup, simulate_load};
@@ -33,7 +34,7 @@ pub mod work;
 mod workloads;
 
 pub use cause::Cause;
-use memory::{LOADS, SWAPINS, Touching, takes_swap};
+use memory::{LOADS, SWAPINS, Touching, swap_out_under, takes_swap};
 pub use summary::{Fixed, Summary};
 use workloads::{Pattern, WORKLOADS};
 
@@ -257,29 +258,64 @@ impl Cell {
         Ok(Run::mean(runs?))
     }
 
+    /// The cell under these laws, with the first seed alone; `decided` hears of every decision of
+    /// those that keep a log. False where none does: the laws of swap-in have none.
+    ///
+    /// # Errors
+    /// As [`run`](Cell::run).
+    pub fn explain(
+        &self,
+        laws: &Laws,
+        size: Size,
+        decided: &mut dyn FnMut(&Decided),
+    ) -> Result<bool, SimulateError> {
+        let Task::Reads(pattern) = self.task else { return Ok(false) };
+        let watch = Watch { tell: &mut |_| Go::On, decided: Some(decided) };
+        self.read(pattern, laws, size.seed, size.part, watch)?;
+        Ok(true)
+    }
+
     fn run_once(&self, laws: &Laws, seed: u64, part: u64) -> Result<Run, SimulateError> {
-        let device = Spec::parse(self.device_text).map_err(SimulateError::Device)?;
-        let pattern = match self.task {
-            Task::Reads(pattern) => pattern,
+        match self.task {
+            Task::Reads(pattern) => {
+                self.read(pattern, laws, seed, part, Watch::progress(&mut |_| Go::On))
+            }
             Task::Touches(touching) => {
                 let load = touching.load(self.processes, part);
                 let setup = LoadSetup {
                     swapin: laws.swapin.clone(),
                     scheduler: laws.scheduler.clone(),
+                    swap_out: swap_out_under(&laws.swapin),
                     seed,
-                    ..LoadSetup::new(device)
+                    ..LoadSetup::new(self.device()?)
                 };
-                return Ok(Run::of_load(&simulate_load(&load, &setup, &mut |_| Go::On)?));
+                let mut go_on = |_| Go::On;
+                let row = simulate_load(&load, &setup, Watch::progress(&mut go_on))?;
+                Ok(Run::of_load(&row))
             }
-        };
+        }
+    }
+
+    fn device(&self) -> Result<Spec, SimulateError> {
+        Spec::parse(self.device_text).map_err(SimulateError::Device)
+    }
+
+    fn read(
+        &self,
+        pattern: Pattern,
+        laws: &Laws,
+        seed: u64,
+        part: u64,
+        watch: Watch<'_>,
+    ) -> Result<Run, SimulateError> {
         let setup = Setup {
             readahead: laws.readahead.clone(),
             scheduler: laws.scheduler.clone(),
             seed,
-            ..Setup::new(device)
+            ..Setup::new(self.device()?)
         };
         let workload = pattern.workload(self.processes.into(), part, seed);
-        let row = simulate_workload(workload, &setup, Watch::progress(&mut |_| Go::On))?;
+        let row = simulate_workload(workload, &setup, watch)?;
         Ok(Run::of_row(&row, pattern.is_direct()))
     }
 

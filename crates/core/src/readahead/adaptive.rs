@@ -19,15 +19,19 @@
 //!   request costs only what it occupies, and on many drives that is next to nothing.
 //! - *The next window* is read when the reader comes to the middle of the newest, or has
 //!   to wait for a page.
+//! - *Ages.* Where streams of an age were seen to end more often than to come to twice that age, the
+//!   window is that of a stream which is so much younger.
 //! - *It is bounded by what it risks.* A stream that was continued but once may be chance: it
-//!   has 64 KiB ahead of it at most, and, where about as many go on as would by chance, four times
-//!   what it has behind it. No more is ahead than will still be in memory when the reader comes to it,
-//!   by the part that it has of all that is asked for; nor more than a quarter of what
-//!   is left of half of the memory. A page that was read ahead and is gone halves the window.
+//!   has 64 KiB ahead of it at most, and nothing, where about as many go on as would by chance. No more
+//!   is ahead than will still be in memory when the reader comes to it, by the part that the stream has of
+//!   all that is asked for: at first that of one among as many as there are. Nor is it more than such a
+//!   part of the memory that is not read ahead into yet. A page that was read ahead and is gone halves the
+//!   window, and what is left of it is gone through anew.
+//! - *Round ends.* Windows end at multiples of a power of two: servers, stripes and drives take bytes so.
 //! - *A gap is read through* when it is no larger than the block before it and
 //!   costs less than a request occupies; else the blocks of a stride are read one by one.
-//! - *Pieces.* Programs that jump about often read pieces of one size. When the
-//!   last four pieces were all at least so long, the next is read in one.
+//! - *Pieces.* Programs that jump about often read pieces of one size. When the last four pieces began
+//!   with a request of this size and were all at least so long, the next is read in one.
 //! - *A file that is being used up at random is read whole* once an eighth of it
 //!   was asked for, the requests have cost half of what reading it would, and it
 //!   fits in memory.
@@ -40,7 +44,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Advice, Ask, Evidence, Folio, Pages, ReadaheadLaw};
+use super::{Advice, Ask, DeviceEvidence, Evidence, Pages, ReadaheadLaw};
 use crate::law::{Spec, SpecError};
 use crate::scheduler::decision::Decision;
 use crate::unit::PageRange;
@@ -105,8 +109,10 @@ struct Chance {
 impl Chance {
     /// A request came that continues such a stream, or none: of the places in the file each
     /// of the streams that wait beside it to be continued has two.
-    fn came(&mut self, request: PageRange, waiting: u64, file_pages: u64, is_continued: bool) {
-        self.expected += 2 * waiting * request.count() * CHANCE_ONE / file_pages.max(1);
+    ///
+    /// Pieces lie at multiples of their size, as requests do: of so many places it has one.
+    fn came(&mut self, piece_pages: u64, waiting: u64, file_pages: u64, is_continued: bool) {
+        self.expected += 2 * waiting * piece_pages * CHANCE_ONE / file_pages.max(1);
         self.continued += u64::from(is_continued);
         if self.continued + self.expected / CHANCE_ONE > CHANCE_LIMIT {
             (self.continued, self.expected) = (self.continued / 2, self.expected / 2);
@@ -114,16 +120,16 @@ impl Chance {
     }
 
     /// What a stream may have ahead of it at most: where no more than twice as many go on as by
-    /// chance it may be chance here too.
-    fn pages_max(&self, stream: &Stream) -> u64 {
+    /// chance it may be chance here too, and then it is no more than what is left of a piece.
+    fn pages_max(&self, stream: &Stream, piece_left: u64) -> u64 {
         let Chance { continued, expected } = *self;
         let is_rare = continued * continued * CHANCE_ONE >= CHANCE_MARGIN * expected;
         if stream.proofs() >= PROOFS_BEYOND_CHANCE {
             return u64::MAX;
         }
-        let by_age = AHEAD_PER_PAGE_BEHIND * stream.behind();
         let is_chance = !is_rare || continued * CHANCE_ONE <= 2 * expected;
-        if is_chance { by_age } else { by_age.max(START_PAGES / 2) }
+        let by_age = AHEAD_PER_PAGE_BEHIND * stream.behind();
+        if is_chance { piece_left } else { by_age.max(START_PAGES / 2) }
     }
 }
 
@@ -155,12 +161,13 @@ impl Adaptive {
                 self.reaches.remove(at);
                 let mut stream = self.streams.remove(at).expect("it was found there");
                 stream.advance(request, pages);
+                let piece_pages = piece_pages(request, pages);
                 if stream.proofs() == 1 {
                     self.waiting -= 1;
-                    self.chance.came(request, self.waiting, file_pages, true);
+                    self.chance.came(piece_pages, self.waiting, file_pages, true);
                 }
                 if stream.proofs() >= self.proofs_needed() {
-                    let pages_max = self.chance.pages_max(&stream);
+                    let pages_max = self.chance.pages_max(&stream, piece_pages - request.count());
                     stream.read_ahead(request, file_pages, pages_max, pages);
                 }
                 self.push(stream);
@@ -190,10 +197,13 @@ impl Adaptive {
     fn scattered(&mut self, request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
         if let Some(at) = self.streams.iter().rposition(|stream| stream.is_newest) {
             self.streams[at].is_newest = false;
-            let piece = self.streams[at].pages_used(pages);
+            let piece = self.streams[at].piece(pages);
             pages.evidence().device.pieces.ended(piece);
         }
-        self.chance.came(request, self.waiting, file_pages, false);
+        if let Some(stream) = self.streams.back_mut() {
+            stream.left(pages);
+        }
+        self.chance.came(piece_pages(request, pages), self.waiting, file_pages, false);
         let distance = self
             .last_scattered
             .map_or(0, |last| request.first.wrapping_sub(last.request.first) as i64);
@@ -219,14 +229,21 @@ impl Adaptive {
             sweep::sweep(request, file_pages, pages);
         }
         if self.streams.len() == STREAMS_MAX
-            && let Some(forgotten) = self.streams.pop_front()
+            && let Some(mut forgotten) = self.streams.pop_front()
         {
             self.reaches.pop_front();
             self.waiting -= u64::from(forgotten.proofs() == 0);
+            forgotten.leave(pages.evidence().device);
         }
         self.waiting += u64::from(stream.proofs() == 0);
         self.push(stream);
     }
+}
+
+/// How long the piece is at least that begins with this request.
+fn piece_pages(request: PageRange, pages: &mut dyn Pages) -> u64 {
+    let expected = pages.evidence().device.pieces.expected_pages(request.count());
+    expected.max(request.count())
 }
 
 impl ReadaheadLaw for Adaptive {
@@ -252,6 +269,10 @@ impl ReadaheadLaw for Adaptive {
 
     fn keeps_log(&self) -> bool {
         true
+    }
+
+    fn closed(&mut self, device: &mut DeviceEvidence) {
+        self.streams.drain(..).for_each(|mut stream| stream.leave(device));
     }
 
     /// [`read`](ReadaheadLaw::read) passes over a request that finds everything.
@@ -292,23 +313,4 @@ fn say(pages: &mut dyn Pages, ahead: Ahead) {
         unused_pages: device.standing_pages,
     };
     device.log.say(device.now, || decision);
-}
-
-/// Adds the absent pages of a range, the first of them marked if `is_marked`;
-/// gives the page that it marked, and false when memory ran short.
-fn add_range(range: PageRange, is_marked: bool, pages: &mut dyn Pages) -> (Option<u64>, bool) {
-    let mut marked = None;
-    for page in range.pages() {
-        if pages.is_cached(page) {
-            continue;
-        }
-        let marks = is_marked && marked.is_none();
-        if !pages.add(Folio::holding(page, 0), marks) {
-            return (marked, false);
-        }
-        if marks {
-            marked = Some(page);
-        }
-    }
-    (marked, true)
 }

@@ -10,6 +10,12 @@ const PIECES: usize = 4;
 /// Beyond so many times what a request costs a window saves less than a sixteenth.
 const REQUESTS_SHARE: u64 = 16;
 
+/// Up to which power of two pages ages are told apart: 2 GiB.
+const AGES: usize = 20;
+
+/// Of so many streams of one age it is known whether they went on.
+const AGES_LIMIT: u8 = 64;
+
 /// How large a window should be, and what makes it so large: `waits`, what a reader
 /// waits for a request; `fills`, what fills a device that many wait for; `occupies`,
 /// what a request occupies of a device that is busy.
@@ -45,6 +51,10 @@ pub struct DeviceEvidence {
     pub added_pages: u64,
     /// How long the newest pieces were, the newest last.
     pub pieces: Pieces,
+    /// The streams of all handles together.
+    pub streams: Streams,
+    /// At which age streams end, and at which they go on.
+    pub ages: Ages,
     /// When the law is asked: for the log alone, no law decides by it.
     pub now: Time,
     /// What is read ahead, and why.
@@ -74,8 +84,15 @@ impl DeviceEvidence {
     /// readers with requests of `w` pages each leave it none once their bytes take
     /// as long as a request: what is read ahead beyond twice that hides nothing, for the
     /// others' bytes come later by as much. From there on the price is what it occupies.
+    ///
+    /// Where streams of that age were seen to end more often than to go on they count as
+    /// so much younger.
     pub fn window(&self, behind: u64) -> Wanted {
-        let least = |price: u64| (2 * price * behind).isqrt().min(REQUESTS_SHARE * price);
+        let (went_on, ended) = self.ages.seen(behind);
+        let least = |price: u64| {
+            let by_age = 2 * price * behind * went_on.min(ended) / ended;
+            by_age.isqrt().min(REQUESTS_SHARE * price)
+        };
         let waits = self.estimate.request_cost_pages();
         let others = self.reads_under_way.saturating_sub(1);
         let filling = (2 * waits).checked_div(others).unwrap_or(u64::MAX);
@@ -108,25 +125,151 @@ impl DeviceEvidence {
     pub fn window_share_pages(&self) -> u64 {
         (self.memory_pages / 2).saturating_sub(self.standing_pages) / 4
     }
+
+    /// How many more pages the window of a stream may have: of the memory that is not read ahead
+    /// into yet, the part of one among all streams, and no more than an eighth.
+    ///
+    /// So `n` windows come to rest at half of the memory together, however many there are
+    /// and whichever was first; a few at less. The other half is what a page that is read
+    /// ahead lives on until it is used.
+    pub fn stream_share_pages(&self) -> u64 {
+        let rest = self.memory_pages.saturating_sub(self.standing_pages);
+        rest / self.streams.count().max(8)
+    }
+
+    /// A stream was seen to go on; gives its place in the count.
+    pub fn stream_goes_on(&mut self, counted: Option<Era>) -> Option<Era> {
+        // An era is half of the time in which the memory is refilled.
+        let era = Era(self.added_pages / (self.memory_pages / 2).max(1));
+        self.streams.ended(counted);
+        self.streams.came(era);
+        Some(era)
+    }
+}
+
+/// How many streams ended at an age, and how many came to twice that age.
+///
+/// Ages are counted by powers of two: of a stream that has from 16 to 31 pages behind it, it counts
+/// whether it comes to 32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ages {
+    went_on: [u8; AGES],
+    ended: [u8; AGES],
+}
+
+impl Default for Ages {
+    /// As many as not go on, as far as is known.
+    fn default() -> Ages {
+        Ages { went_on: [1; AGES], ended: [1; AGES] }
+    }
+}
+
+impl Ages {
+    /// Of streams with so many pages behind them, how many went on and how many ended; neither is 0.
+    fn seen(&self, behind: u64) -> (u64, u64) {
+        let age = age(behind);
+        (self.went_on[age].into(), self.ended[age].into())
+    }
+
+    /// A stream went on from `before` to `behind` pages.
+    pub fn went_on(&mut self, before: u64, behind: u64) {
+        for age in age(before)..age(behind) {
+            self.went_on[age] += 1;
+            self.forget(age);
+        }
+    }
+
+    /// A stream ended with so many pages behind it.
+    pub fn ended(&mut self, behind: u64) {
+        self.ended[age(behind)] += 1;
+        self.forget(age(behind));
+    }
+
+    /// One that was taken to have ended with so many pages goes on after all.
+    pub fn goes_on_after_all(&mut self, behind: u64) {
+        let ended = &mut self.ended[age(behind)];
+        *ended = (*ended - 1).max(1);
+    }
+
+    /// After so many streams the older ones begin to be forgotten.
+    fn forget(&mut self, age: usize) {
+        if self.went_on[age] + self.ended[age] > AGES_LIMIT {
+            self.went_on[age] = self.went_on[age].div_ceil(2);
+            self.ended[age] = self.ended[age].div_ceil(2);
+        }
+    }
+}
+
+fn age(behind: u64) -> usize {
+    (behind.max(1).ilog2() as usize).min(AGES - 1)
+}
+
+/// When a stream was seen last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Era(u64);
+
+/// How many streams go on: those that were seen in this era or in the one before, and that are not
+/// known to have ended since. One that rests for longer finds nothing of its own in memory any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    era: Era,
+    now: u64,
+    before: u64,
+}
+
+impl Streams {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.now + self.before
+    }
+
+    fn came(&mut self, era: Era) {
+        if era != self.era {
+            let is_next = era.0 == self.era.0 + 1;
+            (self.before, self.now) = (if is_next { self.now } else { 0 }, 0);
+            self.era = era;
+        }
+        self.now += 1;
+    }
+
+    /// One that was counted has ended.
+    pub fn ended(&mut self, counted: Option<Era>) {
+        match counted {
+            Some(era) if era == self.era => self.now -= 1,
+            Some(era) if era.0 + 1 == self.era.0 => self.before = self.before.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+/// What a program read in a row before it jumped elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Pages that its first request asked for.
+    pub begun_with: u64,
+    /// Pages that were read altogether.
+    pub pages: u64,
 }
 
 /// How many pages programs read one after the other before they jump elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
-    newest: [u64; PIECES],
+    newest: [Piece; PIECES],
 }
 
 impl Pieces {
-    /// A piece of so many pages has ended.
-    pub fn ended(&mut self, pages: u64) {
+    /// A piece has ended.
+    pub fn ended(&mut self, piece: Piece) {
         self.newest.rotate_left(1);
-        self.newest[PIECES - 1] = pages;
+        self.newest[PIECES - 1] = piece;
     }
 
-    /// How long the next piece will be at least: what the newest four all had;
-    /// 0 while there were fewer.
-    pub fn expected_pages(&self) -> u64 {
-        self.newest.into_iter().min().unwrap_or(0)
+    /// How long the piece will be at least that begins with a request for so many pages: what the
+    /// newest four all had; 0 while there were fewer, or one began with another request.
+    pub fn expected_pages(&self, begun_with: u64) -> u64 {
+        let is_alike = self.newest.iter().all(|piece| piece.begun_with == begun_with);
+        let least = self.newest.iter().map(|piece| piece.pages).min().unwrap_or(0);
+        if is_alike { least } else { 0 }
     }
 }
 
@@ -141,4 +284,59 @@ pub struct FileEvidence {
     pub scattered_requests: u64,
     /// Up to which page it was read whole; `None` while it isn't.
     pub swept_end: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_as_long_as_the_shortest_of_four_that_began_alike() {
+        let mut pieces = Pieces::default();
+        for pages in [16, 12, 20, 512] {
+            assert_eq!(pieces.expected_pages(4), 0);
+            pieces.ended(Piece { begun_with: 4, pages });
+        }
+        assert_eq!((pieces.expected_pages(4), pieces.expected_pages(16)), (12, 0));
+        pieces.ended(Piece { begun_with: 16, pages: 512 });
+        assert_eq!(pieces.expected_pages(4), 0);
+    }
+
+    /// In a memory of 1,000 pages an era is 500 of them.
+    #[test]
+    fn a_stream_that_rests_for_two_eras_counts_no_more() {
+        let mut device = DeviceEvidence { memory_pages: 1000, ..DeviceEvidence::default() };
+        let [first, second] = [None, None].map(|counted| device.stream_goes_on(counted));
+        assert_eq!(device.streams.count(), 2);
+        // Each may have half of what is free; but no more than an eighth.
+        assert_eq!(device.stream_share_pages(), 125);
+        device.added_pages = 600;
+        let second = device.stream_goes_on(second);
+        assert_eq!(device.streams.count(), 2, "the first one was seen in the era before");
+        device.added_pages = 1100;
+        let second = device.stream_goes_on(second);
+        assert_eq!(device.streams.count(), 1);
+        device.streams.ended(first);
+        assert_eq!(device.streams.count(), 1, "it was not counted any more");
+        device.streams.ended(second);
+        assert_eq!(device.streams.count(), 0);
+    }
+
+    /// A request costs 122 pages at first: a stream of 16 pages wants √(2 × 122 × 16) = 62. Seven of
+    /// such an age ended, one went on beside the one of each that is taken for granted: as if it had
+    /// 16 × 2 ÷ 8 = 4 pages behind it, √(2 × 122 × 4) = 31.
+    #[test]
+    fn where_most_end_a_stream_counts_as_younger() {
+        let mut device = DeviceEvidence::default();
+        assert_eq!(device.window(16).pages, 62);
+        device.ages.went_on(8, 40);
+        (0..7).for_each(|_| device.ages.ended(31));
+        assert_eq!(device.window(16).pages, 31);
+        // Those of 32 pages are of another age.
+        assert_eq!(device.window(32).pages, 88);
+        for _ in 0..6 {
+            device.ages.goes_on_after_all(31);
+        }
+        assert_eq!(device.window(16).pages, 62);
+    }
 }

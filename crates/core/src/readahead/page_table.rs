@@ -44,6 +44,13 @@ impl PageTable {
         self.folios.clear();
     }
 
+    /// Drops the folio that holds `page`, as memory that runs short does.
+    pub fn evict(&mut self, page: u64) {
+        if let Some((folio, _)) = self.find(page) {
+            self.folios.remove(&folio.first);
+        }
+    }
+
     /// The cached folio that holds `page`, and whether it is marked.
     fn find(&self, page: u64) -> Option<(Folio, bool)> {
         let (&first, &(order, is_marked)) = self.folios.range(..=page).next_back()?;

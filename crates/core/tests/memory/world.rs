@@ -56,7 +56,8 @@ pub struct World {
     pub now: Time,
     pub sight: Sight,
     memory: Vec<Content>,
-    device: BTreeMap<u64, Content>,
+    /// What each page of the device holds.
+    pub device: BTreeMap<u64, Content>,
     in_device: Vec<(DeviceRequest, Vec<Content>)>,
     mapped: BTreeMap<(u32, u64), Mapped>,
     /// What each page should hold: how often it was written.

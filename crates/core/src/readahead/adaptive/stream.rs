@@ -1,7 +1,8 @@
 //! One stream: where its reader is, how far is read ahead of it, and the window.
 
-use super::super::{DeviceEvidence, Pages};
-use super::{Ahead, add_range, say};
+use super::super::evidence::Piece;
+use super::super::{DeviceEvidence, Era, Pages};
+use super::{Ahead, say};
 use crate::unit::PageRange;
 
 /// However often its pages were evicted, a stream reads so many ahead, 16 KiB, the least that the
@@ -10,6 +11,10 @@ const LIMIT_PAGES_LEAST: u64 = 4;
 
 /// What is ahead of a reader is looked through so far, 1 MiB, to see how much of it was used.
 const PIECE_PAGES_MAX: u64 = 256;
+
+/// That a stream has the part of one among as many as there are counts as much as so many pages
+/// that it was seen to read.
+const PART_PAGES: u64 = 16;
 
 /// In which order a stream takes its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +64,16 @@ pub(super) struct Stream {
     window_limit: u64,
     /// Pages that the reader has behind it.
     behind: u64,
+    /// How many pages its first request asked for.
+    begun_with: u64,
     /// How many pages had been asked for of the device, by everybody, when it began.
     begun_at: u64,
     /// How many requests have continued it.
     proofs: u32,
+    /// Since when it counts among [`DeviceEvidence::streams`], if it does.
+    counted: Option<Era>,
+    /// With how many pages behind it it is taken to have ended, if it is.
+    ended_with: Option<u64>,
     /// Whether no other was begun on this handle since.
     pub(super) is_newest: bool,
 }
@@ -77,8 +88,11 @@ impl Stream {
             window: 0,
             window_limit: u64::MAX,
             behind: request.count(),
+            begun_with: request.count(),
             begun_at,
             proofs: 0,
+            counted: None,
+            ended_with: None,
             is_newest: true,
         }
     }
@@ -108,7 +122,11 @@ impl Stream {
 
     /// How many pages its reader took in a row so far: those that the stream
     /// has seen, and those that were read ahead of it and used since.
-    pub(super) fn pages_used(&self, pages: &mut dyn Pages) -> u64 {
+    pub(super) fn piece(&self, pages: &mut dyn Pages) -> Piece {
+        Piece { begun_with: self.begun_with, pages: self.pages_used(pages) }
+    }
+
+    fn pages_used(&self, pages: &mut dyn Pages) -> u64 {
         if self.shape != Shape::Forward {
             return self.behind;
         }
@@ -180,8 +198,15 @@ impl Stream {
         if is_evicted {
             self.window = (self.window / 2).max(LIMIT_PAGES_LEAST);
             self.window_limit = self.window;
+            // What is left of it may have holes: it is gone through anew.
+            self.ahead = match self.shape {
+                Shape::Backward => request.first,
+                Shape::Strided(_) => self.ahead,
+                Shape::Open | Shape::Forward => request.end,
+            };
         }
         self.proofs += 1;
+        let before = self.behind;
         match self.shape {
             Shape::Open if request.first > self.last.first => {
                 self.shape = Shape::Forward;
@@ -199,6 +224,27 @@ impl Stream {
             }
         }
         self.last = request;
+        let ages = &mut pages.evidence().device.ages;
+        if let Some(behind) = self.ended_with.take() {
+            ages.goes_on_after_all(behind);
+        }
+        ages.went_on(before, self.behind);
+    }
+
+    /// Its reader went elsewhere.
+    pub(super) fn left(&mut self, pages: &mut dyn Pages) {
+        let behind = self.pages_used(pages);
+        let device = pages.evidence().device;
+        if self.ended_with.is_none() {
+            self.ended_with = Some(behind);
+            device.ages.ended(behind);
+        }
+        self.leave(device);
+    }
+
+    /// It has ended, as far as is known.
+    pub(super) fn leave(&mut self, device: &mut DeviceEvidence) {
+        device.streams.ended(self.counted.take());
     }
 
     /// Reads the next window, when the reader has come to the newest; at most `pages_max`
@@ -210,7 +256,15 @@ impl Stream {
         pages_max: u64,
         pages: &mut dyn Pages,
     ) {
-        let device = &pages.evidence().device;
+        let device = &mut *pages.evidence().device;
+        let is_at_end = match self.shape {
+            Shape::Backward => request.first == 0,
+            _ => request.end >= file_pages,
+        };
+        match is_at_end {
+            true => self.leave(device),
+            false => self.counted = device.stream_goes_on(self.counted),
+        }
         let wanted = device.window(self.behind);
         let bounds = [
             (wanted.pages, wanted.why),
@@ -220,15 +274,17 @@ impl Stream {
         ];
         let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("four bounds");
         let gap_pages_max = device.estimate.request_occupies_pages();
-        let share = device.window_share_pages();
+        let share = device.stream_share_pages();
         let added = match self.shape {
             Shape::Open => PageRange::default(),
             Shape::Forward => {
                 let first = self.ahead.max(request.end);
                 let room = size.saturating_sub(first - request.end).min(share);
-                let window = PageRange::new(first, room).clipped(file_pages);
-                // A crumb waits until it is more, or until there is nothing ahead.
-                if first > request.end && window.count() < size.min(share) / 4 {
+                let window = PageRange { first, end: round_end(first, room) }.clipped(file_pages);
+                // A crumb waits until it is more, or until there is nothing ahead; the end of the
+                // file never will be more.
+                let is_crumb = window.count() < size.min(share) / 4 && window.end < file_pages;
+                if first > request.end && is_crumb {
                     return;
                 }
                 let has_room_for_two = why != "memory" || 2 * window.count() <= size;
@@ -238,7 +294,7 @@ impl Stream {
             Shape::Backward => {
                 let end = self.ahead.min(request.first);
                 let room = size.saturating_sub(request.first - end).min(share);
-                let window = PageRange { first: end.saturating_sub(room), end };
+                let window = PageRange { first: round_begin(end, room), end };
                 self.add_backward(window, pages);
                 window
             }
@@ -255,22 +311,20 @@ impl Stream {
             return;
         }
         self.window = size;
-        self.window_limit = self.window_limit.saturating_add(LIMIT_PAGES_LEAST);
+        self.window_limit = self.window_limit.saturating_mul(2);
         let (shape, behind) = (self.shape.name(), self.behind);
         say(pages, Ahead { range: added, shape, why, behind, size });
     }
 
     /// How many pages ahead of the reader are still in memory when it comes to them.
     ///
-    /// Half of the memory is refilled while as many pages are asked for as it has;
-    /// of these the stream has had its part since it began, and will have it again. Where half
-    /// of what may stand does, one that has just begun is one among those that have it.
+    /// The memory is refilled while as many pages are asked for as it has; of these the stream has
+    /// its part. What part that is the pages that it has behind it say, of all that were asked for
+    /// meanwhile; and as long as these are few, how many streams there are.
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
-        let half = device.memory_pages / 2;
         let asked = device.asked_pages().saturating_sub(self.begun_at);
-        let is_tight = device.standing_pages > half / 2;
-        let all = if is_tight { asked.max(device.standing_pages) } else { asked };
-        (half * self.behind).checked_div(all).unwrap_or(u64::MAX)
+        let all = asked + PART_PAGES * device.streams.count();
+        device.memory_pages * (self.behind + PART_PAGES) / all.max(1)
     }
 
     /// Where the next window can be on its way while this one is used, the middle is
@@ -286,8 +340,8 @@ impl Stream {
         let early =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
         let middle = window.first + early;
-        let (_, is_half) = add_range(window.clipped(middle), false, pages);
-        let (_, is_whole) = add_range(PageRange { first: middle, ..window }, true, pages);
+        let is_half = pages.add_absent(window.clipped(middle), false);
+        let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
         self.ahead = if is_half && is_whole { window.end } else { request.end };
     }
 
@@ -298,8 +352,8 @@ impl Stream {
         }
         let last = PageRange { first: window.end - 1, end: window.end };
         let below = PageRange { first: window.first, end: window.end - 1 };
-        let (_, has_room) = add_range(below, false, pages);
-        let (_, is_whole) = add_range(last, true, pages);
+        let has_room = pages.add_absent(below, false);
+        let is_whole = pages.add_absent(last, true);
         self.ahead = if has_room && is_whole { window.first } else { window.end };
     }
 
@@ -334,8 +388,8 @@ impl Stream {
             } else if reads_through {
                 range.end = (range.end + gap).min(file_pages);
             }
-            let (_, has_room) = add_range(asked, nth == 0, pages);
-            if !has_room || !add_range(range, false, pages).1 {
+            let has_room = pages.add_absent(asked, nth == 0);
+            if !has_room || !pages.add_absent(range, false) {
                 break;
             }
             all = match nth {
@@ -355,16 +409,41 @@ impl Stream {
         pages: &mut dyn Pages,
     ) {
         let device = &pages.evidence().device;
-        let expected = device.pieces.expected_pages().min(device.window_share_pages());
+        let expected =
+            device.pieces.expected_pages(request.count()).min(device.window_share_pages());
         let piece = PageRange { first: request.end, end: request.first + expected };
         let piece = piece.clipped(file_pages);
         if piece.is_empty() {
             return;
         }
-        add_range(piece, false, pages);
+        pages.add_absent(piece, false);
         self.shape = Shape::Forward;
         self.ahead = piece.end;
         let (behind, size) = (self.behind, piece.count());
         say(pages, Ahead { range: piece, shape: "piece", why: "pieces", behind, size });
     }
+}
+
+/// What a window is rounded by, so that it ends at a round page number: a power of two, half of it
+/// at most.
+///
+/// Servers, stripes and drives take bytes in powers of two. A piece of 68 KiB is three calls of an
+/// NFS server whose calls are of 32 KiB, and one of 64 KiB is two; and the cost of a window is flat where it
+/// is least: a quarter more or less of it costs a thirtieth.
+fn roundness(pages: u64) -> u64 {
+    1 << (pages.max(2).ilog2() - 1)
+}
+
+/// Where a window of about so many pages ends that begins at `first`.
+fn round_end(first: u64, pages: u64) -> u64 {
+    let by = roundness(pages);
+    let end = (first + pages + by / 2) / by * by;
+    if end > first { end } else { first + pages }
+}
+
+/// Where a backward window of about so many pages begins that ends at `end`.
+fn round_begin(end: u64, pages: u64) -> u64 {
+    let by = roundness(pages);
+    let first = (end.saturating_sub(pages) + by / 2) / by * by;
+    if first < end { first } else { end.saturating_sub(pages) }
 }
