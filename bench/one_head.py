@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = ROOT / "target/release/readpath"
 EIGHT = ROOT / "bench/one-head/eight-readers.fio"
 MIXED = ROOT / "bench/one-head/mixed-readers.fio"
-OURS = ["noop", "deadline", "cfq", "cfq,low_latency=0"]
+OURS = ["noop", "adaptive", "deadline", "cfq", "cfq,low_latency=0"]
 DEVICES = {
     "one-head": ("hdd,drive=sata2010", "1", EIGHT),
     "mixed": ("hdd,drive=sata2010", "1", MIXED),

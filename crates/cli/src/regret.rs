@@ -36,7 +36,7 @@ pub struct RegretArgs {
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
     /// Run the workloads on this storage in place of the modelled devices: a file, a block device,
-    /// or a folder, in which a file of up to 3 GiB is made for the run
+    /// or a folder, in which their files, up to 3 GiB at a time, are made for the run
     #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
     pub on: Option<PathBuf>,
     /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing

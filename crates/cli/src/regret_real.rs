@@ -1,10 +1,11 @@
 //! `readpath regret --on PATH`: the workloads of the matrix on real storage, with the
 //! kernel's own path as one of the rivals.
 //!
-//! All contenders read the same bytes of one file, which holds the workload's files
-//! side by side, with a thread for each process and a handle for each of its
-//! files: ours through a [`ReadPath`], the kernel's by `pread(2)`. Each round runs
-//! all of them one after the other, and each round begins with another one.
+//! All contenders read the same bytes, with a thread for each process and a handle for
+//! each of its files: ours through a [`ReadPath`], the kernel's by `pread(2)`. In a folder the
+//! workload's files are made as they are. On a file or a device that is there they lie side by
+//! side: then no law can see where one ends, or use one of them up. Each round runs
+//! all contenders one after the other, and each round begins with another one.
 //!
 //! Each runs twice in a row, and the second run counts. A host may take memory back that
 //! was free for a while, and to touch it again for the first time takes up to 2 ns a byte: as long as
@@ -20,10 +21,11 @@ use readpath::clock::Clock;
 use readpath::target::{OpenOptions, Target};
 use readpath::{ReadPath, cold};
 use readpath_core::law::Spec;
+use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::regret::work::{Work, classic_readaheads};
 use readpath_sim::regret::{Judged, Laws, Size};
 use readpath_sim::report::{Row, Tally};
-use readpath_sim::workload::{FileId, Next, Process, Workload};
+use readpath_sim::workload::{self, FileId, Next, Process, Workload};
 
 use crate::exit::Failure;
 use crate::made_files::MadeFiles;
@@ -32,11 +34,8 @@ use crate::progress::Interrupt;
 /// How often a contender runs.
 const ROUNDS: usize = 5;
 
-/// The file in a folder that is named in place of one.
-const FILE_NAME: &str = "readpath-regret.data";
-
 /// Judges the work on the storage at `path`: a file or block device, or a folder, in
-/// which a file is made for the run.
+/// which files are made for the run.
 pub fn judge_all(
     path: &Path,
     work: &[Work],
@@ -44,14 +43,28 @@ pub fn judge_all(
     size: Size,
     interrupt: &Interrupt,
 ) -> Result<Vec<Judged>, Failure> {
-    let bytes = |work: &Work| work.workload(size.seed, size.part).side_by_side().1;
-    let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
-    let mut made = MadeFiles::default();
-    let path = data(path, need_bytes, size.seed, &mut made, interrupt)?;
+    let is_folder = path.is_dir();
+    if !is_folder {
+        check_bytes(path, work, size)?;
+    }
     let bar = ProgressBar::new(work.len() as u64);
     let mut judged = Vec::new();
+    let mut data: Option<Data> = None;
     for work in work {
-        let contenders = race(&path, work, laws, size, interrupt)?;
+        let files = work.workload(size.seed, size.part).files;
+        let is_there = data.as_ref().is_some_and(|data| data.is_for(&files));
+        if !is_there {
+            // The old files go before the new ones are made.
+            data = None;
+        }
+        let data = match &mut data {
+            Some(data) => data,
+            None => data.insert(match is_folder {
+                true => Data::made_in(path, files, size.seed, interrupt)?,
+                false => Data::within(path, files),
+            }),
+        };
+        let contenders = race(data, work, laws, size, interrupt)?;
         judged.push(work.judged("file", contenders));
         bar.inc(1);
     }
@@ -59,29 +72,75 @@ pub fn judge_all(
     Ok(judged)
 }
 
-/// The file to read, with at least so many bytes.
-fn data(
-    path: &Path,
-    need_bytes: u64,
-    seed: u64,
-    made: &mut MadeFiles,
-    interrupt: &Interrupt,
-) -> Result<PathBuf, Failure> {
-    if path.is_dir() {
-        let path = path.join(FILE_NAME);
-        made.add(&path, need_bytes, seed, interrupt)?;
-        return Ok(path);
-    }
+/// Whether the file or device is large enough for all the work.
+fn check_bytes(path: &Path, work: &[Work], size: Size) -> Result<(), Failure> {
+    let bytes = |work: &Work| work.workload(size.seed, size.part).side_by_side().1;
+    let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
     let target = Target::open(path, OpenOptions::default()).map_err(Failure::usage)?;
     if target.bytes() < need_bytes {
         return Err(Failure::Usage(format!(
             "{}: has {} bytes, and these workloads need {need_bytes}; name a larger file, or a \
-             folder, in which one is made for the run, or fewer --cells",
+             folder, in which files are made for the run, or fewer --cells",
             path.display(),
             target.bytes()
         )));
     }
-    Ok(path.to_path_buf())
+    Ok(())
+}
+
+/// Where the files of a workload lie.
+struct Data {
+    files: Vec<workload::File>,
+    paths: Vec<PathBuf>,
+    /// Of each file, in which path and from which byte on; of one without bytes, anywhere.
+    places: Vec<(usize, u64)>,
+    _made: MadeFiles,
+}
+
+impl Data {
+    /// Each a file of its own.
+    fn made_in(
+        folder: &Path,
+        files: Vec<workload::File>,
+        seed: u64,
+        interrupt: &Interrupt,
+    ) -> Result<Data, Failure> {
+        let (mut paths, mut places) = (Vec::new(), Vec::new());
+        let mut made = MadeFiles::default();
+        for file in &files {
+            places.push((paths.len(), 0));
+            if file.bytes > 0 {
+                let path = folder.join(format!("readpath-regret.{}", paths.len()));
+                made.add(&path, file.bytes, seed, interrupt)?;
+                paths.push(path);
+            }
+        }
+        Ok(Data { files, paths, places, _made: made })
+    }
+
+    /// All of them side by side in one.
+    fn within(path: &Path, files: Vec<workload::File>) -> Data {
+        let mut end = 0;
+        let places = files.iter().map(|file| {
+            let start = end;
+            end += file.bytes.next_multiple_of(PAGE_BYTES);
+            (0, start)
+        });
+        let (places, paths) = (places.collect(), vec![path.to_path_buf()]);
+        Data { files, paths, places, _made: MadeFiles::default() }
+    }
+
+    /// Whether they are of these sizes.
+    fn is_for(&self, files: &[workload::File]) -> bool {
+        let bytes = |files: &[workload::File]| files.iter().map(|file| file.bytes).collect();
+        let (ours, theirs): (Vec<u64>, Vec<u64>) = (bytes(&self.files), bytes(files));
+        ours == theirs
+    }
+
+    /// Has the kernel drop what it has cached of them.
+    fn make_cold(&self) -> io::Result<()> {
+        self.paths.iter().try_for_each(|path| cold::drop_pages(path).map(drop))
+    }
 }
 
 /// Who runs.
@@ -92,7 +151,7 @@ enum Contender {
 
 /// The rows of each contender: the laws under test first.
 fn race(
-    path: &Path,
+    data: &Data,
     work: &Work,
     laws: &Laws,
     size: Size,
@@ -114,10 +173,10 @@ fn race(
             let run = || {
                 let workload = work.workload(size.seed, size.part);
                 let row = match &contenders[at] {
-                    Contender::Ours(laws) => ours(path, workload, laws),
-                    Contender::Kernel => kernel(path, workload),
+                    Contender::Ours(laws) => ours(data, workload, laws),
+                    Contender::Kernel => kernel(data, workload),
                 };
-                row.map_err(|error| Failure::about(path.display(), error))
+                row.map_err(|error| Failure::about(data.paths[0].display(), error))
             };
             run()?;
             rows[at].push(run()?);
@@ -129,16 +188,18 @@ fn race(
 /// Reads bytes at a place of a file into all of a buffer.
 type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
 
-fn ours(path: &Path, workload: Workload, laws: &Laws) -> Result<Row, Box<dyn std::error::Error>> {
-    cold::drop_pages(path)?;
+fn ours(data: &Data, workload: Workload, laws: &Laws) -> Result<Row, Box<dyn std::error::Error>> {
+    data.make_cold()?;
     let (readahead, scheduler) = (laws.readahead.to_string(), laws.scheduler.to_string());
     let read_path = ReadPath::builder().readahead(&readahead).scheduler(&scheduler).build()?;
-    let file = read_path.open(path)?;
-    let handle = || -> io::Result<ReadAt> {
-        let file = file.reopen();
+    let files: Result<Vec<readpath::File>, _> =
+        data.paths.iter().map(|path| read_path.open(path)).collect();
+    let files = files?;
+    let handle = |at: usize| -> io::Result<ReadAt> {
+        let file = files[at].reopen();
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
-    let mut row = read_all(workload, &format!("file:{}", path.display()), &handle)?;
+    let mut row = read_all(workload, "file", data, &handle)?;
     let stats = read_path.stats();
     row.readahead = Some(readahead);
     row.scheduler = Some(scheduler);
@@ -151,14 +212,14 @@ fn ours(path: &Path, workload: Workload, laws: &Laws) -> Result<Row, Box<dyn std
     Ok(row)
 }
 
-fn kernel(path: &Path, workload: Workload) -> Result<Row, Box<dyn std::error::Error>> {
-    cold::drop_pages(path)?;
-    let queue = Target::open(path, OpenOptions::default())?.queue().cloned();
-    let handle = || -> io::Result<ReadAt> {
-        let file = std::fs::File::open(path)?;
+fn kernel(data: &Data, workload: Workload) -> Result<Row, Box<dyn std::error::Error>> {
+    data.make_cold()?;
+    let queue = Target::open(&data.paths[0], OpenOptions::default())?.queue().cloned();
+    let handle = |at: usize| -> io::Result<ReadAt> {
+        let file = std::fs::File::open(&data.paths[at])?;
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
-    let mut row = read_all(workload, &format!("kernel:{}", path.display()), &handle)?;
+    let mut row = read_all(workload, "kernel", data, &handle)?;
     row.readahead = Some("kernel".to_owned());
     row.scheduler = queue.and_then(|queue| queue.scheduler);
     Ok(row)
@@ -168,13 +229,14 @@ fn kernel(path: &Path, workload: Workload) -> Result<Row, Box<dyn std::error::Er
 fn read_all(
     workload: Workload,
     storage: &str,
-    handle: &dyn Fn() -> io::Result<ReadAt>,
+    data: &Data,
+    handle: &dyn Fn(usize) -> io::Result<ReadAt>,
 ) -> io::Result<Row> {
-    let (starts, _) = workload.side_by_side();
     let start = Barrier::new(workload.processes.len());
     let mut readers = Vec::new();
     for process in workload.processes {
-        let files = process.files().into_iter().map(|id| Ok((id, handle()?)));
+        let place = |id: FileId| data.places[id.0 as usize].0;
+        let files = process.files().into_iter().map(|id| Ok((id, handle(place(id))?)));
         let files: io::Result<Vec<(FileId, ReadAt)>> = files.collect();
         readers.push((process, files?));
     }
@@ -182,8 +244,8 @@ fn read_all(
         let threads: Vec<_> = readers
             .into_iter()
             .map(|(process, files)| {
-                let (starts, start) = (&starts, &start);
-                scope.spawn(move || read_as(process, &files, starts, start))
+                let (places, start) = (&data.places, &start);
+                scope.spawn(move || read_as(process, &files, places, start))
             })
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
@@ -200,7 +262,7 @@ fn read_all(
 fn read_as(
     mut process: Process,
     files: &[(FileId, ReadAt)],
-    starts: &[u64],
+    places: &[(usize, u64)],
     start: &Barrier,
 ) -> io::Result<Tally> {
     let mut buffer = vec![1; process.block_bytes_max() as usize];
@@ -213,7 +275,7 @@ fn read_as(
             Next::Operation(operation) => {
                 let file = files.iter().find(|(id, _)| *id == operation.file);
                 let (_, read_at) = file.expect("the files of a process are known");
-                let offset = starts[operation.file.0 as usize] + operation.offset;
+                let offset = places[operation.file.0 as usize].1 + operation.offset;
                 read_at(&mut buffer[..operation.bytes as usize], offset)?;
                 std::hint::black_box(&buffer);
                 let ended = clock.now();

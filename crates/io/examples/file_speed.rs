@@ -139,11 +139,12 @@ pub fn cached(
     };
     let (file, memory) = open("ondemand");
     let (without_law, _) = open("none");
+    let (by_evidence, _) = open("adaptive");
     let plain = std::fs::File::open(name).expect("the file is there");
     plain.read_exact_at(&mut vec![0; size.cached_bytes], 0).expect("the file is as long");
     let reads = (size.cached_reads / (bytes / 4096) as u32).max(100);
-    let mut buffers: [Vec<u8>; 4] = std::array::from_fn(|_| vec![0; bytes]);
-    let [ours, bare, theirs, copy] = &mut buffers;
+    let mut buffers: [Vec<u8>; 5] = std::array::from_fn(|_| vec![0; bytes]);
+    let [ours, bare, evident, theirs, copy] = &mut buffers;
     let by_file = |buffer: &mut [u8], offset: usize| {
         file.read_exact_at(buffer, offset as u64).expect("cached");
     };
@@ -166,6 +167,16 @@ pub fn cached(
                 Some(timed(reads, |random| {
                     without_law
                         .read_exact_at(bare, random % places * bytes as u64)
+                        .expect("cached");
+                }))
+            }),
+        ),
+        (
+            "read_at, law adaptive",
+            Box::new(|| {
+                Some(timed(reads, |random| {
+                    by_evidence
+                        .read_exact_at(evident, random % places * bytes as u64)
                         .expect("cached");
                 }))
             }),
@@ -220,11 +231,11 @@ pub fn random(
     rounds: usize,
 ) -> Vec<(&'static str, Option<Cost>)> {
     let reads = if bytes < 65_536 { 3 * size.cold_reads } else { size.cold_reads };
-    let ours = |is_copied: bool| {
+    let ours = |is_copied: bool, scheduler: &'static str| {
         move || {
             let memory = (bytes * 32 * 4).max(16 << 20);
-            let path =
-                ReadPath::builder().memory(memory).readahead("none").build().expect("a ring");
+            let path = ReadPath::builder().memory(memory).readahead("none").scheduler(scheduler);
+            let path = path.build().expect("a ring");
             let file = path.open(name).expect("the file is there");
             let places = file.len() / bytes;
             let mut batch = path.batch();
@@ -246,8 +257,9 @@ pub fn random(
         }
     };
     let mut contenders: Vec<Contender<'_>> = vec![
-        ("batch", Box::new(ours(false))),
-        ("batch, copied", Box::new(ours(true))),
+        ("batch", Box::new(ours(false, "adaptive"))),
+        ("batch, scheduler noop", Box::new(ours(false, "noop"))),
+        ("batch, copied", Box::new(ours(true, "adaptive"))),
         (
             "fio io_uring",
             Box::new(|| {

@@ -149,7 +149,7 @@ impl Default for Builder {
             memory_bytes: 256 << 20,
             held_bytes: None,
             readahead: "adaptive".to_owned(),
-            scheduler: "noop".to_owned(),
+            scheduler: "adaptive".to_owned(),
             depth: 128,
             backend: BackendKind::default(),
         }
@@ -185,8 +185,10 @@ impl Builder {
         self
     }
 
-    /// The scheduler between all readers and the storage; default `noop`. Others
-    /// are for storage with one queue: give each device a path of its own then.
+    /// The scheduler between all readers and the storage; default `adaptive`: everybody at
+    /// once, unless it is seen that the readers are in each other's way, and that fewer at a time
+    /// bring more. The others know of one queue. A path may span several devices; to have each
+    /// decided for by itself, give each a path of its own.
     pub fn scheduler(mut self, law: &str) -> Builder {
         law.clone_into(&mut self.scheduler);
         self

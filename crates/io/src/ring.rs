@@ -454,6 +454,25 @@ mod tests {
     }
 
     #[test]
+    fn a_sleep_says_whether_what_came_was_awaited() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let (mut ring, sleeper) = Ring::shared(4).unwrap();
+        queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
+        assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "nobody slept");
+        let span = Sleep::AtMost(Duration::from_millis(1));
+        assert_eq!(sleeper.sleep(span), Ok(true), "nothing lay there");
+        assert!(!ring.has_answers());
+        writer.write_all(b"ab").unwrap();
+        while !ring.has_answers() {
+            sleeper.sleep(Sleep::Never).unwrap();
+        }
+        assert_eq!(sleeper.sleep(Sleep::UntilAnswered), Ok(false), "it lay there");
+        ring.exchange(Sleep::Never, &mut answers).unwrap();
+        assert_eq!(answers, [Answer { token: 3, raw: 2 }]);
+    }
+
+    #[test]
     fn what_is_withdrawn_is_answered_by_that_name() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());

@@ -391,6 +391,36 @@ mod tests {
         (ended.completion.outcome, ended.bytes, asked)
     }
 
+    /// A read that is answered at once, and looked for 2 ms later; gives what is known of when, with the
+    /// time of the last look before and of the one that found it.
+    fn looked_at(sleep: Sleep) -> (Time, Completion, Time) {
+        let path = std::env::current_exe().expect("this program has a file");
+        let options = OpenOptions { direct: Direct::Never, is_writable: false };
+        let target = Target::open(&path, options).unwrap();
+        let raws = VecDeque::from([16_384]);
+        let script = Scripted { raws, asked: Arc::default(), answers: Vec::new() };
+        let clock = Clock::start();
+        let mut transfers = Transfers::over(Box::new(script), 1, clock);
+        let place = Place::of(&target);
+        let start = Start { id: RequestId(9), place, op: Op::Read, offset: 0, bytes: 16_384 };
+        transfers.watched();
+        let before = clock.now();
+        // SAFETY: the scripted backend touches no memory.
+        unsafe { transfers.start(start, (), |(), list| *list = pieces(&[16_384])) };
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        transfers.exchange(sleep).unwrap();
+        (before, transfers.next_ended().expect("it was answered").completion, clock.now())
+    }
+
+    #[test]
+    fn an_answer_came_between_two_looks_and_one_that_was_slept_for_when_it_was_seen() {
+        let (before, unseen, after) = looked_at(Sleep::Never);
+        assert!(unseen.not_before <= before && before < unseen.at && unseen.at <= after);
+        let (before, awaited, _) = looked_at(Sleep::UntilAnswered);
+        assert_eq!(awaited.not_before, awaited.at);
+        assert!(before < awaited.at);
+    }
+
     #[test]
     fn what_stops_in_the_middle_is_continued_from_there() {
         let (outcome, bytes, asked) = read(&[5_000, INTERRUPTED, 11_000, AGAIN, 384], false);

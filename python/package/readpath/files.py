@@ -29,7 +29,7 @@ class ReadPath:
         self,
         memory: str | int = "256MiB",
         readahead: str = "adaptive",
-        scheduler: str = "noop",
+        scheduler: str = "adaptive",
         depth: int = 128,
         backend: str = "ring",
     ) -> None:

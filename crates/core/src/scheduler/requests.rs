@@ -46,9 +46,14 @@ pub(super) struct Merge {
     pub to: Place,
 }
 
-/// Requests that wait. Invariant: both maps hold the same requests.
+/// Requests that wait.
+///
+/// 1. Both maps hold the same requests.
+/// 2. They are empty while `only` holds one: where the device has room each request leaves
+///    before the next one comes, and a map that is emptied gives its memory back.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
+    only: Option<(Place, Waiting)>,
     by_sector: BTreeMap<Place, Waiting>,
     /// First sector by arrival.
     by_arrival: BTreeMap<u64, u64>,
@@ -59,12 +64,12 @@ pub(super) struct Requests {
 impl Requests {
     /// Whether none waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.by_sector.is_empty()
+        self.only.is_none() && self.by_sector.is_empty()
     }
 
     /// How many wait.
     pub(super) fn count(&self) -> usize {
-        self.by_sector.len()
+        self.by_sector.len() + usize::from(self.only.is_some())
     }
 
     /// Takes a request in, merged with a neighbour or not.
@@ -91,38 +96,75 @@ impl Requests {
 
     fn put(&mut self, arrival: u64, waiting: Waiting) -> Place {
         let place = Place { start: waiting.request.start, arrival };
-        self.by_sector.insert(place, waiting);
-        self.by_arrival.insert(arrival, place.start);
+        if self.is_empty() {
+            self.only = Some((place, waiting));
+            return place;
+        }
+        for (place, waiting) in self.only.take().into_iter().chain([(place, waiting)]) {
+            self.by_sector.insert(place, waiting);
+            self.by_arrival.insert(place.arrival, place.start);
+        }
         place
     }
 
     /// Takes the request at `place` out.
     pub(super) fn remove(&mut self, place: Place) -> Option<Waiting> {
+        if let Some((_, only)) = self.only.take_if(|(at, _)| *at == place) {
+            return Some(only);
+        }
         self.by_arrival.remove(&place.arrival);
         self.by_sector.remove(&place)
     }
 
     /// The request that has waited longest.
     pub(super) fn oldest(&self) -> Option<(Place, &Waiting)> {
+        if let Some((place, waiting)) = &self.only {
+            return Some((*place, waiting));
+        }
         let (&arrival, &start) = self.by_arrival.first_key_value()?;
         let place = Place { start, arrival };
-        self.by_sector.get(&place).map(|waiting| (place, waiting))
+        self.get(place).map(|waiting| (place, waiting))
+    }
+
+    fn get(&self, place: Place) -> Option<&Waiting> {
+        match &self.only {
+            Some((only, waiting)) => (*only == place).then_some(waiting),
+            None => self.by_sector.get(&place),
+        }
     }
 
     /// The first request that starts at `sector` or after it.
     pub(super) fn first_from(&self, sector: u64) -> Option<Place> {
-        self.by_sector.range(Place::before_all_at(sector)..).next().map(|(&place, _)| place)
+        self.next_at_or_after(Place::before_all_at(sector))
     }
 
     /// The request before `place` in the order by sector.
     pub(super) fn previous(&self, place: Place) -> Option<Place> {
+        if let Some((only, _)) = self.only {
+            return Some(only).filter(|&only| only < place);
+        }
         self.by_sector.range(..place).next_back().map(|(&place, _)| place)
     }
 
     /// The request after `place` in the order by sector.
     pub(super) fn next(&self, place: Place) -> Option<Place> {
-        let after = Place { arrival: place.arrival + 1, ..place };
-        self.by_sector.range(after..).next().map(|(&place, _)| place)
+        self.next_at_or_after(Place { arrival: place.arrival + 1, ..place })
+    }
+
+    fn next_at_or_after(&self, place: Place) -> Option<Place> {
+        if let Some((only, _)) = self.only {
+            return Some(only).filter(|&only| only >= place);
+        }
+        self.by_sector.range(place..).next().map(|(&place, _)| place)
+    }
+
+    /// The last request that starts before `sector`.
+    fn last_before(&mut self, sector: u64) -> Option<(Place, &mut Waiting)> {
+        let before = Place::before_all_at(sector);
+        if let Some((place, waiting)) = &mut self.only {
+            return (*place < before).then_some((*place, waiting));
+        }
+        self.by_sector.range_mut(..before).next_back().map(|(&place, waiting)| (place, waiting))
     }
 
     /// Adds `request` to a neighbour that waits, if there is one in the same
@@ -134,8 +176,7 @@ impl Requests {
                 && other.request.is_sync == request.is_sync
                 && other.request.sectors.saturating_add(request.sectors) <= sectors_max
         };
-        let before = Place::before_all_at(request.start);
-        if let Some((&place, other)) = self.by_sector.range_mut(..before).next_back()
+        if let Some((place, other)) = self.last_before(request.start)
             && other.request.end() == request.start
             && fits(other)
         {
@@ -143,7 +184,7 @@ impl Requests {
             return Some(Merge { into: other.request.id, from: place, to: place });
         }
         let from = self.first_from(request.end()).filter(|from| from.start == request.end())?;
-        self.by_sector.get(&from).filter(|other| fits(other))?;
+        self.get(from).filter(|other| fits(other))?;
         let mut grown = self.remove(from)?;
         grown.request.start = request.start;
         grown.request.sectors += request.sectors;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use readpath_core::cache::FileId;
 use readpath_core::machine::HandleId;
+use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
 use super::OpenFile;
@@ -135,6 +136,8 @@ impl Desk {
         if in_use.reads > 0 {
             return;
         }
+        let now = self.clock.now();
+        self.machine.process_ended(now, ProcessId(handle.0));
         self.machine.close(handle);
         let place = &mut self.open[in_use.file.0 as usize];
         let open = place.as_mut().expect("a handle's file is open");
