@@ -10,7 +10,9 @@ who is first. Ours twice: with its memory in pages of 4 KiB, as fio's is, and in
 (RawMemory), which fio can't have without a reserve of them. A call moves depth x chunk bytes, so
 that both sides move the same bytes of memory over and over: what is in the processor's cache costs
 less to fill. At a depth above 1 a call still waits for the last of its chunks, which fio doesn't;
-calls of 16 MiB, with more memory, are a shape of their own.
+calls of 16 MiB, with more memory, are a shape of their own. What fio does, chunk after chunk with
+the next ones always in flight, a RawReader does: reads a third time through one (`chunks`), which
+lends its own memory, whatever the size of a call.
 
 Prints the medians over the turns of the throughput, and of the ratios ours / fio within each turn,
 of throughput and of processor time. The raw rows go to bench/results/raw.json; a run shorter than
@@ -30,7 +32,7 @@ KIB = 1 << 10
 # Chunk, depth, bytes of a call.
 SHAPES = [(512 * KIB, 1, 512 * KIB), (512 * KIB, 4, 2048 * KIB), (512 * KIB, 4, 16384 * KIB),
           (64 * KIB, 4, 256 * KIB), (64 * KIB, 4, 2048 * KIB)]
-SIDES = ["fio", "small", "huge"]
+SIDES = {"read": ["fio", "small", "huge", "chunks"], "write": ["fio", "small", "huge"]}
 FULL_MIB = 512
 
 
@@ -44,7 +46,7 @@ def main() -> None:
     raw = {"machine": f"{platform.machine()}, Linux {platform.release()}", "mib": mib,
            "load_average": os.getloadavg(), "fio": text("fio", "--version"), "jobs": {}}
     print(f"{'job':6} {'chunk':>6} {'depth':>5} {'call':>6} {'fio MiB/s':>10} "
-          f"{'small':>6} {'cpu':>5} {'huge':>6} {'cpu':>5}")
+          f"{'small':>6} {'cpu':>5} {'huge':>6} {'cpu':>5} {'chunks':>6} {'cpu':>5}")
     try:
         make(data, mib)
         for job in ("read", "write"):
@@ -83,9 +85,10 @@ def make(data: pathlib.Path, mib: int) -> None:
 def turn(command: str, data: pathlib.Path, job: str, shape: tuple[int, int, int],
          nth: int) -> dict:
     chunk, depth, call = shape
-    first = nth % len(SIDES)
+    sides = SIDES[job]
+    first = nth % len(sides)
     row = {}
-    for side in SIDES[first:] + SIDES[:first]:
+    for side in sides[first:] + sides[:first]:
         row[side] = (fio(data, job, chunk, depth) if side == "fio" else
                      json.loads(text(command, data, job, chunk, depth, call, side)))
     return row
@@ -107,7 +110,7 @@ def show(job: str, shape: tuple[int, int, int], rows: list[dict]) -> None:
     chunk, depth, call = shape
     speed = statistics.median(row["fio"]["mib_per_s"] for row in rows)
     ours = " ".join(f"{ratio('mib_per_s', side):6.2f} {ratio('cpu_seconds', side):5.2f}"
-                    for side in SIDES[1:])
+                    for side in SIDES[job][1:])
     print(f"{job:6} {chunk // KIB:5}k {depth:5} {call // KIB:5}k {speed:10.0f} {ours}", flush=True)
 
 

@@ -29,18 +29,28 @@ struct Lending<T> {
     buffers: AtomicUsize,
 }
 
-/// The memory, where it is open and this process made it.
-fn open<T>(memory: &Option<Own<T>>) -> PyResult<&T> {
-    match memory {
-        None => Err(PyValueError::new_err("the memory is closed")),
-        Some(memory) => memory.get().ok_or_else(|| {
-            PyValueError::new_err(
-                "the memory belongs to the process that made it, before a fork; make it anew in \
-                 this one",
-            )
-        }),
-    }
+/// The memory, where it is open.
+fn open<T>(memory: &Option<Own<T>>) -> PyResult<&Own<T>> {
+    memory.as_ref().ok_or_else(|| PyValueError::new_err("the memory is closed"))
 }
+
+/// The memory, where it is open and this process made it.
+fn own<T>(memory: &Option<Own<T>>) -> PyResult<&T> {
+    open(memory)?.get().ok_or_else(|| {
+        PyValueError::new_err(
+            "the memory belongs to the process that made it, before a fork; make it anew in this \
+             one",
+        )
+    })
+}
+
+/// A mapping, which children made by `fork` have as well.
+fn inherited(memory: &Option<Own<Mapping>>) -> PyResult<&Mapping> {
+    open(memory).map(Own::inherited)
+}
+
+/// Which processes have the memory.
+type Which<T> = fn(&Option<Own<T>>) -> PyResult<&T>;
 
 impl<T: Send + Sync> Lending<T> {
     fn new(memory: T) -> Lending<T> {
@@ -52,8 +62,13 @@ impl<T: Send + Sync> Lending<T> {
     }
 
     /// Does something with the memory, without Python's lock.
-    fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&T) -> R + Send) -> PyResult<R> {
-        py.detach(|| open(&self.read()).map(work))
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        which: Which<T>,
+        work: impl FnOnce(&T) -> R + Send,
+    ) -> PyResult<R> {
+        py.detach(|| which(&self.read()).map(work))
     }
 
     /// Fills in one more buffer over all of the memory.
@@ -66,10 +81,11 @@ impl<T: Send + Sync> Lending<T> {
         owner: *mut ffi::PyObject,
         (view, flags): (*mut ffi::Py_buffer, c_int),
         is_read_only: bool,
+        which: Which<T>,
         place: impl FnOnce(&T) -> &[u8],
     ) -> PyResult<()> {
         let memory = self.read();
-        let place = place(open(&memory)?);
+        let place = place(which(&memory)?);
         let (start, bytes) = (place.as_ptr().cast_mut().cast::<c_void>(), place.len());
         // SAFETY: `view` is Python's to be filled in; the memory stays while `buffers` isn't 0.
         let filled = unsafe {
@@ -140,21 +156,21 @@ impl MappedFile {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        open(&self.0.read()).map(Mapping::len)
+        inherited(&self.0.read()).map(Mapping::len)
     }
 
     /// A hint about a range, by its name in `posix_fadvise`.
     fn advise(&self, py: Python<'_>, advice: &str, offset: Count, size: Count) -> PyResult<()> {
         let advice = advice_named(advice)?;
-        self.0.with(py, |mapping| mapping.advise(advice, offset.0, size.0))
+        self.0.with(py, inherited, |mapping| mapping.advise(advice, offset.0, size.0))
     }
 
     /// Brings a range in, in the largest requests, and waits for it.
     fn load(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
         let (mut offset, mut size) = (offset.0, size.0);
-        self.0.with(py, |mapping| mapping.advise(Advice::WillNeed, offset, size))?;
+        self.0.with(py, inherited, |mapping| mapping.advise(Advice::WillNeed, offset, size))?;
         loop {
-            let (loaded, piece) = self.0.with(py, |mapping| {
+            let (loaded, piece) = self.0.with(py, inherited, |mapping| {
                 // A range that ends behind the file is refused as a whole.
                 let is_inside = offset.saturating_add(size) <= mapping.len() as u64;
                 let piece = if is_inside { size.min(PIECE_BYTES) } else { size };
@@ -174,7 +190,7 @@ impl MappedFile {
 
     /// What was counted since it was made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counted = self.0.with(py, Mapping::statistics)?;
+        let counted = self.0.with(py, own, Mapping::statistics)?;
         let all = PyDict::new(py);
         all.set_item("faults", counted.faults)?;
         all.set_item("faults_read", counted.faults_read)?;
@@ -198,7 +214,7 @@ impl MappedFile {
         flags: c_int,
     ) -> PyResult<()> {
         // SAFETY: the view is Python's, and the address that of the mapping.
-        unsafe { slf.get().0.lend(slf.as_ptr(), (view, flags), true, Mapping::as_slice) }
+        unsafe { slf.get().0.lend(slf.as_ptr(), (view, flags), true, inherited, Mapping::as_slice) }
     }
 
     /// # Safety
@@ -237,12 +253,12 @@ impl PagedMemory {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        open(&self.0.read()).map(Region::len)
+        own(&self.0.read()).map(Region::len)
     }
 
     /// What was counted since it was made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counted = self.0.with(py, Region::statistics)?;
+        let counted = self.0.with(py, own, Region::statistics)?;
         let all = PyDict::new(py);
         all.set_item("faults", counted.faults)?;
         all.set_item("faults_major", counted.faults_major)?;
@@ -255,7 +271,7 @@ impl PagedMemory {
 
     /// Raises OSError if a touch of the memory has met an error.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        let checked = self.0.with(py, Region::check)?;
+        let checked = self.0.with(py, own, Region::check)?;
         checked.map_err(|error| PyOSError::new_err((5, error.to_string())))
     }
 
@@ -273,7 +289,7 @@ impl PagedMemory {
     ) -> PyResult<()> {
         // SAFETY: the view is Python's, and the address that of the region, which is writable
         // memory; no reference of Rust's into it is kept.
-        unsafe { slf.get().0.lend(slf.as_ptr(), (view, flags), false, Region::as_slice) }
+        unsafe { slf.get().0.lend(slf.as_ptr(), (view, flags), false, own, Region::as_slice) }
     }
 
     /// # Safety

@@ -125,7 +125,7 @@ impl Plan {
     fn end(&mut self, id: u32, outcome: Outcome) {
         self.fetching.remove(&id);
         let at = self.now();
-        self.path.handle_completion(at, Completion { id: RequestId(id), at, outcome });
+        self.path.handle_completion(at, Completion::at(at, RequestId(id), outcome));
     }
 
     /// Gives the pieces of a read that has ended well to `each`, in order.

@@ -35,6 +35,11 @@ impl<T> Own<T> {
         self.is_ours().then_some(&self.value)
     }
 
+    /// It, in whatever process: for what works in children as well.
+    pub fn inherited(&self) -> &T {
+        &self.value
+    }
+
     /// As `get`, to be changed.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if self.is_ours() { Some(&mut self.value) } else { None }

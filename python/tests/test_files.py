@@ -16,6 +16,7 @@ import time
 import pytest
 
 import readpath
+from samples import in_child
 
 SIZE = 3_000_001
 
@@ -210,14 +211,6 @@ def test_a_file_that_is_sent_keeps_its_place(file):
         assert (again.tell(), again.name) == (100, file.name)
 
 
-def child(work):
-    """Whether `work()` is true in a child made by fork."""
-    process = os.fork()
-    if process == 0:
-        os._exit(0 if work() else 1)
-    return os.waitpid(process, 0)[1] == 0
-
-
 @pytest.mark.parametrize("backend", ["ring", "threads"])
 def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, data, backend):
     within = readpath.ReadPath(memory="4MiB", backend=backend)
@@ -234,8 +227,8 @@ def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, dat
             # Both share a path again, which has read for them.
             return whole and many and awaited and within.stats()["device_bytes"] > 0
 
-        assert child(work) and child(lambda: child(work))
-        assert child(lambda: file.close() is None and file.closed)
+        assert in_child(work) and in_child(lambda: in_child(work))
+        assert in_child(lambda: file.close() is None and file.closed)
         assert other.readat(2_000_000, 70_000) == data[2_000_000:2_070_000]
 
 

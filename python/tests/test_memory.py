@@ -1,13 +1,13 @@
 """Files and regions as memory: arrays over them hold the file's bytes, and what was written."""
 
 import gc
-import os
 import pickle
 import random
 
 import pytest
 
 import readpath
+from samples import in_child
 
 numpy = pytest.importorskip("numpy")
 SIZE = 8_000_000
@@ -106,19 +106,47 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
             mapping.load(-1, 4)
 
 
-def test_a_mapping_is_sent_as_its_name_and_a_child_made_by_fork_is_told(path):
+def test_a_mapping_is_sent_as_its_name(path):
     with readpath.map(path, memory="1MiB") as mapping:
         with pickle.loads(pickle.dumps(mapping)) as again:
             assert bytes(again[:9]) == bytes(mapping[:9]) and repr(again) == repr(mapping)
-        process = os.fork()
-        if process == 0:
-            try:
-                mapping[:9]
-            except ValueError as error:
-                mapping.close()
-                with readpath.map(path) as own:
-                    os._exit("before a fork" not in str(error) or bytes(own[:1]) == b"")
-            os._exit(2)
-        assert os.waitpid(process, 0)[1] == 0
     with pytest.raises(ValueError, match="only files of this machine"):
         readpath.map("nfs://host/file")
+
+
+def test_arrays_over_a_mapping_go_on_in_a_child_made_by_fork(path):
+    expected = path.read_bytes()
+    with readpath.map(path, memory="1MiB") as mapping:
+        array = numpy.frombuffer(mapping.data, "u1")
+        assert array[0] == expected[0]
+
+        def child():
+            mapping.load(8192, 100_000)
+            mapping.advise("random")
+            parts = mapping.pieces([(5, 10), (70_000, 9)])
+            with pytest.raises(ValueError, match="before a fork"):
+                mapping.stats()
+            with pytest.raises(IndexError, match="past the end"):
+                mapping.load(len(expected), 1)
+            whole = array.tobytes() == expected and bytes(mapping[70_000:]) == expected[70_000:]
+            pieces = [bytes(part) for part in parts] == [expected[5:15], expected[70_000:70_009]]
+            mapping.close()
+            return whole and pieces and in_child(lambda: array.tobytes() == expected)
+
+        assert in_child(child)
+        assert array.tobytes() == expected and mapping.stats()["faults"] > 0
+        del array
+    # What was closed before has no place in a child.
+    assert in_child(lambda: True)
+
+
+def test_a_region_is_refused_in_a_child_made_by_fork(tmp_path):
+    with readpath.Region("1MiB", memory="64KiB", swap=tmp_path) as region:
+
+        def child():
+            with pytest.raises(ValueError, match="before a fork"):
+                region.data  # noqa: B018
+            region.close()
+            return True
+
+        assert in_child(child)

@@ -12,6 +12,7 @@ use readpath_core::law::Spec;
 use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler::{self, decision::Decided};
+use readpath_core::swapin;
 
 use crate::exit::{Ended, Failure};
 use crate::storage::Storage;
@@ -78,18 +79,51 @@ impl DecisionFile {
     }
 }
 
-/// Finds out whether there would be decisions to log.
+/// Finds out whether a job would have decisions to log.
 pub fn check(storage: &Storage, readahead: &Spec, law: &Spec) -> Ended {
-    if matches!(storage, Storage::Kernel(_)) {
-        return Err(Failure::Usage(format!(
-            "--log: on {storage} the kernel decides, and tells nobody why; leave out one of the two"
-        )));
-    }
+    refuse_kernel(storage)?;
     // Whether a law keeps a log does not depend on the device.
     let limits = ReadaheadLimits::default();
-    if readahead::build(readahead, &limits).map_err(Failure::usage)?.keeps_log() {
+    let keeps_log = readahead::build(readahead, &limits).map_err(Failure::usage)?.keeps_log();
+    if keeps_log || scheduler_keeps_log(law)? {
         return Ok(());
     }
+    Err(Failure::Usage(format!(
+        "--log: neither the scheduler `{}` nor the readahead law `{}` keeps a log of its \
+         decisions; the schedulers `cfq` and `adaptive` do, and the readahead law `adaptive`",
+        law.name, readahead.name
+    )))
+}
+
+/// Finds out whether a load would have decisions to log.
+pub fn check_load(storage: &Storage, swapin: &Spec, law: &Spec) -> Ended {
+    refuse_kernel(storage)?;
+    if let Storage::Region(_) = storage {
+        return Err(Failure::Usage(format!(
+            "--log: {storage} keeps no log; name a modelled device, on which the same laws decide"
+        )));
+    }
+    let keeps_log = swapin::build(swapin, false).map_err(Failure::usage)?.keeps_log();
+    if keeps_log || scheduler_keeps_log(law)? {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--log: neither the scheduler `{}` nor the swap-in law `{}` keeps a log of its \
+         decisions; the schedulers `cfq` and `adaptive` do, and the swap-in law `adaptive`",
+        law.name, swapin.name
+    )))
+}
+
+fn refuse_kernel(storage: &Storage) -> Ended {
+    match storage {
+        Storage::Kernel(_) => Err(Failure::Usage(format!(
+            "--log: on {storage} the kernel decides, and tells nobody why; leave out one of the two"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn scheduler_keeps_log(law: &Spec) -> Result<bool, Failure> {
     let caps = DeviceCaps {
         sectors: 1 << 20,
         request_sectors_max: 256,
@@ -98,12 +132,5 @@ pub fn check(storage: &Storage, readahead: &Spec, law: &Spec) -> Ended {
         alignment_sectors: 1,
     };
     let mut scheduler = scheduler::build(law, &caps).map_err(Failure::usage)?;
-    match scheduler.decisions() {
-        Some(_) => Ok(()),
-        None => Err(Failure::Usage(format!(
-            "--log: neither the scheduler `{}` nor the readahead law `{}` keeps a log of its \
-             decisions; the schedulers `cfq` and `adaptive` do, and the readahead law `adaptive`",
-            law.name, readahead.name
-        ))),
-    }
+    Ok(scheduler.decisions().is_some())
 }

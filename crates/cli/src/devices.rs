@@ -49,6 +49,7 @@ fn with_members(name: &str) -> &str {
     match name {
         "raid0" => "raid0:12xhdd",
         "faulty" => "faulty:nvme",
+        "changing" => "changing:nvme+ssd",
         name => name,
     }
 }

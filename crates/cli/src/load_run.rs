@@ -11,16 +11,19 @@ use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_core::law::Spec;
 use readpath_core::machine::{ConfigError, SwapError};
+use readpath_core::scheduler::decision::Decided;
 use readpath_core::swapin;
 use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_load};
+use readpath_sim::run::Watch;
 use readpath_sim::simulate::SimulateError;
 
 use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
+use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
 use crate::output;
 use crate::progress::{Bar, Interrupt};
 use crate::region_run::{self, RegionPlan};
-use crate::run::read_text;
+use crate::run::{open_log, read_text};
 use crate::size;
 use crate::storage::Storage;
 use crate::swap_peer::{self, PeerPlan};
@@ -96,14 +99,16 @@ pub fn run(args: &RunArgs) -> Ended {
     refuse_laws_of_nobody(&storages, &swapins)?;
     let all = combinations(&loads, &storages, &swapins, &schedulers);
     all.iter().try_for_each(|combination| check(args, combination))?;
+    let log = open_log(args, &storages)?;
     let interrupt = Interrupt::listen();
     let mut rows = Vec::new();
     let failure = all
         .iter()
         .try_for_each(|combination| {
-            rows.push(one(args, combination, &interrupt)?);
+            rows.push(one(args, combination, log.as_ref(), &interrupt)?);
             Ok(())
         })
+        .and_then(|()| log.as_ref().map_or(Ok(()), DecisionFile::finish))
         .err();
     if !rows.is_empty() || matches!(failure, None | Some(Failure::Interrupted)) {
         print_rows(&rows, args)?;
@@ -114,7 +119,6 @@ pub fn run(args: &RunArgs) -> Ended {
 /// What a job takes and a load doesn't.
 fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
     let options = [
-        ("--log", args.log.is_some()),
         ("--readahead", args.readahead != READAHEAD_DEFAULT),
         ("--raw", args.raw.is_some()),
         ("--create", args.create),
@@ -174,6 +178,10 @@ fn page_cluster(law: &Spec) -> Result<Option<u32>, Failure> {
 
 /// Finds out whether a row could be run, without running it.
 fn check(args: &RunArgs, combination: &Combination<'_>) -> Ended {
+    if args.log.is_some() {
+        let setup = combination.setup(&Spec::plain("hdd"), args.seed);
+        decision_log::check_load(combination.storage, &setup.swapin, &setup.scheduler)?;
+    }
     match combination.storage {
         Storage::Kernel(path) => {
             may_swap_to(path, args.overwrite)?;
@@ -247,15 +255,22 @@ fn not_here(storage: &Storage) -> Failure {
 fn one(
     args: &RunArgs,
     combination: &Combination<'_>,
+    log: Option<&DecisionFile>,
     interrupt: &Interrupt,
 ) -> Result<LoadRow, Failure> {
     let &Combination { load, storage, swapin, .. } = combination;
     let bar = Bar::new(format!("{} {storage}", load.name), interrupt.clone());
     match storage {
         Storage::Modelled(device) => {
+            let setup = combination.setup(device, args.seed);
             let mut tell = |progress| bar.tell(progress);
-            let row = simulate_load(load, &combination.setup(device, args.seed), &mut tell)
-                .map_err(|error| told(storage, &error))?;
+            let mut note = |decided: &Decided| log.expect("heard of if kept").decided(decided);
+            let mut watch = Watch::progress(&mut tell);
+            if let Some(log) = log {
+                log.begin(&format!("{} {storage} {} {}", load.name, setup.swapin, setup.scheduler));
+                watch.decided = Some(&mut note);
+            }
+            let row = simulate_load(load, &setup, watch).map_err(|error| told(storage, &error))?;
             if interrupt.has_come() { Err(Failure::Interrupted) } else { Ok(row) }
         }
         Storage::Region(path) => {

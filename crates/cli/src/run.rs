@@ -63,7 +63,8 @@ fn writes(job: &Job) -> bool {
     job.pattern.reads_percent < 100
 }
 
-fn open_log(args: &RunArgs, storages: &[Storage]) -> Result<Option<DecisionFile>, Failure> {
+/// The log that is asked for. The run itself needs its input and its storages.
+pub fn open_log(args: &RunArgs, storages: &[Storage]) -> Result<Option<DecisionFile>, Failure> {
     let Some(log) = &args.log else { return Ok(None) };
     let files = storages.iter().filter_map(|storage| storage.path().map(|path| path.as_path()));
     let needed: Vec<&Path> = files.chain([args.job.as_path()]).collect();

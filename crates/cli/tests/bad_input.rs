@@ -144,7 +144,11 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused("run room.toml", &["room.toml:7: `swap`", "4194304 bytes more swap"]);
     scratch.refused("run l.toml --memory 5000", &["--memory 5000", "`l`", "whole pages"]);
     scratch.refused("run l.toml --memory 5x", &["--memory 5x", "256MiB"]);
-    scratch.refused("run l.toml --log x", &["--log", "l.toml", "leave it out"]);
+    let classic = "run l.toml --swapin hits --scheduler noop --log x";
+    scratch.refused(classic, &["`noop`", "`hits`", "keeps a log"]);
+    scratch.refused("run l.toml --on kernel:. --log x", &["--log", "kernel:.", "leave out"]);
+    scratch.refused("run l.toml --on region:. --log x", &["--log", "region:.", "modelled"]);
+    scratch.refused("run l.toml --log l.toml", &["l.toml", "name another file"]);
     scratch.refused("run l.toml --on kernel:. --create", &["--create", "leave it out"]);
     scratch.refused("run l.toml --readahead none", &["--readahead", "l.toml", "leave it out"]);
     scratch.refused("run j.fio --swapin hits", &["--swapin", "j.fio", "leave it out"]);

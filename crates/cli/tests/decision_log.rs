@@ -59,6 +59,27 @@ fn each_window_is_a_line_that_says_what_made_it_so_large() {
     assert_eq!(next, 1024, "{log}");
 }
 
+/// A sweep of memory: a line says by what is read, and how much there was room for.
+#[test]
+fn what_is_swapped_in_ahead_is_a_line_that_says_what_made_it_so_large() {
+    let scratch = Scratch::new("log-swapin");
+    let load =
+        "[[load]]\nname = 'l'\nmapping = '8m'\nmemory = '2m'\npattern = 'sequential'\nsweeps = 2\n";
+    scratch.file("l.toml", load);
+    let command = "run l.toml --on ssd --scheduler noop --log ahead";
+    scratch.run(command).has_ended(0, command);
+    let log = fs::read_to_string(scratch.path("ahead")).unwrap();
+    let lines: Vec<&str> = log.lines().filter(|line| !line.starts_with('#')).collect();
+    // Two sweeps of 2,048 pages, and no more than half of the memory, 256 pages, at a time.
+    assert!((16..1024).contains(&lines.len()), "{log}");
+    for line in lines {
+        assert!(line.contains(" event=swap_in memory=0 "), "{line}");
+        for key in [" by=", " wanted_pages=", " room_pages=", " value=", " waiting=1 "] {
+            assert!(line.contains(key), "{key} in {line}");
+        }
+    }
+}
+
 #[test]
 fn a_log_that_nobody_keeps_or_that_would_overwrite_the_job_is_refused() {
     let scratch = Scratch::new("log-refused");

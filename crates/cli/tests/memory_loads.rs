@@ -255,8 +255,8 @@ fn what_a_killed_run_left_behind_is_told_and_removed_by_the_next() {
     let left = scratch.names();
     // The load's own process ends with the one that started it.
     std::thread::sleep(Duration::from_millis(300));
-    scratch.file("small.toml", SMALL);
-    let next = scratch.run("run small.toml --on kernel:. --swapin kernel,page_cluster=2");
+    scratch.file("sweeps.toml", SWEEPS);
+    let next = scratch.run("run sweeps.toml --on kernel:. --swapin kernel,page_cluster=2");
     next.has_ended(0, "the next run");
     let swap_file = left.iter().find(|name| name.ends_with(".swap")).unwrap();
     let words = [swap_file, "left behind by a run that was killed", "swapped off and removed"];

@@ -197,16 +197,20 @@ fn a_file_that_shrinks_is_an_error_and_no_crash() {
         ("kernel", "io_uring\niodepth=8\ndirect=1"),
     ] {
         let what = format!("{way} {engine}");
-        let path = scratch.data("data", 2 << 20);
+        let path = scratch.data("data", 4 << 20);
         // Blocks that are told random: each is asked for when it is read.
         let job = format!(
-            "[j]\nrw=randread\nbs=64k\nsize=2m\nioengine={engine}\nthinktime=20ms\nruntime=20\n"
+            "[j]\nrw=randread\nbs=64k\nsize=4m\nioengine={engine}\nthinktime=20ms\nruntime=20\n"
         );
         scratch.file("j.fio", job);
-        let arguments = format!("run j.fio --on {way}:data --json");
+        // Nor is it read before it is asked for.
+        let law = if way == "file" { "--readahead none" } else { "" };
+        let arguments = format!("run j.fio --on {way}:data --json {law}");
         let mut command = scratch.command(arguments.split_whitespace());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let child = Killed(Some(child));
+        until_open(&child, &path);
+        // Its length has been looked at by then, and a fifth of it read.
         std::thread::sleep(Duration::from_millis(250));
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let ran = ended(child);
@@ -215,6 +219,23 @@ fn a_file_that_shrinks_is_an_error_and_no_crash() {
         let row = &ran.results()[0];
         assert!(row["errors"].as_u64().unwrap() > 0, "{what}");
     }
+}
+
+/// Waits until the process has the file open.
+fn until_open(child: &Killed, path: &Path) {
+    let path = path.canonicalize().unwrap();
+    let opened = format!("/proc/{}/fd", child.0.as_ref().unwrap().id());
+    for _ in 0..10_000 {
+        let numbers = fs::read_dir(&opened).into_iter().flatten().flatten();
+        if numbers
+            .map(|number| fs::read_link(number.path()))
+            .any(|at| at.ok().as_ref() == Some(&path))
+        {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("{}: was not opened within ten seconds", path.display());
 }
 
 fn ended(mut child: Killed) -> Ran {

@@ -19,7 +19,8 @@ use readpath_core::request::{DeviceCaps, Op, Priority, ProcessId, Request, Reque
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
 
-const LAWS: &[&str] = &["noop", "deadline", "cfq", "cfq,seeky=mean", "cfq,slice_idle=0"];
+const LAWS: &[&str] =
+    &["noop", "adaptive", "deadline", "cfq", "cfq,seeky=mean", "cfq,slice_idle=0"];
 
 struct Load {
     name: &'static str,

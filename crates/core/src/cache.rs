@@ -25,17 +25,21 @@ use crate::request::RequestId;
 use crate::unit::PageRange;
 
 mod counters;
+mod frame_set;
 mod lender;
 mod lists;
 mod memory;
 mod reclaim;
+mod runs;
 mod table;
 
 pub use counters::CacheCounters;
+use frame_set::FrameSet;
 pub use lender::{Lender, Uses};
 pub use lists::TwoLists;
 use lists::{Links, List};
 pub use memory::Leaving;
+pub use runs::Entry;
 use table::FileTable;
 
 /// The reclaim laws by name. There is one so far.
@@ -82,8 +86,6 @@ struct Frame {
     links: Links,
     order: u8,
     is_marked: bool,
-    /// Read ahead and not used yet.
-    is_unused: bool,
     is_referenced: bool,
     /// Its bytes were overwritten on the device while it was in flight.
     is_stale: bool,
@@ -101,8 +103,12 @@ pub struct Cache {
     counters: CacheCounters,
     memory: memory::Counts,
     lender: Option<Box<dyn Lender>>,
-    /// The frame at which [`settle_next`](Cache::settle_next) goes on.
+    /// Frames whose page was read ahead and not used yet.
+    unused: FrameSet,
+    /// The word of `unused` at which [`settle_next`](Cache::settle_next) goes on, and
+    /// pages that were added since.
     settle_from: u32,
+    settle_due: u32,
 }
 
 impl Cache {
@@ -116,7 +122,6 @@ impl Cache {
             links: Links::default(),
             order: 0,
             is_marked: false,
-            is_unused: false,
             is_referenced: false,
             is_stale: false,
             memory: memory::Flags::default(),
@@ -130,7 +135,9 @@ impl Cache {
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
             lender: None,
+            unused: FrameSet::new(budget_pages),
             settle_from: 0,
+            settle_due: 0,
         }
     }
 
@@ -166,6 +173,7 @@ impl Cache {
     }
 
     /// The frame that holds the page, filled or in flight.
+    #[inline]
     pub fn find(&self, file: FileId, page: u64) -> Option<FrameId> {
         self.tables[file.0 as usize].find(page)
     }
@@ -178,7 +186,7 @@ impl Cache {
     /// Whether the frame's page was read ahead and not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
         let lender = self.lender.as_ref();
-        self.frame(frame).is_unused && !lender.is_some_and(|lender| lender.is_used(frame))
+        self.unused.contains(frame) && !lender.is_some_and(|lender| lender.is_used(frame))
     }
 
     /// The folio that the page came in as, if it is cached.
@@ -214,33 +222,11 @@ impl Cache {
         mark: Mark,
         is_ahead: bool,
     ) -> Option<FrameId> {
-        debug_assert!(self.find(file, page).is_none(), "the page is cached already");
-        self.settle_next();
-        let id = self.free.pop().or_else(|| self.reclaim())?;
-        let frame = self.frame_mut(id);
-        *frame = Frame {
-            file,
-            page,
-            pins: 0,
-            state: FrameState::InFlight(RequestId(u32::MAX)),
-            links: Links::default(),
-            order: folio.order,
-            is_marked: mark == Mark::Set,
-            is_unused: is_ahead,
-            is_referenced: false,
-            is_stale: false,
-            memory: memory::Flags::default(),
-        };
-        self.counters.readahead_pages += u64::from(is_ahead);
-        self.tables[file.0 as usize].insert(page, id);
-        self.list_inactive(id);
-        Some(id)
-    }
-
-    /// Says which request will deliver a page that is in flight.
-    pub fn carry(&mut self, frame: FrameId, request: RequestId) {
-        debug_assert!(matches!(self.state(frame), FrameState::InFlight(_)));
-        self.frame_mut(frame).state = FrameState::InFlight(request);
+        let marked = u64::from(mark == Mark::Set);
+        let entry = Entry { order: folio.order, marked, is_ahead, is_pinned: false };
+        let mut added = None;
+        self.add_run(file, PageRange::new(page, 1), entry, |_, id| added = Some(id));
+        added
     }
 
     /// The device has delivered the page.
@@ -296,11 +282,7 @@ impl Cache {
 
     /// Somebody uses the page: it is no waste any more, and a second use makes it active.
     pub fn touch(&mut self, id: FrameId) {
-        let frame = self.frame_mut(id);
-        if frame.is_unused {
-            frame.is_unused = false;
-            self.counters.used_pages += 1;
-        }
+        self.counters.used_pages += u64::from(self.unused.remove(id));
         let frame = self.frame_mut(id);
         if !frame.is_referenced {
             frame.is_referenced = true;
@@ -380,21 +362,20 @@ impl Cache {
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
     fn remove(&mut self, id: FrameId) {
-        let frame = *self.frame(id);
-        if frame.links.is_listed() {
+        let Frame { file, page, pins, links, memory, .. } = *self.frame(id);
+        if links.is_listed() {
             self.lists.unlink(&mut self.frames, id);
         }
-        self.tables[frame.file.0 as usize].remove(frame.page);
-        if frame.is_unused && frame.pins > 0 {
+        self.tables[file.0 as usize].remove(page);
+        let was_unused = self.unused.remove(id);
+        if was_unused && pins > 0 {
             // A reader holds it, and will say so only after it has left.
             self.counters.used_pages += 1;
-            self.frame_mut(id).is_unused = false;
-        } else {
-            self.counters.waste_pages += u64::from(frame.is_unused);
-            self.counters.memory_waste_pages +=
-                u64::from(frame.is_unused && frame.memory.is_memory);
+        } else if was_unused {
+            self.counters.waste_pages += 1;
+            self.counters.memory_waste_pages += u64::from(memory.is_memory);
         }
-        if frame.pins > 0 {
+        if pins > 0 {
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
             self.release(id);
@@ -409,9 +390,12 @@ impl Cache {
         self.free.push(id);
     }
 
-    /// Changes a frame, and what is counted of it as memory.
+    /// Changes a frame, and what is counted of it as memory; it doesn't become memory by it.
     fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
         let frame = &mut self.frames[id.0 as usize];
+        if !frame.memory.is_memory {
+            return change(frame);
+        }
         self.memory.forget(frame);
         change(frame);
         self.memory.count(frame);

@@ -10,8 +10,11 @@
 //! request the time of 512 KiB. *A request* costs what one
 //! takes that finds the device empty, less its bytes. Of such requests some are
 //! cheap by luck (the head was there, the server had it in memory); the
-//! estimate rises by a quarter of the difference and falls by a sixty-fourth,
-//! so that it stays near what a request costs that has no luck.
+//! estimate rises by a quarter of the difference and falls by a sixty-fourth
+//! (while fewer were seen, by one of so many),
+//! so that it stays near what a request costs that has no luck. Where `n` others came
+//! while it was there, it may have waited for them: alone it would have taken
+//! an `n + 1`-th at least, and the estimate moves no further than to the nearer end.
 //!
 //! Both together say how many pages cost as much as a request: so large a gap is
 //! worth reading through, and windows must be many times as large for the
@@ -21,6 +24,10 @@
 //! is the busy time per completion, less the bytes'. That is so where requests have
 //! waited for each other, and took twice what they take alone; where they haven't, the
 //! device could have done more, and a request occupies no more than that.
+//!
+//! *What was seen late says nothing.* Where nobody sleeps for completions they lie there until
+//! somebody looks, and the device may have been idle since. Only what is known to an eighth
+//! counts; and after a look that came late, nothing of what was under way then.
 
 use alloc::vec::Vec;
 
@@ -37,6 +44,9 @@ const LARGE_PAGES: u64 = 128;
 
 /// Requests that took so many times what they take alone have waited for each other.
 const WAITED: u64 = 2;
+
+/// A span counts when no more than one of so many parts of it is unsure.
+const SURE: u64 = 8;
 
 /// The share of an estimate that is forgotten at a time.
 const FORGOTTEN: u64 = 64;
@@ -71,11 +81,19 @@ pub struct DeviceEstimate {
     request_ns: u64,
     occupied_ns: u64,
     is_request_measured: bool,
-    /// Of each request in the device, when it came there and whether it was alone.
-    under_way: Vec<(Time, bool)>,
+    /// How many requests had the device to themselves, from their way there until they were done.
+    alone: u64,
+    /// Of each request in the device, by name.
+    under_way: Vec<UnderWay>,
     in_device: u32,
-    /// Since when the device has something to do.
+    dispatches: u64,
+    /// The last completion; or, after that, the end of a rest.
     busy_since: Time,
+    /// Whether the span up to that completion counts.
+    counts: bool,
+    /// The requests before this number were there at a look that came late, and how many still are.
+    unsure_before: u64,
+    unsure: u32,
     /// The block of completions that is being counted.
     block_bytes: u64,
     block_busy_ns: u64,
@@ -83,6 +101,15 @@ pub struct DeviceEstimate {
     block_latency_ns: u64,
     block_alone_ns: u64,
     block_completions: u32,
+}
+
+/// A request in the device.
+#[derive(Clone, Copy, Debug, Default)]
+struct UnderWay {
+    dispatched: Time,
+    found_empty: bool,
+    /// How many had come there before it.
+    number: u64,
 }
 
 impl Default for DeviceEstimate {
@@ -95,9 +122,14 @@ impl Default for DeviceEstimate {
             request_ns: REQUEST_NS_AT_FIRST,
             occupied_ns: OCCUPIED_NS_AT_FIRST,
             is_request_measured: false,
+            alone: 0,
             under_way: Vec::new(),
             in_device: 0,
+            dispatches: 0,
             busy_since: Time::ZERO,
+            counts: true,
+            unsure_before: 0,
+            unsure: 0,
             block_bytes: 0,
             block_busy_ns: 0,
             block_latency_ns: 0,
@@ -133,35 +165,59 @@ impl DeviceEstimate {
     pub fn dispatched(&mut self, now: Time, id: RequestId) {
         let at = id.0 as usize;
         if at >= self.under_way.len() {
-            self.under_way.resize(at + 1, (Time::ZERO, false));
+            self.under_way.resize(at + 1, UnderWay::default());
         }
-        self.under_way[at] = (now, self.in_device == 0);
-        if self.in_device == 0 {
+        let found_empty = self.in_device == 0;
+        self.under_way[at] = UnderWay { dispatched: now, found_empty, number: self.dispatches };
+        self.dispatches += 1;
+        if found_empty {
             self.busy_since = now;
         }
         self.in_device += 1;
     }
 
-    /// A request comes back with so many bytes.
-    pub fn completed(&mut self, now: Time, id: RequestId, bytes: u64) {
+    /// A request comes back with so many bytes. It was still in the device at `not_before`; nobody
+    /// looked between then and now.
+    pub fn completed(&mut self, now: Time, not_before: Time, id: RequestId, bytes: u64) {
         self.in_device -= 1;
-        self.block_busy_ns += now.since(self.busy_since).ns();
-        self.busy_since = now;
-        self.block_bytes += bytes;
-        self.block_completions += 1;
-        let (dispatched, was_alone) = self.under_way[id.0 as usize];
-        self.block_latency_ns += now.since(dispatched).ns();
-        self.block_alone_ns += self.request_ns + bytes / PAGE_BYTES * self.page_ps() / 1_000;
-        if self.block_completions == RATE_COMPLETIONS {
+        let own = self.under_way[id.0 as usize];
+        let is_known =
+            |since: Time| SURE * now.since(not_before.max(since)).ns() <= now.since(since).ns();
+        let was_sure = self.unsure == 0;
+        self.unsure -= u32::from(own.number < self.unsure_before);
+        if now > self.busy_since {
+            self.came_to(now, was_sure, is_known(self.busy_since));
+        }
+        let took_ns = now.since(own.dispatched).ns();
+        if self.counts {
+            self.block_bytes += bytes;
+            self.block_completions += 1;
+            self.block_latency_ns += took_ns;
+            self.block_alone_ns += self.request_ns + bytes / PAGE_BYTES * self.page_ps() / 1_000;
+        }
+        if own.found_empty && is_known(own.dispatched) {
+            self.learn_request(took_ns, bytes, self.dispatches - own.number - 1);
+        }
+    }
+
+    /// Time has come to the next completions: what was seen before them is one block, if it is
+    /// enough, and the span since then counts, if all of it was watched.
+    fn came_to(&mut self, now: Time, was_sure: bool, is_known: bool) {
+        if self.block_completions >= RATE_COMPLETIONS {
             self.learn_rate();
         }
-        if was_alone {
-            self.learn_request(now.since(dispatched).ns(), bytes);
+        self.counts = was_sure && is_known;
+        if self.counts {
+            self.block_busy_ns += now.since(self.busy_since).ns();
+        }
+        self.busy_since = now;
+        if !is_known {
+            (self.unsure_before, self.unsure) = (self.dispatches, self.in_device);
         }
     }
 
     fn learn_rate(&mut self) {
-        let completions = u64::from(RATE_COMPLETIONS);
+        let completions = u64::from(self.block_completions);
         let pages = (self.block_bytes / PAGE_BYTES / completions).max(1);
         let took_ns = self.block_busy_ns / completions;
         let rate_ps = (took_ns * 1_000 / pages).max(1);
@@ -187,23 +243,33 @@ impl DeviceEstimate {
         (self.block_latency_ns, self.block_alone_ns) = (0, 0);
     }
 
-    fn learn_request(&mut self, latency_ns: u64, bytes: u64) {
+    /// A request found the device empty, and so many came while it was there.
+    fn learn_request(&mut self, took_ns: u64, bytes: u64, beside: u64) {
         let pages = (bytes / PAGE_BYTES).max(1);
-        if let Some(page_ps) = self.alone_sizes.learn(pages, latency_ns, self.page_ps()) {
-            self.page_ps = Some(page_ps);
+        if beside == 0 {
+            self.alone += 1;
+            let slope = self.alone_sizes.learn(pages, took_ns, self.page_ps());
+            self.page_ps = slope.or(self.page_ps);
         }
         let bytes_ns = bytes / PAGE_BYTES * self.page_ps() / 1_000;
         // While the rate isn't known it follows from this one, that takes as long as so many pages.
         let pages = bytes / PAGE_BYTES + REQUEST_COST_PAGES_AT_FIRST;
-        let least_ns = latency_ns * REQUEST_COST_PAGES_AT_FIRST / pages;
+        let least_ns = took_ns * REQUEST_COST_PAGES_AT_FIRST / pages;
         let least_ns = if self.page_ps.is_some() { 0 } else { least_ns };
-        let request_ns = latency_ns.saturating_sub(bytes_ns).max(least_ns);
-        self.request_ns = match self.request_ns {
-            _ if !self.is_request_measured => request_ns,
-            before if request_ns > before => before + (request_ns - before) / 4,
-            before => before - (before - request_ns) / FORGOTTEN,
+        let most_ns = took_ns.saturating_sub(bytes_ns).max(least_ns);
+        if !self.is_request_measured {
+            (self.request_ns, self.is_request_measured) = (most_ns, true);
+            return;
+        }
+        let least_ns =
+            (took_ns / (beside + 1)).saturating_sub(bytes_ns).max(least_ns / (beside + 1));
+        let seen = if beside == 0 { self.alone.min(FORGOTTEN) } else { FORGOTTEN };
+        let before = self.request_ns;
+        let request_ns = before.clamp(least_ns, most_ns);
+        self.request_ns = match request_ns > before {
+            true => before + (request_ns - before) / 4,
+            false => before - (before - request_ns) / seen,
         };
-        self.is_request_measured = true;
     }
 }
 
@@ -258,7 +324,7 @@ mod tests {
             for pages in [1, 4096] {
                 estimate.dispatched(now, RequestId(0));
                 now += Time(5_000_000 + pages * 40_000);
-                estimate.completed(now, RequestId(0), pages * PAGE_BYTES);
+                estimate.completed(now, now, RequestId(0), pages * PAGE_BYTES);
             }
         }
         let pages = estimate.request_cost_pages();
@@ -273,10 +339,82 @@ mod tests {
             for _ in 0..requests {
                 estimate.dispatched(now, RequestId(0));
                 now += Time(256 * page_ns);
-                estimate.completed(now, RequestId(0), 256 * PAGE_BYTES);
+                estimate.completed(now, now, RequestId(0), 256 * PAGE_BYTES);
             }
         }
         // All of one size: of 256 pages' time a request may have the part of 128.
         assert_eq!(estimate.page_ps(), 6_666_666);
+    }
+
+    /// Sends so many requests at once and has all of them back after so long, the first
+    /// of them known to be there no earlier than `not_before` after it was sent.
+    fn round(estimate: &mut DeviceEstimate, now: &mut Time, round: Round) {
+        (0..round.requests).for_each(|id| estimate.dispatched(*now, RequestId(id)));
+        let not_before = *now + Time::from_us(round.not_before_us);
+        *now += Time::from_us(round.took_us);
+        for id in 0..round.requests {
+            estimate.completed(*now, not_before, RequestId(id), round.pages * PAGE_BYTES);
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    struct Round {
+        requests: u32,
+        pages: u64,
+        took_us: u64,
+        not_before_us: u64,
+    }
+
+    /// Requests without bytes, so that all their time is the request's: one alone took 100 µs.
+    /// Eight together are back after 800 µs: the first took something between 100 and 800.
+    /// Three together after 600: alone it would have taken 200 at least, a quarter of the way is
+    /// 25 µs. The next one alone takes 75: it is the second alone, and half of the way is 25 µs.
+    #[test]
+    fn what_came_while_a_request_was_there_may_have_made_it_wait() {
+        let mut estimate = DeviceEstimate::default();
+        let mut now = Time::ZERO;
+        let rounds = [(1, 100, 100_000), (8, 800, 100_000), (3, 600, 125_000), (1, 75, 100_000)];
+        for (requests, took_us, request_ns) in rounds {
+            let seen = Round { requests, pages: 0, took_us, not_before_us: took_us };
+            round(&mut estimate, &mut now, seen);
+            assert_eq!(estimate.request_ns(), request_ns, "{requests} in {took_us} us");
+        }
+    }
+
+    /// Twenty-four requests of 256 pages that are all back after 24 ms: 1 ms each, and no page
+    /// costs more than 3,906.25 ns. The time of a look belongs to all that it found.
+    #[test]
+    fn what_comes_back_together_shares_the_time() {
+        let mut estimate = DeviceEstimate::default();
+        let mut now = Time::ZERO;
+        let seen = Round { requests: 24, pages: 256, took_us: 24_000, not_before_us: 24_000 };
+        (0..20).for_each(|_| round(&mut estimate, &mut now, seen));
+        assert_eq!(estimate.page_ps(), 3_906_250);
+    }
+
+    /// A request that was done at once and is seen after 10 ms, while its reader was elsewhere:
+    /// nothing is known of it, nor of the one that was under way at that look.
+    #[test]
+    fn what_was_seen_late_says_nothing() {
+        let mut estimate = DeviceEstimate::default();
+        let mut now = Time::ZERO;
+        let seen = Round { requests: 1, pages: 256, took_us: 1_000, not_before_us: 1_000 };
+        (0..20).for_each(|_| round(&mut estimate, &mut now, seen));
+        let learned = |estimate: &DeviceEstimate| {
+            (estimate.page_ps(), estimate.request_ns(), estimate.request_occupies_pages())
+        };
+        let before = learned(&estimate);
+        for _ in 0..20 {
+            round(&mut estimate, &mut now, Round { took_us: 10_000, not_before_us: 10, ..seen });
+            // The next is under way at such a look, and is back 1 µs after it.
+            estimate.dispatched(now, RequestId(1));
+            estimate.dispatched(now, RequestId(2));
+            let looked = now;
+            now += Time::from_ms(10);
+            estimate.completed(now, looked, RequestId(1), 256 * PAGE_BYTES);
+            now += Time::from_us(1);
+            estimate.completed(now, now, RequestId(2), 256 * PAGE_BYTES);
+        }
+        assert_eq!(learned(&estimate), before);
     }
 }

@@ -10,6 +10,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::size;
+
 /// A law or a device, with its parameters, as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -164,8 +166,8 @@ impl Spec {
         }
     }
 
-    /// The size under `key` in bytes, `default` when it is not given: a whole
-    /// number, alone or with a unit (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`: powers of 1024).
+    /// The size under `key` in bytes, `default` when it is not given; as
+    /// [sizes](crate::size) are written.
     ///
     /// # Errors
     /// [`SpecError::BadValue`] when it is no size, or outside `bounds` (both ends included).
@@ -176,7 +178,7 @@ impl Spec {
         bounds: core::ops::RangeInclusive<u64>,
     ) -> Result<u64, SpecError> {
         let Some(text) = self.parameters.get(key) else { return Ok(default) };
-        size(text).filter(|bytes| bounds.contains(bytes)).ok_or_else(|| {
+        size::parse(text).filter(|bytes| bounds.contains(bytes)).ok_or_else(|| {
             let (least, most) = (bounds.start(), bounds.end());
             self.bad_value(
                 key,
@@ -194,20 +196,6 @@ impl Spec {
             expected: expected.to_owned(),
         }
     }
-}
-
-/// A number of bytes with or without a unit, in upper or lower case.
-fn size(text: &str) -> Option<u64> {
-    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 impl fmt::Display for Spec {
@@ -282,11 +270,11 @@ mod tests {
         let size = |text: &str| {
             Spec::parse(&std::format!("x,chunk={text}")).unwrap().bytes("chunk", 7, 1..=u64::MAX)
         };
-        for (text, bytes) in [("512", 512), ("64KiB", 65_536), ("64k", 65_536), ("1M", 1 << 20)] {
+        for (text, bytes) in [("512", 512), ("64KiB", 65_536), ("64kb", 65_536), ("1M", 1 << 20)] {
             assert_eq!(size(text), Ok(bytes));
         }
         assert_eq!(Spec::plain("x").bytes("chunk", 7, 1..=9), Ok(7));
-        for text in ["", "k", "1kb", "-1", "1.5m", "99999999999g"] {
+        for text in ["", "k", "1x", "-1", "1.5m", "99999999999g"] {
             let error = size(text).unwrap_err().to_string();
             assert!(error.contains("expected a size from 1"), "{error}");
         }

@@ -30,5 +30,6 @@ pub mod raw;
 pub mod readahead;
 pub mod request;
 pub mod scheduler;
+pub mod size;
 pub mod swapin;
 pub mod unit;

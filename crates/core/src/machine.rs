@@ -63,7 +63,7 @@ pub use config::Config;
 pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
 pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
 use memory::{Memory, Swap};
-pub use memory::{SwapConfig, SwapCounters, Unmap};
+pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
 use reads::{Kind, ReadSlot};
 use transfers::{Content, Transfers};
@@ -161,7 +161,11 @@ struct Budget {
 
 impl Budget {
     fn has_room_for(&self, pages: u64) -> bool {
-        self.pinned + self.ahead + pages <= self.pages
+        pages <= self.room()
+    }
+
+    fn room(&self) -> u64 {
+        self.pages.saturating_sub(self.pinned + self.ahead)
     }
 }
 
@@ -408,8 +412,9 @@ impl ReadPath {
         self.scheduler.decisions()
     }
 
-    /// The log of what is read ahead, to turn it on and to take it out; empty where no
-    /// readahead law [keeps one](ReadaheadLaw::keeps_log).
+    /// The log of what is read ahead, of files and of memory, to turn it on and to take it out;
+    /// empty where neither the readahead law nor the swap-in law keeps one
+    /// ([`ReadaheadLaw::keeps_log`], [`SwapinLaw::keeps_log`](crate::swapin::SwapinLaw::keeps_log)).
     pub fn readahead_decisions(&mut self) -> &mut DecisionLog {
         &mut self.evidence.log
     }
@@ -498,10 +503,9 @@ impl ReadPath {
     /// order of its sectors.
     pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
         self.transfers.each_part_in_order(id, |part| match self.transfers.content(part) {
-            Content::Pages { file, range, .. } => range.pages().for_each(|page| {
-                let frame = self.cache.find(file, page);
-                each(Buffer::Frame(frame.expect("a page in flight is in its table")));
-            }),
+            Content::Pages { file, range, .. } => {
+                self.cache.each_frame(file, range, |frame| each(Buffer::Frame(frame)));
+            }
             Content::Slots { range, .. } => range.pages().for_each(|slot| {
                 each(Buffer::Frame(self.frame_of_slot(slot)));
             }),

@@ -112,6 +112,22 @@ pub trait Pages {
     /// and the law had better stop.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool;
 
+    /// Adds the absent pages of a range, each as a folio, the first of them marked if
+    /// `is_marked`. Returns false when memory is short: then those before were added.
+    fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
+        let mut marks = is_marked;
+        for page in range.pages() {
+            if self.is_cached(page) {
+                continue;
+            }
+            if !self.add(Folio::holding(page, 0), marks) {
+                return false;
+            }
+            marks = false;
+        }
+        true
+    }
+
     /// How many pages directly before `page` are cached, counted up to `most`.
     fn cached_run_before(&self, page: u64, most: u64) -> u64 {
         (1..=most.min(page))

@@ -182,8 +182,18 @@ impl DeviceRequest {
 pub struct Completion {
     /// Which request.
     pub id: RequestId,
-    /// When the device was done with it.
+    /// When the device was done with it, at the latest.
     pub at: Time,
+    /// And at the earliest: somebody looked then, and it was not done. The same where
+    /// somebody waits for completions, or knows when they came.
+    pub not_before: Time,
     /// How it ended.
     pub outcome: Outcome,
+}
+
+impl Completion {
+    /// The device was done with the request at that time.
+    pub const fn at(at: Time, id: RequestId, outcome: Outcome) -> Completion {
+        Completion { id, at, not_before: at, outcome }
+    }
 }

@@ -107,8 +107,9 @@ pub trait Swapped {
     /// How many pages that were read ahead have left memory unused, since the start.
     fn wasted_pages(&self) -> u64;
 
-    /// What is known of the device, and of the pages that stand read ahead.
-    fn evidence(&self) -> &DeviceEvidence;
+    /// What is known of the device, and of the pages that stand read ahead; and the
+    /// log, for a law that tells why.
+    fn evidence(&mut self) -> &mut DeviceEvidence;
 }
 
 /// A swap-in law; one for all mappings over a swap area.
@@ -119,6 +120,11 @@ pub trait SwapinLaw: Send {
 
     /// A fault must read: what else is to be read with its page?
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> SwapRead;
+
+    /// Whether it tells what it reads ahead, and why, in [`DeviceEvidence::log`].
+    fn keeps_log(&self) -> bool {
+        false
+    }
 }
 
 /// The laws by name, each with one line on what it does.
@@ -233,7 +239,7 @@ mod testing {
             panic!("the law looks at nothing")
         }
 
-        fn evidence(&self) -> &DeviceEvidence {
+        fn evidence(&mut self) -> &mut DeviceEvidence {
             panic!("the law looks at nothing")
         }
     }
@@ -337,8 +343,8 @@ mod testing {
             self.wasted_pages
         }
 
-        fn evidence(&self) -> &DeviceEvidence {
-            &self.evidence
+        fn evidence(&mut self) -> &mut DeviceEvidence {
+            &mut self.evidence
         }
     }
 }

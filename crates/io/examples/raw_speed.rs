@@ -1,11 +1,12 @@
 //! How fast a raw file moves, for `bench/raw.py`, which has fio move the same beside it.
 //!
-//! `cargo run --release -p readpath --example raw_speed -- FILE read|write CHUNK DEPTH CALL huge|small|unaligned`
+//! `cargo run --release -p readpath --example raw_speed -- FILE read|write CHUNK DEPTH CALL huge|small|unaligned|chunks`
 //!
 //! Moves all of FILE once, in order, with calls of CALL bytes into (or from)
 //! the same memory, which lies in huge pages (`RawMemory`), in small ones, or in
 //! these out of step with the file, so that it goes through buffers; it has been
-//! touched before. Sizes are bytes. Prints one JSON object; the times are from
+//! touched before. With `chunks` it is read through a `RawReader`, which lends its own
+//! memory, and CALL says nothing. Sizes are bytes. Prints one JSON object; the times are from
 //! the first call to the end of the last.
 
 use std::process::ExitCode;
@@ -44,18 +45,25 @@ impl Memory {
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [path, op, chunk, depth, call, pages] = &args[..] else {
-        eprintln!("usage: raw_speed FILE read|write CHUNK DEPTH CALL huge|small|unaligned");
+        eprintln!("usage: raw_speed FILE read|write CHUNK DEPTH CALL huge|small|unaligned|chunks");
         return ExitCode::from(2);
     };
     let number = |text: &String| text.parse::<u64>().expect("a whole number");
     let op = if op == "write" { Op::Write } else { Op::Read };
-    let mut memory = Memory::new(number(call) as usize, pages);
+    let lends = pages == "chunks" && op == Op::Read;
+    let mut memory = Memory::new(if lends { 1 } else { number(call) as usize }, pages);
     let mut options = RawOptions::new();
     options.write(op == Op::Write).chunk_bytes(number(chunk)).depth(number(depth) as u32);
-    let file = options.open(path.as_ref()).expect("the file can be opened");
+    let mut file = options.open(path.as_ref()).expect("the file can be opened");
     let bytes = file.bytes().expect("it has a length");
     let (faults, cpu, start) = (minor_faults(), CpuTime::of_process(), Instant::now());
     let mut offset = 0;
+    if lends {
+        let mut reader = file.reader(0, bytes).expect("it has a length");
+        while let Some(chunk) = reader.next_chunk().expect("it reads") {
+            offset += std::hint::black_box(&*chunk).len() as u64;
+        }
+    }
     while offset < bytes {
         let piece = memory.bytes(number(call).min(bytes - offset) as usize);
         match op {

@@ -127,11 +127,12 @@ pub enum Sleep {
 pub trait Sleeper: Send + Sync {
     /// Hands over what was queued, and sleeps as long as `sleep` allows until
     /// there is an answer, or until [`wake`](Sleeper::wake). May come back early
-    /// with nothing. With nothing in flight only `wake` ends it.
+    /// with nothing. With nothing in flight only `wake` ends it. True when it slept for
+    /// answers and none lay there at the begin: those that there are now have just come.
     ///
     /// # Errors
     /// The kernel refuses the exchange as such.
-    fn sleep(&self, sleep: Sleep) -> Result<(), BackendError>;
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError>;
 
     /// Ends the sleep of whoever sleeps, or else the next one. From any thread.
     fn wake(&self);
@@ -150,6 +151,12 @@ pub(crate) trait Backend: Send {
     /// answer has come out of `exchange`, or the backend has been dropped. The
     /// file stays open until then.
     unsafe fn queue(&mut self, transfer: Transfer<'_>);
+
+    /// Whether answers lie there that came unseen, before an `exchange` that could have slept for
+    /// them. False where a transfer is answered only in `exchange`.
+    fn has_answers(&mut self) -> bool {
+        false
+    }
 
     /// Asks the kernel to withdraw a transfer. It is answered all the same: with
     /// `-ECANCELED` if that came in time.

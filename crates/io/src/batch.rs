@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::engine::Owner;
+use crate::engine::copy::copy_out;
 use crate::engine::desk::{Landed, LineId, slices};
 use crate::engine::turn::{Asked, Lent};
 use crate::file::File;
@@ -209,7 +210,7 @@ impl BatchRead<'_> {
     pub fn copy_to(&self, buffer: &mut [u8]) -> Result<usize, ReadError> {
         let mut done = 0;
         for part in self.slices()? {
-            buffer[done..done + part.len()].copy_from_slice(part);
+            copy_out(part, &mut buffer[done..done + part.len()]);
             done += part.len();
         }
         Ok(done)

@@ -28,6 +28,7 @@ use crate::storage::{Sleep, Sleeper};
 use crate::target::Mode;
 
 pub(crate) mod below;
+pub(crate) mod copy;
 pub(crate) mod desk;
 #[cfg(test)]
 mod faults;

@@ -9,6 +9,7 @@ use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::engine::Handle;
+use crate::engine::copy::copy_out;
 use crate::engine::desk::slices;
 use crate::engine::opening::Identity;
 use crate::guard::PageGuard;
@@ -103,8 +104,9 @@ impl File {
     /// Reads bytes from `offset` on into `buffer`; gives how many: fewer than there
     /// is room for only at the end of the file.
     ///
-    /// A read of more than half of the path's memory, or of more than 16 MiB, is
-    /// carried out as several.
+    /// A read of more than half of what the path's memory has for reads (all but what
+    /// [guards may hold](crate::Builder::held_memory)), or of more than 16 MiB, is carried
+    /// out as several.
     ///
     /// # Errors
     /// The storage failed on bytes that were needed, or the file has become
@@ -319,7 +321,7 @@ impl File {
         let mut rest = buffer;
         for part in slices(&engine.shelf, &landed) {
             let (here, after) = rest.split_at_mut(part.len());
-            here.copy_from_slice(part);
+            copy_out(part, here);
             rest = after;
         }
         let result = landed.result.expect("a read that is done has a result");

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::engine::Handle;
+use crate::engine::copy::copy_out;
 use crate::engine::desk::{LineId, Who, slices};
 use crate::file::File;
 use crate::read_error::ReadError;
@@ -128,7 +129,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             let landed = desk.land(seat);
             engine.leave_and_hand_over(desk);
             for part in slices(&engine.shelf, &landed) {
-                buffer[self.done..self.done + part.len()].copy_from_slice(part);
+                copy_out(part, &mut buffer[self.done..self.done + part.len()]);
                 self.done += part.len();
             }
             let result = landed.result.expect("a read that is done has a result");

@@ -17,6 +17,7 @@ mod area;
 mod bell;
 mod error;
 mod follow;
+mod inherited;
 mod link;
 pub mod mapping;
 mod mapping_server;

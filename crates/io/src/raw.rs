@@ -15,7 +15,9 @@
 //! holds from the opening on where it may
 //! ([`buffers_are_registered`](RawFile::buffers_are_registered)). Offsets and lengths may
 //! be anything either way. Depth × chunk bytes are mapped at the opening (2 MiB
-//! by default), and nothing is allocated afterwards.
+//! by default; of 256 KiB or more, 2 MiB at least, for they lie in huge pages), and nothing
+//! is allocated afterwards. Who needs the bytes just once, in order, reads them in these
+//! buffers: a [`RawReader`] lends them chunk after chunk, the next ones always in flight.
 //!
 //! **Partial blocks.** A device writes whole blocks. A write that begins or
 //! ends within one reads that block first and writes it back with your bytes in
@@ -73,6 +75,7 @@ mod lane;
 mod layout;
 mod memory;
 mod options;
+mod reader;
 #[cfg(test)]
 mod tests;
 
@@ -81,6 +84,7 @@ pub use error::{RawError, RawFault, RawOpenError};
 use lane::Lane;
 pub use memory::RawMemory;
 pub use options::RawOptions;
+pub use reader::{RawChunk, RawReader};
 
 /// A regular file or a block device, moved in large chunks past every cache.
 ///
@@ -169,6 +173,35 @@ impl RawFile {
         self.check_range(memory.len(), offset)?;
         let read = self.lane().read(memory, offset);
         read.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
+    }
+
+    /// Reads up to `bytes` bytes from `offset` on, to the end of the file at the most, in
+    /// order and in place: the [`RawReader`] lends the ring's buffers, chunk after chunk,
+    /// while the next chunks are in flight. For who goes through a file once, and doesn't
+    /// need its bytes in memory of their own, nothing is faster.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("readpath-doc-reader-{}", std::process::id()));
+    /// std::fs::write(&path, "0123456789")?;
+    /// let mut file = readpath::RawFile::open(&path)?;
+    /// let mut reader = file.reader(7, 100)?;
+    /// assert_eq!(&reader.next_chunk()?.expect("three bytes")[..], b"789");
+    /// assert!(reader.next_chunk()?.is_none());
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The length of the file can't be learned.
+    pub fn reader(&mut self, offset: u64, bytes: u64) -> Result<RawReader<'_>, RawError> {
+        let lane = self.lane.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match lane.begin_stream() {
+            Ok(file_bytes) => {
+                let end = offset.saturating_add(bytes).min(file_bytes).max(offset);
+                Ok(RawReader::new(lane, &self.path, offset..end))
+            }
+            Err(fault) => Err(RawError { path: self.path.clone(), fault }),
+        }
     }
 
     /// Reads exactly as many bytes as `memory` has.

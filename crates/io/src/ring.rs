@@ -211,7 +211,12 @@ pub(crate) struct RingSleeper {
 }
 
 impl Sleeper for RingSleeper {
-    fn sleep(&self, sleep: Sleep) -> Result<(), BackendError> {
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
+        // Who only hands over keeps off the queue of answers: another takes them out meanwhile, and
+        // would be given them again.
+        // SAFETY: who sleeps here is the only one who takes answers out.
+        let is_awaited =
+            sleep != Sleep::Never && unsafe { self.ring.completion_shared() }.is_empty();
         match enter(&self.ring, sleep) {
             // No memory for more requests, or for more answers: earlier ones
             // give some back as they end. The bell is always with the kernel,
@@ -224,10 +229,10 @@ impl Sleeper for RingSleeper {
                 // SAFETY: nothing is submitted, and the argument outlives the call.
                 let _ =
                     unsafe { self.ring.submitter().enter(0, 1, GETEVENTS | EXT_ARG, Some(&args)) };
-                Ok(())
+                Ok(is_awaited)
             }
             Err(errno) => Err(BackendError::Exchange { errno }),
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(is_awaited),
         }
     }
 
@@ -328,6 +333,11 @@ impl Backend for Ring {
             // tries again and reports what hinders it.
             let _ = self.ring.submit();
         }
+    }
+
+    fn has_answers(&mut self) -> bool {
+        // SAFETY: `&mut self` makes this the only access to the queue of answers.
+        !unsafe { self.ring.completion_shared() }.is_empty()
     }
 
     fn cancel(&mut self, token: u64) {

@@ -129,10 +129,11 @@ pub(crate) struct ThreadsSleeper {
 }
 
 impl Sleeper for ThreadsSleeper {
-    fn sleep(&self, sleep: Sleep) -> Result<(), BackendError> {
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
+        let is_awaited = sleep != Sleep::Never && self.shared.lock().answers.is_empty();
         let is_to_wait = |state: &mut State| state.answers.is_empty() && !state.is_woken;
         self.shared.sleep(sleep, is_to_wait).is_woken = false;
-        Ok(())
+        Ok(is_awaited)
     }
 
     fn wake(&self) {
@@ -175,6 +176,10 @@ impl Backend for Threads {
         state.unanswered += 1;
         drop(state);
         self.shared.work.notify_one();
+    }
+
+    fn has_answers(&mut self) -> bool {
+        !self.shared.lock().answers.is_empty()
     }
 
     fn cancel(&mut self, token: u64) {

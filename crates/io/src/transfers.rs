@@ -81,6 +81,8 @@ pub(crate) struct Transfers<K> {
     answers: Vec<Answer>,
     ended: VecDeque<Ended<K>>,
     clock: Clock,
+    /// No answer was there that has not been taken in.
+    looked: Time,
 }
 
 struct Slot<K> {
@@ -125,6 +127,7 @@ impl<K> Transfers<K> {
             answers: Vec::with_capacity(depth as usize),
             ended: VecDeque::with_capacity(depth as usize),
             clock,
+            looked: clock.now(),
         }
     }
 
@@ -227,21 +230,27 @@ impl<K> Transfers<K> {
         }
     }
 
+    /// The owner has slept for answers until now: each that is there has just come.
+    pub(crate) fn watched(&mut self) {
+        self.looked = self.clock.now();
+    }
+
     /// Hands over what was started, and takes in what has ended.
     pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
         let mut answers = std::mem::take(&mut self.answers);
+        let is_awaited = sleep != Sleep::Never && !self.backend.has_answers();
         let result = self.backend.exchange(sleep, &mut answers);
-        if !answers.is_empty() {
-            let now = self.clock.now();
-            for answer in answers.drain(..) {
-                self.handle_answer(now, answer);
-            }
+        let now = self.clock.now();
+        let looked = std::mem::replace(&mut self.looked, now);
+        let not_before = if is_awaited { now } else { looked };
+        for answer in answers.drain(..) {
+            self.handle_answer(now, not_before, answer);
         }
         self.answers = answers;
         result
     }
 
-    fn handle_answer(&mut self, now: Time, answer: Answer) {
+    fn handle_answer(&mut self, now: Time, not_before: Time, answer: Answer) {
         let index = answer.token as u32;
         let slot = &mut self.slots[index as usize];
         let outcome = match verdict(answer.raw, &slot.asked) {
@@ -266,7 +275,7 @@ impl<K> Transfers<K> {
             }
         };
         let kept = slot.kept.take().expect("only a slot that is taken is answered");
-        let completion = Completion { id: slot.id, at: now, outcome };
+        let completion = Completion { id: slot.id, at: now, not_before, outcome };
         let bytes = match outcome {
             Outcome::Done => slot.asked.bytes,
             Outcome::Short { bytes } => bytes,

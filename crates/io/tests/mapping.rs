@@ -237,3 +237,72 @@ fn an_unknown_law_and_an_empty_file_are_refused_by_name() {
     assert!(open(&TempFile::new(10), "guess").contains("no readahead law `guess`"));
     assert!(open(&TempFile::new(0), "runs").contains("empty"));
 }
+
+/// Whether `work` is true in a child made by `fork`, where the threads of this process are not.
+fn in_child(work: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child does its work and ends at once; memory can be allocated
+    // there, since the C library takes its locks over a fork.
+    let process = unsafe { libc::fork() };
+    assert!(process >= 0, "fork: {}", std::io::Error::last_os_error());
+    if process == 0 {
+        // SAFETY: as above. One that hangs is killed, and has failed.
+        unsafe { libc::alarm(60) };
+        let is_true = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        // SAFETY: ends the child, with nothing of the parent's run again.
+        unsafe { libc::_exit(if matches!(is_true, Ok(true)) { 0 } else { 1 }) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is written to, and the child is ours.
+    assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
+    status == 0
+}
+
+/// Slices that were made before go on in a child, and in a child of that, through
+/// the kernel; with the mapping, the place is gone from children too.
+#[test]
+fn a_child_made_by_fork_reads_the_same_bytes_through_the_kernel() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(1_000_001);
+    let content = std::fs::read(&file.path).unwrap();
+    let mapping = map(&file, Mapping::options().memory_bytes(64 << 10));
+    let slice = mapping.as_slice();
+    assert!(slice[500_000..] == content[500_000..]);
+    let is_whole = || slice == content;
+    assert!(in_child(|| {
+        mapping.advise(Advice::Random, 0, 1_000_001);
+        mapping.advise(Advice::DontNeed, 4_096, 1 << 40);
+        let mut part = [0; 9];
+        mapping.load(123, 500_000).unwrap();
+        mapping.read_at(999_992, &mut part).unwrap();
+        let past_end = LoadError::PastEnd { bytes: 1_000_001 };
+        assert_eq!(mapping.load(1, 1_000_001), Err(past_end));
+        is_whole() && part == content[999_992..] && in_child(is_whole)
+    }));
+    assert!(is_whole() && mapping.statistics().faults > 0);
+    assert!(in_child(|| is_mapped(&file)));
+    drop(mapping);
+    // Opened often enough to have the number of the mapping's descriptor.
+    let next = TempFile::new(4096);
+    let _opened: Vec<_> = (0..64).map(|_| std::fs::File::open(&next.path).unwrap()).collect();
+    assert!(in_child(|| !is_mapped(&file) && !is_mapped(&next)));
+}
+
+/// What was made before a fork can be dropped in the child, where its thread is not.
+#[test]
+fn a_child_made_by_fork_can_drop_what_it_was_given() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(10_000);
+    let mut mapping = Some(map(&file, Mapping::options()));
+    assert!(in_child(|| mapping.take().is_some_and(|owned| owned.len() == 10_000)));
+    assert!(mapping.unwrap().as_slice() == std::fs::read(&file.path).unwrap());
+}
+
+/// Whether the kernel maps the file for this process.
+fn is_mapped(file: &TempFile) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().any(|line| line.ends_with(file.path.to_str().unwrap()))
+}

@@ -60,7 +60,7 @@ fn none_allocates_over(backend: BackendKind) {
     let file = TempFile::new(1 << 20);
     let mut options = RawOptions::new();
     options.write(true).chunk_bytes(16 << 10).depth(4).backend(backend);
-    let raw = options.open(&file.path).unwrap();
+    let mut raw = options.open(&file.path).unwrap();
     let mut memory = vec![0; 500_000];
     // The counter counts.
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
@@ -78,4 +78,13 @@ fn none_allocates_over(backend: BackendKind) {
         }
         assert_eq!(allocations(|| raw.sync_data().unwrap()), 0);
     }
+    // A reader takes its list of chunks, once.
+    let mut chunks = 0;
+    let counted = allocations(|| {
+        let mut reader = raw.reader(700, 900_000).unwrap();
+        while reader.next_chunk().unwrap().is_some() {
+            chunks += 1;
+        }
+    });
+    assert_eq!((counted, chunks), (1, 55), "{backend:?}");
 }

@@ -55,6 +55,30 @@ proptest! {
     }
 }
 
+/// A reader lends the same bytes, whatever carries them.
+#[test]
+fn a_reader_lends_what_a_read_reads() {
+    for backend in BACKENDS {
+        for direct in DIRECTS {
+            let file = TempFile::new(300_000);
+            let mut raw = options(backend, direct).open(&file.path).unwrap();
+            for (offset, bytes) in [(0, u64::MAX), (777, 100_000), (299_999, 5), (300_000, 5)] {
+                let mut expected = vec![0; 300_000];
+                let wanted =
+                    usize::try_from(bytes).map_or(expected.len(), |bytes| bytes.min(300_000));
+                let count = raw.read_at(&mut expected[..wanted], offset).unwrap();
+                let mut lent = Vec::new();
+                let mut reader = raw.reader(offset, bytes).unwrap();
+                while let Some(chunk) = reader.next_chunk().unwrap() {
+                    assert_eq!(chunk.offset(), offset + lent.len() as u64);
+                    lent.extend_from_slice(&chunk);
+                }
+                assert!(lent == expected[..count], "{backend:?} {direct:?} {offset} {bytes}");
+            }
+        }
+    }
+}
+
 /// The standard library's read may stop early only at the end.
 fn read_up_to(file: &std::fs::File, memory: &mut [u8], offset: u64) -> usize {
     let mut done = 0;

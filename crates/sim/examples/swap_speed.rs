@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use readpath_core::law::Spec;
 use readpath_sim::load::{Load, LoadSetup, MemoryHost, Pattern, Share, simulate_load};
-use readpath_sim::run::Go;
+use readpath_sim::run::{Go, Watch};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +31,8 @@ fn main() {
         ..LoadSetup::new(Spec::parse(device).expect("a device"))
     };
     let start = Instant::now();
-    let row = simulate_load(&load, &setup, &mut |_| Go::On).expect("it can be run");
+    let row =
+        simulate_load(&load, &setup, Watch::progress(&mut |_| Go::On)).expect("it can be run");
     let took = start.elapsed().as_secs_f64();
     println!(
         "{device} {law} {pattern} {share} {scheduler}: {:.1} s modelled, {} in, {} out, {} major, {:.0} MiB wasted; \

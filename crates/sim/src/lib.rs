@@ -16,7 +16,8 @@ pub mod regret;
 pub mod report;
 pub mod run;
 pub mod simulate;
-pub mod size;
 pub mod validate;
 pub mod workload;
 pub mod world;
+
+pub use readpath_core::size;

@@ -34,7 +34,7 @@ pub mod work;
 mod workloads;
 
 pub use cause::Cause;
-use memory::{LOADS, SWAPINS, Touching, takes_swap};
+use memory::{LOADS, SWAPINS, Touching, swap_out_under, takes_swap};
 pub use summary::{Fixed, Summary};
 use workloads::{Pattern, WORKLOADS};
 
@@ -285,10 +285,13 @@ impl Cell {
                 let setup = LoadSetup {
                     swapin: laws.swapin.clone(),
                     scheduler: laws.scheduler.clone(),
+                    swap_out: swap_out_under(&laws.swapin),
                     seed,
                     ..LoadSetup::new(self.device()?)
                 };
-                Ok(Run::of_load(&simulate_load(&load, &setup, &mut |_| Go::On)?))
+                let mut go_on = |_| Go::On;
+                let row = simulate_load(&load, &setup, Watch::progress(&mut go_on))?;
+                Ok(Run::of_load(&row))
             }
         }
     }

@@ -131,6 +131,30 @@ impl<'a> Watch<'a> {
     pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
         Watch { tell, decided: None }
     }
+
+    /// Has the laws keep their decisions, if anybody hears of them.
+    pub(crate) fn begin(&self, path: &mut ReadPath) {
+        if self.decided.is_none() {
+            return;
+        }
+        path.readahead_decisions().turn(true);
+        if let Some(log) = path.scheduler_decisions() {
+            log.turn(true);
+        }
+    }
+
+    /// Takes the decisions of the last turn out of the laws' logs, in the order of time.
+    pub(crate) fn hand_out_decisions(&mut self, path: &mut ReadPath) {
+        let Some(decided) = &mut self.decided else { return };
+        let mut all: Vec<Decided> = Vec::new();
+        let readahead = path.readahead_decisions();
+        all.extend(std::iter::from_fn(|| readahead.poll()));
+        if let Some(scheduler) = path.scheduler_decisions() {
+            all.extend(std::iter::from_fn(|| scheduler.poll()));
+        }
+        all.sort_by_key(|decision| decision.at);
+        all.iter().for_each(decided);
+    }
 }
 
 /// One process of the workload, as the runner sees it.
@@ -168,12 +192,7 @@ pub fn run(
     world: &mut dyn World,
     mut watch: Watch<'_>,
 ) -> Result<Measured, RunError> {
-    if watch.decided.is_some() {
-        path.readahead_decisions().turn(true);
-        if let Some(log) = path.scheduler_decisions() {
-            log.turn(true);
-        }
-    }
+    watch.begin(path);
     let mut run = Run::new(path, workload, world).map_err(RunError::TooLarge)?;
     run.go(&mut watch).map_err(RunError::World)?;
     Ok(run.measured())
@@ -262,9 +281,7 @@ impl<'a> Run<'a> {
         let mut turns: u32 = 0;
         loop {
             let is_more = self.turn();
-            if let Some(decided) = &mut watch.decided {
-                self.hand_out_decisions(decided);
-            }
+            watch.hand_out_decisions(self.path);
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(self.world.turns_per_progress()) {
                 let now = self.world.now();
@@ -305,18 +322,6 @@ impl<'a> Run<'a> {
         self.later.clear();
         self.ready.clear();
         self.ready.extend(0..self.processes.len() as u32);
-    }
-
-    /// Takes the decisions of the last turn out of the laws' logs, in the order of time.
-    fn hand_out_decisions(&mut self, decided: &mut dyn FnMut(&Decided)) {
-        let mut all: Vec<Decided> = Vec::new();
-        let readahead = self.path.readahead_decisions();
-        all.extend(std::iter::from_fn(|| readahead.poll()));
-        if let Some(scheduler) = self.path.scheduler_decisions() {
-            all.extend(std::iter::from_fn(|| scheduler.poll()));
-        }
-        all.sort_by_key(|decision| decision.at);
-        all.iter().for_each(decided);
     }
 
     /// Lets everybody do what can be done at this time; gives whether there is more.

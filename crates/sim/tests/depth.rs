@@ -5,10 +5,12 @@
 //! is more than the device takes, behind the rest too.
 
 use readpath_core::law::Spec;
+use readpath_core::scheduler::decision::{Decided, Decision};
+use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::Row;
-use readpath_sim::run::Go;
-use readpath_sim::simulate::{Setup, simulate};
+use readpath_sim::run::{Go, Watch};
+use readpath_sim::simulate::{Setup, simulate, simulate_watched};
 
 const READS: &str = "[global]\nioengine=io_uring\ndirect=1\nrw=randread\nbs=4k\nfilename=f\n\
     size=16g\ntime_based\nruntime=4s\n";
@@ -51,5 +53,75 @@ fn where_all_ask_for_as_much_nothing_is_held_back() {
             ["deadline", "adaptive"].map(|scheduler| run(even, device, scheduler));
         assert_eq!(deadline.device_depth_mean, adaptive.device_depth_mean, "{device}");
         assert_eq!(deadline.bytes, adaptive.bytes, "{device}");
+    }
+}
+
+/// The fewest reads under way that bring seven eighths of what 120 bring, when they are all there is:
+/// under `deadline`, which holds nothing back.
+fn knee(device: &str, milliseconds: u64) -> u32 {
+    let rate = |depth: u32| {
+        let alone = format!("runtime={milliseconds}ms\n[alone]\niodepth={depth}\n");
+        run(&alone, device, "deadline").iops.unwrap()
+    };
+    let enough = 0.875 * rate(120);
+    // More under way never bring less.
+    let (mut few, mut many) = (0, 120);
+    while many - few > 1 {
+        let depth = (few + many) / 2;
+        if rate(depth) < enough { few = depth } else { many = depth }
+    }
+    many
+}
+
+/// The depths that `adaptive` allows beside a foreground reader: since when, and how many.
+fn depths(device: &str, seconds: u64) -> Vec<(Time, u32)> {
+    let setup = Setup {
+        scheduler: Spec::parse("adaptive").unwrap(),
+        ..Setup::new(Spec::parse(device).unwrap())
+    };
+    let sections =
+        format!("runtime={seconds}s\n[foreground]\niodepth=1\n[background]\niodepth=128\n");
+    let job = JobFile::parse(&format!("{READS}{sections}")).unwrap();
+    let mut depths = Vec::new();
+    let mut decided = |decided: &Decided| {
+        if let Decision::Depth { depth, .. } = decided.decision {
+            depths.push((decided.at, depth));
+        }
+    };
+    let watch = Watch { tell: &mut |_| Go::On, decided: Some(&mut decided) };
+    simulate_watched("reads", &job, &setup, watch).unwrap();
+    depths
+}
+
+/// For how long, between two points of time, the depth was above that.
+fn above(depths: &[(Time, u32)], most: u32, from: Time, to: Time) -> Time {
+    let ends = depths.iter().skip(1).map(|next| next.0).chain([to]);
+    let spans = depths.iter().zip(ends).filter(|((_, depth), _)| *depth > most);
+    let within = |since: Time, end: Time| end.min(to).since(since.max(from)).ns();
+    Time(spans.map(|((since, _), end)| within(*since, end)).sum())
+}
+
+/// Members are added to an array, or lost; a drive throttles. From two seconds after the start or the
+/// change on, the depth is no more than half again the knee of the device that is there, but for a
+/// twentieth of the time. On disks rates vary by a tenth from one hundred requests to the next,
+/// the first are served fastest, and from half the knee to twice it the rate changes by as much: there the depth
+/// is no more than twice the knee, but for half of the time.
+#[test]
+fn a_device_that_changes_has_a_depth_of_its_own_soon() {
+    for (first, second, each_s, halves, part) in [
+        ("nvme", "ssd", 3, 3, 20),
+        ("raid0:4xssd", "raid0:2xssd", 3, 3, 20),
+        ("raid0:2xssd", "raid0:4xssd", 3, 3, 20),
+        ("raid0:4xhdd", "raid0:8xhdd", 24, 4, 2),
+        ("raid0:8xhdd", "raid0:4xhdd", 24, 4, 2),
+    ] {
+        let device = |at: u64| format!("changing:{first}+{second},at={at}s");
+        let depths = depths(&device(each_s), 2 * each_s);
+        for (name, alone, begun_s) in [(first, device(1_000), 0), (second, device(0), each_s)] {
+            let knee = knee(&alone, each_s * 100);
+            let (from, to) = (Time::from_s(begun_s + 2), Time::from_s(begun_s + each_s));
+            let above = above(&depths, halves * knee / 2, from, to);
+            assert!(part * above.ns() < to.since(from).ns(), "{name}, knee {knee}: {above:?}");
+        }
     }
 }

@@ -30,6 +30,8 @@ const DEVICES: &[&str] = &[
     "object",
     "object,connections=3,get_rate=50",
     "faulty:nvme,slow_every=3",
+    "faulty:nvme,slow_every=3,slow_from=5ms",
+    "changing:nvme+raid0:3xhdd,at=10ms",
 ];
 
 const SEED: u64 = 20_100_224;

@@ -2,14 +2,14 @@
 
 use readpath_core::law::Spec;
 use readpath_sim::load::{Load, LoadRow, LoadSetup, Pattern, Share, check_load, simulate_load};
-use readpath_sim::run::Go;
+use readpath_sim::run::{Go, Watch};
 
 const MIB: u64 = 1 << 20;
 
 fn run(load: &Load, swapin: &str) -> LoadRow {
     let setup =
         LoadSetup { swapin: Spec::parse(swapin).unwrap(), ..LoadSetup::new(Spec::plain("ssd")) };
-    simulate_load(load, &setup, &mut |_| Go::On).unwrap()
+    simulate_load(load, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
 }
 
 /// 2,000 touches at 100 ns, all of them in memory since they were filled.

@@ -10,6 +10,7 @@ use readpath_core::law::Spec;
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::array::{Controller, ControllerParts};
+use readpath_sim::device::changing::Changing;
 use readpath_sim::device::faulty::{Effect, Fault, Faulty, Strikes};
 use readpath_sim::device::nfs::Nfs;
 use readpath_sim::device::raid0::Raid0;
@@ -83,10 +84,11 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
         };
         Box::new(Controller::new(inner, parts))
     };
-    let faults = vec![
-        Fault { strikes: Strikes::Every(3), effect: Effect::Delay(Time::from_ms(2)) },
-        Fault { strikes: Strikes::Every(5), effect: Effect::Halve },
-    ];
+    let faults =
+        [(Strikes::Every(3), Effect::Delay(Time::from_ms(2))), (Strikes::Every(5), Effect::Halve)]
+            .map(|(strikes, effect)| Fault { strikes, effect, since: Time::ZERO });
+    let turns = Spec::parse("changing,at=20ms").unwrap();
+    let changing = Changing::from_spec(&turns, strict("nvme"), strict("hdd")).unwrap();
     let striped = Raid0::new(members("hdd", 3), 128);
     vec![
         ("raid0 of ssd", Box::new(Raid0::new(members("ssd,depth=3", 4), 24))),
@@ -95,7 +97,8 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
         ("controller that keeps all", controller(0, true, strict("nvme,depth=2"))),
         ("controller over raid0", controller(512, false, Box::new(striped))),
         ("nfs", Box::new(Nfs::from_spec(&Spec::plain("nfs"), strict("ssd"), 1).unwrap())),
-        ("faulty", Box::new(Faulty::new(strict("nvme"), faults, 1))),
+        ("faulty", Box::new(Faulty::new(strict("nvme"), faults.to_vec(), 1))),
+        ("changing", Box::new(changing)),
     ]
 }
 

@@ -94,7 +94,7 @@ impl Path {
         while let Some(request) = self.machine.poll_request(Time::ZERO) {
             let first = request.start / PAGE_SECTORS;
             pages.extend(first..first + u64::from(request.sectors) / PAGE_SECTORS);
-            let completion = Completion { id: request.id, at: Time::ZERO, outcome: Outcome::Done };
+            let completion = Completion::at(Time::ZERO, request.id, Outcome::Done);
             self.machine.handle_completion(Time::ZERO, completion);
         }
         while let Some(done) = self.machine.poll_done() {

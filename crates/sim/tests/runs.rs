@@ -118,7 +118,7 @@ impl World for Passing {
 
     fn submit(&mut self, _path: &ReadPath, request: DeviceRequest) {
         let at = self.now + Time::from_us(100);
-        self.in_flight.push_back(Completion { id: request.id, at, outcome: Outcome::Done });
+        self.in_flight.push_back(Completion::at(at, request.id, Outcome::Done));
     }
 
     fn take(&mut self, _path: &ReadPath, _done: &Done) -> Time {

@@ -37,7 +37,7 @@ impl Device for Plain {
     fn poll(&mut self, now: Time) -> Option<Completion> {
         let index = self.queue.iter().position(|(at, _)| *at <= now)?;
         let (at, request) = self.queue.remove(index);
-        Some(Completion { id: request.id, at, outcome: (self.outcome)(&request) })
+        Some(Completion::at(at, request.id, (self.outcome)(&request)))
     }
 }
 

@@ -124,8 +124,8 @@ def map(path: PathLike, **options: Any) -> Mapping:
     or `threads`.
 
     The file must not change meanwhile. To touch bytes that can't be read is a bus
-    error, as it is with `mmap`; `load` raises OSError in its place. A child made by
-    `fork` doesn't have the memory. Raises OSError where it can't be opened, or where the
+    error, as it is with `mmap`; `load` raises OSError in its place. In a child made by
+    `fork` arrays over it go on, by the kernel's own mapping of the file; `stats` doesn't. Raises OSError where it can't be opened, or where the
     system has no userfaultfd.
     """
     return Mapping(path, **options)
@@ -136,7 +136,8 @@ class Region(_Memory):
 
     `memory`: the most that it may take of this machine's; `swap`: a folder for a
     file without a name, on a disk and not in memory as /tmp may be, or a block device; `swapin`: the law of what is brought in with
-    a fault. Its data is gone with it.
+    a fault. Its data is gone with it. A child made by `fork` doesn't have it: to touch arrays
+    over it there is a segmentation fault.
 
     Raises OSError where there is no room, or where the system has no userfaultfd.
     """

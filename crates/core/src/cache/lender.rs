@@ -44,6 +44,13 @@ pub trait Lender: Send + fmt::Debug {
     /// False, and nothing has changed, if somebody holds it for longer.
     fn recall(&mut self, frame: FrameId) -> bool;
 
+    /// Recalls several, 64 at the most; gives a bit, the lowest for the first of them, for each
+    /// that was refused.
+    fn recall_all(&mut self, frames: &[FrameId]) -> u64 {
+        let refused = |(nth, &frame): (usize, &FrameId)| u64::from(!self.recall(frame)) << nth;
+        frames.iter().enumerate().map(refused).sum()
+    }
+
     /// Lends the page in the frame no more, though somebody holds it: its bytes
     /// are out of date. Once nobody does, the machine is told so
     /// ([`ReadPath::returned`](crate::machine::ReadPath::returned)).

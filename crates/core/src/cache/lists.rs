@@ -91,6 +91,7 @@ pub struct TwoLists {
 }
 
 impl TwoLists {
+    #[inline]
     pub(super) fn push_front(&mut self, frames: &mut [Frame], id: FrameId, list: List) {
         self.pushes = self.pushes.wrapping_add(1);
         let stamp = self.pushes;
@@ -107,6 +108,7 @@ impl TwoLists {
             Links { list: Some(list), newer: NOBODY, older: was_newest, stamp };
     }
 
+    #[inline]
     pub(super) fn unlink(&mut self, frames: &mut [Frame], id: FrameId) {
         let links = core::mem::take(&mut frames[id.0 as usize].links);
         let ends = self.ends(links.list.expect("only a listed frame is unlinked"));
@@ -138,14 +140,19 @@ impl TwoLists {
 
     /// Which of the lists' oldest frames has been there for longest.
     pub(super) fn oldest_of(&self, frames: &[Frame], lists: &[List]) -> Option<FrameId> {
-        let age = |id: &FrameId| self.pushes.wrapping_sub(frames[id.0 as usize].links.stamp);
-        lists.iter().filter_map(|&list| self.oldest(list)).max_by_key(age)
+        lists.iter().filter_map(|&list| self.oldest(list)).max_by_key(|&id| self.age(frames, id))
     }
 
-    /// Takes the next file page off its list. A frame that turns out to be
-    /// pinned stays off until its last unpin puts it back.
-    pub(super) fn pop_victim(&mut self, frames: &mut [Frame]) -> Option<FrameId> {
-        self.refill(frames, List::Inactive, List::Active, 0);
+    /// How many frames have come to some list since this one came to its.
+    pub(super) fn age(&self, frames: &[Frame], id: FrameId) -> u32 {
+        self.pushes.wrapping_sub(frames[id.0 as usize].links.stamp)
+    }
+
+    /// Takes the next file page off its list, where so many were taken `before` it for pages that
+    /// are to come there. A frame that turns out to be pinned stays off until its last unpin
+    /// puts it back.
+    pub(super) fn pop_victim(&mut self, frames: &mut [Frame], before: u32) -> Option<FrameId> {
+        self.refill(frames, List::Inactive, List::Active, before);
         let id = self.oldest(List::Inactive)?;
         self.unlink(frames, id);
         Some(id)
@@ -153,6 +160,7 @@ impl TwoLists {
 
     /// Moves pages from the back of the active list, unreferenced, until the
     /// inactive one is no shorter; `beside` pages age beside it.
+    #[inline]
     pub(super) fn refill(
         &mut self,
         frames: &mut [Frame],

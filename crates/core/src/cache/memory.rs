@@ -56,8 +56,14 @@ impl Counts {
 pub enum Leaving {
     /// It could go at once: its frame is free.
     Gone,
-    /// It is held, and on no list any more: to be unmapped or written first.
-    Held(FrameId),
+    /// It is held, and on no list any more: to be unmapped or written first. Its age is how
+    /// many pages have come to a list since it came to its own.
+    Held {
+        /// Its frame.
+        frame: FrameId,
+        /// Its age.
+        age: u32,
+    },
 }
 
 impl Cache {
@@ -161,8 +167,7 @@ impl Cache {
     /// in the cache (`is_again`), and not because it was read ahead, is
     /// referenced.
     pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
-        let frame = self.frame_mut(id);
-        if core::mem::take(&mut frame.is_unused) {
+        if self.unused.remove(id) {
             self.counters.used_pages += 1;
         } else {
             self.frame_mut(id).is_referenced |= is_again;
@@ -184,6 +189,7 @@ impl Cache {
                 // Pages read ahead stand in for inactive ones, but not for all of them.
                 None => self.lists.oldest(List::MemoryActive)?,
             };
+            let age = self.lists.age(&self.frames, id);
             self.lists.unlink(&mut self.frames, id);
             let frame = self.frame_mut(id);
             if !frame.memory.is_memory {
@@ -201,13 +207,30 @@ impl Cache {
                 self.lists.push_front(&mut self.frames, id, List::MemoryActive);
             } else if frame.is_held() {
                 self.set_leaving(id, true);
-                return Some(Leaving::Held(id));
+                return Some(Leaving::Held { frame: id, age });
             } else {
                 self.evict(id);
                 return Some(Leaving::Gone);
             }
         }
         None
+    }
+
+    /// Has a page of memory leave that is held, inactive, was not used again since, and is so
+    /// old at least (see [`Leaving`]). None when it is not so.
+    pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
+        let id = self.find(file, page)?;
+        let frame = self.frame(id);
+        let is_old = frame.links.list() == Some(List::MemoryInactive)
+            && !frame.is_referenced
+            && frame.is_held()
+            && self.lists.age(&self.frames, id) >= age_min;
+        if !is_old {
+            return None;
+        }
+        self.lists.unlink(&mut self.frames, id);
+        self.set_leaving(id, true);
+        Some(id)
     }
 
     /// Whether the page is still on its way out; it is on no list then.
@@ -281,7 +304,7 @@ impl Cache {
             return;
         }
         let Flags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
-        let list = match (is_mapped || is_dirty, frame.is_unused) {
+        let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             (false, _) if is_writing => return,
             (true, _) => List::MemoryInactive,
             (false, true) => List::Ahead,

@@ -4,38 +4,65 @@
 use super::lists::List;
 use super::{Cache, FrameId, FrameState, Uses};
 
-/// Frames that are looked at for each page that is added.
-const SETTLED: usize = 8;
+/// While as many pages are added as an eighth of the frames, all frames are looked at once.
+const SETTLED: u32 = 8;
+
+/// Pages that are recalled together at the most.
+const VICTIMS_MAX: usize = 64;
 
 impl Cache {
-    /// Gives the frame of the page that reclaim likes least; None when all are held.
-    pub(super) fn reclaim(&mut self) -> Option<FrameId> {
+    /// Sees to it that `wanted` frames are free, as far as pages can go. The first to go is
+    /// the first to be used again: pages that came in side by side in memory leave their
+    /// place to others that do.
+    pub(super) fn reserve(&mut self, wanted: u32) {
+        let free_before = self.free.len();
+        while self.free_pages() < wanted && self.reclaim(wanted - self.free_pages()) {}
+        // Frames are popped from the end.
+        self.free[free_before..].reverse();
+    }
+
+    /// Frees frames of the pages that reclaim likes least, one at least and `wanted` at the
+    /// most; false when all are held.
+    fn reclaim(&mut self, wanted: u32) -> bool {
         // Only memory is ever on these lists, and only what nobody can see.
         let unseen = self.lists.oldest(List::Cold).or_else(|| self.lists.oldest(List::Ahead));
         if let Some(id) = unseen {
             self.evict(id);
-            return self.free.pop();
+            return true;
         }
         // Readers that the machine doesn't see go on using pages meanwhile: only
         // the first look at each may spare it for that.
         let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
-        for look in 0..2 * listed {
-            let id = self.lists.pop_victim(&mut self.frames)?;
-            if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
-                continue;
+        let mut looks = 0;
+        while looks < 2 * listed {
+            let mut victims = [FrameId(0); VICTIMS_MAX];
+            let mut count = 0;
+            while looks < 2 * listed && count < VICTIMS_MAX.min(wanted as usize) {
+                let Some(id) = self.lists.pop_victim(&mut self.frames, count as u32) else { break };
+                looks += 1;
+                if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
+                    continue;
+                }
+                if looks <= listed && self.is_used_again(id) {
+                    self.lists.push_front(&mut self.frames, id, List::Active);
+                    continue;
+                }
+                victims[count] = id;
+                count += 1;
             }
-            if look < listed && self.is_used_again(id) {
-                self.lists.push_front(&mut self.frames, id, List::Active);
-                continue;
+            let victims = &victims[..count];
+            let refused = self.lender.as_mut().map_or(0, |lender| lender.recall_all(victims));
+            for (nth, &id) in victims.iter().enumerate() {
+                match refused >> nth & 1 {
+                    0 => self.evict(id),
+                    _ => self.lists.push_front(&mut self.frames, id, List::Inactive),
+                }
             }
-            if !self.recall(id) {
-                self.lists.push_front(&mut self.frames, id, List::Inactive);
-                continue;
+            if victims.is_empty() || (refused.count_ones() as usize) < count {
+                return count > 0;
             }
-            self.evict(id);
-            return self.free.pop();
         }
-        None
+        false
     }
 
     /// Takes in what the lender knows of the use of a page that is off its list;
@@ -62,21 +89,26 @@ impl Cache {
         }
     }
 
-    /// Takes in which of the next [`SETTLED`] frames were lent for the first time. So
-    /// what is counted as read ahead and not used is late by as many pages as are
-    /// added meanwhile: an eighth of the memory at the most.
-    pub(super) fn settle_next(&mut self) {
+    /// Pages are added: takes in which of the next frames were lent for the first time. So
+    /// what is counted as read ahead and not used is late by as many pages as are added
+    /// meanwhile: an eighth of the memory at the most.
+    pub(super) fn settle_next(&mut self, added: u32) {
         if self.lender.is_none() {
             return;
         }
-        for _ in 0..SETTLED.min(self.frames.len()) {
-            let id = FrameId(self.settle_from);
-            self.settle_from = (self.settle_from + 1) % self.frames.len() as u32;
-            let frame = self.frame(id);
-            if frame.is_unused && frame.state == FrameState::Filled {
-                (0..self.uses(id)).for_each(|_| self.touch(id));
+        self.settle_due += added;
+        let words = self.unused.words();
+        let pages_each = (self.budget_pages() / SETTLED / words).max(1);
+        for _ in 0..words.min(self.settle_due / pages_each) {
+            let word = self.settle_from;
+            self.settle_from = (word + 1) % words;
+            for id in self.unused.of_word(word) {
+                if self.state(id) == FrameState::Filled {
+                    (0..self.uses(id)).for_each(|_| self.touch(id));
+                }
             }
         }
+        self.settle_due %= pages_each;
     }
 
     /// Has the page lent no more; false if somebody still holds it.

@@ -27,7 +27,7 @@ impl ReadPath {
         let head = completion.id;
         let merged = self.transfers.merged(head);
         self.meter.completed(now);
-        self.evidence.estimate.completed(now, head, merged.bytes());
+        self.evidence.estimate.completed(now, completion.not_before, head, merged.bytes());
         if !self.transfers.is_retry(head) {
             self.scheduler.complete(now, &merged);
         }
@@ -86,12 +86,12 @@ impl ReadPath {
             PartOutcome::Failed(_) => range.first * PAGE_BYTES,
         };
         // The last page of a file is good though the device moved only a part of it.
-        let is_good = |page: u64| good_end >= ((page + 1) * PAGE_BYTES).min(file_bytes);
+        let good = if good_end < file_bytes { good_end / PAGE_BYTES } else { range.end };
         for page in range.pages() {
             let frame = self.cache.find(file, page).expect("a page in flight is in its table");
-            if is_good(page) { self.cache.fill(frame) } else { self.cache.fail(frame) }
+            if page < good { self.cache.fill(frame) } else { self.cache.fail(frame) }
         }
-        let first_bad = range.pages().find(|&page| !is_good(page));
+        let first_bad = range.contains(good).then_some(good);
         for &read in &waiters {
             let slot = &mut self.reads[read.0 as usize];
             slot.pending -= 1;

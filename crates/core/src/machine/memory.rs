@@ -37,6 +37,17 @@ pub enum MemoryAccess {
     Write,
 }
 
+/// Which pages leave memory together, and in which order they are written side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SwapOut {
+    /// The oldest pages in the order of their age, as the kernel has it.
+    Oldest,
+    /// The oldest page and its neighbours by address that are at least half as old, written in
+    /// the order of their mappings and addresses: what is used together lies together.
+    #[default]
+    Neighbours,
+}
+
 /// A swap area and its law.
 #[derive(Clone, Debug)]
 pub struct SwapConfig {
@@ -50,6 +61,8 @@ pub struct SwapConfig {
     /// request. Default 64 (256 KiB): larger writes gain nothing, and delay the
     /// reads behind them.
     pub write_pages_max: u64,
+    /// Which pages leave together. Default: with their neighbours.
+    pub swap_out: SwapOut,
     /// How many pages are kept ready, free or clean and unmapped, so that a
     /// fault needn't wait for a write; when there are fewer, `write_pages_max`
     /// more are made ready. Default: a sixteenth of the memory, 256 at most.
@@ -71,6 +84,7 @@ impl SwapConfig {
             start_sector,
             slots,
             write_pages_max: 64,
+            swap_out: SwapOut::default(),
             ready_pages: None,
             second_chance_pages: 0,
             writer: ProcessId(0),
@@ -179,6 +193,7 @@ pub(super) struct Swap {
     pub(super) area: SwapArea,
     pub(super) law: Box<dyn SwapinLaw>,
     pub(super) write_pages_max: u64,
+    pub(super) swap_out: SwapOut,
     pub(super) ready_pages: u32,
     /// How many more are kept ready, for what the law reads ahead.
     pub(super) ready_ahead_pages: u32,
@@ -206,6 +221,7 @@ impl Default for Swap {
             area: SwapArea::default(),
             law: Box::new(NoSwapReadahead),
             write_pages_max: 1,
+            swap_out: SwapOut::default(),
             ready_pages: 0,
             ready_ahead_pages: 0,
             second_chance_pages: 0,
@@ -226,14 +242,15 @@ impl Default for Swap {
 impl Swap {
     /// The law was asked, and had room for all but so many pages of what it would have read.
     ///
-    /// So many more are kept ready from now on, an eighth of the memory at most;
+    /// So many more are kept ready from now on, a quarter of the memory at most (half of
+    /// what may be read ahead into);
     /// and fewer by one of 256 each time that nothing is lacking.
     pub(super) fn ready_for_law(&mut self, lacking_pages: u64, memory_pages: u32) {
         let kept = match lacking_pages {
             0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
             _ => self.ready_ahead_pages,
         };
-        let most = memory_pages / 8;
+        let most = memory_pages / 4;
         self.ready_ahead_pages = (u64::from(kept) + lacking_pages).min(most.into()) as u32;
     }
 }
@@ -265,6 +282,7 @@ impl ReadPath {
             area: SwapArea::new(config.start_sector, config.slots),
             law,
             write_pages_max: config.write_pages_max.clamp(1, request_pages_max),
+            swap_out: config.swap_out,
             ready_pages: config
                 .ready_pages
                 .unwrap_or(default_ready)

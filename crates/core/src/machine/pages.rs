@@ -2,9 +2,10 @@
 //! added pages are cut into requests.
 
 use alloc::vec::Vec;
+use core::mem;
 
 use super::Budget;
-use crate::cache::{Cache, FileId, FrameId, FrameState, Mark};
+use crate::cache::{Cache, Entry, FileId, FrameId, FrameState};
 use crate::readahead::{Evidence, Folio, Pages};
 use crate::unit::PageRange;
 
@@ -77,23 +78,49 @@ pub(super) struct FilePages<'a> {
 }
 
 impl FilePages<'_> {
-    pub(super) fn add_page(&mut self, page: u64, folio: Folio, mark: Mark) {
-        let is_ahead = !self.demand.contains(page);
-        let frame = self
-            .cache
-            .add(self.file, page, folio, mark, is_ahead)
-            .expect("pinned and in-flight pages stay within the budget");
-        self.evidence.device.added_pages += 1;
-        if is_ahead {
-            self.budget.ahead += 1;
-        } else {
-            self.cache.pin(frame);
-            self.frames[(page - self.demand.first) as usize] = frame;
+    /// Adds what is absent of the demand still.
+    pub(super) fn add_demand(&mut self) {
+        let mut at = 0;
+        while at < self.frames.len() {
+            let absent = self.frames[at..].iter().take_while(|&&frame| frame == NO_FRAME).count();
+            if absent > 0 {
+                let first = self.demand.first + at as u64;
+                self.add_run(PageRange::new(first, absent as u64), 0, 0);
+            }
+            at += absent + 1;
         }
+    }
+
+    /// Adds absent pages, of folios of one order, the first `marked` of them with the mark.
+    /// All are asked for, or none is.
+    pub(super) fn add_run(&mut self, run: PageRange, order: u8, marked: u64) {
+        let is_ahead = !self.demand.contains(run.first);
+        let entry = Entry { order, marked, is_ahead, is_pinned: !is_ahead };
+        let (frames, first) = (&mut *self.frames, self.demand.first);
+        let added = self.cache.add_run(self.file, run, entry, |page, frame| {
+            if !is_ahead {
+                frames[(page - first) as usize] = frame;
+            }
+        });
+        assert_eq!(added, run.count(), "pinned and in-flight pages stay within the budget");
+        self.evidence.device.added_pages += added;
+        self.budget.ahead += if is_ahead { added } else { 0 };
         match self.runs.last_mut() {
-            Some(run) if run.end == page && !run.is_empty() => run.end += 1,
-            _ => self.runs.push(PageRange::new(page, 1)),
+            Some(last) if last.end == run.first && !last.is_empty() => last.end = run.end,
+            _ => self.runs.push(run),
         }
+    }
+
+    /// Cuts a range where the demand begins and where it ends.
+    fn cut_at_demand(&self, range: PageRange) -> [PageRange; 3] {
+        let PageRange { first, end } = self.demand;
+        let within = |page: u64| page.clamp(range.first, range.end.max(range.first));
+        let (first, end) = (within(first), within(end.max(first)));
+        [
+            PageRange { first: range.first, end: first },
+            PageRange { first, end },
+            PageRange { first: end, end: range.end },
+        ]
     }
 }
 
@@ -139,13 +166,34 @@ impl Pages for FilePages<'_> {
     }
 
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
-        let range = folio.range().clipped(self.file_pages);
-        let ahead = range.pages().filter(|&page| !self.demand.contains(page)).count() as u64;
+        let parts = self.cut_at_demand(folio.range().clipped(self.file_pages));
+        let ahead = parts[0].count() + parts[2].count();
         if !self.budget.has_room_for(ahead + self.held) {
             return false;
         }
-        let mark = if is_marked { Mark::Set } else { Mark::Clear };
-        range.pages().for_each(|page| self.add_page(page, folio, mark));
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            self.add_run(part, folio.order, if is_marked { part.count() } else { 0 });
+        }
+        true
+    }
+
+    fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
+        let mut left = range.clipped(self.file_pages);
+        let mut marked = u64::from(is_marked);
+        while let Some(run) = self.cache.absent_run(self.file, left) {
+            left.first = run.end;
+            for part in self.cut_at_demand(run).into_iter().filter(|part| !part.is_empty()) {
+                let room = self.budget.room().saturating_sub(self.held);
+                let is_ahead = !self.demand.contains(part.first);
+                let count = if is_ahead { part.count().min(room) } else { part.count() };
+                if count > 0 {
+                    self.add_run(PageRange::new(part.first, count), 0, mem::take(&mut marked));
+                }
+                if count < part.count() {
+                    return false;
+                }
+            }
+        }
         true
     }
 }

@@ -2,8 +2,8 @@
 
 use super::pages::{FilePages, NO_FRAME, cut, demand_first, join_adjacent};
 use super::*;
-use crate::cache::{FrameState, Mark};
-use crate::readahead::{Ask, Evidence, Folio, Pages};
+use crate::cache::FrameState;
+use crate::readahead::{Ask, Evidence, Pages};
 use crate::swapin::MemoryId;
 
 /// Where a read stands.
@@ -281,11 +281,7 @@ impl ReadPath {
             self.send_runs(now, read);
             return self.next_page(now, read);
         }
-        for page in slot.range.pages() {
-            if view.frames[(page - slot.range.first) as usize] == NO_FRAME {
-                view.add_page(page, Folio::holding(page, 0), Mark::Clear);
-            }
-        }
+        view.add_demand();
         self.send_runs(now, read);
         self.await_in_flight(read);
         if self.reads[read.0 as usize].pending == 0 {
@@ -316,11 +312,7 @@ impl ReadPath {
                 file: &mut self.files[file.0 as usize].evidence,
             },
         };
-        for page in range.pages() {
-            if !view.is_cached(page) && !view.add(Folio::holding(page, 0), false) {
-                break;
-            }
-        }
+        view.add_absent(range, false);
         self.send_file_runs(now, file, PageRange::default(), true, process);
     }
 
@@ -376,7 +368,7 @@ impl ReadPath {
                     None => {
                         handle.law.miss(page);
                         view.begin_window();
-                        view.add_page(page, Folio::holding(page, 0), Mark::Clear);
+                        view.add_run(PageRange::new(page, 1), 0, 0);
                     }
                 }
             }
@@ -480,10 +472,7 @@ impl ReadPath {
             is_sync: true,
         };
         let request = self.transfers.open(request, Content::Pages { file, range, ahead_pages });
-        for page in range.pages() {
-            let frame = self.cache.find(file, page).expect("a page that was added is in its table");
-            self.cache.carry(frame, request.id);
-        }
+        self.cache.carry_run(file, range, request.id);
         self.push(now, request);
     }
 

@@ -58,22 +58,27 @@ impl ReadPath {
 
     /// Reads the slot of a fault, whose page was added already, and what the law adds to it.
     pub(super) fn swap_in(&mut self, now: Time, read: ReadId, fault: &SwapFault) {
-        let wanted = self.ask_swapin(|law, swapped| law.miss(fault, swapped));
+        let wanted = self.ask_swapin(now, |law, swapped| law.miss(fault, swapped));
         self.read_swapped(now, Some(fault.slot), Some(wanted), fault, read);
     }
 
     /// A fault has found its page, which the law had read ahead: the law may go on.
     pub(super) fn swap_in_further(&mut self, now: Time, read: ReadId, fault: &SwapFault) {
-        let wanted = self.ask_swapin(|law, swapped| law.hit(fault, swapped));
+        let wanted = self.ask_swapin(now, |law, swapped| law.hit(fault, swapped));
         self.read_swapped(now, None, wanted, fault, read);
     }
 
-    fn ask_swapin<T>(&mut self, ask: impl FnOnce(&mut dyn SwapinLaw, &mut dyn Swapped) -> T) -> T {
+    fn ask_swapin<T>(
+        &mut self,
+        now: Time,
+        ask: impl FnOnce(&mut dyn SwapinLaw, &mut dyn Swapped) -> T,
+    ) -> T {
         let is_short = self.is_congested();
         let spare = self.cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
         let waiting_faults = self.budget.pinned + self.waiting.len() as u64;
         let (counters, evidence) = (self.cache.counters(), &mut self.evidence);
         let gone = counters.used_pages + counters.waste_pages;
+        evidence.now = now;
         evidence.memory_pages = self.cache.budget_pages().into();
         evidence.standing_pages = counters.readahead_pages - gone;
         let mut swapped = SwappedOut {
@@ -245,7 +250,7 @@ struct SwappedOut<'a> {
     room_pages: u64,
     lacking_pages: u64,
     waiting_faults: u64,
-    evidence: &'a DeviceEvidence,
+    evidence: &'a mut DeviceEvidence,
 }
 
 impl Swapped for SwappedOut<'_> {
@@ -275,7 +280,7 @@ impl Swapped for SwappedOut<'_> {
         self.cache.counters().memory_waste_pages
     }
 
-    fn evidence(&self) -> &DeviceEvidence {
+    fn evidence(&mut self) -> &mut DeviceEvidence {
         self.evidence
     }
 }

@@ -43,9 +43,9 @@
 //! stream, after `RANDOM` a stream must be proven three times. What is seen later
 //! outweighs both.
 
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 
-use super::{Advice, Ask, DeviceEvidence, Evidence, Folio, Pages, ReadaheadLaw};
+use super::{Advice, Ask, DeviceEvidence, Evidence, Pages, ReadaheadLaw};
 use crate::law::{Spec, SpecError};
 use crate::scheduler::decision::Decision;
 use crate::unit::PageRange;
@@ -87,7 +87,11 @@ const CHANCE_LIMIT: u64 = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Adaptive {
     /// The streams, the one that was seen last at the end.
-    streams: Vec<Stream>,
+    streams: VecDeque<Stream>,
+    /// What a request must touch to continue each of them.
+    reaches: VecDeque<PageRange>,
+    /// How many of them have not been continued.
+    waiting: u64,
     /// The last request that continued none, and how far it was from the one before.
     last_scattered: Option<Scattered>,
     chance: Chance,
@@ -105,17 +109,10 @@ struct Chance {
 
 impl Chance {
     /// A request came that continues such a stream, or none: of the places in the file each
-    /// of the streams that wait to be continued has two.
+    /// of the streams that wait beside it to be continued has two.
     ///
     /// Pieces lie at multiples of their size, as requests do: of so many places it has one.
-    fn came<'a>(
-        &mut self,
-        piece_pages: u64,
-        streams: impl Iterator<Item = &'a Stream>,
-        file_pages: u64,
-        is_continued: bool,
-    ) {
-        let waiting = streams.filter(|stream| stream.proofs() == 0).count() as u64;
+    fn came(&mut self, piece_pages: u64, waiting: u64, file_pages: u64, is_continued: bool) {
         self.expected += 2 * waiting * piece_pages * CHANCE_ONE / file_pages.max(1);
         self.continued += u64::from(is_continued);
         if self.continued + self.expected / CHANCE_ONE > CHANCE_LIMIT {
@@ -160,24 +157,37 @@ impl Adaptive {
                 pages.clear_mark(folio);
             }
         }
-        let continued =
-            self.streams.iter().rposition(|stream| stream.is_continued_by(request, pages));
-        match continued {
+        match self.continued_by(request, pages) {
             Some(at) => {
-                let mut stream = self.streams.remove(at);
+                self.reaches.remove(at);
+                let mut stream = self.streams.remove(at).expect("it was found there");
                 stream.advance(request, pages);
                 let piece_pages = piece_pages(request, pages);
                 if stream.proofs() == 1 {
-                    self.chance.came(piece_pages, self.streams.iter(), file_pages, true);
+                    self.waiting -= 1;
+                    self.chance.came(piece_pages, self.waiting, file_pages, true);
                 }
                 if stream.proofs() >= self.proofs_needed() {
                     let pages_max = self.chance.pages_max(&stream, piece_pages - request.count());
                     stream.read_ahead(request, file_pages, pages_max, pages);
                 }
-                self.streams.push(stream);
+                self.push(stream);
             }
             None => self.scattered(request, file_pages, pages),
         }
+    }
+
+    /// The stream that the request continues, the one that was seen last first.
+    fn continued_by(&self, request: PageRange, pages: &dyn Pages) -> Option<usize> {
+        let touches = |reach: &PageRange| reach.first <= request.end && request.first <= reach.end;
+        let touched = self.reaches.iter().enumerate().rev().filter(|(_, reach)| touches(reach));
+        touched.map(|(at, _)| at).find(|&at| self.streams[at].is_continued_by(request, pages))
+    }
+
+    /// The stream was seen last.
+    fn push(&mut self, stream: Stream) {
+        self.reaches.push_back(stream.reach());
+        self.streams.push_back(stream);
     }
 
     fn proofs_needed(&self) -> u32 {
@@ -191,10 +201,10 @@ impl Adaptive {
             let piece = self.streams[at].piece(pages);
             pages.evidence().device.pieces.ended(piece);
         }
-        if let Some(stream) = self.streams.last_mut() {
+        if let Some(stream) = self.streams.back_mut() {
             stream.left(pages);
         }
-        self.chance.came(piece_pages(request, pages), self.streams.iter(), file_pages, false);
+        self.chance.came(piece_pages(request, pages), self.waiting, file_pages, false);
         let distance = self
             .last_scattered
             .map_or(0, |last| request.first.wrapping_sub(last.request.first) as i64);
@@ -219,10 +229,15 @@ impl Adaptive {
             stream.read_piece(request, file_pages, pages);
             sweep::sweep(request, file_pages, pages);
         }
-        if self.streams.len() == STREAMS_MAX {
-            self.streams.remove(0).leave(pages.evidence().device);
+        if self.streams.len() == STREAMS_MAX
+            && let Some(mut forgotten) = self.streams.pop_front()
+        {
+            self.reaches.pop_front();
+            self.waiting -= u64::from(forgotten.proofs() == 0);
+            forgotten.leave(pages.evidence().device);
         }
-        self.streams.push(stream);
+        self.waiting += u64::from(stream.proofs() == 0);
+        self.push(stream);
     }
 }
 
@@ -299,23 +314,4 @@ fn say(pages: &mut dyn Pages, ahead: Ahead) {
         unused_pages: device.standing_pages,
     };
     device.log.say(device.now, || decision);
-}
-
-/// Adds the absent pages of a range, the first of them marked if `is_marked`;
-/// gives the page that it marked, and false when memory ran short.
-fn add_range(range: PageRange, is_marked: bool, pages: &mut dyn Pages) -> (Option<u64>, bool) {
-    let mut marked = None;
-    for page in range.pages() {
-        if pages.is_cached(page) {
-            continue;
-        }
-        let marks = is_marked && marked.is_none();
-        if !pages.add(Folio::holding(page, 0), marks) {
-            return (marked, false);
-        }
-        if marks {
-            marked = Some(page);
-        }
-    }
-    (marked, true)
 }

@@ -239,6 +239,41 @@ pub enum Decision {
         /// Pages that were read ahead before and are not used yet.
         unused_pages: u64,
     },
+    /// A swap-in law has pages read that no fault asked for, or would have if there were room.
+    SwapIn {
+        /// Which mapping the fault is on, and the page.
+        memory: u32,
+        /// The page, from the start of the mapping.
+        page: u64,
+        /// By what is read: `addresses` or `slots`.
+        by: &'static str,
+        /// The first of them.
+        first: u64,
+        /// How many of them; some may be there, or hold nothing.
+        places: u64,
+        /// How many pages it wanted to have read, and how many requests they are.
+        wanted_pages: u64,
+        /// The requests that they are.
+        requests: u64,
+        /// How many pages there was room for.
+        room_pages: u64,
+        /// What it saves, in pages of the device's time.
+        value: i64,
+        /// How many faults the run has, by slot and by address.
+        run_by_slot: u64,
+        /// The run by address.
+        run_by_address: u64,
+        /// The faults that wait, this one included.
+        waiting: u64,
+        /// How many pages cost as much as a fault.
+        fault_pages: u64,
+        /// How many pages occupy the device as long as a request.
+        occupies_pages: u64,
+        /// The most pages that may be ahead of a run.
+        pages_max: u64,
+        /// Pages that were read ahead before and are not used yet.
+        unused_pages: u64,
+    },
     /// How many requests under way are worth having was found.
     Depth {
         /// So many, beyond one of each process.
@@ -409,6 +444,31 @@ impl fmt::Display for Decision {
                 write!(f, " shape={shape} why={why} behind={behind} size={size}")?;
                 write!(f, " readers={readers} request_pages={request_pages}")?;
                 write!(f, " occupies_pages={occupies_pages} unused_pages={unused_pages}")
+            }
+            Decision::SwapIn {
+                memory,
+                page,
+                by,
+                first,
+                places,
+                wanted_pages,
+                requests,
+                room_pages,
+                value,
+                run_by_slot,
+                run_by_address,
+                waiting,
+                fault_pages,
+                occupies_pages,
+                pages_max,
+                unused_pages,
+            } => {
+                write!(f, "event=swap_in memory={memory} page={page} by={by} first={first}")?;
+                write!(f, " places={places} wanted_pages={wanted_pages} requests={requests}")?;
+                write!(f, " room_pages={room_pages} value={value} run_by_slot={run_by_slot}")?;
+                write!(f, " run_by_address={run_by_address} waiting={waiting}")?;
+                write!(f, " fault_pages={fault_pages} occupies_pages={occupies_pages}")?;
+                write!(f, " pages_max={pages_max} unused_pages={unused_pages}")
             }
             Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
                 write!(f, "event=depth requests={depth} kib_per_s={kib_per_s}")?;

@@ -22,8 +22,10 @@
 //!   its mapping, at the cost of a request for each piece of slots.
 //! - *No more than the device needs, or memory has*: sixteen times what a request
 //!   takes, so that the device is busy with bytes for 94 % of the time; a
-//!   quarter of what is left of half of the memory; as far as pages were seen to
-//!   stay until they were used; and the pages that are ready.
+//!   quarter of what is left of half of the memory, and the part of that half that
+//!   falls to each of the faults that wait, so that who comes first leaves room
+//!   to the others; as far as pages were seen to stay until they were used; and
+//!   the pages that are ready.
 //! - *Ahead of need*: whether more is to be read is seen when the run has come half
 //!   the way to where what is there ends.
 //!
@@ -36,6 +38,7 @@ use alloc::vec::Vec;
 use super::{SwapFault, SwapRead, SwapinLaw, Swapped};
 use crate::law::{Spec, SpecError};
 use crate::readahead::DeviceEvidence;
+use crate::scheduler::decision::Decision;
 use crate::unit::PageRange;
 
 mod reach;
@@ -77,8 +80,9 @@ struct Costs {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     read: SwapRead,
-    /// How many pages are read.
+    /// How many pages are read, in how many requests.
     pages: u64,
+    requests: u64,
     /// What it saves, in pages.
     value: i64,
 }
@@ -101,7 +105,8 @@ impl Adaptive {
         is_miss: bool,
         swapped: &mut dyn Swapped,
     ) -> Option<SwapRead> {
-        let mut costs = Costs::of(swapped.evidence(), swapped.waiting_faults());
+        let waiting_faults = swapped.waiting_faults();
+        let mut costs = Costs::of(swapped.evidence(), waiting_faults);
         costs.pages_max = self.trust.learn(!is_miss, swapped.wasted_pages(), costs.pages_max);
         let (by_slot, by_address) = self.runs_of(fault, costs, swapped);
         let slots_lead = by_slot.length > by_address.length;
@@ -112,6 +117,7 @@ impl Adaptive {
         let plan = self.plan(fault, by_slot, by_address, costs, swapped);
         let plan = plan.and_then(|plan| {
             let room = swapped.room_for(plan.pages);
+            plan.say(room, fault, [by_slot, by_address], costs, swapped);
             let is_crumb = room == 0 || (!is_miss && room < plan.pages / 2);
             (!is_crumb).then(|| plan.cut(room, fault, by_slot, by_address, swapped))
         });
@@ -182,8 +188,9 @@ impl Adaptive {
         costs: Costs,
         swapped: &dyn Swapped,
     ) -> Plan {
-        let mut best = Plan { read: SwapRead::Slots(PageRange::default()), pages: 0, value: 0 };
-        let (mut value, mut pages, mut is_in_request) = (0, 0, false);
+        let mut best =
+            Plan { read: SwapRead::Slots(PageRange::default()), pages: 0, requests: 0, value: 0 };
+        let (mut value, mut pages, mut requests, mut is_in_request) = (0, 0, 0, false);
         let all = match run.is_backward() {
             true => PageRange { first: 0, end: fault.slot },
             false => PageRange { first: fault.slot + 1, end: fault.slots },
@@ -196,6 +203,7 @@ impl Adaptive {
             };
             if !core::mem::replace(&mut is_in_request, true) {
                 value -= costs.request;
+                requests += 1;
             }
             pages += 1;
             let addresses = self.addresses.get(memory.0 as usize);
@@ -207,7 +215,7 @@ impl Adaptive {
                     true => PageRange { first: slot, end: fault.slot },
                     false => PageRange { first: fault.slot + 1, end: slot + 1 },
                 };
-                best = Plan { read: SwapRead::Slots(read), pages, value };
+                best = Plan { read: SwapRead::Slots(read), pages, requests, value };
             }
             if pages >= costs.pages_max || value < best.value - UNFORESEEN_MAX * costs.fault {
                 break;
@@ -224,11 +232,11 @@ fn pages_of(fault: &SwapFault, run: Run, costs: Costs, swapped: &dyn Swapped) ->
     let slots = run.outward(run.ahead).filter_map(|page| swapped.absent_slot(fault.memory, page));
     for slot in slots {
         pages += 1;
-        requests += i64::from(last.is_none_or(|last: u64| last.abs_diff(slot) != 1));
+        requests += u64::from(last.is_none_or(|last: u64| last.abs_diff(slot) != 1));
         last = Some(slot);
     }
-    let value = pages as i64 * (costs.fault - 1) - requests * costs.request;
-    Plan { read: SwapRead::Pages(run.ahead), pages, value }
+    let value = pages as i64 * (costs.fault - 1) - requests as i64 * costs.request;
+    Plan { read: SwapRead::Pages(run.ahead), pages, requests, value }
 }
 
 impl Costs {
@@ -238,12 +246,53 @@ impl Costs {
         Costs {
             fault: (fault / waiting_faults.max(1)).max(request).max(1) as i64,
             request: request as i64,
-            pages_max: (AHEAD_PER_REQUEST_COST * fault).min(device.window_share_pages()),
+            pages_max: (AHEAD_PER_REQUEST_COST * fault)
+                .min(device.window_share_pages())
+                .min(device.memory_pages / 2 / waiting_faults.max(1)),
         }
     }
 }
 
 impl Plan {
+    /// Says what was found to be worth reading, and by which numbers.
+    fn say(
+        &self,
+        room_pages: u64,
+        fault: &SwapFault,
+        [by_slot, by_address]: [Run; 2],
+        costs: Costs,
+        swapped: &mut dyn Swapped,
+    ) {
+        let waiting = swapped.waiting_faults();
+        let device = swapped.evidence();
+        if !device.log.is_on() {
+            return;
+        }
+        let (by, range) = match self.read {
+            SwapRead::Slots(range) => ("slots", range),
+            SwapRead::Pages(range) => ("addresses", range),
+        };
+        let decision = Decision::SwapIn {
+            memory: fault.memory.0,
+            page: fault.page,
+            by,
+            first: range.first,
+            places: range.count(),
+            wanted_pages: self.pages,
+            requests: self.requests,
+            room_pages,
+            value: self.value,
+            run_by_slot: by_slot.length,
+            run_by_address: by_address.length,
+            waiting,
+            fault_pages: costs.fault as u64,
+            occupies_pages: costs.request as u64,
+            pages_max: costs.pages_max,
+            unused_pages: device.standing_pages,
+        };
+        device.log.say(device.now, || decision);
+    }
+
     /// What of it is nearest and has no more than so many pages.
     fn cut(
         self,
@@ -276,6 +325,10 @@ impl SwapinLaw for Adaptive {
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> SwapRead {
         let alone = SwapRead::Slots(PageRange::new(fault.slot, 1));
         self.ahead(fault, true, swapped).unwrap_or(alone)
+    }
+
+    fn keeps_log(&self) -> bool {
+        true
     }
 }
 

@@ -114,7 +114,7 @@ impl World {
         if request.op == Op::Read {
             self.deliver(&request, outcome);
         }
-        self.path.handle_completion(self.now, Completion { id: request.id, at: self.now, outcome });
+        self.path.handle_completion(self.now, Completion::at(self.now, request.id, outcome));
     }
 
     fn deliver(&mut self, request: &DeviceRequest, outcome: Outcome) {

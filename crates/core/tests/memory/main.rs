@@ -6,10 +6,10 @@ mod world;
 
 use proptest::prelude::*;
 use readpath_core::machine::MemoryAccess::{Read, Write};
-use readpath_core::machine::{MemoryAccess, MemoryKind, ReadError, SwapConfig};
+use readpath_core::machine::{MemoryAccess, MemoryKind, ReadError, SwapConfig, SwapOut};
 use readpath_core::request::{DeviceError, Op};
 use readpath_core::unit::PAGE_SECTORS;
-use world::{FILE_PAGES, SWAP_PAGE, Sight, World};
+use world::{Content, FILE_PAGES, SWAP_PAGE, Sight, World};
 
 const LAWS: [&str; 9] = [
     "adaptive",
@@ -66,12 +66,14 @@ fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
     let sights = vec![Sight::Touches, Sight::WriteFaults, Sight::DirtyBits];
     let law = proptest::sample::select(LAWS.to_vec());
     let sight = proptest::sample::select(sights);
-    let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32);
+    let swap_out = proptest::sample::select(vec![SwapOut::Oldest, SwapOut::Neighbours]);
+    let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32, swap_out);
     let memory = (4..60u64, 1..9usize);
     (law, sight, memory, slots, knobs).prop_map(|(law, sight, memory, slots, knobs)| {
         let (memory_pages, unmaps_at_once) = memory;
-        let (write_pages_max, ready_pages, second_chance_pages) = knobs;
+        let (write_pages_max, ready_pages, second_chance_pages, swap_out) = knobs;
         let swap = SwapConfig {
+            swap_out,
             write_pages_max,
             ready_pages,
             second_chance_pages,
@@ -233,4 +235,35 @@ fn faults_that_wait_count_on_no_page_whose_unmapping_is_not_answered() {
     world.run();
     world.read_all();
     assert_eq!(world.errors, vec![]);
+}
+
+/// Two programs write their memory by turns, page by page. In the order of their age their
+/// pages alternate in the slots, so that none lies beside its neighbour by address. With
+/// their neighbours, half as old at least, they lie in runs.
+#[test]
+fn pages_that_leave_with_their_neighbours_lie_beside_them() {
+    let neighbours = |swap_out| {
+        let swap = SwapConfig { swap_out, ..World::swap("none", 256) };
+        let kind = MemoryKind::Private;
+        let mut world = World::new(64, &swap, Sight::Touches, &[(128, kind), (128, kind)]);
+        for page in 0..128 {
+            for memory in 0..2 {
+                world.touch(memory, page, Write);
+                world.run();
+            }
+        }
+        let owner = |slot| match world.device.get(&(SWAP_PAGE + slot)) {
+            Some(Content::Memory { memory, page, .. }) => Some((*memory, *page)),
+            _ => None,
+        };
+        let pairs = (0..255).filter_map(|slot| Some((owner(slot)?, owner(slot + 1)?)));
+        let is_beside =
+            |(one, other): &((u32, u64), (u32, u64))| one.0 == other.0 && one.1 + 1 == other.1;
+        let pairs: Vec<_> = pairs.collect();
+        assert!(pairs.len() > 128, "most pages have left");
+        (pairs.iter().filter(|pair| is_beside(pair)).count(), pairs.len())
+    };
+    assert_eq!(neighbours(SwapOut::Oldest).0, 0);
+    let (beside, pairs) = neighbours(SwapOut::Neighbours);
+    assert!(beside * 4 > pairs * 3, "{beside} of {pairs}");
 }

@@ -56,7 +56,8 @@ pub struct World {
     pub now: Time,
     pub sight: Sight,
     memory: Vec<Content>,
-    device: BTreeMap<u64, Content>,
+    /// What each page of the device holds.
+    pub device: BTreeMap<u64, Content>,
     in_device: Vec<(DeviceRequest, Vec<Content>)>,
     mapped: BTreeMap<(u32, u64), Mapped>,
     /// What each page should hold: how often it was written.
@@ -334,7 +335,7 @@ impl World {
                 self.memory[frame as usize] = if is_bad { Content::Rubbish } else { content };
             }
         }
-        self.path.handle_completion(self.now, Completion { id: request.id, at: self.now, outcome });
+        self.path.handle_completion(self.now, Completion::at(self.now, request.id, outcome));
         self.settle();
     }
 

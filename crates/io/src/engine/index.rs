@@ -20,7 +20,7 @@
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use readpath_core::cache::{FileId, Uses};
+use readpath_core::cache::{FileId, FrameId, Uses};
 
 use super::readers::{Readers, Reading};
 
@@ -232,24 +232,40 @@ impl<A: Atomics> PageIndex<A> {
         self.entries[frame as usize].state.load(Relaxed) & USES != 0
     }
 
-    /// Lends the page in `frame` no more, and waits for those who copy from it:
-    /// as long as a copy of one page takes, and for its thread to be on a
-    /// processor. False, and it is lent as before, if somebody holds it. By one
-    /// thread at a time.
+    /// Lends the page in `frame` no more, as [`recall_all`](PageIndex::recall_all); false if
+    /// somebody holds it.
     pub(crate) fn recall(&self, frame: u32) -> bool {
-        let state = &self.entries[frame as usize].state;
-        let before = state.fetch_and(!LENT, SeqCst);
-        if before & LENT == 0 {
-            // Filled, and dropped before it was ever lent.
-            return true;
+        self.recall_all(&[FrameId(frame)]) == 0
+    }
+
+    /// Lends the pages in `frames`, 64 at the most, no more, and waits for those who copy from
+    /// them: as long as a copy of 64 KiB takes, and for its thread to be on a processor. Gives a
+    /// bit, the lowest for the first, for each page that somebody holds: that one is lent as
+    /// before. By one thread at a time.
+    pub(crate) fn recall_all(&self, frames: &[FrameId]) -> u64 {
+        let (mut refused, mut recalled) = (0, 0);
+        for (nth, frame) in frames.iter().enumerate() {
+            let state = &self.entries[frame.0 as usize].state;
+            let before = state.fetch_and(!LENT, SeqCst);
+            if before & LENT == 0 {
+                // Filled, and dropped before it was ever lent.
+            } else if before & HOLDS != 0 {
+                state.fetch_or(LENT, Release);
+                refused |= 1 << nth;
+            } else {
+                recalled |= 1u64 << nth;
+            }
         }
-        if before & HOLDS != 0 {
-            state.fetch_or(LENT, Release);
-            return false;
+        // Nobody can find any of them now: neighbours are waited for together.
+        let mut waited = None;
+        for frame in bits(recalled).map(|nth| frames[nth]) {
+            let key = self.entries[frame.0 as usize].key.load(Relaxed);
+            if waited.replace(key >> GROUP_LOG2) != Some(key >> GROUP_LOG2) {
+                self.readers.wait_for(key);
+            }
         }
-        self.wait_for_copies(frame);
-        self.unchain(frame);
-        true
+        bits(recalled).for_each(|nth| self.unchain(frames[nth].0));
+        refused
     }
 
     /// Lends the page in `frame` no more, though somebody may hold it. True if
@@ -301,6 +317,15 @@ impl<A: Atomics> PageIndex<A> {
         let group = group.checked_shr(64 - groups_log2).unwrap_or(0);
         (group << GROUP_LOG2 | key & ((1 << GROUP_LOG2) - 1)) as usize
     }
+}
+
+/// Which bits are set, from the lowest.
+fn bits(mut left: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (left != 0).then(|| left.trailing_zeros() as usize)?;
+        left &= left - 1;
+        Some(lowest)
+    })
 }
 
 /// What names a page of a file in one word.
@@ -436,5 +461,20 @@ mod tests {
             }
             assert_eq!(index.uses(1), uses);
         }
+    }
+
+    #[test]
+    fn many_are_recalled_together_but_for_those_that_are_held() {
+        let index = PageIndex::<Std>::new(6, 1);
+        // Two groups of sixteen pages; the fourth frame holds nothing.
+        for (frame, page) in [(0, 14), (1, 15), (2, 16), (4, 17), (5, 40)] {
+            index.lend(FILE, page, frame, false);
+        }
+        assert_eq!(index.hold(FILE, 15, false), Hold::Held(1));
+        assert_eq!(index.hold(FILE, 17, false), Hold::Held(4));
+        assert_eq!(index.recall_all(&[0, 1, 2, 3, 4].map(FrameId)), 0b10010);
+        let pages = [14, 15, 16, 17, 40].map(|page| index.is_lent(FILE, page));
+        assert_eq!(pages, [false, true, false, true, true]);
+        assert_eq!(index.recall_all(&[]), 0);
     }
 }

@@ -133,6 +133,14 @@ mod tests {
         assert_eq!(readers.sign_in(0x90, 0).expect("free again").slot(), 1);
     }
 
+    /// So whoever waits for the one doesn't wait for the other.
+    #[test]
+    fn who_signs_in_again_is_told_apart() {
+        let readers = Readers::<Std>::new(1);
+        let words = [0, 1].map(|_| readers.sign_in(0x70, 0).expect("free").value);
+        assert_ne!(words[0], words[1]);
+    }
+
     #[test]
     fn what_is_covered_is_sixteen_pages_aligned() {
         let readers = Readers::<Std>::new(1);

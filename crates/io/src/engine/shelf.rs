@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use super::copy::copy_out;
 use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
 use super::readers::Reading;
 use crate::frames::{FrameMemory, FramePoolError};
@@ -114,7 +115,7 @@ impl Shelf {
             let from = unsafe { self.run(run[0], run.len()) };
             let bytes = (from.len() - skip).min(rest.len());
             let (part, after) = rest.split_at_mut(bytes);
-            part.copy_from_slice(&from[skip..skip + bytes]);
+            copy_out(&from[skip..skip + bytes], part);
             (skip, rest) = (0, after);
         }
         Some(())
@@ -151,23 +152,13 @@ impl Shelf {
         Ok(None)
     }
 
-    /// The bytes of a frame.
-    ///
-    /// # Safety
-    /// The frame is found or held through the index, or pinned by the machine, as
-    /// long as they are used.
-    #[inline]
-    pub(crate) unsafe fn bytes(&self, frame: u32) -> &[u8] {
-        // SAFETY: the caller's promise.
-        unsafe { self.run(frame, 1) }
-    }
-
     /// The bytes of `count` frames from `first` on.
     ///
     /// # Safety
-    /// They are there, and as in [`bytes`](Shelf::bytes) as long as the bytes are used.
+    /// They are there, and found or held through the index, or pinned by the machine, as
+    /// long as the bytes are used.
     #[inline]
-    unsafe fn run(&self, first: u32, count: usize) -> &[u8] {
+    pub(crate) unsafe fn run(&self, first: u32, count: usize) -> &[u8] {
         let bytes = count * PAGE_BYTES as usize;
         // SAFETY: the memory is mapped and initialised as long as the shelf
         // lives; nobody writes to such a frame.
@@ -208,7 +199,7 @@ impl Deref for Held {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: held.
-        unsafe { self.shelf.bytes(self.frame) }
+        unsafe { self.shelf.run(self.frame, 1) }
     }
 }
 
@@ -244,6 +235,10 @@ impl Lender for Clerk {
 
     fn recall(&mut self, frame: FrameId) -> bool {
         self.0.index.recall(frame.0)
+    }
+
+    fn recall_all(&mut self, frames: &[FrameId]) -> u64 {
+        self.0.index.recall_all(frames)
     }
 
     fn forget(&mut self, frame: FrameId) {

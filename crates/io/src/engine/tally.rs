@@ -119,3 +119,26 @@ pub(crate) fn thread_number() -> usize {
         number.get()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_reads_ended_is_told_once_that_of_the_calling_thread_last() {
+        let tally = Tally::new(4);
+        let own = tally.own();
+        for slot in 0..4 {
+            tally.copied(slot, 10, 100 + slot as u64);
+        }
+        let mut told = Vec::new();
+        tally.take_passed(|end| told.push(end));
+        assert_eq!(told.last(), Some(&(100 + own as u64)));
+        told.sort_unstable();
+        assert_eq!(told, [100, 101, 102, 103]);
+        tally.take_passed(|end| panic!("{end} was told before"));
+        tally.held(5, 700);
+        tally.take_passed(|end| assert_eq!(end, 700));
+        assert_eq!(tally.hit_bytes(), 45);
+    }
+}

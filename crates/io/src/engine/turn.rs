@@ -88,10 +88,39 @@ impl Desk {
         self.lent_pages + self.pages_landed(seat) <= self.lent_pages_max
     }
 
+    /// How many pages batches lend now.
+    #[cfg(test)]
+    pub(super) fn lent_pages(&self) -> u64 {
+        self.lent_pages
+    }
+
     fn take_back(&mut self, now: Time, lent: Lent) {
         self.lent_pages -= lent.pages;
         if let Some(seat) = lent.seat {
             self.vacate_with(now, seat, lent.landed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::path::ReadPath;
+
+    /// Each read counts what it pins as long as it is looked at.
+    #[test]
+    fn what_is_given_back_is_lent_no_more() {
+        let name = std::env::current_exe().expect("this program has a file");
+        let path = ReadPath::builder().readahead("none").build().unwrap();
+        let file = path.open(name).unwrap();
+        let mut batch = path.batch();
+        for round in 0..3 {
+            batch.read(&file, round * 20_000, 8192, 0).unwrap();
+            // Bytes 20,000 to 28,192 lie in pages 4 to 6.
+            let pages = [2, 3, 3][round as usize];
+            drop(batch.wait().unwrap().expect("one is under way"));
+            assert_eq!(path.engine().desk().lent_pages(), pages);
+        }
+        assert!(batch.wait().unwrap().is_none());
+        assert_eq!(path.engine().desk().lent_pages(), 0);
     }
 }

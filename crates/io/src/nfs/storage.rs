@@ -50,6 +50,8 @@ struct State {
     read_bytes: u32,
     attributes: Attributes,
     attributes_at: Time,
+    /// What had come by then was taken in.
+    looked: Time,
     /// What each call in flight is for, by its number.
     uses: Vec<Option<Use>>,
     /// READs whose replies brought a part only.
@@ -60,6 +62,9 @@ struct State {
     told: Option<Told>,
     in_flight: u32,
 }
+
+/// A poll(2) that finds something comes back sooner than this; one that took longer has slept.
+const SLEPT: Time = Time::from_us(5);
 
 /// The answer to GETATTR.
 type Told = Result<Result<Attributes, Status>, CallError>;
@@ -119,6 +124,7 @@ impl NfsStorage {
             read_bytes,
             attributes,
             attributes_at,
+            looked: Time::ZERO,
             uses: (0..caps.depth_max).map(|_| None).collect(),
             partial: Vec::new(),
             spare: Vec::new(),
@@ -222,6 +228,13 @@ impl Storage for NfsStorage {
             state.exchange(until);
             let is_late = deadline.is_some_and(|deadline| state.link.clock().now() >= deadline);
             if !state.completed.is_empty() || state.in_flight == 0 || is_late {
+                let ended = state.link.clock().now();
+                let looked = std::mem::replace(&mut state.looked, ended);
+                if sleep == Sleep::Never || ended.since(now) < SLEPT {
+                    // They may have lain in the socket since the last look.
+                    let unseen = state.completed.iter_mut();
+                    unseen.for_each(|completion| completion.not_before = looked);
+                }
                 completions.append(&mut state.completed);
                 return Ok(());
             }
@@ -230,13 +243,13 @@ impl Storage for NfsStorage {
 }
 
 impl Sleeper for NfsSleeper {
-    fn sleep(&self, sleep: Sleep) -> Result<(), BackendError> {
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         if sleep == Sleep::Never {
             // Perhaps somebody else sleeps here: the connection, the bell and what
             // time brings are theirs.
             state.link.send_only();
-            return Ok(());
+            return Ok(false);
         }
         state.hand_over();
         let now = state.link.clock().now();
@@ -255,7 +268,8 @@ impl Sleeper for NfsSleeper {
             // Empty when somebody was faster.
             let _ = rustix::io::read(bell, &mut [0; 8]);
         }
-        Ok(())
+        // What lay in the socket ends a sleep at once.
+        Ok(self.shared.lock().link.clock().now().since(now) >= SLEPT)
     }
 
     fn wake(&self) {
@@ -339,7 +353,7 @@ impl State {
 
     fn complete(&mut self, mut reading: Reading, outcome: Outcome) {
         let at = self.link.clock().now();
-        self.completed.push(Completion { id: reading.id, at, outcome });
+        self.completed.push(Completion::at(at, reading.id, outcome));
         self.in_flight -= 1;
         reading.memory.clear();
         self.spare.push(reading);

@@ -2,7 +2,8 @@
 //!
 //! It costs no memory until a page is put into it. A child process doesn't
 //! inherit it (it would find zeros where pages are absent, with nobody to fill
-//! them): there, to touch it is a fault like any other to unmapped memory.
+//! them): there, to touch it is a fault like any other to unmapped memory, unless
+//! something else takes its place.
 
 use std::ptr::NonNull;
 

@@ -29,6 +29,8 @@ pub(super) trait Serve {
 pub(super) struct Link<C> {
     inbox: Arc<Inbox<C>>,
     thread: Option<JoinHandle<()>>,
+    /// Who has the thread.
+    process: u32,
 }
 
 /// The thread's end.
@@ -79,18 +81,30 @@ impl<C: Send + 'static> Link<C> {
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
         let thread = Some(thread.map_err(PagerError::System)?);
-        let link = Link { inbox, thread };
+        let link = Link { inbox, thread, process: std::process::id() };
         let scope = start.recv().expect("the thread answers before it ends")?;
         Ok((link, scope))
     }
 
+    /// Whether the thread is in this process: not in a child made by `fork`.
+    pub(super) fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     /// Sends a command.
+    ///
+    /// # Panics
+    /// In a child made by `fork`, where nobody would hear it.
     pub(super) fn tell(&self, command: C) {
+        assert!(self.is_here(), "the memory is served in the process that made it, not in a child");
         self.inbox.mail.lock().expect(POISON).commands.push_back(command);
         self.inbox.bell.ring();
     }
 
     /// Sends a command and waits for its reply.
+    ///
+    /// # Panics
+    /// As `tell`.
     pub(super) fn ask<R>(&self, command: impl FnOnce(SyncSender<R>) -> C) -> R {
         let (reply, answer) = sync_channel(1);
         self.tell(command(reply));
@@ -117,6 +131,11 @@ impl<C> Inbox<C> {
 
 impl<C> Drop for Link<C> {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A child made by `fork`: the thread isn't there, and the lock may be taken for ever.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.inbox.mail.lock().expect(POISON).is_closed = true;
         self.inbox.bell.ring();
         if let Some(thread) = self.thread.take() {

@@ -5,16 +5,19 @@
 //! serves reads, with a law of its own ([`runs`](readpath_core::readahead::Runs)
 //! unless told otherwise), and direct I/O brings what it decided.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{Advice, ReadaheadLimits};
+use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::area::Area;
 use super::error::PagerError;
+use super::inherited::Heir;
 use super::link::Link;
 use super::mapping_server::{ByteRange, Command, Server, Setup};
 use super::uffd::FaultScope;
@@ -96,6 +99,7 @@ impl MappingOptions {
         let pages = bytes.div_ceil(PAGE_BYTES);
         let area = Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(pages)?)));
         let (user, shadow) = area.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
+        let heir = Heir::of(&user, target.as_fd()).map_err(PagerError::System)?;
         let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
             let most = self.memory_bytes / 8;
             if self.readahead.name == LAW { most } else { window_of(&target).min(most) }
@@ -110,7 +114,7 @@ impl MappingOptions {
             backend: self.backend,
         };
         let (link, scope) = Link::start("readpath-map", move |inbox| Server::new(setup, inbox))?;
-        Ok(Mapping { user, link, bytes, scope, path: path.to_path_buf() })
+        Ok(Mapping { link, heir, user, bytes, scope, path: path.to_path_buf() })
     }
 }
 
@@ -128,11 +132,13 @@ fn window_of(target: &Target) -> u64 {
 /// mappings, and [`read_at`](Mapping::read_at) or [`load`](Mapping::load) give
 /// it as an error instead. `DontNeed` advice takes the poison off.
 ///
-/// A child made by `fork` doesn't have the memory. Dropped, the mapping gives all
-/// memory back.
+/// A child made by `fork` has the kernel's own mapping of the file in its place: what is
+/// read there comes through the kernel, outside the memory and the law that were set, and
+/// isn't counted. Dropped, the mapping gives all memory back.
 #[derive(Debug)]
 pub struct Mapping {
     link: Link<Command>,
+    heir: Heir,
     // After the link: its thread, which serves the area, has ended by then.
     user: Arc<Area>,
     bytes: u64,
@@ -214,6 +220,9 @@ impl Mapping {
     /// doesn't wait; `DontNeed` gives their memory back; the others concern the
     /// whole mapping.
     pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
+        if !self.link.is_here() {
+            return self.heir.advise(advice, offset, bytes);
+        }
         let range = PageRange::covering(offset, bytes).clipped(self.pages());
         self.link.tell(Command::Advise { advice, range });
     }
@@ -243,6 +252,9 @@ impl Mapping {
     }
 
     /// What was counted so far.
+    ///
+    /// # Panics
+    /// In a child made by `fork`, where nothing is counted.
     pub fn statistics(&self) -> MappingStatistics {
         self.link.ask(|reply| Command::Statistics { reply })
     }
@@ -261,6 +273,12 @@ impl Mapping {
     ) -> Result<(), LoadError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
         let end = end.ok_or(LoadError::PastEnd { bytes: self.bytes })?;
+        if !self.link.is_here() {
+            let error = ReadError::Device { offset, error: DeviceError::Medium };
+            self.heir.load(offset, bytes).map_err(|_| LoadError::Read(error))?;
+            each(&self.as_slice()[offset as usize..end as usize]);
+            return Ok(());
+        }
         // So that the pieces are on their way together.
         self.advise(Advice::WillNeed, offset, bytes);
         let mut at = offset;

@@ -521,6 +521,7 @@ impl Serve for Server {
         loop {
             let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
             let woken = sleep(&self.uffd, self.inbox.bell(), span);
+            self.transfers.watched();
             // First, since who advises and then touches means it in that order.
             if woken.by_bell {
                 self.inbox.bell().quieten();

@@ -477,6 +477,7 @@ impl Serve for Server {
         loop {
             let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
             let woken = sleep(&self.uffd, self.inbox.bell(), span);
+            self.transfers.watched();
             if woken.by_faults {
                 self.handle_faults();
             }

@@ -164,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_cached_is_not_served_while_it_is_overwritten() {
+        let (written, file) = opened("while");
+        assert_eq!(first_byte(&file), 1);
+        let beside = Beside { file: file.reopen() };
+        let _overwriting = beside.overwrite(RANGE);
+        written.write_all_at(&[2; 4096], 0).unwrap();
+        assert_eq!(first_byte(&file), 2);
+    }
+
+    #[test]
     fn what_is_on_its_way_when_a_write_ends_is_shared_by_nobody_after_it() {
         let (written, file) = opened("on-its-way");
         let beside = Beside { file: file.reopen() };

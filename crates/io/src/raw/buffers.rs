@@ -7,10 +7,14 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
 use super::RawOpenError;
-use crate::frames::{FramePoolError, map};
+use crate::frames::{FramePoolError, HUGE_PAGE_BYTES, map};
 
-/// Two edges of a page each, then `count` buffers of `chunk_bytes`. Taken from
+/// `count` buffers of `chunk_bytes`, then two edges of a page each. Taken from
 /// the system when it is first touched, or when the kernel is to hold it.
+///
+/// The buffers lie in huge pages where there are any, so that a chunk is one piece of memory
+/// for the device: four of 64 KiB, read into over and over, ran at 1.5 times the speed that
+/// they have in pages of 4 KiB (`examples/raw_speed.rs`).
 #[derive(Debug)]
 pub(super) struct Buffers {
     base: NonNull<u8>,
@@ -18,14 +22,17 @@ pub(super) struct Buffers {
     count: usize,
 }
 
-/// Bytes before the first buffer: an edge is a block, at most a page.
+/// Bytes after the last buffer: an edge is a block, at most a page.
 const EDGES_BYTES: usize = 2 * PAGE_BYTES as usize;
+
+/// A ring of at least so many bytes takes a huge page though it doesn't fill it.
+const HUGE_LEAST_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl Buffers {
     /// Buffers of whole pages.
     pub(super) fn new(chunk_bytes: u64, count: u32) -> Result<Buffers, RawOpenError> {
         let (chunk_bytes, count) = (chunk_bytes as usize, count as usize);
-        let bytes = EDGES_BYTES + chunk_bytes * count;
+        let bytes = mapped_bytes(chunk_bytes * count);
         let base = map(bytes).map_err(|errno| {
             let error = FramePoolError::Memory { bytes, errno: errno.raw_os_error() };
             RawOpenError::Memory { bytes, error }
@@ -36,16 +43,17 @@ impl Buffers {
     /// The block of an edge, 0 the head and 1 the tail.
     pub(super) fn edge(&self, index: usize) -> *mut u8 {
         debug_assert!(index < 2);
-        self.base.as_ptr().wrapping_add(index * PAGE_BYTES as usize)
+        let edges = self.base.as_ptr().wrapping_add(self.chunk_bytes * self.count);
+        edges.wrapping_add(index * PAGE_BYTES as usize)
     }
 
     /// A buffer of the ring.
     pub(super) fn chunk(&self, index: u32) -> *mut u8 {
         debug_assert!((index as usize) < self.count);
-        self.base.as_ptr().wrapping_add(EDGES_BYTES + index as usize * self.chunk_bytes)
+        self.base.as_ptr().wrapping_add(index as usize * self.chunk_bytes)
     }
 
-    /// All of it: where it starts, and how many bytes it has.
+    /// Buffers and edges: where they start, and how many bytes they have.
     pub(super) fn whole(&self) -> (*mut u8, usize) {
         (self.base.as_ptr(), EDGES_BYTES + self.chunk_bytes * self.count)
     }
@@ -53,9 +61,40 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        let (base, bytes) = self.whole();
+        let bytes = mapped_bytes(self.chunk_bytes * self.count);
         // SAFETY: the mapping made by `new`, of this size; whoever had the kernel
         // use it is dropped before.
-        let _ = unsafe { mm::munmap(base.cast(), bytes) };
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), bytes) };
+    }
+}
+
+/// How much is mapped for buffers of so many bytes together.
+fn mapped_bytes(buffers_bytes: usize) -> usize {
+    let least = if buffers_bytes < HUGE_LEAST_BYTES { 0 } else { HUGE_PAGE_BYTES };
+    (buffers_bytes + EDGES_BYTES).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_come_first_where_a_huge_page_can_and_edges_lie_behind_them() {
+        for (chunk, count, mapped) in [
+            (4096, 1, 12 << 10),
+            (65_536, 3, 200 << 10),
+            (65_536, 4, 2 << 20),
+            (524_288, 4, (2 << 20) + (8 << 10)),
+        ] {
+            assert_eq!(mapped_bytes(chunk * count as usize), mapped);
+            let buffers = Buffers::new(chunk as u64, count).unwrap();
+            let base = buffers.chunk(0) as usize;
+            assert!(mapped < 2 << 20 || base.is_multiple_of(2 << 20));
+            assert_eq!(buffers.chunk(count - 1) as usize - base, chunk * (count as usize - 1));
+            let end = base + chunk * count as usize;
+            let edges = [0, 1].map(|index| buffers.edge(index) as usize);
+            assert_eq!(edges, [end, end + 4096]);
+            assert_eq!(buffers.whole().1, chunk * count as usize + 8192);
+        }
     }
 }

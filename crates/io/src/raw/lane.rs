@@ -16,7 +16,7 @@ use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 use super::buffers::Buffers;
 use super::layout::{Layout, Part, clipped};
 use super::{RawCounters, RawFault, RawOpenError};
-use crate::backend::{Backend, BackendKind};
+use crate::backend::{Backend, BackendError, BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::outcome::{device_error, raw_result};
 use crate::ring::Ring;
@@ -43,10 +43,18 @@ impl Memory {
 
 /// What is kept of a chunk in flight.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    chunk: Chunk,
+pub(super) struct Place {
+    pub(super) chunk: Chunk,
     /// Its buffer of the ring.
-    buffer: u32,
+    pub(super) buffer: u32,
+}
+
+/// What came of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub(super) outcome: Outcome,
+    /// How many bytes of it were moved.
+    pub(super) bytes: u64,
 }
 
 /// One target, with the ring of buffers that its transfers go through.
@@ -142,8 +150,69 @@ impl Lane {
         Ok(stat.st_size as u64)
     }
 
+    /// Nothing is in flight afterwards, should something have been left there.
+    pub(super) fn settle(&mut self) {
+        self.transfers.drain();
+        while self.transfers.next_ended().is_some() {}
+    }
+
+    /// Gets ready to read chunks into the ring's buffers; gives the length of the file now.
+    pub(super) fn begin_stream(&mut self) -> Result<u64, RawFault> {
+        self.settle();
+        let file_bytes = self.bytes()?;
+        self.file = self.file.with_bytes(file_bytes);
+        self.free_buffers();
+        Ok(file_bytes)
+    }
+
+    /// Where a buffer of the ring is.
+    pub(super) fn chunk_address(&self, buffer: u32) -> *const u8 {
+        self.buffers.chunk(buffer)
+    }
+
+    /// Nobody looks at the buffer any more.
+    pub(super) fn give_back(&mut self, buffer: u32) {
+        self.buffers_free.push(buffer);
+    }
+
+    /// Starts to read a chunk into a buffer that is free; `None` if none is.
+    pub(super) fn start_into_buffer(
+        &mut self,
+        next: impl FnOnce(&dyn RawLaw) -> Option<Chunk>,
+    ) -> Option<Place> {
+        let &buffer = self.buffers_free.last()?;
+        let chunk = next(&*self.law)?;
+        self.buffers_free.pop();
+        self.counters.count(Op::Read, chunk.bytes);
+        let place = Place { chunk, buffer };
+        let Chunk { offset, bytes } = chunk;
+        let start = Start { id: RequestId(buffer), place: self.file, op: Op::Read, offset, bytes };
+        let whole = segment(self.buffers.chunk(buffer), bytes);
+        // SAFETY: the buffers outlive the transfers; this one is in nobody's hands until the
+        // chunk has come out of `next_moved`, or the lane is settled.
+        unsafe { self.transfers.start(start, place, |_, list| list.push(whole)) };
+        Some(place)
+    }
+
+    /// Hands over what was started, and sleeps for what has ended.
+    pub(super) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
+        self.transfers.exchange(sleep)
+    }
+
+    /// The next chunk that has come.
+    pub(super) fn next_moved(&mut self) -> Option<(Place, Moved)> {
+        let Ended { completion, bytes, kept, .. } = self.transfers.next_ended()?;
+        Some((kept, Moved { outcome: completion.outcome, bytes }))
+    }
+
+    fn free_buffers(&mut self) {
+        self.buffers_free.clear();
+        self.buffers_free.extend((0..self.law.depth()).rev());
+    }
+
     /// Reads the bytes of the file from `offset` on into `memory`: fewer at its end.
     pub(super) fn read(&mut self, memory: &mut [u8], offset: u64) -> Result<u64, RawFault> {
+        self.settle();
         let file_bytes = self.bytes()?;
         let end = file_bytes.min(offset + memory.len() as u64);
         if end <= offset {
@@ -166,6 +235,7 @@ impl Lane {
         if memory.is_empty() {
             return Ok(0);
         }
+        self.settle();
         let file_bytes = self.bytes()?;
         if self.target().is_block_device() && end > file_bytes {
             return Err(RawFault::PastEnd { device_bytes: file_bytes });
@@ -188,7 +258,7 @@ impl Lane {
         }
     }
 
-    fn block_bytes(&self) -> u64 {
+    pub(super) fn block_bytes(&self) -> u64 {
         u64::from(self.target().alignment_bytes())
     }
 
@@ -254,8 +324,7 @@ impl Lane {
         let is_direct =
             own.is_empty() || (memory.at(own.start) as usize).is_multiple_of(block_bytes as usize);
         // Whatever ended the call before, nothing of it is in flight.
-        self.buffers_free.clear();
-        self.buffers_free.extend((0..self.law.depth()).rev());
+        self.free_buffers();
         let mut transfer = RawTransfer::new(asked.start, asked.end - asked.start, block_bytes);
         let (buffers, buffers_free, counters) =
             (&self.buffers, &mut self.buffers_free, &mut self.counters);

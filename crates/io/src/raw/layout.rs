@@ -86,6 +86,7 @@ mod tests {
     #[test]
     fn only_blocks_asked_for_in_part_are_edges() {
         assert_eq!(pieces(20..50, 20..50), [(Own, 20..50)]);
+        assert_eq!(pieces(20..30, 20..30), [(Own, 20..30)]);
         assert_eq!(pieces(21..50, 20..50), [(Head, 20..30), (Own, 30..50)]);
         assert_eq!(pieces(20..49, 20..50), [(Own, 20..40), (Tail, 40..50)]);
         assert_eq!(pieces(29..41, 20..50), [(Head, 20..30), (Own, 30..40), (Tail, 40..50)]);

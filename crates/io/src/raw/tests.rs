@@ -21,6 +21,8 @@ use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
 use crate::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
 
+mod streams;
+
 /// A file on a real file system that goes away with the test.
 struct Scratch(PathBuf);
 
@@ -57,6 +59,8 @@ struct Faults {
     bad_byte: Option<u64>,
     /// Writes past this byte find no room.
     room_bytes: Option<u64>,
+    /// Each write finds the file as long as this, made so by somebody else.
+    grows_to_bytes: Option<u64>,
     /// The answer to be given next, among those that wait: this, modulo their number.
     pick: usize,
 }
@@ -85,6 +89,10 @@ impl Faulty {
         }
         if transfer.op == Op::Write && faults.room_bytes.is_some_and(|room| range.end > room) {
             return -libc::ENOSPC;
+        }
+        if let Some(bytes) = faults.grows_to_bytes.filter(|_| transfer.op == Op::Write) {
+            // SAFETY: a call that takes numbers, on a file that is open.
+            assert_eq!(unsafe { libc::ftruncate(self.fd, bytes as i64) }, 0);
         }
         let blocks = bytes / self.block_bytes;
         let mut left = match is_due(faults.short_every) && blocks > 1 {
@@ -347,6 +355,17 @@ fn what_another_writer_appended_meanwhile_stays() {
     other.write_all_at(&[6; 10], 20_000).unwrap();
     file.write_all_at(&[7; 100], 1_400).unwrap();
     assert_eq!(file.bytes().unwrap(), 20_010);
+}
+
+/// And so it does when that happens while the write is on its way.
+#[test]
+fn what_another_writer_appends_during_a_write_stays() {
+    let scratch = Scratch::holding(&content(1_000, 1));
+    let (file, faults) = faulty(&scratch.0, "kiobuf");
+    faults.lock().unwrap().grows_to_bytes = Some(20_010);
+    file.write_all_at(&[5; 700], 800).unwrap();
+    assert_eq!(file.bytes().unwrap(), 20_010);
+    assert!(std::fs::read(&scratch.0).unwrap()[800..1_500] == [5; 700]);
 }
 
 #[test]

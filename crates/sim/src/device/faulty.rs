@@ -24,6 +24,8 @@ pub struct Fault {
     pub strikes: Strikes,
     /// What becomes of them.
     pub effect: Effect,
+    /// It strikes none that were submitted before.
+    pub since: Time,
 }
 
 /// Which requests a fault strikes; requests are counted from 1 in order of submission.
@@ -83,7 +85,9 @@ impl Faulty {
         let count = |key| Some(settings.of(key)).filter(|&count| count > 0);
         let mut faults = Vec::new();
         let mut add = |strikes: Option<Strikes>, effect| {
-            faults.extend(strikes.map(|strikes| Fault { strikes, effect }));
+            let is_slow = matches!(effect, Effect::Delay(_));
+            let since = if is_slow { Time(settings.of("slow_from")) } else { Time::ZERO };
+            faults.extend(strikes.map(|strikes| Fault { strikes, effect, since }));
         };
         let eio = Effect::Fail(DeviceError::Medium);
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;
@@ -135,6 +139,7 @@ impl Device for Faulty {
         let effects: Vec<Effect> = self
             .faults
             .iter()
+            .filter(|fault| now >= fault.since)
             .filter(|fault| match &fault.strikes {
                 Strikes::Sectors(bad) => request.start < bad.end && bad.start < request.end(),
                 Strikes::Every(n) => number.is_multiple_of(*n),
@@ -172,7 +177,7 @@ const fn knob(key: &'static str, what: &'static str, quantity: Quantity, default
 }
 
 /// What `faulty` takes.
-pub const KNOBS: [Knob; 8] = [
+pub const KNOBS: [Knob; 9] = [
     knob("bad_from", "where the bad bytes start", Quantity::Bytes, 0),
     knob(
         "bad_bytes",
@@ -185,6 +190,7 @@ pub const KNOBS: [Knob; 8] = [
     knob("short_every", "every n-th request moves half; 0: none", Quantity::Count, 0),
     knob("slow_every", "every n-th request is late; 0: none", Quantity::Count, 0),
     knob("slow_by", "how late", Quantity::Time, 100_000_000),
+    knob("slow_from", "when they begin to be late", Quantity::Time, 0),
     knob("gone_after", "the device is gone after n requests; 0: never", Quantity::Count, 0),
 ];
 
@@ -239,6 +245,20 @@ mod tests {
         let kinds: Vec<Outcome> = ended.iter().map(|end| end.0).collect();
         assert_eq!(kinds, [Outcome::Done, short, EIO, short, Outcome::Done, EIO, gone]);
         assert_eq!(ended[4].1 - ended[0].1, Time::from_ms(7));
+    }
+
+    #[test]
+    fn a_device_can_become_slow_at_a_time() {
+        let text = "faulty,slow_every=1,slow_by=7ms,slow_from=1ms";
+        let [before, after] = [faulty("faulty", 0), faulty(text, 0)]
+            .map(|mut device| outcomes(&mut device, &[0; 20]));
+        let mut begun = Time::ZERO;
+        for (quick, other) in before.iter().zip(&after) {
+            let late = if begun < Time::from_ms(1) { Time::ZERO } else { Time::from_ms(7) };
+            assert_eq!(other.1, quick.1 + late);
+            begun += other.1;
+        }
+        assert!(begun > Time::from_ms(21), "some were late, and the first were not");
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Device for Hdd {
             return None;
         }
         let Reverse((at, _, id)) = self.finished.pop()?;
-        Some(Completion { id: RequestId(id), at: Time(at), outcome: Outcome::Done })
+        Some(Completion::at(Time(at), RequestId(id), Outcome::Done))
     }
 }
 

@@ -198,7 +198,7 @@ impl Nfs {
             }
             None => Outcome::Done,
         };
-        self.done.push_back(Completion { id: request.id, at: now, outcome });
+        self.done.push_back(Completion::at(now, request.id, outcome));
     }
 }
 

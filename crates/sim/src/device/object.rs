@@ -147,7 +147,7 @@ impl Device for Object {
                     self.connections_used -= 1;
                     self.connect(at);
                     let id = self.slots.take(slot).request.id;
-                    return Some(Completion { id, at, outcome: Outcome::Done });
+                    return Some(Completion::at(at, id, Outcome::Done));
                 }
             }
         }

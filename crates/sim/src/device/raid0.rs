@@ -152,7 +152,7 @@ impl Raid0 {
             None if this.good_bytes < whole => Outcome::Short { bytes: this.good_bytes },
             None => Outcome::Done,
         };
-        self.done.push_back(Completion { id: this.request.id, at: completion.at, outcome });
+        self.done.push_back(Completion::at(completion.at, this.request.id, outcome));
         self.slots.take(slot);
     }
 

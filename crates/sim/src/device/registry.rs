@@ -2,7 +2,7 @@
 //!
 //! `NAME,key=value,…` names one device. `raid0:12xhdd` names a device over
 //! members, `raid0:2xssd+1xnvme` over mixed ones, `nfs:ssd` and `faulty:ssd`
-//! over one; members may be composed themselves, as in `nfs:raid0:4xssd`. A
+//! over one, `changing:nvme+ssd` over two; members may be composed themselves, as in `nfs:raid0:4xssd`. A
 //! key with a member's name before a dot goes to those members:
 //! `raid0:12xssd,ssd.size=1g`. What a device takes, with unit and source, is
 //! [`describe`]d from the same tables that read the text.
@@ -10,6 +10,7 @@
 use readpath_core::law::{Spec, SpecError};
 use readpath_core::unit::SECTOR_BYTES;
 
+use super::changing::{self, Changing};
 use super::faulty::{self, Faulty};
 use super::hdd::{self, HddError};
 use super::knob::{Knob, Quantity, Settings};
@@ -34,6 +35,10 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("nfs", "an NFS mount, whose server stores on the member named: nfs, nfs:raid0:4xhdd"),
     ("object", "an object store, read in ranges"),
     ("faulty", "the member named, failing as told: faulty:nvme,fail_every=100"),
+    (
+        "changing",
+        "the first of two members, and the second from a time on: changing:nvme+ssd,at=2s",
+    ),
 ];
 
 /// Builds the device that `spec` names; all that is random in it follows from `seed`.
@@ -73,6 +78,11 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
             let faults = Faulty::faults(&composed.own)?;
             Ok(Box::new(Faulty::new(member, faults, draw.bits())))
         }
+        "changing" => {
+            let composed = Composed::parse(spec)?;
+            let [first, second] = composed.two_members(seed)?;
+            Ok(Box::new(Changing::from_spec(&composed.own, first, second)?))
+        }
         _ => Err(unknown(spec)),
     }
 }
@@ -104,6 +114,7 @@ pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
         "array" => composed(&array::KNOBS),
         "nfs" => composed(&nfs::KNOBS),
         "faulty" => composed(&faulty::KNOBS),
+        "changing" => composed(&changing::KNOBS),
         _ => Err(unknown(spec)),
     }
 }
@@ -123,6 +134,7 @@ fn usual_members(spec: &Spec) -> &'static str {
     match base_name(spec) {
         "nfs" => "hdd",
         "faulty" => "ssd",
+        "changing" => "nvme+ssd",
         _ => "12xhdd",
     }
 }
@@ -228,12 +240,29 @@ impl Composed {
     fn only_member(&self, seed: u64) -> Result<BoxedDevice, SpecError> {
         match self.members.as_slice() {
             [Members { count: 1, spec }] => build(spec, seed),
-            _ => Err(SpecError::BadValue {
-                name: self.own.name.clone(),
-                key: "members".to_owned(),
-                value: self.members.len().to_string(),
-                expected: format!("one member, as in {0}:ssd or {0}:raid0:4xhdd", self.own.name),
-            }),
+            _ => Err(self.not_so_many("one member", "ssd", "raid0:4xhdd")),
+        }
+    }
+
+    /// The members of a device that has exactly two.
+    fn two_members(&self, seed: u64) -> Result<[BoxedDevice; 2], SpecError> {
+        let mut draw = Draw::new(seed);
+        match self.members.as_slice() {
+            [Members { count: 1, spec: first }, Members { count: 1, spec: second }] => {
+                Ok([build(first, draw.bits())?, build(second, draw.bits())?])
+            }
+            _ => Err(self.not_so_many("two members", "nvme+ssd", "raid0:4xhdd+raid0:8xhdd")),
+        }
+    }
+
+    fn not_so_many(&self, expected: &str, one: &str, other: &str) -> SpecError {
+        let count: u32 = self.members.iter().map(|members| members.count).sum();
+        let name = &self.own.name;
+        SpecError::BadValue {
+            name: name.clone(),
+            key: "members".to_owned(),
+            value: count.to_string(),
+            expected: format!("{expected}, as in {name}:{one} or {name}:{other}"),
         }
     }
 }
@@ -286,6 +315,9 @@ mod tests {
             assert!(error(text).contains("members after a colon"), "{text}: {}", error(text));
         }
         assert!(error("nfs:2xssd").contains("one member"));
+        for text in ["changing:ssd", "changing:2xssd", "changing:ssd+ssd+nvme"] {
+            assert!(error(text).contains("two members"), "{text}: {}", error(text));
+        }
         assert!(error("raid0:2xssd,stripe=1000").contains("a multiple of 512 bytes"));
         assert!(error("raid0:2xssd,ssd.size=1m,stripe=2m").contains("no more bytes"));
     }

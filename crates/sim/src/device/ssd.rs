@@ -290,7 +290,7 @@ impl Device for Ssd {
         let done = if read <= write { &mut self.reads_done } else { &mut self.writes_done };
         let (at, slot) = done.pop_front()?;
         let id = self.slots.take(slot).request.id;
-        Some(Completion { id, at, outcome: Outcome::Done })
+        Some(Completion::at(at, id, Outcome::Done))
     }
 }
 

@@ -38,8 +38,11 @@
 //! Pages driven out for the cluster's cost little: a load that only reads shows the same.
 //! A 4 KiB read alone takes the solid-state drive 148 µs; the data sheet says 65.
 
+use readpath_core::machine::SwapOut;
+
 use super::{Comparison, Experiment, Reproduced, Tell, law};
 use crate::load::{Load, LoadRow, LoadSetup, MemoryHost, Pattern, Share, simulate_load};
+use crate::run::Watch;
 use crate::simulate::SimulateError;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -165,11 +168,12 @@ fn table(
             swapin: law(swapin),
             scheduler: law("cfq"),
             write_pages_max: Some(WRITE_PAGES_MAX),
+            swap_out: SwapOut::Oldest,
             seed,
             host: MemoryHost::OF_2012,
             ..LoadSetup::new(law(device))
         };
-        let row = simulate_load(&load, &setup, tell)?;
+        let row = simulate_load(&load, &setup, Watch::progress(tell))?;
         let published = cell.published.and_then(|times| times.get(nth).copied());
         rows.push(comparison(label, swapin, published, &row, &rows));
     }

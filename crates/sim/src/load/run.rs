@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use readpath_core::law::Spec;
 use readpath_core::machine::{
     Config, Faulted, MemoryAccess, MemoryFault, MemoryKind, ReadPath, Source, SwapConfig,
-    SwapCounters,
+    SwapCounters, SwapOut,
 };
 use readpath_core::request::{Completion, ProcessId};
 use readpath_core::swapin::MemoryId;
@@ -20,7 +20,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use super::{Load, LoadRow, MemoryHost, Share, Touch, Touches};
 use crate::device::registry;
 use crate::report::Tally;
-use crate::run::{Go, Progress, RunError};
+use crate::run::{Go, Progress, RunError, Watch};
 use crate::simulate::SimulateError;
 use crate::world::{Host, ModelledWorld, World};
 
@@ -35,6 +35,8 @@ pub struct LoadSetup {
     pub scheduler: Spec,
     /// The most pages that are written at once; `None`: as the machine has it.
     pub write_pages_max: Option<u64>,
+    /// Which pages leave memory together.
+    pub swap_out: SwapOut,
     /// Seed of everything that is random.
     pub seed: u64,
     /// What the host's processor costs.
@@ -49,26 +51,27 @@ impl LoadSetup {
             swapin: Spec::plain("adaptive"),
             scheduler: Spec::plain("adaptive"),
             write_pages_max: None,
+            swap_out: SwapOut::default(),
             seed: 1,
             host: MemoryHost::TODAY,
         }
     }
 }
 
-/// Runs a load as `setup` says. `tell` hears of the progress.
+/// Runs a load as `setup` says; `watch` hears of it, of its decisions once memory is filled.
 ///
 /// # Errors
 /// A name, a parameter or a size is wrong; nothing has been run then.
 pub fn simulate_load(
     load: &Load,
     setup: &LoadSetup,
-    tell: &mut dyn FnMut(Progress) -> Go,
+    mut watch: Watch<'_>,
 ) -> Result<LoadRow, SimulateError> {
     let (world, path) = prepare(load, setup)?;
     let mut run = Run::new(load, setup, world, path);
-    run.fill(tell).map_err(SimulateError::Run)?;
+    run.fill(&mut Watch::progress(watch.tell)).map_err(SimulateError::Run)?;
     let filled = Counted::of(&run);
-    run.touch_all(tell).map_err(SimulateError::Run)?;
+    run.touch_all(&mut watch).map_err(SimulateError::Run)?;
     Ok(run.row(setup, &filled))
 }
 
@@ -91,6 +94,7 @@ fn prepare(load: &Load, setup: &LoadSetup) -> Result<(ModelledWorld, ReadPath), 
     .map_err(SimulateError::Config)?;
     let mut swap = SwapConfig {
         law: setup.swapin.clone(),
+        swap_out: setup.swap_out,
         ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES)
     };
     swap.write_pages_max = setup.write_pages_max.unwrap_or(swap.write_pages_max);
@@ -181,7 +185,7 @@ impl<'a> Run<'a> {
     }
 
     /// Every page of every mapping is written once, in order.
-    fn fill(&mut self, tell: &mut dyn FnMut(Progress) -> Go) -> Result<(), RunError> {
+    fn fill(&mut self, watch: &mut Watch<'_>) -> Result<(), RunError> {
         let filling = Load {
             pattern: super::Pattern::Sequential,
             writes_percent: 100,
@@ -197,7 +201,7 @@ impl<'a> Run<'a> {
             let touches = touches.touches_of(process as u32, 0);
             measured.push(std::mem::replace(&mut running.touches, touches));
         }
-        self.go(tell)?;
+        self.go(watch)?;
         for (running, touches) in self.processes.iter_mut().zip(measured) {
             running.touches = touches;
         }
@@ -205,13 +209,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn touch_all(&mut self, tell: &mut dyn FnMut(Progress) -> Go) -> Result<(), RunError> {
+    fn touch_all(&mut self, watch: &mut Watch<'_>) -> Result<(), RunError> {
+        watch.begin(&mut self.path);
         self.began = self.world.now();
-        self.go(tell)
+        self.go(watch)
     }
 
     /// Lets all processes touch until their touches are used up.
-    fn go(&mut self, tell: &mut dyn FnMut(Progress) -> Go) -> Result<(), RunError> {
+    fn go(&mut self, watch: &mut Watch<'_>) -> Result<(), RunError> {
         let start = self.world.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
         let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
@@ -219,11 +224,12 @@ impl<'a> Run<'a> {
         let mut turns = 0u32;
         loop {
             let now = self.world.now();
+            watch.hand_out_decisions(&mut self.path);
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(self.world.turns_per_progress()) {
                 let progress =
                     Progress { now, bytes: self.tally.bytes, bytes_total: Some(bytes_total) };
-                self.is_stopping |= tell(progress) == Go::Stop;
+                self.is_stopping |= (watch.tell)(progress) == Go::Stop;
             }
             let next = self.ready.peek().map(|Reverse((time, _))| *time);
             if let Some(Reverse((time, id))) = self.ready.peek().copied()

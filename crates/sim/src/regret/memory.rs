@@ -11,6 +11,8 @@
 //! written out replaces one that lies there, and an object can only be written
 //! whole. A server's file takes pages in place: so the kernel swaps over NFS too.
 
+use readpath_core::law::Spec;
+use readpath_core::machine::SwapOut;
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::load::{Load, Pattern, Share};
@@ -32,6 +34,12 @@ pub(super) const LOADS: &[(&str, Touching)] = &[
 
 /// The classic swap-in laws.
 pub(super) const SWAPINS: [&str; 4] = ["none", "cluster", "hits", "vma"];
+
+/// Which pages leave together under a swap-in law: the classic laws have the kernel's own
+/// order, which is what a program gets that has the kernel's law.
+pub(super) fn swap_out_under(swapin: &Spec) -> SwapOut {
+    if SWAPINS.contains(&swapin.name.as_str()) { SwapOut::Oldest } else { SwapOut::Neighbours }
+}
 
 /// Pages of all mappings together, 32 MiB, and of one at least, 1 MiB.
 const TOTAL_PAGES: u64 = 8192;

@@ -2,7 +2,7 @@
 
 use super::super::evidence::Piece;
 use super::super::{DeviceEvidence, Era, Pages};
-use super::{Ahead, add_range, say};
+use super::{Ahead, say};
 use crate::unit::PageRange;
 
 /// However often its pages were evicted, a stream reads so many ahead, 16 KiB, the least that the
@@ -133,6 +133,21 @@ impl Stream {
         let ahead = self.last.end..self.ahead.min(self.last.end + PIECE_PAGES_MAX);
         let used = ahead.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
         self.behind + used.count() as u64
+    }
+
+    /// The pages between which a request lies, or which it touches, that continues the stream:
+    /// most of what others ask for is passed over by this alone.
+    pub(super) fn reach(&self) -> PageRange {
+        let mut next = self.last.first;
+        let mut ahead = self.ahead;
+        if let Shape::Strided(distance) = self.shape {
+            next = next.saturating_add_signed(distance);
+            // A stride that goes down to the start of the file comes to no page below it.
+            let is_below = distance < 0 && ahead > self.last.first;
+            ahead = if is_below { 0 } else { ahead };
+        }
+        let first = self.last.first.min(ahead).min(next);
+        PageRange { first, end: self.last.end.max(ahead).max(next) }
     }
 
     /// Whether the request goes on where the stream's reader was, or further
@@ -325,8 +340,8 @@ impl Stream {
         let early =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
         let middle = window.first + early;
-        let (_, is_half) = add_range(window.clipped(middle), false, pages);
-        let (_, is_whole) = add_range(PageRange { first: middle, ..window }, true, pages);
+        let is_half = pages.add_absent(window.clipped(middle), false);
+        let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
         self.ahead = if is_half && is_whole { window.end } else { request.end };
     }
 
@@ -337,8 +352,8 @@ impl Stream {
         }
         let last = PageRange { first: window.end - 1, end: window.end };
         let below = PageRange { first: window.first, end: window.end - 1 };
-        let (_, has_room) = add_range(below, false, pages);
-        let (_, is_whole) = add_range(last, true, pages);
+        let has_room = pages.add_absent(below, false);
+        let is_whole = pages.add_absent(last, true);
         self.ahead = if has_room && is_whole { window.first } else { window.end };
     }
 
@@ -373,8 +388,8 @@ impl Stream {
             } else if reads_through {
                 range.end = (range.end + gap).min(file_pages);
             }
-            let (_, has_room) = add_range(asked, nth == 0, pages);
-            if !has_room || !add_range(range, false, pages).1 {
+            let has_room = pages.add_absent(asked, nth == 0);
+            if !has_room || !pages.add_absent(range, false) {
                 break;
             }
             all = match nth {
@@ -401,7 +416,7 @@ impl Stream {
         if piece.is_empty() {
             return;
         }
-        add_range(piece, false, pages);
+        pages.add_absent(piece, false);
         self.shape = Shape::Forward;
         self.ahead = piece.end;
         let (behind, size) = (self.behind, piece.count());

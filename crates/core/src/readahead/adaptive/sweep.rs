@@ -8,7 +8,7 @@
 //! the file fits in memory.
 
 use super::super::{FileEvidence, Pages};
-use super::{Ahead, add_range, say};
+use super::{Ahead, say};
 use crate::unit::PageRange;
 
 /// The share of the file that was asked for before the rest is read.
@@ -45,7 +45,7 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
         return;
     }
     let chunk = PageRange::new(first, chunk_pages).clipped(file_pages);
-    if add_range(chunk, false, pages).1 {
+    if pages.add_absent(chunk, false) {
         pages.evidence().file.swept_end = Some(chunk.end);
         let (behind, size) = (spent_pages, chunk.count());
         say(pages, Ahead { range: chunk, shape: "sweep", why: "asked", behind, size });

@@ -153,7 +153,8 @@ mod tests {
             });
         }
         let depth = shares.knees[0].depth().expect("it is found");
-        assert!((4..=6).contains(&depth), "{depth}");
+        // Three of them while it is put to the proof.
+        assert!((3..=6).contains(&depth), "{depth}");
         assert!(shares.has_room(depth - 1, 1) && !shares.has_room(depth, 1));
         assert!(shares.has_room(100, 0));
         shares.completions = 0;

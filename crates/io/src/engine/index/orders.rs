@@ -117,6 +117,44 @@ fn a_copy_is_of_the_page_that_was_asked_while_frames_change_hands() {
     }
 }
 
+/// Page 17 is of the next group: who moves on to it is waited for there.
+#[test]
+fn who_moves_on_to_another_group_is_waited_for_there() {
+    in_every_order(|| {
+        let cache = Cache::new();
+        assert!(cache.evict(17), "nobody holds it");
+        let reader = {
+            let cache = Arc::clone(&cache);
+            loom::thread::spawn(move || {
+                let mut reading = cache.index.sign_in(FILE, 1, 0).expect("nobody else is");
+                reading.move_on(key(FILE, 17));
+                if cache.index.look_up(&reading, FILE, 17).is_some() {
+                    assert_eq!(cache.content(), 17);
+                }
+            })
+        };
+        cache.evict(2);
+        reader.join().unwrap();
+    });
+}
+
+/// A page that somebody holds is forgotten while somebody else copies it: its frame is
+/// filled when both are done with it.
+#[test]
+fn what_is_forgotten_is_not_filled_while_somebody_copies() {
+    in_every_order(|| {
+        let cache = Cache::new();
+        let reader = {
+            let cache = Arc::clone(&cache);
+            loom::thread::spawn(move || cache.copy(1))
+        };
+        if cache.index.forget(0) {
+            cache.fill(2);
+        }
+        reader.join().unwrap();
+    });
+}
+
 #[test]
 fn what_is_held_is_not_given_away_and_what_is_not_can_be() {
     in_every_order(|| {

@@ -380,7 +380,7 @@ impl Device for Controller {
                 }
                 Event::Answered(slot, outcome) => {
                     let id = self.slots.take(slot).request.id;
-                    return Some(Completion { id, at, outcome });
+                    return Some(Completion::at(at, id, outcome));
                 }
             }
             self.feed(at);

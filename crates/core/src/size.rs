@@ -1,7 +1,19 @@
-//! Sizes as people write them: `64KiB`, `256M`, `1g`, all binary, as fio's.
+//! Sizes as people write them: `64KiB`, `256M`, `1g`.
+//!
+//! The same in laws and devices, on the command line, in loads and from Python: all
+//! units are powers of 1024, in upper or lower case, also those that end in `B` alone. Only
+//! in job files they are fio's, for whom `kb` is 1024 and `kib` is 1000.
 
-/// Reads a size in bytes with an optional unit; `None` when it is no whole
-/// number, has an unknown unit, or doesn't fit 64 bits.
+/// Reads a size in bytes with an optional unit, before which there may be a blank; `None`
+/// when it is no whole number, has an unknown unit, or doesn't fit 64 bits.
+///
+/// ```
+/// use readpath_core::size::parse;
+///
+/// assert_eq!(parse("64KiB"), Some(65_536));
+/// assert_eq!(["4096", "4k", "4KB", "4 kib"].map(parse), [Some(4096); 4]);
+/// assert_eq!(parse("4 apples"), None);
+/// ```
 pub fn parse(text: &str) -> Option<u64> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {

@@ -1,0 +1,77 @@
+//! A set of frames, one bit each.
+
+use alloc::vec::Vec;
+
+use super::FrameId;
+
+/// Frames that are looked at together.
+const WORD_FRAMES: u32 = u64::BITS;
+
+/// Some of the frames of a cache.
+#[derive(Debug)]
+pub(super) struct FrameSet {
+    words: Vec<u64>,
+}
+
+impl FrameSet {
+    /// None of `frames` frames.
+    pub(super) fn new(frames: u32) -> FrameSet {
+        FrameSet { words: alloc::vec![0; frames.div_ceil(WORD_FRAMES) as usize] }
+    }
+
+    pub(super) fn contains(&self, id: FrameId) -> bool {
+        self.words[FrameSet::word(id)] & FrameSet::bit(id) != 0
+    }
+
+    pub(super) fn insert(&mut self, id: FrameId) {
+        self.words[FrameSet::word(id)] |= FrameSet::bit(id);
+    }
+
+    /// Takes a frame out; whether it was in.
+    pub(super) fn remove(&mut self, id: FrameId) -> bool {
+        let (word, bit) = (&mut self.words[FrameSet::word(id)], FrameSet::bit(id));
+        let was_in = *word & bit != 0;
+        *word &= !bit;
+        was_in
+    }
+
+    /// How many words there are.
+    pub(super) fn words(&self) -> u32 {
+        self.words.len() as u32
+    }
+
+    /// Those of the frames of one word that are in the set now.
+    pub(super) fn of_word(&self, word: u32) -> impl Iterator<Item = FrameId> + use<> {
+        let mut left = self.words[word as usize];
+        core::iter::from_fn(move || {
+            let at = (left != 0).then(|| left.trailing_zeros())?;
+            left &= left - 1;
+            Some(FrameId(word * WORD_FRAMES + at))
+        })
+    }
+
+    fn word(id: FrameId) -> usize {
+        (id.0 / WORD_FRAMES) as usize
+    }
+
+    fn bit(id: FrameId) -> u64 {
+        1 << (id.0 % WORD_FRAMES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_is_found_word_by_word_until_it_is_taken_out() {
+        let mut set = FrameSet::new(130);
+        let ids = [0, 63, 64, 129].map(FrameId);
+        ids.into_iter().for_each(|id| set.insert(id));
+        assert!(ids.into_iter().all(|id| set.contains(id)) && !set.contains(FrameId(1)));
+        let found: Vec<FrameId> = (0..set.words()).flat_map(|word| set.of_word(word)).collect();
+        assert_eq!((set.words(), &found[..]), (3, &ids[..]));
+        assert!(set.remove(FrameId(63)) && !set.remove(FrameId(63)));
+        assert_eq!(set.of_word(0).collect::<Vec<_>>(), [FrameId(0)]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Runs of pages: neighbours that come in together.
+//!
+//! A stream brings in hundreds of pages at a time, and drives out as many. What
+//! is the same for all of them is done once: frames are freed for the whole run,
+//! and its places in the table are found chunk by chunk.
+
+use super::{Cache, FileId, Frame, FrameId, FrameState, Links, List, memory};
+use crate::request::RequestId;
+use crate::unit::PageRange;
+
+/// How the pages of a run come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The order of the folios that they belong to.
+    pub order: u8,
+    /// How many of them, from the first on, carry the readahead mark.
+    pub marked: u64,
+    /// Whether nobody has asked for them yet.
+    pub is_ahead: bool,
+    /// Whether they are pinned once.
+    pub is_pinned: bool,
+}
+
+impl Cache {
+    /// Adds absent pages, in flight, as many as there are frames for, and tells the frame of
+    /// each in order; gives how many. Fewer when every other frame is pinned or in flight.
+    pub fn add_run(
+        &mut self,
+        file: FileId,
+        range: PageRange,
+        entry: Entry,
+        mut added: impl FnMut(u64, FrameId),
+    ) -> u64 {
+        let wanted = range.count().min(self.budget_pages().into()) as u32;
+        self.settle_next(wanted);
+        self.reserve(wanted);
+        let count = wanted.min(self.free_pages());
+        let Cache { frames, free, tables, lists, unused, .. } = self;
+        let mut left = PageRange::new(range.first, count.into());
+        while !left.is_empty() {
+            let places = tables[file.0 as usize].places(left);
+            for (page, place) in left.pages().zip(&mut *places) {
+                let id = free.pop().expect("as many are free as are added");
+                frames[id.0 as usize] = Frame {
+                    file,
+                    page,
+                    pins: u32::from(entry.is_pinned),
+                    state: FrameState::InFlight(RequestId(u32::MAX)),
+                    links: Links::default(),
+                    order: entry.order,
+                    is_marked: page - range.first < entry.marked,
+                    is_referenced: false,
+                    is_stale: false,
+                    memory: memory::Flags::default(),
+                };
+                if entry.is_ahead {
+                    unused.insert(id);
+                }
+                *place = id.0;
+                lists.push_front(frames, id, List::Inactive);
+                added(page, id);
+            }
+            left.first += places.len() as u64;
+        }
+        self.counters.readahead_pages += if entry.is_ahead { u64::from(count) } else { 0 };
+        count.into()
+    }
+
+    /// Says which request will deliver a page that is in flight.
+    pub fn carry(&mut self, frame: FrameId, request: RequestId) {
+        debug_assert!(matches!(self.state(frame), FrameState::InFlight(_)));
+        self.frame_mut(frame).state = FrameState::InFlight(request);
+    }
+
+    /// The first run of pages of the range that are not cached, nor on their way into the cache.
+    pub fn absent_run(&self, file: FileId, range: PageRange) -> Option<PageRange> {
+        self.tables[file.0 as usize].absent_run(range)
+    }
+
+    /// Tells the frames of pages that are all cached, in order.
+    pub fn each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
+        let frames = self.tables[file.0 as usize].frames(range);
+        frames.flatten().for_each(|&frame| each(FrameId(frame)));
+    }
+
+    /// Says which request will deliver pages that are in flight.
+    pub fn carry_run(&mut self, file: FileId, range: PageRange, request: RequestId) {
+        for &id in self.tables[file.0 as usize].frames(range).flatten() {
+            let state = &mut self.frames[id as usize].state;
+            debug_assert!(matches!(state, FrameState::InFlight(_)));
+            *state = FrameState::InFlight(request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    const AHEAD: Entry = Entry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
+
+    /// Adds a run and has it come in; gives the frames.
+    fn filled(cache: &mut Cache, file: FileId, range: PageRange) -> Vec<u32> {
+        let mut frames = Vec::new();
+        cache.add_run(file, range, AHEAD, |_, id| frames.push(id.0));
+        frames.iter().for_each(|&id| cache.fill(FrameId(id)));
+        frames
+    }
+
+    #[test]
+    fn a_stream_lies_side_by_side_in_memory_however_often_it_has_gone_round() {
+        let mut cache = Cache::new(300);
+        let file = cache.add_file();
+        for round in 0..20 {
+            let frames = filled(&mut cache, file, PageRange::new(round * 100, 100));
+            let first = frames[0];
+            assert!(frames.iter().copied().eq(first..first + 100), "round {round}: {frames:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_stops_where_frames_do_and_marks_its_first_pages() {
+        let mut cache = Cache::new(4);
+        let file = cache.add_file();
+        let entry = Entry { marked: 2, is_pinned: true, ..AHEAD };
+        assert_eq!(cache.add_run(file, PageRange::new(510, 3), entry, |_, _| {}), 3);
+        let marked = [510, 511, 512].map(|page| cache.marked(file, page).is_some());
+        assert_eq!(marked, [true, true, false]);
+        // Three are in flight and pinned.
+        assert_eq!(cache.add_run(file, PageRange::new(0, 3), AHEAD, |_, _| {}), 1);
+        assert_eq!((cache.find(file, 0).is_some(), cache.find(file, 1)), (true, None));
+        assert_eq!(cache.counters().readahead_pages, 4);
+        assert_eq!(cache.absent_run(file, PageRange::new(0, 9)), Some(PageRange::new(1, 8)));
+    }
+}

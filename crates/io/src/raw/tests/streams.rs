@@ -1,0 +1,122 @@
+//! Chunks out of the ring, against the bytes of the file.
+
+use super::*;
+use crate::raw::RawReader;
+
+/// What a reader lends, put together; and what ended it.
+fn all(reader: &mut RawReader<'_>) -> (Vec<u8>, Option<RawFault>) {
+    let mut bytes = Vec::new();
+    let mut next = None;
+    loop {
+        match reader.next_chunk() {
+            Ok(Some(chunk)) => {
+                assert!(next.is_none_or(|next| next == chunk.offset()), "no gap, no overlap");
+                next = Some(chunk.offset() + chunk.len() as u64);
+                bytes.extend_from_slice(&chunk);
+            }
+            Ok(None) => return (bytes, None),
+            Err(error) => return (bytes, Some(error.fault)),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+
+    /// However the kernel stops and in whatever order it answers, a reader lends the bytes of
+    /// its range in their order, to the end of the file, up to the first that is bad.
+    #[test]
+    fn a_reader_lends_the_bytes_of_the_file(
+        length in 0usize..90_000,
+        ranges in proptest::collection::vec((0u64..100_000, 0u64..100_000, 0usize..8), 1..5),
+        depth in 1u32..5,
+        chunk_pages in 1u64..4,
+        short_every in 0u64..5,
+        again_every in prop_oneof![Just(0u64), 2u64..5],
+        bad_byte in proptest::option::of(0u64..90_000),
+    ) {
+        let data = content(length, 1);
+        let scratch = Scratch::holding(&data);
+        let chunk_bytes = chunk_pages * 4096;
+        let (mut file, faults) =
+            faulty(&scratch.0, &format!("ring,chunk={chunk_bytes},depth={depth}"));
+        let block_bytes = u64::from(file.alignment_bytes());
+        for &(offset, bytes, pick) in &ranges {
+            *faults.lock().unwrap() =
+                Faults { short_every, again_every, bad_byte, pick, ..Faults::default() };
+            let start = (offset as usize).min(length);
+            let end = (start + bytes as usize).min(length);
+            let mut reader = file.reader(offset, bytes).unwrap();
+            let (lent, fault) = all(&mut reader);
+            prop_assert!(lent == data[start..start + lent.len()]);
+            let Some(fault) = fault else {
+                prop_assert_eq!(lent.len(), end - start);
+                prop_assert!(reader.next_chunk().unwrap().is_none(), "the end stays the end");
+                continue;
+            };
+            let RawFault::Device { op: Op::Read, offset: told, bytes_done, error } = fault else {
+                panic!("{fault:?}");
+            };
+            let expected = (offset + lent.len() as u64, lent.len() as u64, DeviceError::Medium);
+            prop_assert_eq!((told, bytes_done, error), expected);
+            // The bad byte is in the chunk that was to come, and no earlier.
+            let first = offset - offset % block_bytes;
+            let chunk = first + (told - first) / chunk_bytes * chunk_bytes;
+            prop_assert!((chunk..chunk + chunk_bytes).contains(&bad_byte.unwrap()));
+            prop_assert_eq!(reader.next_chunk().unwrap_err().fault, fault);
+        }
+        *faults.lock().unwrap() = Faults::default();
+        let mut memory = vec![0; length];
+        prop_assert_eq!(file.read_at(&mut memory, 0).unwrap(), length);
+        prop_assert!(memory == data, "and the file goes on");
+    }
+}
+
+/// Four chunks are asked for at once, and one more for each that is given back: ten in all,
+/// none before its turn.
+#[test]
+fn a_buffer_that_is_given_back_is_submitted_again() {
+    let scratch = Scratch::holding(&content(10 * 4096, 1));
+    let (mut file, _) = faulty(&scratch.0, "ring,chunk=4KiB,depth=4");
+    let mut submitted = Vec::new();
+    let mut reader = file.reader(0, u64::MAX).unwrap();
+    while reader.next_chunk().unwrap().is_some() {
+        submitted.push(reader.submitted());
+    }
+    assert_eq!(submitted, [4, 5, 6, 7, 8, 9, 10, 10, 10, 10]);
+}
+
+/// Left before its end, or forgotten with its chunks in flight, a reader takes no byte from
+/// who comes after it.
+#[test]
+fn a_reader_that_is_left_leaves_nothing_in_flight() {
+    let data = content(40 * 4096, 1);
+    let scratch = Scratch::holding(&data);
+    let (mut file, _) = faulty(&scratch.0, "ring,chunk=4KiB,depth=4");
+    let mut reader = file.reader(8192, 100_000).unwrap();
+    assert!(reader.next_chunk().unwrap().unwrap()[..] == data[8192..12288]);
+    drop(reader);
+    let mut reader = file.reader(5, 20_000).unwrap();
+    assert!(reader.next_chunk().unwrap().unwrap()[..] == data[5..4096]);
+    std::mem::forget(reader);
+    let mut reader = file.reader(4096, 4096).unwrap();
+    assert!(reader.next_chunk().unwrap().unwrap()[..] == data[4096..8192]);
+    std::mem::forget(reader);
+    let mut memory = vec![0; data.len()];
+    file.read_exact_at(&mut memory, 0).unwrap();
+    assert!(memory == data);
+}
+
+/// The file is cut to 10,000 bytes while a reader is in it: that is where it ends.
+#[test]
+fn a_file_that_becomes_shorter_ends_where_it_ends() {
+    let data = content(100_000, 1);
+    let scratch = Scratch::holding(&data);
+    let (mut file, _) = faulty(&scratch.0, "kiobuf,chunk=4KiB");
+    let mut reader = file.reader(0, u64::MAX).unwrap();
+    assert!(reader.next_chunk().unwrap().unwrap()[..] == data[..4096]);
+    let other = std::fs::File::options().write(true).open(&scratch.0).unwrap();
+    other.set_len(10_000).unwrap();
+    let (rest, fault) = all(&mut reader);
+    assert!(rest == data[4096..10_000] && fault.is_none(), "{} {fault:?}", rest.len());
+}

@@ -1,0 +1,110 @@
+//! Reads that nobody comes for, handles that go while they are read, and what is lent for
+//! long: none of it takes memory, or a byte, from who comes after it.
+
+mod support;
+
+use readpath::ReadPath;
+use support::*;
+
+const FILE_BYTES: usize = 1 << 20;
+const MEMORY_BYTES: u64 = 256 << 10;
+
+fn path() -> ReadPath {
+    ReadPath::builder().memory(MEMORY_BYTES).readahead("none").build().unwrap()
+}
+
+/// A batch that is dropped leaves reads under way. They give their memory back when they are
+/// done, and those of the next batch, which stands where it stood, are its own.
+#[test]
+fn what_a_dropped_batch_had_asked_for_comes_to_nobody() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    let path = path();
+    let file = path.open(&temp.path).unwrap();
+    for round in 0..40u64 {
+        let mut left = path.batch();
+        for nth in 0..8 {
+            left.read(&file, (round * 8 + nth) % 15 * 65_536, 16 << 10, 1000 + nth).unwrap();
+        }
+        drop(left);
+        let mut batch = path.batch();
+        let place = round * 7 % 100 * 4096 + 5;
+        batch.read(&file, place, 5000, round).unwrap();
+        let read = batch.wait().unwrap().expect("one is under way");
+        assert_eq!(read.ticket(), round);
+        let mut bytes = [0; 5000];
+        assert_eq!(read.copy_to(&mut bytes).unwrap(), 5000);
+        assert!(bytes[..] == content[place as usize..][..5000]);
+        assert!(batch.wait().unwrap().is_none());
+    }
+    // All memory is there for a read of half of it, and of another half.
+    let mut all = vec![0; FILE_BYTES];
+    file.read_exact_at(&mut all, 0).unwrap();
+    assert!(all == content);
+}
+
+/// What batches lend while they look elsewhere is bounded: who reads as much as one read may
+/// have needn't wait for them.
+#[test]
+fn a_batch_that_stays_away_keeps_no_memory_that_others_need() {
+    let temp = TempFile::new(FILE_BYTES);
+    let path = path();
+    let file = path.open(&temp.path).unwrap();
+    for _ in 0..5 {
+        let mut batch = path.batch();
+        // Reads have 192 KiB of the memory; these ten have 160 of it when they are done.
+        for nth in 0..10u64 {
+            batch.read(&file, nth * 16_384, 16_384, nth).unwrap();
+        }
+        batch.start();
+        for nth in 0.. {
+            if path.stats().in_flight == 0 {
+                break;
+            }
+            file.read_exact_at(&mut [0], (512 << 10) + nth % 8 * 4096).unwrap();
+        }
+        assert_eq!(batch.wait().unwrap().expect("ten are under way").bytes().unwrap(), 16_384);
+        file.read_exact_at(&mut vec![0; 96 << 10], 768 << 10).unwrap();
+        let mut left = 9;
+        while batch.wait().unwrap().is_some() {
+            left -= 1;
+        }
+        assert_eq!(left, 0);
+    }
+}
+
+/// Guards may hold a quarter, 64 KiB. A read takes half of the rest at a time: 96, 96 and 64 KiB.
+#[test]
+fn a_read_as_large_as_the_memory_is_several() {
+    let temp = TempFile::new(FILE_BYTES);
+    let path = path();
+    let file = path.open(&temp.path).unwrap();
+    file.read_exact_at(&mut vec![0; MEMORY_BYTES as usize], 0).unwrap();
+    assert_eq!(path.stats().device_reads, 3);
+}
+
+/// The file is closed when the last of its reads is done, though its handles went before.
+#[test]
+fn a_handle_may_go_while_it_is_read() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    let path = path();
+    let is_open = || {
+        let name = std::fs::canonicalize(&temp.path).unwrap();
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+        descriptors.flatten().any(|one| std::fs::read_link(one.path()).is_ok_and(|to| to == name))
+    };
+    for _ in 0..10 {
+        let mut batch = path.batch();
+        let file = path.open(&temp.path).unwrap();
+        batch.read(&file, 70_000, 3000, 0).unwrap();
+        batch.start();
+        drop(file);
+        let mut bytes = [0; 3000];
+        batch.wait().unwrap().expect("one is under way").copy_to(&mut bytes).unwrap();
+        assert!(bytes[..] == content[70_000..73_000]);
+        assert!(is_open(), "until the read is given back");
+        drop(batch);
+        assert!(!is_open());
+    }
+}

@@ -1,0 +1,126 @@
+//! A device that becomes another one while it is used.
+//!
+//! Members are added to an array, a mount moves to a slower server, a drive
+//! throttles: whoever has learned what the device is like must learn it anew.
+//! What is submitted before a point of time is served by the first device, what
+//! comes later by the second. Both are there from the start, so requests that
+//! were under way at the change end as they would have.
+
+use readpath_core::law::{Spec, SpecError};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
+use readpath_core::unit::Time;
+
+use super::knob::{Knob, Quantity, Settings};
+use super::{BoxedDevice, Device};
+
+/// What `changing` takes.
+pub const KNOBS: [Knob; 1] = [Knob {
+    key: "at",
+    what: "when the second member takes over",
+    quantity: Quantity::Time,
+    default: 2_000_000_000,
+    least: 0,
+    most: 1 << 50,
+    source: "long enough for a law to have settled on the first",
+}];
+
+/// One device, and from a point of time on another.
+pub struct Changing {
+    caps: DeviceCaps,
+    first: BoxedDevice,
+    second: BoxedDevice,
+    at: Time,
+}
+
+impl Changing {
+    /// `first` until the time that `spec` gives, and then `second`. It can do what
+    /// both can: the shorter address space, the smaller requests, the lesser depth.
+    ///
+    /// # Errors
+    /// An unknown parameter, or a value that can't be used.
+    pub fn from_spec(
+        spec: &Spec,
+        first: BoxedDevice,
+        second: BoxedDevice,
+    ) -> Result<Changing, SpecError> {
+        let at = Time(Settings::read(spec, &KNOBS)?.of("at"));
+        let (a, b) = (first.caps(), second.caps());
+        let caps = DeviceCaps {
+            sectors: a.sectors.min(b.sectors),
+            request_sectors_max: a.request_sectors_max.min(b.request_sectors_max),
+            depth_max: a.depth_max.min(b.depth_max),
+            is_rotational: a.is_rotational || b.is_rotational,
+            alignment_sectors: a.alignment_sectors.max(b.alignment_sectors),
+        };
+        Ok(Changing { caps, first, second, at })
+    }
+}
+
+impl Device for Changing {
+    fn caps(&self) -> DeviceCaps {
+        self.caps
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let device = if now < self.at { &mut self.first } else { &mut self.second };
+        device.submit(now, request);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        [self.first.next_event(), self.second.next_event()].into_iter().flatten().min()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        self.first.poll(now).or_else(|| self.second.poll(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_core::request::{Op, RequestId};
+
+    use super::*;
+    use crate::device::registry::build;
+
+    /// Reads 4 KiB at each place, one after the other; gives how long each took.
+    fn spans(device: &mut dyn Device, places: u64) -> Vec<Time> {
+        let mut now = Time::ZERO;
+        let mut spans = Vec::new();
+        for place in 0..places {
+            let start = place * 1_000_000;
+            device.submit(now, DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors: 8 });
+            let completion = loop {
+                let next = device.next_event().expect("a request is under way");
+                if let Some(completion) = device.poll(next) {
+                    break completion;
+                }
+            };
+            spans.push(completion.at - now);
+            now = completion.at;
+        }
+        spans
+    }
+
+    #[test]
+    fn it_is_the_first_until_the_time_and_then_the_second() {
+        let device = |text: &str| build(&Spec::parse(text).unwrap(), 1).unwrap();
+        let both = spans(&mut *device("changing:nvme+ssd,at=700us"), 14);
+        let [nvme, ssd] = ["nvme", "ssd"].map(|name| spans(&mut *device(name), 14));
+        let changed = both.iter().zip(&nvme).position(|(of_both, of_nvme)| of_both != of_nvme);
+        let changed = changed.expect("it changes");
+        // What was under way at 700 µs was the first's.
+        let before: u64 = both[..changed].iter().map(|span| span.ns()).sum();
+        assert!((700_000..700_000 + nvme[changed - 1].ns()).contains(&before), "{before} ns");
+        // A drive that is used by one at a time takes as long whatever came before.
+        assert_eq!(both[changed..], ssd[..14 - changed]);
+    }
+
+    #[test]
+    fn it_can_do_what_both_can() {
+        let caps = |text: &str| build(&Spec::parse(text).unwrap(), 1).unwrap().caps();
+        let (both, hdd, nvme) = (caps("changing:hdd+nvme"), caps("hdd"), caps("nvme"));
+        assert_eq!(both.depth_max, hdd.depth_max.min(nvme.depth_max));
+        assert_eq!(both.sectors, hdd.sectors.min(nvme.sectors));
+        assert!(both.is_rotational);
+    }
+}
