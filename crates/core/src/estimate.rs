@@ -48,10 +48,6 @@ const WAITED: u64 = 2;
 /// A span counts when no more than one of so many parts of it is unsure.
 const SURE: u64 = 8;
 
-/// Where sizes explain less than such a part of the variance of times, the slope is noise: of a
-/// disk whose seeks take from 3 to 12 ms requests of 64 and of 68 KiB say nothing about bytes.
-const EXPLAINED: i128 = 4;
-
 /// The share of an estimate that is forgotten at a time.
 const FORGOTTEN: u64 = 64;
 
@@ -284,10 +280,9 @@ struct Sizes {
     blocks: u32,
     pages: i64,
     took_ns: i64,
-    /// The variance of the pages, their covariance with the time, and its variance.
+    /// The variance of the pages, and their covariance with the time.
     variance: i64,
     covariance: i64,
-    time_variance: i64,
 }
 
 impl Sizes {
@@ -304,12 +299,8 @@ impl Sizes {
         self.took_ns += off_ns / 16;
         self.variance += off_pages * off_pages / 16 - self.variance / 16;
         self.covariance += off_pages * off_ns / 16 - self.covariance / 16;
-        self.time_variance += off_ns / 4 * (off_ns / 4) - self.time_variance / 16;
         let indifferent = self.pages * self.pages / 16;
-        let explained = i128::from(self.covariance).pow(2);
-        let all = i128::from(self.variance) * i128::from(self.time_variance);
-        let is_noise = explained * EXPLAINED < all;
-        if self.covariance <= 0 || self.variance < indifferent / 4 || is_noise {
+        if self.covariance <= 0 || self.variance < indifferent / 4 {
             return None;
         }
         let slope_ps = (self.covariance * 16 / self.variance.max(1)) as u64 * 1_000;

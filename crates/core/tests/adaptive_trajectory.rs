@@ -5,7 +5,7 @@
 //! costs 1 ms, a page 8.192 µs, so a request as much as 122 pages. Nobody else reads: with
 //! b pages behind it a stream wants √(2 × 122 × b) pages ahead of it. One that was
 //! continued but once has four times what it has behind it, or 16 pages, at most. A window of from 2ⁿ
-//! pages on ends at the nearest multiple of 2ⁿ⁻¹.
+//! pages on ends at the nearest multiple of 2ⁿ⁻¹; a backward one at the multiple below.
 
 use readpath_core::readahead::{Adaptive, Advice, Ask, PageTable, ReadaheadLaw};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -113,11 +113,11 @@ fn far_apart_reads_and_touches_stay_alone() {
 fn a_backward_reader_is_read_ahead_of_downwards() {
     let mut alone = Alone::new();
     assert_eq!(alone.read(1016, 16), []);
-    // 32 behind: √7808 is 88, down to 912, and 928 is a multiple of 32.
-    assert_eq!(alone.read(1000, 16), [(928, 72)]);
-    // The window's last page was marked. 48 are behind: √11712 is 108, of which 56 are ahead: down
-    // to 876, and 880 is a multiple of 16.
-    assert_eq!(alone.read(984, 16), [(880, 48)]);
+    // 32 behind: √7808 is 88, down to 912, and 896 is the multiple of 32 below it.
+    assert_eq!(alone.read(1000, 16), [(896, 104)]);
+    // The window's last page was marked. 48 are behind: √11712 is 108, of which 88 are ahead: down
+    // to 876, and 872 is the multiple of 8 below it.
+    assert_eq!(alone.read(984, 16), [(872, 24)]);
 }
 
 #[test]

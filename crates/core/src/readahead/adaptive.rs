@@ -19,8 +19,9 @@
 //!   request costs only what it occupies, and on many drives that is next to nothing.
 //! - *The next window* is read when the reader comes to the middle of the newest, or has
 //!   to wait for a page.
-//! - *Ages.* Where streams of an age were seen to end more often than to come to twice that age, the
-//!   window is that of a stream which is so much younger.
+//! - *Ages.* How many streams of an age came to twice that age, and how many ended before, says by
+//!   what the age counts for more or for less in `b`: the next of many short files needn't show anew that
+//!   it will be read to its end.
 //! - *It is bounded by what it risks.* A stream that was continued but once may be chance: it
 //!   has 64 KiB ahead of it at most, and nothing, where about as many go on as would by chance. No more
 //!   is ahead than will still be in memory when the reader comes to it, by the part that the stream has of

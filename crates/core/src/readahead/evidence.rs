@@ -86,11 +86,11 @@ impl DeviceEvidence {
     /// others' bytes come later by as much. From there on the price is what it occupies.
     ///
     /// Where streams of that age were seen to end more often than to go on they count as
-    /// so much younger.
+    /// so much younger, and elsewhere as so much older.
     pub fn window(&self, behind: u64) -> Wanted {
         let (went_on, ended) = self.ages.seen(behind);
         let least = |price: u64| {
-            let by_age = 2 * price * behind * went_on.min(ended) / ended;
+            let by_age = 2 * price * behind * went_on / ended;
             by_age.isqrt().min(REQUESTS_SHARE * price)
         };
         let waits = self.estimate.request_cost_pages();
@@ -326,7 +326,7 @@ mod tests {
     /// such an age ended, one went on beside the one of each that is taken for granted: as if it had
     /// 16 × 2 ÷ 8 = 4 pages behind it, √(2 × 122 × 4) = 31.
     #[test]
-    fn where_most_end_a_stream_counts_as_younger() {
+    fn a_stream_counts_as_younger_where_most_end_and_as_older_where_most_go_on() {
         let mut device = DeviceEvidence::default();
         assert_eq!(device.window(16).pages, 62);
         device.ages.went_on(8, 40);
@@ -334,9 +334,11 @@ mod tests {
         assert_eq!(device.window(16).pages, 31);
         // Those of 32 pages are of another age.
         assert_eq!(device.window(32).pages, 88);
-        for _ in 0..6 {
-            device.ages.goes_on_after_all(31);
-        }
+        // Only one has ended, beside the other: as if it had 16 × 2 ÷ 2 pages behind it. Six more went
+        // on: 16 × 8 ÷ 2 are 64, and √(2 × 122 × 64) is 124.
+        (0..6).for_each(|_| device.ages.goes_on_after_all(31));
         assert_eq!(device.window(16).pages, 62);
+        (0..6).for_each(|_| device.ages.went_on(16, 32));
+        assert_eq!(device.window(16).pages, 124);
     }
 }

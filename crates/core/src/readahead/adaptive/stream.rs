@@ -441,9 +441,8 @@ fn round_end(first: u64, pages: u64) -> u64 {
     if end > first { end } else { first + pages }
 }
 
-/// Where a backward window of about so many pages begins that ends at `end`.
+/// Where a backward window of so many pages begins that ends at `end`: no later, for its reader comes
+/// to its last page first, and what is cut off there is a window that comes late.
 fn round_begin(end: u64, pages: u64) -> u64 {
-    let by = roundness(pages);
-    let first = (end.saturating_sub(pages) + by / 2) / by * by;
-    if first < end { first } else { end.saturating_sub(pages) }
+    end.saturating_sub(pages) / roundness(pages) * roundness(pages)
 }
