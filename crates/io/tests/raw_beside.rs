@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use readpath::raw::{RawMemory, RawOpenError, RawOptions};
 use readpath::{File, ReadPath};
@@ -84,7 +85,15 @@ fn no_read_goes_back_behind_a_write_that_has_returned() {
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        assert_eq!(path.stats().in_flight, 0);
+        // What was read ahead may still be on its way, and is taken in by whoever reads next.
+        let begun = Instant::now();
+        for page in (0..PAGES as u64).cycle() {
+            if path.stats().in_flight == 0 {
+                break;
+            }
+            byte_at(&file, page * PAGE as u64);
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", path.stats());
+        }
     }
 }
 
