@@ -264,7 +264,7 @@ fn what_a_killed_run_left_behind_is_told_and_removed_by_the_next() {
     next.says(&["the group has been removed", "page_cluster is"], "the group and the knob");
     assert!(!swaps_to(&scratch.0));
     assert_eq!((page_cluster(), groups_of(process)), (before, Vec::new()));
-    assert_eq!(scratch.names(), ["long.toml", "small.toml"]);
+    assert_eq!(scratch.names(), ["long.toml", "sweeps.toml"]);
 }
 
 #[test]
