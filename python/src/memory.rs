@@ -22,7 +22,7 @@ use crate::process::Own;
 use crate::spec::{Count, check_name, refused};
 
 /// Memory that is lent to Python's buffers, and given back when the last of them is gone.
-struct Lending<T> {
+struct Lending<T: Send> {
     /// None once it is closed. Whoever waits for storage holds it for reading alone,
     /// and only to close it it is taken for writing: so nobody waits with Python's lock.
     memory: RwLock<Option<Own<T>>>,
@@ -30,12 +30,12 @@ struct Lending<T> {
 }
 
 /// The memory, where it is open.
-fn open<T>(memory: &Option<Own<T>>) -> PyResult<&Own<T>> {
+fn open<T: Send>(memory: &Option<Own<T>>) -> PyResult<&Own<T>> {
     memory.as_ref().ok_or_else(|| PyValueError::new_err("the memory is closed"))
 }
 
 /// The memory, where it is open and this process made it.
-fn own<T>(memory: &Option<Own<T>>) -> PyResult<&T> {
+fn own<T: Send>(memory: &Option<Own<T>>) -> PyResult<&T> {
     open(memory)?.get().ok_or_else(|| {
         PyValueError::new_err(
             "the memory belongs to the process that made it, before a fork; make it anew in this \

@@ -7,7 +7,7 @@
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pyo3::pyfunction;
+use pyo3::prelude::*;
 
 /// How many forks lie between the first of our processes and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -19,12 +19,12 @@ pub fn forked() {
 }
 
 /// Something that only the process that made it has.
-pub struct Own<T> {
+pub struct Own<T: Send> {
     value: ManuallyDrop<T>,
     forks: u32,
 }
 
-impl<T> Own<T> {
+impl<T: Send> Own<T> {
     /// Made in this process.
     pub fn new(value: T) -> Own<T> {
         Own { value: ManuallyDrop::new(value), forks: FORKS.load(Ordering::Relaxed) }
@@ -51,11 +51,17 @@ impl<T> Own<T> {
     }
 }
 
-impl<T> Drop for Own<T> {
+/// What has threads waits for their end when it is dropped, and such a thread may be about to call
+/// Python (the waker of a future does): it is waited for without Python's lock.
+impl<T: Send> Drop for Own<T> {
     fn drop(&mut self) {
-        if self.is_ours() {
-            // SAFETY: dropped once, here, and not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.value) };
+        if !self.is_ours() {
+            return;
         }
+        // SAFETY: dropped once, here, and not used afterwards.
+        let mut value = Some(unsafe { ManuallyDrop::take(&mut self.value) });
+        // Without an interpreter (it ends) there is no lock to be held.
+        Python::try_attach(|py| py.detach(|| drop(value.take())));
+        drop(value);
     }
 }

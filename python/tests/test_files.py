@@ -141,6 +141,25 @@ def test_an_awaited_read_may_be_given_up(file, data):
     assert asyncio.run(give_up()) == data[:500_000]
 
 
+@pytest.mark.parametrize("backend", ["ring", "threads"])
+def test_what_is_awaited_may_be_let_go_with_its_file(path, backend):
+    """What ends with it waits for a thread that calls Python: not with Python's lock."""
+
+    async def let_go():
+        within = readpath.ReadPath(memory="1MiB", backend=backend)
+        file = within.open(path)
+        tasks = [asyncio.create_task(file.areadat(at * 20_000, 5_000)) for at in range(20)]
+        await tasks[0]
+        file.close()
+        del file, within
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    for _ in range(50):
+        asyncio.run(let_go())
+
+
 def test_many_threads_read_one_file(file, data):
     wrong = []
 
