@@ -35,10 +35,6 @@ use crate::touch_memory::{Answer, Order, Touched};
 /// where that was tried, so five in a row have another cause.
 const ATTEMPTS: u32 = 5;
 
-/// The pause after the first of them, in milliseconds; it doubles. It kills where a busy device
-/// takes what is swapped out too slowly, and that passes.
-const PAUSE_MS: u64 = 100;
-
 /// The longest wait between two looks at whether the run is to end.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -84,10 +80,7 @@ pub fn run(plan: &PeerPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
     for _ in 0..ATTEMPTS {
         match attempt(plan, load, row.clone()) {
             Ok(done) => return Ok(with_note(done, killed(oom_kills))),
-            Err(Stopped::OutOfMemory) => {
-                std::thread::sleep(Duration::from_millis(PAUSE_MS << oom_kills));
-                oom_kills += 1;
-            }
+            Err(Stopped::OutOfMemory) => oom_kills += 1,
             Err(Stopped::Lacking(reason)) => return Ok(lacking(row, reason)),
             Err(Stopped::Broken(reason)) => {
                 return Err(Failure::Run(format!("{}: {reason}", plan.path.display())));
