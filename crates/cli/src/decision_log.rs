@@ -85,14 +85,7 @@ pub fn check(storage: &Storage, readahead: &Spec, law: &Spec) -> Ended {
     // Whether a law keeps a log does not depend on the device.
     let limits = ReadaheadLimits::default();
     let keeps_log = readahead::build(readahead, &limits).map_err(Failure::usage)?.keeps_log();
-    if keeps_log || scheduler_keeps_log(law)? {
-        return Ok(());
-    }
-    Err(Failure::Usage(format!(
-        "--log: neither the scheduler `{}` nor the readahead law `{}` keeps a log of its \
-         decisions; the schedulers `cfq` and `adaptive` do, and the readahead law `adaptive`",
-        law.name, readahead.name
-    )))
+    one_keeps_log(keeps_log, ("readahead", readahead), law)
 }
 
 /// Finds out whether a load would have decisions to log.
@@ -104,14 +97,7 @@ pub fn check_load(storage: &Storage, swapin: &Spec, law: &Spec) -> Ended {
         )));
     }
     let keeps_log = swapin::build(swapin, false).map_err(Failure::usage)?.keeps_log();
-    if keeps_log || scheduler_keeps_log(law)? {
-        return Ok(());
-    }
-    Err(Failure::Usage(format!(
-        "--log: neither the scheduler `{}` nor the swap-in law `{}` keeps a log of its \
-         decisions; the schedulers `cfq` and `adaptive` do, and the swap-in law `adaptive`",
-        law.name, swapin.name
-    )))
+    one_keeps_log(keeps_log, ("swap-in", swapin), law)
 }
 
 fn refuse_kernel(storage: &Storage) -> Ended {
@@ -121,6 +107,18 @@ fn refuse_kernel(storage: &Storage) -> Ended {
         ))),
         _ => Ok(()),
     }
+}
+
+/// The law beside the scheduler, of this kind, keeps a log, or the scheduler does.
+fn one_keeps_log(keeps_log: bool, (kind, beside): (&str, &Spec), law: &Spec) -> Ended {
+    if keeps_log || scheduler_keeps_log(law)? {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--log: neither the scheduler `{}` nor the {kind} law `{}` keeps a log of its \
+         decisions; the schedulers `cfq` and `adaptive` do, and the {kind} law `adaptive`",
+        law.name, beside.name
+    )))
 }
 
 fn scheduler_keeps_log(law: &Spec) -> Result<bool, Failure> {
