@@ -290,7 +290,7 @@ impl Knee {
         }
     }
 
-    /// The knee has stood the proof.
+    /// The knee is kept, until the next proof.
     fn go_on(&mut self, usual: Usual) {
         self.stage = Stage::Kept(usual);
         self.kept_epochs = 0;
@@ -307,9 +307,7 @@ impl Knee {
     }
 
     fn keep(&mut self, kib_per_s: u64) -> Option<Found> {
-        self.stage = Stage::Kept(Usual::default());
-        self.kept_epochs = 0;
-        self.allow(self.good);
+        self.go_on(Usual::default());
         Some(Found { depth: self.good, kib_per_s, most_kib_per_s: self.most_kib_per_s })
     }
 
