@@ -31,42 +31,44 @@
 //! dirty, being written) count in the budget like pinned ones. A fault that
 //! finds no room waits like a read, and the oldest of them are unmapped and
 //! written for it; some are kept ready so that this is rare.
+//!
+//! # Its parts
+//! Three machines with poll contracts of their own are joined here, over one set of
+//! [frames](frames): the [queue](queue) has what is on its way to the device, [files](files) has
+//! handles and reads, [memory](memory) mappings and faults. Reads and faults that find no room wait
+//! in one line; what the join decides is who of them goes on.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cache::{Cache, CacheCounters, FileId, FrameId, FrameState, Lender};
-use crate::law::Spec;
+use crate::cache::{CacheCounters, FileId, FrameId, Lender};
 use crate::raw::{self, RawLaw};
-use crate::readahead::{self, Advice, DeviceEvidence, FileEvidence, ReadaheadLaw, ReadaheadLimits};
-use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Priority, ProcessId};
-use crate::request::{Request, RequestId};
+use crate::readahead::{Advice, ReadaheadLaw, ReadaheadLimits};
+use crate::request::{Completion, DeviceCaps, DeviceRequest, Op, Priority, ProcessId, RequestId};
 use crate::scheduler::decision::DecisionLog;
-use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
-use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
+use crate::swapin::MemoryId;
+use crate::unit::{PAGE_BYTES, PageRange, Time};
 
-mod complete;
 mod config;
 mod error;
+mod files;
+mod frames;
 mod memory;
 mod meter;
-mod pages;
-mod reads;
-mod swap_area;
-mod swap_in;
-mod swap_out;
-mod transfers;
+mod queue;
+mod transfer;
 
 pub use config::Config;
 pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
+use files::Files;
+use frames::Frames;
+use memory::Memory;
 pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
-use memory::{Memory, Swap};
 pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
-use reads::{Kind, ReadSlot};
-use transfers::{Content, Transfers};
+use queue::{Content, Queue, Waiter};
+pub use transfer::{Access, Buffer, Done, Transfer};
 
 /// Names an open file: a file of the cache, with the readahead state of one opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,131 +78,36 @@ pub struct HandleId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u32);
 
-/// How a read goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Through the cache, as `read(2)` does.
-    Buffered,
-    /// Through the cache, one page, as a fault on a memory mapping does.
-    Fault,
-    /// Past the cache, from the device into the caller's buffer, as `O_DIRECT` does.
-    Direct,
-}
-
-/// A read or a write, as the caller gives it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// Which open file.
-    pub handle: HandleId,
-    /// On whose behalf.
-    pub process: ProcessId,
-    /// The first byte, from the start of the file.
-    pub offset: u64,
-    /// How many bytes.
-    pub bytes: u64,
-    /// Comes back with the result; the machine doesn't look at it.
-    pub tag: u64,
-}
-
-/// A piece of memory that a request of the device fills, or takes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buffer {
-    /// A whole frame of the cache.
-    Frame(FrameId),
-    /// A piece of the buffer that the caller gave with a direct transfer.
-    Caller {
-        /// Whose buffer.
-        read: ReadId,
-        /// The first byte of it.
-        offset: u64,
-        /// How many bytes; may reach up to one alignment past what was asked,
-        /// where a file does not end on a sector.
-        bytes: u64,
-    },
-}
-
-/// A read or a write that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// Its name; call [`ReadPath::release`] with it once its bytes were taken.
-    pub read: ReadId,
-    /// The caller's tag.
-    pub tag: u64,
-    /// On whose behalf it was.
-    pub process: ProcessId,
-    /// When it was started.
-    pub started: Time,
-    /// How many bytes were read or written: fewer than asked only at the end of the file.
-    pub result: Result<u64, ReadError>,
-}
-
-#[derive(Debug)]
-struct File {
-    bytes: u64,
-    start_sector: u64,
-    evidence: FileEvidence,
-}
-
-struct Handle {
-    file: FileId,
-    law: Box<dyn ReadaheadLaw>,
-}
+/// Names a fault on memory from its start until its release; reused afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FaultId(pub u32);
 
 /// Makes the readahead law of a file that is opened, from what it may know of the device.
 pub type LawMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadLaw> + Send>;
 
-/// How many pages are promised, and to whom: invariant 1 of the machine.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    pages: u64,
-    /// One for each page of each read that has begun and is not released.
-    pinned: u64,
-    /// Pages read ahead that the device has not delivered yet.
-    ahead: u64,
+/// What reads and faults stand on alike.
+struct Base {
+    queue: Queue,
+    frames: Frames,
+    /// Reads and faults that wait for memory, in the order in which they came.
+    waiting: VecDeque<Waiting>,
 }
 
-impl Budget {
-    fn has_room_for(&self, pages: u64) -> bool {
-        pages <= self.room()
-    }
-
-    fn room(&self) -> u64 {
-        self.pages.saturating_sub(self.pinned + self.ahead)
-    }
+/// A read or a fault that waits for memory.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    who: Waiter,
+    /// How many pages it needs.
+    pages: u64,
 }
 
 /// The read path over one device. See the [module](self) for the order of calls.
 pub struct ReadPath {
     config: Config,
-    cache: Cache,
-    files: Vec<File>,
-    files_free: Vec<FileId>,
-    handles: Vec<Handle>,
-    handles_free: Vec<HandleId>,
-    /// Makes the laws of files, where they are not the configuration's.
-    law_maker: Option<LawMaker>,
-    priorities: Vec<Priority>,
-    scheduler: Box<dyn Scheduler>,
+    base: Base,
+    files: Files,
+    memory: Memory,
     raw: Box<dyn RawLaw + Send + Sync>,
-    budget: Budget,
-    reads: Vec<ReadSlot>,
-    reads_free: Vec<ReadId>,
-    /// Reads that wait for memory, in the order in which they came.
-    waiting: VecDeque<ReadId>,
-    done: VecDeque<ReadId>,
-    transfers: Transfers,
-    /// Requests made since the last poll.
-    plug: Vec<Request>,
-    /// Runs of pages that were added to the cache and have no request yet.
-    runs: Vec<PageRange>,
-    /// Parts of failed requests that are tried again on their own, past the scheduler.
-    retries: VecDeque<Request>,
-    wake: Option<Time>,
-    /// What the readahead laws know together.
-    evidence: DeviceEvidence,
-    meter: Meter,
-    memories: Vec<Memory>,
-    swap: Swap,
 }
 
 impl ReadPath {
@@ -210,54 +117,13 @@ impl ReadPath {
     /// A law is unknown or has a bad parameter; memory, depth or the device's
     /// largest request is too small.
     pub fn new(config: Config) -> Result<ReadPath, ConfigError> {
-        let pages = config.memory_bytes / PAGE_BYTES;
-        let lent_pages_max = config.lent_bytes_max / PAGE_BYTES;
-        if pages <= lent_pages_max {
-            let memory_bytes = config.memory_bytes.saturating_sub(lent_pages_max * PAGE_BYTES);
-            return Err(ConfigError::NoMemory { memory_bytes });
-        }
-        if pages >= u64::from(u32::MAX) {
-            return Err(ConfigError::TooMuchMemory { memory_bytes: config.memory_bytes });
-        }
-        if config.depth_max == 0 || config.caps.depth_max == 0 {
-            return Err(ConfigError::NoDepth);
-        }
-        let request_sectors_max = config.caps.request_sectors_max;
-        if u64::from(request_sectors_max) < PAGE_SECTORS {
-            return Err(ConfigError::RequestTooSmall { request_sectors_max });
-        }
-        readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Law)?;
-        // A device that takes no sector at all takes no merged request.
-        let merged_max = if config.merges { request_sectors_max } else { 0 };
-        let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
-        let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Law)?;
+        let frames = Frames::new(&config)?;
+        let queue = Queue::new(&config)?;
+        let files = Files::new(&config)?;
         let raw = raw::build(&config.raw).map_err(ConfigError::Law)?;
-        Ok(ReadPath {
-            cache: Cache::new(pages as u32),
-            files: Vec::new(),
-            files_free: Vec::new(),
-            handles: Vec::new(),
-            handles_free: Vec::new(),
-            law_maker: None,
-            priorities: Vec::new(),
-            scheduler,
-            raw,
-            budget: Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0 },
-            reads: Vec::new(),
-            reads_free: Vec::new(),
-            waiting: VecDeque::new(),
-            done: VecDeque::new(),
-            transfers: Transfers::default(),
-            plug: Vec::new(),
-            runs: Vec::new(),
-            retries: VecDeque::new(),
-            wake: None,
-            evidence: DeviceEvidence::default(),
-            meter: Meter::default(),
-            memories: Vec::new(),
-            swap: Swap::default(),
-            config,
-        })
+        let base = Base { queue, frames, waiting: VecDeque::new() };
+        let memory = Memory::new(config.open_reads_max);
+        Ok(ReadPath { config, base, files, memory, raw })
     }
 
     /// Adds a file of `bytes` bytes that lies on the device from `start_sector` on, in one piece.
@@ -265,121 +131,90 @@ impl ReadPath {
     /// # Errors
     /// The file, rounded up to whole pages, would reach past the device.
     pub fn add_file(&mut self, bytes: u64, start_sector: u64) -> Result<FileId, BeyondDevice> {
-        let end_sector = start_sector + bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS;
-        if end_sector > self.config.caps.sectors {
-            return Err(BeyondDevice { end_sector, device_sectors: self.config.caps.sectors });
-        }
-        let free = self.files_free.pop();
-        let number = free.map_or(self.files.len() as u32, |id| id.0);
-        let evidence = FileEvidence { number, ..FileEvidence::default() };
-        let file = File { bytes, start_sector, evidence };
-        if let Some(id) = free {
-            self.files[id.0 as usize] = file;
-            return Ok(id);
-        }
-        self.files.push(file);
-        Ok(self.cache.add_file())
+        self.files.add(&mut self.base, bytes, start_sector)
     }
 
     /// Opens a file: the handle has a readahead state of its own.
     pub fn open(&mut self, file: FileId) -> HandleId {
-        let limits = &self.config.limits;
-        let law = match &mut self.law_maker {
-            Some(make) => make(limits),
-            None => readahead::build(&self.config.readahead, limits)
-                .expect("the law was built once already, from the same text"),
-        };
-        let handle = Handle { file, law };
-        if let Some(id) = self.handles_free.pop() {
-            self.handles[id.0 as usize] = handle;
-            return id;
-        }
-        self.handles.push(handle);
-        HandleId(self.handles.len() as u32 - 1)
+        self.files.open(file)
     }
 
     /// Closes a handle, none of whose reads is unreleased; its name may be given again.
     pub fn close(&mut self, handle: HandleId) {
-        self.handles[handle.0 as usize].law.closed(&mut self.evidence);
-        self.handles_free.push(handle);
+        self.files.close(&mut self.base, handle);
     }
 
     /// Removes a file that has no handle any more, and drops its pages. False
     /// while some of them are on their way: ask again after a completion. Once
     /// true, its name may be given again.
     pub fn remove_file(&mut self, file: FileId) -> bool {
-        self.cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
-        let is_gone = self.cache.is_empty(file);
-        if is_gone {
-            self.files_free.push(file);
-        }
-        is_gone
+        self.files.remove(&mut self.base, file)
     }
 
     /// The bytes of the range have changed on the device: none of its pages is
     /// served again. Reads that are under way may give the old ones.
     pub fn invalidate(&mut self, handle: HandleId, range: PageRange) {
-        self.cache.invalidate(self.handles[handle.0 as usize].file, range);
+        self.invalidate_file(self.files.file_of(handle), range);
     }
 
     /// As [`invalidate`](ReadPath::invalidate), for a file, whatever its handles.
     pub fn invalidate_file(&mut self, file: FileId, range: PageRange) {
-        self.cache.invalidate(file, range);
+        self.base.frames.cache.invalidate(file, range);
     }
 
     /// The first page of the range that is on its way. After an `invalidate` it
     /// may carry the old bytes, to whoever reads it until it is there; it is not
     /// served after that.
     pub fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
-        self.cache.first_in_flight(file, range)
+        self.base.frames.cache.first_in_flight(file, range)
     }
 
     /// Has filled pages lent to readers beside the machine; before the first read.
     /// [`Config::lent_bytes_max`] says how much may be held for longer than a copy takes.
     pub fn lend_through(&mut self, lender: Box<dyn Lender>) {
-        self.cache.lend_through(lender);
+        self.base.frames.cache.lend_through(lender);
     }
 
     /// Whether the handle's law must be shown reads that find every page cached
     /// and none marked, so that they must come to the machine too.
     pub fn sees_every_hit(&self, handle: HandleId) -> bool {
-        self.handles[handle.0 as usize].law.sees_every_hit()
+        self.files.law(handle).sees_every_hit()
     }
 
     /// Reads found everything in lent pages; the last of them ended at byte `end` of the file.
     pub fn passed(&mut self, handle: HandleId, end: u64) {
-        self.handles[handle.0 as usize].law.passed(end);
+        self.files.law_mut(handle).passed(end);
     }
 
     /// Whether reads wait for memory that others have not released.
     pub fn is_short_of_memory(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.base.waiting.is_empty()
     }
 
     /// The most memory that one read may take, in bytes.
     pub fn read_bytes_max(&self) -> u64 {
-        self.budget.pages * PAGE_BYTES
+        self.base.frames.budget.pages * PAGE_BYTES
     }
 
     /// A page that the lender was to [`forget`](Lender::forget) is held by nobody any more.
     pub fn returned(&mut self, frame: FrameId) {
-        self.cache.returned(frame);
+        self.base.frames.cache.returned(frame);
     }
 
     /// Takes in how lent pages were used, so that the cache's counters are those of now.
     pub fn settle(&mut self) {
-        self.cache.settle();
+        self.base.frames.cache.settle();
     }
 
     /// Has the law of each file opened from here on made by `make`: a law that
     /// is none of this crate's, or one of them that is watched.
     pub fn set_law_maker(&mut self, make: LawMaker) {
-        self.law_maker = Some(make);
+        self.files.set_law_maker(make);
     }
 
     /// The length of the handle's file in bytes.
     pub fn file_bytes(&self, handle: HandleId) -> u64 {
-        self.file_of(handle).bytes
+        self.files.bytes_of(handle)
     }
 
     /// The law of raw transfers: each of their chunks is a direct read or write of this path.
@@ -394,29 +229,25 @@ impl ReadPath {
 
     /// Sets the I/O priority of a process, for the schedulers that look at it.
     pub fn set_priority(&mut self, process: ProcessId, priority: Priority) {
-        let at = process.0 as usize;
-        if at >= self.priorities.len() {
-            self.priorities.resize(at + 1, Priority::default());
-        }
-        self.priorities[at] = priority;
+        self.base.queue.set_priority(process, priority);
     }
 
     /// The process will ask for nothing more: no scheduler need wait for it.
     pub fn process_ended(&mut self, now: Time, process: ProcessId) {
-        self.scheduler.process_ended(now, process);
+        self.base.queue.process_ended(now, process);
     }
 
     /// The log of the scheduler's decisions, to turn it on and to take them
     /// out; `None` when its law keeps none.
     pub fn scheduler_decisions(&mut self) -> Option<&mut DecisionLog> {
-        self.scheduler.decisions()
+        self.base.queue.scheduler_decisions()
     }
 
     /// The log of what is read ahead, of files and of memory, to turn it on and to take it out;
     /// empty where neither the readahead law nor the swap-in law keeps one
     /// ([`ReadaheadLaw::keeps_log`], [`SwapinLaw::keeps_log`](crate::swapin::SwapinLaw::keeps_log)).
     pub fn readahead_decisions(&mut self) -> &mut DecisionLog {
-        &mut self.evidence.log
+        &mut self.base.queue.evidence.log
     }
 
     /// A hint about a range of an open file, as `posix_fadvise(2)` gives it.
@@ -432,162 +263,298 @@ impl ReadPath {
         advice: Advice,
         range: PageRange,
     ) {
-        let file = self.handles[handle.0 as usize].file;
-        let range = range.clipped(self.files[file.0 as usize].bytes.div_ceil(PAGE_BYTES));
-        match advice {
-            Advice::WillNeed => self.read_ahead(now, file, range, process),
-            Advice::DontNeed => self.cache.drop_unused(file, range),
-            Advice::Normal | Advice::Sequential | Advice::Random => {}
+        self.files.advise(now, &mut self.base, handle, process, advice, range);
+    }
+
+    /// Starts a read.
+    ///
+    /// A [`Fault`](Access::Fault) is for one page, the one that holds `offset`. A read at or past the
+    /// end of the file is done at once, with 0 bytes.
+    ///
+    /// # Errors
+    /// The read is larger than the memory of the cache, misaligned though
+    /// direct, or one too many.
+    pub fn read(
+        &mut self,
+        now: Time,
+        access: Access,
+        transfer: Transfer,
+    ) -> Result<ReadId, ReadError> {
+        let base = &mut self.base;
+        let read = self.files.read(now, base, access, transfer)?;
+        let pages = self.files.pages_of(read);
+        if access == Access::Direct {
+            self.files.start_direct(now, base, read, Op::Read, true);
+        } else if base.waiting.is_empty() && base.frames.has_room_for(pages) {
+            self.files.begin(now, base, read);
+        } else {
+            base.waiting.push_back(Waiting { who: Waiter::Read(read), pages });
+            self.admit(now);
         }
-        self.handles[handle.0 as usize].law.advise(advice);
+        Ok(read)
+    }
+
+    /// Starts a write, past the cache, from the caller's buffer to the device;
+    /// cached pages of its range are dropped. `is_sync` says whether somebody
+    /// waits for it, which schedulers look at.
+    ///
+    /// # Errors
+    /// It is misaligned, goes past the end of the file, or is one too many.
+    pub fn write(
+        &mut self,
+        now: Time,
+        transfer: Transfer,
+        is_sync: bool,
+    ) -> Result<ReadId, ReadError> {
+        self.files.write(now, &mut self.base, transfer, is_sync)
+    }
+
+    /// Gives a read that is done back: its pages may be evicted, and reads that
+    /// waited for memory go on.
+    pub fn release(&mut self, now: Time, read: ReadId) {
+        self.files.release(&mut self.base, read);
+        self.admit(now);
+    }
+
+    /// Adds the swap area, of which there is one; without it memory is as large as memory.
+    ///
+    /// # Errors
+    /// The law is unknown, the area reaches past the device, or there is one already.
+    pub fn add_swap(&mut self, config: &SwapConfig) -> Result<(), SwapError> {
+        self.memory.add_swap(&self.base, config)
+    }
+
+    /// Adds a mapping of `pages` pages, all zeros.
+    ///
+    /// # Errors
+    /// It has more pages than can be numbered.
+    pub fn add_memory(&mut self, pages: u64, kind: MemoryKind) -> Result<MemoryId, SwapError> {
+        self.memory.add_mapping(&mut self.base, pages, kind)
+    }
+
+    /// A program has touched a page. True: the page is mapped, and that is all;
+    /// else the touch is a [`fault`](ReadPath::fault). For worlds that see
+    /// every touch.
+    #[inline]
+    pub fn touch(&mut self, memory: MemoryId, page: u64, access: MemoryAccess) -> bool {
+        self.memory.touch(&mut self.base, memory, page, access)
+    }
+
+    /// A program has faulted on a page: [`poll_faulted`](ReadPath::poll_faulted) gives the result.
+    ///
+    /// # Errors
+    /// It is one too many.
+    ///
+    /// # Panics
+    /// The page lies outside its mapping.
+    pub fn fault(&mut self, now: Time, fault: MemoryFault) -> Result<FaultId, ReadError> {
+        let base = &mut self.base;
+        let fault = self.memory.open_fault(now, base, fault)?;
+        let has_room = base.waiting.is_empty() && base.frames.has_room_for(1);
+        if has_room || self.memory.is_resident(base, fault) {
+            self.memory.begin(now, base, fault);
+        } else {
+            base.waiting.push_back(Waiting { who: Waiter::Fault(fault), pages: 1 });
+        }
+        self.admit(now);
+        Ok(fault)
+    }
+
+    /// The next fault that has ended.
+    pub fn poll_faulted(&mut self) -> Option<Faulted> {
+        self.memory.poll_faulted(&self.base)
+    }
+
+    /// Gives a fault that has ended back, once its page is mapped: what waited for memory goes on.
+    pub fn release_fault(&mut self, now: Time, fault: FaultId) {
+        self.memory.release(&mut self.base, fault);
+        self.admit(now);
+    }
+
+    /// The next page to be taken out of a program's address space. Answer each
+    /// with [`handle_unmapped`](ReadPath::handle_unmapped), before anything else
+    /// is called but this.
+    pub fn poll_unmap(&mut self) -> Option<Unmap> {
+        self.memory.poll_unmap(&mut self.base)
+    }
+
+    /// No program has the page in its address space any more; `was_written`
+    /// when it was written to since it was mapped, as far as no fault has told.
+    pub fn handle_unmapped(&mut self, now: Time, unmap: Unmap, was_written: bool) {
+        if self.memory.handle_unmapped(&mut self.base, unmap, was_written) {
+            self.admit(now);
+        }
+    }
+
+    /// A program says that it will need the pages of the range: those that are
+    /// swapped out are read ahead of its faults, in the order of their slots.
+    ///
+    /// As many at most as are ready, less half of what is kept ready, so that
+    /// faults find some; and none while faults or reads wait for memory. Gives
+    /// the first page that was not dealt with, the end of the range when none is
+    /// left: when more is ready, go on from there.
+    ///
+    /// These pages carry no mark: the law did not guess them, and learns nothing
+    /// from their use.
+    ///
+    /// # Panics
+    /// The range reaches past the end of its mapping.
+    pub fn will_need(
+        &mut self,
+        now: Time,
+        memory: MemoryId,
+        range: PageRange,
+        process: ProcessId,
+    ) -> u64 {
+        let page = self.memory.will_need(now, &mut self.base, memory, range, process);
+        self.admit(now);
+        page
+    }
+
+    /// Forgets the pages of the range, which the world has unmapped: they are
+    /// zeros from now on. Pages that a fault, a read or a write is under way for
+    /// are left; gives how many: try them again when those have ended.
+    pub fn discard(&mut self, now: Time, memory: MemoryId, range: PageRange) -> u64 {
+        let busy = self.memory.discard(&mut self.base, memory, range);
+        self.admit(now);
+        busy
+    }
+
+    /// What was counted of memory so far.
+    pub fn swap_counters(&self) -> SwapCounters {
+        self.memory.counters()
+    }
+
+    /// How many slots of the swap area are free.
+    pub fn free_slots(&self) -> u64 {
+        self.memory.free_slots()
     }
 
     /// The next request for the device; None when it is full, or when the
     /// scheduler has nothing for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
-        self.unplug(now);
-        if self.meter.in_device() >= self.depth_max() {
-            return None;
-        }
-        let request = match self.retries.pop_front() {
-            Some(request) => request,
-            None => match self.scheduler.dispatch(now) {
-                Dispatch::Request(request) => request,
-                Dispatch::WaitUntil(time) => {
-                    self.wake = Some(time);
-                    return None;
-                }
-                Dispatch::Nothing => {
-                    self.wake = None;
-                    return None;
-                }
-            },
-        };
-        self.wake = None;
-        debug_assert_eq!(request, self.transfers.merged(request.id), "merged and dispatched alike");
-        self.meter.dispatched(now, &request);
-        self.evidence.estimate.dispatched(now, request.id);
-        Some(DeviceRequest {
-            id: request.id,
-            op: request.op,
-            start: request.start,
-            sectors: request.sectors,
-        })
+        self.base.queue.poll(now)
     }
 
     /// When to poll again though nothing has come or completed; None: no need.
     pub fn next_wake(&self) -> Option<Time> {
-        self.wake
+        self.base.queue.next_wake()
+    }
+
+    /// The device has finished a request that [`poll_request`](ReadPath::poll_request) gave it.
+    pub fn handle_completion(&mut self, now: Time, completion: Completion) {
+        let base = &mut self.base;
+        base.queue.handle_completion(now, completion);
+        while let Some(ended) = base.queue.poll_ended() {
+            base.frames.budget.ahead -= u64::from(ended.content.ahead_pages());
+            let waiters = match ended.content {
+                Content::Pages { file, range, .. } => {
+                    self.files.complete_pages(now, base, ended, file, range)
+                }
+                Content::Slots { range, .. } => self.memory.complete(base, ended, range),
+                Content::Direct { read, offset } => {
+                    self.files.complete_direct(base, ended, read, offset)
+                }
+            };
+            base.queue.recycle(waiters);
+        }
+        self.admit(now);
     }
 
     /// The next read or write that has ended.
     pub fn poll_done(&mut self) -> Option<Done> {
-        let read = self.done.pop_front()?;
-        let slot = &self.reads[read.0 as usize];
-        Some(Done {
-            read,
-            tag: slot.transfer.tag,
-            process: slot.transfer.process,
-            started: slot.started,
-            result: slot.error.map_or(Ok(slot.bytes), Err),
-        })
+        self.files.poll_done()
     }
 
     /// The frames of a read that is done and not yet released, first page
     /// first; none for a direct transfer.
     pub fn read_frames(&self, read: ReadId) -> &[FrameId] {
-        &self.reads[read.0 as usize].frames
+        self.files.frames_of(read)
     }
 
     /// Where the bytes of a request of the device go to, or come from, in the
     /// order of its sectors.
     pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
-        self.transfers.each_part_in_order(id, |part| match self.transfers.content(part) {
+        self.base.queue.each_part_in_order(id, |content, bytes| match content {
             Content::Pages { file, range, .. } => {
-                self.cache.each_frame(file, range, |frame| each(Buffer::Frame(frame)));
+                self.base.frames.cache.each_frame(file, range, |frame| each(Buffer::Frame(frame)));
             }
             Content::Slots { range, .. } => range.pages().for_each(|slot| {
-                each(Buffer::Frame(self.frame_of_slot(slot)));
+                each(Buffer::Frame(self.memory.frame_of_slot(&self.base, slot)));
             }),
-            Content::Direct { read, offset } => {
-                let bytes = self.transfers.request(part).bytes();
-                each(Buffer::Caller { read, offset, bytes });
-            }
+            Content::Direct { read, offset } => each(Buffer::Caller { read, offset, bytes }),
         });
     }
 
     /// The first byte, in its file, of a read that is not yet released.
     pub fn offset(&self, read: ReadId) -> u64 {
-        self.reads[read.0 as usize].transfer.offset
+        self.files.transfer_of(read).offset
     }
 
     /// Whether a read that is not yet released is a fault.
     pub fn is_fault(&self, read: ReadId) -> bool {
-        self.reads[read.0 as usize].kind == Kind::Read(Access::Fault)
+        self.files.is_fault(read)
     }
 
     /// The caller's tag of a read that is not yet released.
     pub fn tag(&self, read: ReadId) -> u64 {
-        self.reads[read.0 as usize].transfer.tag
+        self.files.transfer_of(read).tag
     }
 
     /// The most requests in the device at once.
     pub fn depth_max(&self) -> u32 {
-        self.config.depth_max.min(self.config.caps.depth_max)
+        self.base.queue.depth_max()
     }
 
     /// What was counted so far.
     pub fn meter(&self) -> &Meter {
-        &self.meter
+        &self.base.queue.meter
     }
 
     /// What the cache has counted so far.
     pub fn cache_counters(&self) -> CacheCounters {
-        self.cache.counters()
+        self.base.frames.cache.counters()
     }
 
     /// Whether a page of the handle's file is in the cache, or on its way into it.
     pub fn is_cached(&self, handle: HandleId, page: u64) -> bool {
-        self.cache.find(self.handles[handle.0 as usize].file, page).is_some()
+        self.base.frames.cache.find(self.files.file_of(handle), page).is_some()
     }
 
     /// Whether a page of the handle's file carries the readahead mark: its use
     /// should reach the law, so it is not to be mapped with its neighbours.
     pub fn is_marked(&self, handle: HandleId, page: u64) -> bool {
-        self.cache.marked(self.handles[handle.0 as usize].file, page).is_some()
+        self.base.frames.cache.marked(self.files.file_of(handle), page).is_some()
     }
 
     /// Whether nothing is open, queued, in the device or reserved.
     pub fn is_idle(&self) -> bool {
-        self.reads_free.len() == self.reads.len()
-            && self.transfers.is_empty()
-            && self.budget.pinned == 0
-            && self.budget.ahead == 0
+        let Base { queue, frames, .. } = &self.base;
+        self.files.is_idle() && self.memory.is_idle() && queue.is_empty() && frames.is_idle()
     }
 
-    /// Whether so many more pages find frames: invariant 1.
-    fn has_room_for(&self, pages: u64) -> bool {
-        self.budget.has_room_for(pages + u64::from(self.cache.held_pages()))
-    }
-
-    fn file_of(&self, handle: HandleId) -> &File {
-        &self.files[self.handles[handle.0 as usize].file.0 as usize]
-    }
-
-    fn priority(&self, process: ProcessId) -> Priority {
-        self.priorities.get(process.0 as usize).copied().unwrap_or_default()
-    }
-
-    fn is_congested(&self) -> bool {
-        let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
-        requests > u64::from(self.config.queue_requests) * 7 / 8
-    }
-
-    /// Hands what was plugged to the scheduler.
-    fn unplug(&mut self, now: Time) {
-        for request in self.plug.drain(..) {
-            if let Inserted::Merged { into } = self.scheduler.insert(now, request) {
-                self.transfers.merge(into, request.id);
+    /// Begins what waited for memory, in its order, as far as there is room; what
+    /// can never have any fails.
+    fn admit(&mut self, now: Time) {
+        let base = &mut self.base;
+        loop {
+            self.memory.make_room(now, base);
+            let Some(&Waiting { who, pages }) = base.waiting.front() else { return };
+            let has_room = base.frames.has_room_for(pages);
+            let failure = match who {
+                _ if has_room => None,
+                Waiter::Fault(fault) if self.memory.is_resident(base, fault) => None,
+                _ => match self.memory.want_of_room(base) {
+                    None => return,
+                    failure => failure,
+                },
+            };
+            base.waiting.pop_front();
+            match (who, failure) {
+                (Waiter::Read(read), None) => self.files.begin(now, base, read),
+                (Waiter::Read(read), Some(error)) => self.files.fail(base, read, error),
+                (Waiter::Fault(fault), None) => self.memory.begin(now, base, fault),
+                (Waiter::Fault(fault), Some(error)) => self.memory.fail(base, fault, error),
             }
         }
     }

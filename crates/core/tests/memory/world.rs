@@ -238,7 +238,7 @@ impl World {
                     Err(error) => self.errors.push(error),
                     Ok((frame, source)) => self.map(fault, frame.0, source, faulted.is_writable),
                 }
-                self.path.release(self.now, faulted.fault);
+                self.path.release_fault(self.now, faulted.fault);
             }
             if is_done {
                 return;

@@ -318,7 +318,7 @@ impl Server {
             let mut is_idle = true;
             while let Some(faulted) = self.machine.poll_faulted() {
                 self.finish(&faulted);
-                self.machine.release(self.clock.now(), faulted.fault);
+                self.machine.release_fault(self.clock.now(), faulted.fault);
                 is_idle = false;
             }
             while let Some(request) = self.machine.poll_request(self.clock.now()) {

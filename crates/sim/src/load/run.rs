@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
     /// A fault has ended: its process has touched the page, and goes on when
     /// the kernel's work for it is done.
     fn end_fault(&mut self, now: Time, faulted: &Faulted) {
-        self.path.release(now, faulted.fault);
+        self.path.release_fault(now, faulted.fault);
         let id = faulted.process.0;
         let running = &mut self.processes[id as usize];
         let touch = running.next.take().expect("a process that faults is touching");

@@ -27,51 +27,57 @@
 //! When no slot is left, slots of pages that are in memory and unchanged are
 //! given up for it. When none of those is left either, what waits fails.
 
-use super::complete::PartOutcome;
-use super::memory::{SwapOut, Unmap};
-use super::swap_area::Owner;
-use super::*;
-use crate::cache::Leaving;
+use alloc::vec::Vec;
 
-impl ReadPath {
-    /// The next page to be taken out of a program's address space. Answer each
-    /// with [`handle_unmapped`](ReadPath::handle_unmapped), before anything else
-    /// is called but this.
-    pub fn poll_unmap(&mut self) -> Option<Unmap> {
+use super::area::Owner;
+use super::{Memory, SwapOut, Unmap};
+use crate::cache::{FileId, FrameId, Leaving};
+use crate::machine::queue::{Content, Ended, Waiter};
+use crate::machine::{Base, ReadError};
+use crate::request::Op;
+use crate::unit::{PageRange, Time};
+
+impl Memory {
+    /// The next page to be taken out of a program's address space.
+    pub(in crate::machine) fn poll_unmap(&mut self, base: &mut Base) -> Option<Unmap> {
         let frame = self.swap.unmaps.pop_front()?;
-        debug_assert!(self.cache.is_leaving(frame) && self.cache.is_mapped(frame));
+        let cache = &mut base.frames.cache;
+        debug_assert!(cache.is_leaving(frame) && cache.is_mapped(frame));
         self.swap.unmaps_unanswered += 1;
-        self.cache.set_mapped(frame, false);
-        let (file, page) = self.cache.page_of(frame);
+        cache.set_mapped(frame, false);
+        let (file, page) = cache.page_of(frame);
         Some(Unmap { memory: self.memory_of(file), page, frame })
     }
 
-    /// No program has the page in its address space any more; `was_written`
-    /// when it was written to since it was mapped, as far as no fault has told.
-    pub fn handle_unmapped(&mut self, now: Time, unmap: Unmap, was_written: bool) {
+    /// No program has the page in its address space any more. True once all are answered for
+    /// that were polled: those are in no class of frames until then, and what waits must
+    /// not count on them.
+    pub(in crate::machine) fn handle_unmapped(
+        &mut self,
+        base: &mut Base,
+        unmap: Unmap,
+        was_written: bool,
+    ) -> bool {
         let Unmap { memory, page, frame } = unmap;
-        debug_assert!(self.cache.is_leaving(frame) && !self.cache.is_mapped(frame));
+        debug_assert!(base.frames.cache.is_leaving(frame) && !base.frames.cache.is_mapped(frame));
         self.swap.unmaps_unanswered -= 1;
-        if was_written && !self.cache.is_dirty(frame) {
-            self.make_dirty(memory, page, frame);
+        if was_written && !base.frames.cache.is_dirty(frame) {
+            self.make_dirty(base, memory, page, frame);
         }
-        if !self.cache.is_dirty(frame) || self.cache.is_writing(frame) || self.swap.is_full {
-            self.cache.stay(frame);
+        let cache = &mut base.frames.cache;
+        if !cache.is_dirty(frame) || cache.is_writing(frame) || self.swap.is_full {
+            cache.stay(frame);
         } else if self.swap.second_chance_pages == 0 {
             self.swap.to_write.push(frame);
         } else {
-            self.cache.rest(frame);
+            cache.rest(frame);
         }
-        // The others that were polled with it are in no class of frames until
-        // they are answered for: what waits must not count on them.
-        if self.swap.unmaps_unanswered == 0 {
-            self.admit(now);
-        }
+        self.swap.unmaps_unanswered == 0
     }
 
     /// A page that may be leaving is used again, or discarded.
-    pub(super) fn call_back(&mut self, frame: FrameId) {
-        if self.cache.is_leaving(frame) {
+    pub(super) fn call_back(&mut self, base: &Base, frame: FrameId) {
+        if base.frames.cache.is_leaving(frame) {
             self.swap.unmaps.retain(|&other| other != frame);
             self.swap.to_write.retain(|&other| other != frame);
         }
@@ -79,49 +85,49 @@ impl ReadPath {
 
     /// Lets pages leave until enough are ready or on their way, and writes those
     /// that are to be written once all are unmapped that leave with them.
-    pub(super) fn make_room(&mut self, now: Time) {
-        if self.memories.is_empty() {
+    pub(in crate::machine) fn make_room(&mut self, now: Time, base: &mut Base) {
+        if self.is_unused() {
             return;
         }
         loop {
-            self.choose_leaving();
+            self.choose_leaving(base);
             let is_unmapping = self.swap.unmaps_unanswered > 0 || !self.swap.unmaps.is_empty();
             // Where no slot was left others may have to leave.
-            if is_unmapping || self.write_out(now) {
+            if is_unmapping || self.write_out(now, base) {
                 return;
             }
         }
     }
 
-    fn choose_leaving(&mut self) {
-        let waiting = self.waiting.front().map(|&read| self.reads[read.0 as usize].range.count());
+    fn choose_leaving(&mut self, base: &mut Base) {
+        let waiting = base.waiting.front().map(|waiting| waiting.pages);
         if waiting.is_none() && self.is_broken() {
             return;
         }
         let needed = waiting.unwrap_or(0) as u32;
         let ready_pages = self.swap.ready_pages + self.swap.ready_ahead_pages;
-        if self.coming() >= ready_pages.max(needed) {
+        if self.coming(base) >= ready_pages.max(needed) {
             return;
         }
         let batch = (self.swap.write_pages_max as u32).min(self.swap.ready_pages);
         let enough = (ready_pages + batch).max(needed);
         let resting_max = if waiting.is_some() { 0 } else { self.swap.second_chance_pages };
         // Each page is looked at once: with a full area dirty ones only go round.
-        let mut steps = self.cache.budget_pages();
-        while self.coming() < enough && steps > 0 {
+        let mut steps = base.frames.cache.budget_pages();
+        while self.coming(base) < enough && steps > 0 {
             steps -= 1;
-            if let Some(frame) = self.cache.pop_rested(resting_max) {
+            if let Some(frame) = base.frames.cache.pop_rested(resting_max) {
                 self.swap.to_write.push(frame);
                 continue;
             }
-            match self.cache.choose_leaving() {
+            match base.frames.cache.choose_leaving() {
                 None => break,
                 Some(Leaving::Gone) => {}
                 Some(Leaving::Held { frame, age }) => {
-                    let (file, page) = self.cache.page_of(frame);
-                    self.lead_out(frame);
+                    let (file, page) = base.frames.cache.page_of(frame);
+                    self.lead_out(base, frame);
                     if self.swap.swap_out == SwapOut::Neighbours {
-                        self.lead_out_neighbours(file, page, age / 2);
+                        self.lead_out_neighbours(base, file, page, age / 2);
                     }
                 }
             }
@@ -130,15 +136,15 @@ impl ReadPath {
 
     /// The pages beside one that leaves, on both sides, go with it, as far as they are
     /// so old; no more than a write takes.
-    fn lead_out_neighbours(&mut self, file: FileId, page: u64, age_min: u32) {
+    fn lead_out_neighbours(&mut self, base: &mut Base, file: FileId, page: u64, age_min: u32) {
         let mut left = self.swap.write_pages_max - 1;
         for step in [1, -1] {
             let mut beside = page;
             while left > 0
                 && let Some(next) = beside.checked_add_signed(step)
-                && let Some(frame) = self.cache.leave_if_old(file, next, age_min)
+                && let Some(frame) = base.frames.cache.leave_if_old(file, next, age_min)
             {
-                self.lead_out(frame);
+                self.lead_out(base, frame);
                 beside = next;
                 left -= 1;
             }
@@ -146,21 +152,21 @@ impl ReadPath {
     }
 
     /// A page that was chosen to leave goes its first step.
-    fn lead_out(&mut self, frame: FrameId) {
-        let is_dirty = self.cache.is_dirty(frame);
-        if (is_dirty && self.swap.is_full) || self.cache.is_writing(frame) {
+    fn lead_out(&mut self, base: &mut Base, frame: FrameId) {
+        let is_dirty = base.frames.cache.is_dirty(frame);
+        if (is_dirty && self.swap.is_full) || base.frames.cache.is_writing(frame) {
             // It can't go now; what is being written still was used again meanwhile.
-            self.cache.stay(frame);
-        } else if self.cache.is_mapped(frame) {
+            base.frames.cache.stay(frame);
+        } else if base.frames.cache.is_mapped(frame) {
             self.swap.unmaps.push_back(frame);
         } else {
-            self.cache.rest(frame);
+            base.frames.cache.rest(frame);
         }
     }
 
     /// How many pages are ready, or will be without more being done.
-    fn coming(&self) -> u32 {
-        self.cache.ready_pages() + self.cache.coming_pages()
+    fn coming(&self, base: &Base) -> u32 {
+        base.frames.cache.ready_pages() + base.frames.cache.coming_pages()
     }
 
     /// Whether the device has failed so often that it is left alone, until something needs room.
@@ -168,57 +174,47 @@ impl ReadPath {
         self.swap.failures_in_row >= FAILURES_IN_ROW_MAX
     }
 
-    /// What waits has no room, and nothing that would make any is on its way:
-    /// it ends with an error. Gives whether it did.
-    pub(super) fn fail_for_want_of_room(&mut self, read: ReadId) -> bool {
+    /// Why what waits for room never finds any; `None` while something that makes
+    /// room is on its way.
+    pub(in crate::machine) fn want_of_room(&mut self, base: &Base) -> Option<ReadError> {
         let is_broken = self.is_broken();
-        let is_stuck =
-            self.cache.coming_pages() == 0 && self.budget.pinned == 0 && self.budget.ahead == 0;
-        if self.memories.is_empty() || !(is_broken || is_stuck) {
-            return false;
+        let is_stuck = base.frames.cache.coming_pages() == 0 && base.frames.is_idle();
+        if self.is_unused() || !(is_broken || is_stuck) {
+            return None;
         }
         let failure = self.swap.last_failure.filter(|_| is_broken);
         let (slots, bad_slots) = (self.swap.area.slots(), self.swap.area.bad_slots());
-        let error = match failure {
+        self.swap.failures_in_row = 0;
+        Some(match failure {
             Some(error) => ReadError::SwapWrite { error },
             None => ReadError::SwapFull { slots, bad_slots },
-        };
-        self.swap.failures_in_row = 0;
-        self.waiting.pop_front();
-        self.reads[read.0 as usize].error = Some(error);
-        match self.reads[read.0 as usize].kind {
-            Kind::Memory { .. } => self.finish_fault(read),
-            _ => self.finish(read),
-        }
-        true
+        })
     }
 
     /// Makes requests of the pages that are to be written; gives whether there
     /// were slots for all of them.
-    fn write_out(&mut self, now: Time) -> bool {
+    fn write_out(&mut self, now: Time, base: &mut Base) -> bool {
         if self.swap.to_write.is_empty() {
             return true;
         }
         let mut frames = core::mem::take(&mut self.swap.to_write);
         if self.swap.swap_out == SwapOut::Neighbours {
-            frames.sort_unstable_by_key(|&frame| self.cache.page_of(frame));
+            frames.sort_unstable_by_key(|&frame| base.frames.cache.page_of(frame));
         }
-        frames.iter().for_each(|&frame| self.cache.begin_write(frame));
+        frames.iter().for_each(|&frame| base.frames.cache.begin_write(frame));
         let mut rest = frames.as_slice();
-        while let Some(run) = self.find_slots(rest.len() as u64) {
+        while let Some(run) = self.find_slots(base, rest.len() as u64) {
             let (batch, later) = rest.split_at(run.count() as usize);
             for (slot, &frame) in run.pages().zip(batch) {
-                self.take_slot(slot, frame);
+                self.take_slot(base, slot, frame);
             }
             self.swap.counters.swap_out_pages += run.count();
-            let request = self.slots_request(Op::Write, run, self.swap.writer);
-            let content = Content::Slots { range: run, ahead_pages: 0 };
-            let request = self.transfers.open(request, content);
-            self.push(now, request);
+            let way = self.way(Op::Write, run, self.swap.writer);
+            base.queue.send(now, way, Content::Slots { range: run, ahead_pages: 0 });
             rest = later;
         }
         for &frame in rest {
-            self.cache.end_write(frame, true);
+            base.frames.cache.end_write(frame, true);
         }
         self.swap.is_full = !rest.is_empty();
         frames.clear();
@@ -228,46 +224,48 @@ impl ReadPath {
 
     /// Slots for so many pages, or for some of them; None when there are none
     /// (or no page is left).
-    fn find_slots(&mut self, pages: u64) -> Option<PageRange> {
+    fn find_slots(&mut self, base: &mut Base, pages: u64) -> Option<PageRange> {
         let wanted = pages.min(self.swap.write_pages_max);
         if wanted == 0 {
             return None;
         }
         if self.swap.area.free_slots() == 0 {
+            let mappings = &self.mappings;
             let is_spare = |owner: Owner| {
-                let file = self.memories[owner.memory.0 as usize].file;
-                self.cache.find(file, owner.page).is_some_and(|frame| self.cache.is_settled(frame))
+                let file = mappings[owner.memory.0 as usize].file;
+                base.frames
+                    .cache
+                    .find(file, owner.page)
+                    .is_some_and(|frame| base.frames.cache.is_settled(frame))
             };
             let (_, owner) = self.swap.area.next_held(is_spare)?;
-            let file = self.memories[owner.memory.0 as usize].file;
-            let frame = self.cache.find(file, owner.page).expect("it was found just now");
-            self.make_dirty(owner.memory, owner.page, frame);
+            let file = self.file_of(owner.memory);
+            let frame = base.frames.cache.find(file, owner.page).expect("it was found just now");
+            self.make_dirty(base, owner.memory, owner.page, frame);
         }
         self.swap.area.find_run(wanted)
     }
 
     /// Slots have been written, or not. Pages that could not be stay in memory,
-    /// and their slots are never used again.
+    /// and their slots are never used again. Gives the list of waiters back.
     pub(super) fn complete_swap_out(
         &mut self,
-        request: Request,
+        base: &mut Base,
+        ended: Ended,
         range: PageRange,
-        outcome: PartOutcome,
-        is_merged: bool,
-    ) {
-        let waiters = self.transfers.close(request.id);
+    ) -> Vec<Waiter> {
+        let Ended { request, outcome, is_merged, waiters, .. } = ended;
         debug_assert!(waiters.is_empty(), "nobody waits for a page to be written");
-        self.transfers.recycle(request.id, waiters);
         let (good_pages, error) = outcome.good_pages();
         let good_end = range.first + good_pages;
         let is_alone = range.count() == 1 && !is_merged;
         for slot in range.pages() {
-            let frame = self.frame_of_slot(slot);
+            let frame = self.frame_of_slot(base, slot);
             if slot < good_end {
                 self.swap.failures_in_row = 0;
-                self.cache.end_write(frame, false);
-                if self.cache.is_dirty(frame) {
-                    let (file, page) = self.cache.page_of(frame);
+                base.frames.cache.end_write(frame, false);
+                if base.frames.cache.is_dirty(frame) {
+                    let (file, page) = base.frames.cache.page_of(frame);
                     self.give_up_slot(self.memory_of(file), page);
                 }
                 self.swap.is_full = false;
@@ -276,14 +274,12 @@ impl ReadPath {
                 self.swap.failures_in_row += 1;
                 self.swap.last_failure = Some(error);
                 self.lose_slot(slot, error);
-                self.cache.end_write(frame, true);
+                base.frames.cache.end_write(frame, true);
             } else {
-                let range = PageRange::new(slot, 1);
-                let alone = self.slots_request(Op::Write, range, request.process);
-                let content = Content::Slots { range, ahead_pages: 0 };
-                self.retries.push_back(self.transfers.open_retry(alone, content));
+                self.alone(base, &request, slot);
             }
         }
+        waiters
     }
 }
 

@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use super::Budget;
 use crate::cache::{Cache, Entry, FileId, FrameId, FrameState};
+use crate::machine::frames::Budget;
 use crate::readahead::{Evidence, Folio, Pages};
 use crate::unit::PageRange;
 
@@ -27,7 +27,7 @@ pub(super) fn demand_first(runs: &mut [PageRange], demand: PageRange) -> usize {
 }
 
 /// Sorts runs and joins those that touch; gives how many are left, in front.
-pub(super) fn join_adjacent(runs: &mut [PageRange]) -> usize {
+pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     runs.sort_unstable_by_key(|run| run.first);
     let mut joined = 0;
     for at in 0..runs.len() {
@@ -44,7 +44,7 @@ pub(super) fn join_adjacent(runs: &mut [PageRange]) -> usize {
 /// Cuts a run where the device's largest request forces it, and never so that
 /// the demand in it takes a request more than it must: if the run is too large,
 /// the demand starts a request of its own.
-pub(super) fn cut(
+pub(in crate::machine) fn cut(
     run: PageRange,
     demand: PageRange,
     pages_max: u64,
@@ -89,6 +89,11 @@ impl FilePages<'_> {
             }
             at += absent + 1;
         }
+    }
+
+    /// Adds what is absent of the range, as far as there is room.
+    pub(super) fn add_window(&mut self, range: PageRange) {
+        self.add_absent(range, false);
     }
 
     /// Adds absent pages, of folios of one order, the first `marked` of them with the mark.

@@ -1,0 +1,394 @@
+//! Files and those who read them: handles with their laws, reads, and what is read ahead.
+//!
+//! # The poll contract
+//! 1. [`read`](Files::read) and [`write`](Files::write) open a read, and say whether it may have to
+//!    wait for memory; [`begin`](Files::begin) has it pin what is cached and ask for the rest.
+//! 2. [`complete_pages`](Files::complete_pages) and [`complete_direct`](Files::complete_direct) for
+//!    each part of a request that has ended and carried bytes of a file.
+//! 3. [`poll_done`](Files::poll_done) until it gives none; each is [released](Files::release).
+//!
+//! # What holds
+//! 1. What was asked reaches the device whole: each absent run of a read is cut only where the
+//!    device's largest request forces it, unless the law
+//!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
+//! 2. A page is filled only by a completion that says that its bytes are good.
+//! 3. A device error reaches exactly the reads that needed the bytes.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use slab::Slab;
+
+use super::config::Config;
+use super::error::{BeyondDevice, ConfigError, ReadError};
+use super::{Access, Base, Done, HandleId, LawMaker, ReadId, Transfer};
+use crate::cache::{FileId, FrameId};
+use crate::law::Spec;
+use crate::readahead::{self, Advice, FileEvidence, ReadaheadLaw, ReadaheadLimits};
+use crate::request::{Op, ProcessId};
+use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
+
+mod begin;
+mod complete;
+mod page_by_page;
+mod pages;
+
+pub(super) use pages::{cut, join_adjacent};
+
+#[derive(Debug, Default)]
+struct File {
+    bytes: u64,
+    start_sector: u64,
+    evidence: FileEvidence,
+}
+
+struct Handle {
+    file: FileId,
+    law: Box<dyn ReadaheadLaw>,
+}
+
+/// Where a read stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadState {
+    /// Waits for memory, with nothing pinned. Entered at the start; left by `begin`.
+    Waiting,
+    /// Has its memory; `pending` requests are awaited. Entered by `begin`; left by `finish`.
+    Active,
+    /// Has ended; its pages stay pinned. Entered by `finish`; left by release.
+    Done,
+}
+
+/// What sort of transfer it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read(Access),
+    Write,
+}
+
+/// A read or a write from its start until its release.
+#[derive(Debug)]
+struct Read {
+    transfer: Transfer,
+    kind: Kind,
+    state: ReadState,
+    started: Time,
+    /// Bytes to be moved: those asked for, cut at the end of the file.
+    bytes: u64,
+    /// The pages touched; empty for direct transfers.
+    range: PageRange,
+    /// The frame of each page, pinned; none as long as the read waits.
+    frames: Vec<FrameId>,
+    /// How many requests are awaited.
+    pending: u32,
+    /// Where a law that splits the demand has come to.
+    cursor: u64,
+    error: Option<ReadError>,
+}
+
+impl Read {
+    /// How many pages of the budget it holds once it has begun: one that never
+    /// began has pinned none.
+    fn pinned(&self) -> u64 {
+        if self.frames.is_empty() { 0 } else { self.range.count() }
+    }
+}
+
+/// All files, handles and reads.
+pub(super) struct Files {
+    readahead: Spec,
+    limits: ReadaheadLimits,
+    open_reads_max: u32,
+    /// By their names in the cache; those that are names of mappings have an empty entry.
+    files: Vec<File>,
+    files_free: Vec<FileId>,
+    handles: Slab<Handle>,
+    /// Makes the laws of files, where they are not the configuration's.
+    law_maker: Option<LawMaker>,
+    reads: Slab<Read>,
+    /// Empty lists of frames, kept for their room.
+    spare: Vec<Vec<FrameId>>,
+    done: VecDeque<ReadId>,
+    /// Runs of pages that were added to the cache and have no request yet.
+    runs: Vec<PageRange>,
+}
+
+impl Files {
+    /// No file, and the law of `config` for those that will be opened.
+    pub(super) fn new(config: &Config) -> Result<Files, ConfigError> {
+        readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Law)?;
+        Ok(Files {
+            readahead: config.readahead.clone(),
+            limits: config.limits,
+            open_reads_max: config.open_reads_max,
+            files: Vec::new(),
+            files_free: Vec::new(),
+            handles: Slab::new(),
+            law_maker: None,
+            reads: Slab::new(),
+            spare: Vec::new(),
+            done: VecDeque::new(),
+            runs: Vec::new(),
+        })
+    }
+
+    /// Adds a file of `bytes` bytes from `start_sector` on.
+    pub(super) fn add(
+        &mut self,
+        base: &mut Base,
+        bytes: u64,
+        start_sector: u64,
+    ) -> Result<FileId, BeyondDevice> {
+        let end_sector = start_sector + bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS;
+        let device_sectors = base.queue.caps().sectors;
+        if end_sector > device_sectors {
+            return Err(BeyondDevice { end_sector, device_sectors });
+        }
+        let id = self.files_free.pop().unwrap_or_else(|| base.frames.cache.add_file());
+        let at = id.0 as usize;
+        if at >= self.files.len() {
+            self.files.resize_with(at + 1, File::default);
+        }
+        let evidence = FileEvidence { number: id.0, ..FileEvidence::default() };
+        self.files[at] = File { bytes, start_sector, evidence };
+        Ok(id)
+    }
+
+    /// Opens a file: the handle has a readahead state of its own.
+    pub(super) fn open(&mut self, file: FileId) -> HandleId {
+        let law = match &mut self.law_maker {
+            Some(make) => make(&self.limits),
+            None => readahead::build(&self.readahead, &self.limits)
+                .expect("the law was built once already, from the same text"),
+        };
+        HandleId(self.handles.insert(Handle { file, law }) as u32)
+    }
+
+    /// Closes a handle, none of whose reads is unreleased.
+    pub(super) fn close(&mut self, base: &mut Base, handle: HandleId) {
+        self.handles.remove(handle.0 as usize).law.closed(&mut base.queue.evidence);
+    }
+
+    /// Removes a file that has no handle any more; false while some of its pages are on their way.
+    pub(super) fn remove(&mut self, base: &mut Base, file: FileId) -> bool {
+        let cache = &mut base.frames.cache;
+        cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
+        let is_gone = cache.is_empty(file);
+        if is_gone {
+            self.files_free.push(file);
+        }
+        is_gone
+    }
+
+    pub(super) fn set_law_maker(&mut self, make: LawMaker) {
+        self.law_maker = Some(make);
+    }
+
+    pub(super) fn file_of(&self, handle: HandleId) -> FileId {
+        self.handle(handle).file
+    }
+
+    /// The length of the handle's file in bytes.
+    pub(super) fn bytes_of(&self, handle: HandleId) -> u64 {
+        self.file(self.file_of(handle)).bytes
+    }
+
+    pub(super) fn law(&self, handle: HandleId) -> &dyn ReadaheadLaw {
+        &*self.handle(handle).law
+    }
+
+    pub(super) fn law_mut(&mut self, handle: HandleId) -> &mut dyn ReadaheadLaw {
+        &mut *self.handles[handle.0 as usize].law
+    }
+
+    /// A hint about a range of an open file: see [`ReadPath::advise`](super::ReadPath::advise).
+    pub(super) fn advise(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        handle: HandleId,
+        process: ProcessId,
+        advice: Advice,
+        range: PageRange,
+    ) {
+        let file = self.file_of(handle);
+        let range = range.clipped(self.file(file).bytes.div_ceil(PAGE_BYTES));
+        match advice {
+            Advice::WillNeed => self.read_ahead(now, base, file, range, process),
+            Advice::DontNeed => base.frames.cache.drop_unused(file, range),
+            Advice::Normal | Advice::Sequential | Advice::Random => {}
+        }
+        self.law_mut(handle).advise(advice);
+    }
+
+    /// Opens a read. It is to begin when there is memory for
+    /// [its pages](Files::pages_of); one past the cache begins at once.
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        access: Access,
+        transfer: Transfer,
+    ) -> Result<ReadId, ReadError> {
+        let file_bytes = self.bytes_of(transfer.handle);
+        let bytes = transfer.bytes.min(file_bytes.saturating_sub(transfer.offset));
+        if access == Access::Direct {
+            check_alignment(base, &transfer)?;
+        }
+        let range = match access {
+            Access::Direct => PageRange::default(),
+            Access::Buffered | Access::Fault => PageRange::covering(transfer.offset, bytes),
+        };
+        let memory_pages = base.frames.budget.pages;
+        if range.count() > memory_pages {
+            return Err(ReadError::NotEnoughMemory {
+                needed_bytes: range.count() * PAGE_BYTES,
+                memory_bytes: memory_pages * PAGE_BYTES,
+            });
+        }
+        let read = self.open_read(now, base, Kind::Read(access), transfer, bytes, range)?;
+        base.queue.meter.asked_bytes += bytes;
+        Ok(read)
+    }
+
+    /// Starts a write past the cache; the cached pages of its range are dropped.
+    pub(super) fn write(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        transfer: Transfer,
+        is_sync: bool,
+    ) -> Result<ReadId, ReadError> {
+        check_alignment(base, &transfer)?;
+        let file_bytes = self.bytes_of(transfer.handle);
+        if transfer.offset + transfer.bytes > file_bytes {
+            return Err(ReadError::PastEnd { file_bytes });
+        }
+        let range = PageRange::default();
+        let read = self.open_read(now, base, Kind::Write, transfer, transfer.bytes, range)?;
+        base.queue.meter.written_bytes += transfer.bytes;
+        self.forget_overwritten(base, read);
+        self.start_direct(now, base, read, Op::Write, is_sync);
+        Ok(read)
+    }
+
+    fn open_read(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        kind: Kind,
+        transfer: Transfer,
+        bytes: u64,
+        range: PageRange,
+    ) -> Result<ReadId, ReadError> {
+        let open_reads_max = self.open_reads_max;
+        if self.reads.len() as u64 >= u64::from(open_reads_max) {
+            return Err(ReadError::TooManyReads { open_reads_max });
+        }
+        base.queue.evidence.reads_under_way += 1;
+        let read = Read {
+            transfer,
+            kind,
+            state: ReadState::Waiting,
+            started: now,
+            bytes,
+            range,
+            frames: self.spare.pop().unwrap_or_default(),
+            pending: 0,
+            cursor: range.first,
+            error: None,
+        };
+        Ok(ReadId(self.reads.insert(read) as u32))
+    }
+
+    /// How many pages of memory an open read needs to begin.
+    pub(super) fn pages_of(&self, read: ReadId) -> u64 {
+        self.get(read).range.count()
+    }
+
+    /// A read that waits for memory gets none, and ends.
+    pub(super) fn fail(&mut self, base: &mut Base, read: ReadId, error: ReadError) {
+        self.get_mut(read).error = Some(error);
+        self.finish(base, read);
+    }
+
+    fn finish(&mut self, base: &mut Base, id: ReadId) {
+        let read = &mut self.reads[id.0 as usize];
+        read.state = ReadState::Done;
+        base.queue.evidence.reads_under_way -= 1;
+        for &frame in read.frames.iter().filter(|&&frame| frame != pages::NO_FRAME) {
+            base.frames.cache.touch(frame);
+        }
+        self.done.push_back(id);
+    }
+
+    /// The next read or write that has ended.
+    pub(super) fn poll_done(&mut self) -> Option<Done> {
+        let id = self.done.pop_front()?;
+        let read = self.get(id);
+        Some(Done {
+            read: id,
+            tag: read.transfer.tag,
+            process: read.transfer.process,
+            started: read.started,
+            result: read.error.map_or(Ok(read.bytes), Err),
+        })
+    }
+
+    /// Gives a read that is done back: its pages may be evicted.
+    pub(super) fn release(&mut self, base: &mut Base, id: ReadId) {
+        let mut read = self.reads.remove(id.0 as usize);
+        debug_assert_eq!(read.state, ReadState::Done, "only what is done is released");
+        for &frame in read.frames.iter().filter(|&&frame| frame != pages::NO_FRAME) {
+            base.frames.cache.unpin(frame);
+        }
+        base.frames.budget.pinned -= read.pinned();
+        read.frames.clear();
+        self.spare.push(read.frames);
+    }
+
+    /// The frames of a read that has begun, first page first; none for a direct transfer.
+    pub(super) fn frames_of(&self, read: ReadId) -> &[FrameId] {
+        &self.get(read).frames
+    }
+
+    /// What was asked for.
+    pub(super) fn transfer_of(&self, read: ReadId) -> &Transfer {
+        &self.get(read).transfer
+    }
+
+    /// Whether it is a fault on a mapped file.
+    pub(super) fn is_fault(&self, read: ReadId) -> bool {
+        self.get(read).kind == Kind::Read(Access::Fault)
+    }
+
+    /// Whether no read is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    fn file(&self, file: FileId) -> &File {
+        &self.files[file.0 as usize]
+    }
+
+    fn handle(&self, handle: HandleId) -> &Handle {
+        &self.handles[handle.0 as usize]
+    }
+
+    fn get(&self, read: ReadId) -> &Read {
+        &self.reads[read.0 as usize]
+    }
+
+    fn get_mut(&mut self, read: ReadId) -> &mut Read {
+        &mut self.reads[read.0 as usize]
+    }
+}
+
+fn check_alignment(base: &Base, transfer: &Transfer) -> Result<(), ReadError> {
+    let alignment_bytes = base.queue.caps().alignment_sectors * SECTOR_BYTES as u32;
+    let is_odd = |value: u64| !value.is_multiple_of(u64::from(alignment_bytes));
+    match [transfer.offset, transfer.bytes].into_iter().find(|&value| is_odd(value)) {
+        Some(value) => Err(ReadError::Misaligned { value, alignment_bytes }),
+        None => Ok(()),
+    }
+}

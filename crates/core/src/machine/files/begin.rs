@@ -1,0 +1,216 @@
+//! A read begins: what is cached is pinned, the law adds what it wants, and all that is absent
+//! becomes requests.
+
+use super::pages::{FilePages, NO_FRAME, cut, demand_first, join_adjacent};
+use super::{Files, Handle, Kind, Read, ReadState};
+use crate::cache::{Cache, FileId, FrameState};
+use crate::machine::meter::Meter;
+use crate::machine::queue::{Content, Waiter, Way};
+use crate::machine::{Access, Base, ReadId};
+use crate::readahead::{Ask, Evidence};
+use crate::request::{Op, ProcessId};
+use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
+
+impl Files {
+    /// Begins a read through the cache: there is memory for all its pages.
+    pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut Base, id: ReadId) {
+        let ask = self.ask(base, id);
+        let read = &mut self.reads[id.0 as usize];
+        let kind = read.kind;
+        read.state = ReadState::Active;
+        base.queue.evidence.now = now;
+        base.frames.budget.pinned += read.range.count();
+        let file = self.handles[read.transfer.handle.0 as usize].file;
+        pin_cached(&mut base.frames.cache, file, read, &mut base.queue.meter);
+
+        let (handle, mut pages) = self.pages_for(base, id);
+        match kind {
+            Kind::Read(Access::Fault) => handle.law.fault(pages.demand.first, &ask, &mut pages),
+            _ => handle.law.read(&ask, &mut pages),
+        }
+        if handle.law.splits_demand() {
+            self.send_runs(now, base, id);
+            return self.next_page(now, base, id);
+        }
+        pages.add_demand();
+        self.send_runs(now, base, id);
+        self.await_in_flight(base, id);
+        if self.get(id).pending == 0 {
+            self.finish(base, id);
+        }
+    }
+
+    /// Reads the pages of `range` that are absent ahead of need, as far as memory allows.
+    pub(super) fn read_ahead(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        file: FileId,
+        range: PageRange,
+        process: ProcessId,
+    ) {
+        let held = base.frames.held_pages();
+        let mut pages = FilePages {
+            cache: &mut base.frames.cache,
+            file,
+            file_pages: range.end,
+            demand: PageRange::default(),
+            frames: &mut [],
+            runs: &mut self.runs,
+            budget: &mut base.frames.budget,
+            held,
+            evidence: Evidence {
+                device: &mut base.queue.evidence,
+                file: &mut self.files[file.0 as usize].evidence,
+            },
+        };
+        pages.add_window(range);
+        self.send_file_runs(now, base, file, PageRange::default(), true, process);
+    }
+
+    /// What the law is told of a read.
+    pub(super) fn ask(&self, base: &Base, id: ReadId) -> Ask {
+        let transfer = &self.get(id).transfer;
+        Ask {
+            offset: transfer.offset,
+            bytes: transfer.bytes,
+            file_bytes: self.bytes_of(transfer.handle),
+            is_congested: base.queue.is_congested(),
+        }
+    }
+
+    /// The handle of a read, and the pages as its law sees them.
+    pub(super) fn pages_for<'a>(
+        &'a mut self,
+        base: &'a mut Base,
+        id: ReadId,
+    ) -> (&'a mut Handle, FilePages<'a>) {
+        let read = &mut self.reads[id.0 as usize];
+        let handle = &mut self.handles[read.transfer.handle.0 as usize];
+        let file = &mut self.files[handle.file.0 as usize];
+        let held = base.frames.held_pages();
+        let pages = FilePages {
+            cache: &mut base.frames.cache,
+            file: handle.file,
+            file_pages: file.bytes.div_ceil(PAGE_BYTES),
+            demand: read.range,
+            frames: &mut read.frames,
+            runs: &mut self.runs,
+            budget: &mut base.frames.budget,
+            held,
+            evidence: Evidence { device: &mut base.queue.evidence, file: &mut file.evidence },
+        };
+        (handle, pages)
+    }
+
+    /// Has the read wait for every request that brings one of its pages.
+    fn await_in_flight(&mut self, base: &mut Base, id: ReadId) {
+        let read = &mut self.reads[id.0 as usize];
+        let mut last = None;
+        for &frame in &read.frames {
+            if let FrameState::InFlight(request) = base.frames.cache.state(frame)
+                && last != Some(request)
+            {
+                base.queue.wait(request, Waiter::Read(id));
+                read.pending += 1;
+                last = Some(request);
+            }
+        }
+    }
+
+    /// Makes requests of the runs of pages that a read has added.
+    pub(super) fn send_runs(&mut self, now: Time, base: &mut Base, id: ReadId) {
+        let read = self.get(id);
+        let Handle { file, law } = self.handle(read.transfer.handle);
+        let (file, is_demand_whole) = (*file, !law.splits_demand());
+        let (demand, process) = (read.range, read.transfer.process);
+        self.send_file_runs(now, base, file, demand, is_demand_whole, process);
+    }
+
+    fn send_file_runs(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        file: FileId,
+        demand: PageRange,
+        is_demand_whole: bool,
+        process: ProcessId,
+    ) {
+        let pages_max = base.queue.request_pages_max();
+        let start_sector = self.file(file).start_sector;
+        // What was asked is joined across the windows that brought it in.
+        let asked = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
+        let (asked, windows) = self.runs.split_at_mut(asked);
+        for window in core::iter::once(asked).chain(windows.split_mut(|run| run.is_empty())) {
+            let joined = join_adjacent(window);
+            for &run in &window[..joined] {
+                cut(run, demand, pages_max, |range| {
+                    let way = Way {
+                        op: Op::Read,
+                        start: start_sector + range.first * PAGE_SECTORS,
+                        sectors: (range.count() * PAGE_SECTORS) as u32,
+                        process,
+                        is_sync: true,
+                    };
+                    let asked = PageRange {
+                        first: range.first.max(demand.first),
+                        end: range.end.min(demand.end),
+                    };
+                    let ahead_pages = (range.count() - asked.count()) as u32;
+                    let content = Content::Pages { file, range, ahead_pages };
+                    let request = base.queue.send(now, way, content);
+                    base.frames.cache.carry_run(file, range, request);
+                });
+            }
+        }
+        self.runs.clear();
+    }
+
+    /// Cuts a transfer past the cache into the largest pieces that the device takes.
+    pub(in crate::machine) fn start_direct(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        id: ReadId,
+        op: Op,
+        is_sync: bool,
+    ) {
+        let read = &mut self.reads[id.0 as usize];
+        read.state = ReadState::Active;
+        let file = self.handles[read.transfer.handle.0 as usize].file;
+        let start = self.files[file.0 as usize].start_sector + read.transfer.offset / SECTOR_BYTES;
+        let process = read.transfer.process;
+        // The last piece reaches to the end of the sector, or of what the device can address.
+        let unit = u64::from(base.queue.caps().alignment_sectors);
+        let sectors = read.bytes.div_ceil(SECTOR_BYTES).next_multiple_of(unit);
+        if sectors == 0 {
+            return self.finish(base, id);
+        }
+        let piece_max = u64::from(base.queue.caps().request_sectors_max) / unit * unit;
+        read.pending = sectors.div_ceil(piece_max) as u32;
+        let mut at = 0;
+        while at < sectors {
+            let piece = piece_max.min(sectors - at);
+            let way = Way { op, start: start + at, sectors: piece as u32, process, is_sync };
+            let content = Content::Direct { read: id, offset: at * SECTOR_BYTES };
+            base.queue.send(now, way, content);
+            at += piece;
+        }
+    }
+}
+
+/// Pins the pages that are cached, and counts those that are there in time.
+fn pin_cached(cache: &mut Cache, file: FileId, read: &mut Read, meter: &mut Meter) {
+    for page in read.range.pages() {
+        let frame = cache.find(file, page);
+        if let Some(frame) = frame {
+            cache.pin(frame);
+            if cache.state(frame) == FrameState::Filled {
+                let start = read.transfer.offset.max(page * PAGE_BYTES);
+                let end = (read.transfer.offset + read.bytes).min((page + 1) * PAGE_BYTES);
+                meter.hit_bytes += end - start;
+            }
+        }
+        read.frames.push(frame.unwrap_or(NO_FRAME));
+    }
+}

@@ -1,0 +1,158 @@
+//! A fault on memory: its page is found, made of nothing, or read.
+
+use super::{Fault, FaultId, Memory, MemoryAccess, MemoryFault, MemoryId, MemoryKind, Source};
+use super::{Faulted, Mapping};
+use crate::cache::{FrameId, FrameState, Mark};
+use crate::machine::queue::Waiter;
+use crate::machine::{Base, ReadError};
+use crate::swapin::SwapFault;
+use crate::unit::{PAGE_BYTES, Time};
+
+impl Memory {
+    /// Opens a fault, which is to begin when there is room for its page.
+    ///
+    /// # Panics
+    /// The page lies outside its mapping.
+    pub(in crate::machine) fn open_fault(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        cause: MemoryFault,
+    ) -> Result<FaultId, ReadError> {
+        let pages = self.mappings[cause.memory.0 as usize].slots.len() as u64;
+        assert!(cause.page < pages, "a fault lies in its mapping");
+        if self.faults.len() as u64 >= u64::from(self.open_faults_max) {
+            return Err(ReadError::TooManyReads { open_reads_max: self.open_faults_max });
+        }
+        base.queue.evidence.reads_under_way += 1;
+        let fault = Fault { cause, started: now, found: None, error: None };
+        Ok(FaultId(self.faults.insert(fault) as u32))
+    }
+
+    /// Whether the page of an open fault counts in the budget already: it needs no more room.
+    pub(in crate::machine) fn is_resident(&self, base: &Base, fault: FaultId) -> bool {
+        let MemoryFault { memory, page, .. } = self.get(fault).cause;
+        let frame = base.frames.cache.find(self.file_of(memory), page);
+        frame.is_some_and(|frame| base.frames.cache.is_held(frame))
+    }
+
+    /// Begins a fault: its page is there, or there is room for it.
+    pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut Base, id: FaultId) {
+        base.frames.budget.pinned += 1;
+        let MemoryFault { memory, page, process, .. } = self.get(id).cause;
+        let file = self.file_of(memory);
+        let (frame, source) = if let Some(frame) = base.frames.cache.find(file, page) {
+            self.call_back(base, frame);
+            let is_ahead = base.frames.cache.take_for_fault(frame);
+            if is_ahead {
+                self.swap.counters.hits += 1;
+                let fact = self.swap_fault(memory, page).expect("what was read ahead has a slot");
+                self.swap_in_further(now, base, &fact, process);
+            }
+            (frame, if is_ahead { Source::Ahead } else { Source::Memory })
+        } else {
+            let frame = base.frames.add_memory(file, page, Mark::Clear, false);
+            base.frames.cache.pin(frame);
+            match self.swap_fault(memory, page) {
+                None => {
+                    base.frames.cache.fill(frame);
+                    (frame, Source::Zero)
+                }
+                Some(fact) => {
+                    self.swap_in(now, base, &fact, process);
+                    (frame, Source::Swap)
+                }
+            }
+        };
+        self.get_mut(id).found = Some((frame, source));
+        self.count(base, frame, source);
+        if let FrameState::InFlight(request) = base.frames.cache.state(frame) {
+            base.queue.wait(request, Waiter::Fault(id));
+        } else {
+            self.finish(base, id);
+        }
+    }
+
+    fn count(&mut self, base: &mut Base, frame: FrameId, source: Source) {
+        let is_there = base.frames.cache.state(frame) == FrameState::Filled;
+        let counters = &mut self.swap.counters;
+        *if is_there { &mut counters.faults_minor } else { &mut counters.faults_major } += 1;
+        if matches!(source, Source::Swap | Source::Ahead) {
+            base.queue.meter.asked_bytes += PAGE_BYTES;
+            base.queue.meter.hit_bytes += if is_there { PAGE_BYTES } else { 0 };
+        }
+    }
+
+    /// The page of a fault is there, or will never be.
+    pub(super) fn finish(&mut self, base: &mut Base, id: FaultId) {
+        base.queue.evidence.reads_under_way -= 1;
+        self.faulted.push_back(id);
+    }
+
+    /// A fault that waits for room gets none, and ends.
+    pub(in crate::machine) fn fail(&mut self, base: &mut Base, id: FaultId, error: ReadError) {
+        self.get_mut(id).error = Some(error);
+        self.finish(base, id);
+    }
+
+    /// The next fault that has ended.
+    pub(in crate::machine) fn poll_faulted(&mut self, base: &Base) -> Option<Faulted> {
+        let id = self.faulted.pop_front()?;
+        let Fault { cause, started, found, error } = self.get(id);
+        Some(Faulted {
+            fault: id,
+            tag: cause.tag,
+            process: cause.process,
+            memory: cause.memory,
+            page: cause.page,
+            started: *started,
+            result: match *error {
+                Some(error) => Err(error),
+                None => Ok(found.expect("a fault that has begun has its frame")),
+            },
+            is_writable: cause.access == MemoryAccess::Write
+                || found.is_some_and(|(frame, _)| base.frames.cache.is_dirty(frame)),
+        })
+    }
+
+    /// Gives a fault that has ended back: unless it failed, the world has mapped its page.
+    pub(in crate::machine) fn release(&mut self, base: &mut Base, id: FaultId) {
+        let Fault { cause, found, error, .. } = self.faults.remove(id.0 as usize);
+        let Some((frame, source)) = found else { return };
+        if error.is_none() {
+            base.frames.cache.use_memory(frame, source == Source::Memory);
+            if cause.access == MemoryAccess::Write && !base.frames.cache.is_dirty(frame) {
+                self.make_dirty(base, cause.memory, cause.page, frame);
+            }
+            base.frames.cache.set_mapped(frame, true);
+        }
+        base.frames.cache.unpin(frame);
+        base.frames.budget.pinned -= 1;
+    }
+
+    /// The fact of a fault for the law; none for a page that has no slot.
+    fn swap_fault(&self, memory: MemoryId, page: u64) -> Option<SwapFault> {
+        let Mapping { kind, slots, .. } = &self.mappings[memory.0 as usize];
+        Some(SwapFault {
+            memory,
+            page,
+            memory_pages: slots.len() as u64,
+            slot: self.slot_of(memory, page)?,
+            slots: self.swap.area.slots(),
+            is_shared: *kind == MemoryKind::Shared,
+        })
+    }
+
+    /// The frame of an open fault that has begun.
+    pub(super) fn frame_of(&self, fault: FaultId) -> FrameId {
+        self.get(fault).found.expect("a fault that has begun has its frame").0
+    }
+
+    pub(super) fn get(&self, fault: FaultId) -> &Fault {
+        &self.faults[fault.0 as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, fault: FaultId) -> &mut Fault {
+        &mut self.faults[fault.0 as usize]
+    }
+}

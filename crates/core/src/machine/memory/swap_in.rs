@@ -1,0 +1,308 @@
+//! Swapping in: what the law wants beside the page of a fault, and how it comes.
+
+use alloc::vec::Vec;
+
+use super::area::SwapArea;
+use super::{FaultId, Mapping, Memory};
+use crate::cache::{Cache, FrameState, Mark};
+use crate::machine::files::{cut, join_adjacent};
+use crate::machine::queue::{Content, Ended, Waiter, Way};
+use crate::machine::{Base, ReadError};
+use crate::readahead::DeviceEvidence;
+use crate::request::{Op, ProcessId, Request, RequestId};
+use crate::swapin::{MemoryId, SwapFault, SwapRead, SwapinLaw, Swapped};
+use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
+
+impl Memory {
+    /// Reads the swapped-out pages of the range ahead of faults, as far as there is room; gives the
+    /// first page that was not dealt with. See [`ReadPath::will_need`](crate::machine::ReadPath).
+    pub(in crate::machine) fn will_need(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        memory: MemoryId,
+        range: PageRange,
+        process: ProcessId,
+    ) -> u64 {
+        let reserve = self.swap.ready_pages / 2;
+        let file = self.file_of(memory);
+        let mut runs = core::mem::take(&mut self.runs);
+        let mut page = range.first;
+        while page < range.end {
+            let slot = self.slot_of(memory, page);
+            if slot.is_some() && base.frames.cache.find(file, page).is_none() {
+                let is_short =
+                    base.frames.cache.ready_pages() <= reserve || !base.frames.has_room_for(1);
+                if is_short || !base.waiting.is_empty() || base.queue.is_congested() {
+                    break;
+                }
+                self.add_ahead(base, slot, Mark::Clear, &mut runs);
+            }
+            page += 1;
+        }
+        let joined = join_adjacent(&mut runs);
+        runs.truncate(joined);
+        for run in runs.drain(..) {
+            cut(run, PageRange::default(), base.queue.request_pages_max(), |range| {
+                self.read_slots(now, base, range, range.count() as u32, process);
+            });
+        }
+        self.runs = runs;
+        page
+    }
+
+    /// Reads the slot of a fault, whose page was added already, and what the law adds to it.
+    pub(super) fn swap_in(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        fault: &SwapFault,
+        process: ProcessId,
+    ) {
+        let wanted = self.ask_swapin(now, base, |law, swapped| law.miss(fault, swapped));
+        self.read_swapped(now, base, Some(fault.slot), Some(wanted), fault, process);
+    }
+
+    /// A fault has found its page, which the law had read ahead: the law may go on.
+    pub(super) fn swap_in_further(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        fault: &SwapFault,
+        process: ProcessId,
+    ) {
+        let wanted = self.ask_swapin(now, base, |law, swapped| law.hit(fault, swapped));
+        self.read_swapped(now, base, None, wanted, fault, process);
+    }
+
+    fn ask_swapin<T>(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        ask: impl FnOnce(&mut dyn SwapinLaw, &mut dyn Swapped) -> T,
+    ) -> T {
+        let is_short = base.queue.is_congested();
+        let cache = &base.frames.cache;
+        let spare = cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
+        let waiting_faults = base.frames.budget.pinned + base.waiting.len() as u64;
+        let (counters, evidence) = (cache.counters(), &mut base.queue.evidence);
+        let gone = counters.used_pages + counters.waste_pages;
+        evidence.now = now;
+        evidence.memory_pages = cache.budget_pages().into();
+        evidence.standing_pages = counters.readahead_pages - gone;
+        let mut swapped = SwappedOut {
+            cache,
+            mappings: &self.mappings,
+            area: &self.swap.area,
+            room_pages: if is_short { 0 } else { spare.into() },
+            lacking_pages: 0,
+            waiting_faults,
+            evidence,
+        };
+        let wanted = ask(&mut *self.swap.law, &mut swapped);
+        let lacking_pages = swapped.lacking_pages;
+        self.swap.ready_for_law(lacking_pages, cache.budget_pages());
+        wanted
+    }
+
+    /// Reads a slot that a fault waits for, if there is one, and what the law wants to be read.
+    fn read_swapped(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        awaited: Option<u64>,
+        wanted: Option<SwapRead>,
+        fault: &SwapFault,
+        process: ProcessId,
+    ) {
+        let mut runs = core::mem::take(&mut self.runs);
+        let own = awaited.map_or(PageRange::default(), |slot| PageRange::new(slot, 1));
+        runs.extend(awaited.map(|_| own));
+        match wanted {
+            None => {}
+            Some(SwapRead::Slots(range)) => {
+                let slots = range.clipped(fault.slots).pages();
+                slots.for_each(|slot| self.add_ahead(base, Some(slot), Mark::Set, &mut runs));
+            }
+            Some(SwapRead::Pages(range)) => {
+                for page in range.clipped(fault.memory_pages).pages() {
+                    let slot = self.slot_of(fault.memory, page);
+                    self.add_ahead(base, slot, Mark::Set, &mut runs);
+                }
+            }
+        }
+        let joined = join_adjacent(&mut runs);
+        runs.truncate(joined);
+        // The run that somebody waits for goes first.
+        if let Some(first) = runs.iter().position(|run| !own.is_empty() && run.contains(own.first))
+        {
+            runs[..=first].rotate_right(1);
+        }
+        for run in runs.drain(..) {
+            cut(run, own, base.queue.request_pages_max(), |range| {
+                let is_awaited = awaited.is_some_and(|slot| range.contains(slot));
+                let ahead = range.count() - u64::from(is_awaited);
+                self.read_slots(now, base, range, ahead as u32, process);
+            });
+        }
+        self.runs = runs;
+    }
+
+    /// Adds the page of a slot ahead of need, if it holds one that is not in
+    /// memory, and if there is room.
+    fn add_ahead(
+        &mut self,
+        base: &mut Base,
+        slot: Option<u64>,
+        mark: Mark,
+        runs: &mut Vec<PageRange>,
+    ) {
+        let Some((slot, owner)) = slot.and_then(|slot| Some((slot, self.swap.area.owner(slot)?)))
+        else {
+            return;
+        };
+        let file = self.file_of(owner.memory);
+        let frames = &mut base.frames;
+        if frames.cache.find(file, owner.page).is_some() || !frames.has_room_for(1) {
+            return;
+        }
+        frames.add_memory(file, owner.page, mark, true);
+        frames.budget.ahead += 1;
+        match runs.last_mut() {
+            Some(run) if run.end == slot => run.end += 1,
+            _ => runs.push(PageRange::new(slot, 1)),
+        }
+    }
+
+    fn read_slots(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        range: PageRange,
+        ahead_pages: u32,
+        process: ProcessId,
+    ) {
+        self.swap.counters.swap_in_pages += range.count();
+        let way = self.way(Op::Read, range, process);
+        let request = base.queue.send(now, way, Content::Slots { range, ahead_pages });
+        for slot in range.pages() {
+            let frame = self.frame_of_slot(base, slot);
+            base.frames.cache.carry(frame, request);
+        }
+    }
+
+    /// The way of the bytes of some slots.
+    pub(super) fn way(&self, op: Op, range: PageRange, process: ProcessId) -> Way {
+        Way {
+            op,
+            start: self.swap.area.sector(range.first),
+            sectors: (range.count() * PAGE_SECTORS) as u32,
+            process,
+            is_sync: op == Op::Read,
+        }
+    }
+
+    /// The request of one slot again, of one that failed.
+    pub(super) fn alone(&self, base: &mut Base, failed: &Request, slot: u64) -> RequestId {
+        let range = PageRange::new(slot, 1);
+        let Way { start, sectors, .. } = self.way(failed.op, range, failed.process);
+        let content = Content::Slots { range, ahead_pages: 0 };
+        base.queue.send_again(Request { start, sectors, ..*failed }, content)
+    }
+
+    /// Slots have been read, or not. Of a failed request that carried more than
+    /// one page those that are waited for are tried again alone. Gives the list of
+    /// waiters back.
+    pub(super) fn complete_swap_in(
+        &mut self,
+        base: &mut Base,
+        ended: Ended,
+        range: PageRange,
+    ) -> Vec<Waiter> {
+        let Ended { request, outcome, is_merged, waiters, .. } = ended;
+        let (good_pages, error) = outcome.good_pages();
+        let good_end = range.first + good_pages;
+        let is_alone = range.count() == 1 && !is_merged;
+        for slot in range.pages() {
+            let frame = self.frame_of_slot(base, slot);
+            if slot < good_end {
+                base.frames.cache.fill(frame);
+                self.swap.is_full = false;
+                continue;
+            }
+            let waits_for_it = |&waiter: &Waiter| self.frame_of(faulter(waiter)) == frame;
+            if is_alone || !waiters.iter().any(waits_for_it) {
+                base.frames.cache.fail(frame);
+                continue;
+            }
+            let again = self.alone(base, &request, slot);
+            base.frames.cache.carry(frame, again);
+            for &waiter in waiters.iter().filter(|waiter| waits_for_it(waiter)) {
+                base.queue.wait(again, waiter);
+            }
+        }
+        for fault in waiters.iter().copied().map(faulter) {
+            match base.frames.cache.state(self.frame_of(fault)) {
+                FrameState::InFlight(_) => continue,
+                FrameState::Filled => {}
+                _ => {
+                    let offset = self.get(fault).cause.page * PAGE_BYTES;
+                    self.get_mut(fault).error = Some(ReadError::Device { offset, error });
+                }
+            }
+            self.finish(base, fault);
+        }
+        waiters
+    }
+}
+
+/// The fault that waits for a slot.
+fn faulter(waiter: Waiter) -> FaultId {
+    match waiter {
+        Waiter::Fault(fault) => fault,
+        Waiter::Read(_) => unreachable!("reads wait for pages of files"),
+    }
+}
+
+/// What is swapped out, as the law sees it during one fault.
+struct SwappedOut<'a> {
+    cache: &'a Cache,
+    mappings: &'a [Mapping],
+    area: &'a SwapArea,
+    room_pages: u64,
+    lacking_pages: u64,
+    waiting_faults: u64,
+    evidence: &'a mut DeviceEvidence,
+}
+
+impl Swapped for SwappedOut<'_> {
+    fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64> {
+        let mapping = &self.mappings[memory.0 as usize];
+        let slot = mapping.slot_of(page)?;
+        self.cache.find(mapping.file, page).is_none().then_some(slot)
+    }
+
+    fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)> {
+        let owner = self.area.owner(slot)?;
+        let file = self.mappings[owner.memory.0 as usize].file;
+        let is_absent = self.cache.find(file, owner.page).is_none();
+        is_absent.then_some((owner.memory, owner.page))
+    }
+
+    fn room_for(&mut self, pages: u64) -> u64 {
+        self.lacking_pages = pages.saturating_sub(self.room_pages);
+        pages.min(self.room_pages)
+    }
+
+    fn waiting_faults(&self) -> u64 {
+        self.waiting_faults
+    }
+
+    fn wasted_pages(&self) -> u64 {
+        self.cache.counters().memory_waste_pages
+    }
+
+    fn evidence(&mut self) -> &mut DeviceEvidence {
+        self.evidence
+    }
+}

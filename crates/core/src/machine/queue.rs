@@ -1,0 +1,415 @@
+//! What is on its way to the device: requests from their making to their end.
+//!
+//! # The poll contract
+//! 1. [`send`](Queue::send) for each new request. It is *plugged*: held back, so that those that
+//!    are made together are merged with each other before the device sees the first.
+//! 2. [`poll`](Queue::poll) until it gives none: what to hand to the device.
+//! 3. [`handle_completion`](Queue::handle_completion) for each request that the device finished,
+//!    and then [`poll_ended`](Queue::poll_ended) until it gives none: the parts that it was merged
+//!    from, each with those who wait for it.
+//! 4. When there is nothing to do, wait for a completion, for something to send, or for the time
+//!    that [`next_wake`](Queue::next_wake) names.
+//!
+//! It knows sectors, processes and times, and what became of requests. What their bytes are for is
+//! told by their [`Content`], which it carries and does not look into.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::meter::Meter;
+use super::{Config, ConfigError};
+use crate::readahead::DeviceEvidence;
+use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome};
+use crate::request::{Priority, ProcessId, Request, RequestId};
+use crate::scheduler::decision::DecisionLog;
+use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
+use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
+
+mod requests;
+
+use requests::Requests;
+pub(super) use requests::{Content, Waiter};
+
+/// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
+const PLUG_REQUESTS_MAX: usize = 32;
+
+/// Where a request goes, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) op: Op,
+    /// The first sector.
+    pub(super) start: u64,
+    pub(super) sectors: u32,
+    pub(super) process: ProcessId,
+    /// Whether somebody waits for it, or will: every read, and a write that its caller waits for.
+    pub(super) is_sync: bool,
+}
+
+/// What became of one part of a request that the device has finished.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// The part, as it was sent.
+    pub(super) request: Request,
+    pub(super) content: Content,
+    pub(super) outcome: PartOutcome,
+    /// It travelled with others: a failure does not tell whose bytes are bad.
+    pub(super) is_merged: bool,
+    /// Who waits for it; to be given back to [`Queue::recycle`].
+    pub(super) waiters: Vec<Waiter>,
+}
+
+/// How one part of a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartOutcome {
+    /// The first so many bytes of it are good; the rest is past the end.
+    Moved(u64),
+    Failed(DeviceError),
+}
+
+impl PartOutcome {
+    /// How many whole pages of it are good, and what is wrong with the others.
+    pub(super) fn good_pages(self) -> (u64, DeviceError) {
+        match self {
+            PartOutcome::Moved(bytes) => (bytes / PAGE_BYTES, DeviceError::Medium),
+            PartOutcome::Failed(error) => (0, error),
+        }
+    }
+}
+
+/// A request whose parts are being told.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    next: Option<RequestId>,
+    start: u64,
+    outcome: Outcome,
+    is_merged: bool,
+}
+
+/// Requests that are held back, queued, in the device, or to be tried again.
+pub(super) struct Queue {
+    caps: DeviceCaps,
+    depth_max: u32,
+    queue_requests: u32,
+    priorities: Vec<Priority>,
+    scheduler: Box<dyn Scheduler>,
+    requests: Requests,
+    /// Made since the last poll.
+    plug: Vec<Request>,
+    /// Parts of failed requests that are tried again on their own, past the scheduler.
+    retries: VecDeque<Request>,
+    wake: Option<Time>,
+    ending: Option<Ending>,
+    /// What the laws know together: among it what a request of this device costs, from
+    /// completions.
+    pub(super) evidence: DeviceEvidence,
+    pub(super) meter: Meter,
+}
+
+impl Queue {
+    /// An empty queue of the device of `config`, with its scheduler.
+    pub(super) fn new(config: &Config) -> Result<Queue, ConfigError> {
+        if config.depth_max == 0 || config.caps.depth_max == 0 {
+            return Err(ConfigError::NoDepth);
+        }
+        let request_sectors_max = config.caps.request_sectors_max;
+        if u64::from(request_sectors_max) < PAGE_SECTORS {
+            return Err(ConfigError::RequestTooSmall { request_sectors_max });
+        }
+        // A device that takes no sector at all takes no merged request.
+        let merged_max = if config.merges { request_sectors_max } else { 0 };
+        let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
+        let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Law)?;
+        Ok(Queue {
+            caps: config.caps,
+            depth_max: config.depth_max.min(config.caps.depth_max),
+            queue_requests: config.queue_requests,
+            priorities: Vec::new(),
+            scheduler,
+            requests: Requests::default(),
+            plug: Vec::new(),
+            retries: VecDeque::new(),
+            wake: None,
+            ending: None,
+            evidence: DeviceEvidence::default(),
+            meter: Meter::default(),
+        })
+    }
+
+    /// What the device can do.
+    pub(super) fn caps(&self) -> &DeviceCaps {
+        &self.caps
+    }
+
+    /// The most requests in the device at once.
+    pub(super) fn depth_max(&self) -> u32 {
+        self.depth_max
+    }
+
+    /// The largest request in whole pages.
+    pub(super) fn request_pages_max(&self) -> u64 {
+        u64::from(self.caps.request_sectors_max) / PAGE_SECTORS
+    }
+
+    /// Sets the priority of what a process sends from now on.
+    pub(super) fn set_priority(&mut self, process: ProcessId, priority: Priority) {
+        let at = process.0 as usize;
+        if at >= self.priorities.len() {
+            self.priorities.resize(at + 1, Priority::default());
+        }
+        self.priorities[at] = priority;
+    }
+
+    /// The process will send nothing more.
+    pub(super) fn process_ended(&mut self, now: Time, process: ProcessId) {
+        self.scheduler.process_ended(now, process);
+    }
+
+    /// The log of the scheduler's decisions; `None` when its law keeps none.
+    pub(super) fn scheduler_decisions(&mut self) -> Option<&mut DecisionLog> {
+        self.scheduler.decisions()
+    }
+
+    /// Whether so much is queued that laws are to hold back.
+    pub(super) fn is_congested(&self) -> bool {
+        let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
+        requests > u64::from(self.queue_requests) * 7 / 8
+    }
+
+    /// Whether no request is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Makes a request, which goes to the scheduler with the next poll. What it carries is to be
+    /// told of its name before that.
+    pub(super) fn send(&mut self, now: Time, way: Way, content: Content) -> RequestId {
+        let Way { op, start, sectors, process, is_sync } = way;
+        let priority = self.priorities.get(process.0 as usize).copied().unwrap_or_default();
+        let id = RequestId(0);
+        let request = Request { id, op, start, sectors, process, priority, is_sync };
+        let request = self.requests.open(request, content, false);
+        self.plug.push(request);
+        if self.plug.len() >= PLUG_REQUESTS_MAX {
+            self.unplug(now);
+        }
+        request.id
+    }
+
+    /// Makes a request of what has failed before: it goes to the device past the scheduler.
+    pub(super) fn send_again(&mut self, request: Request, content: Content) -> RequestId {
+        let request = self.requests.open(request, content, true);
+        self.retries.push_back(request);
+        request.id
+    }
+
+    /// Has `waiter` be told of the end of the request.
+    pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
+        self.requests.wait(id, waiter);
+    }
+
+    /// The next request for the device; none when it is full, or when the
+    /// scheduler has nothing for it now.
+    pub(super) fn poll(&mut self, now: Time) -> Option<DeviceRequest> {
+        self.unplug(now);
+        if self.meter.in_device() >= self.depth_max {
+            return None;
+        }
+        let request = match self.retries.pop_front() {
+            Some(request) => request,
+            None => match self.scheduler.dispatch(now) {
+                Dispatch::Request(request) => request,
+                Dispatch::WaitUntil(time) => {
+                    self.wake = Some(time);
+                    return None;
+                }
+                Dispatch::Nothing => {
+                    self.wake = None;
+                    return None;
+                }
+            },
+        };
+        self.wake = None;
+        debug_assert_eq!(request, self.requests.merged(request.id), "merged and dispatched alike");
+        self.meter.dispatched(now, &request);
+        self.evidence.estimate.dispatched(now, request.id);
+        Some(DeviceRequest {
+            id: request.id,
+            op: request.op,
+            start: request.start,
+            sectors: request.sectors,
+        })
+    }
+
+    /// When to poll again though nothing has come or completed; none: no need.
+    pub(super) fn next_wake(&self) -> Option<Time> {
+        self.wake
+    }
+
+    /// The parts of a request in the order of its sectors: what each carries, and its bytes.
+    pub(super) fn each_part_in_order(&self, id: RequestId, mut each: impl FnMut(Content, u64)) {
+        self.requests.each_part_in_order(id, |part| {
+            each(self.requests.content(part), self.requests.request(part).bytes());
+        });
+    }
+
+    /// The device has finished a request; its parts are told by `poll_ended`, before
+    /// anything else is done.
+    pub(super) fn handle_completion(&mut self, now: Time, completion: Completion) {
+        debug_assert!(self.ending.is_none_or(|ending| ending.next.is_none()), "one at a time");
+        let head = completion.id;
+        let merged = self.requests.merged(head);
+        self.meter.completed(now);
+        self.evidence.estimate.completed(now, completion.not_before, head, merged.bytes());
+        if !self.requests.is_retry(head) {
+            self.scheduler.complete(now, &merged);
+        }
+        self.ending = Some(Ending {
+            next: Some(head),
+            start: merged.start,
+            outcome: completion.outcome,
+            is_merged: self.requests.next_part(head).is_some(),
+        });
+    }
+
+    /// The next part of the request that was completed; its name may be given again.
+    pub(super) fn poll_ended(&mut self) -> Option<Ended> {
+        let ending = self.ending.as_mut()?;
+        let part = ending.next?;
+        ending.next = self.requests.next_part(part);
+        let (request, content) = (*self.requests.request(part), self.requests.content(part));
+        let before = (request.start - ending.start) * SECTOR_BYTES;
+        let outcome = match ending.outcome {
+            Outcome::Done => PartOutcome::Moved(request.bytes()),
+            Outcome::Short { bytes } => {
+                PartOutcome::Moved(bytes.saturating_sub(before).min(request.bytes()))
+            }
+            Outcome::Failed(error) => PartOutcome::Failed(error),
+        };
+        let is_merged = ending.is_merged;
+        let waiters = self.requests.close(part);
+        Some(Ended { request, content, outcome, is_merged, waiters })
+    }
+
+    /// Takes back the list of waiters of a part that has ended.
+    pub(super) fn recycle(&mut self, waiters: Vec<Waiter>) {
+        self.requests.recycle(waiters);
+    }
+
+    /// Hands what was plugged to the scheduler.
+    fn unplug(&mut self, now: Time) {
+        for request in self.plug.drain(..) {
+            if let Inserted::Merged { into } = self.scheduler.insert(now, request) {
+                self.requests.merge(into, request.id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::law::Spec;
+    use crate::unit::PageRange;
+
+    const NOW: Time = Time::ZERO;
+
+    /// A queue over a device that takes two requests at once, of 64 KiB at most.
+    fn queue(scheduler: &str) -> Queue {
+        let caps = DeviceCaps {
+            sectors: 1 << 20,
+            request_sectors_max: 128,
+            depth_max: 2,
+            is_rotational: false,
+            alignment_sectors: 1,
+        };
+        let scheduler = Spec::parse(scheduler).unwrap();
+        Queue::new(&Config { scheduler, ..Config::new(caps) }).ok().expect("all of it can be had")
+    }
+
+    fn send(queue: &mut Queue, start: u64, sectors: u32) -> RequestId {
+        let process = ProcessId(0);
+        let way = Way { op: Op::Read, start, sectors, process, is_sync: true };
+        queue.send(NOW, way, Content::Slots { range: PageRange::default(), ahead_pages: 0 })
+    }
+
+    fn places(queue: &mut Queue) -> Vec<(u64, u32)> {
+        core::iter::from_fn(|| queue.poll(NOW)).map(|it| (it.start, it.sectors)).collect()
+    }
+
+    /// What is told of a request that ended so: first sector and outcome of each part.
+    fn told(queue: &mut Queue, id: RequestId, outcome: Outcome) -> Vec<(u64, PartOutcome)> {
+        queue.handle_completion(NOW, Completion::at(NOW, id, outcome));
+        core::iter::from_fn(|| queue.poll_ended())
+            .map(|ended| (ended.request.start, ended.outcome))
+            .collect()
+    }
+
+    #[test]
+    fn neighbours_made_before_a_poll_are_one_request_and_those_made_after_are_not() {
+        let mut queue = queue("noop");
+        for start in [0, 8, 16] {
+            send(&mut queue, start, 8);
+        }
+        assert_eq!(places(&mut queue), [(0, 24)]);
+        send(&mut queue, 24, 8);
+        assert_eq!(places(&mut queue), [(24, 8)]);
+    }
+
+    #[test]
+    fn the_device_never_has_more_than_it_takes() {
+        let mut queue = queue("noop");
+        let ids = [0, 1000, 2000].map(|start| send(&mut queue, start, 8));
+        assert_eq!(places(&mut queue), [(0, 8), (1000, 8)]);
+        told(&mut queue, ids[0], Outcome::Done);
+        assert_eq!(places(&mut queue), [(2000, 8)]);
+    }
+
+    /// 5,000 of 3 × 4,096 bytes came: all of the first part, 904 of the second, none of the third.
+    #[test]
+    fn each_part_of_a_merged_request_is_told_what_came_of_it() {
+        let mut queue = queue("noop");
+        let ids = [0, 8, 16].map(|start| send(&mut queue, start, 8));
+        places(&mut queue);
+        let mut parts = told(&mut queue, ids[0], Outcome::Short { bytes: 5_000 });
+        parts.sort_by_key(|part| part.0);
+        let moved = PartOutcome::Moved;
+        assert_eq!(parts, [(0, moved(4096)), (8, moved(904)), (16, moved(0))]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn what_is_tried_again_goes_first_and_its_end_is_nothing_to_the_scheduler() {
+        let mut queue = queue("cfq");
+        let first = send(&mut queue, 0, 8);
+        let request = queue.poll(NOW).expect("an idle device takes it");
+        assert_eq!(request.id, first);
+        queue.handle_completion(
+            NOW,
+            Completion::at(NOW, first, Outcome::Failed(DeviceError::Medium)),
+        );
+        let ended = queue.poll_ended().expect("it has one part");
+        send(&mut queue, 8, 8);
+        let again = queue.send_again(ended.request, ended.content);
+        assert_eq!(places(&mut queue)[0], (0, 8));
+        // A scheduler that was told of a request that it never dispatched would count it down.
+        assert_eq!(told(&mut queue, again, Outcome::Done), [(0, PartOutcome::Moved(4096))]);
+    }
+
+    #[test]
+    fn who_waits_is_told_once_and_the_name_may_be_given_again() {
+        let mut queue = queue("noop");
+        let first = send(&mut queue, 0, 8);
+        queue.wait(first, Waiter::Read(crate::machine::ReadId(7)));
+        places(&mut queue);
+        queue.handle_completion(NOW, Completion::at(NOW, first, Outcome::Done));
+        let ended = queue.poll_ended().expect("it has one part");
+        assert_eq!(ended.waiters, [Waiter::Read(crate::machine::ReadId(7))]);
+        assert!(queue.poll_ended().is_none());
+        queue.recycle(ended.waiters);
+        assert_eq!(send(&mut queue, 0, 8), first);
+        places(&mut queue);
+        queue.handle_completion(NOW, Completion::at(NOW, first, Outcome::Done));
+        assert!(queue.poll_ended().expect("it has one part").waiters.is_empty());
+    }
+}
