@@ -26,7 +26,7 @@ at_ms=16 event=arrive request=3 process=1 op=read start=16 sectors=8
 ",
         "
 at_ms=0.000000 event=tree class=be kind=sync why=tree_empty queues=1 busy=1 average=0 until_ms=300
-at_ms=0.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=0 queued=1
+at_ms=0.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=-8 queued=1
 at_ms=0.000000 event=dispatch request=1 queue=0 process=1 start=0 sectors=8 why=next_by_sector distance=0 in_device=1 limit=4
 at_ms=5.000000 event=slice_set queue=0 slice_ms=10 end_ms=15 average=1
 at_ms=5.000000 event=idle_start queue=0 until_ms=13 why=idle_window think_ms=0
@@ -43,7 +43,7 @@ at_ms=16.000000 event=dispatch request=3 queue=0 process=1 start=16 sectors=8 wh
 
 /// What was left of a preempted turn lets the queue come in earlier: its slice
 /// would have lasted to 105, so at 6 there are 99 left, and its key is
-/// 7 + (2 − 1) × 80 − 99.
+/// 7 + (1 − 1) × 80 − 99.
 #[test]
 fn the_rest_of_a_preempted_turn_is_credited() {
     let decided = lines(
@@ -57,7 +57,7 @@ at_ms=15 event=complete request=2
 at_ms=23 event=wait",
     );
     assert_eq!(values(&decided, "slice_end", "left_ms"), ["99", "92"]);
-    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["0", "-914", "-12"]);
+    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-80", "-994", "-92"]);
 }
 
 /// Each queue of the idle class sends one request and its turn is over, so
@@ -77,7 +77,7 @@ at_ms=13 event=wait",
     );
     assert_eq!(values(&decided, "dispatch", "request"), ["0", "1", "3"]);
     // The first key is 6 + 200, and each of the others 200 behind the last one.
-    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["0", "206", "406", "606"]);
+    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-80", "206", "406", "606"]);
 }
 
 /// Twelve far requests that wait at once make a queue seeky, and deep: it keeps
@@ -258,4 +258,23 @@ fn several_random_readers_get_more_than_their_share() {
         let bound = Time::from_ms(1_000 + 600 + 200 * sequentials as u64);
         assert!(wait_max <= bound, "{sequentials} sequential: {wait_max}");
     }
+}
+
+/// A queue that comes into the trees does not count itself, so that the first is put *before* its
+/// time: −1 × 8, with levels 0 and 4 8 ms apart. One that stays there counts: at 16 the slice that
+/// ended at 15 is overrun by 1, so its key is 16 + (2 − 1) × 8 + 1.
+#[test]
+fn a_queue_counts_itself_only_while_it_is_in_the_trees() {
+    let events = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=0  event=arrive request=2 process=1 op=read start=100000 sectors=8
+at_ms=1  event=arrive request=3 process=2 op=read start=900000 sectors=8
+at_ms=5  event=complete request=1
+at_ms=6  event=arrive request=4 process=1 op=read start=200000 sectors=8
+at_ms=16 event=complete request=2
+at_ms=20 event=complete request=3
+at_ms=28 event=wait";
+    let decided = replay(&mut *law("cfq,slice_sync=10", &SPINDLE), 1, events).unwrap();
+    assert_eq!(values(&decided, "dispatch", "request"), ["1", "2", "3", "4"]);
+    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-8", "1", "25"]);
 }

@@ -233,8 +233,9 @@ impl Cfq {
     pub(super) fn put_in_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
         let queue = &mut self.queues[id];
         let (class, kind) = (queue.priority.class, queue.kind());
-        // The queue itself counts here, while it is still in the tree.
+        // In both, the queue itself counts if it is in the trees already.
         let first_key = self.trees.first(class, kind).map_or(now, |(_, key)| key);
+        let queues = self.trees.busy();
         if let Some(position) = queue.position.take() {
             self.trees.remove(position);
         }
@@ -243,7 +244,6 @@ impl Cfq {
         } else if is_first {
             first_key - HZ
         } else {
-            let queues = self.trees.busy() + 1;
             let level = queue.priority.level.min(7);
             let offset = slices::key_offset(&self.tunables, queue.is_sync, level, queues);
             now + offset - core::mem::take(&mut queue.residual)
