@@ -27,8 +27,8 @@
 //! root): `group_idle`, weights and the charge of groups have nothing to decide
 //! and are left out. Only synchronous requests count for a process's think
 //! time (as since 3.x): write-back is nobody's thought. Two things of the
-//! kernel don't exist here: plugging, so an awaited request always ends the
-//! idle time; and requests that are flagged as metadata or as not idled for.
+//! kernel don't exist here: plugging, so a request is sent as soon as its queue
+//! may send; and requests that are flagged as metadata or as not idled for.
 
 use alloc::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ use super::decision::{Decision, DecisionLog};
 use super::requests::Waiting;
 use super::{Dispatch, Inserted, Scheduler};
 use crate::request::{Class, DeviceCaps, ProcessId, Request, RequestId};
-use crate::unit::{PAGE_BYTES, Time};
+use crate::unit::Time;
 
 mod cooperators;
 mod depth;
@@ -197,16 +197,6 @@ impl Cfq {
         }
     }
 
-    /// The active queue was idled for, and here is its request. A small one of
-    /// the only busy queue may still be sent when the slice is used up.
-    fn take_awaited(&mut self, now: Time, id: QueueId, request: &Request) {
-        if self.idle_until.is_some() {
-            self.stop_idling(now, id, "arrival");
-            let is_small = request.bytes() <= PAGE_BYTES;
-            self.queues[id].must_dispatch = is_small && self.trees.busy() == 1;
-        }
-    }
-
     /// Sends one request of the active queue to the device: the oldest, when it
     /// has waited too long, which is looked at once in a slice; else the next by sector.
     fn send(&mut self, now: Time, id: QueueId, limit: Option<u32>) -> Request {
@@ -265,7 +255,7 @@ impl Scheduler for Cfq {
     }
 
     fn dispatch(&mut self, now: Time) -> Dispatch {
-        self.end_vain_idling(now);
+        self.end_idling(now);
         let nothing = |cfq: &Cfq| match cfq.idle_until {
             Some(until) => Dispatch::WaitUntil(time_of(until)),
             None => Dispatch::Nothing,

@@ -36,13 +36,16 @@ at_ms=80   event=wait
 /// - 8.5: slice 100 from jiffy 8; the average rises to (3×2 + 0 + 2)/4 = 2;
 ///   2 × 100 ≤ 300, so the slice is whole. Idle until 8 + 8.
 /// - 18: idled from jiffy 10 for 8 in vain; 108 − 18 = 90 of the slice were left.
+/// - 26.5: a page for the only busy queue, so its timer runs on and fires at 34,
+///   before the page is served: of the slice, 26 + 100, 92 are left. The next turn
+///   begins with its next request, key 35 + (0 − 1) × 80 and share 300 × 1/2; so again at 43.
 /// - 59: the sixth request of process 2 is its fifth far one, 5 > 4: seeky, so
-///   its window shuts, and while its last request is served the turn ends at
-///   once, 126 − 59 = 67. Two are in the device. Process 1's key: 59 + 0 × 80.
+///   its window shuts, but its timer runs until 67: 159 − 67 = 92. Then two are
+///   in the device. Process 1's key: 59 + (1 − 1) × 80.
 /// - 68: think times of process 1: 0, 1 and 49, cut at 16, weigh 0, 32, 540 over
 ///   84: (540 + 128)/84 = 7; then 0: (472 + 128)/105 = 5.
 /// - 77: its next request comes too late, after 8 of 168 − 77 = 91. The seeky
-///   queue came at 68 with key 68 + 0 × 80, to the other kind of tree, whose share
+///   queue came at 68 with key 68 + (1 − 1) × 80, to the other kind of tree, whose share
 ///   is 300 × 1/2.
 const TWO_PROCESSES_DECIDED: &str = "
 at_ms=0.000000 event=tree class=be kind=sync why=tree_empty queues=1 busy=1 average=0 until_ms=300
@@ -59,24 +62,28 @@ at_ms=18.000000 event=slice_begin queue=1 process=2 class=be level=4 kind=sync w
 at_ms=18.000000 event=dispatch request=2 queue=1 process=2 start=1000000 sectors=8 why=next_by_sector distance=999984 in_device=1 limit=4
 at_ms=26.000000 event=slice_set queue=1 slice_ms=100 end_ms=126 average=2
 at_ms=26.000000 event=idle_start queue=1 until_ms=34 why=idle_window think_ms=0
-at_ms=26.500000 event=idle_stop queue=1 why=arrival
 at_ms=26.500000 event=dispatch request=4 queue=1 process=2 start=3000000 sectors=8 why=next_by_sector distance=1999992 in_device=1 limit=4
-at_ms=34.500000 event=idle_start queue=1 until_ms=42 why=idle_window think_ms=0
-at_ms=35.000000 event=idle_stop queue=1 why=arrival
+at_ms=34.000000 event=idle_stop queue=1 why=in_vain
+at_ms=34.000000 event=slice_end queue=1 why=idled_in_vain left_ms=92 dispatched=2
+at_ms=35.000000 event=tree class=be kind=sync why=share_used queues=1 busy=1 average=2 until_ms=185
+at_ms=35.000000 event=slice_begin queue=1 process=2 class=be level=4 kind=sync why=first_of_tree key_ms=-45 queued=1
 at_ms=35.000000 event=dispatch request=5 queue=1 process=2 start=1000000 sectors=8 why=next_by_sector distance=2000008 in_device=1 limit=4
+at_ms=43.000000 event=slice_set queue=1 slice_ms=100 end_ms=143 average=2
 at_ms=43.000000 event=idle_start queue=1 until_ms=51 why=idle_window think_ms=1
-at_ms=43.000000 event=idle_stop queue=1 why=arrival
 at_ms=43.000000 event=dispatch request=6 queue=1 process=2 start=3000000 sectors=8 why=next_by_sector distance=1999992 in_device=1 limit=4
-at_ms=51.000000 event=idle_start queue=1 until_ms=59 why=idle_window think_ms=1
-at_ms=51.000000 event=idle_stop queue=1 why=arrival
+at_ms=51.000000 event=idle_stop queue=1 why=in_vain
+at_ms=51.000000 event=slice_end queue=1 why=idled_in_vain left_ms=92 dispatched=2
+at_ms=51.000000 event=tree class=be kind=sync why=share_used queues=1 busy=1 average=2 until_ms=201
+at_ms=51.000000 event=slice_begin queue=1 process=2 class=be level=4 kind=sync why=first_of_tree key_ms=-29 queued=1
 at_ms=51.000000 event=dispatch request=7 queue=1 process=2 start=1000000 sectors=8 why=next_by_sector distance=2000008 in_device=1 limit=4
+at_ms=59.000000 event=slice_set queue=1 slice_ms=100 end_ms=159 average=2
 at_ms=59.000000 event=idle_start queue=1 until_ms=67 why=idle_window think_ms=1
 at_ms=59.000000 event=window queue=1 state=shut why=seeky seek=5 think_ms=1 queued=1
-at_ms=59.000000 event=idle_stop queue=1 why=arrival
 at_ms=59.000000 event=dispatch request=8 queue=1 process=2 start=3000000 sectors=8 why=next_by_sector distance=1999992 in_device=1 limit=4
-at_ms=59.000000 event=slice_end queue=1 why=empty left_ms=67 dispatched=6
-at_ms=59.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=59 queued=1
-at_ms=59.000000 event=dispatch request=9 queue=0 process=1 start=16 sectors=8 why=next_by_sector distance=2999992 in_device=2 limit=4
+at_ms=67.000000 event=idle_stop queue=1 why=in_vain
+at_ms=67.000000 event=slice_end queue=1 why=idled_in_vain left_ms=92 dispatched=2
+at_ms=67.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=59 queued=1
+at_ms=67.000000 event=dispatch request=9 queue=0 process=1 start=16 sectors=8 why=next_by_sector distance=2999992 in_device=2 limit=4
 at_ms=68.000000 event=slice_set queue=0 slice_ms=100 end_ms=168 average=2
 at_ms=68.000000 event=idle_start queue=0 until_ms=76 why=idle_window think_ms=7
 at_ms=68.000000 event=idle_stop queue=0 why=arrival

@@ -30,8 +30,8 @@ fn a_request_close_to_the_head_ends_idling() {
     assert!(while_idling(of_idle_class).is_empty());
     // In the middle of a request there is no idling to end.
     let busy = "
-        at_ms=6 event=arrive request=3 process=1 op=read start=8 sectors=8
-        at_ms=6 event=arrive request=2 process=2 op=read start=16 sectors=8";
+        at_ms=6 event=arrive request=3 process=1 op=read start=8 sectors=16
+        at_ms=6 event=arrive request=2 process=2 op=read start=24 sectors=8";
     assert!(while_idling(busy).is_empty());
 }
 
@@ -61,7 +61,7 @@ fn a_used_slice_is_not_finished_in_peace() {
     let other_at = |ms| {
         let events = format!(
             "{IDLING}
-            at_ms=6 event=arrive request=2 process=1 op=read start=8 sectors=8
+            at_ms=6 event=arrive request=2 process=1 op=read start=8 sectors=16
             at_ms={ms} event=arrive request=3 process=2 op=read start=90000 sectors=8"
         );
         reasons(",slice_sync=10,low_latency=0", &events)

@@ -20,9 +20,9 @@ fn the_only_queue_is_waited_for_at_the_end_of_its_slice() {
         "
 at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
 at_ms=5  event=complete request=1
-at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=8
+at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=16
 at_ms=14 event=complete request=2
-at_ms=16 event=arrive request=3 process=1 op=read start=16 sectors=8
+at_ms=16 event=arrive request=3 process=1 op=read start=24 sectors=16
 ",
         "
 at_ms=0.000000 event=tree class=be kind=sync why=tree_empty queues=1 busy=1 average=0 until_ms=300
@@ -31,12 +31,12 @@ at_ms=0.000000 event=dispatch request=1 queue=0 process=1 start=0 sectors=8 why=
 at_ms=5.000000 event=slice_set queue=0 slice_ms=10 end_ms=15 average=1
 at_ms=5.000000 event=idle_start queue=0 until_ms=13 why=idle_window think_ms=0
 at_ms=6.000000 event=idle_stop queue=0 why=arrival
-at_ms=6.000000 event=dispatch request=2 queue=0 process=1 start=8 sectors=8 why=next_by_sector distance=0 in_device=1 limit=4
+at_ms=6.000000 event=dispatch request=2 queue=0 process=1 start=8 sectors=16 why=next_by_sector distance=0 in_device=1 limit=4
 at_ms=14.000000 event=idle_start queue=0 until_ms=22 why=idle_window think_ms=0
 at_ms=16.000000 event=idle_stop queue=0 why=arrival
 at_ms=16.000000 event=slice_end queue=0 why=waited_busy left_ms=6 dispatched=2
 at_ms=16.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=16 queued=1
-at_ms=16.000000 event=dispatch request=3 queue=0 process=1 start=16 sectors=8 why=next_by_sector distance=0 in_device=1 limit=4
+at_ms=16.000000 event=dispatch request=3 queue=0 process=1 start=24 sectors=16 why=next_by_sector distance=0 in_device=1 limit=4
 ",
     );
 }
@@ -277,4 +277,52 @@ at_ms=28 event=wait";
     let decided = replay(&mut *law("cfq,slice_sync=10", &SPINDLE), 1, events).unwrap();
     assert_eq!(values(&decided, "dispatch", "request"), ["1", "2", "3", "4"]);
     assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-8", "1", "25"]);
+}
+
+/// The only busy queue is idled for from 5 until 13, and its next request comes at 6.
+const AWAITED: &str = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=5  event=complete request=1
+at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=";
+
+/// A page leaves the timer running: it fires while the page is in the device, finds the queue empty,
+/// and ends the turn, with 105 − 13 of the slice left. More than a page cancels it.
+#[test]
+fn a_page_for_the_only_busy_queue_cancels_no_idle_timer() {
+    let decided =
+        |sectors| lines("cfq", &format!("{AWAITED}{sectors}\nat_ms=20 event=complete request=2"));
+    let page = decided(8);
+    assert_eq!(values(&page, "dispatch", "at_ms"), ["0.000000", "6.000000"]);
+    assert_eq!(values(&page, "idle_stop", "at_ms"), ["13.000000"]);
+    assert_eq!(values(&page, "slice_end", "why"), ["idled_in_vain"]);
+    assert_eq!(values(&page, "slice_end", "left_ms"), ["92"]);
+    let larger = decided(9);
+    assert_eq!(values(&larger, "idle_stop", "at_ms"), ["6.000000"]);
+    assert_eq!(values(&larger, "idle_start", "until_ms"), ["13", "28"]);
+    assert!(values(&larger, "slice_end", "why").is_empty());
+}
+
+/// Served before the timer fires, the page has it set anew.
+#[test]
+fn the_timer_that_runs_on_is_set_anew_by_the_next_idling() {
+    let decided = lines(
+        "cfq",
+        &format!("{AWAITED}8\nat_ms=10 event=complete request=2\nat_ms=20 event=wait"),
+    );
+    assert_eq!(values(&decided, "idle_start", "until_ms"), ["13", "18"]);
+    assert_eq!(values(&decided, "idle_stop", "at_ms"), ["18.000000"]);
+}
+
+/// While the timer runs the queue counts as waited for: whoever is near cuts in.
+#[test]
+fn a_near_request_ends_idling_that_runs_on_beside_a_page() {
+    let near = |sectors| {
+        let events = format!(
+            "{AWAITED}{sectors}
+at_ms=7  event=arrive request=3 process=2 op=read start=100 sectors=8"
+        );
+        values(&lines("cfq", &events), "preempt", "why").join(" ")
+    };
+    assert_eq!(near(8), "close_to_head");
+    assert_eq!(near(9), "");
 }

@@ -203,6 +203,7 @@ impl Cfq {
         let left = queue.slice_end.map(|end| end - jiffy);
         let dispatched = queue.slice_dispatched;
         self.log.say(now, || Decision::SliceEnd { queue: id.0, why, left_ms: left, dispatched });
+        queue.is_idled_for = false;
         queue.is_waited_for = false;
         queue.must_split |= queue.is_shared && !queue.seek.is_mean() && queue.seek.is_seeky();
         if let Some(left) = left.filter(|_| is_timed) {
