@@ -25,10 +25,9 @@
 //!
 //! Time is in jiffies of 1 ms wherever it decides. There is one group (the
 //! root): `group_idle`, weights and the charge of groups have nothing to decide
-//! and are left out. Only synchronous requests count for a process's think
-//! time (as since 3.x): write-back is nobody's thought. Two things of the
-//! kernel don't exist here: plugging, so a request is sent as soon as its queue
-//! may send; and requests that are flagged as metadata or as not idled for.
+//! and are left out. Two things of the kernel don't exist here: plugging, so a
+//! request is sent as soon as its queue may send; and requests that are flagged
+//! as metadata or as not idled for.
 
 use alloc::collections::BTreeMap;
 
@@ -182,9 +181,7 @@ impl Cfq {
 
         let process = self.processes.get_mut(&request.process);
         let process = process.expect("queue_for knows each process that sends a request");
-        if request.is_sync {
-            process.thought(jiffy, self.tunables.slice_idle);
-        }
+        process.thought(jiffy, self.tunables.slice_idle);
         let think = Think { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
         self.watch_shared(jiffy, id);

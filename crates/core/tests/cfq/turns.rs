@@ -326,3 +326,19 @@ at_ms=7  event=arrive request=3 process=2 op=read start=100 sectors=8"
     assert_eq!(near(8), "close_to_head");
     assert_eq!(near(9), "");
 }
+
+/// Writes that nobody waits for are samples of the think time as well: 25, 26 and 27 ms, each cut at
+/// 16, weigh 0 + 512, 960 and 1,352 over 105; (1,352 + 128) / 105 = 14 > 8. Of the reads alone
+/// there would be two samples, too few to judge by.
+#[test]
+fn asynchronous_requests_count_for_the_think_time_of_their_process() {
+    let events = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=5  event=complete request=1
+at_ms=30 event=arrive request=2 process=1 op=write start=1000 sectors=8
+at_ms=31 event=arrive request=3 process=1 op=write start=2000 sectors=8
+at_ms=32 event=arrive request=4 process=1 op=read start=8 sectors=8";
+    let decided = lines("cfq", events);
+    assert_eq!(values(&decided, "window", "why"), ["thinks_too_long"]);
+    assert_eq!(values(&decided, "window", "think_ms"), ["14"]);
+}
