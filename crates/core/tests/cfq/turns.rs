@@ -342,3 +342,19 @@ at_ms=32 event=arrive request=4 process=1 op=read start=8 sectors=8";
     assert_eq!(values(&decided, "window", "why"), ["thinks_too_long"]);
     assert_eq!(values(&decided, "window", "think_ms"), ["14"]);
 }
+
+/// The only busy queue whose slice is used up is waited for although it has requests, which ends its
+/// turn at once: nothing is made of the overrun of 1 ms, so its key is 16 + (1 − 1) × 8.
+#[test]
+fn the_only_queue_is_waited_for_with_requests_too() {
+    let events = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=0  event=arrive request=2 process=1 op=read start=100000 sectors=8
+at_ms=0  event=arrive request=3 process=1 op=read start=200000 sectors=8
+at_ms=5  event=complete request=1
+at_ms=16 event=complete request=2";
+    let decided = replay(&mut *law("cfq,slice_sync=10", &SPINDLE), 1, events).unwrap();
+    assert_eq!(values(&decided, "slice_end", "why"), ["waited_busy"]);
+    assert_eq!(values(&decided, "slice_end", "left_ms"), ["8"]);
+    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-8", "16"]);
+}
