@@ -586,8 +586,10 @@ impl ReadPath {
     /// Hands what was plugged to the scheduler.
     fn unplug(&mut self, now: Time) {
         for request in self.plug.drain(..) {
-            if let Inserted::Merged { into } = self.scheduler.insert(now, request) {
-                self.transfers.merge(into, request.id);
+            if let Inserted::Merged { into, with } = self.scheduler.insert(now, request) {
+                for part in with.map(|with| with.id).into_iter().chain([request.id]) {
+                    self.transfers.merge(into, part);
+                }
             }
         }
     }

@@ -110,10 +110,10 @@ impl Transfers {
         }
     }
 
-    /// `part` was merged into `head`.
+    /// `part` was merged into `head`, with all the parts that it has itself.
     pub(super) fn merge(&mut self, head: RequestId, part: RequestId) {
-        debug_assert!(self.slot_mut(part).next_part.is_none());
-        self.slot_mut(part).next_part = self.slot_mut(head).next_part;
+        let last = self.parts(part).last().expect("a transfer is a part of its own");
+        self.slot_mut(last).next_part = self.slot_mut(head).next_part;
         self.slot_mut(head).next_part = Some(part);
     }
 

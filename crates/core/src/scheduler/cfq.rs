@@ -32,7 +32,7 @@
 use alloc::collections::BTreeMap;
 
 use super::decision::{Decision, DecisionLog};
-use super::requests::Waiting;
+use super::requests::{Merge, Waiting};
 use super::{Dispatch, Inserted, Scheduler};
 use crate::request::{Class, DeviceCaps, ProcessId, Request, RequestId};
 use crate::unit::Time;
@@ -154,17 +154,19 @@ impl Cfq {
         self.in_device_sync + self.in_device_async
     }
 
-    /// Adds the request to a neighbour of its own process, if there is one.
-    fn try_merge(&mut self, request: &Request) -> Option<RequestId> {
+    /// Adds the request to a neighbour of its own queue, if there is one.
+    fn try_merge(&mut self, request: &Request) -> Option<Inserted> {
         let id = self.present_queue(request)?;
         let queue = &mut self.queues[id];
-        let merge = queue.requests.merge(request, self.request_sectors_max)?;
-        if merge.from != merge.to {
-            let next = queue.next.map(|next| if next == merge.from { merge.to } else { next });
-            queue.next = nearer(next, Some(merge.to), self.head, &self.tunables);
+        let Merge { into, with, from, to } =
+            queue.requests.merge(request, self.request_sectors_max)?;
+        self.queued -= usize::from(with.is_some());
+        if from != [Some(to), None] {
+            let next = queue.next.map(|next| if from.contains(&Some(next)) { to } else { next });
+            queue.next = nearer(next, Some(to), self.head, &self.tunables);
             self.update_place_of_next(id);
         }
-        Some(merge.into)
+        Some(Inserted::Merged { into, with })
     }
 
     /// Puts the request into its queue and judges anew what the law knows of the queue.
@@ -243,8 +245,8 @@ impl Cfq {
 
 impl Scheduler for Cfq {
     fn insert(&mut self, now: Time, request: Request) -> Inserted {
-        if let Some(into) = self.try_merge(&request) {
-            return Inserted::Merged { into };
+        if let Some(merged) = self.try_merge(&request) {
+            return merged;
         }
         let queue = self.queue_for(now, &request);
         self.enqueue(now, queue, request);

@@ -162,7 +162,12 @@ impl World {
                 }
                 let merged = match scheduler.insert(self.now, request) {
                     Inserted::Queued => None,
-                    Inserted::Merged { into } => Some(into),
+                    Inserted::Merged { into, with } => {
+                        if let Some(with) = with {
+                            self.waiting.insert(with.id, Some(into));
+                        }
+                        Some(into)
+                    }
                 };
                 self.waiting.insert(request.id, merged);
             }

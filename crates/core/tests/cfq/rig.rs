@@ -304,8 +304,14 @@ impl World {
             Inserted::Queued => {
                 self.waiting.insert(request.id, (request, wait));
             }
-            Inserted::Merged { into } => {
-                self.merged.entry(into).or_default().push(request.process);
+            Inserted::Merged { into, with } => {
+                let mut joined = vec![request.process];
+                if let Some(with) = with {
+                    self.waiting.remove(&with.id);
+                    joined.push(with.process);
+                    joined.extend(self.merged.remove(&with.id).unwrap_or_default());
+                }
+                self.merged.entry(into).or_default().extend(joined);
             }
         }
     }
