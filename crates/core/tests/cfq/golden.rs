@@ -1,9 +1,7 @@
 //! Golden trajectories: what the law decides on a list of events, to the line.
 //! Each number was worked by hand from the description of the law.
 
-use readpath_core::scheduler::replay::replay;
-
-use super::rig::{SPINDLE, law};
+use super::rig::decided;
 
 /// A sequential process (1) and one that seeks (2) on a disk.
 const TWO_PROCESSES: &str = "
@@ -98,7 +96,7 @@ at_ms=77.000000 event=dispatch request=10 queue=1 process=2 start=1000000 sector
 
 #[track_caller]
 pub fn assert_decides(spec: &str, events: &str, expected: &str) {
-    let decided = replay(&mut *law(spec, &SPINDLE), 32, events).unwrap();
+    let decided = decided(spec, 32, events);
     let expected: Vec<&str> = expected.trim().lines().collect();
     for (number, (decided, expected)) in decided.iter().zip(&expected).enumerate() {
         assert_eq!(decided, expected, "decision {}", number + 1);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use readpath_core::law::Spec;
 use readpath_core::request::{Class, DeviceCaps, Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::scheduler::replay::replay;
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
 
@@ -150,6 +151,14 @@ impl Report {
 
 pub fn law(spec: &str, device: &Device) -> Box<dyn Scheduler> {
     scheduler::build(&Spec::parse(spec).unwrap(), &device.caps()).unwrap()
+}
+
+/// What the law decides on a list that it agrees with.
+#[track_caller]
+pub fn decided(spec: &str, depth_max: u32, events: &str) -> Vec<String> {
+    let replayed = replay(&mut *law(spec, &SPINDLE), depth_max, events).unwrap();
+    assert_eq!(replayed.divergences, [], "the list is worked out for this law");
+    replayed.lines
 }
 
 /// Runs the programs, named 0, 1, …, until `end`.

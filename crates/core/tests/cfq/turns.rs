@@ -1,14 +1,13 @@
 //! How turns end, and what they leave behind; each number worked by hand.
 
 use readpath_core::request::Class;
-use readpath_core::scheduler::replay::replay;
 use readpath_core::unit::Time;
 
 use super::golden::assert_decides;
 use super::rig::*;
 
 fn lines(spec: &str, events: &str) -> Vec<String> {
-    replay(&mut *law(spec, &SPINDLE), 32, events).unwrap()
+    decided(spec, 32, events)
 }
 
 /// With one jiffy left of its slice the only queue is waited for: its slice is
@@ -274,7 +273,7 @@ at_ms=6  event=arrive request=4 process=1 op=read start=200000 sectors=8
 at_ms=16 event=complete request=2
 at_ms=20 event=complete request=3
 at_ms=28 event=wait";
-    let decided = replay(&mut *law("cfq,slice_sync=10", &SPINDLE), 1, events).unwrap();
+    let decided = decided("cfq,slice_sync=10", 1, events);
     assert_eq!(values(&decided, "dispatch", "request"), ["1", "2", "3", "4"]);
     assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-8", "1", "25"]);
 }
@@ -353,7 +352,7 @@ at_ms=0  event=arrive request=2 process=1 op=read start=100000 sectors=8
 at_ms=0  event=arrive request=3 process=1 op=read start=200000 sectors=8
 at_ms=5  event=complete request=1
 at_ms=16 event=complete request=2";
-    let decided = replay(&mut *law("cfq,slice_sync=10", &SPINDLE), 1, events).unwrap();
+    let decided = decided("cfq,slice_sync=10", 1, events);
     assert_eq!(values(&decided, "slice_end", "why"), ["waited_busy"]);
     assert_eq!(values(&decided, "slice_end", "left_ms"), ["8"]);
     assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-8", "16"]);
