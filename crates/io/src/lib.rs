@@ -55,6 +55,7 @@ mod guard;
 pub mod kernel;
 pub mod kernel_swap;
 pub mod kernel_trace;
+pub mod leftover;
 mod mapping;
 pub mod nfs;
 mod opening;

@@ -93,10 +93,10 @@ impl Requests {
         self.spare.push(waiters);
     }
 
-    /// `part` was merged into `head`.
+    /// `part` was merged into `head`, with all the parts that it has itself.
     pub(super) fn merge(&mut self, head: RequestId, part: RequestId) {
-        debug_assert!(self.entry(part).next_part.is_none());
-        self.entry_mut(part).next_part = self.entry(head).next_part;
+        let last = self.parts(part).last().expect("a request is a part of its own");
+        self.entry_mut(last).next_part = self.entry(head).next_part;
         self.entry_mut(head).next_part = Some(part);
     }
 
