@@ -171,7 +171,17 @@ fn slots_wanted(bytes: u64) -> u64 {
 /// [`check`](Region::check) tells the error from then on;
 /// [`load`](Region::load) finds out without touching.
 ///
-/// A child made by `fork` doesn't have the memory. Dropped, the region gives all
+/// A child made by `fork` doesn't have the memory.
+///
+/// # Locked memory
+/// To lock a region or a part of it (`mlock(2)`, `mlockall(2)`), or to populate it (`madvise(2)`),
+/// brings its pages in; where system calls may not be given its memory
+/// ([`FaultScope::UserOnly`]), a lock of absent pages is refused with `ENOMEM`. The budget stays
+/// the stricter word: as soon as a locked page has to leave, the whole region is unlocked.
+/// What the program unmaps, moves or gives up behind its back (`munmap(2)`, `mremap(2)`,
+/// `MADV_DONTNEED`) is lost; [`discard`](Region::discard) is the way to give content up.
+///
+/// Dropped, the region gives all
 /// memory and storage back.
 #[derive(Debug)]
 pub struct Region {
