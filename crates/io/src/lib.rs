@@ -69,6 +69,7 @@ mod ring;
 pub mod storage;
 pub mod sysfs;
 pub mod target;
+mod thread;
 mod threads;
 mod transfers;
 pub mod usage;

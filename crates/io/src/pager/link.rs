@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use super::bell::Bell;
 use super::error::PagerError;
 use super::uffd::FaultScope;
+use crate::thread;
 
 /// What runs on a pager's thread.
 pub(super) trait Serve {
@@ -79,8 +80,7 @@ impl<C: Send + 'static> Link<C> {
                 let _ = started.send(Err(error));
             }
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-        let thread = Some(thread.map_err(PagerError::System)?);
+        let thread = Some(thread::spawn(name, body).map_err(PagerError::System)?);
         let link = Link { inbox, thread, process: std::process::id() };
         let scope = start.recv().expect("the thread answers before it ends")?;
         Ok((link, scope))
