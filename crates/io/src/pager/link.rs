@@ -11,6 +11,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use readpath_core::machine::ReadError;
+
 use super::bell::Bell;
 use super::error::PagerError;
 use super::uffd::FaultScope;
@@ -96,7 +98,7 @@ impl<C: Send + 'static> Link<C> {
     /// # Panics
     /// In a child made by `fork`, where nobody would hear it.
     pub(super) fn tell(&self, command: C) {
-        assert!(self.is_here(), "the memory is served in the process that made it, not in a child");
+        assert!(self.is_here(), "{}", ReadError::OtherProcess);
         self.inbox.mail.lock().expect(POISON).commands.push_back(command);
         self.inbox.bell.ring();
     }

@@ -260,11 +260,11 @@ impl Mapping {
         })
     }
 
-    /// What was counted so far.
-    ///
-    /// # Panics
-    /// In a child made by `fork`, where nothing is counted.
+    /// What was counted so far; in a child made by `fork` nothing is.
     pub fn statistics(&self) -> MappingStatistics {
+        if !self.link.is_here() {
+            return MappingStatistics::default();
+        }
         self.link.ask(|reply| Command::Statistics { reply })
     }
 
