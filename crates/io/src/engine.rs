@@ -26,6 +26,7 @@ use crate::backend::BackendError;
 use crate::clock::Clock;
 use crate::storage::{Sleep, Sleeper};
 use crate::target::Mode;
+use crate::thread;
 
 pub(crate) mod below;
 pub(crate) mod copy;
@@ -222,8 +223,7 @@ impl Engine {
         let mut driver = self.driver.lock().expect("nothing panics under this lock");
         if driver.is_none() {
             let engine = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("readpath-driver".to_owned());
-            *driver = Some(thread.spawn(move || engine.drive())?);
+            *driver = Some(thread::spawn("readpath-driver", move || engine.drive())?);
         }
         Ok(())
     }

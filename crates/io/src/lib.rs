@@ -70,6 +70,7 @@ mod ring;
 pub mod storage;
 pub mod sysfs;
 pub mod target;
+mod thread;
 mod threads;
 mod transfers;
 pub mod usage;

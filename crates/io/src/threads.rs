@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use readpath_core::request::Op;
 
 use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer, carry};
+use crate::thread;
 
 /// More threads than this don't carry more: each is a sleeping system call.
 const THREADS_MAX: u32 = 64;
@@ -94,12 +95,10 @@ impl Threads {
         let mut pool = Threads { shared, workers: Vec::new() };
         for index in 0..depth.clamp(1, THREADS_MAX) {
             let shared = Arc::clone(&pool.shared);
-            let worker = std::thread::Builder::new()
-                .name(format!("readpath-io-{index}"))
-                .spawn(move || work(&shared))
-                .map_err(|error| BackendError::NoThread {
-                    errno: error.raw_os_error().unwrap_or(0),
-                })?;
+            let worker = thread::spawn(&format!("readpath-io-{index}"), move || work(&shared));
+            let worker = worker.map_err(|error| BackendError::NoThread {
+                errno: error.raw_os_error().unwrap_or(0),
+            })?;
             pool.workers.push(worker);
         }
         Ok(pool)

@@ -94,6 +94,9 @@ pub enum ReadError {
         /// What the device said.
         error: DeviceError,
     },
+    /// The memory is served in the process that made it, and this is another: a child made
+    /// by `fork`.
+    OtherProcess,
 }
 
 /// Why there can be no such memory or swap area.
@@ -208,6 +211,10 @@ impl fmt::Display for ReadError {
             ReadError::SwapWrite { error } => write!(
                 f,
                 "memory is full, and the swap area can't be written: {error}; give another device"
+            ),
+            ReadError::OtherProcess => f.write_str(
+                "the memory is served in the process that made it, and this is a child made by \
+                 `fork`; make it anew in the child",
             ),
         }
     }

@@ -134,7 +134,16 @@ fn window_of(target: &Target) -> u64 {
 ///
 /// A child made by `fork` has the kernel's own mapping of the file in its place: what is
 /// read there comes through the kernel, outside the memory and the law that were set, and
-/// isn't counted. Dropped, the mapping gives all memory back.
+/// isn't counted.
+///
+/// # Locked memory
+/// To lock the mapping or a part of it (`mlock(2)`, `mlockall(2)`), or to populate it
+/// (`madvise(2)`), brings the file's bytes in; where system calls may not be given its
+/// memory ([`FaultScope::UserOnly`]), a lock of absent pages is refused with `ENOMEM`. A lock keeps
+/// the kernel from swapping pages out. It doesn't make the mapping's memory larger: what is
+/// locked beyond it is given up and read again like any other page.
+///
+/// Dropped, the mapping gives all memory back.
 #[derive(Debug)]
 pub struct Mapping {
     link: Link<Command>,
@@ -251,11 +260,11 @@ impl Mapping {
         })
     }
 
-    /// What was counted so far.
-    ///
-    /// # Panics
-    /// In a child made by `fork`, where nothing is counted.
+    /// What was counted so far; in a child made by `fork` nothing is.
     pub fn statistics(&self) -> MappingStatistics {
+        if !self.link.is_here() {
+            return MappingStatistics::default();
+        }
         self.link.ask(|reply| Command::Statistics { reply })
     }
 

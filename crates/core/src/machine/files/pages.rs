@@ -112,6 +112,8 @@ impl FilePages<'_> {
         self.budget.ahead += if is_ahead { added } else { 0 };
         match self.runs.last_mut() {
             Some(last) if last.end == run.first && !last.is_empty() => last.end = run.end,
+            // A law that reads downwards adds the pages in that order.
+            Some(last) if run.end == last.first && !last.is_empty() => last.first = run.first,
             _ => self.runs.push(run),
         }
     }
