@@ -66,7 +66,7 @@ use memory::{Memory, Swap};
 pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
 use reads::{Kind, ReadSlot};
-use transfers::{Content, Transfers};
+use transfers::{Behind, Content, Transfers};
 
 /// Names an open file: a file of the cache, with the readahead state of one opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

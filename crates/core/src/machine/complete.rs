@@ -45,9 +45,10 @@ impl ReadPath {
                 Outcome::Failed(error) => PartOutcome::Failed(error),
             };
             match self.transfers.content(part) {
-                Content::Pages { file, range, ahead_pages } => {
+                Content::Pages { file, range, ahead_pages, behind } => {
                     self.budget.ahead -= u64::from(ahead_pages);
-                    self.complete_pages(now, request, file, range, outcome, is_merged);
+                    let pages = Pages { file, range, behind };
+                    self.complete_pages(now, request, pages, outcome, is_merged);
                 }
                 Content::Slots { range, ahead_pages } => {
                     self.budget.ahead -= u64::from(ahead_pages);
@@ -68,16 +69,25 @@ impl ReadPath {
         &mut self,
         now: Time,
         request: Request,
-        file: FileId,
-        range: PageRange,
+        pages: Pages,
         outcome: PartOutcome,
         is_merged: bool,
     ) {
+        let Pages { file, range: tried, .. } = pages;
+        let range = pages.whole();
         let waiters = self.transfers.close(request.id);
         if let PartOutcome::Failed(_) = outcome
             && self.concerns_others(&waiters, range, is_merged)
         {
             self.isolate(request, file, range, &waiters);
+            return self.transfers.recycle(request.id, waiters);
+        }
+        if let Some(next) = pages.search(outcome).filter(|_| !waiters.is_empty()) {
+            for page in tried.first..next.range.first {
+                let frame = self.cache.find(file, page).expect("a page in flight is in its table");
+                self.cache.fill(frame);
+            }
+            self.try_next(now, request, next, &waiters);
             return self.transfers.recycle(request.id, waiters);
         }
         let file_bytes = self.files[file.0 as usize].bytes;
@@ -98,13 +108,17 @@ impl ReadPath {
             if let Some(bad) = first_bad.map(|page| page.max(slot.range.first))
                 && range.contains(bad)
                 && slot.range.contains(bad)
-                && slot.error.is_none()
             {
                 let offset = (bad * PAGE_BYTES).max(slot.transfer.offset);
-                slot.error = Some(match outcome {
+                let error = match outcome {
                     PartOutcome::Failed(error) => ReadError::Device { offset, error },
                     PartOutcome::Moved(_) => ReadError::Shrunk { offset: good_end.max(offset) },
-                });
+                };
+                // Of several requests the first byte that is missing counts.
+                let is_behind = |before: ReadError| before.offset().is_some_and(|at| at > offset);
+                if slot.error.is_none_or(is_behind) {
+                    slot.error = Some(error);
+                }
             }
             if slot.pending == 0 {
                 self.advance(now, read);
@@ -188,22 +202,83 @@ impl ReadPath {
                 }
                 continue;
             }
-            let start = request.start + (piece.first - range.first) * PAGE_SECTORS;
-            let sectors = (piece.count() * PAGE_SECTORS) as u32;
-            let content = Content::Pages { file, range: piece, ahead_pages: 0 };
-            let again = self.transfers.open_retry(Request { start, sectors, ..request }, content);
-            for page in piece.pages() {
-                let frame = self.cache.find(file, page).expect("a page in flight is in its table");
-                self.cache.carry(frame, again.id);
-            }
-            for &read in &readers {
-                self.transfers.wait(again.id, read);
-                self.reads[read.0 as usize].pending += 1;
-            }
-            self.retries.push_back(again);
+            let piece = Pages { file, range: piece, behind: Behind::none(piece) };
+            self.retry(request, piece, &readers);
         }
         for &read in waiters {
             self.reads[read.0 as usize].pending -= 1;
         }
+    }
+
+    /// Goes on with the search for the bad page of a failed transfer: those who need nothing
+    /// of what is left are served.
+    fn try_next(&mut self, now: Time, request: Request, next: Pages, waiters: &[ReadId]) {
+        let left = next.whole();
+        let needs_some = |read: &&ReadId| {
+            let needed = self.reads[read.0 as usize].range;
+            needed.first < left.end && left.first < needed.end
+        };
+        let readers: Vec<ReadId> = waiters.iter().filter(needs_some).copied().collect();
+        self.retry(request, next, &readers);
+        for &read in waiters {
+            let slot = &mut self.reads[read.0 as usize];
+            slot.pending -= 1;
+            if slot.pending == 0 {
+                self.advance(now, read);
+            }
+        }
+    }
+
+    /// Has pages of a request that failed tried again on their own, for these readers.
+    fn retry(&mut self, request: Request, pages: Pages, readers: &[ReadId]) {
+        let Pages { file, range, behind } = pages;
+        let start = self.files[file.0 as usize].start_sector + range.first * PAGE_SECTORS;
+        let sectors = (range.count() * PAGE_SECTORS) as u32;
+        let content = Content::Pages { file, range, ahead_pages: 0, behind };
+        let again = self.transfers.open_retry(Request { start, sectors, ..request }, content);
+        self.cache.carry_run(file, pages.whole(), again.id);
+        for &read in readers {
+            self.transfers.wait(again.id, read);
+            self.reads[read.0 as usize].pending += 1;
+        }
+        self.retries.push_back(again);
+    }
+}
+
+/// The pages of a transfer, and those in flight behind them.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    file: FileId,
+    range: PageRange,
+    behind: Behind,
+}
+
+impl Pages {
+    fn whole(self) -> PageRange {
+        PageRange { first: self.range.first, end: self.behind.end }
+    }
+
+    /// What to try next to find the first page that can't be read: the first half of where it
+    /// must be. `None` when it is found, or when there is nothing to search for. So a transfer
+    /// of n pages takes log2(n) + 1 more, each of which a device that is about to die may take
+    /// seconds for.
+    fn search(self, outcome: PartOutcome) -> Option<Pages> {
+        let Pages { range, behind, .. } = self;
+        let suspects = match outcome {
+            PartOutcome::Failed(DeviceError::Medium) if range.count() > 1 => range,
+            PartOutcome::Moved(bytes) if bytes == range.count() * PAGE_BYTES => {
+                PageRange { first: range.end, end: behind.suspect_end }
+            }
+            _ => return None,
+        };
+        if suspects.is_empty() {
+            // It was read this time. What is behind it was never tried alone.
+            let rest = PageRange { first: suspects.first, end: behind.end };
+            let behind = Behind::none(rest);
+            return (!rest.is_empty()).then_some(Pages { range: rest, behind, ..self });
+        }
+        let half = PageRange::new(suspects.first, suspects.count().div_ceil(2));
+        let behind = Behind { suspect_end: suspects.end, end: behind.end };
+        Some(Pages { range: half, behind, ..self })
     }
 }

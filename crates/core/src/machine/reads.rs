@@ -471,7 +471,8 @@ impl ReadPath {
             priority: self.priority(process),
             is_sync: true,
         };
-        let request = self.transfers.open(request, Content::Pages { file, range, ahead_pages });
+        let content = Content::Pages { file, range, ahead_pages, behind: Behind::none(range) };
+        let request = self.transfers.open(request, content);
         self.cache.carry_run(file, range, request.id);
         self.push(now, request);
     }

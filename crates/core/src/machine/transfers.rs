@@ -20,6 +20,8 @@ pub(super) enum Content {
         range: PageRange,
         /// How many of them were read ahead of need.
         ahead_pages: u32,
+        /// What is in flight behind them, until it is known which page can't be read.
+        behind: Behind,
     },
     /// Slots of the swap area: pages of memory, in flight in the cache when they
     /// are read, being written when they are written.
@@ -30,6 +32,23 @@ pub(super) enum Content {
     },
     /// A piece of a direct transfer, from byte `offset` of it on.
     Direct { read: ReadId, offset: u64 },
+}
+
+/// What comes after the pages of a transfer by which the first bad page of a failed one is
+/// searched for: the pages from the transfer's own last one on. Empty for any other transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Behind {
+    /// The bad page lies before this page (exclusive), in the transfer or behind it.
+    pub(super) suspect_end: u64,
+    /// The failed transfer ended before this page (exclusive).
+    pub(super) end: u64,
+}
+
+impl Behind {
+    /// Nothing is behind the range.
+    pub(super) fn none(range: PageRange) -> Behind {
+        Behind { suspect_end: range.end, end: range.end }
+    }
 }
 
 #[derive(Clone, Debug)]
