@@ -13,7 +13,8 @@
 //! 2. a frame that is pinned or in flight is never given away;
 //! 3. pages are on a reclaim list in the order in which they were added, in
 //!    whatever order they come; one in flight is passed over;
-//! 4. a page that was read ahead counts as waste exactly once, when it leaves
+//! 4. as many frames are free as are promised, at least;
+//! 5. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
 
 use alloc::boxed::Box;
@@ -99,6 +100,8 @@ struct Frame {
 pub struct Cache {
     frames: Vec<Frame>,
     free: Vec<FrameId>,
+    /// Free frames that are kept for reads.
+    promised: u32,
     table: Table,
     lists: TwoLists,
     counters: CacheCounters,
@@ -132,6 +135,7 @@ impl Cache {
             frames: alloc::vec![empty; budget_pages as usize],
             // Popped from the end: the first pages get the lowest frames, side by side in memory.
             free: (0..budget_pages).rev().map(FrameId).collect(),
+            promised: 0,
             table: Table::new(budget_pages),
             lists: TwoLists::default(),
             counters: CacheCounters::default(),
@@ -304,9 +308,10 @@ impl Cache {
         });
     }
 
-    /// A page that the [`Lender`] was to forget is held by nobody any more.
-    pub fn returned(&mut self, id: FrameId) {
-        self.unpin(id);
+    /// Takes in which pages that the [`Lender`] was to forget are in use no more.
+    pub fn take_returned(&mut self) {
+        let returned = self.lender.as_mut().map_or(Vec::new(), |lender| lender.take_returned());
+        returned.into_iter().for_each(|id| self.unpin(id));
     }
 
     /// Has the lender tell what was used since it was last asked, so that
@@ -331,7 +336,7 @@ impl Cache {
         self.each_cached(file, range, |cache, id| match cache.state(id) {
             FrameState::Filled => {
                 if !cache.recall(id) {
-                    // Who holds it keeps it until it is `returned`.
+                    // Who uses it keeps it until it is returned.
                     cache.lender.as_mut().expect("only a lender refuses").forget(id);
                     cache.pin(id);
                 }

@@ -18,8 +18,9 @@
 //! # What holds
 //! 1. Pages pinned by reads plus pages being read ahead never exceed the
 //!    budget: a read that would break this waits, with nothing pinned, until
-//!    earlier ones are released. So a demand read that has begun always finds
-//!    frames, and two reads never wait for each other's memory.
+//!    earlier ones are released. Where pages are lent past the machine, it also waits
+//!    until frames are [promised](crate::cache::Cache::promise) to it. So a demand read that
+//!    has begun always finds frames, and two reads never wait for each other's memory.
 //! 2. What was asked reaches the device whole: each absent run of a read is cut
 //!    only where the device's largest request forces it, unless the law
 //!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
@@ -47,6 +48,7 @@ use crate::scheduler::decision::DecisionLog;
 use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
+mod budget;
 mod complete;
 mod config;
 mod error;
@@ -59,6 +61,7 @@ mod swap_in;
 mod swap_out;
 mod transfers;
 
+use budget::Budget;
 pub use config::Config;
 pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
 pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
@@ -149,26 +152,6 @@ struct Handle {
 /// Makes the readahead law of a file that is opened, from what it may know of the device.
 pub type LawMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadLaw> + Send>;
 
-/// How many pages are promised, and to whom: invariant 1 of the machine.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    pages: u64,
-    /// One for each page of each read that has begun and is not released.
-    pinned: u64,
-    /// Pages read ahead that the device has not delivered yet.
-    ahead: u64,
-}
-
-impl Budget {
-    fn has_room_for(&self, pages: u64) -> bool {
-        pages <= self.room()
-    }
-
-    fn room(&self) -> u64 {
-        self.pages.saturating_sub(self.pinned + self.ahead)
-    }
-}
-
 /// The read path over one device. See the [module](self) for the order of calls.
 pub struct ReadPath {
     config: Config,
@@ -196,6 +179,8 @@ pub struct ReadPath {
     /// Parts of failed requests that are tried again on their own, past the scheduler.
     retries: VecDeque<Request>,
     wake: Option<Time>,
+    /// When the first read that waits looks for frames again: too many pages were copied from.
+    retry: Option<Time>,
     /// What the readahead laws know together.
     evidence: DeviceEvidence,
     meter: Meter,
@@ -252,6 +237,7 @@ impl ReadPath {
             runs: Vec::new(),
             retries: VecDeque::new(),
             wake: None,
+            retry: None,
             evidence: DeviceEvidence::default(),
             meter: Meter::default(),
             memories: Vec::new(),
@@ -361,9 +347,13 @@ impl ReadPath {
         self.budget.pages * PAGE_BYTES
     }
 
-    /// A page that the lender was to [`forget`](Lender::forget) is held by nobody any more.
-    pub fn returned(&mut self, frame: FrameId) {
-        self.cache.returned(frame);
+    /// Takes in which pages that the lender was to [`forget`](Lender::forget) are not in use any
+    /// more: reads that waited for memory may go on.
+    pub fn take_returned(&mut self, now: Time) {
+        self.cache.take_returned();
+        if self.retry.is_some() {
+            self.admit(now);
+        }
     }
 
     /// Takes in how lent pages were used, so that the cache's counters are those of now.
@@ -445,6 +435,9 @@ impl ReadPath {
     /// The next request for the device; None when it is full, or when the
     /// scheduler has nothing for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
+        if self.retry.is_some_and(|retry| retry <= now) {
+            self.admit(now);
+        }
         self.unplug(now);
         if self.meter.in_device() >= self.depth_max() {
             return None;
@@ -477,7 +470,7 @@ impl ReadPath {
 
     /// When to poll again though nothing has come or completed; None: no need.
     pub fn next_wake(&self) -> Option<Time> {
-        self.wake
+        self.wake.into_iter().chain(self.retry).min()
     }
 
     /// The next read or write that has ended.
@@ -563,6 +556,7 @@ impl ReadPath {
             && self.transfers.is_empty()
             && self.budget.pinned == 0
             && self.budget.ahead == 0
+            && self.cache.promised_pages() == 0
     }
 
     /// Whether so many more pages find frames: invariant 1.

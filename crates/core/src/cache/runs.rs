@@ -16,7 +16,8 @@ pub struct Entry {
     pub marked: u64,
     /// Whether nobody has asked for them yet.
     pub is_ahead: bool,
-    /// Whether they are pinned once.
+    /// Whether they are pinned once: a read's own, whose frames were
+    /// [promised](Cache::promise) to it.
     pub is_pinned: bool,
 }
 
@@ -32,8 +33,7 @@ impl Cache {
     ) -> u64 {
         let wanted = range.count().min(self.budget_pages().into()) as u32;
         self.settle_next(wanted);
-        self.reserve(wanted);
-        let count = wanted.min(self.free_pages());
+        let count = self.frames_for(wanted, entry.is_pinned);
         let Cache { frames, free, table, lists, unused, .. } = self;
         for page in PageRange::new(range.first, count.into()).pages() {
             let id = free.pop().expect("as many are free as are added");
@@ -73,8 +73,8 @@ impl Cache {
     }
 
     /// Tells the frames of pages that are all cached, in order.
-    pub fn each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
-        range.pages().filter_map(|page| self.find(file, page)).for_each(|frame| each(frame));
+    pub fn each_frame(&self, file: FileId, range: PageRange, each: impl FnMut(FrameId)) {
+        range.pages().filter_map(|page| self.find(file, page)).for_each(each);
     }
 
     /// Says which request will deliver pages that are in flight.

@@ -95,7 +95,7 @@ impl ReadPath {
         self.meter.asked_bytes += bytes;
         if access == Access::Direct {
             self.start_direct(now, read, Op::Read, true);
-        } else if self.waiting.is_empty() && self.has_room_for(range.count()) {
+        } else if self.waiting.is_empty() && self.has_room_for(range.count()) && self.secure(read) {
             self.begin(now, read);
         } else {
             self.waiting.push_back(read);
@@ -136,11 +136,8 @@ impl ReadPath {
         let slot = &mut self.reads[read.0 as usize];
         debug_assert_eq!(slot.state, ReadState::Done, "only what is done is released");
         slot.state = ReadState::Free;
-        for &frame in slot.frames.iter().filter(|&&frame| frame != NO_FRAME) {
-            self.cache.unpin(frame);
-        }
         self.budget.pinned -= slot.pinned();
-        slot.frames.clear();
+        leave_frames(&mut self.cache, slot);
         self.reads_free.push(read);
         self.admit(now);
     }
@@ -148,17 +145,47 @@ impl ReadPath {
     /// Begins the reads that waited for memory, in their order, as far as there
     /// is room; those that can never have any fail.
     pub(super) fn admit(&mut self, now: Time) {
+        self.retry = None;
         loop {
             self.make_room(now);
             let Some(&read) = self.waiting.front() else { return };
-            let can_begin = self.has_room_for(self.reads[read.0 as usize].range.count());
-            if can_begin || self.is_resident(read) {
+            let has_room = self.has_room_for(self.reads[read.0 as usize].range.count());
+            if has_room || self.is_resident(read) {
+                if !self.secure(read) {
+                    self.retry = Some(now + RETRY);
+                    return;
+                }
                 self.waiting.pop_front();
                 self.begin(now, read);
             } else if !self.fail_for_want_of_room(read) {
                 return;
             }
         }
+    }
+
+    /// Pins what is cached of a read that has room in the budget, and has frames promised for
+    /// what is not. False, with nothing pinned, while too many pages are copied from.
+    fn secure(&mut self, read: ReadId) -> bool {
+        let slot = &mut self.reads[read.0 as usize];
+        if !matches!(slot.kind, Kind::Read(_)) {
+            return true;
+        }
+        let file = self.handles[slot.transfer.handle.0 as usize].file;
+        slot.frames.extend(slot.range.pages().map(|page| match self.cache.find(file, page) {
+            Some(frame) => {
+                self.cache.pin(frame);
+                frame
+            }
+            None => NO_FRAME,
+        }));
+        let absent = slot.frames.iter().filter(|&&frame| frame == NO_FRAME).count() as u32;
+        let is_had = self.cache.promise(absent);
+        if !is_had {
+            slot.frames.drain(..).filter(|&frame| frame != NO_FRAME).for_each(|frame| {
+                self.cache.unpin(frame);
+            });
+        }
+        is_had
     }
 
     /// Drops the cached pages that a write overwrites.
@@ -237,7 +264,8 @@ impl ReadPath {
         Ok(id)
     }
 
-    /// Begins a read through the cache: there is memory for all its pages.
+    /// Begins a read through the cache, which has been secured; or a fault: there is memory
+    /// for all its pages.
     pub(super) fn begin(&mut self, now: Time, read: ReadId) {
         if let Kind::Memory { memory, access, .. } = self.reads[read.0 as usize].kind {
             return self.begin_fault(now, read, memory, access);
@@ -250,7 +278,7 @@ impl ReadPath {
         let handle = &mut self.handles[slot.transfer.handle.0 as usize];
         let file = handle.file;
         let file_bytes = self.files[file.0 as usize].bytes;
-        pin_cached(&mut self.cache, file, slot, &mut self.meter);
+        count_hits(&self.cache, slot, &mut self.meter);
 
         let held = u64::from(self.cache.held_pages());
         let mut view = FilePages {
@@ -354,15 +382,22 @@ impl ReadPath {
             if view.frames[at] != NO_FRAME
                 && view.cache.state(view.frames[at]) == FrameState::Failed
             {
-                // Somebody else's read of it failed; this one tries for itself.
-                view.cache.unpin(view.frames[at]);
-                view.frames[at] = NO_FRAME;
+                // Somebody else's read of it failed; this one tries for itself, if it
+                // finds a frame.
+                if view.cache.promise(1) {
+                    view.cache.unpin(view.frames[at]);
+                    view.frames[at] = NO_FRAME;
+                } else {
+                    let offset = (page * PAGE_BYTES).max(offset);
+                    slot.error = Some(ReadError::Device { offset, error: DeviceError::Medium });
+                }
             }
             if view.frames[at] == NO_FRAME && slot.error.is_none() {
                 // Another read may have brought it in the meantime.
                 match view.cache.find(file, page) {
                     Some(frame) => {
                         view.cache.pin(frame);
+                        view.cache.give_back(1);
                         view.frames[at] = frame;
                     }
                     None => {
@@ -523,18 +558,28 @@ impl ReadPath {
 /// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
 const PLUG_REQUESTS_MAX: usize = 32;
 
-/// Pins the pages that are cached, and counts those that are there in time.
-fn pin_cached(cache: &mut Cache, file: FileId, slot: &mut ReadSlot, meter: &mut Meter) {
-    for page in slot.range.pages() {
-        let frame = cache.find(file, page);
-        if let Some(frame) = frame {
-            cache.pin(frame);
-            if cache.state(frame) == FrameState::Filled {
-                let start = slot.transfer.offset.max(page * PAGE_BYTES);
-                let end = (slot.transfer.offset + slot.bytes).min((page + 1) * PAGE_BYTES);
-                meter.hit_bytes += end - start;
-            }
+/// When a read that finds too few frames, because of pages that are copied from, tries again.
+/// Who copies tells nobody that he is done, which would cost every hit; a copy of 64 KiB
+/// takes a few microseconds, and where it takes longer, its memory is being brought in.
+const RETRY: Time = Time::from_us(500);
+
+/// Counts the bytes that are there in time.
+fn count_hits(cache: &Cache, slot: &ReadSlot, meter: &mut Meter) {
+    for (page, &frame) in slot.range.pages().zip(&slot.frames) {
+        if frame != NO_FRAME && cache.state(frame) == FrameState::Filled {
+            let start = slot.transfer.offset.max(page * PAGE_BYTES);
+            let end = (slot.transfer.offset + slot.bytes).min((page + 1) * PAGE_BYTES);
+            meter.hit_bytes += end - start;
         }
-        slot.frames.push(frame.unwrap_or(NO_FRAME));
+    }
+}
+
+/// Unpins what a read has, and gives back the promise of what it has not.
+fn leave_frames(cache: &mut Cache, slot: &mut ReadSlot) {
+    for frame in slot.frames.drain(..) {
+        match frame {
+            NO_FRAME => cache.give_back(1),
+            frame => cache.unpin(frame),
+        }
     }
 }
