@@ -551,6 +551,7 @@ pub fn not_opened_here(error: &OpenError) -> PyErr {
         OpenError::Directory { path } => (21, path), // EISDIR
         OpenError::Refused { path } => (13, path),   // EACCES
         OpenError::Other { path, errno } => (*errno, path),
+        OpenError::TooLarge { path, .. } => (27, path), // EFBIG
         // EINVAL: neither a file nor a block device, or not to be had in this way.
         OpenError::NotStorage { path }
         | OpenError::Empty { path }
@@ -575,6 +576,7 @@ fn not_opened_there(error: &NfsError) -> PyErr {
         NfsError::Link { url } => (40, url),                                    // ELOOP
         // EINVAL: no file, or one without bytes.
         NfsError::NotFile { url } | NfsError::Empty { url } => (22, url),
+        NfsError::TooLarge { url, .. } => (27, url), // EFBIG
         NfsError::Other { url, status } => (status.errno(), url),
         NfsError::NotMounted { export, status } => (status.errno(), export),
         NfsError::Connect { address, errno } => {

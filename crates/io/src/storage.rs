@@ -60,6 +60,8 @@ pub trait Storage: Send {
 
 /// Bits of a sector's number within its file: 4 PiB of file, and so 2 million files.
 const FILE_SECTORS_LOG2: u32 = 43;
+/// The most bytes that a file may have, so that no sector of it has the number of another's.
+pub(crate) const FILE_BYTES_MAX: u64 = SECTOR_BYTES << FILE_SECTORS_LOG2;
 
 /// Files and block devices, as one storage: each has a range of sectors of its
 /// own, so that requests on two of them are never neighbours.
@@ -117,6 +119,7 @@ impl Files {
 
     /// Adds a file; gives its first sector, under which it is known until it is removed.
     pub(crate) fn add(&mut self, target: Target) -> u64 {
+        debug_assert!(target.bytes() <= FILE_BYTES_MAX, "larger ones are refused when opened");
         let at = self.targets.iter().position(Option::is_none).unwrap_or_else(|| {
             self.targets.push(None);
             self.targets.len() - 1

@@ -13,6 +13,7 @@ use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
+use crate::storage::FILE_BYTES_MAX;
 use crate::sysfs::QueueLimits;
 
 /// The largest transfer of a regular file: `IOV_MAX` (1024) separate frames of
@@ -153,6 +154,9 @@ impl Target {
         // A block device has no length of its own in stat(2); its end is where seeking ends.
         let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
             .map_err(|errno| OpenError::of(&path, &errno.into()))?;
+        if bytes > FILE_BYTES_MAX {
+            return Err(OpenError::TooLarge { path, bytes, bytes_max: FILE_BYTES_MAX });
+        }
         let alignment = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
             // A device's node lives in a file system in memory; the device doesn't.
@@ -331,6 +335,15 @@ pub enum OpenError {
         /// What was asked for.
         path: PathBuf,
     },
+    /// It has more bytes than can be addressed.
+    TooLarge {
+        /// What was asked for.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// The most that there may be.
+        bytes_max: u64,
+    },
     /// Direct I/O was required, and there is none.
     NoDirect {
         /// What was asked for.
@@ -387,6 +400,12 @@ impl std::fmt::Display for OpenError {
             OpenError::Empty { path } => {
                 write!(f, "{}: is empty; write the data to be read into it first", path.display())
             }
+            OpenError::TooLarge { path, bytes, bytes_max } => write!(
+                f,
+                "{}: has {bytes} bytes, and no more than {bytes_max} (4 PiB) can be addressed; \
+                 read it with std::fs, or in parts that are files of their own",
+                path.display()
+            ),
             OpenError::NoDirect { path, why } => write!(
                 f,
                 "{}: no direct I/O: {}; allow buffered I/O, or use another file system",
@@ -395,7 +414,12 @@ impl std::fmt::Display for OpenError {
             ),
             OpenError::Other { path, errno } => {
                 let error = std::io::Error::from_raw_os_error(*errno);
-                write!(f, "{}: can't be opened: {error}", path.display())
+                write!(f, "{}: can't be opened: {error}", path.display())?;
+                match *errno {
+                    libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
+                    libc::ENFILE => f.write_str("; raise the limit of all processes (fs.file-max)"),
+                    _ => Ok(()),
+                }
             }
         }
     }

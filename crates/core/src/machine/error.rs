@@ -220,4 +220,14 @@ impl fmt::Display for ReadError {
     }
 }
 
+impl ReadError {
+    /// The first byte of the file that it is about, if it is about one.
+    pub(super) fn offset(&self) -> Option<u64> {
+        match self {
+            ReadError::Device { offset, .. } | ReadError::Shrunk { offset } => Some(*offset),
+            _ => None,
+        }
+    }
+}
+
 impl core::error::Error for ReadError {}

@@ -29,7 +29,7 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 mod requests;
 
 use requests::Requests;
-pub(super) use requests::{Content, Waiter};
+pub(super) use requests::{Behind, Content, Waiter};
 
 /// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
 const PLUG_REQUESTS_MAX: usize = 32;

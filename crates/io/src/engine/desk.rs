@@ -216,7 +216,7 @@ impl Desk {
         ticket: u64,
     ) -> Result<(), ReadError> {
         let now = self.clock.now();
-        self.take_returned();
+        self.machine.take_returned(now);
         self.seat(now, handle, offset, bytes, line, ticket)?;
         self.pump(now);
         Ok(())
@@ -276,16 +276,10 @@ impl Desk {
 
     /// Does to the machine what `change` does, and sends out what it made.
     pub(crate) fn command(&mut self, change: impl FnOnce(&mut machine::ReadPath, Time)) {
-        self.take_returned();
         let now = self.clock.now();
+        self.machine.take_returned(now);
         change(&mut self.machine, now);
         self.pump(now);
-    }
-
-    pub(super) fn take_returned(&mut self) {
-        for frame in self.shelf.take_returned() {
-            self.machine.returned(frame);
-        }
     }
 
     /// The next read of the line that is done; an error once the storage carries
@@ -472,7 +466,7 @@ impl Desk {
         if let Err(error) = exchanged {
             self.fail(error);
         }
-        self.take_returned();
+        self.machine.take_returned(now);
         self.pump(now);
         if !self.removing.is_empty() {
             self.remove_files();

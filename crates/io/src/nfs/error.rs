@@ -94,6 +94,15 @@ pub enum NfsError {
         /// What was asked for.
         url: String,
     },
+    /// It has more bytes than can be addressed.
+    TooLarge {
+        /// What was asked for.
+        url: String,
+        /// Its length, as the server tells it.
+        bytes: u64,
+        /// The most that there may be.
+        bytes_max: u64,
+    },
     /// The server says anything else.
     Other {
         /// What was asked for.
@@ -182,6 +191,11 @@ impl std::fmt::Display for NfsError {
             NfsError::Empty { url } => {
                 write!(f, "{url}: is empty; write the data to be read into it first")
             }
+            NfsError::TooLarge { url, bytes, bytes_max } => write!(
+                f,
+                "{url}: has {bytes} bytes, the server says, and no more than {bytes_max} (4 PiB) \
+                 can be addressed; have it served in parts that are files of their own"
+            ),
             NfsError::Other { url, status } => write!(f, "{url}: {status}"),
         }
     }

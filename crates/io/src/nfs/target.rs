@@ -17,6 +17,7 @@ use super::options::{NfsOptions, READ_BYTES_MAX};
 use super::rpc::CallError;
 use super::url::NfsUrl;
 use crate::clock::Clock;
+use crate::storage::FILE_BYTES_MAX;
 
 /// A file on an NFS server, opened for reading.
 pub struct NfsTarget {
@@ -63,6 +64,10 @@ impl NfsTarget {
         }
         if attributes.bytes == 0 {
             return Err(NfsError::Empty { url: url.to_string() });
+        }
+        if attributes.bytes > FILE_BYTES_MAX {
+            let (url, bytes) = (url.to_string(), attributes.bytes);
+            return Err(NfsError::TooLarge { url, bytes, bytes_max: FILE_BYTES_MAX });
         }
         let info = link
             .ask(calls::FSINFO, |to| calls::put_handle(to, &export), calls::fs_info_told)

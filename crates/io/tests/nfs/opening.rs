@@ -46,6 +46,18 @@ fn what_is_not_there_or_no_file_is_told_by_name() {
 }
 
 #[test]
+fn a_length_that_can_not_be_addressed_is_told_by_name() {
+    let server = Server::start(vec![7; 5_000], 1 << 20);
+    let file = format!("nfs://127.0.0.1:{}/data/file", server.port);
+    server.faults.lock().unwrap().shrunk_bytes = Some(1 << 60);
+    let error = open(&file).unwrap_err();
+    assert!(matches!(error, NfsError::TooLarge { bytes, .. } if bytes == 1 << 60), "{error}");
+    assert!(error.to_string().contains("4 PiB"), "{error}");
+    server.faults.lock().unwrap().shrunk_bytes = Some(1 << 52);
+    assert_eq!(open(&file), Ok(1 << 52));
+}
+
+#[test]
 fn nobody_there_is_told_at_once() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let told = find(free.port(), "").err().unwrap();
