@@ -174,6 +174,11 @@ impl Aio {
             // A kernel that isn't Linux, and shares no queue.
             return Err(BackendError::NoAio { errno: libc::ENOSYS });
         }
+        let queue_bytes = size_of::<Queue>() + queue.count as usize * size_of::<Event>();
+        let address = context.shared.as_ptr().cast();
+        // A child made by `fork` has no part in it: were it there, it could take answers away.
+        // SAFETY: the whole of the kernel's mapping, whose bytes that doesn't change.
+        unsafe { libc::madvise(address, queue_bytes.next_multiple_of(4096), libc::MADV_DONTFORK) };
         Ok(Aio { context: Arc::new(context), threads, unanswered: 0 })
     }
 
