@@ -14,7 +14,7 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use readpath::backend::BackendKind;
+use readpath::backend::{BackendKind, UnknownBackend};
 use readpath::nfs::CallError;
 use readpath::nfs::error::NfsError;
 use readpath::nfs::url::NfsUrl;
@@ -104,7 +104,8 @@ impl Engine {
         })
     }
 
-    /// What was counted: requests and bytes of the storage, bytes read ahead, wasted, evicted.
+    /// What was counted: requests and bytes of the storage, bytes read ahead, wasted, evicted;
+    /// and what carries the bytes.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let path = self.0.path(py)?;
         counted(py, &path)
@@ -120,16 +121,13 @@ fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>
     all.set_item("readahead_bytes", stats.readahead_bytes)?;
     all.set_item("waste_bytes", stats.waste_bytes)?;
     all.set_item("evicted_bytes", stats.evicted_bytes)?;
+    all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
     Ok(all)
 }
 
 /// The backend of that name.
 pub fn backend_named(name: &str) -> PyResult<BackendKind> {
-    match name {
-        "ring" => Ok(BackendKind::Ring),
-        "threads" => Ok(BackendKind::Threads),
-        _ => Err(refused(format!("no backend `{name}`; there are: ring, threads"))),
-    }
+    name.parse().map_err(|error: UnknownBackend| refused(error.to_string()))
 }
 
 /// A file that is open: positioned reads, and one position of its own.

@@ -33,7 +33,7 @@ def data(path):
     return path.read_bytes()
 
 
-@pytest.fixture(params=["ring", "threads"])
+@pytest.fixture(params=["aio", "io_uring", "threads"])
 def file(request, path):
     with readpath.open(path, memory="1MiB", backend=request.param) as file:
         yield file
@@ -141,7 +141,7 @@ def test_an_awaited_read_may_be_given_up(file, data):
     assert asyncio.run(give_up()) == data[:500_000]
 
 
-@pytest.mark.parametrize("backend", ["ring", "threads"])
+@pytest.mark.parametrize("backend", ["aio", "io_uring", "threads"])
 def test_what_is_awaited_may_be_let_go_with_its_file(path, backend):
     """What ends with it waits for a thread that calls Python: not with Python's lock."""
 
@@ -184,7 +184,7 @@ def test_errors_are_the_built_in_ones(path, tmp_path):
         readpath.open("/dev/null")
     with pytest.raises(ValueError, match="there is no readahead law `psychic`"):
         readpath.open(path, readahead="psychic")
-    with pytest.raises(ValueError, match="there are: ring, threads"):
+    with pytest.raises(ValueError, match="there are: auto, aio, io_uring, threads"):
         readpath.open(path, backend="magic")
     if os.getuid() == 0:
         print("skipped: root may open everything: PermissionError is not tried")
@@ -230,7 +230,7 @@ def test_a_file_that_is_sent_keeps_its_place(file):
         assert (again.tell(), again.name) == (100, file.name)
 
 
-@pytest.mark.parametrize("backend", ["ring", "threads"])
+@pytest.mark.parametrize("backend", ["aio", "io_uring", "threads"])
 def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, data, backend):
     within = readpath.ReadPath(memory="4MiB", backend=backend)
     with within.open(path) as file, within.open(path) as other:

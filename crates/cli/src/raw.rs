@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use readpath::backend::BackendKind;
 use readpath::cold;
 use readpath::raw::{RawError, RawFault, RawFile, RawMemory, RawOptions};
 use readpath::target::Direct;
@@ -16,7 +17,7 @@ use readpath_sim::workload::{Next, Operation, Process};
 use crate::exit::{Ended as Checked, Failure};
 use crate::peer::{Ended, Shared, run_processes, sleep_until};
 use crate::progress::Bar;
-use crate::real::{join, notes, open};
+use crate::real::{carried_by, join, notes, open};
 use crate::run::Plan;
 use crate::storage::Storage;
 
@@ -57,8 +58,13 @@ pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, F
         cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
     let note = notes(&target, &residency);
     drop(target);
+    let backend = plan.args.backend;
+    let one = RawOptions::new().backend(backend).open(path).map_err(Failure::usage)?;
+    let note = join(note, carried_by(one.backend()));
+    drop(one);
     let cpu = CpuTime::of_process();
-    let process = |process: Process, shared: &Shared<'_>| run_process(process, shared, law);
+    let process =
+        |process: Process, shared: &Shared<'_>| run_process(process, shared, law, backend);
     let ran = run_processes(plan, path, workload, bar, &process)?;
     let counted = ran.counted;
     let mut row = ran.measured.row(&plan.name, &format!("file:{}", path.display()), &plan.job);
@@ -76,9 +82,14 @@ pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, F
 }
 
 /// One process, from its first operation to its last.
-fn run_process(mut process: Process, shared: &Shared<'_>, law: &Spec) -> Result<Ended, Failure> {
+fn run_process(
+    mut process: Process,
+    shared: &Shared<'_>,
+    law: &Spec,
+    backend: BackendKind,
+) -> Result<Ended, Failure> {
     let mut options = RawOptions::new();
-    options.write(process.writes()).law(law.clone());
+    options.write(process.writes()).law(law.clone()).backend(backend);
     let file = options.open(shared.path).map_err(Failure::usage)?;
     let mut ended = Ended::by(Engine::Raw.name());
     let cpu = CpuTime::of_thread();

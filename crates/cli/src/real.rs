@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use readpath::backend::BackendKind;
+use readpath::backend::{BackendInUse, BackendKind};
 use readpath::carrier::{Carrier, CarrierMemory};
 use readpath::clock::Clock;
 use readpath::cold;
@@ -43,8 +43,9 @@ pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Res
     let residency = cold::drop_pages(path).map_err(|error| about(&error))?;
     let note = notes(&target, &residency);
     let memory = memory_for(&workload.processes, setup.memory_bytes);
-    let carrier = Carrier::new(target, memory, BackendKind::Ring, Clock::start())
+    let carrier = Carrier::new(target, memory, plan.args.backend, Clock::start())
         .map_err(|error| about(&error))?;
+    let note = join(note, carried_by(carrier.storage().backend()));
     // The kernel's own largest window here, so that both start from the same.
     let window_bytes =
         carrier.target().queue().map_or(setup.window_bytes, |queue| queue.read_ahead_bytes);
@@ -168,6 +169,12 @@ pub fn notes(target: &Target, residency: &cold::Residency) -> Option<String> {
         format!("not cold: {} of {} pages stayed in memory", residency.resident, residency.pages)
     });
     join(mode, warm)
+}
+
+/// What carries the requests, where that is not the best there is.
+pub fn carried_by(in_use: BackendInUse) -> Option<String> {
+    let is_named = in_use.because.is_some() || in_use.kind == BackendKind::Threads;
+    is_named.then(|| format!("carried by {in_use}"))
 }
 
 /// Two notes as one.

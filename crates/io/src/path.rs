@@ -9,7 +9,7 @@ use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::backend::{BackendError, BackendKind};
+use crate::backend::{BackendError, BackendInUse, BackendKind};
 use crate::clock::Clock;
 use crate::engine::below::{Below, Opening};
 use crate::engine::shelf::{Clerk, Shelf};
@@ -85,6 +85,7 @@ impl ReadPath {
             readahead_bytes: cache.readahead_pages * PAGE_BYTES,
             waste_bytes: cache.waste_pages * PAGE_BYTES,
             evicted_bytes: cache.evicted_pages * PAGE_BYTES,
+            backend: desk.backend(),
         };
         self.engine.leave(desk);
         stats
@@ -116,6 +117,9 @@ pub struct Stats {
     pub waste_bytes: u64,
     /// Bytes given up for others.
     pub evicted_bytes: u64,
+    /// What carries the bytes, and why not what suits better; none for a server's, which
+    /// come over a connection.
+    pub backend: Option<BackendInUse>,
 }
 
 /// What a [`ReadPath`] is to be like.
@@ -201,8 +205,8 @@ impl Builder {
         self
     }
 
-    /// What carries the requests; default a ring (io_uring). It is never fallen
-    /// back from: where io_uring is forbidden, choose threads.
+    /// What carries the requests; default [`BackendKind::Auto`]: Linux AIO, and threads where the
+    /// kernel gives none; [`Stats::backend`] says which. One that is named is that or an error.
     pub fn backend(mut self, backend: BackendKind) -> Builder {
         self.backend = backend;
         self
@@ -212,7 +216,7 @@ impl Builder {
     ///
     /// # Errors
     /// A law is unknown or has a bad parameter, a number is out of bounds, there
-    /// is not so much memory, or the kernel gives no ring.
+    /// is not so much memory, or the kernel gives no such backend.
     pub fn build(self) -> Result<ReadPath, BuildError> {
         if self.depth == 0 {
             return Err(BuildError::Config(ConfigError::NoDepth));

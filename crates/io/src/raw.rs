@@ -12,7 +12,7 @@
 //! directly; nothing is copied but a block at each end that is asked for in
 //! part. [`RawMemory`] is aligned so, and lies in huge pages, which is worth a lot:
 //! see there. Otherwise each chunk goes through a buffer of the ring, which the kernel
-//! holds from the opening on where it may
+//! holds from the opening on where io_uring carries and it may
 //! ([`buffers_are_registered`](RawFile::buffers_are_registered)). Offsets and lengths may
 //! be anything either way. Depth × chunk bytes are mapped at the opening (2 MiB
 //! by default; of 256 KiB or more, 2 MiB at least, for they lie in huge pages), and nothing
@@ -66,6 +66,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use readpath_core::unit::PageRange;
 
+use crate::backend::BackendInUse;
 use crate::target::Mode;
 
 mod beside;
@@ -342,6 +343,18 @@ impl RawFile {
         self.lane().bytes().map_err(|fault| self.error(fault))
     }
 
+    /// What carries the bytes, and why not what suits better.
+    ///
+    /// ```
+    /// # let path = std::env::current_exe()?;
+    /// let file = readpath::RawFile::open(&path)?;
+    /// println!("{}, carried by {}", file.mode(), file.backend());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn backend(&self) -> BackendInUse {
+        self.lane().backend()
+    }
+
     /// The way that bytes take: directly, or through the kernel's cache, and why.
     ///
     /// ```
@@ -395,7 +408,7 @@ impl RawFile {
     }
 
     /// Whether the kernel holds the ring's buffers for good, so that a chunk that goes
-    /// through one needs no pinning of its own. No over threads, and where the
+    /// through one needs no pinning of its own. Over io_uring alone, and not where the
     /// limit of locked memory (`ulimit -l`) forbids it: everything works as well
     /// then. What is moved directly, in memory of the caller's, has nothing to do with it.
     ///

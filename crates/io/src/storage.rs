@@ -11,7 +11,7 @@ use std::sync::Arc;
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
-use crate::backend::{Backend, BackendError, BackendKind};
+use crate::backend::{Backend, BackendError, BackendInUse, BackendKind};
 pub use crate::backend::{Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::target::{TRANSFER_BYTES_MAX, Target};
@@ -22,7 +22,7 @@ use crate::transfers::{Place, Start, Transfers};
 /// Order of calls: `submit` while fewer than the depth are in flight;
 /// `exchange` to hand over and to take in. A storage that several threads share
 /// comes with a [`Sleeper`]: then one of them sleeps there, and `exchange` is
-/// called with [`Sleep::Never`] alone, by nobody else while one sleeps. Each request that was submitted is
+/// called with [`Sleep::Never`] alone. Each request that was submitted is
 /// completed exactly once. Dropped with requests in flight, a storage withdraws
 /// them and returns only when nobody touches their memory any more.
 pub trait Storage: Send {
@@ -70,23 +70,23 @@ pub struct Files {
     transfers: Transfers<()>,
     targets: Vec<Option<Target>>,
     caps: DeviceCaps,
+    in_use: BackendInUse,
 }
 
 impl Files {
     /// The storage of one file, for one thread: its sectors are those of the file.
     ///
     /// # Errors
-    /// The backend isn't to be had here. There is no fall-back: the other one
-    /// must be asked for.
+    /// The backend isn't to be had here.
     pub(crate) fn one(
         target: Target,
         backend: BackendKind,
         clock: Clock,
     ) -> Result<Files, BackendError> {
         let caps = target.caps();
-        let backend = backend.build(caps.depth_max)?;
+        let (backend, in_use) = backend.build(caps.depth_max)?;
         let transfers = Transfers::over(backend, caps.depth_max, clock);
-        Ok(Files { transfers, targets: vec![Some(target)], caps })
+        Ok(Files { transfers, targets: vec![Some(target)], caps, in_use })
     }
 
     /// The storage of any number of files, for several threads, with what one
@@ -99,12 +99,17 @@ impl Files {
         backend: BackendKind,
         clock: Clock,
     ) -> Result<(Files, Arc<dyn Sleeper>), BackendError> {
-        let (backend, sleeper) = backend.build_shared(depth)?;
-        Ok((Files::over(backend, depth, clock), sleeper))
+        let ((backend, sleeper), in_use) = backend.build_shared(depth)?;
+        Ok((Files::over(backend, in_use, depth, clock), sleeper))
     }
 
     /// The storage of any number of files, carried by `backend`.
-    pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Files {
+    pub(crate) fn over(
+        backend: Box<dyn Backend>,
+        in_use: BackendInUse,
+        depth: u32,
+        clock: Clock,
+    ) -> Files {
         let caps = DeviceCaps {
             sectors: u64::MAX,
             request_sectors_max: (TRANSFER_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -114,7 +119,12 @@ impl Files {
             alignment_sectors: PAGE_SECTORS as u32,
         };
         let transfers = Transfers::over(backend, depth, clock);
-        Files { transfers, targets: Vec::new(), caps }
+        Files { transfers, targets: Vec::new(), caps, in_use }
+    }
+
+    /// What carries the bytes now.
+    pub fn backend(&self) -> BackendInUse {
+        self.in_use.unless(self.transfers.refused())
     }
 
     /// Adds a file; gives its first sector, under which it is known until it is removed.

@@ -7,13 +7,12 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use readpath::Mapping;
-use readpath::backend::BackendKind;
 use readpath::pager::mapping::{LoadError, MappingOptions};
 use readpath::pager::uffd::FaultScope;
 use readpath_core::law::Spec;
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{self, Advice};
-use support::{TempFile, can_serve, in_child, resident_bytes, splitmix};
+use support::{BACKENDS, TempFile, can_serve, in_child, resident_bytes, splitmix};
 
 const PAGE: usize = 4096;
 
@@ -33,7 +32,7 @@ fn every_byte_is_the_files_for_several_threads_under_every_law_and_backend() {
     let file = TempFile::new(bytes);
     let content = std::fs::read(&file.path).unwrap();
     for law in readahead::LAWS {
-        for backend in [BackendKind::Ring, BackendKind::Threads] {
+        for backend in BACKENDS {
             let options = Mapping::options().readahead(Spec::plain(law.name)).backend(backend);
             let mapping = map(&file, options.memory_bytes(1 << 20));
             std::thread::scope(|scope| {

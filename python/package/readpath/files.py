@@ -22,7 +22,8 @@ class ReadPath:
 
     `memory`: of the page cache, taken from the system as it is used. `readahead`,
     `scheduler`: laws by name. `depth`: the most requests in the storage at once.
-    `backend`: `ring` (io_uring), or `threads` where that is forbidden.
+    `backend`: `auto`, the first that suits of those that the system gives, or one of `aio`,
+    `io_uring` and `threads`.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class ReadPath:
         readahead: str = "adaptive",
         scheduler: str = "adaptive",
         depth: int = 128,
-        backend: str = "ring",
+        backend: str = "auto",
     ) -> None:
         """Builds it.
 

@@ -55,7 +55,7 @@ class Mapping(_Memory):
         path: PathLike,
         memory: str | int = "256MiB",
         readahead: str = "runs",
-        backend: str = "ring",
+        backend: str = "auto",
     ) -> None:
         if "://" in (name := os.fsdecode(path)):
             raise ValueError(f"{name}: only files of this machine can be mapped; open it instead")
@@ -120,8 +120,8 @@ def map(path: PathLike, **options: Any) -> Mapping:
     """A file as memory, as `mmap` gives it, with reads decided by a law of ours.
 
     `memory`: the most that pages of the file may take; those beyond it are given up
-    and read again. `readahead`: the law, `runs` unless told otherwise. `backend`: `ring`
-    or `threads`.
+    and read again. `readahead`: the law, `runs` unless told otherwise. `backend`: `auto`
+    (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`.
 
     The file must not change meanwhile. To touch bytes that can't be read is a bus
     error, as it is with `mmap`; `load` raises OSError in its place. In a child made by
@@ -149,7 +149,7 @@ class Region(_Memory):
         memory: str | int = "256MiB",
         swap: PathLike = "/var/tmp",
         swapin: str = "adaptive",
-        backend: str = "ring",
+        backend: str = "auto",
     ) -> None:
         self._memory: _native.PagedMemory = _native.PagedMemory(
             memory_bytes(size), memory_bytes(memory), os.fsdecode(swap), swapin, backend

@@ -24,7 +24,7 @@ use super::opening::{InUse, Open};
 use super::shelf::Shelf;
 use super::turn::lent_pages_max;
 use super::{Handle, OpenFile};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendInUse};
 use crate::clock::Clock;
 use crate::storage::Sleep;
 
@@ -107,6 +107,8 @@ pub(crate) struct Desk {
     lines: Vec<Line>,
     lines_free: Vec<LineId>,
     is_led: bool,
+    /// How often somebody has begun to lead, or was relieved of it.
+    term: u64,
     /// What the leader itself waits for; none for the driver.
     leader_line: Option<LineId>,
     /// When the leader wakes up by itself.
@@ -115,6 +117,8 @@ pub(crate) struct Desk {
     /// Requests were submitted that nobody has handed over.
     is_queued: bool,
     futures_pending: u32,
+    /// The driver sleeps, and watches over nobody.
+    pub(crate) is_driver_idle: bool,
     pub(crate) is_closing: bool,
     fault: Option<BackendError>,
     calls: Vec<Who>,
@@ -158,11 +162,13 @@ impl Desk {
             lines: Vec::new(),
             lines_free: Vec::new(),
             is_led: false,
+            term: 0,
             leader_line: None,
             leader_until: None,
             is_leader_late: false,
             is_queued: false,
             futures_pending: 0,
+            is_driver_idle: false,
             is_closing: false,
             fault: None,
             calls: Vec::new(),
@@ -433,29 +439,56 @@ impl Desk {
         true
     }
 
+    /// What carries the bytes of files of this machine.
+    pub(crate) fn backend(&self) -> Option<BackendInUse> {
+        match &self.files {
+            Below::Files(files) => Some(files.backend()),
+            Below::Server(_) => None,
+        }
+    }
+
     /// Whether somebody sleeps in the storage.
     pub(crate) fn is_led(&self) -> bool {
         self.is_led
     }
 
-    /// Begins to lead; gives the time at which to wake up in any case.
-    pub(crate) fn lead(&mut self, line: Option<LineId>) -> Option<Time> {
+    /// Begins to lead; gives the term, and the time at which to wake up in any case.
+    pub(crate) fn lead(&mut self, line: Option<LineId>) -> (u64, Option<Time>) {
         self.is_led = true;
+        self.term += 1;
         self.leader_line = line;
         self.is_queued = false;
         self.is_leader_late = false;
         self.leader_until = self.machine.next_wake();
-        self.leader_until
+        (self.term, self.leader_until)
     }
 
-    /// The leader's sleep is over: takes in what is completed, and sends out what follows.
-    /// `slept` says whether what is completed was awaited.
-    pub(crate) fn led(&mut self, slept: Result<bool, BackendError>) {
-        self.is_led = false;
+    /// The leader's sleep is over: takes in what is completed. It is still the leader unless
+    /// another took its place meanwhile.
+    pub(crate) fn led(&mut self, term: u64, slept: Result<bool, BackendError>) {
+        if self.term == term {
+            self.is_led = false;
+        }
+        self.take_in(slept);
+    }
+
+    /// Who waits behind a leader has waited for long: if there is something to be taken in, the leader
+    /// doesn't come for it (it is stopped, or gets no processor), and its place is free.
+    pub(crate) fn take_in_for_the_leader(&mut self) {
+        if self.take_in(Ok(false)) && self.is_led {
+            self.is_led = false;
+            self.term += 1;
+        }
+    }
+
+    /// Takes in what is completed, and sends out what follows. `slept` says whether it
+    /// was awaited. True if there was something.
+    pub(crate) fn take_in(&mut self, slept: Result<bool, BackendError>) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         let is_awaited = slept == Ok(true);
         let exchanged = slept.and_then(|_| self.files.exchange(Sleep::Never, &mut completions));
         let now = self.clock.now();
+        let has_some = !completions.is_empty();
         for mut completion in completions.drain(..) {
             if is_awaited {
                 completion.not_before = now;
@@ -471,6 +504,7 @@ impl Desk {
         if !self.removing.is_empty() {
             self.remove_files();
         }
+        has_some
     }
 
     /// The storage carries nothing any more: everybody is told.
@@ -503,9 +537,20 @@ impl Desk {
         self.calls.extend(next.and_then(|line| line.who.take()));
     }
 
+    /// Whether futures wait.
+    pub(crate) fn has_futures(&self) -> bool {
+        self.futures_pending > 0 && self.fault.is_none()
+    }
+
     /// Whether futures wait, and nobody leads.
     pub(crate) fn is_driver_due(&self) -> bool {
-        self.futures_pending > 0 && !self.is_led && self.fault.is_none()
+        self.has_futures() && !self.is_led
+    }
+
+    /// Whether to wake the driver: to lead, or to watch over whoever does.
+    pub(crate) fn call_driver(&mut self) -> bool {
+        let is_idle = self.has_futures() && std::mem::take(&mut self.is_driver_idle);
+        is_idle || self.is_driver_due()
     }
 
     /// Whether something was submitted that nobody has handed over; not so afterwards.

@@ -1,4 +1,4 @@
-//! A real ring whose answers are tampered with: short, again, withdrawn, late, and
+//! A real backend whose answers are tampered with: short, again, withdrawn, late, and
 //! EIO. What is read is right or an error, and nothing stays behind.
 
 use std::os::unix::fs::FileExt;
@@ -97,7 +97,7 @@ impl Drop for Temp {
 
 fn path(law: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
     let clock = Clock::start();
-    let (ring, sleeper) = BackendKind::Ring.build_shared(16).unwrap();
+    let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
     let backend = Tampering {
         ring,
         sleeper: Arc::clone(&sleeper),
@@ -105,7 +105,7 @@ fn path(law: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
         state: 11,
         is_on: Arc::clone(is_on),
     };
-    let files = Files::over(Box::new(backend), 16, clock);
+    let files = Files::over(Box::new(backend), in_use, 16, clock);
     let config = Config {
         memory_bytes,
         lent_bytes_max: memory_bytes / 4,

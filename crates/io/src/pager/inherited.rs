@@ -28,8 +28,8 @@ const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 pub(super) struct Heir {
     address: usize,
     bytes: usize,
-    /// For the number alone.
-    _file: Option<OwnedFd>,
+    /// The file that takes the area's place; none where nothing does.
+    file: Option<OwnedFd>,
 }
 
 impl Heir {
@@ -54,7 +54,28 @@ impl Heir {
         let fd = file.as_ref().map(AsRawFd::as_raw_fd);
         let place = Place { address: area.address(0), bytes: area.bytes(), fd };
         PLACES.with(|places| places.push(place));
-        Ok(Heir { address: place.address, bytes: place.bytes, _file: file })
+        Ok(Heir { address: place.address, bytes: place.bytes, file })
+    }
+
+    /// Has the kernel map the file in the area's place in this process too, where nobody else can fill it.
+    ///
+    /// # Safety
+    /// Nobody holds a reference into the area, or fills it.
+    ///
+    /// # Errors
+    /// The kernel can't map it.
+    pub(super) unsafe fn take_over(&self) -> std::io::Result<()> {
+        let file = self.file.as_ref().expect("what takes over has a file");
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        // SAFETY: the area is as long, and nobody's, by the caller's promise.
+        let mapped = unsafe {
+            let address = self.address as *mut libc::c_void;
+            libc::mmap(address, self.bytes, libc::PROT_READ, flags, file.as_raw_fd(), 0)
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// Tells the kernel what to expect of a range; in a child.

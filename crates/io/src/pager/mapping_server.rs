@@ -184,7 +184,7 @@ impl Server {
         shadow.watch(&shadow_uffd, Watch::Missing)?;
         let clock = Clock::start();
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
-        let built = built.map_err(PagerError::Backend)?;
+        let (built, _) = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
         Ok(Server {
             transfers: Transfers::over(built, caps.depth_max, clock),

@@ -67,7 +67,7 @@ impl RegionOptions {
         self
     }
 
-    /// What carries the bytes; default the ring.
+    /// What carries the bytes; default [`BackendKind::Auto`].
     #[must_use]
     pub fn backend(mut self, backend: BackendKind) -> RegionOptions {
         self.backend = backend;

@@ -193,7 +193,7 @@ impl Server {
         area.watch(&area_uffd, Watch::Missing)?;
         let clock = Clock::start();
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
-        let built = built.map_err(PagerError::Backend)?;
+        let (built, _) = built.map_err(PagerError::Backend)?;
         let empty = Frame { place: Place::Nowhere, writes: 0, is_double: false };
         Ok(Server {
             transfers: Transfers::over(built, caps.depth_max, clock),

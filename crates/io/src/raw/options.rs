@@ -43,7 +43,7 @@ impl Default for RawOptions {
 
 impl RawOptions {
     /// For reading; the law `ring` with chunks of 512 KiB, four at once; direct
-    /// I/O where it can be had; over io_uring.
+    /// I/O where it can be had; over what suits of what the kernel gives.
     pub fn new() -> RawOptions {
         RawOptions {
             law: Spec::plain("ring"),
@@ -144,13 +144,17 @@ impl RawOptions {
         self
     }
 
-    /// What carries the bytes. Default io_uring; the threads are for where that is forbidden.
+    /// What carries the bytes. Default [`BackendKind::Auto`]: Linux AIO, and threads where the kernel
+    /// gives none, or the file goes through its cache; [`RawFile::backend`] says which. Over io_uring the kernel can
+    /// [hold the buffers](RawFile::buffers_are_registered), but a reader that is handed to another thread
+    /// then depends on the one that began it.
     ///
     /// ```
     /// # use readpath::backend::BackendKind;
     /// # use readpath::raw::RawOptions;
     /// # let path = std::env::current_exe()?;
     /// let file = RawOptions::new().backend(BackendKind::Threads).open(&path)?;
+    /// assert_eq!(file.backend().kind, BackendKind::Threads);
     /// assert_eq!(file.read_at(&mut [0; 4], 0)?, 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

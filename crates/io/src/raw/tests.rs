@@ -17,7 +17,9 @@ use readpath_core::request::{DeviceError, Op};
 use super::buffers::Buffers;
 use super::lane::Lane;
 use super::*;
-use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
+use crate::backend::{
+    Answer, Backend, BackendError, BackendInUse, BackendKind, Sleep, Transfer, carry,
+};
 use crate::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
 
@@ -143,7 +145,8 @@ fn faulty(path: &Path, law: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     };
     let law = raw::build(&Spec::parse(law).unwrap()).unwrap();
     let buffers = Buffers::new(law.chunk_bytes(), law.depth()).unwrap();
-    let lane = Lane::over(target, law, buffers, Box::new(backend), Clock::start());
+    let in_use = BackendInUse { kind: BackendKind::Threads, because: None };
+    let lane = Lane::over(target, law, buffers, (Box::new(backend), in_use), Clock::start());
     (RawFile::over(lane, true, None), faults)
 }
 

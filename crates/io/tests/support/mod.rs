@@ -17,7 +17,7 @@ use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
-pub const BACKENDS: [BackendKind; 2] = [BackendKind::Ring, BackendKind::Threads];
+pub const BACKENDS: [BackendKind; 3] = [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads];
 pub const DIRECTS: [Direct; 2] = [Direct::Preferred, Direct::Never];
 
 /// A file that is removed when the test ends, however it ends.
