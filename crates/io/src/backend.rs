@@ -394,7 +394,11 @@ impl std::fmt::Display for BackendError {
                         "raise the limit of locked memory (ulimit -l), or ask for less depth, or \
                          choose the backend `auto`"
                     }
-                    libc::EMFILE | libc::ENFILE => "raise the limit of open files (ulimit -n)",
+                    libc::EMFILE => "close files, or raise the limit of open files (ulimit -n)",
+                    libc::ENFILE => "raise the limit of open files of all processes (fs.file-max)",
+                    libc::ENOSYS => {
+                        "this kernel has none, or the sandbox hides it: choose the backend `auto`"
+                    }
                     _ => "choose the backend `auto`",
                 })
             }
@@ -447,6 +451,8 @@ mod tests {
         let refused = BackendError::NoRing { errno: libc::EPERM }.to_string();
         assert!(refused.contains("kernel.io_uring_disabled"), "{refused}");
         assert!(refused.contains("or choose the backend `auto`"), "{refused}");
+        let too_many = BackendError::NoRing { errno: libc::EMFILE }.to_string();
+        assert!(too_many.contains("ulimit -n") && !too_many.contains("auto"), "{too_many}");
         let error = BackendKind::Ring.build(16_385).err().unwrap();
         assert_eq!(error, BackendError::Depth { depth: 16_385, depth_max: 16_384 });
         assert!(BackendKind::Ring.build(16_384).is_ok());

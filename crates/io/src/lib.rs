@@ -89,3 +89,4 @@ pub use raw::RawFile;
 pub use read_error::ReadError;
 pub use reader::Reader;
 pub use readpath_core::readahead::Advice;
+pub use readpath_core::scheduler::decision::{Decided, Decision};
