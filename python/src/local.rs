@@ -15,7 +15,6 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use readpath::backend::{BackendKind, UnknownBackend};
-use readpath::nfs::CallError;
 use readpath::nfs::error::NfsError;
 use readpath::nfs::url::NfsUrl;
 use readpath::target::OpenError;
@@ -566,35 +565,26 @@ pub fn not_opened_here(error: &OpenError) -> PyErr {
 /// The same for a server's file.
 fn not_opened_there(error: &NfsError) -> PyErr {
     let text = error.to_string();
-    let (errno, url) = match error {
-        NfsError::Url(_) => return refused(text),
-        NfsError::Missing { url } | NfsError::NoExport { url, .. } => (2, url), // ENOENT
-        NfsError::Refused { url } => (13, url),                                 // EACCES
-        NfsError::Directory { url } => (21, url),                               // EISDIR
-        NfsError::Link { url } => (40, url),                                    // ELOOP
-        // EINVAL: no file, or one without bytes.
-        NfsError::NotFile { url } | NfsError::Empty { url } => (22, url),
-        NfsError::TooLarge { url, .. } => (27, url), // EFBIG
-        NfsError::Other { url, status } => (status.errno(), url),
-        NfsError::NotMounted { export, status } => (status.errno(), export),
-        NfsError::Connect { address, errno } => {
-            let words = text.strip_prefix(&format!("{address}: ")).unwrap_or(&text).to_owned();
-            return PyOSError::new_err((*errno, words, address.to_string()));
-        }
-        // EHOSTUNREACH, EPROTONOSUPPORT.
-        NfsError::NoHost { .. } => return PyOSError::new_err((113, text)),
-        NfsError::NoService { .. } => return PyOSError::new_err((93, text)),
-        NfsError::Call { error, .. } => {
-            let errno = match error {
-                CallError::TimedOut => 110,     // ETIMEDOUT
-                CallError::Garbled => 74,       // EBADMSG
-                CallError::Denied { .. } => 13, // EACCES
-                CallError::Unavailable => 93,   // EPROTONOSUPPORT
-                CallError::ServerFault => 121,  // EREMOTEIO
-            };
-            return PyOSError::new_err((errno, text));
-        }
-    };
+    let (errno, url) = (
+        error.errno(),
+        match error {
+            NfsError::Url(_) => return refused(text),
+            NfsError::Missing { url }
+            | NfsError::NoExport { url, .. }
+            | NfsError::Refused { url }
+            | NfsError::Directory { url }
+            | NfsError::LinkLoop { url }
+            | NfsError::Outside { url, .. }
+            | NfsError::NotFile { url }
+            | NfsError::TooLarge { url, .. }
+            | NfsError::Other { url, .. } => url.clone(),
+            NfsError::NotMounted { export, .. } => export.clone(),
+            NfsError::Connect { address, .. } => address.to_string(),
+            NfsError::NoHost { .. } | NfsError::NoService { .. } | NfsError::Call { .. } => {
+                return PyOSError::new_err((error.errno(), text));
+            }
+        },
+    );
     let words = text.strip_prefix(&format!("{url}: ")).unwrap_or(&text).to_owned();
-    PyOSError::new_err((errno, words, url.clone()))
+    PyOSError::new_err((errno, words, url))
 }

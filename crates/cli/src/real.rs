@@ -98,6 +98,11 @@ fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload, Clock
     }
     let clock = Clock::start();
     let target = NfsTarget::open(url, clock).map_err(Failure::usage)?;
+    if target.bytes() == 0 {
+        return Err(Failure::Usage(format!(
+            "{url}: is empty; write the data to be read into it first"
+        )));
+    }
     let workload = workload_on(plan, &url.to_string(), target.bytes())?;
     Ok((target, workload, clock))
 }

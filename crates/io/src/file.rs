@@ -13,11 +13,11 @@ use crate::engine::copy::copy_out;
 use crate::engine::desk::slices;
 use crate::engine::opening::Identity;
 use crate::guard::PageGuard;
-use crate::nfs::url::NfsUrl;
+use crate::opening::{OpenFileError, find_again};
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
 use crate::reader::Reader;
-use crate::target::{Mode, OpenError, Target};
+use crate::target::{Mode, Target};
 
 /// A file or block device, open for reading through a [`ReadPath`].
 ///
@@ -251,15 +251,17 @@ impl File {
     /// inode, length, times of modification and of change), and if so, reads it
     /// afresh from now on; true then. Clones of this handle go on with what they have.
     ///
+    /// A server is asked once for each name on the way to the file, and it must
+    /// itself know of the change: some believe what they know of a file for a while.
+    ///
     /// # Errors
-    /// The file can't be opened again, or is a server's, for which this is not
-    /// supported; this handle goes on as it is.
-    pub fn revalidate(&mut self) -> Result<bool, OpenError> {
-        if self.name.to_str().is_some_and(NfsUrl::is_meant) {
-            let path = self.name.as_path().to_path_buf();
-            return Err(OpenError::Other { path, errno: libc::EOPNOTSUPP });
-        }
-        let again = self.read_path().open(self.name.as_path())?;
+    /// The file can't be opened again, or its server gives no answer in time; this handle
+    /// goes on as it is.
+    pub fn revalidate(&mut self) -> Result<bool, OpenFileError> {
+        let again = match find_again(&self.handle.engine) {
+            Some(found) => File::new(found?, &self.name),
+            None => self.read_path().open(self.name.as_path()).map_err(OpenFileError::Open)?,
+        };
         let has_changed = again.handle.file.id != self.handle.file.id;
         if has_changed {
             *self = again;

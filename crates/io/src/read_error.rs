@@ -80,9 +80,30 @@ impl From<ReadError> for io::Error {
             ReadError::HeldMax { .. } | ReadError::TooManyReads { .. } => {
                 io::ErrorKind::ResourceBusy
             }
-            ReadError::Device { .. } | ReadError::Storage { .. } => io::ErrorKind::Other,
+            ReadError::Device { error, .. } => match error {
+                DeviceError::Refused => kind_of(libc::EACCES),
+                DeviceError::Stale => kind_of(libc::ESTALE),
+                DeviceError::TimedOut => kind_of(libc::ETIMEDOUT),
+                DeviceError::Garbled => kind_of(libc::EBADMSG),
+                DeviceError::Full => kind_of(libc::ENOSPC),
+                DeviceError::Other(errno) => kind_of(errno),
+                _ => io::ErrorKind::Other,
+            },
+            ReadError::Storage { .. } => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
+    }
+}
+
+/// The kind of error that a number of `errno(3)` stands for: the standard library's, and
+/// where that has none, the one that says the same of what a server answers.
+pub(crate) fn kind_of(errno: i32) -> io::ErrorKind {
+    match errno {
+        libc::EBADMSG => io::ErrorKind::InvalidData,
+        libc::EPROTONOSUPPORT => io::ErrorKind::Unsupported,
+        // No call was interrupted: who looks for that would try again for ever.
+        libc::EIO | libc::EREMOTEIO | libc::ECANCELED | libc::EINTR => io::ErrorKind::Other,
+        errno => io::Error::from_raw_os_error(errno).kind(),
     }
 }
 

@@ -30,8 +30,8 @@ pub trait Storage: Send {
     fn caps(&self) -> DeviceCaps;
 
     /// Takes a request in; it starts with the next `exchange`, or the next sleep,
-    /// at the latest. A read that reaches past the end comes back `Short`, and the
-    /// rest of its memory holds what it held before.
+    /// at the latest. A read that reaches past the end comes back `Short`; what the rest
+    /// of its memory then holds is not said.
     ///
     /// # Safety
     /// `memory` has as many bytes as the request, in order, in 1 to 1024 pieces.
@@ -59,7 +59,7 @@ pub trait Storage: Send {
 }
 
 /// Bits of a sector's number within its file: 4 PiB of file, and so 2 million files.
-const FILE_SECTORS_LOG2: u32 = 43;
+pub(crate) const FILE_SECTORS_LOG2: u32 = 43;
 /// The most bytes that a file may have, so that no sector of it has the number of another's.
 pub(crate) const FILE_BYTES_MAX: u64 = SECTOR_BYTES << FILE_SECTORS_LOG2;
 

@@ -1,11 +1,14 @@
 //! What an engine stands on: any number of files of this machine, or one file
 //! of a server.
 
+use std::sync::Arc;
+
 use libc::iovec;
 use readpath_core::request::{Completion, DeviceRequest};
 
 use crate::backend::BackendError;
-use crate::nfs::storage::NfsStorage;
+use crate::nfs::lookup::Found;
+use crate::nfs::storage::{NfsStorage, Shared};
 use crate::storage::{Files, Sleep, Storage};
 use crate::target::{Mode, Target};
 
@@ -21,11 +24,8 @@ pub(crate) enum Below {
 pub(crate) enum Opening {
     /// One of this machine.
     Local(Target),
-    /// The server's, of so many bytes.
-    Server {
-        /// Its length.
-        bytes: u64,
-    },
+    /// The server's.
+    Server(Found),
 }
 
 impl Opening {
@@ -33,7 +33,7 @@ impl Opening {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Opening::Local(target) => target.bytes(),
-            Opening::Server { bytes } => *bytes,
+            Opening::Server(found) => found.attributes.bytes,
         }
     }
 
@@ -41,7 +41,7 @@ impl Opening {
     pub(crate) fn mode(&self) -> Mode {
         match self {
             Opening::Local(target) => target.mode(),
-            Opening::Server { .. } => Mode::Direct,
+            Opening::Server(_) => Mode::Direct,
         }
     }
 }
@@ -54,7 +54,7 @@ impl Below {
     pub(crate) fn add(&mut self, opening: Opening) -> u64 {
         match (self, opening) {
             (Below::Files(files), Opening::Local(target)) => files.add(target),
-            (Below::Server(_), Opening::Server { .. }) => 0,
+            (Below::Server(server), Opening::Server(found)) => server.add(found),
             _ => unreachable!("an engine over a server has no other file"),
         }
     }
@@ -63,7 +63,18 @@ impl Below {
     pub(crate) fn remove(&mut self, start: u64) -> Option<Opening> {
         match self {
             Below::Files(files) => files.remove(start).map(Opening::Local),
-            Below::Server(_) => None,
+            Below::Server(server) => {
+                server.remove(start);
+                None
+            }
+        }
+    }
+
+    /// Who can look for the server's file again; none over files of this machine.
+    pub(crate) fn finder(&self) -> Option<Arc<Shared>> {
+        match self {
+            Below::Files(_) => None,
+            Below::Server(server) => Some(server.finder()),
         }
     }
 

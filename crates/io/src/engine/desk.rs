@@ -90,7 +90,7 @@ struct Line {
 /// The state of an engine.
 pub(crate) struct Desk {
     pub(crate) machine: machine::ReadPath,
-    pub(super) files: Below,
+    pub(crate) files: Below,
     shelf: Arc<Shelf>,
     pub(super) clock: Clock,
     /// Pages that batches lend now, and how many they may.

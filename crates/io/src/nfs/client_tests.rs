@@ -12,15 +12,61 @@ const TIMING: Timing =
 /// A client, and what it said.
 struct Rig {
     client: Client,
+    heard: Heard,
+}
+
+/// What calls ended with, and the memory of those that are READs.
+struct Heard {
     ended: Vec<(u32, Result<Vec<u8>, CallError>)>,
     /// Results that begin so can't be understood.
     garbage: &'static [u8],
+    /// By call: what it asks for. Behind the last byte comes one that nobody may touch.
+    memory: BTreeMap<u32, Vec<u8>>,
+}
+
+/// What nobody has written to.
+const UNTOUCHED: u8 = 0xee;
+
+impl Caller for Heard {
+    fn ended(
+        &mut self,
+        call: CallId,
+        results: Result<Results<'_>, CallError>,
+    ) -> Result<(), Garbled> {
+        let memory = self.memory.get(&call.0);
+        let results = match results {
+            Ok(Results::Here(results)) if results.starts_with(self.garbage) => return Err(Garbled),
+            Ok(Results::Here(results)) => match memory {
+                // As `reading` takes what came whole.
+                Some(memory) => calls::data_told(results, memory.len() as u32 - 1)?
+                    .map(|(_, data)| data.to_vec())
+                    .map_err(|_| CallError::ServerFault),
+                None => Ok(results.to_vec()),
+            },
+            Ok(Results::Landed(head)) => Ok(memory.unwrap()[..head.bytes as usize].to_vec()),
+            Err(error) => Err(error),
+        };
+        self.ended.push((call.0, results));
+        self.memory.remove(&call.0);
+        Ok(())
+    }
+
+    fn take(&mut self, call: CallId, at: usize, data: &[u8]) {
+        // The test fails here if the call is over.
+        self.memory.get_mut(&call.0).unwrap()[at..at + data.len()].copy_from_slice(data);
+    }
+
+    fn room(&self, _: CallId, _: usize, _: usize, _: &mut Vec<libc::iovec>) {
+        unreachable!("the rig writes as the socket would");
+    }
 }
 
 impl Rig {
     fn new(slots: u32) -> Rig {
         let client = Client::new(vec![], TIMING, slots, 10_000, 77);
-        Rig { client, ended: Vec::new(), garbage: b"\0\0\0\0BAD!" }
+        let garbage = b"\0\0\0\0BAD!";
+        let heard = Heard { ended: Vec::new(), garbage, memory: BTreeMap::new() };
+        Rig { client, heard }
     }
 
     fn connected(slots: u32) -> Rig {
@@ -30,7 +76,14 @@ impl Rig {
     }
 
     fn call(&mut self, now: Time) -> u32 {
-        self.client.call(now, calls::READ, |_| {}).0
+        self.client.call(now, calls::GETATTR, 0, |_| {}).0
+    }
+
+    /// A READ of so many bytes.
+    fn read(&mut self, now: Time, bytes: u32) -> u32 {
+        let call = self.client.call(now, calls::READ, bytes, |_| {}).0;
+        self.heard.memory.insert(call, vec![UNTOUCHED; bytes as usize + 1]);
+        call
     }
 
     /// The transaction ids of what it sends now.
@@ -46,24 +99,25 @@ impl Rig {
         xids
     }
 
+    /// As much as there is room for at once, again and again.
     fn receive(&mut self, now: Time, bytes: &[u8]) {
-        let (ended, garbage) = (&mut self.ended, self.garbage);
-        self.client.space()[..bytes.len()].copy_from_slice(bytes);
-        self.client.handle_received(now, bytes.len(), &mut |call, results| {
-            if results.is_ok_and(|results| results.starts_with(garbage)) {
-                return Err(Garbled);
+        let mut left = bytes;
+        while !left.is_empty() {
+            let mut past = 0;
+            if let Some((call, at, bytes)) = self.client.landing() {
+                past = bytes.min(left.len());
+                self.heard.take(call, at, &left[..past]);
             }
-            ended.push((call.0, results.map(<[u8]>::to_vec)));
-            Ok(())
-        });
+            let space = self.client.space();
+            let count = space.len().min(left.len() - past);
+            space[..count].copy_from_slice(&left[past..past + count]);
+            self.client.handle_received(now, past + count, &mut self.heard);
+            left = &left[past + count..];
+        }
     }
 
     fn tick(&mut self, now: Time) {
-        let ended = &mut self.ended;
-        self.client.handle_time(now, &mut |call, results| {
-            ended.push((call.0, results.map(<[u8]>::to_vec)));
-            Ok(())
-        });
+        self.client.handle_time(now, &mut self.heard);
     }
 }
 
@@ -97,11 +151,11 @@ fn answers_in_any_order_find_their_calls_and_others_are_dropped() {
     }
     let expected =
         [2, 0, 1].map(|at: u32| (calls[at as usize], Ok(format!("\0\0\0\0{at:4}").into())));
-    assert_eq!(rig.ended, expected);
+    assert_eq!(rig.heard.ended, expected);
     // The slot's next call is not answered by the last one's duplicate.
     rig.call(ms(3));
     rig.receive(ms(4), &stream.concat());
-    assert_eq!((rig.ended.len(), rig.client.in_flight()), (3, 1));
+    assert_eq!((rig.heard.ended.len(), rig.client.in_flight()), (3, 1));
 }
 
 #[test]
@@ -120,7 +174,7 @@ fn a_silent_connection_is_replaced_and_everything_goes_out_again() {
     rig.client.handle_connected(ms(1_002));
     assert_eq!(rig.sent(), xids, "under the same ids");
     rig.receive(ms(1_003), &answer(xids[1], OK));
-    assert_eq!(rig.ended.len(), 1);
+    assert_eq!(rig.heard.ended.len(), 1);
 }
 
 #[test]
@@ -140,9 +194,9 @@ fn a_lost_answer_is_asked_for_again_after_twice_as_long_each_time() {
         assert_eq!(rig.client.wish(ms(again_at)), Wish::Nothing);
     }
     rig.tick(ms(10_000));
-    assert_eq!(rig.ended, []);
+    assert_eq!(rig.heard.ended, []);
     rig.tick(ms(10_001));
-    assert_eq!(rig.ended, [(0, Err(CallError::TimedOut))]);
+    assert_eq!(rig.heard.ended, [(0, Err(CallError::TimedOut))]);
 }
 
 #[test]
@@ -156,7 +210,7 @@ fn the_first_answer_to_any_of_a_calls_ids_counts() {
         xids.extend(rig.sent());
         rig.receive(ms(1_002), &answer(xids[which], OK));
         rig.receive(ms(1_003), &answer(xids[1 - which], OK));
-        assert_eq!(rig.ended, [(0, Ok(OK.to_vec()))]);
+        assert_eq!(rig.heard.ended, [(0, Ok(OK.to_vec()))]);
     }
 }
 
@@ -180,12 +234,12 @@ fn after_one_call_was_given_up_the_next_waits_only_briefly_until_the_server_is_h
     let mut rig = Rig::new(1);
     rig.call(ms(0));
     rig.tick(ms(9_999));
-    assert_eq!(rig.ended, []);
+    assert_eq!(rig.heard.ended, []);
     rig.tick(ms(10_000));
-    assert_eq!(rig.ended.len(), 1);
+    assert_eq!(rig.heard.ended.len(), 1);
     rig.call(ms(20_000));
     rig.tick(ms(21_000));
-    assert_eq!(rig.ended.len(), 2);
+    assert_eq!(rig.heard.ended.len(), 2);
     rig.client.handle_connected(ms(30_000));
     rig.call(ms(30_000));
     let xids = rig.sent();
@@ -193,7 +247,7 @@ fn after_one_call_was_given_up_the_next_waits_only_briefly_until_the_server_is_h
     rig.client.handle_lost(ms(31_000));
     rig.call(ms(31_000));
     rig.tick(ms(40_999));
-    assert_eq!(rig.ended.len(), 3);
+    assert_eq!(rig.heard.ended.len(), 3);
 }
 
 #[test]
@@ -205,7 +259,7 @@ fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
     for rest in [100, 200, 400, 800, 1_600] {
         rig.receive(now, &answer(xid, LATER));
         rig.receive(now, &answer(xid, OK));
-        assert_eq!(rig.ended, [], "nothing is awaited while it rests");
+        assert_eq!(rig.heard.ended, [], "nothing is awaited while it rests");
         assert_eq!(rig.client.next_wake(), Some(now + ms(rest)));
         now += ms(rest);
         rig.tick(now);
@@ -214,7 +268,7 @@ fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
         xid = sent[0];
     }
     rig.receive(now, &answer(xid, OK));
-    assert_eq!(rig.ended.len(), 1);
+    assert_eq!(rig.heard.ended.len(), 1);
 }
 
 #[test]
@@ -223,10 +277,10 @@ fn an_answer_that_is_garbage_eight_times_is_an_error() {
     rig.call(ms(0));
     for _ in 0..8 {
         let sent = rig.sent();
-        assert_eq!(rig.ended, []);
-        rig.receive(ms(1), &answer(sent[0], rig.garbage));
+        assert_eq!(rig.heard.ended, []);
+        rig.receive(ms(1), &answer(sent[0], rig.heard.garbage));
     }
-    assert_eq!(rig.ended, [(0, Err(CallError::Garbled))]);
+    assert_eq!(rig.heard.ended, [(0, Err(CallError::Garbled))]);
     assert_eq!((rig.sent(), rig.client.in_flight()), (vec![], 0));
 }
 
@@ -242,7 +296,137 @@ fn bytes_that_are_no_answer_cost_the_connection_and_nothing_else() {
     rig.client.handle_connected(ms(2));
     assert_eq!(rig.sent(), xids);
     rig.receive(ms(3), &answer(xids[0], OK));
-    assert_eq!(rig.ended.len(), 1);
+    assert_eq!(rig.heard.ended.len(), 1);
+}
+
+/// The reply to a READ: its head as RFC 1813 has it, without attributes, and the data.
+fn data(xid: u32, bytes: &[u8]) -> Vec<u8> {
+    let count = bytes.len() as u32;
+    let head = [0, 0, count, 0, count].map(u32::to_be_bytes).concat();
+    let padding = vec![0; bytes.len().next_multiple_of(4) - bytes.len()];
+    answer(xid, &[head, bytes.to_vec(), padding].concat())
+}
+
+/// The same record in fragments of so many bytes.
+fn in_fragments(reply: &[u8], bytes: usize) -> Vec<u8> {
+    let parts: Vec<&[u8]> = reply[4..].chunks(bytes).collect();
+    let marked = |(at, part): (usize, &&[u8])| {
+        let last = if at + 1 == parts.len() { 1 << 31 } else { 0 };
+        [&(part.len() as u32 | last).to_be_bytes()[..], part].concat()
+    };
+    parts.iter().enumerate().flat_map(marked).collect()
+}
+
+fn bytes_of(seed: u8, count: usize) -> Vec<u8> {
+    (0..count).map(|at| seed.wrapping_add(at as u8 * 7)).collect()
+}
+
+/// Two READs, large enough to be received one by one or not, answered the other way round: in pieces
+/// that end at every byte, in one fragment and in several.
+#[test]
+fn data_lands_in_the_memory_of_its_call_wherever_the_stream_is_split() {
+    for large in [0, LARGE_BYTES] {
+        let sizes = [31 + large, 18];
+        for fragment_bytes in [usize::MAX, 64, 29] {
+            let whole: usize = 2 * 44 + 64 + 20;
+            let step = if large > 0 { 1_777 } else { 1 };
+            for split in (0..whole + large as usize).step_by(step) {
+                let mut rig = Rig::connected(2);
+                let calls = sizes.map(|bytes| rig.read(ms(0), bytes));
+                let xids = rig.sent();
+                let replies = [1, 0].map(|at: usize| {
+                    let reply = data(xids[at], &bytes_of(at as u8, sizes[at] as usize));
+                    in_fragments(&reply, fragment_bytes)
+                });
+                let stream = replies.concat();
+                let (first, second) = stream.split_at(split.min(stream.len()));
+                rig.receive(ms(1), first);
+                rig.receive(ms(1), second);
+                let expected =
+                    [1, 0].map(|at: usize| (calls[at], Ok(bytes_of(at as u8, sizes[at] as usize))));
+                assert_eq!(rig.heard.ended, expected, "{split}");
+            }
+        }
+    }
+}
+
+#[test]
+fn data_of_a_call_that_is_over_goes_nowhere() {
+    for is_cancelled in [true, false] {
+        let mut rig = Rig::connected(1);
+        let call = rig.read(ms(0), 100);
+        let reply = data(rig.sent()[0], &bytes_of(1, 100));
+        rig.receive(ms(1), &reply[..80]);
+        assert!(rig.client.landing().is_some());
+        if is_cancelled {
+            rig.client.cancel(CallId(call));
+        } else {
+            rig.tick(ms(10_000));
+            assert_eq!(rig.heard.ended, [(call, Err(CallError::TimedOut))]);
+        }
+        // The slot's next call has other memory.
+        rig.heard.memory.clear();
+        let next = rig.read(ms(10_001), 100);
+        let xids = rig.sent();
+        rig.receive(ms(10_002), &reply[80..]);
+        assert!(rig.heard.memory[&next].iter().all(|&byte| byte == UNTOUCHED));
+        rig.receive(ms(10_003), &data(*xids.last().unwrap(), b"fresh"));
+        assert_eq!(rig.heard.ended.last(), Some(&(next, Ok(b"fresh".to_vec()))));
+    }
+}
+
+/// A head that brings more than was asked for, or a record of another length than the head
+/// tells, or no id of a call: nothing is written.
+#[test]
+fn a_head_that_makes_no_sense_lets_no_data_in() {
+    let mut changed: Vec<Vec<u8>> = Vec::new();
+    let good = |xid| data(xid, &bytes_of(1, 100));
+    let mut rig = Rig::connected(1);
+    rig.read(ms(0), 100);
+    let xid = rig.sent()[0];
+    for (word, value) in [(0, 1 << 31 | 148), (1, xid ^ 1 << 20), (9, 104), (11, 104), (8, 7)] {
+        let mut reply = good(xid);
+        reply[word * 4..word * 4 + 4].copy_from_slice(&u32::to_be_bytes(value));
+        changed.push(reply);
+    }
+    for reply in changed {
+        let mut rig = Rig::connected(1);
+        let call = rig.read(ms(0), 100);
+        assert_eq!(rig.sent(), [xid]);
+        rig.receive(ms(1), &reply[..reply.len() - 8]);
+        assert_eq!(rig.client.landing(), None);
+        assert!(rig.heard.memory[&call].iter().all(|&byte| byte == UNTOUCHED));
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_within_data_costs_another_try() {
+    let mut rig = Rig::connected(1);
+    let call = rig.read(ms(0), 100);
+    let xids = rig.sent();
+    rig.receive(ms(1), &data(xids[0], &bytes_of(1, 100))[..80]);
+    rig.client.handle_lost(ms(2));
+    assert_eq!((rig.client.wish(ms(2)), rig.heard.ended.len()), (Wish::Connect, 0));
+    rig.client.handle_connected(ms(3));
+    assert_eq!(rig.sent(), xids);
+    rig.receive(ms(4), &data(xids[0], &bytes_of(2, 100)));
+    assert_eq!(rig.heard.ended, [(call, Ok(bytes_of(2, 100)))]);
+}
+
+#[test]
+fn a_record_that_ends_before_its_data_is_asked_for_again() {
+    let mut rig = Rig::connected(1);
+    rig.read(ms(0), 100);
+    let reply = data(rig.sent()[0], &bytes_of(1, 100));
+    let fragments = [&in_fragments(&reply, 64)[..64], &[0x80, 0, 0, 2, 7, 7]].concat();
+    for byte in fragments {
+        rig.receive(ms(1), &[byte]);
+    }
+    assert_eq!(rig.heard.ended, []);
+    let again = rig.sent();
+    assert_eq!(again.len(), 1);
+    rig.receive(ms(2), &data(again[0], b"whole"));
+    assert_eq!(rig.heard.ended, [(0, Ok(b"whole".to_vec()))]);
 }
 
 #[test]
@@ -253,18 +437,31 @@ fn a_call_that_was_cancelled_hears_nothing() {
     rig.client.cancel(CallId(call));
     rig.receive(ms(1), &answer(xids[0], OK));
     rig.tick(ms(60_000));
-    assert_eq!((rig.ended.len(), rig.client.room()), (0, 1));
+    assert_eq!((rig.heard.ended.len(), rig.client.room()), (0, 1));
     assert_eq!(rig.client.next_wake(), None);
 }
 
 /// What a hostile network does.
 #[derive(Clone, Debug)]
 enum Weather {
-    Answer { which: prop::sample::Index, body: Vec<u8> },
+    Answer {
+        which: prop::sample::Index,
+        body: Vec<u8>,
+    },
     Noise(Vec<u8>),
-    Pass { ms: u64 },
+    Pass {
+        ms: u64,
+    },
     Cut,
     Call,
+    Read,
+    /// The data for the call of that id, in fragments, of which not all may come.
+    Data {
+        which: prop::sample::Index,
+        bytes: u8,
+        fragment_bytes: u8,
+        cut: prop::sample::Index,
+    },
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
@@ -281,6 +478,11 @@ fn weather() -> impl Strategy<Value = Weather> {
         3 => (0u64..3_000).prop_map(|ms| Weather::Pass { ms }),
         1 => Just(Weather::Cut),
         4 => Just(Weather::Call),
+        4 => Just(Weather::Read),
+        4 => (any::<prop::sample::Index>(), any::<u8>(), 1u8.., any::<prop::sample::Index>())
+            .prop_map(|(which, bytes, fragment_bytes, cut)| {
+                Weather::Data { which, bytes, fragment_bytes, cut }
+            }),
     ]
 }
 
@@ -300,7 +502,21 @@ proptest! {
                 Weather::Call if rig.client.room() > 0 => {
                     prop_assert!(started.insert(rig.call(now), now).is_none());
                 }
-                Weather::Call => {}
+                Weather::Read if rig.client.room() > 0 => {
+                    let call = rig.read(now, 100);
+                    prop_assert!(started.insert(call, now).is_none());
+                }
+                Weather::Call | Weather::Read => {}
+                Weather::Data { which, bytes, fragment_bytes, cut } => {
+                    let xid = *which.get(&xids);
+                    let reply = data(xid, &bytes_of(xid as u8, bytes.into()));
+                    let stream = in_fragments(&reply, fragment_bytes.into());
+                    let end = stream.len() - if bytes % 3 == 0 { cut.index(stream.len()) } else { 0 };
+                    // In two pieces.
+                    let (first, second) = stream[..end].split_at(end / 2);
+                    rig.receive(now, first);
+                    rig.receive(now, second);
+                }
                 Weather::Answer { which, body } => {
                     rig.receive(now, &answer(*which.get(&xids), &body));
                 }
@@ -315,10 +531,12 @@ proptest! {
                 Wish::Disconnect => rig.client.handle_lost(now),
             }
             xids.extend(rig.sent());
-            for (call, _) in &rig.ended[seen..] {
+            let beyond = rig.heard.memory.values().map(|memory| *memory.last().unwrap());
+            prop_assert!(beyond.into_iter().all(|byte| byte == UNTOUCHED));
+            for (call, _) in &rig.heard.ended[seen..] {
                 prop_assert!(started.remove(call).is_some(), "it ends once");
             }
-            seen = rig.ended.len();
+            seen = rig.heard.ended.len();
             for &start in started.values() {
                 prop_assert!(now.since(start) < TIMING.give_up_after);
             }
@@ -326,5 +544,66 @@ proptest! {
         prop_assert_eq!(rig.client.in_flight(), 0);
         prop_assert_eq!(rig.client.room(), 4);
         prop_assert_eq!(rig.client.next_wake(), None);
+    }
+
+    /// Replies that are late, come twice, break off with their connection, or are in
+    /// fragments and pieces of any size: each READ ends with the bytes of a reply to itself.
+    #[test]
+    fn each_read_has_its_own_bytes(
+        events in prop::collection::vec(
+            (0u8..9, any::<prop::sample::Index>(), 1usize..90, 1usize..300), 1..80),
+    ) {
+        let seed = |xid: u32| (xid >> SLOT_BITS) as u8;
+        let mut rig = Rig::connected(3);
+        let mut now = ms(0);
+        // Ids that the server has seen on this connection, and all that each call went out under.
+        let mut seen: Vec<u32> = Vec::new();
+        let mut own: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (kind, which, fragment_bytes, piece_bytes) in events {
+            match kind {
+                0..3 if rig.client.room() > 0 => {
+                    let call = rig.read(now, 100);
+                    own.insert(call, Vec::new());
+                }
+                3..7 if !seen.is_empty() => {
+                    let xid = *which.get(&seen);
+                    let reply = in_fragments(&data(xid, &bytes_of(seed(xid), 100)), fragment_bytes);
+                    // Kind 6: the connection breaks within it.
+                    let end = if kind == 6 { which.index(reply.len()) } else { reply.len() };
+                    for piece in reply[..end].chunks(piece_bytes) {
+                        rig.receive(now, piece);
+                        now += ms(piece_bytes as u64);
+                        rig.tick(now);
+                    }
+                    if kind == 6 {
+                        rig.client.handle_lost(now);
+                        seen.clear();
+                    }
+                }
+                7 => now += ms(400),
+                8 => {
+                    let in_flight = rig.heard.memory.pop_first();
+                    in_flight.inspect(|(call, _)| rig.client.cancel(CallId(*call)));
+                }
+                _ => {}
+            }
+            rig.tick(now);
+            match rig.client.wish(now) {
+                Wish::Nothing => {}
+                Wish::Connect => rig.client.handle_connected(now),
+                Wish::Disconnect => {
+                    rig.client.handle_lost(now);
+                    seen.clear();
+                }
+            }
+            for xid in rig.sent() {
+                own.get_mut(&(xid & (SLOTS_MAX - 1))).unwrap().push(xid);
+                seen.push(xid);
+            }
+            for (call, result) in rig.heard.ended.drain(..) {
+                let Ok(got) = result else { continue };
+                prop_assert!(own[&call].iter().any(|&xid| got == bytes_of(seed(xid), 100)));
+            }
+        }
     }
 }
