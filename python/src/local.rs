@@ -3,6 +3,7 @@
 //! Python's lock is let go of in every call that may come to the engine's: a thread
 //! that holds Python's then never waits for one that wants it.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,6 +95,8 @@ impl Engine {
     fn open(&self, py: Python<'_>, name: PathBuf) -> PyResult<LocalFile> {
         check_name(&name)?;
         let file = self.0.open(py, &name)?;
+        let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
+        let name = if is_remote { name } else { std::path::absolute(name)? };
         let bytes = file.get().expect("it was just opened").len();
         Ok(LocalFile {
             state: Mutex::new(Some(Arc::new(file))),
@@ -141,6 +144,7 @@ pub struct LocalFile {
     /// the file until the read has ended.
     state: Mutex<Option<Arc<Own<File>>>>,
     engine: Arc<Remade>,
+    /// By which it can be opened again, whatever the working directory is then.
     name: PathBuf,
     bytes: u64,
     position: AtomicU64,
@@ -258,6 +262,12 @@ impl LocalFile {
     #[getter]
     fn size(&self) -> u64 {
         self.bytes
+    }
+
+    /// By what it can be opened again, from any working directory.
+    #[getter]
+    fn path(&self) -> &OsStr {
+        self.name.as_os_str()
     }
 
     /// Whether it is closed.

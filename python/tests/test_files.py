@@ -230,6 +230,35 @@ def test_a_file_that_is_sent_keeps_its_place(file):
         assert (again.tell(), again.name) == (100, file.name)
 
 
+def test_a_file_that_is_sent_keeps_its_hint(path):
+    with readpath.ReadPath(memory="8MiB", readahead="ondemand").open(path) as file:
+        file.advise("random")
+        with pickle.loads(pickle.dumps(file)) as again:
+            for offset in range(0, 1 << 20, 4096):
+                again.readat(offset, 4096)
+            assert again.path_stats()["readahead_bytes"] == 0
+
+
+def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    with readpath.open(path.name) as file:
+        monkeypatch.chdir("/")
+        with pickle.loads(pickle.dumps(file)) as again:
+            assert again.readat(7, 100) == data[7:107] and again.name == path.name
+        assert in_child(lambda: file.readat(7, 100) == data[7:107])
+
+
+def test_files_that_are_sent_share_one_path_where_they_are_read(path):
+    with readpath.open(path) as one, readpath.open(path) as two:
+        again = [pickle.loads(pickle.dumps(file)) for file in (one, two)]
+        begun = one.path_stats()["device_bytes"]
+        for file in again:
+            file.readat(1_500_000, 10)
+            assert file.path_stats() == one.path_stats()
+            file.close()
+        assert one.path_stats()["device_bytes"] >= begun
+
+
 @pytest.mark.parametrize("backend", ["ring", "threads"])
 def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, data, backend):
     within = readpath.ReadPath(memory="4MiB", backend=backend)

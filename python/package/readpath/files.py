@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
+OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
+"""The hints that hold for all later reads through a file, not for a range at the moment."""
+
 
 class ReadPath:
     """A read path of one's own: a page cache with its memory, its laws, and its ring.
@@ -63,7 +66,7 @@ class ReadPath:
         return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReadPath, self._options
+        return (usual, ()) if self is _usual else (ReadPath, self._options)
 
 
 class File(io.RawIOBase):
@@ -81,9 +84,10 @@ class File(io.RawIOBase):
     prefetch: Callable[[int, int], None]
 
     def __init__(self, path: PathLike, within: ReadPath) -> None:
-        self.name = os.fspath(path)
+        self.name: str | bytes = os.fspath(path)
         self.mode = "rb"
         self._within = within
+        self._advice: str | None = None
         self._file = file = within._engine.open(os.fsdecode(path))
         # Straight to the native methods: a cached read takes less than a Python call.
         self.readinto = file.readinto
@@ -138,6 +142,8 @@ class File(io.RawIOBase):
     def advise(self, advice: str) -> None:
         """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
         self._file.advise(advice)
+        if advice in OF_THE_HANDLE:
+            self._advice = advice
 
     def stats(self) -> dict[str, int]:
         """What was read through this file, and how much of it was there when the read came."""
@@ -182,13 +188,23 @@ class File(io.RawIOBase):
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.name, self._within, self.tell())
+        place = (self.tell(), self._advice)
+        return _reopened, (self.name, self._file.path, self._within, *place)
 
 
-def _reopened(name: PathLike, within: ReadPath, position: int) -> File:
-    """Where a file is sent to another process: the same one at the same place."""
-    file = within.open(name)
+def _reopened(
+    name: str | bytes,
+    path: str,
+    within: ReadPath,
+    position: int,
+    advice: str | None,
+) -> File:
+    """Where a file is sent to another process: the same one at the same place, with its hint."""
+    file = within.open(path)
+    file.name = name
     file.seek(position)
+    if advice is not None:
+        file.advise(advice)
     return file
 
 
