@@ -186,6 +186,8 @@ def test_errors_are_the_built_in_ones(path, tmp_path):
         readpath.open(path, readahead="psychic")
     with pytest.raises(ValueError, match="there are: ring, threads"):
         readpath.open(path, backend="magic")
+    with pytest.raises(TypeError, match="`memry`; did you mean `memory`. There are: backend, depth"):
+        readpath.open(path, memry="1MiB")
     if os.getuid() == 0:
         print("skipped: root may open everything: PermissionError is not tried")
         return

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from readpath import _native
 from readpath.modelled import memory_bytes
+from readpath.options import check_names
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -27,6 +29,9 @@ class ReadPath:
     `scheduler`: laws by name. `depth`: the most requests in the storage at once.
     `backend`: `ring` (io_uring), or `threads` where that is forbidden.
     """
+
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend")
+    """What the options are called, in their order."""
 
     def __init__(
         self,
@@ -61,8 +66,7 @@ class ReadPath:
         return self._engine.stats()
 
     def __repr__(self) -> str:
-        names = ("memory", "readahead", "scheduler", "depth", "backend")
-        options = zip(names, self._options, strict=True)
+        options = zip(self.NAMES, self._options, strict=True)
         return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -229,10 +233,11 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> Any:
     A path gives a `File`, and so does `nfs://HOST[:PORT]/EXPORT/PATH`; options are those of `ReadPath`, and make one for this
     file alone. A URL such as `https://…` or `s3://…` gives a
     `readpath.filesystem.ReadpathFile` (needs fsspec); options are those of
-    `readpath.reader.Options`, and of the storage below it.
+    `readpath.reader.Options`, and those of the storage below it under its protocol's name:
+    `s3={"anon": True}`.
 
-    Raises the OSError of the storage's answer, ValueError where an option can't be used, or
-    the mode is not `rb`.
+    Raises the OSError of the storage's answer, TypeError where an option is not known, ValueError
+    where it can't be used, or the mode is not `rb`.
     """
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
@@ -241,5 +246,10 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> Any:
         import fsspec
 
         url = name if name.startswith("readpath:") else f"readpath::{name}"
-        return fsspec.open(url, **options).open()
+        opened = fsspec.open(url, **options)
+        file = opened.open()
+        # What it is opened by stays as long as the file does.
+        weakref.finalize(file, id, opened).atexit = False
+        return file
+    check_names(options, ReadPath.NAMES, "readpath.open of a file")
     return (ReadPath(**options) if options else usual()).open(name)
