@@ -225,7 +225,7 @@ impl LocalFile {
             // SAFETY: within the room.
             let place = Place(unsafe { place.0.add(filled) });
             let came = self.with(py, move |file| {
-                if !is_last {
+                if !is_last && !file.is_cached(at.saturating_add(piece as u64), piece_bytes) {
                     file.prefetch(at.saturating_add(piece as u64), piece_bytes);
                 }
                 // SAFETY: the caller's promise.

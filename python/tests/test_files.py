@@ -2,6 +2,7 @@
 
 import array
 import asyncio
+import ctypes
 import io
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -352,6 +354,32 @@ def test_what_makes_no_sense_is_refused_in_words(file, path):
             use()
     # As with the built-in file: more than there is gives what there is.
     assert len(file.readat(0, 1 << 62)) == SIZE and file.readat(1 << 62, 9) == b""
+
+
+def test_what_the_kernel_holds_is_taken_from_there():
+    """As a program finds them that loads tensors of a file that was just written or downloaded."""
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as written:
+        data = random.Random(6).randbytes(24 << 20)
+        written.write(data)
+        written.flush()
+        os.fsync(written.fileno())
+        if not kernel_says_what_it_holds(written.fileno()):
+            pytest.skip("the kernel doesn't say what it holds (cachestat, Linux 6.5)")
+        within = readpath.ReadPath(memory="64MiB")
+        with within.open(written.name) as file:
+            buffer = bytearray(20 << 20)  # several pieces
+            assert file.readinto_at(12_345, buffer) == len(buffer)
+            assert buffer == data[12_345 : 12_345 + len(buffer)]
+            for offset in range(0, 24 << 20, 1 << 20):
+                assert file.readat(offset, 1 << 20) == data[offset : offset + (1 << 20)]
+            assert file.read() == data
+            assert within.stats()["device_bytes"] == 0
+            assert file.stats()["cached_bytes"] == file.stats()["bytes"]
+
+
+def kernel_says_what_it_holds(descriptor):
+    cachestat, range_of_all, counted = 451, (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
+    return ctypes.CDLL(None).syscall(cachestat, descriptor, range_of_all, counted, 0) == 0
 
 
 def test_it_says_what_it_is(path):
