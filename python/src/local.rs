@@ -24,7 +24,7 @@ use readpath::{Advice, Builder, File, OpenFileError, ReadError, ReadFuture, Read
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::buffers::{new_bytes, writable};
+use crate::buffers::{Place, new_bytes, writable};
 use crate::law::advice_named;
 use crate::process::Own;
 use crate::spec::{Count, check_name, refused};
@@ -238,21 +238,6 @@ impl LocalFile {
             }
             py.check_signals()?;
         }
-    }
-}
-
-/// Memory that another thread may be given.
-struct Place(*mut u8);
-
-// SAFETY: whoever made it keeps the memory in place, and uses it from one thread at a time.
-unsafe impl Send for Place {}
-
-impl Place {
-    /// # Safety
-    /// So many bytes can be written there, and stay until the slice is dropped.
-    unsafe fn slice<'a>(&self, bytes: usize) -> &'a mut [u8] {
-        // SAFETY: the caller promises it.
-        unsafe { std::slice::from_raw_parts_mut(self.0, bytes) }
     }
 }
 
