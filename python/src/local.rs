@@ -3,6 +3,7 @@
 //! Python's lock is let go of in every call that may come to the engine's: a thread
 //! that holds Python's then never waits for one that wants it.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use readpath::{Advice, Builder, File, OpenFileError, ReadError, ReadFuture, Read
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::buffers::{new_bytes, writable};
+use crate::buffers::{Place, new_bytes, writable};
 use crate::law::advice_named;
 use crate::process::Own;
 use crate::spec::{Count, check_name, refused};
@@ -93,6 +94,8 @@ impl Engine {
     fn open(&self, py: Python<'_>, name: PathBuf) -> PyResult<LocalFile> {
         check_name(&name)?;
         let file = self.0.open(py, &name)?;
+        let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
+        let name = if is_remote { name } else { std::path::absolute(name)? };
         let bytes = file.get().expect("it was just opened").len();
         Ok(LocalFile {
             state: Mutex::new(Some(Arc::new(file))),
@@ -138,6 +141,7 @@ pub struct LocalFile {
     /// the file until the read has ended.
     state: Mutex<Option<Arc<Own<File>>>>,
     engine: Arc<Remade>,
+    /// By which it can be opened again, whatever the working directory is then.
     name: PathBuf,
     bytes: u64,
     position: AtomicU64,
@@ -218,7 +222,7 @@ impl LocalFile {
             // SAFETY: within the room.
             let place = Place(unsafe { place.0.add(filled) });
             let came = self.with(py, move |file| {
-                if !is_last {
+                if !is_last && !file.is_cached(at.saturating_add(piece as u64), piece_bytes) {
                     file.prefetch(at.saturating_add(piece as u64), piece_bytes);
                 }
                 // SAFETY: the caller's promise.
@@ -234,27 +238,18 @@ impl LocalFile {
     }
 }
 
-/// Memory that another thread may be given.
-struct Place(*mut u8);
-
-// SAFETY: whoever made it keeps the memory in place, and uses it from one thread at a time.
-unsafe impl Send for Place {}
-
-impl Place {
-    /// # Safety
-    /// So many bytes can be written there, and stay until the slice is dropped.
-    unsafe fn slice<'a>(&self, bytes: usize) -> &'a mut [u8] {
-        // SAFETY: the caller promises it.
-        unsafe { std::slice::from_raw_parts_mut(self.0, bytes) }
-    }
-}
-
 #[pymethods]
 impl LocalFile {
     /// The length in bytes, when it was opened.
     #[getter]
     fn size(&self) -> u64 {
         self.bytes
+    }
+
+    /// By what it can be opened again, from any working directory.
+    #[getter]
+    fn path(&self) -> &OsStr {
+        self.name.as_os_str()
     }
 
     /// Whether it is closed.

@@ -27,6 +27,7 @@ use readpath_core::machine::{self, HandleId};
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
+use crate::kernel_pages::KernelPages;
 use crate::storage::{Sleep, Sleeper};
 use crate::target::Mode;
 use crate::thread;
@@ -78,6 +79,7 @@ pub(crate) struct OpenFile {
     pub(crate) bytes: u64,
     pub(crate) start_sector: u64,
     pub(crate) mode: Mode,
+    pub(crate) kernel_pages: KernelPages,
 }
 
 /// Keeps an engine going: with the last of these it ends.

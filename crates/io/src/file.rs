@@ -108,6 +108,11 @@ impl File {
     /// [guards may hold](crate::Builder::held_memory)), or of more than 16 MiB, is carried
     /// out as several.
     ///
+    /// A read of 64 KiB or more of which this path has nothing is taken from the kernel's cache, where that
+    /// holds all of it: straight into `buffer`, with no copy in this path's memory. It has what others
+    /// have written and not yet carried to the device; a page that this path has is given from here, until it is
+    /// [invalidated](File::invalidate).
+    ///
     /// # Errors
     /// The storage failed on bytes that were needed, or the file has become
     /// shorter; the error holds a [`ReadError`] that says where.
@@ -116,7 +121,10 @@ impl File {
         let left = self.len().saturating_sub(offset);
         let bytes = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let buffer = &mut buffer[..bytes];
-        if bytes > 0 && !self.handle.read_lent(offset, buffer) {
+        if bytes > 0
+            && !self.handle.read_lent(offset, buffer)
+            && !self.handle.read_from_kernel(offset, buffer)
+        {
             self.read_through(buffer, offset)?;
         }
         Ok(bytes)
@@ -344,7 +352,7 @@ impl File {
 pub struct FileStats {
     /// Bytes that reads asked for, cut at the end of the file.
     pub bytes: u64,
-    /// Those of them that were in the cache when the read came.
+    /// Those of them that were in the cache when the read came, or in the kernel's.
     pub cached_bytes: u64,
 }
 

@@ -54,6 +54,7 @@ pub mod frames;
 mod future;
 mod guard;
 pub mod kernel;
+mod kernel_pages;
 pub mod kernel_swap;
 pub mod kernel_trace;
 pub mod leftover;

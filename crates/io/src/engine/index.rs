@@ -198,6 +198,11 @@ impl<A: Atomics> PageIndex<A> {
             .is_some_and(|(_, entry)| entry.state.load(Relaxed) & (LENT | MARKED) == LENT)
     }
 
+    /// As `is_lent`, also of a page that carries a mark.
+    pub(crate) fn is_there(&self, file: FileId, page: u64) -> bool {
+        self.find(key(file, page)).is_some_and(|(_, entry)| entry.state.load(Relaxed) & LENT != 0)
+    }
+
     /// Lends the page in `frame`, which is not lent. By one thread at a time.
     pub(crate) fn lend(&self, file: FileId, page: u64, frame: u32, is_marked: bool) {
         let key = key(file, page);

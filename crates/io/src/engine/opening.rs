@@ -11,6 +11,7 @@ use readpath_core::unit::PageRange;
 use super::OpenFile;
 use super::below::Opening;
 use super::desk::{Buried, Desk};
+use crate::kernel_pages::KernelPages;
 
 /// A file that is open, and by how many handles.
 pub(super) struct Open {
@@ -60,12 +61,13 @@ impl Desk {
             return (file, handle);
         }
         let (bytes, mode) = (target.bytes(), target.mode());
+        let kernel_pages = KernelPages::of(&target, identity);
         let start_sector = self.files.add(target);
         let id = self
             .machine
             .add_file(bytes, start_sector)
             .expect("the storage has sectors for every file that it takes");
-        let file = Arc::new(OpenFile { id, bytes, start_sector, mode });
+        let file = Arc::new(OpenFile { id, bytes, start_sector, mode, kernel_pages });
         let at = id.0 as usize;
         if at >= self.open.len() {
             self.open.resize_with(at + 1, || None);

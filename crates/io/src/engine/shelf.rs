@@ -137,6 +137,11 @@ impl Shelf {
         range.pages().all(|page| self.index.is_lent(file, page))
     }
 
+    /// Whether a page of the range is there, marked or not, as far as one can tell now.
+    pub(crate) fn has_any(&self, file: FileId, range: PageRange) -> bool {
+        range.pages().any(|page| self.index.is_there(file, page))
+    }
+
     /// Holds a page that is lent; with `is_seen` also one that carries a mark which
     /// the law has been shown.
     ///

@@ -10,6 +10,7 @@ use super::calls::{self, Attributes, FileHandle, FileKind};
 use super::error::{NfsError, Step};
 use super::link::Ask;
 use super::url::NfsUrl;
+use crate::storage::FILE_BYTES_MAX;
 
 /// How many links are followed on the way to one file: Linux's `MAXSYMLINKS`.
 pub(crate) const LINKS_MAX: u32 = 40;
@@ -50,6 +51,10 @@ impl Place {
         let granted = self.told(ask.ask(calls::ACCESS, put, calls::access_told))?;
         if granted & calls::ACCESS_READ == 0 {
             return Err(NfsError::Refused { url: url() });
+        }
+        let bytes = found.attributes.bytes;
+        if bytes > FILE_BYTES_MAX {
+            return Err(NfsError::TooLarge { url: url(), bytes, bytes_max: FILE_BYTES_MAX });
         }
         Ok(found)
     }
