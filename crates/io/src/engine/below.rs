@@ -4,7 +4,7 @@
 use libc::iovec;
 use readpath_core::request::{Completion, DeviceRequest};
 
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendInUse};
 use crate::nfs::storage::NfsStorage;
 use crate::storage::{Files, Sleep, Storage};
 use crate::target::{Mode, Target};
@@ -63,6 +63,14 @@ impl Below {
     pub(crate) fn remove(&mut self, start: u64) -> Option<Opening> {
         match self {
             Below::Files(files) => files.remove(start).map(Opening::Local),
+            Below::Server(_) => None,
+        }
+    }
+
+    /// What carries the bytes of files of this machine.
+    pub(crate) fn backend(&self) -> Option<BackendInUse> {
+        match self {
+            Below::Files(files) => Some(files.backend()),
             Below::Server(_) => None,
         }
     }
