@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libc::iovec;
 use readpath_core::request::{Completion, DeviceRequest};
 
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendInUse};
 use crate::nfs::lookup::Found;
 use crate::nfs::storage::{NfsStorage, Shared};
 use crate::storage::{Files, Sleep, Storage};
@@ -75,6 +75,14 @@ impl Below {
         match self {
             Below::Files(_) => None,
             Below::Server(server) => Some(server.finder()),
+        }
+    }
+
+    /// What carries the bytes of files of this machine.
+    pub(crate) fn backend(&self) -> Option<BackendInUse> {
+        match self {
+            Below::Files(files) => Some(files.backend()),
+            Below::Server(_) => None,
         }
     }
 

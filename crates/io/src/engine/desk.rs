@@ -20,6 +20,7 @@ use readpath_core::request::{Completion, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::below::{Below, Opening};
+use super::copy::push_frame;
 use super::opening::{InUse, Open};
 use super::shelf::Shelf;
 use super::turn::lent_pages_max;
@@ -441,10 +442,7 @@ impl Desk {
 
     /// What carries the bytes of files of this machine.
     pub(crate) fn backend(&self) -> Option<BackendInUse> {
-        match &self.files {
-            Below::Files(files) => Some(files.backend()),
-            Below::Server(_) => None,
-        }
+        self.files.backend()
     }
 
     /// Whether somebody sleeps in the storage.
@@ -481,8 +479,7 @@ impl Desk {
         }
     }
 
-    /// Takes in what is completed, and sends out what follows. `slept` says whether it
-    /// was awaited. True if there was something.
+    /// Takes in what is completed, if it was awaited as `slept` says; true if there was something.
     pub(crate) fn take_in(&mut self, slept: Result<bool, BackendError>) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         let is_awaited = slept == Ok(true);
@@ -549,8 +546,7 @@ impl Desk {
 
     /// Whether to wake the driver: to lead, or to watch over whoever does.
     pub(crate) fn call_driver(&mut self) -> bool {
-        let is_idle = self.has_futures() && std::mem::take(&mut self.is_driver_idle);
-        is_idle || self.is_driver_due()
+        self.has_futures() && (std::mem::take(&mut self.is_driver_idle) || !self.is_led)
     }
 
     /// Whether something was submitted that nobody has handed over; not so afterwards.
@@ -595,15 +591,4 @@ pub(crate) fn slices<'a>(shelf: &'a Shelf, landed: &'a Landed) -> impl Iterator<
         (!part.is_empty()).then_some(part)
     });
     landed.spilled.as_deref().into_iter().chain(pieces)
-}
-
-/// Adds a frame to a list of pieces of memory; neighbours make one piece.
-fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
-    const BYTES: usize = PAGE_BYTES as usize;
-    match segments.last_mut() {
-        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == address.cast() => {
-            last.iov_len += BYTES;
-        }
-        _ => segments.push(libc::iovec { iov_base: address.cast(), iov_len: BYTES }),
-    }
 }
