@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use readpath::clock::Clock;
-use readpath::cold;
 use readpath::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 use readpath::sysfs::QueueLimits;
 use readpath::target::Direct;
@@ -18,7 +17,7 @@ use readpath_sim::workload::{Next, Operation, Process, Workload};
 
 use crate::exit::Failure;
 use crate::progress::Bar;
-use crate::real::{join, notes, open};
+use crate::real::{join, make_cold, notes, open};
 use crate::run::Plan;
 
 /// What one process has measured.
@@ -86,8 +85,7 @@ impl Ended {
 /// Runs the job on `path` and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     let (target, workload) = open(plan, path, Direct::Never)?;
-    let residency =
-        cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
+    let residency = make_cold(path, &mut || bar.is_wanted())?;
     let queue = target.queue().cloned();
     let is_warm = notes(&target, &residency).filter(|_| residency.resident > 0);
     drop(target);

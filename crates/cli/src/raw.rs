@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use readpath::backend::BackendKind;
-use readpath::cold;
 use readpath::raw::{RawError, RawFault, RawFile, RawMemory, RawOptions};
 use readpath::target::Direct;
 use readpath::usage::CpuTime;
@@ -17,7 +16,7 @@ use readpath_sim::workload::{Next, Operation, Process};
 use crate::exit::{Ended as Checked, Failure};
 use crate::peer::{Ended, Shared, run_processes, sleep_until};
 use crate::progress::Bar;
-use crate::real::{carried_by, join, notes, open};
+use crate::real::{carried_by, join, make_cold, notes, open};
 use crate::run::Plan;
 use crate::storage::Storage;
 
@@ -54,8 +53,7 @@ pub fn check(plan: &Plan<'_>, storages: &[Storage]) -> Checked {
 /// Runs the job on `path` under `law`, and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, Failure> {
     let (target, workload) = open(plan, path, Direct::Preferred)?;
-    let residency =
-        cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
+    let residency = make_cold(path, &mut || bar.is_wanted())?;
     let note = notes(&target, &residency);
     drop(target);
     let backend = plan.args.backend;

@@ -17,7 +17,7 @@ use readpath_core::machine::{Done, ReadPath};
 use readpath_core::request::{Completion, DeviceRequest};
 use readpath_core::unit::Time;
 use readpath_sim::report::Row;
-use readpath_sim::run::{RunError, Watch, run as run_workload};
+use readpath_sim::run::{Go, Progress, RunError, Watch, run as run_workload};
 use readpath_sim::simulate::Setup;
 use readpath_sim::workload::{Placement, Process, Workload, WorkloadError};
 use readpath_sim::world::{World, WorldError};
@@ -40,7 +40,8 @@ pub fn check(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<(), Failure>
 pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Result<Row, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
     let (target, workload) = open(plan, path, Direct::Preferred)?;
-    let residency = cold::drop_pages(path).map_err(|error| about(&error))?;
+    let nothing_yet = Progress { now: Time::ZERO, bytes: 0, bytes_total: None };
+    let residency = make_cold(path, &mut || matches!((watch.tell)(nothing_yet), Go::On))?;
     let note = notes(&target, &residency);
     let memory = memory_for(&workload.processes, setup.memory_bytes);
     let carrier = Carrier::new(target, memory, plan.args.backend, Clock::start())
@@ -61,6 +62,14 @@ pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Res
     )?;
     row.note = join(row.note, note);
     Ok(row)
+}
+
+/// Has the kernel's cache give up the file's pages, as long as the run is wanted.
+pub fn make_cold(path: &Path, is_wanted: cold::Wanted<'_>) -> Result<cold::Residency, Failure> {
+    cold::drop_pages_while(path, is_wanted).map_err(|error| match error.kind() {
+        std::io::ErrorKind::Interrupted => Failure::Interrupted,
+        _ => Failure::about(path.display(), error),
+    })
 }
 
 /// Finds out whether [`run_nfs`] would begin, without running.
