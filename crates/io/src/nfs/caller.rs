@@ -32,10 +32,11 @@ pub(crate) trait Caller {
     fn room(&self, call: CallId, at: usize, bytes: usize, pieces: &mut Vec<libc::iovec>);
 }
 
+/// Hears of the end of calls that are no READs, as [`Caller::ended`] does.
+pub(crate) type Ended<'a> = dyn FnMut(CallId, Result<&[u8], CallError>) -> Result<(), Garbled> + 'a;
+
 /// Makes no READs, and hears the results of its calls whole.
-pub(crate) struct Hearing<'a>(
-    pub(crate) &'a mut dyn FnMut(CallId, Result<&[u8], CallError>) -> Result<(), Garbled>,
-);
+pub(crate) struct Hearing<'a>(pub(crate) &'a mut Ended<'a>);
 
 impl Caller for Hearing<'_> {
     fn ended(

@@ -336,6 +336,9 @@ impl Client {
     /// So many bytes were received: as many as can be into the room of the call that is
     /// [landing](Client::landing), the others into [`space`](Client::space).
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
+        if self.link == (Link::Up { is_distrusted: true }) {
+            return;
+        }
         let past = bytes.min(self.records.past_bytes());
         self.records.passed(past);
         if let Some(landing) = &mut self.landing {
@@ -530,6 +533,9 @@ impl Client {
     fn distrust(&mut self) {
         if let Link::Up { is_distrusted } = &mut self.link {
             *is_distrusted = true;
+            // Nothing more of it is looked at.
+            self.records.clear();
+            self.landing = None;
         }
     }
 }

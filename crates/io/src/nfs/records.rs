@@ -99,7 +99,10 @@ impl Records {
         }
         let rest = match (&self.diverted, self.header()) {
             (Some(diverted), _) => diverted.fragment_left - self.past_bytes(),
-            (None, Some((_, count))) => HEADER_BYTES + count - (self.end - self.start),
+            // Nothing is left of it when the stream is garbage.
+            (None, Some((_, count))) => {
+                (HEADER_BYTES + count).saturating_sub(self.end - self.start)
+            }
             (None, None) => HEADER_BYTES,
         };
         let bytes = rest.saturating_add(beyond).min(self.buffer.len() - self.end);
