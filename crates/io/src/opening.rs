@@ -1,20 +1,21 @@
 //! A file by its name alone: of this machine, or of an NFS server.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::engine::Handle;
 use crate::engine::below::{Below, Opening};
-use crate::engine::opening::Identity;
+use crate::engine::{Handle, Owner};
 use crate::file::File;
+use crate::identity::Identity;
 use crate::nfs::error::NfsError;
 use crate::nfs::storage::NfsStorage;
 use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
-use crate::path::{BuildError, Builder, ReadPath};
+use crate::path::{BuildError, Builder, Coherence, ReadPath};
 use crate::target::OpenError;
 
 impl File {
@@ -61,10 +62,12 @@ impl Builder {
         let target = NfsTarget::open(&url, clock)?;
         let (bytes, caps, modified) = (target.bytes(), target.caps(), target.modified());
         let (storage, sleeper) = NfsStorage::shared(target).map_err(OpenFileError::Backend)?;
-        let path = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
-        let identity = Identity { device: 0, inode: 0, bytes, modified, changed: modified };
+        let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
+        let engine = Arc::new(Owner::new(engine, Coherence::WhenOpened, None));
+        let identity =
+            Identity { device: 0, inode: 0, bytes, modified, changed: modified, unsettled: 0 };
         debug_assert!(bytes <= caps.sectors.div_ceil(8) * PAGE_BYTES, "its pages have sectors");
-        Ok(File::new(Handle::open(path.engine(), Opening::Server { bytes }, identity), name))
+        Ok(File::new(Handle::open(&engine, Opening::Server { bytes }, identity), name))
     }
 }
 
