@@ -98,7 +98,10 @@ struct Frame {
 /// The page cache.
 #[derive(Debug)]
 pub struct Cache {
+    /// Those that have held a page, the others after them: memory for a frame is touched when the
+    /// frame is first used.
     frames: Vec<Frame>,
+    budget_pages: u32,
     free: Vec<FrameId>,
     /// Free frames that are kept for reads.
     promised: u32,
@@ -118,21 +121,9 @@ pub struct Cache {
 impl Cache {
     /// An empty cache of `budget_pages` frames.
     pub fn new(budget_pages: u32) -> Cache {
-        let empty = Frame {
-            file: FileId(0),
-            page: 0,
-            pins: 0,
-            state: FrameState::Free,
-            links: Links::default(),
-            next_in_table: 0,
-            order: 0,
-            is_marked: false,
-            is_referenced: false,
-            is_stale: false,
-            memory: memory::Flags::default(),
-        };
         Cache {
-            frames: alloc::vec![empty; budget_pages as usize],
+            frames: Vec::with_capacity(budget_pages as usize),
+            budget_pages,
             // Popped from the end: the first pages get the lowest frames, side by side in memory.
             free: (0..budget_pages).rev().map(FrameId).collect(),
             promised: 0,
@@ -164,7 +155,7 @@ impl Cache {
 
     /// How many frames there are.
     pub fn budget_pages(&self) -> u32 {
-        self.frames.len() as u32
+        self.budget_pages
     }
 
     /// How many frames hold nothing.

@@ -17,16 +17,16 @@
 //! thread that leads whenever futures wait and nobody else does, and sleeps on a
 //! condition otherwise.
 
-use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use readpath_core::cache::FileId;
-use readpath_core::machine::{self, HandleId};
+use readpath_core::machine;
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
+use crate::identity::Identity;
 use crate::kernel_pages::KernelPages;
 use crate::storage::{Sleep, Sleeper};
 use crate::target::Mode;
@@ -37,6 +37,7 @@ pub(crate) mod copy;
 pub(crate) mod desk;
 #[cfg(test)]
 mod faults;
+mod handle;
 #[cfg(test)]
 mod held_up;
 pub(crate) mod index;
@@ -47,10 +48,9 @@ pub(crate) mod tally;
 pub(crate) mod turn;
 
 use below::{Below, Opening};
-use desk::{Desk, LineId, SeatId, Who};
-use opening::Identity;
+use desk::{Buried, Desk, LineId, SeatId, Who};
+pub(crate) use handle::{Handle, Owner};
 use shelf::Shelf;
-use tally::{Tally, thread_number};
 
 const POISON: &str = "the engine's own code doesn't panic under its lock";
 
@@ -79,34 +79,10 @@ pub(crate) struct OpenFile {
     pub(crate) bytes: u64,
     pub(crate) start_sector: u64,
     pub(crate) mode: Mode,
+    /// What the storage has, to be opened again from.
+    pub(crate) opening: Opening,
+    pub(crate) identity: Identity,
     pub(crate) kernel_pages: KernelPages,
-}
-
-/// Keeps an engine going: with the last of these it ends.
-pub(crate) struct Owner(pub(crate) Arc<Engine>);
-
-impl Deref for Owner {
-    type Target = Engine;
-
-    #[inline]
-    fn deref(&self) -> &Engine {
-        &self.0
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-/// A handle of an open file: one readahead state.
-pub(crate) struct Handle {
-    pub(crate) engine: Arc<Owner>,
-    pub(crate) file: Arc<OpenFile>,
-    pub(crate) id: HandleId,
-    pub(crate) sees_every_hit: bool,
-    pub(crate) tally: Tally,
 }
 
 impl Engine {
@@ -157,7 +133,7 @@ impl Engine {
         if is_leader_late {
             self.sleeper.wake();
         }
-        drop(graveyard);
+        graveyard.into_iter().for_each(Buried::drop_quietly);
     }
 
     /// Waits for a read of the line to be done, and gives its seat; the desk is
@@ -300,65 +276,5 @@ impl Engine {
             // A driver that panicked has told so; there is nothing to add.
             let _ = driver.join();
         }
-    }
-}
-
-impl Handle {
-    /// Opens `target`, or finds it open already and unchanged.
-    pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
-        Handle::with(engine, |desk| desk.open(target, identity))
-    }
-
-    /// One more handle of the same file.
-    pub(crate) fn again(&self) -> Handle {
-        Handle::of(&self.engine, Arc::clone(&self.file))
-    }
-
-    /// A handle of a file that is open in the engine.
-    pub(crate) fn of(engine: &Arc<Owner>, file: Arc<OpenFile>) -> Handle {
-        Handle::with(engine, |desk| {
-            let id = desk.open_again(&file);
-            (file, id)
-        })
-    }
-
-    fn with(
-        engine: &Arc<Owner>,
-        open: impl FnOnce(&mut Desk) -> (Arc<OpenFile>, HandleId),
-    ) -> Handle {
-        let mut desk = engine.desk();
-        let (file, id) = open(&mut desk);
-        let sees_every_hit = desk.machine.sees_every_hit(id);
-        engine.leave(desk);
-        let tally = Tally::new(engine.shelf.copies_max());
-        Handle { engine: Arc::clone(engine), file, id, sees_every_hit, tally }
-    }
-
-    /// Reads what is lent into `buffer`, which is not empty, all of it or nothing,
-    /// past the machine.
-    #[inline]
-    pub(crate) fn read_lent(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        if self.sees_every_hit {
-            return false;
-        }
-        let copied = self.engine.shelf.copy(self.file.id, offset, buffer, thread_number());
-        let Some(reading) = copied else { return false };
-        let bytes = buffer.len() as u64;
-        self.tally.copied(reading.slot(), bytes, offset + bytes);
-        true
-    }
-
-    /// Tells where reads ended that the machine was not shown, each once; the calling
-    /// thread's comes last.
-    fn take_passed(&self, passed: impl FnMut(u64)) {
-        self.tally.take_passed(passed);
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let mut desk = self.engine.desk();
-        desk.close(self.id);
-        self.engine.leave(desk);
     }
 }

@@ -25,8 +25,8 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::engine::Handle;
 use crate::engine::below::Opening;
-use crate::engine::opening::Identity;
 use crate::file::File;
+use crate::identity::Identity;
 use crate::target::Mode;
 
 /// Smaller reads go through our own cache, where the next one will find them: a system call for
@@ -101,8 +101,9 @@ impl File {
     /// cache or in the kernel's, from which reads of 64 KiB and more are taken as well. Then there is nothing
     /// to [`prefetch`](File::prefetch).
     pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
-        let bytes = bytes.min(self.len().saturating_sub(offset));
-        let (engine, file) = (&self.handle().engine, &self.handle().file);
+        let Ok(handle) = self.handle().here_as_seen() else { return false };
+        let (engine, file) = (&handle.engine, &handle.file);
+        let bytes = bytes.min(file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, bytes);
         engine.shelf.has(file.id, range)
             || bytes >= READ_BYTES_MIN as u64

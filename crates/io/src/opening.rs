@@ -9,17 +9,17 @@ use readpath_core::request::DeviceCaps;
 use crate::backend::BackendError;
 use crate::clock::Clock;
 use crate::engine::below::{Below, Opening};
-use crate::engine::opening::Identity;
 use crate::engine::{Handle, Owner};
 use crate::file::File;
+use crate::identity::Identity;
 use crate::nfs::Attributes;
 use crate::nfs::error::NfsError;
 use crate::nfs::lookup::Found;
 use crate::nfs::storage::NfsStorage;
 use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
-use crate::path::{BuildError, Builder, ReadPath};
-use crate::read_error::kind_of;
+use crate::path::{BuildError, Builder, Coherence, ReadPath};
+use crate::read_error::{Forked, kind_of};
 use crate::target::OpenError;
 
 impl File {
@@ -67,18 +67,27 @@ impl Builder {
         // A file that is found to have changed later has sectors of its own.
         let (found, caps) = (target.found, DeviceCaps { sectors: u64::MAX, ..target.caps() });
         let (storage, sleeper) = NfsStorage::shared(target).map_err(OpenFileError::Backend)?;
-        let path = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
-        let handle = Handle::open(path.engine(), Opening::Server(found), identity(&found));
+        let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
+        let engine = Arc::new(Owner::new(engine, Coherence::WhenOpened, None));
+        let handle = Handle::open(&engine, Opening::Server(found), identity(&found));
         Ok(File::new(handle, name))
     }
 }
 
-/// The server's file, looked for again by its name; `None` in an engine over files of this
-/// machine. Reads of other threads go on meanwhile.
-pub(crate) fn find_again(engine: &Arc<Owner>) -> Option<Result<Handle, NfsError>> {
-    let finder = engine.desk().files.finder()?;
-    let open = |found: Found| Handle::open(engine, Opening::Server(found), identity(&found));
-    Some(finder.find_again().map(open))
+/// The server's file of a handle, looked for again by its name; `None` for a file of this machine.
+/// Reads of other threads go on meanwhile.
+///
+/// # Errors
+/// It can't be found any more; or this is a child, and the connection is its parent's.
+pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileError> {
+    let Opening::Server(_) = handle.file.opening else { return Ok(None) };
+    let engine = &handle.engine;
+    if !engine.is_ours() {
+        return Err(OpenFileError::Forked { why: Forked::Server });
+    }
+    let finder = engine.desk().files.finder().expect("the engine of a server's file has one");
+    let found = finder.find_again()?;
+    Ok(Some(Handle::open(engine, Opening::Server(found), identity(&found))))
 }
 
 /// What must be the same for a server's file to be served from what is cached of it.
@@ -91,6 +100,7 @@ fn identity(found: &Found) -> Identity {
         bytes,
         modified: time(modified),
         changed: time(changed),
+        unsettled: 0,
     }
 }
 
@@ -106,6 +116,11 @@ pub enum OpenFileError {
     Nfs(NfsError),
     /// The kernel gives nothing to sleep on.
     Backend(BackendError),
+    /// This is a child made by `fork`, and the file is its parent's.
+    Forked {
+        /// Why it does not go on here, and what to do.
+        why: Forked,
+    },
 }
 
 impl OpenFileError {
@@ -119,7 +134,7 @@ impl OpenFileError {
             OpenFileError::Open(OpenError::Other { errno, .. }) => kind_of(*errno),
             OpenFileError::Open(_) => io::ErrorKind::InvalidInput,
             OpenFileError::Nfs(error) => kind_of(error.errno()),
-            OpenFileError::Backend(_) => io::ErrorKind::Other,
+            OpenFileError::Backend(_) | OpenFileError::Forked { .. } => io::ErrorKind::Other,
         }
     }
 }
@@ -149,6 +164,7 @@ impl std::fmt::Display for OpenFileError {
             OpenFileError::Open(error) => error.fmt(f),
             OpenFileError::Nfs(error) => error.fmt(f),
             OpenFileError::Backend(error) => error.fmt(f),
+            OpenFileError::Forked { why } => why.fmt(f),
         }
     }
 }

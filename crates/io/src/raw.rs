@@ -39,6 +39,9 @@
 //! cache. After [`sync_data`](RawFile::sync_data) has succeeded it outlives a
 //! loss of power.
 //!
+//! **In a child** made by `fork(2)` a raw file goes on over the same open file, with a ring and buffers
+//! of the child's own, made when they are first needed. A [`RawReader`] is its parent's, and says so.
+//!
 //! **Where there is no direct I/O** (tmpfs, some network file systems) the same
 //! calls go through the kernel's cache; [`RawFile::mode`] says so, and why, and
 //! [`RawOptions::direct`] can make it an error.
@@ -62,7 +65,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use readpath_core::unit::PageRange;
 
@@ -77,6 +80,7 @@ mod layout;
 mod memory;
 mod options;
 mod reader;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -86,6 +90,7 @@ use lane::Lane;
 pub use memory::RawMemory;
 pub use options::RawOptions;
 pub use reader::{RawChunk, RawReader};
+use spare::{Lanes, Spare};
 
 /// A regular file or a block device, moved in large chunks past every cache.
 ///
@@ -93,7 +98,8 @@ pub use reader::{RawChunk, RawReader};
 /// keeps the device busy by itself; for transfers side by side, open it again.
 /// See the [module](self) for memory, partial blocks and what lasts.
 pub struct RawFile {
-    lane: Mutex<Lane>,
+    lanes: Lanes,
+    spare: Spare,
     path: PathBuf,
     mode: Mode,
     alignment_bytes: u32,
@@ -101,6 +107,8 @@ pub struct RawFile {
     depth: u32,
     is_writable: bool,
     buffers_are_registered: bool,
+    /// What carried the bytes when it was opened.
+    in_use: BackendInUse,
     /// The read path that takes notice of writes.
     beside: Option<Beside>,
 }
@@ -137,7 +145,7 @@ impl RawFile {
         RawOptions::new().open(path.as_ref())
     }
 
-    fn over(lane: Lane, is_writable: bool, beside: Option<Beside>) -> RawFile {
+    fn over(lane: Lane, spare: Spare, is_writable: bool, beside: Option<Beside>) -> RawFile {
         RawFile {
             path: lane.target().path().to_path_buf(),
             mode: lane.target().mode(),
@@ -145,7 +153,9 @@ impl RawFile {
             chunk_bytes: lane.law().chunk_bytes(),
             depth: lane.law().depth(),
             buffers_are_registered: lane.buffers_are_registered(),
-            lane: Mutex::new(lane),
+            in_use: lane.backend(),
+            lanes: Lanes::new(lane),
+            spare,
             is_writable,
             beside,
         }
@@ -172,7 +182,7 @@ impl RawFile {
     /// is unspecified.
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, RawError> {
         self.check_range(memory.len(), offset)?;
-        let read = self.lane().read(memory, offset);
+        let read = self.lane()?.read(memory, offset);
         read.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }
 
@@ -195,14 +205,14 @@ impl RawFile {
     /// # Errors
     /// The length of the file can't be learned.
     pub fn reader(&mut self, offset: u64, bytes: u64) -> Result<RawReader<'_>, RawError> {
-        let lane = self.lane.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match lane.begin_stream() {
-            Ok(file_bytes) => {
-                let end = offset.saturating_add(bytes).min(file_bytes).max(offset);
-                Ok(RawReader::new(lane, &self.path, offset..end))
-            }
-            Err(fault) => Err(RawError { path: self.path.clone(), fault }),
-        }
+        let path = &self.path;
+        let error = |fault| RawError { path: path.clone(), fault };
+        let lane = self.lanes.here_mut(&self.spare).map_err(error)?;
+        let lane = lane.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let file_bytes = lane.begin_stream().map_err(error)?;
+        let offset = offset.min(file_bytes);
+        let end = offset.saturating_add(bytes).min(file_bytes);
+        Ok(RawReader::new(lane, path, offset..end))
     }
 
     /// Reads exactly as many bytes as `memory` has.
@@ -257,7 +267,7 @@ impl RawFile {
         }
         let range = PageRange::covering(offset, memory.len() as u64);
         let overwriting = self.beside.as_ref().map(|beside| beside.overwrite(range));
-        let written = self.lane().write(memory, offset);
+        let written = self.lane()?.write(memory, offset);
         drop(overwriting);
         written.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }
@@ -308,7 +318,7 @@ impl RawFile {
     /// The device failed; what was written since the last success may be lost, and
     /// the next call may succeed all the same: write it again.
     pub fn sync_data(&self) -> Result<(), RawError> {
-        self.lane().sync(false).map_err(|fault| self.error(fault))
+        self.lane()?.sync(false).map_err(|fault| self.error(fault))
     }
 
     /// As [`sync_data`](RawFile::sync_data), with the rest of what is known of
@@ -326,7 +336,7 @@ impl RawFile {
     /// # Errors
     /// As there.
     pub fn sync_all(&self) -> Result<(), RawError> {
-        self.lane().sync(true).map_err(|fault| self.error(fault))
+        self.lane()?.sync(true).map_err(|fault| self.error(fault))
     }
 
     /// The length of the file now, in bytes.
@@ -340,7 +350,7 @@ impl RawFile {
     /// # Errors
     /// The kernel does not tell.
     pub fn bytes(&self) -> Result<u64, RawError> {
-        self.lane().bytes().map_err(|fault| self.error(fault))
+        self.lane()?.bytes().map_err(|fault| self.error(fault))
     }
 
     /// What carries the bytes, and why not what suits better.
@@ -352,7 +362,7 @@ impl RawFile {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn backend(&self) -> BackendInUse {
-        self.lane().backend()
+        self.lane().map_or(self.in_use, |lane| lane.backend())
     }
 
     /// The way that bytes take: directly, or through the kernel's cache, and why.
@@ -439,7 +449,7 @@ impl RawFile {
         &self.path
     }
 
-    /// What was moved so far.
+    /// What was moved so far, by this process.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -449,12 +459,17 @@ impl RawFile {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counters(&self) -> RawCounters {
-        self.lane().counters()
+        self.lane().map_or_else(|_| RawCounters::default(), |lane| lane.counters())
     }
 
-    fn lane(&self) -> MutexGuard<'_, Lane> {
+    /// The lane of this process.
+    ///
+    /// # Errors
+    /// This is a child, and there is none.
+    fn lane(&self) -> Result<MutexGuard<'_, Lane>, RawError> {
+        let lane = self.lanes.here(&self.spare).map_err(|fault| self.error(fault))?;
         // A panic leaves nothing in flight, and the books are begun anew by each call.
-        self.lane.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        Ok(lane.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     fn error(&self, fault: RawFault) -> RawError {

@@ -7,6 +7,7 @@ use readpath_core::request::DeviceError;
 
 use crate::backend::BackendError;
 use crate::engine::shelf::HeldMax;
+use crate::frames::FramePoolError;
 
 /// Why bytes could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,46 @@ pub enum ReadError {
         /// Why.
         error: BackendError,
     },
+    /// The path looks whether the file has changed ([`Coherence`](crate::Coherence)), and can't.
+    Look {
+        /// The kernel's answer, as in `errno(3)`.
+        errno: i32,
+    },
+    /// It was made before a `fork(2)`, and can't be used in the child.
+    Forked {
+        /// Why not.
+        why: Forked,
+    },
+}
+
+/// Why something that was made before a `fork(2)` can't be used in the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Forked {
+    /// It is in the middle of something that goes on in the parent: a batch, a future that was
+    /// polled, a page guard.
+    UnderWay,
+    /// It is a file of a server, whose connection is the parent's.
+    Server,
+    /// The child has closed the descriptor of the file.
+    Closed,
+    /// The system has no room for a memory of the child's own.
+    Memory(FramePoolError),
+    /// The kernel gives nothing that would carry the child's reads.
+    Backend(BackendError),
+}
+
+impl std::fmt::Display for Forked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it was made before a fork, and this is the child: ")?;
+        match self {
+            Forked::UnderWay => f.write_str("what was begun goes on in the parent; begin it anew"),
+            Forked::Server => f.write_str("the connection is the parent's; open the file again"),
+            Forked::Closed => f.write_str("the descriptor was closed; open the file again"),
+            Forked::Memory(error) => error.fmt(f),
+            Forked::Backend(error) => error.fmt(f),
+        }
+    }
 }
 
 impl ReadError {
@@ -89,7 +130,8 @@ impl From<ReadError> for io::Error {
                 DeviceError::Other(errno) => kind_of(errno),
                 _ => io::ErrorKind::Other,
             },
-            ReadError::Storage { .. } => io::ErrorKind::Other,
+            ReadError::Look { errno } => kind_of(errno),
+            ReadError::Storage { .. } | ReadError::Forked { .. } => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }
@@ -131,6 +173,12 @@ impl std::fmt::Display for ReadError {
                 write!(f, "{reads_max} reads are under way, the limit; wait for some to end")
             }
             ReadError::Storage { error } => error.fmt(f),
+            ReadError::Look { errno } => write!(
+                f,
+                "the file can't be looked at: {}; see whether its file system is there",
+                io::Error::from_raw_os_error(*errno)
+            ),
+            ReadError::Forked { why } => why.fmt(f),
         }
     }
 }

@@ -69,6 +69,8 @@ pub struct Files {
     // Dropped before the targets, which its transfers read.
     transfers: Transfers<()>,
     targets: Vec<Option<Target>>,
+    /// Places in `targets` that are free.
+    free: Vec<usize>,
     caps: DeviceCaps,
     in_use: BackendInUse,
 }
@@ -86,7 +88,7 @@ impl Files {
         let caps = target.caps();
         let (backend, in_use) = backend.build(caps.depth_max)?;
         let transfers = Transfers::over(backend, caps.depth_max, clock);
-        Ok(Files { transfers, targets: vec![Some(target)], caps, in_use })
+        Ok(Files { transfers, targets: vec![Some(target)], free: Vec::new(), caps, in_use })
     }
 
     /// The storage of any number of files, for several threads, with what one
@@ -119,7 +121,7 @@ impl Files {
             alignment_sectors: PAGE_SECTORS as u32,
         };
         let transfers = Transfers::over(backend, depth, clock);
-        Files { transfers, targets: Vec::new(), caps, in_use }
+        Files { transfers, targets: Vec::new(), free: Vec::new(), caps, in_use }
     }
 
     /// What carries the bytes now.
@@ -130,7 +132,7 @@ impl Files {
     /// Adds a file; gives its first sector, under which it is known until it is removed.
     pub(crate) fn add(&mut self, target: Target) -> u64 {
         debug_assert!(target.bytes() <= FILE_BYTES_MAX, "larger ones are refused when opened");
-        let at = self.targets.iter().position(Option::is_none).unwrap_or_else(|| {
+        let at = self.free.pop().unwrap_or_else(|| {
             self.targets.push(None);
             self.targets.len() - 1
         });
@@ -138,10 +140,12 @@ impl Files {
         (at as u64) << FILE_SECTORS_LOG2
     }
 
-    /// Removes the file whose first sector is `start`, and gives it back. None of
-    /// its requests is in flight.
-    pub(crate) fn remove(&mut self, start: u64) -> Option<Target> {
-        self.targets[(start >> FILE_SECTORS_LOG2) as usize].take()
+    /// Removes the file whose first sector is `start`. None of its requests is in flight.
+    pub(crate) fn remove(&mut self, start: u64) {
+        let at = (start >> FILE_SECTORS_LOG2) as usize;
+        if self.targets[at].take().is_some() {
+            self.free.push(at);
+        }
     }
 
     /// The file whose first sector is `start`.

@@ -37,7 +37,7 @@ impl Cache {
         let Cache { frames, free, table, lists, unused, .. } = self;
         for page in PageRange::new(range.first, count.into()).pages() {
             let id = free.pop().expect("as many are free as are added");
-            frames[id.0 as usize] = Frame {
+            let frame = Frame {
                 file,
                 page,
                 pins: u32::from(entry.is_pinned),
@@ -50,6 +50,11 @@ impl Cache {
                 is_stale: false,
                 memory: memory::Flags::default(),
             };
+            match frames.get_mut(id.0 as usize) {
+                Some(place) => *place = frame,
+                // Frames are used for the first time in their order.
+                None => frames.push(frame),
+            }
             if entry.is_ahead {
                 unused.insert(id);
             }

@@ -15,12 +15,13 @@ use crate::target::{Mode, Target};
 /// What an engine stands on.
 pub(crate) enum Below {
     /// Files and block devices of this machine.
-    Files(Files),
+    Files(Box<Files>),
     /// A file of an NFS server.
     Server(Box<NfsStorage>),
 }
 
-/// A file that is to be opened in an engine.
+/// A file that is to be opened in an engine; a copy is the same open file.
+#[derive(Clone)]
 pub(crate) enum Opening {
     /// One of this machine.
     Local(Target),
@@ -60,13 +61,10 @@ impl Below {
     }
 
     /// Removes the file whose first sector is `start`, none of whose requests is in flight.
-    pub(crate) fn remove(&mut self, start: u64) -> Option<Opening> {
+    pub(crate) fn remove(&mut self, start: u64) {
         match self {
-            Below::Files(files) => files.remove(start).map(Opening::Local),
-            Below::Server(server) => {
-                server.remove(start);
-                None
-            }
+            Below::Files(files) => files.remove(start),
+            Below::Server(server) => server.remove(start),
         }
     }
 

@@ -10,6 +10,7 @@
 //! so no read ever waits for a reader that doesn't come.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 use std::thread::Thread;
@@ -21,7 +22,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::below::{Below, Opening};
 use super::copy::push_frame;
-use super::opening::{InUse, Open};
+use super::opening::{InUse, OpenFiles};
 use super::shelf::Shelf;
 use super::turn::lent_pages_max;
 use super::{Handle, OpenFile};
@@ -47,8 +48,17 @@ impl Who {
     pub(crate) fn call(self) {
         match self {
             Who::Thread(thread) => thread.unpark(),
-            Who::Task(waker) => waker.wake(),
+            Who::Task(waker) => contain(|| waker.wake()),
         }
+    }
+}
+
+/// Runs code of others on a thread that has nothing to do with it: should it panic, the panic
+/// hook has told so, and who waits beside it is not to suffer.
+fn contain(act: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
+        // Its drop might panic as well.
+        std::mem::forget(payload);
     }
 }
 
@@ -97,8 +107,7 @@ pub(crate) struct Desk {
     /// Pages that batches lend now, and how many they may.
     pub(super) lent_pages: u64,
     pub(super) lent_pages_max: u64,
-    /// By the number of the file.
-    pub(super) open: Vec<Option<Open>>,
+    pub(super) open: OpenFiles,
     /// By the number of the handle.
     pub(super) in_use: Vec<InUse>,
     /// Files without handles, some of whose pages are still on their way.
@@ -136,8 +145,16 @@ unsafe impl Send for Desk {}
 /// Something whose drop takes a system call, or runs code of others.
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) enum Buried {
-    File(Opening),
+    File(Arc<OpenFile>),
+    Opening(Opening),
     Who(Who),
+}
+
+impl Buried {
+    /// Drops it, without the lock.
+    pub(crate) fn drop_quietly(self) {
+        contain(|| drop(self));
+    }
 }
 
 impl Desk {
@@ -155,7 +172,7 @@ impl Desk {
             clock,
             lent_pages: 0,
             lent_pages_max,
-            open: Vec::new(),
+            open: OpenFiles::default(),
             in_use: Vec::new(),
             removing: Vec::new(),
             seats: Vec::new(),

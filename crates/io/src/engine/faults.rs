@@ -15,8 +15,8 @@ use super::shelf::{Clerk, Shelf};
 use super::{Engine, Handle, Owner};
 use crate::backend::{Answer, Backend, BackendError, BackendKind, Sleep, Sleeper, Transfer};
 use crate::clock::Clock;
-use crate::file::{File, identity};
-use crate::path::ReadPath;
+use crate::file::File;
+use crate::path::{Coherence, ReadPath};
 use crate::read_error::ReadError;
 use crate::storage::{Files, Storage};
 use crate::target::{OpenOptions, Target};
@@ -116,8 +116,8 @@ fn path(law: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
     let pages = (memory_bytes / 4096) as u32;
     let shelf = Arc::new(Shelf::new(pages, pages / 4).unwrap());
     machine.lend_through(Box::new(Clerk(Arc::clone(&shelf))));
-    let engine = Engine::new(machine, Below::Files(files), sleeper, shelf, clock);
-    ReadPath::of(Arc::new(Owner(Arc::new(engine))))
+    let engine = Engine::new(machine, Below::Files(Box::new(files)), sleeper, shelf, clock);
+    ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, None)))
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             let is_on = Arc::new(AtomicBool::new(true));
             let path = path(law, memory_bytes, &is_on);
             let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
-            let stamp = identity(&target).unwrap();
+            let stamp = target.identity();
             let file =
                 File::new(Handle::open(path.engine(), Opening::Local(target), stamp), &temp.0);
             let errors: u32 = std::thread::scope(|scope| {

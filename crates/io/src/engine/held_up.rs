@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
+use super::Owner;
 use super::below::Below;
 use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::file::File;
-use crate::path::ReadPath;
+use crate::path::{Coherence, ReadPath};
 use crate::storage::{Files, Storage};
 
 /// Long enough for any machine; a test that passes waits for nothing of the kind.
@@ -56,7 +57,9 @@ fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static)
     let held = Arc::new(Held { sleeper, begun, let_go: std::sync::Mutex::new(let_go) });
     let caps = files.caps();
     let builder = ReadPath::builder().readahead("none").memory(1 << 20);
-    let path = builder.build_over(Below::Files(files), held, caps, clock).unwrap();
+    let files = Below::Files(Box::new(files));
+    let engine = builder.build_over(files, held, caps, clock).unwrap();
+    let path = ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, None)));
     let file = path.open(&name).unwrap();
     let theirs = file.reopen();
     let leader = std::thread::Builder::new().name("held".to_owned());

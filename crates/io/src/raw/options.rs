@@ -7,6 +7,7 @@ use readpath_core::raw;
 
 use super::beside::Beside;
 use super::lane::Lane;
+use super::spare::Spare;
 use super::{RawFile, RawOpenError};
 use crate::backend::BackendKind;
 use crate::clock::Clock;
@@ -191,7 +192,8 @@ impl RawOptions {
         if let Some(beside) = &beside {
             beside.check(&target, path)?;
         }
+        let spare = Spare { target: target.clone(), law: self.law.clone(), backend: self.backend };
         let lane = Lane::new(target, law, self.backend, Clock::start())?;
-        Ok(RawFile::over(lane, self.is_writable, beside))
+        Ok(RawFile::over(lane, spare, self.is_writable, beside))
     }
 }
