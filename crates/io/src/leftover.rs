@@ -141,11 +141,13 @@ fn undo_abandoned_in(folder: &Path) -> Vec<Leftover> {
     if !is_own(folder).unwrap_or(false) {
         return Vec::new();
     }
-    let mut records: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    // In the order in which they were made, the last first: what lies on a mount goes before it.
+    // One that has no number yet is being written. The last made comes first: what lies on a mount
+    // goes before it.
     let number = |path: &PathBuf| -> Option<u32> {
         path.file_name()?.to_str()?.split_once('-')?.1.parse().ok()
     };
+    let records = entries.flatten().map(|entry| entry.path());
+    let mut records: Vec<PathBuf> = records.filter(|path| number(path).is_some()).collect();
     records.sort_by_key(|path| std::cmp::Reverse(number(path)));
     records.iter().filter_map(|record| undo(record)).collect()
 }
