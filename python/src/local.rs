@@ -574,18 +574,16 @@ fn not_opened_there(error: &NfsError) -> PyErr {
         NfsError::Refused { url } => (13, url),                                 // EACCES
         NfsError::Directory { url } => (21, url),                               // EISDIR
         NfsError::Link { url } => (40, url),                                    // ELOOP
-        // EINVAL: no file, or one without bytes.
-        NfsError::NotFile { url } | NfsError::Empty { url } => (22, url),
-        NfsError::TooLarge { url, .. } => (27, url), // EFBIG
+        NfsError::NotFile { url } | NfsError::Empty { url } => (22, url),       // EINVAL
+        NfsError::TooLarge { url, .. } => (27, url),                            // EFBIG
         NfsError::Other { url, status } => (status.errno(), url),
         NfsError::NotMounted { export, status } => (status.errno(), export),
         NfsError::Connect { address, errno } => {
             let words = text.strip_prefix(&format!("{address}: ")).unwrap_or(&text).to_owned();
             return PyOSError::new_err((*errno, words, address.to_string()));
         }
-        // EHOSTUNREACH, EPROTONOSUPPORT.
-        NfsError::NoHost { .. } => return PyOSError::new_err((113, text)),
-        NfsError::NoService { .. } => return PyOSError::new_err((93, text)),
+        NfsError::NoHost { .. } => return PyOSError::new_err((113, text)), // EHOSTUNREACH
+        NfsError::NoService { .. } => return PyOSError::new_err((93, text)), // EPROTONOSUPPORT
         NfsError::Call { error, .. } => {
             let errno = match error {
                 CallError::TimedOut => 110,     // ETIMEDOUT
