@@ -326,6 +326,8 @@ impl Sleeper for AioSleeper {
             return Ok(false);
         }
         self.0.sleep(sleep);
+        // By who has slept alone: taken from a sleeper by somebody else, a call to wake up would be lost.
+        self.0.quieten();
         Ok(true)
     }
 
@@ -403,7 +405,7 @@ impl Backend for Aio {
             self.context.pool.carry_one();
         }
         self.context.hand_over();
-        if !self.context.is_bell_lent {
+        if sleep != Sleep::Never && !self.context.is_bell_lent {
             // Before looking, so that what comes meanwhile rings again.
             self.context.quieten();
         }

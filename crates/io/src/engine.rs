@@ -55,7 +55,8 @@ use shelf::Shelf;
 const POISON: &str = "the engine's own code doesn't panic under its lock";
 
 /// How long one waits behind a leader before looking whether it still does what it is there for, at first
-/// and at most. Most devices have answered before the first look, and then it costs nothing.
+/// and at most; and how long a leader sleeps at most. Most devices have answered before the first look,
+/// and then it costs nothing.
 const PATIENCE: Duration = Duration::from_millis(4);
 const PATIENCE_MAX: Duration = Duration::from_millis(64);
 
@@ -190,12 +191,11 @@ impl Engine {
         line: Option<LineId>,
     ) -> MutexGuard<'a, Desk> {
         let (term, deadline) = desk.lead(line);
-        let sleep = match deadline {
-            Some(deadline) => Sleep::AtMost(self.clock.until(deadline)),
-            None => Sleep::UntilAnswered,
-        };
+        // Who was only slow when another took its place sleeps beside that one, and a call to wake up
+        // may end the other's sleep alone. So nobody sleeps for long without a look.
+        let span = deadline.map_or(PATIENCE_MAX, |deadline| self.clock.until(deadline));
         self.leave(desk);
-        let result = self.sleeper.sleep(sleep);
+        let result = self.sleeper.sleep(Sleep::AtMost(span.min(PATIENCE_MAX)));
         let mut desk = self.desk();
         desk.led(term, result);
         if line.is_none() && !desk.is_driver_due() {
