@@ -587,9 +587,7 @@ impl ReadPath {
     fn unplug(&mut self, now: Time) {
         for request in self.plug.drain(..) {
             if let Inserted::Merged { into, with } = self.scheduler.insert(now, request) {
-                for part in with.map(|with| with.id).into_iter().chain([request.id]) {
-                    self.transfers.merge(into, part);
-                }
+                self.transfers.merge(into, with.map(|it| it.id).into_iter().chain([request.id]));
             }
         }
     }

@@ -110,11 +110,13 @@ impl Transfers {
         }
     }
 
-    /// `part` was merged into `head`, with all the parts that it has itself.
-    pub(super) fn merge(&mut self, head: RequestId, part: RequestId) {
-        let last = self.parts(part).last().expect("a transfer is a part of its own");
-        self.slot_mut(last).next_part = self.slot_mut(head).next_part;
-        self.slot_mut(head).next_part = Some(part);
+    /// These were merged into `head`, each with all the parts that it has itself.
+    pub(super) fn merge(&mut self, head: RequestId, parts: impl Iterator<Item = RequestId>) {
+        for part in parts {
+            let last = self.parts(part).last().expect("a transfer is a part of its own");
+            self.slot_mut(last).next_part = self.slot_mut(head).next_part;
+            self.slot_mut(head).next_part = Some(part);
+        }
     }
 
     /// The head as the device has it: grown by its parts.
