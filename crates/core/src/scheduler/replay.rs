@@ -31,8 +31,12 @@ use core::fmt;
 
 use super::decision::{Decided, Decision};
 use super::{Dispatch, Inserted, Scheduler};
-use crate::request::{Class, Op, Priority, ProcessId, Request, RequestId};
+use crate::request::{Request, RequestId};
 use crate::unit::Time;
+
+mod list;
+
+use list::{Event, parse};
 
 /// Why a list of events can't be replayed; lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,14 +186,6 @@ pub fn replay(
         world.pump(scheduler);
     }
     Ok(world.replayed)
-}
-
-enum Event {
-    Arrive(Request),
-    Dispatch(RequestId),
-    Complete(RequestId),
-    End(ProcessId),
-    Wait,
 }
 
 /// A request of the list that has not completed, by what the law made of it.
@@ -374,119 +370,6 @@ impl World {
         };
         self.replayed.lines.push(Decided { at: self.now, decision }.to_string());
     }
-}
-
-/// The words of one line: `key=value`, each used up once.
-struct Words<'a>(BTreeMap<&'a str, &'a str>);
-
-impl<'a> Words<'a> {
-    fn split(text: &'a str) -> Result<Words<'a>, String> {
-        let mut words = BTreeMap::new();
-        for word in text.split_whitespace() {
-            let (key, value) = word
-                .split_once('=')
-                .ok_or_else(|| alloc::format!("`{word}`: expected key=value"))?;
-            if words.insert(key, value).is_some() {
-                return Err(alloc::format!("`{key}` comes twice"));
-            }
-        }
-        Ok(Words(words))
-    }
-
-    fn take(&mut self, key: &str) -> Result<&'a str, String> {
-        self.0.remove(key).ok_or_else(|| alloc::format!("`{key}=` is missing"))
-    }
-
-    fn number<N: core::str::FromStr>(&mut self, key: &str) -> Result<N, String> {
-        let text = self.take(key)?;
-        text.parse().map_err(|_| alloc::format!("`{key}={text}`: expected a whole number"))
-    }
-
-    /// The choice named under `key`, `default` when it is left out.
-    fn choice<T: Copy>(
-        &mut self,
-        key: &str,
-        default: T,
-        choices: &[(&str, T)],
-    ) -> Result<T, String> {
-        let Some(text) = self.0.remove(key) else { return Ok(default) };
-        choices.iter().find(|(name, _)| *name == text).map(|&(_, value)| value).ok_or_else(|| {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            alloc::format!("`{key}={text}`: expected one of {}", names.join(", "))
-        })
-    }
-
-    fn done(self) -> Result<(), String> {
-        match self.0.keys().next() {
-            None => Ok(()),
-            Some(key) => Err(alloc::format!("`{key}=` has no meaning for this event")),
-        }
-    }
-}
-
-fn parse(text: &str) -> Result<(Time, Event), String> {
-    let mut words = Words::split(text)?;
-    let at = milliseconds(words.take("at_ms")?)?;
-    let event = match words.take("event")? {
-        "arrive" => Event::Arrive(parse_request(&mut words)?),
-        "dispatch" => Event::Dispatch(RequestId(words.number("request")?)),
-        "complete" => Event::Complete(RequestId(words.number("request")?)),
-        "end" => Event::End(ProcessId(words.number("process")?)),
-        "wait" => Event::Wait,
-        other => {
-            return Err(alloc::format!(
-                "`event={other}`: expected one of arrive, dispatch, complete, end, wait"
-            ));
-        }
-    };
-    words.done()?;
-    Ok((at, event))
-}
-
-fn parse_request(words: &mut Words<'_>) -> Result<Request, String> {
-    let op = match words.take("op")? {
-        "read" => Op::Read,
-        "write" => Op::Write,
-        other => return Err(alloc::format!("`op={other}`: expected read or write")),
-    };
-    let classes = [("rt", Class::RealTime), ("be", Class::BestEffort), ("idle", Class::Idle)];
-    let class = words.choice("class", Class::BestEffort, &classes)?;
-    let levels = ["0", "1", "2", "3", "4", "5", "6", "7"];
-    let levels: Vec<(&str, u8)> = levels.into_iter().zip(0..).collect();
-    let request = Request {
-        id: RequestId(words.number("request")?),
-        op,
-        start: words.number("start")?,
-        sectors: words.number("sectors")?,
-        process: ProcessId(words.number("process")?),
-        priority: Priority { class, level: words.choice("level", 4, &levels)? },
-        is_sync: words.choice("sync", op == Op::Read, &[("yes", true), ("no", false)])?,
-    };
-    if request.sectors == 0 {
-        return Err("`sectors=0`: expected at least 1".to_string());
-    }
-    if request.start.checked_add(request.sectors.into()).is_none() {
-        return Err("`start=`: the request ends beyond the last sector there can be".to_string());
-    }
-    Ok(request)
-}
-
-/// Milliseconds with at most six digits after the point.
-fn milliseconds(text: &str) -> Result<Time, String> {
-    let expected = || alloc::format!("`at_ms={text}`: expected milliseconds, as 12 or 12.345678");
-    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(part) || part.len() > 6 {
-        return Err(expected());
-    }
-    let whole: u64 = whole.parse().map_err(|_| expected())?;
-    let part: u64 = alloc::format!("{part:0<6}").parse().map_err(|_| expected())?;
-    whole
-        .checked_mul(1_000_000)
-        .and_then(|ns| ns.checked_add(part))
-        .filter(|&ns| ns <= i64::MAX as u64)
-        .map(Time)
-        .ok_or_else(expected)
 }
 
 #[cfg(test)]
