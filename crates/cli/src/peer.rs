@@ -81,6 +81,11 @@ impl Ended {
             }
         }
     }
+
+    /// What is no operation of the job has ended.
+    pub fn note_error(&mut self, result: Result<(), String>) {
+        self.first_error = self.first_error.take().or(result.err());
+    }
 }
 
 /// Runs the job on `path` and gives its row.
@@ -229,6 +234,11 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
         let next = if (shared.is_stopping)() { Next::WaitForCompletion } else { process.next(now) };
         match next {
             Next::Operation(operation) => start(&mut file, &mut under, operation, now, shared),
+            Next::Sync { is_data_enough } => {
+                let synced = sync(shared.path, is_data_enough);
+                ended.note_error(synced.map_err(|error| format!("sync: {error}")));
+                process.synced(shared.clock.now());
+            }
             Next::WaitUntil(time) if under.is_empty() => sleep_until(time, shared),
             Next::WaitUntil(time) => {
                 file.wait(Some(time)).map_err(KernelError::Backend)?;
@@ -245,6 +255,12 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
             collect(&mut file, &mut under, &mut process, &mut ended, shared);
         }
     }
+}
+
+/// Puts what was written to the file on the medium, by whichever descriptor it was.
+pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    if is_data_enough { file.sync_data() } else { file.sync_all() }
 }
 
 /// The operations of one process that are under way, by the name of their request.

@@ -96,6 +96,11 @@ fn run_process(mut process: Process, shared: &Shared<'_>, law: &Spec) -> Result<
                 ended.record(operation, now, done, moved, shared);
                 process.completed(done);
             }
+            Next::Sync { is_data_enough } => {
+                let synced = if is_data_enough { file.sync_data() } else { file.sync_all() };
+                ended.note_error(synced.map_err(|error| format!("sync: {error}")));
+                process.synced(shared.clock.now());
+            }
             Next::WaitUntil(time) => sleep_until(time, shared),
             Next::WaitForCompletion => unreachable!("a call has ended when it returns"),
             Next::Ended => break,

@@ -13,7 +13,7 @@ use std::fmt;
 use readpath_core::cache::FileId;
 use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, ReadError, ReadPath, Transfer};
 use readpath_core::readahead::Advice;
-use readpath_core::request::{Completion, Op, ProcessId};
+use readpath_core::request::{Completion, Op, ProcessId, RequestId};
 use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
@@ -225,10 +225,22 @@ struct Run<'a> {
     /// Processes of this phase and before that have not ended.
     running: usize,
     jobs: Vec<Tally>,
+    flushes_under_way: u32,
     bytes: u64,
     bytes_total: Option<u64>,
     first_error: Option<String>,
     is_stopping: bool,
+}
+
+/// Names from here on are of flushes, one for each process; those below are of requests.
+const FLUSHES: u32 = 1 << 31;
+
+fn flush_of(process: u32) -> RequestId {
+    RequestId(FLUSHES + process)
+}
+
+fn process_of_flush(id: RequestId) -> Option<u32> {
+    id.0.checked_sub(FLUSHES)
 }
 
 impl<'a> Run<'a> {
@@ -269,6 +281,7 @@ impl<'a> Run<'a> {
             later: BinaryHeap::new(),
             running: 0,
             jobs: vec![Tally::default(); job_count.unwrap_or(0)],
+            flushes_under_way: 0,
             bytes: 0,
             bytes_total,
             first_error: None,
@@ -294,7 +307,7 @@ impl<'a> Run<'a> {
             if is_more {
                 // Where time passes by itself a process that finds all it wants in the
                 // cache has always more to do: the others' completions must not wait for it.
-                if self.path.meter().in_device() > 0 {
+                if self.is_device_busy() {
                     let now = self.world.now();
                     self.world.wait(Some(now), &mut completions)?;
                     self.handle(&mut completions);
@@ -303,13 +316,17 @@ impl<'a> Run<'a> {
             }
             let wakes = [self.path.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
             let until = wakes.into_iter().flatten().min();
-            if self.path.meter().in_device() == 0 && until.is_none() {
+            if !self.is_device_busy() && until.is_none() {
                 assert!(self.path.is_idle(), "nothing is under way, so nothing is waited for");
                 return Ok(());
             }
             self.world.wait(until, &mut completions)?;
             self.handle(&mut completions);
         }
+    }
+
+    fn is_device_busy(&self) -> bool {
+        self.path.meter().in_device() > 0 || self.flushes_under_way > 0
     }
 
     /// Issues nothing more: processes that have not begun never do, and the
@@ -364,8 +381,17 @@ impl<'a> Run<'a> {
     fn handle(&mut self, completions: &mut Vec<Completion>) {
         let now = self.world.now();
         for completion in completions.drain(..) {
-            self.path.handle_completion(now, completion);
+            match process_of_flush(completion.id) {
+                Some(process) => self.flushed(now, process),
+                None => self.path.handle_completion(now, completion),
+            }
         }
+    }
+
+    fn flushed(&mut self, now: Time, process: u32) {
+        self.flushes_under_way -= 1;
+        self.processes[process as usize].process.synced(now);
+        self.ready.push(process);
     }
 
     /// Lets one process issue as much as it can.
@@ -394,6 +420,12 @@ impl<'a> Run<'a> {
                 }
                 Next::WaitUntil(time) => {
                     self.later.push(Reverse((time, id)));
+                    return;
+                }
+                Next::Sync { .. } => {
+                    self.submit_batch(now, id);
+                    self.flushes_under_way += 1;
+                    self.world.flush(flush_of(id));
                     return;
                 }
                 Next::WaitForCompletion if running.batch.is_empty() => return,

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use readpath_core::machine::{Done, ReadPath};
-use readpath_core::request::{Completion, DeviceRequest};
+use readpath_core::request::{Completion, DeviceRequest, RequestId};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use crate::device::BoxedDevice;
@@ -20,6 +20,11 @@ pub trait World {
 
     /// Carries a request out; it comes back from [`wait`](World::wait).
     fn submit(&mut self, path: &ReadPath, request: DeviceRequest);
+
+    /// Asks the device to keep what was reported written by now, whatever happens to its
+    /// power; a completion of this name, which no request has, comes back from
+    /// [`wait`](World::wait).
+    fn flush(&mut self, id: RequestId);
 
     /// Hands the bytes of what is done to its process. Gives how long that
     /// keeps the process busy, where time does not pass by itself.
@@ -138,6 +143,11 @@ impl World for ModelledWorld {
             request.op as u64,
         ]);
         self.device.submit(self.now, request);
+    }
+
+    fn flush(&mut self, id: RequestId) {
+        self.decisions.add([self.now.ns(), id.0.into(), 0, 3]);
+        self.device.flush(self.now, id);
     }
 
     fn take(&mut self, path: &ReadPath, done: &Done) -> Time {

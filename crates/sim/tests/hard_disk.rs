@@ -6,7 +6,7 @@ use readpath_core::law::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::Device;
-use readpath_sim::device::hdd::drive::{Drive, ReadAhead};
+use readpath_sim::device::hdd::drive::{Drive, ReadAhead, WriteCacheSpec};
 use readpath_sim::device::hdd::{Hdd, build_hdd, drive_of, parameters};
 
 /// What a run of one kind of request gives.
@@ -125,8 +125,8 @@ fn early_writes_are_reported_from_the_cache_and_bounded_by_the_medium() {
     let many = run(&mut disk("hdd,drive=sata", 1), Op::Write, 8, 1, &starts);
     assert!(many.per_s() < 400.0, "the medium sets the pace in the end: {}", many.per_s());
     let through = run(&mut disk("hdd", 1), Op::Write, 8, 1, &random_starts(2_000, 71_000_000, 8));
-    // Overhead, read seek, settling, half a turn, the sectors.
-    assert_near(through.mean_ms(), 0.896 + 4.7 + 0.5 + 3.0 + 0.068, 0.03);
+    // Overhead, write seek, half a turn, the sectors.
+    assert_near(through.mean_ms(), 0.896 + 5.2 + 3.0 + 0.068, 0.03);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn drawn_drive(draw: &mut Draw) -> Drive {
     cache.joins_read_ahead = draw.below(2) > 0;
     cache.reads_written = draw.below(2) > 0;
     cache.hits_pass = draw.below(2) > 0;
-    cache.early_writes = draw.below(4) as u32;
+    cache.writes = WriteCacheSpec { spans: draw.below(4) as u32, sectors: draw.below(4_000) };
     cache.flushes_first = draw.below(2) > 0;
     drive.mechanics.zero_latency_read = draw.below(2) > 0;
     drive.queue.window = 1 + draw.below(u64::from(drive.queue.depth)) as u32;

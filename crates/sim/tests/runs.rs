@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{Done, ReadPath};
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::Row;
@@ -119,6 +119,10 @@ impl World for Passing {
     fn submit(&mut self, _path: &ReadPath, request: DeviceRequest) {
         let at = self.now + Time::from_us(100);
         self.in_flight.push_back(Completion::at(at, request.id, Outcome::Done));
+    }
+
+    fn flush(&mut self, id: RequestId) {
+        self.in_flight.push_back(Completion::at(self.now, id, Outcome::Done));
     }
 
     fn take(&mut self, _path: &ReadPath, _done: &Done) -> Time {

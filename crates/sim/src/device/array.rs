@@ -152,6 +152,7 @@ pub fn build(settings: &Settings, members: BoxedDevice) -> Controller {
         streams: settings.of("streams") as usize,
         silent_requests: settings.of("silent"),
         write_cache_bytes: settings.of("write_cache"),
+        keeps_writes: settings.of("write_cache") > 0,
         depth_max: settings.of_u32("depth"),
     };
     Controller::new(members, parts)

@@ -154,6 +154,11 @@ impl Device for Faulty {
         self.inner.submit(now, request);
     }
 
+    /// Faults strike requests; a flush passes.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.inner.flush(now, id);
+    }
+
     fn next_event(&self) -> Option<Time> {
         [self.inner.next_event(), self.delayed.next_at()].into_iter().flatten().min()
     }

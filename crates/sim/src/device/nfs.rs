@@ -48,6 +48,9 @@ pub struct Nfs {
     requests: Places<Slot>,
     calls: Places<Call>,
     done: VecDeque<Completion>,
+    /// Commits at the server: their names there and here.
+    commits: Vec<(RequestId, RequestId)>,
+    commits_sent: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +73,10 @@ struct Call {
 enum Event {
     AtServer(u32),
     Answered(u32, Outcome),
+    /// A COMMIT is at the server.
+    CommitAtServer(RequestId),
+    /// Its answer is at the client.
+    Committed(RequestId),
 }
 
 impl Nfs {
@@ -98,6 +105,7 @@ impl Nfs {
             streams: 256,
             silent_requests: 192,
             write_cache_bytes: settings.of("server_cache"),
+            keeps_writes: false,
             depth_max: settings.of_u32("threads"),
         };
         let rsize_sectors = (rsize / SECTOR_BYTES) as u32;
@@ -127,6 +135,8 @@ impl Nfs {
             requests: Places::new(),
             calls: Places::new(),
             done: VecDeque::new(),
+            commits: Vec::new(),
+            commits_sent: 0,
         })
     }
 
@@ -161,6 +171,11 @@ impl Nfs {
     }
 
     fn served(&mut self, now: Time, completion: &Completion) {
+        if let Some(index) = self.commits.iter().position(|(name, _)| *name == completion.id) {
+            let (_, id) = self.commits.swap_remove(index);
+            let trip = self.trip();
+            return self.agenda.add(now + trip, Event::Committed(id));
+        }
         self.server_calls -= 1;
         let call = self.calls[completion.id.0];
         let is_read = self.requests[call.request].request.op == Op::Read;
@@ -220,6 +235,12 @@ impl Device for Nfs {
         self.send(now);
     }
 
+    /// A COMMIT (RFC 1813): the server answers when its storage has what was written.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        let trip = self.trip();
+        self.agenda.add(now + trip, Event::CommitAtServer(id));
+    }
+
     fn next_event(&self) -> Option<Time> {
         let done = self.done.front().map(|completion| completion.at);
         [done, self.agenda.next_at(), self.server.next_event()].into_iter().flatten().min()
@@ -236,6 +257,15 @@ impl Device for Nfs {
             };
             match event {
                 Event::AtServer(call) => self.unserved.push_back(call),
+                Event::CommitAtServer(id) => {
+                    let name = RequestId(COMMITS + self.commits_sent % COMMITS);
+                    self.commits_sent += 1;
+                    self.commits.push((name, id));
+                    self.server.flush(at, name);
+                }
+                Event::Committed(id) => {
+                    self.done.push_back(Completion::at(at, id, Outcome::Done));
+                }
                 Event::Answered(call, outcome) => {
                     self.answered(at, call, outcome);
                     self.send(at);
@@ -246,6 +276,9 @@ impl Device for Nfs {
         self.done.pop_front()
     }
 }
+
+/// Names from here on are given to commits, those below to calls.
+const COMMITS: u32 = 1 << 31;
 
 /// What `nfs` takes.
 pub const KNOBS: [Knob; 11] = [

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::Device;
@@ -53,6 +53,8 @@ enum Event {
     Move(u32),
     /// The last byte is here, or the answer to a PUT.
     End(u32),
+    /// A flush, which asks for nothing.
+    Flushed(RequestId),
 }
 
 impl Object {
@@ -135,6 +137,12 @@ impl Device for Object {
         self.connect(now);
     }
 
+    /// An object that was put is durable when the store answers (Amazon S3 user guide):
+    /// there is nothing to be done.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.agenda.add(now, Event::Flushed(id));
+    }
+
     fn next_event(&self) -> Option<Time> {
         self.agenda.next_at()
     }
@@ -143,6 +151,7 @@ impl Device for Object {
         loop {
             match self.agenda.take_due(now)? {
                 (at, Event::Move(slot)) => self.move_block(at, slot),
+                (at, Event::Flushed(id)) => return Some(Completion::at(at, id, Outcome::Done)),
                 (at, Event::End(slot)) => {
                     self.connections_used -= 1;
                     self.connect(at);

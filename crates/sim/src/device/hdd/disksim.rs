@@ -10,7 +10,7 @@ use std::path::Path;
 use super::disksim_syntax::{ReadText, read_blocks};
 use super::drive::{
     AccessTime, CacheSpec, CommandTimes, ControllerSpec, Drive, EarlyDisconnect, MechanicsSpec,
-    QueueSpec, ReadAhead,
+    QueueOrder, QueueSpec, ReadAhead, WriteCacheSpec,
 };
 use super::layout::{Layout, Mapping, Sparing, Zone};
 use super::seek::{Hpl, SeekCurve, ThreePoints};
@@ -100,7 +100,12 @@ fn queue(disk: &Block) -> Result<QueueSpec, FileError> {
         0 => DEPTH_WITHOUT_LIMIT,
         depth => depth,
     };
-    Ok(QueueSpec { depth: depth as u32, window: depth as u32, age_limit_ns: u64::MAX })
+    Ok(QueueSpec {
+        order: QueueOrder::Positioning,
+        depth: depth as u32,
+        window: depth as u32,
+        age_limit_ns: u64::MAX,
+    })
 }
 
 fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
@@ -109,7 +114,7 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
     let ahead = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
     let writes = bounds(1.0, segments.max(1) as f64, "segments (their number)");
     let write_segments = disk.integer("Maximum number of write segments", writes)?;
-    let early_writes = match disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))? {
+    let spans = match disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))? {
         0 => 0,
         1 => 1,
         _ => write_segments as u32,
@@ -139,7 +144,7 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
         joins_read_ahead: disk.switch_or("Allow almost read hits", false)?,
         reads_written: disk.switch_or("Allow read hits on write data", false)?,
         hits_pass: disk.switch_or("Allow sneaky full read hits", false)?,
-        early_writes,
+        writes: WriteCacheSpec { spans, sectors: u64::from(spans) * segment_sectors },
         flushes_first: true,
     })
 }
@@ -308,6 +313,7 @@ fn mechanics(
         rpm: block.number("Rotation speed (in rpms)", bounds(60.0, 100_000.0, "rpm"))?,
         seek: seek_curve(block, read)?,
         head_switch_ns: ns(block.number("Head switch time", MS)?),
+        write_seek: None,
         write_settle_ns: (block.number("Add. write settling delay", SETTLE)? * 1e6) as i64,
         access,
         zero_latency_read,

@@ -239,8 +239,19 @@ fn a_toml_description_is_told_its_line_too() {
     assert!(error.to_string().ends_with("`deep`: is no field of this block"), "{error}");
     let error = toml("[queue]\n", "[queue\n").expect_err("bad");
     assert!(error.line > 40, "{error}");
-    let error = toml("average_ms = { value = 4.7", "average_ms = { value = 40.7").expect_err("bad");
-    assert!(error.to_string().contains("must rise in this order"), "{error}");
+    for write in ["", "write_"] {
+        let (from, to) = (format!("\n{write}average_ms = {{ value = "), "4");
+        let error = toml(&from, &format!("{from}{to}")).expect_err("bad");
+        assert!(error.to_string().contains("must rise in this order"), "{error}");
+    }
+    let error = toml("curve = { value = \"lee\"", "curve = { value = \"square root\"");
+    let error = error.expect_err("bad").to_string();
+    assert!(error.contains("`write_single_ms`: needs a curve through three figures"), "{error}");
+    // Without skews of its own the drive is formatted for its switches.
+    let derived = toml("track_skew_ms", "# track_skew_ms").expect("a drive");
+    let given = toml("track_skew_ms = { value = 0.6", "track_skew_ms = { value = 0.55");
+    assert_eq!(derived.layout.zones[0].track_skew_sectors, 84.0, "0.55 ms of 914 in 6 ms");
+    assert_eq!(derived, given.expect("a drive"));
 }
 
 #[test]
@@ -259,13 +270,16 @@ fn every_field_of_a_description_has_an_effect() {
         ("[mechanics]", "[mechanics]\nzero_latency_write = true"),
         ("[mechanics]", "[mechanics]\naccess = \"half turn\""),
         ("rpm = { value = 10_000", "rpm = { value = 15_000"),
-        ("head_switch_ms = { value = 0.5", "head_switch_ms = { value = 0.6"),
-        ("write_settle_ms = { value = 0.5", "write_settle_ms = { value = 0.6"),
+        ("head_switch_ms = { value = 0.35", "head_switch_ms = { value = 0.6"),
+        ("\nwrite_single_ms = { value = 0.55", "\nwrite_single_ms = { value = 0.6"),
+        ("write_average_ms = { value = 5.2", "write_average_ms = { value = 5.3"),
+        ("write_full_ms = { value = 10.2", "write_full_ms = { value = 10.3"),
         ("curve = { value = \"lee\"", "curve = { value = \"linear\""),
-        ("single_ms = { value = 0.35", "single_ms = { value = 0.45"),
-        ("average_ms = { value = 4.7", "average_ms = { value = 4.8"),
-        ("full_ms = { value = 9.7", "full_ms = { value = 9.8"),
+        ("\nsingle_ms = { value = 0.35", "\nsingle_ms = { value = 0.45"),
+        ("\naverage_ms = { value = 4.7", "\naverage_ms = { value = 4.8"),
+        ("\nfull_ms = { value = 9.7", "\nfull_ms = { value = 9.8"),
         ("[cache]", "[cache]\nenabled = false"),
+        ("[cache]", "[cache]\nwrite_sectors = 100"),
         ("[cache]", "[cache]\nwrite_segment = true"),
         ("[cache]", "[cache]\nread_ahead_sectors_max = 100"),
         ("[cache]", "[cache]\nread_ahead_sectors_min = 100"),
@@ -289,6 +303,7 @@ fn every_field_of_a_description_has_an_effect() {
         ("[overhead]", "[overhead]\ndata_preparation_ms = 0.1"),
         ("[bus]", "[bus]\nstarts_after_part = 0.5"),
         ("mb_per_s = { value = 320", "mb_per_s = { value = 160"),
+        ("[queue]", "[queue]\norder = \"elevator\""),
         ("depth = { value = 64", "depth = { value = 32"),
         ("window = { value = 4", "window = { value = 2"),
         ("age_limit_ms = { value = 500", "age_limit_ms = { value = 50"),
