@@ -82,9 +82,11 @@ impl Ended {
         }
     }
 
-    /// What is no operation of the job has ended.
-    pub fn note_error(&mut self, result: Result<(), String>) {
-        self.first_error = self.first_error.take().or(result.err());
+    /// What was written before is on the medium at `at`, or could not be put there.
+    pub fn record_sync(&mut self, at: Time, result: Result<(), String>) {
+        self.tally.record_sync(at);
+        let error = result.err().map(|error| format!("sync: {error}"));
+        self.first_error = self.first_error.take().or(error);
     }
 }
 
@@ -236,7 +238,7 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
             Next::Operation(operation) => start(&mut file, &mut under, operation, now, shared),
             Next::Sync { is_data_enough } => {
                 let synced = sync(shared.path, is_data_enough);
-                ended.note_error(synced.map_err(|error| format!("sync: {error}")));
+                ended.record_sync(shared.clock.now(), synced.map_err(|error| error.to_string()));
                 process.synced(shared.clock.now());
             }
             Next::WaitUntil(time) if under.is_empty() => sleep_until(time, shared),

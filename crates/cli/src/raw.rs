@@ -98,8 +98,9 @@ fn run_process(mut process: Process, shared: &Shared<'_>, law: &Spec) -> Result<
             }
             Next::Sync { is_data_enough } => {
                 let synced = if is_data_enough { file.sync_data() } else { file.sync_all() };
-                ended.note_error(synced.map_err(|error| format!("sync: {error}")));
-                process.synced(shared.clock.now());
+                let done = shared.clock.now();
+                ended.record_sync(done, synced.map_err(|error| error.to_string()));
+                process.synced(done);
             }
             Next::WaitUntil(time) => sleep_until(time, shared),
             Next::WaitForCompletion => unreachable!("a call has ended when it returns"),

@@ -390,7 +390,10 @@ impl<'a> Run<'a> {
 
     fn flushed(&mut self, now: Time, process: u32) {
         self.flushes_under_way -= 1;
-        self.processes[process as usize].process.synced(now);
+        let running = &mut self.processes[process as usize];
+        running.process.synced(now);
+        running.stream.record_sync(now);
+        self.jobs[running.process.job()].record_sync(now);
         self.ready.push(process);
     }
 
@@ -479,7 +482,12 @@ impl<'a> Run<'a> {
             tag: tag.into(),
         };
         let started = match (operation.op, process.engine(), process.is_direct()) {
-            (Op::Write, ..) => self.path.write(now, transfer, true),
+            (Op::Write, _, is_direct) => {
+                if !is_direct {
+                    transfer = self.whole_units(transfer);
+                }
+                self.path.write(now, transfer, true)
+            }
             (Op::Read, Engine::Mmap, _) => {
                 transfer.offset = under.next_byte;
                 let page_end = (under.next_byte / PAGE_BYTES + 1) * PAGE_BYTES;
@@ -492,6 +500,18 @@ impl<'a> Run<'a> {
         if let Err(error) = started {
             self.end(now, tag, Err(error));
         }
+    }
+
+    /// The transfer of a write through the page cache, which takes any bytes: what the kernel
+    /// writes of them is whole units of the device, as far as the file has them.
+    fn whole_units(&self, transfer: Transfer) -> Transfer {
+        let unit = u64::from(self.path.caps().alignment_sectors) * SECTOR_BYTES;
+        let file_end = self.path.file_bytes(transfer.handle) / unit * unit;
+        let offset = transfer.offset / unit * unit;
+        let end = (transfer.offset + transfer.bytes).next_multiple_of(unit).min(file_end);
+        // What lies in the file's last part of a unit takes the unit before it along.
+        let offset = offset.min(file_end.saturating_sub(unit));
+        Transfer { offset, bytes: end - offset, ..transfer }
     }
 
     /// Takes what is done; gives whether there was anything.
@@ -519,7 +539,8 @@ impl<'a> Run<'a> {
         let under = &mut self.under[tag as usize];
         let process = &self.processes[under.process as usize].process;
         let end = under.operation.offset + under.operation.bytes;
-        let is_mapped = process.engine() == Engine::Mmap && under.operation.op == Op::Read;
+        let is_write = under.operation.op == Op::Write;
+        let is_mapped = process.engine() == Engine::Mmap && !is_write;
         match done.result {
             Ok(bytes) if is_mapped && bytes > 0 && under.next_byte + bytes < end => {
                 under.next_byte += bytes;
@@ -528,6 +549,11 @@ impl<'a> Run<'a> {
             Ok(bytes) if is_mapped => {
                 let moved = under.next_byte + bytes - under.operation.offset;
                 self.end(now, tag, Ok(moved));
+            }
+            // Of the program's bytes; the transfer may have had more.
+            Ok(_) if is_write => {
+                let bytes = under.operation.bytes;
+                self.end(now, tag, Ok(bytes));
             }
             result => self.end(now, tag, result),
         }
