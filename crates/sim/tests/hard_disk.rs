@@ -107,6 +107,32 @@ fn small_sequential_reads_come_from_the_cache() {
     assert_near(run.quantile_ms(0.5), 0.066 + 8.0 * 0.0016, 0.01);
 }
 
+/// DiskSim's level 4: to the end of the track, and to that of the next one only when the
+/// segment has come from the track before.
+#[test]
+fn the_next_track_is_read_ahead_for_streams_only() {
+    let text = "hdd,cache.read_ahead=next track,cache.segment_sectors=4096";
+    // The outer tracks have 914 sectors: after 50 ms both are long read, if they are at all.
+    let is_hit = |reads: &[(u64, u32)], then: u64| {
+        let mut hdd = disk(text, 1);
+        let mut now = Time(0);
+        let mut last = Time(0);
+        for (id, (start, sectors)) in reads.iter().copied().chain([(then, 8)]).enumerate() {
+            let (id, op) = (RequestId(id as u32), Op::Read);
+            hdd.submit(now, DeviceRequest { id, op, start, sectors });
+            while let Some(at) = hdd.next_event() {
+                last = hdd.poll(at).map_or(last, |completion| completion.at - now);
+            }
+            now = now + last + Time::from_ms(50);
+        }
+        last < Time::from_us(200)
+    };
+    assert!(is_hit(&[(100, 8)], 900), "the rest of the track");
+    assert!(!is_hit(&[(100, 8)], 920), "not the next one");
+    assert!(is_hit(&[(900, 28)], 1_800), "a read over the track's end is a stream");
+    assert!(is_hit(&[(100, 8), (108, 806), (914, 8)], 1_800), "and so is one after the other");
+}
+
 #[test]
 fn queueing_gains_and_a_window_of_one_is_first_come_first_served() {
     let starts = random_starts(5_000, 71_000_000, 8);

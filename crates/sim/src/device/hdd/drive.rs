@@ -71,7 +71,8 @@ pub enum ReadAhead {
     /// Until the segment is full.
     #[default]
     Segment,
-    /// To the end of the next track.
+    /// To the end of the track; of the next one, when the segment has come from the track
+    /// before (DiskSim's level 4, after drives of DEC).
     NextTrack,
 }
 

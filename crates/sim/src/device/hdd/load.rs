@@ -1,9 +1,9 @@
 //! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`;
 //! any field of the first three's description after them, as in `hdd,rpm=15000`.
 //!
-//! `bus_read_ns=N` and `bus_write_ns=N` beside one of them give the host's bus, the time
-//! for a sector: DiskSim's files of drives may leave it to the file of the whole system
-//! (`Read block transfer time` in a `.parv`) by a transfer time of 0.
+//! DiskSim's files of drives may leave the bus to the file of the whole system by a transfer
+//! time of 0: `disksim=FILE` takes either, a `.diskspecs` or the `.parv` that names it. Beside
+//! any of them `bus_read_ns=N` and `bus_write_ns=N` give the host's bus, the time for a sector.
 
 use std::fmt;
 use std::path::Path;

@@ -301,12 +301,18 @@ impl Hdd {
             }
             ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
             ReadAhead::Segment => start + segment_sectors,
-            ReadAhead::NextTrack => {
-                let this = track_end(last);
-                let next = if this < self.sectors() { track_end(this) } else { this };
-                let full = self.segments.segment(segment).start + segment_sectors;
-                if cache.ahead_over_requested { next } else { next.min(full) }
+            ReadAhead::NextTrack if end < self.sectors() => {
+                let place = self.geometry.locate(end);
+                let track_start = end - u64::from(place.before_sectors);
+                let this = track_end(end);
+                let segment = self.segments.segment(segment);
+                // The segment has come from the track before: a stream.
+                let is_stream = segment.from < track_start && this < self.sectors();
+                let wanted = if is_stream { track_end(this) } else { this };
+                let full = segment.start + segment_sectors;
+                if cache.ahead_over_requested { wanted } else { wanted.min(full) }
             }
+            ReadAhead::NextTrack => end,
         };
         let most = end + u64::from(cache.read_ahead_sectors_max);
         wanted.min(most).min(self.sectors()).max(end)
