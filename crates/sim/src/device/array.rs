@@ -32,7 +32,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 256 << 10,
         least: SECTOR_BYTES,
         most: 1 << 30,
-        source: "our choice: the usual default of controllers of the time",
+        source: "chosen: the usual default of controllers of the time",
     },
     Knob {
         key: "link",
@@ -41,7 +41,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 404_750_000,
         least: 1_000_000,
         most: 64_000_000_000,
-        source: "plateau of the published tables, 386 MiB/s: 4 Gbit Fibre Channel (400 MB/s nominal)",
+        source: "fitted to table D: plateau of the sequential tables, 386 MiB/s: 4 Gbit Fibre Channel (400 MB/s nominal)",
     },
     Knob {
         key: "overhead",
@@ -50,7 +50,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 50_000,
         least: 0,
         most: 1_000_000_000,
-        source: "published: one reader of 64 KiB, direct, 279 MiB/s: 224 µs, of which 162 µs are the link",
+        source: "fitted to table D: one reader of 64 KiB, direct, 279 MiB/s: 224 µs, of which 162 µs are the link",
     },
     Knob {
         key: "miss",
@@ -59,7 +59,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 940_000,
         least: 0,
         most: 1_000_000_000,
-        source: "published: 64 readers of 4 KiB at random saturate at 4,216 KiB/s, 1,054 a second",
+        source: "fitted to table D: 64 readers of 4 KiB at random saturate at 4,216 KiB/s, 1,054 a second",
     },
     Knob {
         key: "cache",
@@ -68,7 +68,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 256 << 20,
         least: 0,
         most: 1 << 40,
-        source: "our choice: a usual size of controllers of the time",
+        source: "chosen: a usual size of controllers of the time",
     },
     Knob {
         key: "readahead",
@@ -77,7 +77,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 4 << 20,
         least: 0,
         most: 1 << 30,
-        source: "our choice: a stripe over the members, once ahead",
+        source: "chosen: a stripe over the members, once ahead",
     },
     Knob {
         key: "readahead_all",
@@ -86,7 +86,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 32 << 20,
         least: 0,
         most: 1 << 40,
-        source: "inferred: the published sequential tables fall from 32 readers on, to two thirds at 64",
+        source: "fitted to table D: the sequential tables fall from 32 readers on, to two thirds at 64",
     },
     Knob {
         key: "readahead_after",
@@ -95,7 +95,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 256 << 10,
         least: 0,
         most: 1 << 40,
-        source: "our choice: more than one record of 64 KiB, which is no stream",
+        source: "chosen: more than one record of 64 KiB, which is no stream",
     },
     Knob {
         key: "streams",
@@ -104,7 +104,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 256,
         least: 1,
         most: 4_096,
-        source: "our choice: more than the published tables have readers",
+        source: "chosen: more than the published tables have readers",
     },
     Knob {
         key: "silent",
@@ -113,7 +113,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 192,
         least: 1,
         most: 1 << 32,
-        source: "our choice: three turns of 64 readers",
+        source: "chosen: three turns of 64 readers",
     },
     Knob {
         key: "write_cache",
@@ -122,7 +122,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 256 << 20,
         least: 0,
         most: 1 << 40,
-        source: "our choice: a usual size of controllers of the time",
+        source: "chosen: a usual size of controllers of the time",
     },
     Knob {
         key: "depth",
@@ -131,7 +131,7 @@ pub const KNOBS: [Knob; 12] = [
         default: 256,
         least: 1,
         most: 65_535,
-        source: "our choice: a Fibre Channel target's usual queue for one unit",
+        source: "chosen: a Fibre Channel target's usual queue for one unit",
     },
 ];
 

@@ -21,7 +21,7 @@ pub const KNOBS: [Knob; 1] = [Knob {
     default: 2_000_000_000,
     least: 0,
     most: 1 << 50,
-    source: "long enough for a law to have settled on the first",
+    source: "chosen: long enough for a law to have settled on the first",
 }];
 
 /// One device, and from a point of time on another.

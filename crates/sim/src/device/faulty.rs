@@ -177,7 +177,7 @@ impl Device for Faulty {
 }
 
 const fn knob(key: &'static str, what: &'static str, quantity: Quantity, default: u64) -> Knob {
-    let source = "off unless given: a fault is what a test asks for";
+    let source = "chosen: off unless given, a fault is what a test asks for";
     Knob { key, what, quantity, default, least: 0, most: 1 << 50, source }
 }
 

@@ -12,7 +12,7 @@
 
 use readpath_core::law::{Spec, SpecError};
 
-use super::parameter::Parameter;
+use super::parameter::{Origin, Parameter};
 
 /// What a knob's number measures; it is kept in the smallest unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,7 @@ impl Settings {
                 name: knob.key.to_owned(),
                 value: knob.quantity.text(*value),
                 unit: knob.quantity.unit(),
+                origin: if *is_given { Origin::Given } else { Origin::of(knob.source) },
                 source: match is_given {
                     false => format!("{}; {}", knob.what, knob.source),
                     true => format!("{}; given", knob.what),

@@ -289,7 +289,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 200_000,
         least: 0,
         most: 10_000_000_000,
-        source: "our choice: hosts on one switch of gigabit Ethernet, with both network stacks",
+        source: "chosen: hosts on one switch of gigabit Ethernet, with both network stacks",
     },
     Knob {
         key: "jitter",
@@ -298,7 +298,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 50_000,
         least: 0,
         most: 10_000_000_000,
-        source: "our choice: interrupt moderation of a gigabit card",
+        source: "chosen: interrupt moderation of a gigabit card",
     },
     Knob {
         key: "bandwidth",
@@ -307,7 +307,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 117_700_000,
         least: 1_000_000,
         most: 64_000_000_000,
-        source: "gigabit Ethernet less headers: 1,448 of each 1,538 bytes are data",
+        source: "derived: gigabit Ethernet less headers: 1,448 of each 1,538 bytes are data",
     },
     Knob {
         key: "rsize",
@@ -316,7 +316,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 32 << 10,
         least: 4 << 10,
         most: 1 << 20,
-        source: "the published NFS thread of 2009; Linux negotiates up to 1m today",
+        source: "published: the NFS thread of 2009; Linux negotiates up to 1m today",
     },
     Knob {
         key: "slots",
@@ -325,7 +325,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 16,
         least: 1,
         most: 65_536,
-        source: "Linux sunrpc.tcp_slot_table_entries of the time",
+        source: "published: Linux sunrpc.tcp_slot_table_entries of the time",
     },
     Knob {
         key: "threads",
@@ -334,7 +334,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 8,
         least: 1,
         most: 4_096,
-        source: "nfs-utils: rpc.nfsd starts 8 threads",
+        source: "published: nfs-utils, rpc.nfsd starts 8 threads",
     },
     Knob {
         key: "server_overhead",
@@ -343,7 +343,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 50_000,
         least: 0,
         most: 10_000_000_000,
-        source: "our choice: decoding, look-up and copy on a server of the time",
+        source: "chosen: decoding, look-up and copy on a server of the time",
     },
     Knob {
         key: "server_cache",
@@ -352,7 +352,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 1 << 30,
         least: 0,
         most: 1 << 44,
-        source: "our choice: a server of the time with a few gigabytes of memory",
+        source: "chosen: a server of the time with a few gigabytes of memory",
     },
     Knob {
         key: "server_readahead",
@@ -361,7 +361,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 128 << 10,
         least: 0,
         most: 1 << 30,
-        source: "Linux read_ahead_kb default",
+        source: "published: Linux's default read_ahead_kb",
     },
     Knob {
         key: "request_max",
@@ -370,7 +370,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 4 << 20,
         least: 4 << 10,
         most: 32 << 20,
-        source: "our choice: the client cuts whatever comes",
+        source: "chosen: the client cuts whatever comes",
     },
     Knob {
         key: "depth",
@@ -379,6 +379,6 @@ pub const KNOBS: [Knob; 11] = [
         default: 1_024,
         least: 1,
         most: 65_536,
-        source: "our choice: the client queues what has no slot",
+        source: "chosen: the client queues what has no slot",
     },
 ];

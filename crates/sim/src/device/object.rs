@@ -172,8 +172,9 @@ const QUANTILES: [(&str, u64); 5] = [
     ("first_byte_max", 1_000_000),
 ];
 
-const S3_GUIDELINES: &str = "Amazon S3 user guide, performance guidelines and design patterns";
-const TUM_2023: &str = "Durner, Leis, Neumann, PVLDB 16(11), 2023: measurements of S3";
+const S3_GUIDELINES: &str =
+    "published: Amazon S3 user guide, performance guidelines and design patterns";
+const TUM_2023: &str = "measured: S3 by Durner, Leis, Neumann, PVLDB 16(11), 2023";
 
 const fn first_byte(
     key: &'static str,
@@ -193,19 +194,19 @@ pub const KNOBS: [Knob; 13] = [
         "first_byte_p90",
         "first-byte latency of nine in ten",
         100_000_000,
-        "Amazon S3 design patterns: roughly 100 to 200 ms, its lower end",
+        "published: Amazon S3 design patterns, roughly 100 to 200 ms, its lower end",
     ),
     first_byte(
         "first_byte_p99",
         "first-byte latency of 99 in 100",
         200_000_000,
-        "Amazon S3 design patterns: roughly 100 to 200 ms, its upper end",
+        "published: Amazon S3 design patterns, roughly 100 to 200 ms, its upper end",
     ),
     first_byte(
         "first_byte_max",
         "largest first-byte latency",
         2_000_000_000,
-        "Amazon S3 guidelines: retry when a small request takes 2 s",
+        "published: Amazon S3 guidelines, retry when a small request takes 2 s",
     ),
     Knob {
         key: "connection",
@@ -214,7 +215,7 @@ pub const KNOBS: [Knob; 13] = [
         default: 85_000_000,
         least: 1_000_000,
         most: 64_000_000_000,
-        source: "Amazon S3 design patterns: one request for each 85 to 90 MB/s",
+        source: "published: Amazon S3 design patterns, one request for each 85 to 90 MB/s",
     },
     Knob {
         key: "bandwidth",
@@ -232,7 +233,7 @@ pub const KNOBS: [Knob; 13] = [
         default: 256,
         least: 1,
         most: 65_536,
-        source: "Durner, Leis, Neumann: 200 to 250 requests in flight fill 100 Gbit/s",
+        source: "measured: Durner, Leis, Neumann, 200 to 250 requests in flight fill 100 Gbit/s",
     },
     Knob {
         key: "get_rate",
@@ -259,7 +260,7 @@ pub const KNOBS: [Knob; 13] = [
         default: 1 << 40,
         least: 1 << 20,
         most: 1 << 50,
-        source: "our choice: a data set of a terabyte",
+        source: "chosen: a data set of a terabyte",
     },
     Knob {
         key: "request_max",
@@ -268,7 +269,7 @@ pub const KNOBS: [Knob; 13] = [
         default: 16 << 20,
         least: 4 << 10,
         most: 1 << 30,
-        source: "Amazon S3 guidelines: ranges of 8 to 16 MB",
+        source: "published: Amazon S3 guidelines, ranges of 8 to 16 MB",
     },
     Knob {
         key: "depth",
@@ -277,6 +278,6 @@ pub const KNOBS: [Knob; 13] = [
         default: 1_024,
         least: 1,
         most: 65_536,
-        source: "our choice: the client queues what has no connection",
+        source: "chosen: the client queues what has no connection",
     },
 ];

@@ -126,7 +126,7 @@ const RAID0_KNOBS: [Knob; 1] = [Knob {
     default: 512 << 10,
     least: SECTOR_BYTES,
     most: 1 << 30,
-    source: "mdadm(8): --chunk defaults to 512k",
+    source: "published: mdadm(8), --chunk defaults to 512k",
 }];
 
 /// The members of a device that names none.

@@ -85,7 +85,8 @@ const ARRAY: Machine = Machine {
     device: "array:12xhdd,hdd.drive=sata2010,hdd.overhead.read_hit_ms=0.54,\
              hdd.overhead.read_miss_ms=0.64,miss=500us,overhead=60us,cache=256m,readahead=16m,\
              readahead_all=224m,silent=65536",
-    words: "12 drives of 7,200 rpm in RAID-0 behind a controller",
+    words: "12 drives of 7,200 rpm in RAID-0 behind a controller (its link, overheads and \
+            read-ahead are fitted to these tables)",
     volume_mib: 10_900 << 10,
 };
 
