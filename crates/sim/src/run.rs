@@ -13,7 +13,7 @@ use std::fmt;
 use readpath_core::cache::FileId;
 use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, ReadError, ReadPath, Transfer};
 use readpath_core::readahead::Advice;
-use readpath_core::request::{Completion, Op, ProcessId, RequestId};
+use readpath_core::request::{Completion, Op, ProcessId};
 use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
@@ -23,8 +23,10 @@ use crate::workload::{self, Next, Operation, Process, Workload};
 use crate::world::{World, WorldError};
 
 mod raw;
+mod writes;
 
 use raw::{Chunks, RawOperation};
+use writes::{flush_of, process_of_flush};
 
 /// What a run has measured of its operations.
 #[derive(Debug)]
@@ -232,17 +234,6 @@ struct Run<'a> {
     is_stopping: bool,
 }
 
-/// Names from here on are of flushes, one for each process; those below are of requests.
-const FLUSHES: u32 = 1 << 31;
-
-fn flush_of(process: u32) -> RequestId {
-    RequestId(FLUSHES + process)
-}
-
-fn process_of_flush(id: RequestId) -> Option<u32> {
-    id.0.checked_sub(FLUSHES)
-}
-
 impl<'a> Run<'a> {
     fn new(
         path: &'a mut ReadPath,
@@ -388,15 +379,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn flushed(&mut self, now: Time, process: u32) {
-        self.flushes_under_way -= 1;
-        let running = &mut self.processes[process as usize];
-        running.process.synced(now);
-        running.stream.record_sync(now);
-        self.jobs[running.process.job()].record_sync(now);
-        self.ready.push(process);
-    }
-
     /// Lets one process issue as much as it can.
     fn issue(&mut self, now: Time, id: u32) {
         loop {
@@ -500,18 +482,6 @@ impl<'a> Run<'a> {
         if let Err(error) = started {
             self.end(now, tag, Err(error));
         }
-    }
-
-    /// The transfer of a write through the page cache, which takes any bytes: what the kernel
-    /// writes of them is whole units of the device, as far as the file has them.
-    fn whole_units(&self, transfer: Transfer) -> Transfer {
-        let unit = u64::from(self.path.caps().alignment_sectors) * SECTOR_BYTES;
-        let file_end = self.path.file_bytes(transfer.handle) / unit * unit;
-        let offset = transfer.offset / unit * unit;
-        let end = (transfer.offset + transfer.bytes).next_multiple_of(unit).min(file_end);
-        // What lies in the file's last part of a unit takes the unit before it along.
-        let offset = offset.min(file_end.saturating_sub(unit));
-        Transfer { offset, bytes: end - offset, ..transfer }
     }
 
     /// Takes what is done; gives whether there was anything.

@@ -94,6 +94,11 @@ impl Settings {
         u32::try_from(self.of(key)).expect("the knob's bound fits 32 bits")
     }
 
+    /// Whether the value of `key` was given, and is not the default.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.values.iter().any(|(knob, _, is_given)| knob.key == key && *is_given)
+    }
+
     /// Refuses the value of `key` because of what another parameter says.
     pub fn refuse(&self, key: &str, expected: String) -> SpecError {
         let value = self.values.iter().find(|(knob, ..)| knob.key == key);
