@@ -30,10 +30,12 @@ fn tell(name: &str) -> Ended {
     let spec = Spec::parse(with_members(name)).map_err(Failure::usage)?;
     let device = registry::build(&spec, 1).map_err(Failure::usage)?;
     let caps = device.caps();
-    let mut table = Table::new(["parameter", "value", "unit", "what it is, and the source"], 9);
+    let columns = ["parameter", "value", "unit", "come by", "what it is, and the source"];
+    let mut table = Table::new(columns, 9);
     for parameter in registry::describe(&spec).map_err(Failure::usage)? {
         let unit = parameter.unit.to_owned();
-        table.row(vec![parameter.name, parameter.value, unit, parameter.source]);
+        let origin = parameter.origin.word().to_owned();
+        table.row(vec![parameter.name, parameter.value, unit, origin, parameter.source]);
     }
     print(&format!(
         "{spec}: {:.1} GB, requests of up to {} KiB, {} at once, {}\n\n{table}",

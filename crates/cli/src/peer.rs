@@ -80,6 +80,13 @@ impl Ended {
             }
         }
     }
+
+    /// What was written before is on the medium at `at`, or could not be put there.
+    pub fn record_sync(&mut self, at: Time, result: Result<(), String>) {
+        self.tally.record_sync(at);
+        let error = result.err().map(|error| format!("sync: {error}"));
+        self.first_error = self.first_error.take().or(error);
+    }
 }
 
 /// Runs the job on `path` and gives its row.
@@ -227,6 +234,11 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
         let next = if (shared.is_stopping)() { Next::WaitForCompletion } else { process.next(now) };
         match next {
             Next::Operation(operation) => start(&mut file, &mut under, operation, now, shared),
+            Next::Sync { is_data_enough } => {
+                let synced = sync(shared.path, is_data_enough);
+                ended.record_sync(shared.clock.now(), synced.map_err(|error| error.to_string()));
+                process.synced(shared.clock.now());
+            }
             Next::WaitUntil(time) if under.is_empty() => sleep_until(time, shared),
             Next::WaitUntil(time) => {
                 file.wait(Some(time)).map_err(KernelError::Backend)?;
@@ -243,6 +255,12 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
             collect(&mut file, &mut under, &mut process, &mut ended, shared);
         }
     }
+}
+
+/// Puts what was written to the file on the medium, by whichever descriptor it was.
+pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    if is_data_enough { file.sync_data() } else { file.sync_all() }
 }
 
 /// The operations of one process that are under way, by the name of their request.

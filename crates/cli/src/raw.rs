@@ -105,6 +105,12 @@ fn run_process(
                 ended.record(operation, now, done, moved, shared);
                 process.completed(done);
             }
+            Next::Sync { is_data_enough } => {
+                let synced = if is_data_enough { file.sync_data() } else { file.sync_all() };
+                let done = shared.clock.now();
+                ended.record_sync(done, synced.map_err(|error| error.to_string()));
+                process.synced(done);
+            }
             Next::WaitUntil(time) => sleep_until(time, shared),
             Next::WaitForCompletion => unreachable!("a call has ended when it returns"),
             Next::Ended => break,

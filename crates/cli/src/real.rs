@@ -14,7 +14,7 @@ use readpath::storage::Storage;
 use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath::usage::CpuTime;
 use readpath_core::machine::{Done, ReadPath};
-use readpath_core::request::{Completion, DeviceRequest};
+use readpath_core::request::{Completion, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::report::Row;
 use readpath_sim::run::{Go, Progress, RunError, Watch, run as run_workload};
@@ -23,6 +23,7 @@ use readpath_sim::workload::{Placement, Process, Workload, WorkloadError};
 use readpath_sim::world::{World, WorldError};
 
 use crate::exit::Failure;
+use crate::peer;
 use crate::run::Plan;
 
 /// The longest sleep in the kernel between two looks at whether the run is to
@@ -51,15 +52,9 @@ pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Res
     let window_bytes =
         carrier.target().queue().map_or(setup.window_bytes, |queue| queue.read_ahead_bytes);
     let setup = Setup { window_bytes, ..setup.clone() };
-    let mut row = run_on(
-        plan,
-        &format!("file:{}", path.display()),
-        carrier,
-        memory,
-        workload,
-        &setup,
-        watch,
-    )?;
+    let mut world = RealWorld::new(carrier, memory, path);
+    let name = format!("file:{}", path.display());
+    let mut row = run_in(plan, &name, &mut world, workload, &setup, watch)?;
     row.note = join(row.note, note);
     Ok(row)
 }
@@ -92,7 +87,9 @@ pub fn run_nfs(
     let memory = memory_for(&workload.processes, setup.memory_bytes);
     let carrier = Carrier::over(NfsStorage::one(target), memory, clock)
         .map_err(|error| Failure::about(url, error))?;
-    let mut row = run_on(plan, &url.to_string(), carrier, memory, workload, setup, watch)?;
+    // Nothing is written there, so nothing is put on a medium.
+    let mut world = RealWorld::new(carrier, memory, Path::new(""));
+    let mut row = run_in(plan, &url.to_string(), &mut world, workload, setup, watch)?;
     row.note = join(row.note, Some(note));
     Ok(row)
 }
@@ -117,21 +114,20 @@ fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload, Clock
 }
 
 /// Runs the job on what a carrier carries.
-fn run_on<S: Storage>(
+fn run_in<S: Storage>(
     plan: &Plan<'_>,
     name: &str,
-    carrier: Carrier<S>,
-    memory: CarrierMemory,
+    world: &mut RealWorld<'_, S>,
     workload: Workload,
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(name, error);
-    let mut machine = ReadPath::new(setup.config(carrier.caps())).map_err(|error| about(&error))?;
-    let mut world = RealWorld::new(carrier, memory);
+    let mut machine =
+        ReadPath::new(setup.config(world.carrier.caps())).map_err(|error| about(&error))?;
     let cpu = CpuTime::of_process();
     let measured =
-        run_workload(&mut machine, workload, &mut world, watch).map_err(|error| match error {
+        run_workload(&mut machine, workload, world, watch).map_err(|error| match error {
             RunError::World(_) => Failure::Run(format!("{name}: {error}")),
             _ => about(&error),
         })?;
@@ -209,16 +205,20 @@ fn memory_for(processes: &[Process], cache_bytes: u64) -> CarrierMemory {
 }
 
 /// The real world under the runner.
-struct RealWorld<S: Storage> {
+struct RealWorld<'a, S: Storage> {
     carrier: Carrier<S>,
+    /// The file that the requests write to.
+    path: &'a Path,
+    /// Flushes that are done, or how one failed.
+    flushed: std::io::Result<Vec<RequestId>>,
     /// Requests that have been submitted and not completed.
     in_flight: usize,
     /// Where the bytes of a read are copied to, as a program's buffer would be.
     taken: Vec<u8>,
 }
 
-impl<S: Storage> RealWorld<S> {
-    fn new(mut carrier: Carrier<S>, memory: CarrierMemory) -> RealWorld<S> {
+impl<S: Storage> RealWorld<'_, S> {
+    fn new(mut carrier: Carrier<S>, memory: CarrierMemory, path: &Path) -> RealWorld<'_, S> {
         let mut byte = 0u8;
         for tag in 0..memory.buffers {
             carrier.fill_buffer(tag, |page| {
@@ -226,11 +226,11 @@ impl<S: Storage> RealWorld<S> {
                 page.fill(byte);
             });
         }
-        RealWorld { carrier, in_flight: 0, taken: Vec::new() }
+        RealWorld { carrier, path, flushed: Ok(Vec::new()), in_flight: 0, taken: Vec::new() }
     }
 }
 
-impl<S: Storage> World for RealWorld<S> {
+impl<S: Storage> World for RealWorld<'_, S> {
     fn now(&mut self) -> Time {
         self.carrier.now()
     }
@@ -238,6 +238,16 @@ impl<S: Storage> World for RealWorld<S> {
     fn submit(&mut self, path: &ReadPath, request: DeviceRequest) {
         self.in_flight += 1;
         self.carrier.submit(path, request);
+    }
+
+    /// By a call of the thread that drives all processes.
+    fn flush(&mut self, id: RequestId) {
+        let synced = peer::sync(self.path, false);
+        match (&mut self.flushed, synced) {
+            (Ok(flushed), Ok(())) => flushed.push(id),
+            (Ok(_), Err(error)) => self.flushed = Err(error),
+            (Err(_), _) => {}
+        }
     }
 
     fn take(&mut self, path: &ReadPath, done: &Done) -> Time {
@@ -261,6 +271,13 @@ impl<S: Storage> World for RealWorld<S> {
         completions: &mut Vec<Completion>,
     ) -> Result<(), WorldError> {
         let now = self.carrier.now();
+        let flushed = self.flushed.as_mut();
+        let flushed = flushed.map_err(|error| WorldError(format!("fsync: {error}")))?;
+        if !flushed.is_empty() {
+            let done = flushed.drain(..).map(|id| Completion::at(now, id, Outcome::Done));
+            completions.extend(done);
+            return Ok(());
+        }
         let nap_end = now + NAP;
         let until = until.map_or(nap_end, |until| until.min(nap_end));
         // With nothing to wait for the carrier would come back at once.

@@ -283,7 +283,7 @@ fn read_as(
                 process.completed(ended);
             }
             Next::Ended => return Ok(tally),
-            Next::WaitUntil(_) | Next::WaitForCompletion => {
+            Next::WaitUntil(_) | Next::WaitForCompletion | Next::Sync { .. } => {
                 unreachable!("one read at a time, and no pauses")
             }
         }

@@ -1,6 +1,6 @@
 //! Modelled devices, in virtual time.
 
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::Time;
 
 pub mod agenda;
@@ -25,10 +25,10 @@ pub type BoxedDevice = Box<dyn Device + Send>;
 
 /// A device that takes requests and finishes them later, in virtual time.
 ///
-/// Order of calls: `submit` while fewer than `depth_max` requests are in it;
-/// `next_event` says when it next needs to be looked at; `poll(now)`, with a
+/// Order of calls: `submit` while fewer than `depth_max` requests are in it, and `flush`
+/// at any time, under a name that no request has; `next_event` says when it next needs to be looked at; `poll(now)`, with a
 /// `now` that never goes backwards and never passes `next_event`, gives the
-/// requests that are finished by then, one a call, until there is none.
+/// requests and flushes that are finished by then, one a call, until there is none.
 pub trait Device {
     /// What it can do; constant over its life.
     fn caps(&self) -> DeviceCaps;
@@ -36,6 +36,10 @@ pub trait Device {
     /// Takes a request in. It lies within the device, is no larger than the
     /// largest request, and there is room for it: the machine saw to that.
     fn submit(&mut self, now: Time, request: DeviceRequest);
+
+    /// Puts everything that was reported written by now on what keeps it without power;
+    /// a completion of this name says when that is done.
+    fn flush(&mut self, now: Time, id: RequestId);
 
     /// The earliest time at which something happens inside; `None` when it is idle.
     fn next_event(&self) -> Option<Time>;

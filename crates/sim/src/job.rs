@@ -95,8 +95,21 @@ pub struct Job {
     pub is_barrier: bool,
     /// How many times the work is done (`loops`); at least 1.
     pub loops: u32,
+    /// How often, and how, what was written is put on the medium.
+    pub sync: Sync,
     /// The I/O priority (`prioclass`, `prio`); `None`: that of the caller.
     pub priority: Option<Priority>,
+}
+
+/// What a job does so that what it wrote survives a loss of power.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sync {
+    /// After so many writes `fsync(2)` (`fsync`); 0 for never.
+    pub writes: u32,
+    /// After so many writes `fdatasync(2)` (`fdatasync`); 0 for never.
+    pub data_writes: u32,
+    /// `fsync(2)` at the end (`end_fsync`).
+    pub at_end: bool,
 }
 
 /// The order of places, and the direction.

@@ -165,6 +165,10 @@ impl World for ObservedWorld<'_> {
         self.world.submit(path, request);
     }
 
+    fn flush(&mut self, id: RequestId) {
+        self.world.flush(id);
+    }
+
     fn take(&mut self, path: &ReadPath, done: &Done) -> Time {
         let event = ReadEvent {
             process: done.process.0,

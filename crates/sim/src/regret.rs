@@ -20,6 +20,7 @@ use readpath_core::law::Spec;
 use readpath_core::scheduler::decision::Decided;
 use serde::{Deserialize, Serialize};
 
+use crate::device::array::TWELVE_DISKS;
 use crate::load::{LoadRow, LoadSetup, simulate_load};
 use crate::report::Row;
 use crate::run::{Go, Watch};
@@ -46,7 +47,7 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("hdd-4", "raid0:4xhdd,hdd.drive=sata2010"),
     ("hdd-6", "raid0:6xhdd,hdd.drive=sata2010"),
     ("hdd-12", "raid0:12xhdd,hdd.drive=sata2010"),
-    ("array", "array:12xhdd,hdd.drive=sata2010"),
+    ("array", TWELVE_DISKS),
     ("ssd", "ssd"),
     ("nvme", "nvme"),
     ("nfs-0.2ms", "nfs:ssd,rtt=200us"),

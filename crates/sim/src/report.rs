@@ -153,6 +153,11 @@ impl Tally {
         self.errors += 1;
     }
 
+    /// What was moved before is on the medium at `at`: the work ends no earlier.
+    pub fn record_sync(&mut self, at: Time) {
+        self.last = self.last.max(at);
+    }
+
     fn reach(&mut self, issued: Time, ended: Time) {
         self.first = Some(self.first.map_or(issued, |first| first.min(issued)));
         self.last = self.last.max(ended);

@@ -23,8 +23,10 @@ use crate::workload::{self, Next, Operation, Process, Workload};
 use crate::world::{World, WorldError};
 
 mod raw;
+mod writes;
 
 use raw::{Chunks, RawOperation};
+use writes::{flush_of, process_of_flush};
 
 /// What a run has measured of its operations.
 #[derive(Debug)]
@@ -225,6 +227,7 @@ struct Run<'a> {
     /// Processes of this phase and before that have not ended.
     running: usize,
     jobs: Vec<Tally>,
+    flushes_under_way: u32,
     bytes: u64,
     bytes_total: Option<u64>,
     first_error: Option<String>,
@@ -269,6 +272,7 @@ impl<'a> Run<'a> {
             later: BinaryHeap::new(),
             running: 0,
             jobs: vec![Tally::default(); job_count.unwrap_or(0)],
+            flushes_under_way: 0,
             bytes: 0,
             bytes_total,
             first_error: None,
@@ -294,7 +298,7 @@ impl<'a> Run<'a> {
             if is_more {
                 // Where time passes by itself a process that finds all it wants in the
                 // cache has always more to do: the others' completions must not wait for it.
-                if self.path.meter().in_device() > 0 {
+                if self.is_device_busy() {
                     let now = self.world.now();
                     self.world.wait(Some(now), &mut completions)?;
                     self.handle(&mut completions);
@@ -303,13 +307,17 @@ impl<'a> Run<'a> {
             }
             let wakes = [self.path.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
             let until = wakes.into_iter().flatten().min();
-            if self.path.meter().in_device() == 0 && until.is_none() {
+            if !self.is_device_busy() && until.is_none() {
                 assert!(self.path.is_idle(), "nothing is under way, so nothing is waited for");
                 return Ok(());
             }
             self.world.wait(until, &mut completions)?;
             self.handle(&mut completions);
         }
+    }
+
+    fn is_device_busy(&self) -> bool {
+        self.path.meter().in_device() > 0 || self.flushes_under_way > 0
     }
 
     /// Issues nothing more: processes that have not begun never do, and the
@@ -364,7 +372,10 @@ impl<'a> Run<'a> {
     fn handle(&mut self, completions: &mut Vec<Completion>) {
         let now = self.world.now();
         for completion in completions.drain(..) {
-            self.path.handle_completion(now, completion);
+            match process_of_flush(completion.id) {
+                Some(process) => self.flushed(now, process),
+                None => self.path.handle_completion(now, completion),
+            }
         }
     }
 
@@ -394,6 +405,12 @@ impl<'a> Run<'a> {
                 }
                 Next::WaitUntil(time) => {
                     self.later.push(Reverse((time, id)));
+                    return;
+                }
+                Next::Sync { .. } => {
+                    self.submit_batch(now, id);
+                    self.flushes_under_way += 1;
+                    self.world.flush(flush_of(id));
                     return;
                 }
                 Next::WaitForCompletion if running.batch.is_empty() => return,
@@ -447,7 +464,12 @@ impl<'a> Run<'a> {
             tag: tag.into(),
         };
         let started = match (operation.op, process.engine(), process.is_direct()) {
-            (Op::Write, ..) => self.path.write(now, transfer, true),
+            (Op::Write, _, is_direct) => {
+                if !is_direct {
+                    transfer = self.whole_units(transfer);
+                }
+                self.path.write(now, transfer, true)
+            }
             (Op::Read, Engine::Mmap, _) => {
                 transfer.offset = under.next_byte;
                 let page_end = (under.next_byte / PAGE_BYTES + 1) * PAGE_BYTES;
@@ -487,7 +509,8 @@ impl<'a> Run<'a> {
         let under = &mut self.under[tag as usize];
         let process = &self.processes[under.process as usize].process;
         let end = under.operation.offset + under.operation.bytes;
-        let is_mapped = process.engine() == Engine::Mmap && under.operation.op == Op::Read;
+        let is_write = under.operation.op == Op::Write;
+        let is_mapped = process.engine() == Engine::Mmap && !is_write;
         match done.result {
             Ok(bytes) if is_mapped && bytes > 0 && under.next_byte + bytes < end => {
                 under.next_byte += bytes;
@@ -496,6 +519,11 @@ impl<'a> Run<'a> {
             Ok(bytes) if is_mapped => {
                 let moved = under.next_byte + bytes - under.operation.offset;
                 self.end(now, tag, Ok(moved));
+            }
+            // Of the program's bytes; the transfer may have had more.
+            Ok(_) if is_write => {
+                let bytes = under.operation.bytes;
+                self.end(now, tag, Ok(bytes));
             }
             result => self.end(now, tag, result),
         }

@@ -8,8 +8,8 @@
 use std::fmt;
 
 use readpath_core::machine::{Done, ReadPath};
-use readpath_core::request::{Completion, DeviceRequest};
-use readpath_core::unit::{PAGE_BYTES, Time};
+use readpath_core::request::{Completion, DeviceError, DeviceRequest, Outcome, RequestId};
+use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
 use crate::device::BoxedDevice;
 
@@ -20,6 +20,11 @@ pub trait World {
 
     /// Carries a request out; it comes back from [`wait`](World::wait).
     fn submit(&mut self, path: &ReadPath, request: DeviceRequest);
+
+    /// Asks the device to keep what was reported written by now, whatever happens to its
+    /// power; a completion of this name, which no request has, comes back from
+    /// [`wait`](World::wait).
+    fn flush(&mut self, id: RequestId);
 
     /// Hands the bytes of what is done to its process. Gives how long that
     /// keeps the process busy, where time does not pass by itself.
@@ -90,7 +95,20 @@ pub struct ModelledWorld {
     host_time: Time,
     /// Of every request given to the device, and every completion, in order.
     decisions: Digest,
+    /// What was given to the device, or what of it is asked again, by the request's name.
+    requests: Vec<Asked>,
 }
+
+/// A request as the device has it.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    request: DeviceRequest,
+    /// How often it was asked again without a byte moved.
+    retries: u32,
+}
+
+/// How often Linux asks a disk again for what moves no byte (`SD_MAX_RETRIES`).
+const RETRIES_MAX: u32 = 5;
 
 impl ModelledWorld {
     /// Time 0, over this device.
@@ -101,7 +119,32 @@ impl ModelledWorld {
             host,
             host_time: Time::ZERO,
             decisions: Digest::default(),
+            requests: Vec::new(),
         }
+    }
+
+    /// Asks for the rest of a request of which the device moved a part, as the kernel does;
+    /// gives the completion when there is nothing more to be asked.
+    fn settled(&mut self, completion: Completion) -> Option<Completion> {
+        let Outcome::Short { bytes } = completion.outcome else { return Some(completion) };
+        let asked = &mut self.requests[completion.id.0 as usize];
+        let sectors = (bytes / SECTOR_BYTES) as u32;
+        if sectors == 0 && asked.retries == RETRIES_MAX {
+            let outcome = Outcome::Failed(DeviceError::Medium);
+            return Some(Completion { outcome, ..completion });
+        }
+        asked.retries = if sectors == 0 { asked.retries + 1 } else { 0 };
+        asked.request.start += u64::from(sectors);
+        asked.request.sectors -= sectors;
+        let request = asked.request;
+        self.give(request);
+        None
+    }
+
+    fn give(&mut self, request: DeviceRequest) {
+        let Time(now) = self.now;
+        self.decisions.add([now, request.start, request.sectors.into(), request.op as u64]);
+        self.device.submit(self.now, request);
     }
 
     /// Processor time that the host was charged with so far.
@@ -131,13 +174,17 @@ impl World for ModelledWorld {
     }
 
     fn submit(&mut self, _path: &ReadPath, request: DeviceRequest) {
-        self.decisions.add([
-            self.now.ns(),
-            request.start,
-            request.sectors.into(),
-            request.op as u64,
-        ]);
-        self.device.submit(self.now, request);
+        let index = request.id.0 as usize;
+        if index >= self.requests.len() {
+            self.requests.resize(index + 1, Asked { request, retries: 0 });
+        }
+        self.requests[index] = Asked { request, retries: 0 };
+        self.give(request);
+    }
+
+    fn flush(&mut self, id: RequestId) {
+        self.decisions.add([self.now.ns(), id.0.into(), 0, 3]);
+        self.device.flush(self.now, id);
     }
 
     fn take(&mut self, path: &ReadPath, done: &Done) -> Time {
@@ -171,7 +218,7 @@ impl World for ModelledWorld {
             if event.is_some_and(|event| event <= self.now) {
                 while let Some(completion) = self.device.poll(self.now) {
                     self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
-                    completions.push(completion);
+                    completions.extend(self.settled(completion));
                 }
             }
             if !completions.is_empty() || until.is_some_and(|until| until <= self.now) {

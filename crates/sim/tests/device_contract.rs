@@ -8,6 +8,7 @@
 use readpath_core::law::Spec;
 use readpath_core::request::{DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
+use readpath_sim::device::parameter::Origin;
 use readpath_sim::device::{BoxedDevice, registry};
 
 /// Every device that the registry has, alone and composed.
@@ -137,6 +138,32 @@ fn the_same_seed_gives_the_same_times() {
 }
 
 #[test]
+fn a_flush_comes_back_once_beside_requests_and_alone() {
+    for name in DEVICES {
+        let mut device = build(name, SEED);
+        let mut now = Time(5);
+        for id in 0..40 {
+            let mut under_way = vec![RequestId((1 << 31) + id)];
+            device.flush(now, under_way[0]);
+            if id % 4 > 0 {
+                let (op, start) = (Op::Write, u64::from(id) * 4096);
+                under_way.push(RequestId(id));
+                device.submit(now, DeviceRequest { id: RequestId(id), op, start, sectors: 8 });
+            }
+            while !under_way.is_empty() {
+                now = device.next_event().expect("something is under way");
+                while let Some(completion) = device.poll(now) {
+                    let is_known = under_way.iter().position(|id| *id == completion.id);
+                    under_way.remove(is_known.unwrap_or_else(|| panic!("{name}: ends twice")));
+                    assert!(completion.at <= now, "{name}");
+                }
+            }
+        }
+        settle(&mut device, now);
+    }
+}
+
+#[test]
 fn abilities_are_stated_and_a_new_device_is_idle() {
     for name in DEVICES {
         let device = build(name, SEED);
@@ -177,6 +204,9 @@ fn every_parameter_has_a_source_and_reads_back() {
         let spec = Spec::parse(name).unwrap();
         for parameter in registry::describe(&spec).unwrap() {
             assert!(parameter.source.len() > 4, "{name}: {parameter:?}");
+            let is_given = name.contains(parameter.name.rsplit('.').next().unwrap());
+            let is_named = parameter.origin != Origin::Given || parameter.name.ends_with("name");
+            assert!(is_named || is_given, "{name}: how come by? {parameter:?}");
             let mut again = spec.clone();
             again.parameters.insert(parameter.name.clone(), parameter.value.clone());
             assert!(registry::build(&again, SEED).is_ok(), "{name}: {parameter:?}");

@@ -120,6 +120,9 @@ const READ_BY_BOTH: &[&str] = &[
     "prioclass=1",
     "prioclass=3",
     "nrfiles=1",
+    "fsync=8",
+    "fdatasync=1",
+    "end_fsync=1",
     "ioengine=psync",
     "ioengine=sync",
     "ioengine=libaio",
@@ -252,6 +255,7 @@ fn our_steps(mut process: Process) -> Vec<Step> {
             }
             Next::WaitForCompletion => unreachable!("everything issued is complete"),
             Next::WaitUntil(time) => now = time,
+            Next::Sync { .. } => unreachable!("no job here syncs"),
             Next::Ended => return steps,
         }
     }

@@ -6,7 +6,7 @@ use readpath_core::law::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::Device;
-use readpath_sim::device::hdd::drive::{Drive, ReadAhead};
+use readpath_sim::device::hdd::drive::{Drive, ReadAhead, WriteCacheSpec};
 use readpath_sim::device::hdd::{Hdd, build_hdd, drive_of, parameters};
 
 /// What a run of one kind of request gives.
@@ -107,6 +107,32 @@ fn small_sequential_reads_come_from_the_cache() {
     assert_near(run.quantile_ms(0.5), 0.066 + 8.0 * 0.0016, 0.01);
 }
 
+/// DiskSim's level 4: to the end of the track, and to that of the next one only when the
+/// segment has come from the track before.
+#[test]
+fn the_next_track_is_read_ahead_for_streams_only() {
+    let text = "hdd,cache.read_ahead=next track,cache.segment_sectors=4096";
+    // The outer tracks have 914 sectors: after 50 ms both are long read, if they are at all.
+    let is_hit = |reads: &[(u64, u32)], then: u64| {
+        let mut hdd = disk(text, 1);
+        let mut now = Time(0);
+        let mut last = Time(0);
+        for (id, (start, sectors)) in reads.iter().copied().chain([(then, 8)]).enumerate() {
+            let (id, op) = (RequestId(id as u32), Op::Read);
+            hdd.submit(now, DeviceRequest { id, op, start, sectors });
+            while let Some(at) = hdd.next_event() {
+                last = hdd.poll(at).map_or(last, |completion| completion.at - now);
+            }
+            now = now + last + Time::from_ms(50);
+        }
+        last < Time::from_us(200)
+    };
+    assert!(is_hit(&[(100, 8)], 900), "the rest of the track");
+    assert!(!is_hit(&[(100, 8)], 920), "not the next one");
+    assert!(is_hit(&[(900, 28)], 1_800), "a read over the track's end is a stream");
+    assert!(is_hit(&[(100, 8), (108, 806), (914, 8)], 1_800), "and so is one after the other");
+}
+
 #[test]
 fn queueing_gains_and_a_window_of_one_is_first_come_first_served() {
     let starts = random_starts(5_000, 71_000_000, 8);
@@ -125,8 +151,8 @@ fn early_writes_are_reported_from_the_cache_and_bounded_by_the_medium() {
     let many = run(&mut disk("hdd,drive=sata", 1), Op::Write, 8, 1, &starts);
     assert!(many.per_s() < 400.0, "the medium sets the pace in the end: {}", many.per_s());
     let through = run(&mut disk("hdd", 1), Op::Write, 8, 1, &random_starts(2_000, 71_000_000, 8));
-    // Overhead, read seek, settling, half a turn, the sectors.
-    assert_near(through.mean_ms(), 0.896 + 4.7 + 0.5 + 3.0 + 0.068, 0.03);
+    // Overhead, write seek, half a turn, the sectors.
+    assert_near(through.mean_ms(), 0.896 + 5.2 + 3.0 + 0.068, 0.03);
 }
 
 #[test]
@@ -210,7 +236,7 @@ fn drawn_drive(draw: &mut Draw) -> Drive {
     cache.joins_read_ahead = draw.below(2) > 0;
     cache.reads_written = draw.below(2) > 0;
     cache.hits_pass = draw.below(2) > 0;
-    cache.early_writes = draw.below(4) as u32;
+    cache.writes = WriteCacheSpec { spans: draw.below(4) as u32, sectors: draw.below(4_000) };
     cache.flushes_first = draw.below(2) > 0;
     drive.mechanics.zero_latency_read = draw.below(2) > 0;
     drive.queue.window = 1 + draw.below(u64::from(drive.queue.depth)) as u32;

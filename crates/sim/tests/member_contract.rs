@@ -21,11 +21,19 @@ struct Strict {
     inner: BoxedDevice,
     now: Time,
     in_flight: BTreeSet<RequestId>,
+    flushes: BTreeSet<RequestId>,
+}
+
+impl Strict {
+    fn new(inner: BoxedDevice) -> Strict {
+        let (in_flight, flushes) = (BTreeSet::new(), BTreeSet::new());
+        Strict { inner, now: Time::ZERO, in_flight, flushes }
+    }
 }
 
 fn strict(text: &str) -> BoxedDevice {
     let inner = registry::build(&Spec::parse(text).unwrap(), 3).unwrap();
-    Box::new(Strict { inner, now: Time::ZERO, in_flight: BTreeSet::new() })
+    Box::new(Strict::new(inner))
 }
 
 impl Strict {
@@ -52,6 +60,13 @@ impl Device for Strict {
         self.inner.submit(now, request);
     }
 
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.at(now);
+        assert!(!self.in_flight.contains(&id), "{id:?} is a request's name");
+        assert!(self.flushes.insert(id), "{id:?} is under way already");
+        self.inner.flush(now, id);
+    }
+
     fn next_event(&self) -> Option<Time> {
         self.inner.next_event()
     }
@@ -59,7 +74,7 @@ impl Device for Strict {
     fn poll(&mut self, now: Time) -> Option<Completion> {
         self.at(now);
         let completion = self.inner.poll(now)?;
-        assert!(self.in_flight.remove(&completion.id));
+        assert!(self.in_flight.remove(&completion.id) || self.flushes.remove(&completion.id));
         Some(completion)
     }
 }
@@ -80,6 +95,7 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
             streams: 4,
             silent_requests: 192,
             write_cache_bytes: 1 << 20,
+            keeps_writes: keeps_all,
             depth_max: 100,
         };
         Box::new(Controller::new(inner, parts))
@@ -106,10 +122,10 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
 fn members_are_used_as_the_contract_says() {
     for (name, device) in users() {
         // What stands on a device is held to the contract from above, too.
-        let mut device: BoxedDevice =
-            Box::new(Strict { inner: device, now: Time::ZERO, in_flight: BTreeSet::new() });
+        let mut device: BoxedDevice = Box::new(Strict::new(device));
         let caps = device.caps();
-        let (mut state, mut now, mut begun, mut done) = (5u64, Time::ZERO, 0u32, 0u32);
+        let (mut state, mut now) = (5u64, Time::ZERO);
+        let (mut begun, mut done, mut flushed) = (0u32, 0u32, 0u32);
         let mut draw = |limit: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             ((u128::from(state) * u128::from(limit)) >> 64) as u64
@@ -127,11 +143,19 @@ fn members_are_used_as_the_contract_says() {
                 let sectors = sectors as u32;
                 device.submit(now, DeviceRequest { id: RequestId(begun), op, start, sectors });
                 begun += 1;
+                if begun.is_multiple_of(100) {
+                    device.flush(now, RequestId((1 << 31) + begun));
+                }
             }
             now = device.next_event().unwrap_or_else(|| panic!("{name} forgot a request"));
-            while device.poll(now).is_some() {
-                done += 1;
+            while let Some(completion) = device.poll(now) {
+                let is_flush = completion.id.0 >= 1 << 31;
+                *(if is_flush { &mut flushed } else { &mut done }) += 1;
             }
+        }
+        while flushed < 30 {
+            now = device.next_event().unwrap_or_else(|| panic!("{name} forgot a flush"));
+            flushed += u32::from(device.poll(now).is_some());
         }
     }
 }

@@ -165,7 +165,10 @@ fn table_e_halves_the_time_with_large_chunks_and_again_with_a_ring() {
     let [elapsed, system] = &tables[..] else { panic!("elapsed and system time") };
     let [before, large, larger, ring, small_ring] = &elapsed.rows[..] else { panic!("five rows") };
     let faster = |row: &Comparison| before.modelled / row.modelled;
-    assert!((1.8..=2.2).contains(&faster(large)), "512 KiB: {}", faster(large));
+    // Of 1.98, within what each modelled cell is held to.
+    let published = 10.3 / 5.2;
+    let off = faster(large) / published;
+    assert!((1.0 / 1.35..=1.35).contains(&off), "512 KiB: {}", faster(large));
     assert!(larger.modelled < large.modelled && larger.modelled > large.modelled * 0.8);
     assert!(faster(ring) >= 2.1, "ring: {}", faster(ring));
     // Two drives that sustain 36 MB/s move 100 MiB in 1.46 s at best.

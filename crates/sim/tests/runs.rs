@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{Done, ReadPath};
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::Row;
@@ -75,6 +75,46 @@ fn a_mapped_job_faults_page_by_page_and_counts_whole_blocks() {
     assert_eq!(row.sections[0].iops, Some(64.0 / row.seconds));
 }
 
+/// fio 3.33 writes 10 blocks of 7,000 bytes; past the cache it can't, and says so.
+#[test]
+fn a_buffered_write_of_any_size_is_written() {
+    for device in ["ssd", "hdd", "nfs"] {
+        for (bs, size) in [(7_000, 70_000), (512, 4_096), (100, 1_000), (5_000, 25_000)] {
+            let job = format!("[w]\nrw=write\nbs={bs}\nsize={size}\n");
+            let row = run(&job, &setup(device));
+            assert_eq!((row.bytes, row.errors), (size, 0), "{device}, {bs}: {:?}", row.first_error);
+        }
+        let direct = run("[w]\nrw=write\nbs=7000\nsize=70000\ndirect=1\n", &setup(device));
+        assert_eq!((direct.bytes, direct.errors), (0, 10), "{device}");
+    }
+}
+
+#[test]
+fn what_a_device_moves_in_part_is_asked_again() {
+    for rw in ["read", "randread", "write"] {
+        for direct in [0, 1] {
+            let job = format!("[j]\nrw={rw}\nbs=64k\nsize=4m\ndirect={direct}\n");
+            let row = run(&job, &setup("faulty:ssd,short_every=3"));
+            assert_eq!((row.bytes, row.errors), (4 << 20, 0), "{job}: {:?}", row.first_error);
+        }
+    }
+    // A sector has no half: asked six times in vain it fails, as a disk's does in Linux.
+    let job = "[j]\nrw=read\nbs=512\nsize=1k\ndirect=1\n";
+    assert_eq!(run(job, &setup("faulty:ssd,short_every=1")).errors, 2);
+}
+
+#[test]
+fn a_sync_waits_for_what_the_drive_has_in_its_cache() {
+    let seconds = |sync: &str| {
+        let job = format!("[w]\nrw=randwrite\nbs=4k\nsize=1g\nio_size=256k\ndirect=1\n{sync}");
+        run(&job, &setup("hdd,drive=sata")).seconds
+    };
+    // 64 writes fit into the cache; each alone waits for half a turn (4.2 ms) and more.
+    let (never, once, each) = (seconds(""), seconds("end_fsync=1"), seconds("fsync=1"));
+    assert!(never < 0.02 && once > 0.1, "{never}, {once}, {each}");
+    assert!(each > 64.0 * 0.0042, "{each}");
+}
+
 #[test]
 fn a_stopped_run_says_so() {
     let job = JobFile::parse("[r]\nrw=randread\nbs=4k\nsize=1g\ndirect=1\n").unwrap();
@@ -119,6 +159,10 @@ impl World for Passing {
     fn submit(&mut self, _path: &ReadPath, request: DeviceRequest) {
         let at = self.now + Time::from_us(100);
         self.in_flight.push_back(Completion::at(at, request.id, Outcome::Done));
+    }
+
+    fn flush(&mut self, id: RequestId) {
+        self.in_flight.push_back(Completion::at(self.now, id, Outcome::Done));
     }
 
     fn take(&mut self, _path: &ReadPath, _done: &Done) -> Time {

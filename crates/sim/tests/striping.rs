@@ -31,6 +31,9 @@ impl Device for Plain {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         self.queue.push((now + Time::from_ms(1), request));
     }
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.submit(now, DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 });
+    }
     fn next_event(&self) -> Option<Time> {
         self.queue.iter().map(|(at, _)| *at).min()
     }

@@ -36,6 +36,7 @@ fn run(mut process: Process, service: Time, most: usize) -> (Vec<(Time, Operatio
                 assert!(ends.is_empty() && time > now, "it sleeps with nothing in flight");
                 now = time;
             }
+            Next::Sync { .. } => unreachable!("the job never syncs"),
             Next::Ended => {
                 assert!(ends.is_empty(), "it ends with nothing in flight");
                 return (issued, now);
@@ -184,7 +185,7 @@ fn batches_are_submitted_as_fio_submits_them() {
                         process.completed(Time::ZERO);
                     }
                 }
-                Next::WaitUntil(_) => unreachable!("the job never pauses"),
+                Next::WaitUntil(_) | Next::Sync { .. } => unreachable!("the job never pauses"),
                 Next::Ended => return sizes,
             }
         }
@@ -197,6 +198,42 @@ fn batches_are_submitted_as_fio_submits_them() {
         submits("iodepth_batch=3\niodepth_batch_complete=4"),
         [3, 3, 2, 1, 3, 3, 1, 2, 2, 1, 3]
     );
+}
+
+/// What strace saw of fio 3.33 with `size=32k` (w: a write, s: fsync, d: fdatasync).
+#[test]
+fn files_are_put_on_the_medium_when_fio_does_it() {
+    let calls = |options: &str| {
+        let mut process = process(&format!("rw=write\nbs=4k\nsize=32k\n{options}"));
+        let mut calls = String::new();
+        loop {
+            match process.next(Time::ZERO) {
+                Next::Operation(_) => calls.push('w'),
+                Next::WaitForCompletion => process.completed(Time::ZERO),
+                Next::Sync { is_data_enough } => {
+                    calls.push(if is_data_enough { 'd' } else { 's' });
+                    process.synced(Time::ZERO);
+                }
+                Next::WaitUntil(_) => unreachable!("the job never pauses"),
+                Next::Ended => return calls,
+            }
+        }
+    };
+    for (options, expected) in [
+        ("fsync=1", "wswswswswswswsw"),
+        ("fsync=3", "wwwswwwsww"),
+        ("fdatasync=2", "wwdwwdwwdww"),
+        ("fsync=4\nfdatasync=2", "wwdwwswwdww"),
+        ("fsync=8", "wwwwwwww"),
+        ("end_fsync=1", "wwwwwwwws"),
+        ("fsync=2\nend_fsync=1", "wwswwswwswws"),
+        ("fsync=3\nioengine=libaio\niodepth=4", "wwwswwwsww"),
+        ("fsync=3\nioengine=libaio\niodepth=4\ndirect=1", "wwwswwwsww"),
+        ("end_fsync=1\nioengine=libaio\niodepth=4", "wwwwwwwws"),
+        ("rw=read\nfsync=1\nend_fsync=1", "wwwwwwww"),
+    ] {
+        assert_eq!(calls(options), expected, "{options}");
+    }
 }
 
 /// fio 3.33, `iodepth=8 thinktime=20000 thinktime_blocks=2`, 16 blocks: a run time of 40 ms,
@@ -343,6 +380,7 @@ proptest! {
                     process.completed(now);
                 }
                 Next::WaitUntil(time) => now = time,
+                Next::Sync { .. } => process.synced(now),
                 Next::Ended => break,
             }
         }

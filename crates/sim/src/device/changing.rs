@@ -7,7 +7,7 @@
 //! were under way at the change end as they would have.
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::Time;
 
 use super::knob::{Knob, Quantity, Settings};
@@ -21,7 +21,7 @@ pub const KNOBS: [Knob; 1] = [Knob {
     default: 2_000_000_000,
     least: 0,
     most: 1 << 50,
-    source: "long enough for a law to have settled on the first",
+    source: "chosen: long enough for a law to have settled on the first",
 }];
 
 /// One device, and from a point of time on another.
@@ -30,6 +30,8 @@ pub struct Changing {
     first: BoxedDevice,
     second: BoxedDevice,
     at: Time,
+    /// The flushes under way; whether both members are still at it.
+    flushing: Vec<(RequestId, bool)>,
 }
 
 impl Changing {
@@ -52,7 +54,7 @@ impl Changing {
             is_rotational: a.is_rotational || b.is_rotational,
             alignment_sectors: a.alignment_sectors.max(b.alignment_sectors),
         };
-        Ok(Changing { caps, first, second, at })
+        Ok(Changing { caps, first, second, at, flushing: Vec::new() })
     }
 }
 
@@ -66,12 +68,27 @@ impl Device for Changing {
         device.submit(now, request);
     }
 
+    /// Both have what they were given, and both are flushed.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.first.flush(now, id);
+        self.second.flush(now, id);
+        self.flushing.push((id, true));
+    }
+
     fn next_event(&self) -> Option<Time> {
         [self.first.next_event(), self.second.next_event()].into_iter().flatten().min()
     }
 
     fn poll(&mut self, now: Time) -> Option<Completion> {
-        self.first.poll(now).or_else(|| self.second.poll(now))
+        loop {
+            let completion = self.first.poll(now).or_else(|| self.second.poll(now))?;
+            let flush = self.flushing.iter().position(|(id, _)| *id == completion.id);
+            let Some(index) = flush else { return Some(completion) };
+            if !std::mem::replace(&mut self.flushing[index].1, false) {
+                self.flushing.swap_remove(index);
+                return Some(completion);
+            }
+        }
     }
 }
 

@@ -154,6 +154,11 @@ impl Device for Faulty {
         self.inner.submit(now, request);
     }
 
+    /// Faults strike requests; a flush passes.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.inner.flush(now, id);
+    }
+
     fn next_event(&self) -> Option<Time> {
         [self.inner.next_event(), self.delayed.next_at()].into_iter().flatten().min()
     }
@@ -172,7 +177,7 @@ impl Device for Faulty {
 }
 
 const fn knob(key: &'static str, what: &'static str, quantity: Quantity, default: u64) -> Knob {
-    let source = "off unless given: a fault is what a test asks for";
+    let source = "chosen: off unless given, a fault is what a test asks for";
     Knob { key, what, quantity, default, least: 0, most: 1 << 50, source }
 }
 

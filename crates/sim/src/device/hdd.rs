@@ -12,7 +12,7 @@
 //! would decide, but computed when somebody looks. Memory does not grow with time.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
@@ -23,7 +23,8 @@ use self::drive::{CommandTimes, Drive};
 use self::geometry::Geometry;
 pub use self::load::{HddError, build_hdd, drive_from_disksim, drive_of, drives, parameters};
 use self::mechanics::{Arm, Mechanics};
-use self::queue::{DirtyList, Queue};
+use self::queue::Queue;
+use self::write_cache::WriteCache;
 use super::Device;
 
 mod ahead;
@@ -42,6 +43,7 @@ mod mechanics;
 mod queue;
 pub mod seek;
 mod service;
+mod write_cache;
 
 /// The largest request, in sectors: 1280 KiB, Linux's default `max_sectors_kb`.
 const REQUEST_SECTORS_MAX: u32 = 2560;
@@ -54,7 +56,9 @@ pub struct Hdd {
     mechanics: Mechanics,
     segments: Segments,
     queue: Queue,
-    dirty: DirtyList,
+    written: WriteCache,
+    /// When each flush was understood, and its name.
+    flushes: VecDeque<(u64, RequestId)>,
     arm: Arm,
     /// When the arm is free for the next command; reading ahead does not count.
     free_at: u64,
@@ -86,7 +90,8 @@ impl Hdd {
                 cache.has_write_segment,
             ),
             queue: Queue::new(drive.queue),
-            dirty: DirtyList::new(cache.early_writes),
+            written: WriteCache::new(cache.writes),
+            flushes: VecDeque::new(),
             arm: Arm::default(),
             free_at: 0,
             ahead: None,
@@ -148,9 +153,11 @@ impl Hdd {
 
     /// When the arm is next given something to do.
     fn decides_at(&self) -> Option<u64> {
-        let ready_at = match (self.queue.ready_at(), self.dirty.ready_at()) {
-            (Some(command), Some(dirty)) => command.min(dirty),
-            (command, dirty) => command.or(dirty)?,
+        let flush = self.flushes.front().map(|(understood_at, _)| *understood_at);
+        let ready_at = match flush {
+            // Nothing else is done meanwhile.
+            Some(at) => self.written.ready_at().unwrap_or(at),
+            None => [self.queue.ready_at(), self.written.ready_at()].into_iter().flatten().min()?,
         };
         Some(ready_at.max(self.free_at))
     }
@@ -186,9 +193,17 @@ impl Device for Hdd {
         self.last_op = request.op;
     }
 
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.catch_up(now.0);
+        let understood_at = now.0 + self.overhead_ns(self.drive.controller.write_hit);
+        self.flushes.push_back((understood_at, id));
+    }
+
     fn next_event(&self) -> Option<Time> {
         let finish = self.finished.peek().map(|Reverse((at, ..))| *at);
-        let decision = if self.queue.is_empty() { None } else { self.decides_at() };
+        // What an idle drive writes back nobody waits for.
+        let is_awaited = !self.queue.is_empty() || !self.flushes.is_empty();
+        let decision = if is_awaited { self.decides_at() } else { None };
         match (finish, decision) {
             (Some(finish), Some(decision)) => Some(Time(finish.min(decision))),
             (finish, decision) => finish.or(decision).map(Time),

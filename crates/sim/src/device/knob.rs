@@ -12,7 +12,7 @@
 
 use readpath_core::law::{Spec, SpecError};
 
-use super::parameter::Parameter;
+use super::parameter::{Origin, Parameter};
 
 /// What a knob's number measures; it is kept in the smallest unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,11 @@ impl Settings {
         u32::try_from(self.of(key)).expect("the knob's bound fits 32 bits")
     }
 
+    /// Whether the value of `key` was given, and is not the default.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.values.iter().any(|(knob, _, is_given)| knob.key == key && *is_given)
+    }
+
     /// Refuses the value of `key` because of what another parameter says.
     pub fn refuse(&self, key: &str, expected: String) -> SpecError {
         let value = self.values.iter().find(|(knob, ..)| knob.key == key);
@@ -114,6 +119,7 @@ impl Settings {
                 name: knob.key.to_owned(),
                 value: knob.quantity.text(*value),
                 unit: knob.quantity.unit(),
+                origin: if *is_given { Origin::Given } else { Origin::of(knob.source) },
                 source: match is_given {
                     false => format!("{}; {}", knob.what, knob.source),
                     true => format!("{}; given", knob.what),

@@ -48,6 +48,9 @@ pub struct Nfs {
     requests: Places<Slot>,
     calls: Places<Call>,
     done: VecDeque<Completion>,
+    /// Commits at the server: their names there and here.
+    commits: Vec<(RequestId, RequestId)>,
+    commits_sent: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +73,10 @@ struct Call {
 enum Event {
     AtServer(u32),
     Answered(u32, Outcome),
+    /// A COMMIT is at the server.
+    CommitAtServer(RequestId),
+    /// Its answer is at the client.
+    Committed(RequestId),
 }
 
 impl Nfs {
@@ -98,6 +105,7 @@ impl Nfs {
             streams: 256,
             silent_requests: 192,
             write_cache_bytes: settings.of("server_cache"),
+            keeps_writes: false,
             depth_max: settings.of_u32("threads"),
         };
         let rsize_sectors = (rsize / SECTOR_BYTES) as u32;
@@ -127,6 +135,8 @@ impl Nfs {
             requests: Places::new(),
             calls: Places::new(),
             done: VecDeque::new(),
+            commits: Vec::new(),
+            commits_sent: 0,
         })
     }
 
@@ -161,6 +171,11 @@ impl Nfs {
     }
 
     fn served(&mut self, now: Time, completion: &Completion) {
+        if let Some(index) = self.commits.iter().position(|(name, _)| *name == completion.id) {
+            let (_, id) = self.commits.swap_remove(index);
+            let trip = self.trip();
+            return self.agenda.add(now + trip, Event::Committed(id));
+        }
         self.server_calls -= 1;
         let call = self.calls[completion.id.0];
         let is_read = self.requests[call.request].request.op == Op::Read;
@@ -220,6 +235,12 @@ impl Device for Nfs {
         self.send(now);
     }
 
+    /// A COMMIT (RFC 1813): the server answers when its storage has what was written.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        let trip = self.trip();
+        self.agenda.add(now + trip, Event::CommitAtServer(id));
+    }
+
     fn next_event(&self) -> Option<Time> {
         let done = self.done.front().map(|completion| completion.at);
         [done, self.agenda.next_at(), self.server.next_event()].into_iter().flatten().min()
@@ -236,6 +257,15 @@ impl Device for Nfs {
             };
             match event {
                 Event::AtServer(call) => self.unserved.push_back(call),
+                Event::CommitAtServer(id) => {
+                    let name = RequestId(COMMITS + self.commits_sent % COMMITS);
+                    self.commits_sent += 1;
+                    self.commits.push((name, id));
+                    self.server.flush(at, name);
+                }
+                Event::Committed(id) => {
+                    self.done.push_back(Completion::at(at, id, Outcome::Done));
+                }
                 Event::Answered(call, outcome) => {
                     self.answered(at, call, outcome);
                     self.send(at);
@@ -247,6 +277,9 @@ impl Device for Nfs {
     }
 }
 
+/// Names from here on are given to commits, those below to calls.
+const COMMITS: u32 = 1 << 31;
+
 /// What `nfs` takes.
 pub const KNOBS: [Knob; 11] = [
     Knob {
@@ -256,7 +289,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 200_000,
         least: 0,
         most: 10_000_000_000,
-        source: "our choice: hosts on one switch of gigabit Ethernet, with both network stacks",
+        source: "chosen: hosts on one switch of gigabit Ethernet, with both network stacks",
     },
     Knob {
         key: "jitter",
@@ -265,7 +298,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 50_000,
         least: 0,
         most: 10_000_000_000,
-        source: "our choice: interrupt moderation of a gigabit card",
+        source: "chosen: interrupt moderation of a gigabit card",
     },
     Knob {
         key: "bandwidth",
@@ -274,7 +307,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 117_700_000,
         least: 1_000_000,
         most: 64_000_000_000,
-        source: "gigabit Ethernet less headers: 1,448 of each 1,538 bytes are data",
+        source: "derived: gigabit Ethernet less headers: 1,448 of each 1,538 bytes are data",
     },
     Knob {
         key: "rsize",
@@ -283,7 +316,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 32 << 10,
         least: 4 << 10,
         most: 1 << 20,
-        source: "the published NFS thread of 2009; Linux negotiates up to 1m today",
+        source: "published: the NFS thread of 2009; Linux negotiates up to 1m today",
     },
     Knob {
         key: "slots",
@@ -292,7 +325,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 16,
         least: 1,
         most: 65_536,
-        source: "Linux sunrpc.tcp_slot_table_entries of the time",
+        source: "published: Linux sunrpc.tcp_slot_table_entries of the time",
     },
     Knob {
         key: "threads",
@@ -301,7 +334,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 8,
         least: 1,
         most: 4_096,
-        source: "nfs-utils: rpc.nfsd starts 8 threads",
+        source: "published: nfs-utils, rpc.nfsd starts 8 threads",
     },
     Knob {
         key: "server_overhead",
@@ -310,7 +343,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 50_000,
         least: 0,
         most: 10_000_000_000,
-        source: "our choice: decoding, look-up and copy on a server of the time",
+        source: "chosen: decoding, look-up and copy on a server of the time",
     },
     Knob {
         key: "server_cache",
@@ -319,7 +352,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 1 << 30,
         least: 0,
         most: 1 << 44,
-        source: "our choice: a server of the time with a few gigabytes of memory",
+        source: "chosen: a server of the time with a few gigabytes of memory",
     },
     Knob {
         key: "server_readahead",
@@ -328,7 +361,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 128 << 10,
         least: 0,
         most: 1 << 30,
-        source: "Linux read_ahead_kb default",
+        source: "published: Linux's default read_ahead_kb",
     },
     Knob {
         key: "request_max",
@@ -337,7 +370,7 @@ pub const KNOBS: [Knob; 11] = [
         default: 4 << 20,
         least: 4 << 10,
         most: 32 << 20,
-        source: "our choice: the client cuts whatever comes",
+        source: "chosen: the client cuts whatever comes",
     },
     Knob {
         key: "depth",
@@ -346,6 +379,6 @@ pub const KNOBS: [Knob; 11] = [
         default: 1_024,
         least: 1,
         most: 65_536,
-        source: "our choice: the client queues what has no slot",
+        source: "chosen: the client queues what has no slot",
     },
 ];

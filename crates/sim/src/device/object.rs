@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::Device;
@@ -53,6 +53,8 @@ enum Event {
     Move(u32),
     /// The last byte is here, or the answer to a PUT.
     End(u32),
+    /// A flush, which asks for nothing.
+    Flushed(RequestId),
 }
 
 impl Object {
@@ -135,6 +137,12 @@ impl Device for Object {
         self.connect(now);
     }
 
+    /// An object that was put is durable when the store answers (Amazon S3 user guide):
+    /// there is nothing to be done.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.agenda.add(now, Event::Flushed(id));
+    }
+
     fn next_event(&self) -> Option<Time> {
         self.agenda.next_at()
     }
@@ -143,6 +151,7 @@ impl Device for Object {
         loop {
             match self.agenda.take_due(now)? {
                 (at, Event::Move(slot)) => self.move_block(at, slot),
+                (at, Event::Flushed(id)) => return Some(Completion::at(at, id, Outcome::Done)),
                 (at, Event::End(slot)) => {
                     self.connections_used -= 1;
                     self.connect(at);
@@ -163,8 +172,9 @@ const QUANTILES: [(&str, u64); 5] = [
     ("first_byte_max", 1_000_000),
 ];
 
-const S3_GUIDELINES: &str = "Amazon S3 user guide, performance guidelines and design patterns";
-const TUM_2023: &str = "Durner, Leis, Neumann, PVLDB 16(11), 2023: measurements of S3";
+const S3_GUIDELINES: &str =
+    "published: Amazon S3 user guide, performance guidelines and design patterns";
+const TUM_2023: &str = "measured: S3 by Durner, Leis, Neumann, PVLDB 16(11), 2023";
 
 const fn first_byte(
     key: &'static str,
@@ -184,19 +194,19 @@ pub const KNOBS: [Knob; 13] = [
         "first_byte_p90",
         "first-byte latency of nine in ten",
         100_000_000,
-        "Amazon S3 design patterns: roughly 100 to 200 ms, its lower end",
+        "published: Amazon S3 design patterns, roughly 100 to 200 ms, its lower end",
     ),
     first_byte(
         "first_byte_p99",
         "first-byte latency of 99 in 100",
         200_000_000,
-        "Amazon S3 design patterns: roughly 100 to 200 ms, its upper end",
+        "published: Amazon S3 design patterns, roughly 100 to 200 ms, its upper end",
     ),
     first_byte(
         "first_byte_max",
         "largest first-byte latency",
         2_000_000_000,
-        "Amazon S3 guidelines: retry when a small request takes 2 s",
+        "published: Amazon S3 guidelines, retry when a small request takes 2 s",
     ),
     Knob {
         key: "connection",
@@ -205,7 +215,7 @@ pub const KNOBS: [Knob; 13] = [
         default: 85_000_000,
         least: 1_000_000,
         most: 64_000_000_000,
-        source: "Amazon S3 design patterns: one request for each 85 to 90 MB/s",
+        source: "published: Amazon S3 design patterns, one request for each 85 to 90 MB/s",
     },
     Knob {
         key: "bandwidth",
@@ -223,7 +233,7 @@ pub const KNOBS: [Knob; 13] = [
         default: 256,
         least: 1,
         most: 65_536,
-        source: "Durner, Leis, Neumann: 200 to 250 requests in flight fill 100 Gbit/s",
+        source: "measured: Durner, Leis, Neumann, 200 to 250 requests in flight fill 100 Gbit/s",
     },
     Knob {
         key: "get_rate",
@@ -250,7 +260,7 @@ pub const KNOBS: [Knob; 13] = [
         default: 1 << 40,
         least: 1 << 20,
         most: 1 << 50,
-        source: "our choice: a data set of a terabyte",
+        source: "chosen: a data set of a terabyte",
     },
     Knob {
         key: "request_max",
@@ -259,7 +269,7 @@ pub const KNOBS: [Knob; 13] = [
         default: 16 << 20,
         least: 4 << 10,
         most: 1 << 30,
-        source: "Amazon S3 guidelines: ranges of 8 to 16 MB",
+        source: "published: Amazon S3 guidelines, ranges of 8 to 16 MB",
     },
     Knob {
         key: "depth",
@@ -268,6 +278,6 @@ pub const KNOBS: [Knob; 13] = [
         default: 1_024,
         least: 1,
         most: 65_536,
-        source: "our choice: the client queues what has no connection",
+        source: "chosen: the client queues what has no connection",
     },
 ];

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use readpath_core::request::{
-    Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome, RequestId,
+    Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
 };
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
@@ -55,7 +55,8 @@ struct Piece {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     slot: u32,
-    piece: Piece,
+    /// `None`: the member's share of a flush.
+    piece: Option<Piece>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +122,7 @@ impl Raid0 {
             && let Some(part) = member.waiting.pop_front()
         {
             let Part { slot, piece } = self.parts[part];
+            let piece = piece.expect("a flush does not wait for room");
             member.in_flight += 1;
             let op = self.slots[slot].request.op;
             let id = RequestId(part);
@@ -138,6 +140,7 @@ impl Raid0 {
             Outcome::Done => {}
             Outcome::Failed(error) => this.error = this.error.or(Some(error)),
             Outcome::Short { bytes } => {
+                let piece = piece.expect("a flush moves nothing");
                 let bad = self.layout.address(piece.member, piece.start + bytes / SECTOR_BYTES);
                 let good = (bad - this.request.start) * SECTOR_BYTES + bytes % SECTOR_BYTES;
                 this.good_bytes = this.good_bytes.min(good);
@@ -162,7 +165,8 @@ impl Raid0 {
             && at <= now
         {
             while let Some(completion) = self.members[index as usize].device.poll(at) {
-                self.members[index as usize].in_flight -= 1;
+                let is_request = self.parts[completion.id.0].piece.is_some();
+                self.members[index as usize].in_flight -= u32::from(is_request);
                 self.finish_part(&completion);
             }
             self.feed(at, index);
@@ -187,7 +191,7 @@ impl Device for Raid0 {
                 let piece = Piece { sectors: rest.sectors.min(most), ..rest };
                 rest.start += u64::from(piece.sectors);
                 rest.sectors -= piece.sectors;
-                let part = self.parts.add(Part { slot, piece });
+                let part = self.parts.add(Part { slot, piece: Some(piece) });
                 self.slots[slot].parts_left += 1;
                 self.members[piece.member as usize].waiting.push_back(part);
             }
@@ -196,6 +200,17 @@ impl Device for Raid0 {
             self.feed(now, piece.member);
         }
         self.pieces = pieces;
+    }
+
+    fn flush(&mut self, now: Time, id: RequestId) {
+        let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
+        let parts_left = self.members.len() as u32;
+        let slot = self.slots.add(Slot { request, parts_left, good_bytes: 0, error: None });
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let part = self.parts.add(Part { slot, piece: None });
+            member.device.flush(now, RequestId(part));
+            self.next.set(index as u32, member.device.next_event());
+        }
     }
 
     fn next_event(&self) -> Option<Time> {

@@ -3,8 +3,8 @@
 //! `NAME,key=value,…` names one device. `raid0:12xhdd` names a device over
 //! members, `raid0:2xssd+1xnvme` over mixed ones, `nfs:ssd` and `faulty:ssd`
 //! over one, `changing:nvme+ssd` over two; members may be composed themselves, as in `nfs:raid0:4xssd`. A
-//! key with a member's name before a dot goes to those members:
-//! `raid0:12xssd,ssd.size=1g`. What a device takes, with unit and source, is
+//! key with a member's name before a dot goes to those members, however deep they are:
+//! `raid0:12xssd,ssd.size=1g`, `faulty:nfs:raid0:4xssd,nfs.rtt=1ms,ssd.size=1g`. What a device takes, with unit and source, is
 //! [`describe`]d from the same tables that read the text.
 
 use readpath_core::law::{Spec, SpecError};
@@ -126,7 +126,7 @@ const RAID0_KNOBS: [Knob; 1] = [Knob {
     default: 512 << 10,
     least: SECTOR_BYTES,
     most: 1 << 30,
-    source: "mdadm(8): --chunk defaults to 512k",
+    source: "published: mdadm(8), --chunk defaults to 512k",
 }];
 
 /// The members of a device that names none.
@@ -186,7 +186,9 @@ impl Composed {
         let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, usual_members(spec)));
         let mut members: Vec<Members> = Vec::new();
         let mut count_all = 0u32;
-        for item in list.split('+') {
+        // What has one member leaves the `+` to it, when it is composed itself.
+        let is_one = matches!(name, "nfs" | "faulty") && list.contains(':');
+        for item in list.split(|letter| letter == '+' && !is_one) {
             let (count, member) = match item.split_once('x') {
                 Some((count, member)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
                     (count.parse().map_err(|_| refused(spec, list))?, member)
@@ -203,8 +205,7 @@ impl Composed {
         for (key, value) in &spec.parameters {
             let mut is_taken = false;
             for member in &mut members {
-                let prefixed = key.strip_prefix(&member.spec.name);
-                if let Some(member_key) = prefixed.and_then(|rest| rest.strip_prefix('.')) {
+                if let Some(member_key) = key_of_member(key, &member.spec) {
                     member.spec.parameters.insert(member_key.to_owned(), value.clone());
                     is_taken = true;
                 }
@@ -267,6 +268,21 @@ impl Composed {
     }
 }
 
+/// What `key` is to `member`: without the member's name, when that stands before the dot;
+/// as it is, when a device of that name is further inside; nothing else.
+fn key_of_member<'a>(key: &'a str, member: &Spec) -> Option<&'a str> {
+    let (name, rest) = key.split_once('.')?;
+    if name == member.name || name == base_name(member) {
+        return Some(rest);
+    }
+    let (_, inner) = member.name.split_once(':')?;
+    let is_inside = inner.split([':', '+']).any(|item| {
+        let (count, device) = item.split_once('x').unwrap_or(("", item));
+        item == name || (device == name && count.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    is_inside.then_some(key)
+}
+
 fn refused(spec: &Spec, list: &str) -> SpecError {
     let name = base_name(spec);
     SpecError::BadValue {
@@ -301,6 +317,12 @@ mod tests {
         assert_eq!(sectors("raid0:12xssd,ssd.size=1g"), 12 * 1_024 * mib);
         assert_eq!(sectors("raid0:2xssd+1xnvme,ssd.size=1g,nvme.size=2g"), 4 * 1_024 * mib);
         assert_eq!(sectors("nfs:raid0:4xssd,raid0:4xssd.ssd.size=1g"), 4 * 1_024 * mib);
+        for inside in ["ssd.size=1g", "raid0.ssd.size=1g", "nfs.raid0.ssd.size=1g"] {
+            let text = format!("faulty:nfs:raid0:4xssd,{inside},nfs.rtt=1ms,raid0.stripe=64k");
+            assert_eq!(sectors(&text), 4 * 1_024 * mib, "{inside}");
+        }
+        let mixed = "faulty:raid0:2xssd+1xnvme,ssd.size=1g,nvme.size=2g,fail_every=9";
+        assert_eq!(sectors(mixed), 4 * 1_024 * mib);
         assert_eq!(sectors("faulty:array:2xssd"), sectors("raid0:2xssd,stripe=256k"));
     }
 
@@ -311,6 +333,7 @@ mod tests {
         assert!(error("ssd,rpm=7200").starts_with("`ssd` has no parameter `rpm`; it takes: size"));
         assert!(error("raid0:2xssd,ssd.rpm=7200").starts_with("`ssd` has no parameter `rpm`"));
         assert!(error("raid0:2xssd,nvme.size=1g").contains("no parameter `nvme.size`"));
+        assert!(error("faulty:nfs:ssd,nvme.size=1g").contains("no parameter `nvme.size`"));
         for text in ["raid0:", "raid0:0xssd", "raid0:99999xssd", "raid0:2xssd+"] {
             assert!(error(text).contains("members after a colon"), "{text}: {}", error(text));
         }

@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PageRange, SECTOR_BYTES, Time};
 
 use super::Device;
@@ -44,6 +44,8 @@ pub struct Ssd {
     layout: Layout,
     read_overhead: Time,
     write_overhead: Time,
+    /// Whether what the buffer holds survives a loss of power.
+    keeps_writes: bool,
     command_interval: Time,
     controller_free: Time,
     link_out: Wire,
@@ -57,6 +59,10 @@ pub struct Ssd {
     writes_crossing: VecDeque<(Time, u32)>,
     /// Writes for which the buffer has no room yet.
     writes_held: VecDeque<u32>,
+    flushes_arriving: VecDeque<(Time, RequestId)>,
+    /// How many bytes must have been programmed before a flush is done.
+    flushes: VecDeque<(u64, RequestId)>,
+    flushes_done: VecDeque<(Time, RequestId)>,
     reads_done: VecDeque<(Time, u32)>,
     writes_done: VecDeque<(Time, u32)>,
     slots: Places<Slot>,
@@ -120,6 +126,7 @@ impl Ssd {
             },
             read_overhead: Time(settings.of("read_overhead")),
             write_overhead: Time(settings.of("write_overhead")),
+            keeps_writes: settings.of("power_loss_protection") == 1,
             command_interval: Time(settings.of("command_interval")),
             controller_free: Time::ZERO,
             link_out: Wire::new(link_bytes_per_second),
@@ -131,6 +138,9 @@ impl Ssd {
             writes_arriving: VecDeque::new(),
             writes_crossing: VecDeque::new(),
             writes_held: VecDeque::new(),
+            flushes_arriving: VecDeque::new(),
+            flushes: VecDeque::new(),
+            flushes_done: VecDeque::new(),
             reads_done: VecDeque::new(),
             writes_done: VecDeque::new(),
             slots: Places::new(),
@@ -196,6 +206,27 @@ impl Ssd {
         self.admit_writes(now);
     }
 
+    /// A flush is understood: an open unit is programmed though it isn't full.
+    fn begin_flush(&mut self, now: Time, id: RequestId) {
+        if self.keeps_writes {
+            return self.flushes_done.push_back((now, id));
+        }
+        if self.buffer.pad() {
+            self.flash.program(now);
+        }
+        self.flushes.push_back((self.buffer.admitted_bytes(), id));
+        self.end_flushes(now);
+    }
+
+    fn end_flushes(&mut self, now: Time) {
+        while let Some(&(bytes, id)) = self.flushes.front()
+            && self.buffer.programmed_bytes() >= bytes
+        {
+            self.flushes.pop_front();
+            self.flushes_done.push_back((now, id));
+        }
+    }
+
     fn admit_writes(&mut self, now: Time) {
         while let Some(&slot) = self.writes_held.front() {
             let request = self.slots[slot].request;
@@ -215,15 +246,22 @@ impl Ssd {
         let write = front(&self.writes_arriving);
         let crossing = front(&self.writes_crossing);
         let (flash, die) = self.flash.next_event().unwrap_or((NEVER, 0));
-        let at = read.min(write).min(crossing).min(flash);
+        let flush = front(&self.flushes_arriving);
+        let at = read.min(write).min(crossing).min(flash).min(flush);
         if at > now || at == NEVER {
             return false;
+        }
+        if flush == at {
+            let (_, id) = self.flushes_arriving.pop_front().expect("its time was read");
+            self.begin_flush(at, id);
+            return true;
         }
         if flash == at {
             match self.flash.advance(at, die) {
                 Finished::Read { slot, bytes } => self.finish_page(at, slot, bytes),
                 Finished::Program => {
                     self.buffer.release();
+                    self.end_flushes(at);
                     self.admit_writes(at);
                 }
                 Finished::Nothing => {}
@@ -271,10 +309,18 @@ impl Device for Ssd {
     }
 
     #[inline]
+    fn flush(&mut self, now: Time, id: RequestId) {
+        let started_at = self.controller_free.max(now);
+        self.controller_free = started_at + self.command_interval;
+        self.flushes_arriving.push_back((started_at + self.write_overhead, id));
+    }
+
+    #[inline]
     fn next_event(&self) -> Option<Time> {
         let flash = self.flash.next_event().map_or(NEVER, |(at, _)| at);
         let arriving = front(&self.reads_arriving).min(front(&self.writes_arriving));
         let done = front(&self.reads_done).min(front(&self.writes_done));
+        let done = done.min(front(&self.flushes_done)).min(front(&self.flushes_arriving));
         let at = flash.min(arriving).min(done).min(front(&self.writes_crossing));
         (at != NEVER).then_some(at)
     }
@@ -282,6 +328,9 @@ impl Device for Ssd {
     #[inline]
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.step(now) {}
+        if let Some((at, id)) = self.flushes_done.pop_front() {
+            return Some(Completion::at(at, id, Outcome::Done));
+        }
         let read = front(&self.reads_done);
         let write = front(&self.writes_done);
         if read.min(write) > now {
@@ -297,7 +346,7 @@ impl Device for Ssd {
 const NEVER: Time = Time(u64::MAX);
 
 #[inline]
-fn front(queue: &VecDeque<(Time, u32)>) -> Time {
+fn front<T>(queue: &VecDeque<(Time, T)>) -> Time {
     queue.front().map_or(NEVER, |front| front.0)
 }
 

@@ -60,7 +60,7 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
         table: "A".to_owned(),
         title: EXPERIMENT.title.to_owned(),
         machine:
-            "one 10,000 rpm SCSI disk of 2002 (`hdd`), deadline without merging, a queue of 1,024 requests, 2 GiB of cache"
+            "one 10,000 rpm SCSI disk of 2002 (`hdd`; of its queue it sorts 4, fitted to the third row), deadline without merging, a queue of 1,024 requests, 2 GiB of cache"
                 .to_owned(),
         unit: "MB/s".to_owned(),
         rows: megabytes_per_second(cases, tell)?,

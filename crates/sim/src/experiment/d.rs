@@ -25,6 +25,7 @@
 //! where idling wins, with nothing published beside it.
 
 use super::{Experiment, Grid, GridRow, Reproduced, Tell, law};
+use crate::device::array::TWELVE_DISKS;
 use crate::device::random::Draw;
 use crate::job::JobFile;
 use crate::simulate::{Setup, SimulateError, simulate};
@@ -69,23 +70,11 @@ struct Machine {
     volume_mib: u64,
 }
 
-/// The array of the source. The drives are of its year; link and overhead follow
-/// from the published sequential tables (64 KiB in 224 µs, 386 MiB/s at most).
-///
-/// - A near page takes 1.1 ms, which leaves 7 ms of a record's published 23 ms to
-///   the far one. Half a millisecond of it keeps the controller's one processor
-///   busy, the rest is the way to the drive and back, which twelve of them have at
-///   once: with all of it in the processor nothing could exceed 4.2 MB/s, which 64
-///   processes reach under the old detection though it serves one at a time for
-///   most of each record.
-/// - 16 MiB of a stream are read ahead, so that two of them reach the link's rate
-///   though each turn costs a seek, in a memory of 256 MiB, where the shares of 64
-///   become too small. A stream keeps its share while others have their slices.
+/// The array of the source.
 const ARRAY: Machine = Machine {
-    device: "array:12xhdd,hdd.drive=sata2010,hdd.overhead.read_hit_ms=0.54,\
-             hdd.overhead.read_miss_ms=0.64,miss=500us,overhead=60us,cache=256m,readahead=16m,\
-             readahead_all=224m,silent=65536",
-    words: "12 drives of 7,200 rpm in RAID-0 behind a controller",
+    device: TWELVE_DISKS,
+    words: "12 drives of 7,200 rpm in RAID-0 behind a controller (its link, overheads and \
+            read-ahead are fitted to these tables)",
     volume_mib: 10_900 << 10,
 };
 

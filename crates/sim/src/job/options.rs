@@ -7,7 +7,7 @@ use readpath_core::request::{Class, Priority};
 use readpath_core::unit::Time;
 
 use super::units::{BYTES_FORM, SPAN_FORM, bytes, count, span};
-use super::{Distribution, Engine, Extent, Hint, Job, JobError, Pattern};
+use super::{Distribution, Engine, Extent, Hint, Job, JobError, Pattern, Sync};
 
 /// The options that are supported, each with what it takes.
 pub const OPTIONS: &[(&str, &str)] = &[
@@ -47,6 +47,9 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("loops", "how many times the work is done (1)"),
     ("prio", "I/O priority from 0 (most) to 7"),
     ("prioclass", "I/O class: 1 real time, 2 best effort, 3 idle"),
+    ("fsync", "fsync(2) after so many writes (0: never)"),
+    ("fdatasync", "fdatasync(2) after so many writes (0: never)"),
+    ("end_fsync", "1: fsync(2) when all is written (0)"),
     ("nrfiles", "1: name the files with filename="),
 ];
 
@@ -116,6 +119,7 @@ impl Default for Draft {
                 start_delay: Time::ZERO,
                 is_barrier: false,
                 loops: 1,
+                sync: Sync::default(),
                 priority: None,
             },
             name: None,
@@ -185,6 +189,9 @@ impl Draft {
             "loops" => integer(text, 1..=u32::MAX).map(|n| job.loops = n),
             "prio" => integer(text, 0..=7).map(|n| self.level = Some(n)),
             "prioclass" => class(text).map(|class| self.class = Some(class)),
+            "fsync" => integer(text, 0..=u32::MAX).map(|n| job.sync.writes = n),
+            "fdatasync" => integer(text, 0..=u32::MAX).map(|n| job.sync.data_writes = n),
+            "end_fsync" => integer(text, 0..=1).map(|n: u8| job.sync.at_end = n == 1),
             "nrfiles" => integer(text, 1..=1).map(|_: u8| ()),
             _ => return Err(JobError::UnknownOption { line, option: option.to_owned() }),
         };

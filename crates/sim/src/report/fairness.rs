@@ -59,6 +59,11 @@ impl Stream {
         self.last = self.last.max(ended);
     }
 
+    /// What was moved before is on the medium at `at`: the work ends no earlier.
+    pub fn record_sync(&mut self, at: Time) {
+        self.last = self.last.max(at);
+    }
+
     /// Takes in all that was tallied of the process elsewhere.
     pub fn with_tally(self, tally: &Tally) -> Stream {
         let latency_max = (tally.operations > 0).then(|| Time(tally.latency_ns.max()));

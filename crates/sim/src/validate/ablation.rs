@@ -64,7 +64,7 @@ fn with_access(drive: &Drive, access: AccessTime) -> Drive {
 fn without_cache(drive: &Drive) -> Drive {
     let mut drive = drive.clone();
     drive.cache.is_enabled = false;
-    drive.cache.early_writes = 0;
+    drive.cache.writes.spans = 0;
     drive
 }
 

@@ -6,8 +6,12 @@
 //!    are complete, and take these;
 //! 3. when enough operations were taken since the last pause, wait for all in
 //!    flight, and pause;
-//! 4. issue the next operation of the pass. At its end wait for all in flight;
-//!    then begin another pass if there are loops, bytes or time left.
+//! 4. when so many writes were issued since the last time, put what was written on the
+//!    medium: by a call that the process waits for, while what is in flight goes on; of
+//!    writes through the page cache the call waits for all (`fsync(2)`);
+//! 5. issue the next operation of the pass. At its end wait for all in flight, put what
+//!    was written on the medium if the job says so; then begin another pass if there are
+//!    loops, bytes or time left.
 //!
 //! An operation counts as in flight until it is *taken*, which is later than
 //! its completion when completions are collected.
@@ -31,6 +35,12 @@ pub enum Next {
     Operation(Operation),
     /// It waits for a completion. What it has issued and not submitted goes out now.
     WaitForCompletion,
+    /// It waits for its files to be on the medium, as far as their writes are complete;
+    /// when they are, [`synced`](Process::synced) is called.
+    Sync {
+        /// Whether the files' data is enough (`fdatasync(2)`).
+        is_data_enough: bool,
+    },
     /// It sleeps until this time. Nothing of it is in flight.
     WaitUntil(Time),
     /// It has ended. Nothing of it is in flight.
@@ -106,6 +116,9 @@ pub struct Process {
     taken_at_pause: u64,
     /// Whether an operation was issued since it was last asked whether to pause.
     may_pause: bool,
+    writes_issued: u64,
+    /// Whether nothing was issued since the last sync.
+    is_synced: bool,
 }
 
 /// An area, and where in it the process is.
@@ -125,6 +138,11 @@ enum Stage {
     Draining(AfterDrain),
     /// It sleeps; nothing is in flight.
     Pausing { until: Time },
+    /// It asks for its files to be put on the medium, as soon as it is asked what it does
+    /// next, and then goes on as the pass or its drain say.
+    SyncDue { is_data_enough: bool, then: AfterSync },
+    /// It waits for that.
+    Syncing(AfterSync),
     /// The end; nothing is in flight, nothing follows.
     Ended,
 }
@@ -132,6 +150,14 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterDrain {
     Pause,
+    Sync { is_data_enough: bool },
+    NextPass,
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterSync {
+    Issue,
     NextPass,
     End,
 }
@@ -166,6 +192,8 @@ impl Process {
             taken: 0,
             taken_at_pause: 0,
             may_pause: false,
+            writes_issued: 0,
+            is_synced: false,
         }
     }
 
@@ -267,6 +295,17 @@ impl Process {
         self.completed_not_taken += 1;
     }
 
+    /// Its files are on the medium, as it asked; or could not be put there.
+    pub fn synced(&mut self, now: Time) {
+        let Stage::Syncing(then) = self.stage else { panic!("only what was asked for is done") };
+        self.is_synced = true;
+        self.stage = match then {
+            AfterSync::Issue => Stage::Issuing,
+            AfterSync::NextPass => self.drained(AfterDrain::NextPass, now),
+            AfterSync::End => self.drained(AfterDrain::End, now),
+        };
+    }
+
     /// What it does next.
     pub fn next(&mut self, now: Time) -> Next {
         let begun = *self.begun.get_or_insert(now);
@@ -286,6 +325,11 @@ impl Process {
                 }
                 Stage::Pausing { until } if now < until => return Next::WaitUntil(until),
                 Stage::Pausing { .. } => self.stage = Stage::Issuing,
+                Stage::SyncDue { is_data_enough, then } => {
+                    self.stage = Stage::Syncing(then);
+                    return Next::Sync { is_data_enough };
+                }
+                Stage::Syncing(_) => return Next::WaitForCompletion,
                 Stage::Ended => return Next::Ended,
             }
         }
@@ -305,6 +349,15 @@ impl Process {
         }
         if self.pauses_now() {
             self.stage = Stage::Draining(AfterDrain::Pause);
+            return None;
+        }
+        if !self.is_pass_over()
+            && let Some(is_data_enough) = self.sync_due()
+        {
+            self.stage = match self.rules.is_direct {
+                true => Stage::SyncDue { is_data_enough, then: AfterSync::Issue },
+                false => Stage::Draining(AfterDrain::Sync { is_data_enough }),
+            };
             return None;
         }
         match self.operation() {
@@ -330,9 +383,28 @@ impl Process {
         is_due
     }
 
+    /// Whether its files are to be put on the medium before the next operation, and whether
+    /// their data is enough; `fsync` goes before `fdatasync`, as in fio.
+    fn sync_due(&self) -> Option<bool> {
+        let is_due = |every: u32| every > 0 && self.writes_issued.is_multiple_of(every.into());
+        match self.rules.sync {
+            _ if self.is_synced || self.writes_issued == 0 => None,
+            sync if is_due(sync.writes) => Some(false),
+            sync if is_due(sync.data_writes) => Some(true),
+            _ => None,
+        }
+    }
+
     /// The stage that follows when nothing is in flight any more.
     fn drained(&mut self, then: AfterDrain, now: Time) -> Stage {
+        let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
+        let sync_due = |then| Stage::SyncDue { is_data_enough: false, then };
         match then {
+            AfterDrain::Sync { is_data_enough } => {
+                Stage::SyncDue { is_data_enough, then: AfterSync::Issue }
+            }
+            AfterDrain::NextPass if syncs_at_end => sync_due(AfterSync::NextPass),
+            AfterDrain::End if syncs_at_end => sync_due(AfterSync::End),
             // A pause is not cut short by the end of the runtime, nor is it in fio.
             AfterDrain::Pause => Stage::Pausing { until: now + self.rules.think_time },
             AfterDrain::NextPass if self.goes_on() => {
@@ -364,13 +436,18 @@ impl Process {
         owed_bytes >= self.rules.block_bytes_largest && (self.rules.has_io_size || !is_all_done)
     }
 
+    /// Whether all bytes that the job moves were issued.
+    fn is_pass_over(&self) -> bool {
+        let limit_bytes = self.rules.limit_bytes.saturating_mul(u64::from(self.rules.loops));
+        !self.rules.is_time_based && self.issued_bytes >= limit_bytes
+    }
+
     /// The next operation of the pass.
     fn operation(&mut self) -> Option<Operation> {
-        let rules = &self.rules;
-        let limit_bytes = rules.limit_bytes.saturating_mul(u64::from(rules.loops));
-        if !rules.is_time_based && self.issued_bytes >= limit_bytes {
+        if self.is_pass_over() {
             return None;
         }
+        let rules = &self.rules;
         let op = match rules.reads_percent {
             100 => Op::Read,
             0 => Op::Write,
@@ -386,6 +463,8 @@ impl Process {
             }
         };
         self.issued_bytes = self.issued_bytes.saturating_add(bytes);
+        self.writes_issued += u64::from(op == Op::Write);
+        self.is_synced = false;
         self.in_flight += 1;
         self.batched += 1;
         let is_batch_full = self.batched == self.rules.batch;

@@ -6,7 +6,7 @@ use readpath_core::unit::Time;
 
 use super::block_bytes_largest;
 use super::layout::share;
-use crate::job::{Engine, Extent, Hint, Job};
+use crate::job::{Engine, Extent, Hint, Job, Sync};
 
 /// The rules of one process.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub struct Rules {
     /// Bytes that end the work, per loop: `io_size`, or else `size`.
     pub limit_bytes: u64,
     pub has_io_size: bool,
+    pub sync: Sync,
 }
 
 impl Rules {
@@ -65,6 +66,7 @@ impl Rules {
             loops: job.loops,
             limit_bytes,
             has_io_size: job.io_size.is_some(),
+            sync: job.sync,
         }
     }
 }

@@ -56,6 +56,8 @@ pub struct ControllerParts {
     pub silent_requests: u64,
     /// Memory for writes in bytes; 0: a write is answered when the device has it.
     pub write_cache_bytes: u64,
+    /// Whether that memory keeps what it holds without power, so that a flush asks for nothing.
+    pub keeps_writes: bool,
     /// Requests taken at once.
     pub depth_max: u32,
 }
@@ -73,6 +75,8 @@ pub struct Controller {
     streams: Streams,
     write_cache_used: u64,
     writes_held: VecDeque<u32>,
+    /// Flushes that wait for the write cache to be empty.
+    flushes_held: Vec<RequestId>,
     agenda: Agenda<Event>,
     slots: Places<Slot>,
     jobs: Places<(Job, DeviceRequest)>,
@@ -96,6 +100,10 @@ enum Event {
     DataIn(u32),
     /// The host has its answer.
     Answered(u32, Outcome),
+    /// The controller has understood a flush.
+    FlushAsked(RequestId),
+    /// The host knows its flush done.
+    Flushed(RequestId),
 }
 
 /// Why the device is asked for something.
@@ -107,6 +115,8 @@ enum Job {
     Fill(u64, u64),
     /// To write back what was answered already.
     WriteBack,
+    /// A flush of the device, for the host's of this name.
+    Flush(RequestId),
 }
 
 impl Controller {
@@ -125,6 +135,7 @@ impl Controller {
             streams: Streams::new(parts.streams, parts.silent_requests),
             write_cache_used: 0,
             writes_held: VecDeque::new(),
+            flushes_held: Vec::new(),
             agenda: Agenda::new(),
             slots: Places::new(),
             jobs: Places::new(),
@@ -295,6 +306,22 @@ impl Controller {
         }
     }
 
+    /// Memory with a battery keeps what it has; without it, it is written back first if it
+    /// can hold any, and then the members are flushed.
+    fn flush_asked(&mut self, now: Time, id: RequestId) {
+        match self.parts.keeps_writes {
+            true => self.agenda.add(now, Event::Flushed(id)),
+            false if self.write_cache_used > 0 => self.flushes_held.push(id),
+            false => self.flush_members(now, id),
+        }
+    }
+
+    fn flush_members(&mut self, now: Time, id: RequestId) {
+        let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
+        let index = self.jobs.add((Job::Flush(id), request));
+        self.inner.flush(now, RequestId(index));
+    }
+
     fn answer_read(&mut self, now: Time, slot: u32, outcome: Outcome) {
         let bytes = match outcome {
             Outcome::Done => u64::from(self.slots[slot].request.sectors) * SECTOR_BYTES,
@@ -306,9 +333,13 @@ impl Controller {
     }
 
     fn finish_job(&mut self, now: Time, completion: &Completion) {
-        self.inner_in_flight -= 1;
         let (job, request) = self.jobs.take(completion.id.0);
+        if let Job::Flush(id) = job {
+            return self.agenda.add(now, Event::Flushed(id));
+        }
+        self.inner_in_flight -= 1;
         match job {
+            Job::Flush(_) => unreachable!("answered above"),
             Job::Direct(slot) => match request.op {
                 Op::Read => self.answer_read(now, slot, completion.outcome),
                 Op::Write => self.agenda.add(now, Event::Answered(slot, completion.outcome)),
@@ -316,6 +347,10 @@ impl Controller {
             Job::WriteBack => {
                 self.write_cache_used -= u64::from(request.sectors) * SECTOR_BYTES;
                 self.take_writes(now);
+                if self.write_cache_used == 0 {
+                    let held = std::mem::take(&mut self.flushes_held);
+                    held.into_iter().for_each(|id| self.flush_members(now, id));
+                }
             }
             Job::Fill(first, end) if completion.outcome == Outcome::Done => {
                 for line in first..end {
@@ -360,6 +395,10 @@ impl Device for Controller {
         self.agenda.add(now + self.parts.overhead, Event::Understood(slot));
     }
 
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.agenda.add(now + self.parts.overhead, Event::FlushAsked(id));
+    }
+
     fn next_event(&self) -> Option<Time> {
         [self.agenda.next_at(), self.inner.next_event()].into_iter().flatten().min()
     }
@@ -374,6 +413,8 @@ impl Device for Controller {
             match event {
                 Event::Understood(slot) => self.understood(at, slot),
                 Event::DataIn(slot) => self.data_in(at, slot),
+                Event::FlushAsked(id) => self.flush_asked(at, id),
+                Event::Flushed(id) => return Some(Completion::at(at, id, Outcome::Done)),
                 Event::Issued(index) => {
                     self.is_processor_busy = false;
                     self.issue(at, index);

@@ -13,6 +13,9 @@ pub(super) struct Segment {
     pub start: u64,
     /// After the last.
     pub end: u64,
+    /// The first sector since it was taken, as far back as the segment reaches: unlike
+    /// `start` it stays when data is given up that nothing has overwritten yet.
+    pub from: u64,
     /// When it was last of use, as a count of uses.
     used: u64,
 }
@@ -94,7 +97,9 @@ impl Segments {
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let segment = &mut self.segments[index];
         segment.end = segment.end.max(end);
-        segment.start = segment.start.max(segment.end.saturating_sub(self.segment_sectors));
+        let reach = segment.end.saturating_sub(self.segment_sectors);
+        segment.start = segment.start.max(reach);
+        segment.from = segment.from.max(reach);
     }
 
     /// Gives up every segment with sectors from `start` to `end`: they are written anew.
@@ -115,7 +120,7 @@ impl Segments {
 
     fn fill(&mut self, index: usize, start: u64, end: u64) {
         self.uses += 1;
-        self.segments[index] = Segment { start, end, used: self.uses };
+        self.segments[index] = Segment { start, end, from: start, used: self.uses };
         self.extend(index, end);
     }
 }

@@ -24,12 +24,12 @@
 //! zones = 16
 //! outer_track_sectors = 910
 //! inner_track_sectors = 500
-//! track_skew_ms = 0.8
-//! cylinder_skew_ms = 1.0
+//! track_skew_ms = 0.8             # the longer of head switch and shortest seek for a write, if
+//! cylinder_skew_ms = 1.0          # absent: drives are formatted so that none loses a revolution
 //! [mechanics]
 //! rpm = 10_000
 //! head_switch_ms = 0.5
-//! write_settle_ms = 0.5
+//! write_settle_ms = 0.5           # a write after any move, longer than a read
 //! access = "tracked"              # or "half turn", "constant" with access_ms
 //! zero_latency_read = false
 //! zero_latency_write = false
@@ -38,6 +38,9 @@
 //! single_ms = 0.3
 //! average_ms = 4.7
 //! full_ms = 9.7
+//! write_single_ms = 0.5           # the same for writing, in place of write_settle_ms, which
+//! write_average_ms = 5.2          # after a head switch is then what write_single_ms is above
+//! write_full_ms = 10.2            # single_ms
 //! points = []                     # for "table": cylinders, ms, cylinders, ms, …
 //! [cache]
 //! segments = 16
@@ -47,7 +50,8 @@
 //! with its unit in its name. Any value may be written `{ value = …, source = "…" }`.
 
 use super::drive::{
-    AccessTime, CacheSpec, CommandTimes, ControllerSpec, Drive, MechanicsSpec, QueueSpec, ReadAhead,
+    AccessTime, CacheSpec, CommandTimes, ControllerSpec, Drive, MechanicsSpec, QueueOrder,
+    QueueSpec, ReadAhead, WriteCacheSpec,
 };
 use super::layout::{Layout, Mapping, Sparing, Zone};
 use super::seek::{SeekCurve, ThreePoints, check_table};
@@ -94,7 +98,7 @@ fn signed_ns(ms: f64) -> i64 {
 /// The drive that the fields describe.
 pub(super) fn drive(root: &Block) -> Result<Drive, FileError> {
     let mechanics = mechanics(root.block("mechanics")?, root.block("seek")?)?;
-    let layout = layout(root.block("geometry")?, 60e3 / mechanics.rpm)?;
+    let layout = layout(root.block("geometry")?, &mechanics)?;
     if let SeekCurve::Table(points) = &mechanics.seek
         && points[0].0 == 0
     {
@@ -113,11 +117,18 @@ pub(super) fn drive(root: &Block) -> Result<Drive, FileError> {
 
 fn mechanics(block: &Block, seek: &Block) -> Result<MechanicsSpec, FileError> {
     let access = block.choice("access", 0, &[("tracked", 0), ("half turn", 1), ("constant", 2)])?;
+    let read_curve = seek_curve(seek)?;
+    let (write_seek, write_settle_ns) = match write_seek(seek, &read_curve)? {
+        // Then a head settles after a switch as after the shortest seek.
+        Some((curve, settle_ns)) => (Some(curve), settle_ns),
+        None => (None, signed_ns(block.number_or("write_settle_ms", 0.0, SETTLE)?)),
+    };
     let spec = MechanicsSpec {
         rpm: block.number("rpm", bounds(60.0, 100_000.0, "rpm"))?,
-        seek: seek_curve(seek)?,
+        seek: read_curve,
+        write_seek,
         head_switch_ns: ns(block.number("head_switch_ms", MS)?),
-        write_settle_ns: signed_ns(block.number_or("write_settle_ms", 0.0, SETTLE)?),
+        write_settle_ns,
         access: match access {
             0 => AccessTime::Tracked,
             1 => AccessTime::HalfTurn,
@@ -134,18 +145,7 @@ fn mechanics(block: &Block, seek: &Block) -> Result<MechanicsSpec, FileError> {
 fn seek_curve(block: &Block) -> Result<SeekCurve, FileError> {
     let single = || block.number("single_ms", MS);
     let full = || block.number("full_ms", MS);
-    let three = || {
-        let points = ThreePoints {
-            single_ms: single()?,
-            average_ms: block.number("average_ms", MS)?,
-            full_ms: full()?,
-        };
-        if points.single_ms > points.average_ms || points.average_ms > points.full_ms {
-            let problem = "single_ms, average_ms and full_ms must rise in this order".to_owned();
-            return Err(block.error("average_ms", problem));
-        }
-        Ok(points)
-    };
+    let three = || three_points(block, ["single_ms", "average_ms", "full_ms"]);
     let words = [("constant", 0), ("linear", 1), ("lee", 2), ("square root", 3), ("table", 4)];
     match block.choice("curve", 2, &words)? {
         0 => Ok(SeekCurve::Constant { ms: single()? }),
@@ -165,7 +165,39 @@ fn seek_curve(block: &Block) -> Result<SeekCurve, FileError> {
     }
 }
 
-fn layout(block: &Block, revolution_ms: f64) -> Result<Layout, FileError> {
+fn three_points(block: &Block, keys: [&str; 3]) -> Result<ThreePoints, FileError> {
+    let [single, average, full] = keys;
+    let points = ThreePoints {
+        single_ms: block.number(single, MS)?,
+        average_ms: block.number(average, MS)?,
+        full_ms: block.number(full, MS)?,
+    };
+    if points.single_ms > points.average_ms || points.average_ms > points.full_ms {
+        let problem = format!("{single}, {average} and {full} must rise in this order");
+        return Err(block.error(average, problem));
+    }
+    Ok(points)
+}
+
+/// The three figures for writing, where they are given: a curve of the same law.
+fn write_seek(block: &Block, read: &SeekCurve) -> Result<Option<(SeekCurve, i64)>, FileError> {
+    let keys = ["write_single_ms", "write_average_ms", "write_full_ms"];
+    let Some(given) = keys.into_iter().find(|key| block.find(key).is_some()) else {
+        return Ok(None);
+    };
+    let points = three_points(block, keys)?;
+    let (curve, read) = match read {
+        SeekCurve::Lee(read) => (SeekCurve::Lee(points), read),
+        SeekCurve::Linear(read) => (SeekCurve::Linear(points), read),
+        _ => {
+            let problem = "needs a curve through three figures: lee or linear".to_owned();
+            return Err(block.error(given, problem));
+        }
+    };
+    Ok(Some((curve, signed_ns(points.single_ms - read.single_ms))))
+}
+
+fn layout(block: &Block, mechanics: &MechanicsSpec) -> Result<Layout, FileError> {
     let heads = block.integer("heads", bounds(1.0, 1024.0, "heads"))? as u32;
     let cylinders = block.integer("cylinders", bounds(1.0, 1e8, "cylinders"))? as u32;
     let sectors = match block.find("sectors") {
@@ -184,7 +216,7 @@ fn layout(block: &Block, revolution_ms: f64) -> Result<Layout, FileError> {
     ];
     let mapping = block.choice("mapping", Mapping::Cylinders, &words)?;
     let zones = match block.find("even_zones") {
-        Some(_) => even_zones(block.block("even_zones")?, cylinders, revolution_ms)?,
+        Some(_) => even_zones(block.block("even_zones")?, cylinders, mechanics)?,
         None => block.blocks("zones")?.into_iter().map(zone).collect::<Result<_, _>>()?,
     };
     let layout = Layout { heads, cylinders, sectors, mapping, sparing, zones };
@@ -223,14 +255,21 @@ fn zone(block: &Block) -> Result<Zone, FileError> {
 
 /// Equal zones, their tracks from the outer to the inner count in even steps; skews are
 /// rounded up to whole sectors.
-fn even_zones(block: &Block, cylinders: u32, revolution_ms: f64) -> Result<Vec<Zone>, FileError> {
+fn even_zones(
+    block: &Block,
+    cylinders: u32,
+    mechanics: &MechanicsSpec,
+) -> Result<Vec<Zone>, FileError> {
+    let revolution_ms = 60e3 / mechanics.rpm;
     let most = bounds(1.0, f64::from(cylinders), "zones (the cylinders)");
     let zones = block.integer("zones", most)? as u32;
     let outer = block.number("outer_track_sectors", TRACK)?;
     let inner = block.number("inner_track_sectors", bounds(1.0, outer, "sectors (the outer)"))?;
     let skew = bounds(0.0, revolution_ms, "ms (a revolution)");
-    let track_skew_ms = block.number("track_skew_ms", skew)?;
-    let cylinder_skew_ms = block.number("cylinder_skew_ms", skew)?;
+    // A skew of a whole revolution is none.
+    let needed_ms = mechanics.switch_ms(cylinders) % revolution_ms;
+    let track_skew_ms = block.number_or("track_skew_ms", needed_ms, skew)?;
+    let cylinder_skew_ms = block.number_or("cylinder_skew_ms", needed_ms, skew)?;
     block.all_read()?;
     let bound = |index: u32| (u64::from(cylinders) * u64::from(index) / u64::from(zones)) as u32;
     let zone = |index: u32| {
@@ -254,9 +293,10 @@ fn cache(block: &Block) -> Result<CacheSpec, FileError> {
     let ahead = bounds(0.0, segment as f64, "sectors (the segment's size)");
     let read_ahead = block.choice("read_ahead", ReadAhead::Segment, &READ_AHEADS)?;
     let most = block.integer_or("read_ahead_sectors_max", segment, ahead)?;
+    let segments = block.integer("segments", bounds(1.0, 65_536.0, "segments"))?;
     let spec = CacheSpec {
         is_enabled: block.switch_or("enabled", true)?,
-        segments: block.integer("segments", bounds(1.0, 65_536.0, "segments"))? as u32,
+        segments: segments as u32,
         segment_sectors: segment as u32,
         has_write_segment: block.switch_or("write_segment", false)?,
         read_ahead,
@@ -268,7 +308,10 @@ fn cache(block: &Block) -> Result<CacheSpec, FileError> {
         joins_read_ahead: block.switch_or("joins_read_ahead", true)?,
         reads_written: block.switch_or("reads_written", true)?,
         hits_pass: block.switch_or("hits_pass", true)?,
-        early_writes: block.integer_or("early_writes", 0, bounds(0.0, 65_536.0, "writes"))? as u32,
+        writes: WriteCacheSpec {
+            spans: block.integer_or("early_writes", 0, bounds(0.0, 65_536.0, "writes"))? as u32,
+            sectors: block.integer_or("write_sectors", segments * segment, SECTORS)?,
+        },
         flushes_first: block.switch_or("flushes_first", false)?,
     };
     block.all_read()?;
@@ -307,7 +350,9 @@ fn controller(overhead: &Block, bus: &Block) -> Result<ControllerSpec, FileError
 fn queue(block: &Block) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
     let most = bounds(1.0, depth as f64, "commands (the depth)");
+    let orders = [("positioning", QueueOrder::Positioning), ("elevator", QueueOrder::Elevator)];
     let spec = QueueSpec {
+        order: block.choice("order", QueueOrder::Positioning, &orders)?,
         depth: depth as u32,
         window: block.integer_or("window", depth, most)? as u32,
         age_limit_ns: ns(block.number_or("age_limit_ms", 10_000.0, bounds(0.0, 1e6, "ms"))?),

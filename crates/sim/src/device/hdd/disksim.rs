@@ -1,4 +1,8 @@
-//! DiskSim's parameter files (`.diskspecs`, `.model`, `.seek`) as a [`Drive`].
+//! DiskSim's parameter files (`.parv`, `.diskspecs`, `.model`, `.seek`) as a [`Drive`].
+//!
+//! A `.parv` describes a system: its drive is read from the `.diskspecs` that it names, and
+//! the buses and controllers between host and drive bound what a sector takes, as in DiskSim,
+//! where the slowest counts.
 //!
 //! The fields are those of DiskSim 4.0's reference manual (`disksim_disk`, `dm_disk`,
 //! `dm_layout_g1`, `dm_mech_g1`), taken as they come. Those that say how DiskSim
@@ -7,10 +11,10 @@
 
 use std::path::Path;
 
-use super::disksim_syntax::{ReadText, read_blocks};
+use super::disksim_syntax::{Part, ReadText, read_statements};
 use super::drive::{
     AccessTime, CacheSpec, CommandTimes, ControllerSpec, Drive, EarlyDisconnect, MechanicsSpec,
-    QueueSpec, ReadAhead,
+    QueueOrder, QueueSpec, ReadAhead, WriteCacheSpec,
 };
 use super::layout::{Layout, Mapping, Sparing, Zone};
 use super::seek::{Hpl, SeekCurve, ThreePoints};
@@ -21,7 +25,7 @@ use crate::fields::{Block, Bounds, FileError, Value, bounds};
 /// Statistics and switches of DiskSim's own bookkeeping; an external scheduler's view
 /// (`Scheduler`, `Avg sectors per cylinder`); and bus behaviour that can't be told
 /// apart with one drive on one bus (holding the bus, disconnecting, prebuffering).
-const WITHOUT_EFFECT: [&str; 23] = [
+const WITHOUT_EFFECT: [&str; 22] = [
     "Print stats",
     "Calc sector by sector",
     "Avg sectors per cylinder",
@@ -32,7 +36,6 @@ const WITHOUT_EFFECT: [&str; 23] = [
     "Allow sneaky intermediate read hits",
     "Allow write prebuffering",
     "Preseeking level",
-    "Never disconnect",
     "Low (write) water mark",
     "Stop prefetch in sector",
     "Disconnect write if seek",
@@ -58,16 +61,43 @@ const DEPTH_WITHOUT_LIMIT: u64 = 256;
 
 /// Reads the drive that the file at `path` describes.
 pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), FileError> {
-    let blocks = read_blocks(path, read)?;
-    let file = path.display().to_string();
-    let disk = blocks.iter().find(|block| block.kind == "disksim_disk").ok_or(FileError {
-        file,
+    let statements = read_statements(path, read)?;
+    let blocks = &statements.blocks;
+    let whole = |problem: String| FileError {
+        file: path.display().to_string(),
         line: 0,
         field: String::new(),
-        problem: "holds no `disksim_disk NAME { … }` block; name the .diskspecs file, not the \
-                  .model"
-            .to_owned(),
-    })?;
+        problem,
+    };
+    let path_to_disk = match &statements.topology {
+        Some(root) => path_to_disk(root).ok_or_else(|| {
+            whole("its topology has no `disksim_disk`; other devices are not modelled".to_owned())
+        })?,
+        None => Vec::new(),
+    };
+    let described = |name: &str| {
+        let instance = statements.instances.iter().find(|(instance, _)| instance == name);
+        let kind = instance.map_or(name, |(_, kind)| kind.as_str());
+        blocks
+            .iter()
+            .find(|block| block.name == kind)
+            .ok_or_else(|| whole(format!("`{name}` is in its topology, and no block describes it")))
+    };
+    let disk = match path_to_disk.last() {
+        Some(part) => described(&part.name)?,
+        None => blocks.iter().find(|block| block.kind == "disksim_disk").ok_or_else(|| {
+            whole(
+                "holds no `disksim_disk NAME { … }` block; name the .diskspecs or .parv file, not \
+                 the .model"
+                    .to_owned(),
+            )
+        })?,
+    };
+    let mut way = Way::default();
+    let carries = |part: &&&Part| matches!(part.kind.as_str(), "disksim_bus" | "disksim_ctlr");
+    for part in path_to_disk.iter().filter(carries) {
+        way.pass(described(&part.name)?)?;
+    }
     for name in WITHOUT_EFFECT {
         disk.find(name);
     }
@@ -78,7 +108,7 @@ pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), Fi
         disk.integer("Immediate buffer write", LEVELS)? > 0,
     );
     let mechanics = mechanics(model.block("Mechanical Model")?, zero_latency, read)?;
-    let drive = Drive {
+    let mut drive = Drive {
         name: disk.name.clone(),
         layout,
         mechanics,
@@ -86,9 +116,62 @@ pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), Fi
         controller: controller(disk)?,
         queue: queue(disk)?,
     };
+    way.bound(&mut drive.controller);
     model.all_read()?;
     disk.all_read()?;
     Ok((drive, disk.clone()))
+}
+
+/// From the root of a topology to its first drive.
+fn path_to_disk(part: &Part) -> Option<Vec<&Part>> {
+    if part.kind == "disksim_disk" {
+        return Some(vec![part]);
+    }
+    let rest = part.parts.iter().find_map(path_to_disk)?;
+    Some([part].into_iter().chain(rest).collect())
+}
+
+/// What lies between the host and a drive.
+#[derive(Debug, Default)]
+struct Way {
+    read_sector_ns: u64,
+    write_sector_ns: u64,
+    arbitration_ns: u64,
+}
+
+impl Way {
+    /// Adds what a part of the way takes.
+    fn pass(&mut self, part: &Block) -> Result<(), FileError> {
+        let (read, write) = match part.kind.as_str() {
+            "disksim_bus" => {
+                self.arbitration_ns += ns(part.number_or("Arbitration time", 0.0, MS)?);
+                ("Read block transfer time", "Write block transfer time")
+            }
+            _ => ("Bulk sector transfer time", "Bulk sector transfer time"),
+        };
+        self.read_sector_ns = self.read_sector_ns.max(ns(part.number_or(read, 0.0, MS)?));
+        self.write_sector_ns = self.write_sector_ns.max(ns(part.number_or(write, 0.0, MS)?));
+        Ok(())
+    }
+
+    /// The slowest part counts for a sector; the bus is won for the command, and anew when
+    /// the medium was waited for.
+    fn bound(&self, controller: &mut ControllerSpec) {
+        let slower = |own: &mut u64, way: u64| *own = (*own).max(way);
+        slower(&mut controller.bus_read_sector_ns, self.read_sector_ns);
+        slower(&mut controller.bus_write_sector_ns, self.write_sector_ns);
+        let commands = [
+            &mut controller.read_hit,
+            &mut controller.read_miss,
+            &mut controller.write_hit,
+            &mut controller.write_miss,
+        ];
+        for times in commands {
+            times.after_read_ns += self.arbitration_ns;
+            times.after_write_ns += self.arbitration_ns;
+        }
+        controller.reselect_ns += self.arbitration_ns;
+    }
 }
 
 fn ns(ms: f64) -> u64 {
@@ -100,7 +183,12 @@ fn queue(disk: &Block) -> Result<QueueSpec, FileError> {
         0 => DEPTH_WITHOUT_LIMIT,
         depth => depth,
     };
-    Ok(QueueSpec { depth: depth as u32, window: depth as u32, age_limit_ns: u64::MAX })
+    Ok(QueueSpec {
+        order: QueueOrder::Positioning,
+        depth: depth as u32,
+        window: depth as u32,
+        age_limit_ns: u64::MAX,
+    })
 }
 
 fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
@@ -109,7 +197,7 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
     let ahead = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
     let writes = bounds(1.0, segments.max(1) as f64, "segments (their number)");
     let write_segments = disk.integer("Maximum number of write segments", writes)?;
-    let early_writes = match disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))? {
+    let spans = match disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))? {
         0 => 0,
         1 => 1,
         _ => write_segments as u32,
@@ -125,10 +213,6 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
             1 => ReadAhead::Track,
             2 => ReadAhead::Cylinder,
             3 => ReadAhead::Segment,
-            // The manual's condition (the track before was read lately) is left out: on both
-            // drives of the validation set that say 4 the traces show hits in the next
-            // track after any read, as far as the segment has room (87 to 95 % on the
-            // Cheetah 9LP, whose segments hold two tracks).
             _ => ReadAhead::NextTrack,
         },
         read_ahead_sectors_max: disk.integer("Maximum read-ahead (blks)", ahead)? as u32,
@@ -139,7 +223,7 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
         joins_read_ahead: disk.switch_or("Allow almost read hits", false)?,
         reads_written: disk.switch_or("Allow read hits on write data", false)?,
         hits_pass: disk.switch_or("Allow sneaky full read hits", false)?,
-        early_writes,
+        writes: WriteCacheSpec { spans, sectors: u64::from(spans) * segment_sectors },
         flushes_first: true,
     })
 }
@@ -156,7 +240,12 @@ fn controller(disk: &Block) -> Result<ControllerSpec, FileError> {
     };
     let by_request = disk.switch_or("Set watermark by reqsize", true)?;
     let water_mark = disk.number("High (read) water mark", bounds(0.0, 1.0, "(a part)"))?;
-    let reselect = scaled("First reselect overhead")?;
+    // A drive that never disconnects has nothing to get back, and no bus to give up early.
+    let is_held = disk.switch_or("Never disconnect", false)?;
+    let reselect = match scaled("First reselect overhead")? {
+        _ if is_held => 0,
+        reselect => reselect,
+    };
     let bus_sector_ns = ns(disk.number("Bulk sector transfer time", MS)?);
     let early = EarlyDisconnect {
         command_ns: scaled("Extradisc command overhead")?,
@@ -179,7 +268,8 @@ fn controller(disk: &Block) -> Result<ControllerSpec, FileError> {
         bus_write_sector_ns: bus_sector_ns,
         // A mark by segment size is reached by no request smaller than that part of it.
         bus_after_1024th: if by_request { (water_mark * 1024.0) as u32 } else { 0 },
-        early_disconnect: disk.switch_or("Extra write disconnect", false)?.then_some(early),
+        early_disconnect: (disk.switch_or("Extra write disconnect", false)? && !is_held)
+            .then_some(early),
     })
 }
 
@@ -232,7 +322,8 @@ fn layout(model: &Block) -> Result<Layout, FileError> {
             None => model.error(disksim_key(key), problem),
         }
     })?;
-    Ok(layout)
+    // As in DiskSim, what the zones hold counts where it is not quite what was stated.
+    Ok(Layout { sectors: None, ..layout })
 }
 
 /// The name that DiskSim gives to a part of a layout that [`Layout::check`] complains of.
@@ -308,6 +399,7 @@ fn mechanics(
         rpm: block.number("Rotation speed (in rpms)", bounds(60.0, 100_000.0, "rpm"))?,
         seek: seek_curve(block, read)?,
         head_switch_ns: ns(block.number("Head switch time", MS)?),
+        write_seek: None,
         write_settle_ns: (block.number("Add. write settling delay", SETTLE)? * 1e6) as i64,
         access,
         zero_latency_read,

@@ -3,6 +3,10 @@
 //! `KIND NAME { Key words = value, … }`, where a value is a number, a word, a text in
 //! quotes, a list in brackets, a block `KIND { … }`, or `source FILE`, which stands for
 //! the block in that file. `#` starts a comment. Commas end values; stray ones do no harm.
+//!
+//! The file of a whole system (`.parv`) says between its blocks `source FILE`, which stands
+//! for what is in that file, `instantiate [ NAMES ] as KIND NAME`, and how the parts hang
+//! together: `topology KIND NAME [ KIND NAME [ … ], … ]`.
 
 use std::path::Path;
 
@@ -14,30 +18,64 @@ const DEPTH_MAX: usize = 16;
 /// Reads a file's text; handed in, so that this module touches no files itself.
 pub(super) type ReadText<'a> = &'a dyn Fn(&Path) -> Result<String, String>;
 
-/// The blocks of the file at `path`, with what it names by `source` in place.
-pub(super) fn read_blocks(path: &Path, read: ReadText<'_>) -> Result<Vec<Block>, FileError> {
-    blocks_of(path, read, 0)
+/// What a file says, with what it names by `source` in place.
+#[derive(Debug, Default)]
+pub(super) struct Statements {
+    /// Its blocks.
+    pub blocks: Vec<Block>,
+    /// What is instantiated: its name, and the name of the block that describes it.
+    pub instances: Vec<(String, String)>,
+    /// How the parts of the system hang together.
+    pub topology: Option<Part>,
 }
 
-fn blocks_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Vec<Block>, FileError> {
+/// A part of a system, and what hangs on it.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// What it is, as `disksim_bus`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// What hangs on it.
+    pub parts: Vec<Part>,
+}
+
+/// Reads the file at `path`.
+pub(super) fn read_statements(path: &Path, read: ReadText<'_>) -> Result<Statements, FileError> {
+    statements_of(path, read, 0)
+}
+
+fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statements, FileError> {
     let file = path.display().to_string();
     let whole = |problem| FileError { file: file.clone(), line: 0, field: String::new(), problem };
     let text = read(path).map_err(whole)?;
     let tokens = tokens(&text, &file)?;
     let mut parser = Parser { tokens, at: 0, file: file.clone(), path, read, depth };
-    let mut blocks = Vec::new();
+    let mut all = Statements::default();
     while parser.peek().is_some() {
         if parser.take(&Token::Comma) {
             continue;
         }
+        let line = parser.line();
         let kind = parser.words()?;
-        parser.expect(&Token::Open, "`{` after the block's name")?;
-        blocks.push(parser.block(kind)?);
+        if let Some(name) = kind.strip_prefix("source ") {
+            let sourced = parser.sourced(line, name)?;
+            all.blocks.extend(sourced.blocks);
+            all.instances.extend(sourced.instances);
+            all.topology = all.topology.or(sourced.topology);
+        } else if kind == "instantiate" {
+            parser.instances(&mut all.instances)?;
+        } else if let Some(root) = kind.strip_prefix("topology ") {
+            all.topology = Some(parser.part(root)?);
+        } else {
+            parser.expect(&Token::Open, "`{` after the block's name")?;
+            all.blocks.push(parser.block(kind)?);
+        }
     }
-    if blocks.is_empty() {
+    if all.blocks.is_empty() {
         return Err(whole("holds no block; expected `disksim_disk NAME { … }`".to_owned()));
     }
-    Ok(blocks)
+    Ok(all)
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -227,8 +265,56 @@ impl Parser<'_> {
         Ok(Value::List(items))
     }
 
+    /// `[ NAMES ] as KIND`, the word before it being behind; `a0 .. a3` stands for four names.
+    fn instances(&mut self, instances: &mut Vec<(String, String)>) -> Result<(), FileError> {
+        self.expect(&Token::OpenList, "`[` after `instantiate`")?;
+        let mut names = Vec::new();
+        while !self.take(&Token::CloseList) {
+            if !self.take(&Token::Comma) {
+                let words = self.words()?;
+                let range = words.split_once("..").and_then(|(first, last)| span(first, last));
+                match range {
+                    Some(range) => names.extend(range),
+                    None => names.extend(words.split(' ').map(str::to_owned)),
+                }
+            }
+        }
+        let line = self.line();
+        let words = self.words()?;
+        let Some(kind) = words.strip_prefix("as ") else {
+            return Err(self.error(line, "instantiate", format!("expected `as`, found `{words}`")));
+        };
+        instances.extend(names.into_iter().map(|name| (name, kind.to_owned())));
+        Ok(())
+    }
+
+    /// `[ parts ]` of the part called `words`, which are behind.
+    fn part(&mut self, words: &str) -> Result<Part, FileError> {
+        let line = self.line();
+        if self.depth >= DEPTH_MAX {
+            return Err(self.error(line, words, format!("parts nest deeper than {DEPTH_MAX}")));
+        }
+        self.depth += 1;
+        self.expect(&Token::OpenList, &format!("`[` after `{words}`"))?;
+        let mut parts = Vec::new();
+        while !self.take(&Token::CloseList) {
+            if !self.take(&Token::Comma) {
+                let words = self.words()?;
+                parts.push(self.part(&words)?);
+            }
+        }
+        self.depth -= 1;
+        let (kind, name) = words.split_once(' ').unwrap_or((words, ""));
+        Ok(Part { kind: kind.to_owned(), name: name.to_owned(), parts })
+    }
+
     /// The first block of a file named beside this one.
     fn source(&self, line: usize, name: &str) -> Result<Value, FileError> {
+        let blocks = self.sourced(line, name)?.blocks;
+        Ok(Value::Block(blocks.into_iter().next().expect("a file without blocks is refused")))
+    }
+
+    fn sourced(&self, line: usize, name: &str) -> Result<Statements, FileError> {
         if self.depth >= DEPTH_MAX {
             return Err(self.error(
                 line,
@@ -237,11 +323,21 @@ impl Parser<'_> {
             ));
         }
         let path = self.path.parent().unwrap_or(Path::new("")).join(name);
-        let blocks =
-            blocks_of(&path, self.read, self.depth + 1).map_err(|error| match error.line {
-                0 => self.error(line, "source", format!("{}: {}", error.file, error.problem)),
-                _ => error,
-            })?;
-        Ok(Value::Block(blocks.into_iter().next().expect("a file without blocks is refused")))
+        statements_of(&path, self.read, self.depth + 1).map_err(|error| match error.line {
+            0 => self.error(line, "source", format!("{}: {}", error.file, error.problem)),
+            _ => error,
+        })
     }
+}
+
+/// The names from `first` to `last`, which differ in the number at their ends.
+fn span(first: &str, last: &str) -> Option<Vec<String>> {
+    let split = |name: &str| {
+        let stem = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let number = name.trim()[stem.len()..].parse::<u32>().ok()?;
+        Some((stem.to_owned(), number))
+    };
+    let ((stem, first), (other, last)) = (split(first)?, split(last)?);
+    let is_span = stem == other && first <= last && last - first < 65_536;
+    is_span.then(|| (first..=last).map(|number| format!("{stem}{number}")).collect())
 }

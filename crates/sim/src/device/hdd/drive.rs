@@ -31,8 +31,11 @@ pub struct MechanicsSpec {
     pub seek: SeekCurve,
     /// Time to switch to another head, ns.
     pub head_switch_ns: u64,
-    /// What a write waits longer after a move than a read, ns; less when negative (some
-    /// extracted descriptions have it so).
+    /// The arm's moves for writing, where they are known of themselves.
+    pub write_seek: Option<SeekCurve>,
+    /// What a write waits longer after a head switch than a read, and, without a
+    /// `write_seek`, after any move, ns; less when negative (some extracted
+    /// descriptions have it so).
     pub write_settle_ns: i64,
     /// How the time to reach a sector is found.
     pub access: AccessTime,
@@ -40,6 +43,20 @@ pub struct MechanicsSpec {
     pub zero_latency_read: bool,
     /// The same for writes.
     pub zero_latency_write: bool,
+}
+
+impl MechanicsSpec {
+    /// How long the arm takes, on a drive of so many cylinders, from one track to the next
+    /// in the order of the numbers, in ms, when it writes: to another head or over one
+    /// cylinder, whichever is longer.
+    pub fn switch_ms(&self, cylinders: u32) -> f64 {
+        let settle_ms = self.write_settle_ns as f64 / 1e6;
+        let seek_ms = match &self.write_seek {
+            Some(curve) => curve.ms(1, cylinders),
+            None => self.seek.ms(1, cylinders) + settle_ms,
+        };
+        seek_ms.max(self.head_switch_ns as f64 / 1e6 + settle_ms).max(0.0)
+    }
 }
 
 /// Up to where the drive reads ahead into its cache after a read.
@@ -54,7 +71,8 @@ pub enum ReadAhead {
     /// Until the segment is full.
     #[default]
     Segment,
-    /// To the end of the next track.
+    /// To the end of the track; of the next one, when the segment has come from the track
+    /// before (DiskSim's level 4, after drives of DEC).
     NextTrack,
 }
 
@@ -87,10 +105,19 @@ pub struct CacheSpec {
     pub reads_written: bool,
     /// Whether a read found in the cache is answered while another one uses the arm.
     pub hits_pass: bool,
-    /// Writes reported done before they are on the medium, at most; 0 for none.
-    pub early_writes: u32,
+    /// What of it may hold writes that are reported done and not yet on the medium.
+    pub writes: WriteCacheSpec,
     /// Whether such writes are put on the medium before any other request is served.
     pub flushes_first: bool,
+}
+
+/// Writes that are reported done before they are on the medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteCacheSpec {
+    /// Spans of sectors that follow each other, at most; 0: the write cache is off.
+    pub spans: u32,
+    /// Sectors, at most.
+    pub sectors: u64,
 }
 
 /// The time that the drive's processor takes for a command, by what it finds. ns.
@@ -144,9 +171,23 @@ pub struct ControllerSpec {
     pub early_disconnect: Option<EarlyDisconnect>,
 }
 
+/// By what the drive chooses what its arm does next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// The one that can be reached soonest, by the arm's move and the platter's angle together.
+    #[default]
+    Positioning,
+    /// The next one towards higher cylinders, whatever the platter's angle; behind the last
+    /// one the arm goes back to the first (C-LOOK; Worthington, Ganger and Patt, SIGMETRICS
+    /// 1994, find it the best of those that know no angle).
+    Elevator,
+}
+
 /// Command queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
+    /// By what it chooses, of commands and of written data alike.
+    pub order: QueueOrder,
     /// Commands that the drive accepts at once.
     pub depth: u32,
     /// The oldest of them among which it chooses the nearest.

@@ -102,6 +102,84 @@ fn the_tiny_drive_loads_as_written() {
     assert!((drive.mechanics.seek.ms(5, 10) - 1.5).abs() < 1e-9);
 }
 
+/// The system in which DiskSim's manual has a drive: driver, bus, controller, bus, drive.
+const PARV: &str = r#"
+disksim_global Global { Init Seed = 42, Stat definition file = statdefs }
+disksim_bus HOST { type = 1, Arbitration type = 1, Arbitration time = 0.01,
+   Read block transfer time = 0.0, Write block transfer time = 0.0, Print stats = 0 }
+disksim_bus SCSI { type = 1, Arbitration type = 1, Arbitration time = 0.02,
+   Read block transfer time = 0.17, Write block transfer time = 0.18, Print stats = 1 }
+disksim_ctlr CTLR0 { type = 1, Bulk sector transfer time = 0.175 }
+source tiny.diskspecs
+instantiate [ bus0 ] as HOST
+instantiate [ bus1, bus2 ] as SCSI
+instantiate [ disk0 .. disk2 ] as TINY
+instantiate [ ctlr0 ] as CTLR0
+topology disksim_iodriver driver0 [
+   disksim_bus bus0 [ disksim_ctlr ctlr0 [ disksim_bus bus2 [ disksim_disk disk1 [], disksim_disk disk2 [] ] ] ]
+] # end of topology
+disksim_logorg org0 { devices = [ disk0, disk1 ], Stripe unit = 100 }
+"#;
+
+fn system(from: &str, to: &str) -> Result<Drive, FileError> {
+    assert!(PARV.contains(from), "`{from}` is in the file");
+    let read = |path: &Path| match path.display().to_string().as_str() {
+        "tiny.parv" => Ok(PARV.replace(from, to)),
+        "tiny.diskspecs" => Ok(SPECS.replace("transfer time = 0.1", "transfer time = 0.0")),
+        "tiny.model" => Ok(MODEL.to_owned()),
+        "tiny.seek" => Ok(SEEK.to_owned()),
+        _ => Err("can't be read: no such file".to_owned()),
+    };
+    disksim::load(Path::new("tiny.parv"), &read).map(|(drive, _)| drive)
+}
+
+#[test]
+fn a_system_bounds_its_drive_by_the_slowest_part_of_the_way() {
+    let drive = system("", "").expect("a good file");
+    assert_eq!(drive.name, "TINY");
+    // Controller 0.175 ms, bus 0.17 for reading and 0.18 for writing.
+    assert_eq!(drive.controller.bus_read_sector_ns, 175_000);
+    assert_eq!(drive.controller.bus_write_sector_ns, 180_000);
+    // Both buses are won for each command: 0.1 and 0.03 ms.
+    assert_eq!(drive.controller.read_hit.after_read_ns, 130_000);
+    assert_eq!(drive.controller.reselect_ns, 30_000);
+    let other = system("disksim_bus bus2 [", "disksim_bus bus9 [").expect_err("bad").to_string();
+    assert_eq!(other, "tiny.parv: `bus9` is in its topology, and no block describes it");
+    let none = system("disksim_disk disk1 [], disksim_disk disk2 []", "").expect_err("bad");
+    assert!(none.to_string().contains("no `disksim_disk`"), "{none}");
+    assert!(system(" as TINY", " TINY").is_err());
+    assert!(system("] # end of topology", "").is_err());
+}
+
+#[test]
+fn what_the_zones_hold_is_the_size() {
+    // 10 cylinders of two tracks of 16 sectors.
+    for stated in ["300", "320", "323"] {
+        let drive = load("tiny.model", "Block count = 320", &format!("Block count = {stated}"));
+        let hdd = super::Hdd::new(&drive.expect(stated), 1);
+        assert_eq!(hdd.sectors(), 320, "{stated} stated");
+    }
+}
+
+#[test]
+fn a_drive_that_never_disconnects_has_nothing_to_get_back() {
+    let reselect = "First reselect overhead = 0.0";
+    let slow = load("tiny.diskspecs", reselect, "First reselect overhead = 0.5").expect("good");
+    assert_eq!(slow.controller.reselect_ns, 500_000);
+    let held = "First reselect overhead = 0.5, Never disconnect = 1, Extra write disconnect = 1";
+    let held = load("tiny.diskspecs", reselect, held).expect("good").controller;
+    assert_eq!((held.reselect_ns, held.early_disconnect), (0, None));
+}
+
+#[test]
+fn a_layout_that_is_not_known_is_refused_by_name() {
+    let said = problem("tiny.model", "dm_layout_g1 {", "dm_layout_g4 {");
+    assert!(
+        said.contains("`dm_layout_g4` is not a layout that is known; dm_layout_g1 is"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_value_out_of_bounds_is_told_with_its_unit_and_the_bound() {
     assert_eq!(
@@ -239,8 +317,19 @@ fn a_toml_description_is_told_its_line_too() {
     assert!(error.to_string().ends_with("`deep`: is no field of this block"), "{error}");
     let error = toml("[queue]\n", "[queue\n").expect_err("bad");
     assert!(error.line > 40, "{error}");
-    let error = toml("average_ms = { value = 4.7", "average_ms = { value = 40.7").expect_err("bad");
-    assert!(error.to_string().contains("must rise in this order"), "{error}");
+    for write in ["", "write_"] {
+        let (from, to) = (format!("\n{write}average_ms = {{ value = "), "4");
+        let error = toml(&from, &format!("{from}{to}")).expect_err("bad");
+        assert!(error.to_string().contains("must rise in this order"), "{error}");
+    }
+    let error = toml("curve = { value = \"lee\"", "curve = { value = \"square root\"");
+    let error = error.expect_err("bad").to_string();
+    assert!(error.contains("`write_single_ms`: needs a curve through three figures"), "{error}");
+    // Without skews of its own the drive is formatted for its switches.
+    let derived = toml("track_skew_ms", "# track_skew_ms").expect("a drive");
+    let given = toml("track_skew_ms = { value = 0.6", "track_skew_ms = { value = 0.55");
+    assert_eq!(derived.layout.zones[0].track_skew_sectors, 84.0, "0.55 ms of 914 in 6 ms");
+    assert_eq!(derived, given.expect("a drive"));
 }
 
 #[test]
@@ -259,13 +348,16 @@ fn every_field_of_a_description_has_an_effect() {
         ("[mechanics]", "[mechanics]\nzero_latency_write = true"),
         ("[mechanics]", "[mechanics]\naccess = \"half turn\""),
         ("rpm = { value = 10_000", "rpm = { value = 15_000"),
-        ("head_switch_ms = { value = 0.5", "head_switch_ms = { value = 0.6"),
-        ("write_settle_ms = { value = 0.5", "write_settle_ms = { value = 0.6"),
+        ("head_switch_ms = { value = 0.35", "head_switch_ms = { value = 0.6"),
+        ("\nwrite_single_ms = { value = 0.55", "\nwrite_single_ms = { value = 0.6"),
+        ("write_average_ms = { value = 5.2", "write_average_ms = { value = 5.3"),
+        ("write_full_ms = { value = 10.2", "write_full_ms = { value = 10.3"),
         ("curve = { value = \"lee\"", "curve = { value = \"linear\""),
-        ("single_ms = { value = 0.35", "single_ms = { value = 0.45"),
-        ("average_ms = { value = 4.7", "average_ms = { value = 4.8"),
-        ("full_ms = { value = 9.7", "full_ms = { value = 9.8"),
+        ("\nsingle_ms = { value = 0.35", "\nsingle_ms = { value = 0.45"),
+        ("\naverage_ms = { value = 4.7", "\naverage_ms = { value = 4.8"),
+        ("\nfull_ms = { value = 9.7", "\nfull_ms = { value = 9.8"),
         ("[cache]", "[cache]\nenabled = false"),
+        ("[cache]", "[cache]\nwrite_sectors = 100"),
         ("[cache]", "[cache]\nwrite_segment = true"),
         ("[cache]", "[cache]\nread_ahead_sectors_max = 100"),
         ("[cache]", "[cache]\nread_ahead_sectors_min = 100"),
@@ -289,6 +381,7 @@ fn every_field_of_a_description_has_an_effect() {
         ("[overhead]", "[overhead]\ndata_preparation_ms = 0.1"),
         ("[bus]", "[bus]\nstarts_after_part = 0.5"),
         ("mb_per_s = { value = 320", "mb_per_s = { value = 160"),
+        ("[queue]", "[queue]\norder = \"elevator\""),
         ("depth = { value = 64", "depth = { value = 32"),
         ("window = { value = 4", "window = { value = 2"),
         ("age_limit_ms = { value = 500", "age_limit_ms = { value = 50"),

@@ -1,9 +1,9 @@
 //! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`;
 //! any field of the first three's description after them, as in `hdd,rpm=15000`.
 //!
-//! `bus_read_ns=N` and `bus_write_ns=N` beside one of them give the host's bus, the time
-//! for a sector: DiskSim's files of drives may leave it to the file of the whole system
-//! (`Read block transfer time` in a `.parv`) by a transfer time of 0.
+//! DiskSim's files of drives may leave the bus to the file of the whole system by a transfer
+//! time of 0: `disksim=FILE` takes either, a `.diskspecs` or the `.parv` that names it. Beside
+//! any of them `bus_read_ns=N` and `bus_write_ns=N` give the host's bus, the time for a sector.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use readpath_core::law::{Spec, SpecError};
 
 use super::Hdd;
 use super::drive::Drive;
-use crate::device::parameter::Parameter;
+use crate::device::parameter::{Origin, Parameter};
 use crate::fields::{Block, FileError, Value, toml_text};
 
 /// The drives that are built in: name, what it is, its description.
@@ -187,14 +187,16 @@ fn list(block: &Block, prefix: &str, parameters: &mut Vec<Parameter>) {
         };
         let source = field.source.clone();
         let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
-        parameters.push(Parameter { name, value, unit: field.unit(), source });
+        let origin = Origin::of(&source);
+        parameters.push(Parameter { name, value, unit: field.unit(), origin, source });
     }
     for default in block.defaults.borrow().iter() {
         parameters.push(Parameter {
             name: format!("{prefix}{}", default.key),
             value: default.value.clone(),
             unit: default.unit,
-            source: "not given; the default of the description".to_owned(),
+            origin: Origin::Chosen,
+            source: "chosen: the default of descriptions that do not state it".to_owned(),
         });
     }
 }

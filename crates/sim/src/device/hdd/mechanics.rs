@@ -41,6 +41,7 @@ pub(super) struct Pass {
 #[derive(Clone, Debug)]
 pub(super) struct Mechanics {
     seek: SeekCurve,
+    write_seek: Option<SeekCurve>,
     cylinders: u32,
     head_switch_ns: u64,
     write_settle_ns: i64,
@@ -60,6 +61,7 @@ impl Mechanics {
     pub(super) fn new(spec: &MechanicsSpec, cylinders: u32, phase: Angle) -> Mechanics {
         let mut mechanics = Mechanics {
             seek: spec.seek.clone(),
+            write_seek: spec.write_seek.clone(),
             cylinders,
             head_switch_ns: spec.head_switch_ns,
             write_settle_ns: spec.write_settle_ns,
@@ -99,11 +101,19 @@ impl Mechanics {
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
     }
 
-    /// A move of `move_ns` with what `op` adds to it.
-    fn settled_ns(&self, move_ns: u64, op: Op) -> u64 {
-        match op {
-            Op::Read => move_ns,
-            Op::Write => move_ns.saturating_add_signed(self.write_settle_ns),
+    /// A move over `distance` cylinders to another head or the same, until `op` can begin.
+    fn settled_ns(&self, distance: u32, is_same_head: bool, op: Op) -> u64 {
+        let switch_ns = if is_same_head { 0 } else { self.head_switch_ns };
+        let seek_ns = |curve: &SeekCurve| curve.ns(distance, self.cylinders);
+        match (op, &self.write_seek) {
+            (Op::Read, _) => seek_ns(&self.seek).max(switch_ns),
+            (Op::Write, None) => {
+                seek_ns(&self.seek).max(switch_ns).saturating_add_signed(self.write_settle_ns)
+            }
+            (Op::Write, Some(curve)) if is_same_head => seek_ns(curve),
+            (Op::Write, Some(curve)) => {
+                seek_ns(curve).max(switch_ns.saturating_add_signed(self.write_settle_ns))
+            }
         }
     }
 
@@ -127,10 +137,8 @@ impl Mechanics {
     /// revolution and the overheads explain; with it the distributions meet.)
     pub(super) fn approach_ns(&self, arm: Arm, place: &Place, op: Op) -> u64 {
         let distance = arm.cylinder.abs_diff(place.cylinder);
-        let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
         let shortest = distance.max(1).min(self.cylinders - 1);
-        let move_ns = self.seek.ns(shortest, self.cylinders).max(switch_ns);
-        self.settled_ns(move_ns, op)
+        self.settled_ns(shortest, arm.head == place.head, op)
     }
 
     /// How long the arm moves within an access, from `arm` to the track of `place`.
@@ -138,10 +146,7 @@ impl Mechanics {
         if arm.cylinder == place.cylinder && arm.head == place.head {
             return 0;
         }
-        let distance = arm.cylinder.abs_diff(place.cylinder);
-        let switch_ns = if arm.head == place.head { 0 } else { self.head_switch_ns };
-        let move_ns = self.seek.ns(distance, self.cylinders).max(switch_ns);
-        self.settled_ns(move_ns, op)
+        self.settled_ns(arm.cylinder.abs_diff(place.cylinder), arm.head == place.head, op)
     }
 
     /// How long from `at` until the first sector of `place` begins under the head.
@@ -205,6 +210,7 @@ mod tests {
             rpm: 6000.0,
             seek: SeekCurve::Table(vec![(1, 1.0), (101, 5.0)]),
             head_switch_ns: 500_000,
+            write_seek: None,
             write_settle_ns: 300_000,
             access: AccessTime::Tracked,
             zero_latency_read: true,

@@ -1,8 +1,11 @@
 //! The drive's own queue: which command the arm serves next.
 //!
-//! Among the oldest `window` commands the one that can be reached soonest, by the
-//! arm's move and the platter's angle together (shortest positioning time first); a
-//! command older than the age limit goes before all others, so that none starves.
+//! Among the oldest `window` commands the one that costs least: that can be reached
+//! soonest, by the arm's move and the platter's angle together (shortest positioning time
+//! first), or that is next towards higher cylinders (elevator). A command older than the
+//! age limit goes before all others, so that none starves.
+//! A write that waits for room in the cache stands for the written data that must
+//! leave it first: that takes its turn among the commands.
 
 use std::collections::VecDeque;
 
@@ -10,7 +13,6 @@ use readpath_core::request::{DeviceRequest, Op};
 
 use super::drive::QueueSpec;
 use super::geometry::Place;
-use super::mechanics::{Arm, Mechanics};
 
 /// A command that waits for the arm.
 #[derive(Clone, Copy, Debug)]
@@ -27,16 +29,28 @@ pub(super) struct Command {
     pub waits_for_room: bool,
 }
 
+/// What the arm does next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Turn {
+    /// It serves this command.
+    Serve(Command),
+    /// It takes written data out of the cache, for which a write waits.
+    MakeRoom,
+}
+
 /// The commands that wait, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     commands: VecDeque<Command>,
+    /// Those that wait for room.
+    waiting_count: u32,
     spec: QueueSpec,
 }
 
 impl Queue {
     pub(super) fn new(spec: QueueSpec) -> Queue {
-        Queue { commands: VecDeque::with_capacity(spec.depth as usize), spec }
+        let commands = VecDeque::with_capacity(spec.depth as usize);
+        Queue { commands, waiting_count: 0, spec }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -44,6 +58,7 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, command: Command) {
+        self.waiting_count += u32::from(command.waits_for_room);
         self.commands.push_back(command);
     }
 
@@ -52,47 +67,62 @@ impl Queue {
         self.window().map(|command| command.ready_at).min()
     }
 
+    /// The oldest write that waits for room.
+    pub(super) fn waiting(&self) -> Option<&Command> {
+        match self.waiting_count {
+            0 => None,
+            _ => self.commands.iter().find(|command| command.waits_for_room),
+        }
+    }
+
     /// Takes the oldest write that waits for room.
     pub(super) fn take_waiting(&mut self, now: u64) -> Option<Command> {
         let index = self.commands.iter().position(|command| command.waits_for_room)?;
         self.remove(index, now)
     }
 
-    /// Takes the command to be served at `now`, the arm being where it is; `None` when
-    /// none in the window is ready.
+    /// Chooses what is served at `now`; `None` when nothing in the window is ready.
     ///
-    /// `at_hand` says of a command that it needs no move at all (the cache has its start,
-    /// or the head is reading there).
+    /// `cost` says what a command costs, and `room_cost` what written data does that has
+    /// to leave the cache.
     pub(super) fn take_next(
         &mut self,
         now: u64,
-        arm: Arm,
-        mechanics: &Mechanics,
-        at_hand: impl Fn(&Command) -> bool,
-    ) -> Option<Command> {
+        cost: impl Fn(&Command) -> u64,
+        room_cost: impl Fn() -> u64,
+    ) -> Option<Turn> {
         let oldest = self.commands.front()?;
-        if is_ready(oldest, now) {
+        if oldest.ready_at <= now {
             let waited_ns = now.saturating_sub(oldest.in_window_since);
             let is_alone = self.commands.len() == 1 || self.spec.window == 1;
             if is_alone || waited_ns > self.spec.age_limit_ns {
-                return self.remove(0, now);
+                return self.turn(0, now);
             }
         }
         let mut best = None;
-        let mut least_ns = u64::MAX;
+        let mut least = u64::MAX;
+        let mut is_room_asked = false;
         for (index, command) in self.window().enumerate() {
-            if !is_ready(command, now) || self.continues_waiting(index, now) {
+            if command.ready_at > now || self.continues_waiting(index, now) {
                 continue;
             }
-            let cost_ns = match at_hand(command) {
-                true => 0,
-                false => mechanics.positioning_ns(now, arm, &command.place, command.request.op),
+            let cost = match command.waits_for_room {
+                true if std::mem::replace(&mut is_room_asked, true) => continue,
+                true => room_cost(),
+                false => cost(command),
             };
-            if cost_ns < least_ns {
-                (best, least_ns) = (Some(index), cost_ns);
+            if cost < least {
+                (best, least) = (Some(index), cost);
             }
         }
-        self.remove(best?, now)
+        self.turn(best?, now)
+    }
+
+    fn turn(&mut self, index: usize, now: u64) -> Option<Turn> {
+        match self.commands[index].waits_for_room {
+            true => Some(Turn::MakeRoom),
+            false => self.remove(index, now).map(Turn::Serve),
+        }
     }
 
     /// Whether the command at `index` goes on from the one queued before it, which is ready
@@ -101,13 +131,14 @@ impl Queue {
         index.checked_sub(1).is_some_and(|before| {
             let (before, this) = (&self.commands[before], &self.commands[index].request);
             let goes_on = before.request.op == this.op && before.request.end() == this.start;
-            goes_on && is_ready(before, now)
+            goes_on && before.ready_at <= now
         })
     }
 
     /// Takes a command out; the one that thereby comes into the window starts to age.
     fn remove(&mut self, index: usize, now: u64) -> Option<Command> {
         let command = self.commands.remove(index);
+        self.waiting_count -= u32::from(command.is_some_and(|command| command.waits_for_room));
         if let Some(entering) = self.commands.get_mut(self.spec.window as usize - 1) {
             entering.in_window_since = entering.in_window_since.max(now);
         }
@@ -119,79 +150,6 @@ impl Queue {
     }
 }
 
-fn is_ready(command: &Command, now: u64) -> bool {
-    command.ready_at <= now && !command.waits_for_room
-}
-
-/// Written data that is reported done and not yet on the medium.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Dirty {
-    /// The first sector.
-    pub start: u64,
-    /// After the last.
-    pub end: u64,
-    /// When it is in the cache.
-    pub ready_at: u64,
-}
-
-/// The written data that waits for the medium, oldest first; at most `room`.
-#[derive(Clone, Debug)]
-pub(super) struct DirtyList {
-    spans: VecDeque<Dirty>,
-    room: usize,
-}
-
-impl DirtyList {
-    pub(super) fn new(room: u32) -> DirtyList {
-        DirtyList { spans: VecDeque::with_capacity(room as usize), room: room as usize }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.spans.is_empty()
-    }
-
-    /// Whether a write of `start` could be taken now.
-    pub(super) fn has_room_for(&self, start: u64) -> bool {
-        self.room > 0
-            && (self.spans.len() < self.room
-                || self.spans.back().is_some_and(|span| span.end == start))
-    }
-
-    /// Whether it holds as much as it can.
-    pub(super) fn is_full(&self) -> bool {
-        self.spans.len() >= self.room
-    }
-
-    /// Whether any of it overlaps the sectors from `start` to `end`.
-    pub(super) fn overlaps(&self, start: u64, end: u64) -> bool {
-        self.spans.iter().any(|span| span.start < end && start < span.end)
-    }
-
-    /// Takes a span in, joined to the newest one when it goes on from it.
-    pub(super) fn push(&mut self, span: Dirty) {
-        match self.spans.back_mut() {
-            Some(last) if last.end == span.start => last.end = span.end,
-            _ => self.spans.push_back(span),
-        }
-    }
-
-    /// When the first of it could go to the medium.
-    pub(super) fn ready_at(&self) -> Option<u64> {
-        self.spans.front().map(|span| span.ready_at)
-    }
-
-    /// Takes the span that can be reached soonest.
-    pub(super) fn take_nearest(&mut self, cost: impl Fn(&Dirty) -> u64) -> Option<Dirty> {
-        let index = (0..self.spans.len()).min_by_key(|index| cost(&self.spans[*index]))?;
-        self.spans.remove(index)
-    }
-
-    /// Takes the oldest span.
-    pub(super) fn take_oldest(&mut self) -> Option<Dirty> {
-        self.spans.pop_front()
-    }
-}
-
 /// Whether `op` moves data from the medium.
 pub(super) fn is_read(op: Op) -> bool {
     op == Op::Read
@@ -199,26 +157,13 @@ pub(super) fn is_read(op: Op) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::drive::{AccessTime, MechanicsSpec};
-    use super::super::seek::SeekCurve;
+    use super::super::drive::QueueOrder;
     use super::*;
     use readpath_core::request::RequestId;
 
-    fn mechanics() -> Mechanics {
-        let spec = MechanicsSpec {
-            rpm: 6000.0,
-            seek: SeekCurve::Table(vec![(1, 1.0), (101, 5.0)]),
-            head_switch_ns: 0,
-            write_settle_ns: 0,
-            access: AccessTime::HalfTurn,
-            zero_latency_read: false,
-            zero_latency_write: false,
-        };
-        Mechanics::new(&spec, 1000, 0)
-    }
-
     fn queue(window: u32, cylinders: &[u32]) -> Queue {
-        let mut queue = Queue::new(QueueSpec { depth: 8, window, age_limit_ns: 1000 });
+        let order = QueueOrder::Positioning;
+        let mut queue = Queue::new(QueueSpec { order, depth: 8, window, age_limit_ns: 1000 });
         for (id, cylinder) in cylinders.iter().enumerate() {
             let (id, start) = (RequestId(id as u32), u64::from(*cylinder) * 1000);
             queue.push(Command {
@@ -233,8 +178,12 @@ mod tests {
     }
 
     fn taken(queue: &mut Queue, now: u64) -> u32 {
-        let next = queue.take_next(now, Arm::default(), &mechanics(), |_| false);
-        next.expect("a command is ready").request.id.0
+        let cost = |command: &Command| u64::from(command.place.cylinder);
+        let next = queue.take_next(now, cost, || u64::MAX);
+        match next.expect("a command is ready") {
+            Turn::Serve(command) => command.request.id.0,
+            Turn::MakeRoom => panic!("no write waits for room"),
+        }
     }
 
     #[test]
@@ -262,17 +211,5 @@ mod tests {
         let mut queue = queue(8, &[500, 5]);
         queue.commands[1].request.start = queue.commands[0].request.end();
         assert_eq!(taken(&mut queue, 0), 0);
-    }
-
-    #[test]
-    fn written_spans_join_and_are_bounded() {
-        let mut dirty = DirtyList::new(2);
-        dirty.push(Dirty { start: 0, end: 8, ready_at: 1 });
-        dirty.push(Dirty { start: 8, end: 16, ready_at: 2 });
-        assert!(!dirty.is_full());
-        dirty.push(Dirty { start: 100, end: 108, ready_at: 3 });
-        assert!(dirty.is_full() && !dirty.has_room_for(500) && dirty.has_room_for(108));
-        assert!(dirty.overlaps(15, 17) && !dirty.overlaps(16, 100));
-        assert_eq!(dirty.take_oldest().map(|span| span.end), Some(16));
     }
 }

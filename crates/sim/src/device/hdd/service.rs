@@ -4,9 +4,11 @@ use readpath_core::request::{DeviceRequest, Op};
 
 use super::Hdd;
 use super::ahead::ReadAheadRun;
-use super::drive::{EarlyDisconnect, ReadAhead};
-use super::mechanics::Arm;
-use super::queue::{Command, Dirty, is_read};
+use super::drive::{EarlyDisconnect, QueueOrder, ReadAhead};
+use super::geometry::Place;
+use super::mechanics::{Arm, Mechanics};
+use super::queue::{Command, Turn, is_read};
+use super::write_cache::Piece;
 
 /// How an access to the medium begins.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,28 @@ struct Access {
     earliest: u64,
     /// Whether it goes on where the head just was.
     continues: bool,
+}
+
+/// What choosing depends on.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    order: QueueOrder,
+    at: u64,
+    arm: Arm,
+}
+
+impl Reach {
+    /// What it costs to go to `place`, in the measure of the order.
+    fn cost(&self, mechanics: &Mechanics, place: &Place, op: Op) -> u64 {
+        match self.order {
+            QueueOrder::Positioning => mechanics.positioning_ns(self.at, self.arm, place, op),
+            QueueOrder::Elevator => {
+                // What the arm has passed comes after all that is still before it.
+                let behind = u64::from(place.cylinder < self.arm.cylinder) << 32;
+                behind + u64::from(place.cylinder)
+            }
+        }
+    }
 }
 
 /// Sectors moved between medium and cache.
@@ -53,14 +77,13 @@ impl Hdd {
     /// A write comes in: into the cache and reported, or queued for the arm.
     pub(super) fn accept_write(&mut self, now: u64, request: DeviceRequest) {
         let controller = &self.drive.controller;
-        let is_early = self.drive.cache.early_writes > 0;
-        let has_room = self.dirty.has_room_for(request.start);
+        let is_early = self.written.takes(request.sectors);
         let times = if is_early { controller.write_hit } else { controller.write_miss };
         let ready_at = match controller.early_disconnect {
             Some(EarlyDisconnect { command_ns, .. }) if !is_early => now + command_ns,
             _ => now + self.overhead_ns(times),
         };
-        if is_early && has_room {
+        if is_early && self.has_room_for(now, &request) && self.queue.waiting().is_none() {
             self.keep_written(ready_at, request);
             return;
         }
@@ -73,31 +96,60 @@ impl Hdd {
         });
     }
 
+    /// Whether a write can be taken into the cache at `at`: while it is flushed, none can.
+    fn has_room_for(&self, at: u64, request: &DeviceRequest) -> bool {
+        self.flushes.is_empty() && self.written.has_room_for(at, request.start, request.end())
+    }
+
     /// The arm is free at `at` and something is ready: gives it the next thing to do.
     pub(super) fn decide(&mut self, at: u64) {
-        let is_dirty_ready = self.dirty.ready_at().is_some_and(|ready_at| ready_at <= at);
-        if is_dirty_ready && self.drive.cache.flushes_first {
-            self.write_back(at);
-            return;
+        if !self.flushes.is_empty() {
+            return self.flush_on(at);
         }
-        if !self.dirty.is_full()
+        let is_written_ready = self.written.ready_at().is_some_and(|ready_at| ready_at <= at);
+        if is_written_ready && self.drive.cache.flushes_first {
+            return self.write_back(at);
+        }
+        if let Some(waiting) = self.queue.waiting()
+            && self.has_room_for(at, &waiting.request)
             && let Some(command) = self.queue.take_waiting(at)
         {
-            self.keep_written(command.ready_at.max(at), command.request);
-            return;
+            return self.keep_written(command.ready_at.max(at), command.request);
         }
-        let arm = self.arm;
-        let segments = &self.segments;
+        let reach = self.reach(at);
+        let (segments, written) = (&self.segments, &self.written);
         let ahead = self.ahead.as_ref();
-        let next = self.queue.take_next(at, arm, &self.mechanics, |command| {
-            let start = command.request.start;
-            is_read(command.request.op)
-                && (segments.with(start).is_some() || ahead.is_some_and(|run| run.next == start))
-        });
-        match next {
-            Some(command) if is_read(command.request.op) => self.read(at, &command),
-            Some(command) => self.write_through(at, &command),
-            None => self.write_back(at),
+        // What the cache has the start of, or the head is reading, needs no move at all.
+        let at_hand =
+            |start| segments.with(start).is_some() || ahead.is_some_and(|run| run.next == start);
+        let cost = |command: &Command| match command.request.op {
+            Op::Read if at_hand(command.request.start) => 0,
+            op => reach.cost(&self.mechanics, &command.place, op),
+        };
+        let room_cost = || {
+            let cost = |place: &Place| reach.cost(&self.mechanics, place, Op::Write);
+            written.least_cost(at, cost).unwrap_or(u64::MAX)
+        };
+        match self.queue.take_next(at, cost, room_cost) {
+            Some(Turn::Serve(command)) if is_read(command.request.op) => self.read(at, &command),
+            Some(Turn::Serve(command)) => self.write_through(at, &command),
+            Some(Turn::MakeRoom) | None => self.write_back(at),
+        }
+    }
+
+    /// From where, and by what, the drive chooses at `at`.
+    fn reach(&self, at: u64) -> Reach {
+        Reach { order: self.drive.queue.order, at, arm: self.arm }
+    }
+
+    /// The next step of a flush: nothing else is done until all that was written is on
+    /// the medium.
+    fn flush_on(&mut self, at: u64) {
+        if !self.written.is_empty() {
+            return self.write_back(at);
+        }
+        while let Some((asked_at, id)) = self.flushes.pop_front() {
+            self.finish(id, at.max(asked_at));
         }
     }
 
@@ -152,11 +204,11 @@ impl Hdd {
             self.answer_from_cache(at, request, self.queue.is_empty());
             return;
         }
-        if !self.dirty.is_empty() && self.dirty.overlaps(request.start, end) {
-            // The medium has old data there until the writes before it are done.
-            while let Some(span) = self.dirty.take_oldest() {
-                self.write_span(self.free_at.max(at), span);
-            }
+        // The medium has old data there until the writes before it are done.
+        while !self.written.is_empty() && self.written.overlaps(request.start, end) {
+            let locate = |sector| self.geometry.locate(sector);
+            let piece = self.written.take_overlapping(request.start, end, locate);
+            self.write_piece(self.free_at.max(at), piece.expect("it overlaps"));
         }
         let at = at.max(self.free_at);
         let joins = self.joins_ahead(request.start);
@@ -249,12 +301,18 @@ impl Hdd {
             }
             ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
             ReadAhead::Segment => start + segment_sectors,
-            ReadAhead::NextTrack => {
-                let this = track_end(last);
-                let next = if this < self.sectors() { track_end(this) } else { this };
-                let full = self.segments.segment(segment).start + segment_sectors;
-                if cache.ahead_over_requested { next } else { next.min(full) }
+            ReadAhead::NextTrack if end < self.sectors() => {
+                let place = self.geometry.locate(end);
+                let track_start = end - u64::from(place.before_sectors);
+                let this = track_end(end);
+                let segment = self.segments.segment(segment);
+                // The segment has come from the track before: a stream.
+                let is_stream = segment.from < track_start && this < self.sectors();
+                let wanted = if is_stream { track_end(this) } else { this };
+                let full = segment.start + segment_sectors;
+                if cache.ahead_over_requested { wanted } else { wanted.min(full) }
             }
+            ReadAhead::NextTrack => end,
         };
         let most = end + u64::from(cache.read_ahead_sectors_max);
         wanted.min(most).min(self.sectors()).max(end)
@@ -308,7 +366,8 @@ impl Hdd {
         let sector_ns = self.drive.controller.bus_write_sector_ns;
         let end = self.move_over_bus(ready_at, sector_ns, request.sectors);
         self.finish(request.id, end + self.drive.controller.write_completion_ns);
-        self.dirty.push(Dirty { start: request.start, end: request.end(), ready_at: end });
+        let place = self.geometry.locate(request.start);
+        self.written.put((request.start, request.end()), place, end);
         self.note_written(ready_at, request.start, request.end());
     }
 
@@ -326,26 +385,27 @@ impl Hdd {
         }
     }
 
-    /// Puts the nearest of the written data on the medium.
+    /// Puts the nearest piece of the written data on the medium.
     fn write_back(&mut self, at: u64) {
         self.stop_ahead(at);
         let at = at.max(self.free_at);
-        let (arm, geometry, mechanics) = (self.arm, &self.geometry, &self.mechanics);
-        let nearest = self.dirty.take_nearest(|span| {
-            mechanics.positioning_ns(at, arm, &geometry.locate(span.start), Op::Write)
-        });
-        if let Some(span) = nearest {
-            self.write_span(at, span);
+        let (reach, geometry) = (self.reach(at), &self.geometry);
+        let cost = |place: &Place| reach.cost(&self.mechanics, place, Op::Write);
+        match self.written.take_nearest(at, cost, |sector| geometry.locate(sector)) {
+            Some(piece) => self.write_piece(at, piece),
+            // All of it is still on its way over the bus.
+            None => self.free_at = at.max(self.written.ready_at().unwrap_or(at)),
         }
     }
 
-    fn write_span(&mut self, at: u64, span: Dirty) {
+    fn write_piece(&mut self, at: u64, piece: Piece) {
         self.stop_ahead(at);
         let at = at.max(self.free_at);
-        let continues = self.written_end == span.start;
+        let continues = self.written_end == piece.start;
         let access = Access { from: at, earliest: 0, continues };
-        let transfer = self.transfer(access, span.start, span.end - span.start, Op::Write);
-        self.written_end = span.end;
+        let transfer = self.transfer(access, piece.start, piece.sectors, Op::Write);
+        self.written_end = piece.start + piece.sectors;
+        self.written.lands(piece, transfer.end);
         self.free_at = transfer.end;
     }
 

@@ -62,6 +62,27 @@ impl WriteBuffer {
         Some(units)
     }
 
+    /// Fills the open unit up with nothing; whether there was one, which is to be programmed.
+    pub fn pad(&mut self) -> bool {
+        if self.open_bytes == 0 {
+            return false;
+        }
+        let bytes = self.unit_bytes - std::mem::take(&mut self.open_bytes);
+        self.used_bytes += bytes;
+        self.admitted_bytes += bytes;
+        true
+    }
+
+    /// Bytes taken in since the start.
+    pub fn admitted_bytes(&self) -> u64 {
+        self.admitted_bytes
+    }
+
+    /// Bytes of those that have been programmed.
+    pub fn programmed_bytes(&self) -> u64 {
+        self.admitted_bytes - self.used_bytes
+    }
+
     /// A unit has been programmed.
     pub fn release(&mut self) {
         self.used_bytes -= self.unit_bytes;

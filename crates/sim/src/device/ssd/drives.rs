@@ -19,6 +19,7 @@ struct Drive {
     link_duplex: Figure,
     read_overhead: Figure,
     write_overhead: Figure,
+    power_loss_protection: Figure,
     command_interval: Figure,
     buffer: Figure,
     channels: Figure,
@@ -39,50 +40,74 @@ struct Drive {
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-const MQSIM: &str = "MQSim's published ssdconfig.xml (Tavakkol et al., FAST 2018)";
-const MICRON_7300: &str = "Micron 7300 PRO product brief (3,000 / 1,900 MB/s, 520,000 IOPS), 2019";
-const MODES: &str = "published modes of a Micron 7300 PRO's 4 KiB latency at depth 1 (88, 116, 165 µs) less the rest of the path";
+const MQSIM: &str = "published: MQSim's ssdconfig.xml (Tavakkol et al., FAST 2018)";
+const MICRON_7300: &str =
+    "data sheet: Micron 7300 PRO product brief (3,000 / 1,900 MB/s, 520,000 IOPS), 2019";
+const MODES: &str = "derived: published modes of a Micron 7300 PRO's 4 KiB latency at depth 1 (88, 116, 165 µs) less the rest of the path";
 
 const SATA_2012: Drive = Drive {
-    size: (240_057_409_536, "240 GB drive: 468,862,128 sectors, IDEMA LBA1-03"),
-    depth: (32, "Serial ATA 3.0: native command queueing, 32 tags"),
-    link: (550_000_000, "SATA 6 Gb/s less 8b/10b and frames: data sheets of 2012 give 550 MB/s"),
-    link_duplex: (0, "Serial ATA 3.0: data goes one way at a time"),
-    read_overhead: (5 * US, "our choice: with flash and link, 100 µs for 4 KiB at depth 1"),
-    write_overhead: (78 * US, "Intel SSD 520: 85 µs typical write latency, less the link"),
-    command_interval: (20 * US, "Intel SSD 520: 50,000 random 4 KiB reads a second at depth 32"),
+    size: (240_057_409_536, "standard: 240 GB drive, 468,862,128 sectors, IDEMA LBA1-03"),
+    depth: (32, "standard: Serial ATA 3.0, native command queueing, 32 tags"),
+    link: (
+        550_000_000,
+        "data sheet: SATA 6 Gb/s less 8b/10b and frames, data sheets of 2012 give 550 MB/s",
+    ),
+    link_duplex: (0, "standard: Serial ATA 3.0, data goes one way at a time"),
+    read_overhead: (5 * US, "chosen: with flash and link, 100 µs for 4 KiB at depth 1"),
+    write_overhead: (
+        78 * US,
+        "data sheet: Intel SSD 520, 85 µs typical write latency, less the link",
+    ),
+    power_loss_protection: (
+        0,
+        "data sheet: Intel SSD 520, a client drive, without capacitors for its buffer",
+    ),
+    command_interval: (
+        20 * US,
+        "data sheet: Intel SSD 520, 50,000 random 4 KiB reads a second at depth 32",
+    ),
     buffer: (256 << 20, MQSIM),
     channels: (8, MQSIM),
-    dies_per_channel: (8, "4 chips of 2 dies; MQSim's published ssdconfig.xml"),
+    dies_per_channel: (8, "published: 4 chips of 2 dies, MQSim's ssdconfig.xml"),
     planes: (2, MQSIM),
     page: (8_192, MQSIM),
     channel_rate: (333_000_000, MQSIM),
-    bits_per_cell: (2, "MLC; MQSim's published ssdconfig.xml"),
+    bits_per_cell: (2, "published: MLC, MQSim's ssdconfig.xml"),
     read_lsb: (75 * US, MQSIM),
     read_csb: (75 * US, MQSIM),
     read_msb: (75 * US, MQSIM),
-    program_lsb: (400 * US, "25 nm MLC: fast page, Grupp et al., MICRO 2009 and FAST 2012"),
-    program_csb: (1_300 * US, "unused with two bits a cell"),
-    program_msb: (1_600 * US, "25 nm MLC: slow page, Grupp et al., MICRO 2009 and FAST 2012"),
-    suspend_program: (0, "MQSim's published ssdconfig.xml: erase suspension only"),
+    program_lsb: (
+        400 * US,
+        "measured: 25 nm MLC, fast page, Grupp et al., MICRO 2009 and FAST 2012",
+    ),
+    program_csb: (1_300 * US, "chosen: unused with two bits a cell"),
+    program_msb: (
+        1_600 * US,
+        "measured: 25 nm MLC, slow page, Grupp et al., MICRO 2009 and FAST 2012",
+    ),
+    suspend_program: (0, "published: MQSim's ssdconfig.xml, erase suspension only"),
     suspend_erase: (700 * US, MQSIM),
 };
 
 const NVME_TODAY: Drive = Drive {
-    size: (3_840_755_982_336, "3.84 TB drive: 7,501,476,528 sectors, IDEMA LBA1-03"),
-    depth: (1_023, "Linux nvme driver: queues of 1,024 entries, one kept free"),
-    link: (3_200_000_000, "PCIe 3.0 x4: 3.94 GB/s less 128-byte packets' headers and flow control"),
-    link_duplex: (1, "PCI Express: a lane each way"),
-    read_overhead: (8 * US, "our choice: what an NVMe controller takes for a 4 KiB read"),
-    write_overhead: (20 * US, "data-centre data sheets: about 25 µs typical write latency"),
+    size: (3_840_755_982_336, "standard: 3.84 TB drive, 7,501,476,528 sectors, IDEMA LBA1-03"),
+    depth: (1_023, "published: Linux nvme driver, queues of 1,024 entries, one kept free"),
+    link: (
+        3_200_000_000,
+        "derived: PCIe 3.0 x4, 3.94 GB/s less 128-byte packets' headers and flow control",
+    ),
+    link_duplex: (1, "standard: PCI Express, a lane each way"),
+    read_overhead: (8 * US, "chosen: what an NVMe controller takes for a 4 KiB read"),
+    write_overhead: (20 * US, "data sheet: data-centre drives, about 25 µs typical write latency"),
+    power_loss_protection: (1, "data sheet: Micron 7300 PRO product brief, power-loss protection"),
     command_interval: (1_923, MICRON_7300),
-    buffer: (64 << 20, "our choice: what capacitors can save in a drive of this class"),
-    channels: (8, "our choice: an 8-channel controller, the usual count of the class"),
-    dies_per_channel: (8, "3.84 TB from 64 dies of 512 Gbit"),
+    buffer: (64 << 20, "chosen: what capacitors can save in a drive of this class"),
+    channels: (8, "chosen: an 8-channel controller, the usual count of the class"),
+    dies_per_channel: (8, "derived: 3.84 TB from 64 dies of 512 Gbit"),
     planes: (2, MQSIM),
-    page: (16_384, "96-layer TLC data sheets: 16 KiB page"),
-    channel_rate: (800_000_000, "ONFI 4.0, NV-DDR3 at 800 MT/s"),
-    bits_per_cell: (3, "TLC"),
+    page: (16_384, "data sheet: 96-layer TLC, 16 KiB page"),
+    channel_rate: (800_000_000, "standard: ONFI 4.0, NV-DDR3 at 800 MT/s"),
+    bits_per_cell: (3, "data sheet: TLC"),
     read_lsb: (73_600, MODES),
     read_csb: (101_600, MODES),
     read_msb: (150_600, MODES),
@@ -123,13 +148,23 @@ fn knobs(drive: &Drive) -> Vec<Knob> {
             "request_max",
             "largest request",
             Bytes,
-            (1_280 << 10, "Linux block layer: max_sectors_kb unless the drive says less"),
+            (
+                1_280 << 10,
+                "published: Linux block layer, max_sectors_kb unless the drive says less",
+            ),
             (4 << 10, 32 << 20),
         ),
         knob("link", "host link", BytesPerSecond, drive.link, RATE),
         knob("link_duplex", "both ways at once", Switch, drive.link_duplex, (0, 1)),
         knob("read_overhead", "controller's time for a read", Time, drive.read_overhead, SPAN),
         knob("write_overhead", "controller's time for a write", Time, drive.write_overhead, SPAN),
+        knob(
+            "power_loss_protection",
+            "the buffer survives a loss of power: a flush asks for nothing",
+            Switch,
+            drive.power_loss_protection,
+            (0, 1),
+        ),
         knob(
             "command_interval",
             "least time between two commands",
@@ -142,7 +177,7 @@ fn knobs(drive: &Drive) -> Vec<Knob> {
             "map_span",
             "data whose map is in memory; 0: all of it",
             Bytes,
-            (0, "both drives have DRAM for the whole map"),
+            (0, "data sheet: both drives have DRAM for the whole map"),
             (0, 1 << 50),
         ),
         knob("channels", "flash channels", Count, drive.channels, (1, 64)),
@@ -183,14 +218,17 @@ fn knobs(drive: &Drive) -> Vec<Knob> {
             "amplification",
             "flash programs for each hundred that the host caused (garbage collection)",
             Percent,
-            (100, "a drive with free blocks; a full one under random writes has 300 and more"),
+            (
+                100,
+                "chosen: a drive with free blocks; a full one under random writes has 300 and more",
+            ),
             (100, 10_000),
         ),
         knob(
             "reads_in_row",
             "reads that a die serves while a program waits",
             Count,
-            (64, "our choice: MQSim has no limit, and can starve its writes"),
+            (64, "chosen: MQSim has no limit, and can starve its writes"),
             (1, 1 << 20),
         ),
     ]

@@ -1,0 +1,207 @@
+//! Written data that is reported done and not yet on the medium.
+//!
+//! It is bounded in bytes and in spans. Sectors count until they are on the medium:
+//! those that the head is just writing still take their room. A write that goes on
+//! from a span joins it; one that lies within a span takes the place of its data.
+//! The medium gets a span piece by piece, no more than a track at once, the piece
+//! first that can be reached soonest.
+
+use super::drive::WriteCacheSpec;
+use super::geometry::Place;
+
+/// Sectors that follow each other and wait for the medium.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u64,
+    /// After the last.
+    end: u64,
+    /// When its first sector is in the cache.
+    ready_at: u64,
+    /// Where its first sector lies.
+    place: Place,
+}
+
+/// What of a span goes to the medium next: sectors of one track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// The first sector.
+    pub start: u64,
+    /// How many.
+    pub sectors: u64,
+}
+
+/// The written data that waits for the medium, oldest span first.
+#[derive(Clone, Debug)]
+pub(super) struct WriteCache {
+    spans: Vec<Span>,
+    spec: WriteCacheSpec,
+    /// In all spans.
+    sectors: u64,
+    /// On their way to the medium, and until when.
+    landing: (u64, u64),
+}
+
+impl WriteCache {
+    pub(super) fn new(spec: WriteCacheSpec) -> WriteCache {
+        WriteCache { spans: Vec::new(), spec, sectors: 0, landing: (0, 0) }
+    }
+
+    /// Whether nothing in it waits for the medium; something may be landing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Whether a write of so many sectors ever fits.
+    pub(super) fn takes(&self, sectors: u32) -> bool {
+        self.spec.spans > 0 && u64::from(sectors) <= self.spec.sectors
+    }
+
+    /// Whether a write of the sectors from `start` to `end` fits at `at`.
+    pub(super) fn has_room_for(&self, at: u64, start: u64, end: u64) -> bool {
+        if self.holds(start, end) {
+            return true;
+        }
+        let (landing, until) = self.landing;
+        let held = self.sectors + if at < until { landing } else { 0 };
+        let is_span_left = self.spans.len() < self.spec.spans as usize;
+        held + (end - start) <= self.spec.sectors && (is_span_left || self.joined(start).is_some())
+    }
+
+    /// Whether any of it overlaps the sectors from `start` to `end`.
+    pub(super) fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.spans.iter().any(|span| span.start < end && start < span.end)
+    }
+
+    /// Takes the sectors from `start`, at `place`, to `end` in, which are here at `ready_at`.
+    pub(super) fn put(&mut self, (start, end): (u64, u64), place: Place, ready_at: u64) {
+        if self.holds(start, end) {
+            return;
+        }
+        self.sectors += end - start;
+        match self.joined(start) {
+            Some(index) => self.spans[index].end = end,
+            None => self.spans.push(Span { start, end, ready_at, place }),
+        }
+    }
+
+    /// When the first of it could go to the medium.
+    pub(super) fn ready_at(&self) -> Option<u64> {
+        self.spans.iter().map(|span| span.ready_at).min()
+    }
+
+    /// The cost of the span that is here at `at` and costs least, by its place.
+    pub(super) fn least_cost(&self, at: u64, cost: impl Fn(&Place) -> u64) -> Option<u64> {
+        let here = self.spans.iter().filter(|span| span.ready_at <= at);
+        here.map(|span| cost(&span.place)).min()
+    }
+
+    /// Takes a piece of the span that is here at `at` and costs least.
+    pub(super) fn take_nearest(
+        &mut self,
+        at: u64,
+        cost: impl Fn(&Place) -> u64,
+        locate: impl Fn(u64) -> Place,
+    ) -> Option<Piece> {
+        let here = (0..self.spans.len()).filter(|index| self.spans[*index].ready_at <= at);
+        let index = here.min_by_key(|index| cost(&self.spans[*index].place))?;
+        Some(self.take_from(index, locate))
+    }
+
+    /// Takes a piece of the oldest span that overlaps the sectors from `start` to `end`.
+    pub(super) fn take_overlapping(
+        &mut self,
+        start: u64,
+        end: u64,
+        locate: impl Fn(u64) -> Place,
+    ) -> Option<Piece> {
+        let overlaps = |span: &Span| span.start < end && start < span.end;
+        let index = self.spans.iter().position(overlaps)?;
+        Some(self.take_from(index, locate))
+    }
+
+    /// The piece that was taken last is on the medium at `until`; it takes room until then.
+    pub(super) fn lands(&mut self, piece: Piece, until: u64) {
+        self.landing = (piece.sectors, until);
+    }
+
+    fn take_from(&mut self, index: usize, locate: impl Fn(u64) -> Place) -> Piece {
+        let span = &mut self.spans[index];
+        let sectors = (span.end - span.start).min(u64::from(span.place.run_sectors));
+        let piece = Piece { start: span.start, sectors };
+        span.start += sectors;
+        self.sectors -= sectors;
+        if span.start == span.end {
+            self.spans.remove(index);
+        } else {
+            span.place = locate(span.start);
+        }
+        piece
+    }
+
+    fn holds(&self, start: u64, end: u64) -> bool {
+        self.spans.iter().any(|span| span.start <= start && end <= span.end)
+    }
+
+    /// The span that a write from `start` on carries on.
+    fn joined(&self, start: u64) -> Option<usize> {
+        self.spans.iter().position(|span| span.end == start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACK: u32 = 10;
+
+    fn locate(sector: u64) -> Place {
+        let on_track = (sector % u64::from(TRACK)) as u32;
+        let cylinder = (sector / u64::from(TRACK)) as u32;
+        Place { cylinder, run_sectors: TRACK - on_track, ..Place::default() }
+    }
+
+    fn cache(spans: u32, sectors: u64) -> WriteCache {
+        WriteCache::new(WriteCacheSpec { spans, sectors })
+    }
+
+    fn put(cache: &mut WriteCache, start: u64, end: u64) {
+        cache.put((start, end), locate(start), 0);
+    }
+
+    #[test]
+    fn it_is_bounded_in_sectors_until_they_are_on_the_medium() {
+        let mut cache = cache(8, 30);
+        put(&mut cache, 5, 30);
+        assert!(cache.has_room_for(0, 100, 105) && !cache.has_room_for(0, 100, 106));
+        let piece = cache.take_nearest(0, |_| 0, locate).expect("it is here");
+        assert_eq!(piece, Piece { start: 5, sectors: 5 }, "to the end of the track");
+        cache.lands(piece, 1000);
+        assert!(!cache.has_room_for(999, 100, 106) && cache.has_room_for(1000, 100, 110));
+        assert!(cache.takes(30) && !cache.takes(31));
+    }
+
+    #[test]
+    fn spans_join_are_overwritten_and_bounded() {
+        let mut cache = cache(2, 1000);
+        put(&mut cache, 0, 8);
+        put(&mut cache, 500, 508);
+        assert!(!cache.has_room_for(0, 900, 908) && cache.has_room_for(0, 8, 16));
+        put(&mut cache, 8, 16);
+        assert!(cache.has_room_for(0, 4, 12), "it takes the place of what is there");
+        put(&mut cache, 4, 12);
+        assert_eq!(cache.sectors, 24);
+        assert!(cache.overlaps(15, 17) && !cache.overlaps(16, 500));
+        assert_eq!(cache.take_overlapping(10, 11, locate), Some(Piece { start: 0, sectors: 10 }));
+    }
+
+    #[test]
+    fn the_nearest_that_is_here_goes_first() {
+        let mut cache = cache(8, 1000);
+        cache.put((100, 108), locate(100), 50);
+        cache.put((900, 908), locate(900), 0);
+        let distance = |place: &Place| u64::from(place.cylinder);
+        assert_eq!(cache.ready_at(), Some(0));
+        assert_eq!(cache.least_cost(0, distance), Some(90));
+        assert_eq!(cache.take_nearest(50, distance, locate).map(|piece| piece.start), Some(100));
+    }
+}
