@@ -12,7 +12,7 @@ use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
 use readpath_sim::simulate::{self, About, Setup, SimulateError, simulate_watched};
 
-use crate::args::{self, RunArgs};
+use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
 use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
 use crate::load_run;
@@ -112,7 +112,7 @@ fn run_job(args: &RunArgs) -> Ended {
             "{region}: is memory, for loads in TOML; name file:PATH or kernel:PATH for a job"
         )));
     }
-    let readaheads = args::specs(&args.readahead)?;
+    let readaheads = args::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?;
     let schedulers = args::specs(&args.scheduler)?;
     let raws = args::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?;
     let all = combinations(&storages, &readaheads, &schedulers, &raws);
@@ -234,9 +234,9 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
         Storage::Modelled(device) => simulate_watched(&plan.name, &plan.job, &setup(device), watch)
             .map_err(|error| told(plan, storage, &error)),
         Storage::File(path) if is_raw => raw::run(plan, path, raw_law, &bar),
-        Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
+        Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), &bar),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
-        Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), watch),
+        Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), &bar),
         Storage::Region(_) => unreachable!("refused before the first row"),
     }
 }

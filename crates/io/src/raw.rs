@@ -68,6 +68,7 @@ use readpath_core::unit::PageRange;
 
 use crate::target::Mode;
 
+mod batch;
 mod beside;
 mod buffers;
 mod error;
@@ -79,6 +80,7 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{RawBatch, RawMoved};
 use beside::Beside;
 pub use error::{RawError, RawFault, RawOpenError};
 use lane::Lane;
