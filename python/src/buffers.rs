@@ -29,3 +29,18 @@ pub fn new_bytes(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, 
     })?;
     Ok((object, place))
 }
+
+/// Memory that another thread may be given.
+pub struct Place(pub *mut u8);
+
+// SAFETY: whoever made it keeps the memory in place, and uses it from one thread at a time.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// # Safety
+    /// So many bytes can be written there, and stay until the slice is dropped.
+    pub unsafe fn slice<'a>(&self, bytes: usize) -> &'a mut [u8] {
+        // SAFETY: the caller promises it.
+        unsafe { std::slice::from_raw_parts_mut(self.0, bytes) }
+    }
+}

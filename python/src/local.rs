@@ -3,6 +3,7 @@
 //! Python's lock is let go of in every call that may come to the engine's: a thread
 //! that holds Python's then never waits for one that wants it.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +15,7 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use readpath::backend::BackendKind;
-use readpath::nfs::CallError;
+use readpath::backend::{BackendKind, UnknownBackend};
 use readpath::nfs::error::NfsError;
 use readpath::nfs::url::NfsUrl;
 use readpath::target::OpenError;
@@ -23,7 +23,7 @@ use readpath::{Advice, Builder, File, OpenFileError, ReadError, ReadFuture, Read
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::buffers::{new_bytes, writable};
+use crate::buffers::{Place, new_bytes, writable};
 use crate::law::advice_named;
 use crate::process::Own;
 use crate::spec::{Count, check_name, refused};
@@ -94,6 +94,8 @@ impl Engine {
     fn open(&self, py: Python<'_>, name: PathBuf) -> PyResult<LocalFile> {
         check_name(&name)?;
         let file = self.0.open(py, &name)?;
+        let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
+        let name = if is_remote { name } else { std::path::absolute(name)? };
         let bytes = file.get().expect("it was just opened").len();
         Ok(LocalFile {
             state: Mutex::new(Some(Arc::new(file))),
@@ -104,7 +106,8 @@ impl Engine {
         })
     }
 
-    /// What was counted: requests and bytes of the storage, bytes read ahead, wasted, evicted.
+    /// What was counted: requests and bytes of the storage, bytes read ahead, wasted, evicted;
+    /// and what carries the bytes.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let path = self.0.path(py)?;
         counted(py, &path)
@@ -120,16 +123,13 @@ fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>
     all.set_item("readahead_bytes", stats.readahead_bytes)?;
     all.set_item("waste_bytes", stats.waste_bytes)?;
     all.set_item("evicted_bytes", stats.evicted_bytes)?;
+    all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
     Ok(all)
 }
 
 /// The backend of that name.
 pub fn backend_named(name: &str) -> PyResult<BackendKind> {
-    match name {
-        "ring" => Ok(BackendKind::Ring),
-        "threads" => Ok(BackendKind::Threads),
-        _ => Err(refused(format!("no backend `{name}`; there are: ring, threads"))),
-    }
+    name.parse().map_err(|error: UnknownBackend| refused(error.to_string()))
 }
 
 /// A file that is open: positioned reads, and one position of its own.
@@ -141,6 +141,7 @@ pub struct LocalFile {
     /// the file until the read has ended.
     state: Mutex<Option<Arc<Own<File>>>>,
     engine: Arc<Remade>,
+    /// By which it can be opened again, whatever the working directory is then.
     name: PathBuf,
     bytes: u64,
     position: AtomicU64,
@@ -221,7 +222,7 @@ impl LocalFile {
             // SAFETY: within the room.
             let place = Place(unsafe { place.0.add(filled) });
             let came = self.with(py, move |file| {
-                if !is_last {
+                if !is_last && !file.is_cached(at.saturating_add(piece as u64), piece_bytes) {
                     file.prefetch(at.saturating_add(piece as u64), piece_bytes);
                 }
                 // SAFETY: the caller's promise.
@@ -237,27 +238,18 @@ impl LocalFile {
     }
 }
 
-/// Memory that another thread may be given.
-struct Place(*mut u8);
-
-// SAFETY: whoever made it keeps the memory in place, and uses it from one thread at a time.
-unsafe impl Send for Place {}
-
-impl Place {
-    /// # Safety
-    /// So many bytes can be written there, and stay until the slice is dropped.
-    unsafe fn slice<'a>(&self, bytes: usize) -> &'a mut [u8] {
-        // SAFETY: the caller promises it.
-        unsafe { std::slice::from_raw_parts_mut(self.0, bytes) }
-    }
-}
-
 #[pymethods]
 impl LocalFile {
     /// The length in bytes, when it was opened.
     #[getter]
     fn size(&self) -> u64 {
         self.bytes
+    }
+
+    /// By what it can be opened again, from any working directory.
+    #[getter]
+    fn path(&self) -> &OsStr {
+        self.name.as_os_str()
     }
 
     /// Whether it is closed.
@@ -551,6 +543,7 @@ pub fn not_opened_here(error: &OpenError) -> PyErr {
         OpenError::Directory { path } => (21, path), // EISDIR
         OpenError::Refused { path } => (13, path),   // EACCES
         OpenError::Other { path, errno } => (*errno, path),
+        OpenError::TooLarge { path, .. } => (27, path), // EFBIG
         // EINVAL: neither a file nor a block device, or not to be had in this way.
         OpenError::NotStorage { path }
         | OpenError::Empty { path }
@@ -567,34 +560,26 @@ pub fn not_opened_here(error: &OpenError) -> PyErr {
 /// The same for a server's file.
 fn not_opened_there(error: &NfsError) -> PyErr {
     let text = error.to_string();
-    let (errno, url) = match error {
-        NfsError::Url(_) => return refused(text),
-        NfsError::Missing { url } | NfsError::NoExport { url, .. } => (2, url), // ENOENT
-        NfsError::Refused { url } => (13, url),                                 // EACCES
-        NfsError::Directory { url } => (21, url),                               // EISDIR
-        NfsError::Link { url } => (40, url),                                    // ELOOP
-        // EINVAL: no file, or one without bytes.
-        NfsError::NotFile { url } | NfsError::Empty { url } => (22, url),
-        NfsError::Other { url, status } => (status.errno(), url),
-        NfsError::NotMounted { export, status } => (status.errno(), export),
-        NfsError::Connect { address, errno } => {
-            let words = text.strip_prefix(&format!("{address}: ")).unwrap_or(&text).to_owned();
-            return PyOSError::new_err((*errno, words, address.to_string()));
-        }
-        // EHOSTUNREACH, EPROTONOSUPPORT.
-        NfsError::NoHost { .. } => return PyOSError::new_err((113, text)),
-        NfsError::NoService { .. } => return PyOSError::new_err((93, text)),
-        NfsError::Call { error, .. } => {
-            let errno = match error {
-                CallError::TimedOut => 110,     // ETIMEDOUT
-                CallError::Garbled => 74,       // EBADMSG
-                CallError::Denied { .. } => 13, // EACCES
-                CallError::Unavailable => 93,   // EPROTONOSUPPORT
-                CallError::ServerFault => 121,  // EREMOTEIO
-            };
-            return PyOSError::new_err((errno, text));
-        }
-    };
+    let (errno, url) = (
+        error.errno(),
+        match error {
+            NfsError::Url(_) => return refused(text),
+            NfsError::Missing { url }
+            | NfsError::NoExport { url, .. }
+            | NfsError::Refused { url }
+            | NfsError::Directory { url }
+            | NfsError::LinkLoop { url }
+            | NfsError::Outside { url, .. }
+            | NfsError::NotFile { url }
+            | NfsError::TooLarge { url, .. }
+            | NfsError::Other { url, .. } => url.clone(),
+            NfsError::NotMounted { export, .. } => export.clone(),
+            NfsError::Connect { address, .. } => address.to_string(),
+            NfsError::NoHost { .. } | NfsError::NoService { .. } | NfsError::Call { .. } => {
+                return PyOSError::new_err((error.errno(), text));
+            }
+        },
+    );
     let words = text.strip_prefix(&format!("{url}: ")).unwrap_or(&text).to_owned();
-    PyOSError::new_err((errno, words, url.clone()))
+    PyOSError::new_err((errno, words, url))
 }

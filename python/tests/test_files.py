@@ -2,6 +2,7 @@
 
 import array
 import asyncio
+import ctypes
 import io
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -33,7 +35,7 @@ def data(path):
     return path.read_bytes()
 
 
-@pytest.fixture(params=["ring", "threads"])
+@pytest.fixture(params=["aio", "io_uring", "threads"])
 def file(request, path):
     with readpath.open(path, memory="1MiB", backend=request.param) as file:
         yield file
@@ -141,7 +143,7 @@ def test_an_awaited_read_may_be_given_up(file, data):
     assert asyncio.run(give_up()) == data[:500_000]
 
 
-@pytest.mark.parametrize("backend", ["ring", "threads"])
+@pytest.mark.parametrize("backend", ["aio", "io_uring", "threads"])
 def test_what_is_awaited_may_be_let_go_with_its_file(path, backend):
     """What ends with it waits for a thread that calls Python: not with Python's lock."""
 
@@ -184,8 +186,10 @@ def test_errors_are_the_built_in_ones(path, tmp_path):
         readpath.open("/dev/null")
     with pytest.raises(ValueError, match="there is no readahead law `psychic`"):
         readpath.open(path, readahead="psychic")
-    with pytest.raises(ValueError, match="there are: ring, threads"):
+    with pytest.raises(ValueError, match="there are: auto, aio, io_uring, threads"):
         readpath.open(path, backend="magic")
+    with pytest.raises(TypeError, match="`memry`; did you mean `memory`. There are: backend, depth"):
+        readpath.open(path, memry="1MiB")
     if os.getuid() == 0:
         print("skipped: root may open everything: PermissionError is not tried")
         return
@@ -230,7 +234,36 @@ def test_a_file_that_is_sent_keeps_its_place(file):
         assert (again.tell(), again.name) == (100, file.name)
 
 
-@pytest.mark.parametrize("backend", ["ring", "threads"])
+def test_a_file_that_is_sent_keeps_its_hint(path):
+    with readpath.ReadPath(memory="8MiB", readahead="ondemand").open(path) as file:
+        file.advise("random")
+        with pickle.loads(pickle.dumps(file)) as again:
+            for offset in range(0, 1 << 20, 4096):
+                again.readat(offset, 4096)
+            assert again.path_stats()["readahead_bytes"] == 0
+
+
+def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    with readpath.open(path.name) as file:
+        monkeypatch.chdir("/")
+        with pickle.loads(pickle.dumps(file)) as again:
+            assert again.readat(7, 100) == data[7:107] and again.name == path.name
+        assert in_child(lambda: file.readat(7, 100) == data[7:107])
+
+
+def test_files_that_are_sent_share_one_path_where_they_are_read(path):
+    with readpath.open(path) as one, readpath.open(path) as two:
+        again = [pickle.loads(pickle.dumps(file)) for file in (one, two)]
+        begun = one.path_stats()["device_bytes"]
+        for file in again:
+            file.readat(1_500_000, 10)
+            assert file.path_stats() == one.path_stats()
+            file.close()
+        assert one.path_stats()["device_bytes"] >= begun
+
+
+@pytest.mark.parametrize("backend", ["aio", "io_uring", "threads"])
 def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, data, backend):
     within = readpath.ReadPath(memory="4MiB", backend=backend)
     with within.open(path) as file, within.open(path) as other:
@@ -321,6 +354,32 @@ def test_what_makes_no_sense_is_refused_in_words(file, path):
             use()
     # As with the built-in file: more than there is gives what there is.
     assert len(file.readat(0, 1 << 62)) == SIZE and file.readat(1 << 62, 9) == b""
+
+
+def test_what_the_kernel_holds_is_taken_from_there():
+    """As a program finds them that loads tensors of a file that was just written or downloaded."""
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as written:
+        data = random.Random(6).randbytes(24 << 20)
+        written.write(data)
+        written.flush()
+        os.fsync(written.fileno())
+        if not kernel_says_what_it_holds(written.fileno()):
+            pytest.skip("the kernel doesn't say what it holds (cachestat, Linux 6.5)")
+        within = readpath.ReadPath(memory="64MiB")
+        with within.open(written.name) as file:
+            buffer = bytearray(20 << 20)  # several pieces
+            assert file.readinto_at(12_345, buffer) == len(buffer)
+            assert buffer == data[12_345 : 12_345 + len(buffer)]
+            for offset in range(0, 24 << 20, 1 << 20):
+                assert file.readat(offset, 1 << 20) == data[offset : offset + (1 << 20)]
+            assert file.read() == data
+            assert within.stats()["device_bytes"] == 0
+            assert file.stats()["cached_bytes"] == file.stats()["bytes"]
+
+
+def kernel_says_what_it_holds(descriptor):
+    cachestat, range_of_all, counted = 451, (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
+    return ctypes.CDLL(None).syscall(cachestat, descriptor, range_of_all, counted, 0) == 0
 
 
 def test_it_says_what_it_is(path):

@@ -1,10 +1,16 @@
 """Through fsspec: the same bytes as below, by fewer and larger fetches."""
 
 import asyncio
+import contextlib
+import gc
+import gzip
+import json
 import pickle
 import random
 import sys
+import tarfile
 import threading
+import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -264,3 +270,114 @@ def test_pandas_and_pyarrow_read_through_it_unchanged(tmp_path):
         assert got["number"].sum() == sum(range(100_000))
         with fsspec.open(f"readpath::{url}") as file:
             assert pyarrow.parquet.ParquetFile(file).read_row_group(7).equals(table[70_000:80_000])
+
+
+CHAINS = ["{}", "readpath::{}", "simplecache::readpath::{}", "readpath::simplecache::{}"]
+CHAINS += ["filecache::readpath::{}", "blockcache::readpath::{}"]
+CHAINS += ["readpath::filecache::{}", "readpath::blockcache::{}"]
+
+
+@pytest.fixture(scope="module", params=["file", "http"])
+def archives(request, tmp_path_factory):
+    """URLs of a text alone, compressed, and in archives."""
+    folder = tmp_path_factory.mktemp("archives")
+    (folder / "text.csv").write_bytes(TEXT)
+    with gzip.open(folder / "text.csv.gz", "wb") as file:
+        file.write(TEXT)
+    with zipfile.ZipFile(folder / "text.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(folder / "text.csv", "text.csv")
+    with tarfile.open(folder / "text.tar", "w") as archive:
+        archive.add(folder / "text.csv", "text.csv")
+    with contextlib.ExitStack() as stack:
+
+        def url_of(name):
+            if request.param == "file":
+                return f"file://{folder / name}"
+            return stack.enter_context(delayed_store.running(folder / name, 1))
+
+        yield {ending: url_of(f"text.{ending}") for ending in ("csv", "csv.gz", "zip", "tar")}
+
+
+TEXT = b"number,text\n" + b"".join(b"%d,line %d\n" % (nth, nth) for nth in range(5_000))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_chains_with_caches_archives_and_compression_give_the_bytes(archives, chain, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    below = {name: chain.format(url) for name, url in archives.items()}
+    options = {name: {"cache_storage": str(tmp_path / name)} for name in ("filecache", "blockcache")}
+    options = {name: kept for name, kept in options.items() if name in chain}
+    urls = {below["csv"]: None, below["csv.gz"]: "gzip"}
+    for archive in ("zip", "tar"):
+        inner = f"{archive}://text.csv::{below[archive]}"
+        urls |= {inner: None, f"readpath::{inner}": None}
+    for url, compression in urls.items():
+        with fsspec.open(url, compression=compression, **options) as file:
+            assert file.read() == TEXT, url
+        opened = fsspec.open(url, compression=compression, **options)
+        file = opened.open()
+        assert file.read() == TEXT, url
+        opened.close()
+        frame = pandas.read_csv(url, compression=compression, storage_options=dict(options))
+        assert frame["number"].sum() == sum(range(5_000)), url
+
+
+def test_a_file_keeps_alive_what_it_is_read_from(archives):
+    """Also where nothing else does: an archive closes what it reads when it goes."""
+    for url in (f"zip://text.csv::{archives['zip']}", f"tar://text.csv::{archives['tar']}"):
+        for chained in (url, url.replace("::", "::readpath::")):
+            file = readpath.open(chained, skip_instance_cache=True)
+            gc.collect()
+            assert file.read() == TEXT
+            file.close()
+    below = fsspec.filesystem("zip", fo=archives["zip"])
+    below.info = lambda path: {"name": path, "size": None, "type": "file"}
+    file = ReadpathFileSystem(fs=below, skip_instance_cache=True).open("text.csv")
+    del below
+    gc.collect()
+    assert file.read() == TEXT
+
+
+def test_a_compressed_file_that_is_opened_stays_open(archives):
+    file = readpath.open(archives["csv.gz"], compression="gzip", skip_instance_cache=True)
+    gc.collect()
+    assert file.read() == TEXT
+
+
+def test_references_are_read_through_it(archives, tmp_path):
+    references = {"version": 1, "refs": {"part": [archives["csv"], 12, 100], "whole": [archives["csv"]]}}
+    (tmp_path / "references.json").write_text(json.dumps(references))
+    protocol = archives["csv"].split(":")[0]
+    for chain in ("", "readpath::"):
+        with fsspec.open(
+            f"{chain}reference://part",
+            reference={"fo": f"readpath::file://{tmp_path}/references.json", "remote_protocol": protocol},
+        ) as file:
+            assert file.read() == TEXT[12:112]
+
+
+def test_an_option_that_is_not_known_is_refused_by_name(url, archives):
+    system = fsspec.filesystem("readpath", target_protocol="http")
+    wrong = [
+        lambda: fsspec.filesystem("readpath", memry="1MiB"),
+        lambda: fsspec.open(f"readpath::{url}", memry="1MiB"),
+        lambda: fsspec.open(f"readpath::{url}", readpath={"memry": "1MiB"}),
+        lambda: readpath.open(url, memry="1MiB"),
+        lambda: fsspec.filesystem("nfs", memry="1MiB"),
+        lambda: fsspec.filesystem("http").open(
+            url, cache_type="readpath", cache_options={"memry": "1MiB"}
+        ),
+    ]
+    for use in wrong:
+        with pytest.raises(TypeError, match="no option `memry`; did you mean `memory`.* depth, "):
+            use()
+    with pytest.raises(TypeError, match="`anon`; There are: .*under its protocol's name"):
+        fsspec.open("readpath::memory://key", anon=True)
+    with pytest.raises(TypeError, match="a file of readpath has no option `memory`"):
+        system.open(url, memory="1MiB")
+    # What fsspec gives by itself, and what is the storage's.
+    fsspec.filesystem("readpath", use_listings_cache=True, skip_instance_cache=True)
+    with fsspec.open(f"readpath::{url}", http={"block_size": 1 << 20}, memory="1MiB") as file:
+        assert file.read(4) == DATA[:4]
+    with system.open(url, block_size=4096, cache_type="readahead") as file:
+        assert file.read(4) == DATA[:4]

@@ -1,8 +1,15 @@
 """Files and regions as memory: arrays over them hold the file's bytes, and what was written."""
 
+import errno
+import faulthandler
 import gc
+import multiprocessing
+import os
 import pickle
 import random
+import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -140,13 +147,133 @@ def test_arrays_over_a_mapping_go_on_in_a_child_made_by_fork(path):
     assert in_child(lambda: True)
 
 
-def test_a_region_is_refused_in_a_child_made_by_fork(tmp_path):
+def test_a_region_is_refused_in_a_child_made_by_fork(path, tmp_path):
+    del path  # which has asked for userfaultfd
     with readpath.Region("1MiB", memory="64KiB", swap=tmp_path) as region:
+        uses = [
+            lambda: region.data,
+            lambda: len(region),
+            lambda: region.copy(0, 10),
+            lambda: region.write_to(1, 0, 10),
+            lambda: region.stats(),
+            lambda: region.check(),
+        ]
 
         def child():
-            with pytest.raises(ValueError, match="before a fork"):
-                region.data  # noqa: B018
+            for use in uses:
+                with pytest.raises(ValueError, match="before a fork"):
+                    use()
             region.close()
             return True
 
         assert in_child(child)
+        with multiprocessing.get_context("fork").Pool(2, _hold, (region,)) as pool:
+            assert all(pool.map(_is_refused, range(20)))
+        assert region.copy(0, 10) == bytes(10)
+
+
+def _hold(region):
+    global _held
+    _held = region
+
+
+def _is_refused(at):
+    try:
+        _held.copy(at, at + 10)
+    except ValueError as error:
+        return "before a fork" in str(error)
+    return False
+
+
+def test_a_child_never_finds_wrong_bytes_in_an_array_over_a_region(path, tmp_path):
+    """It may end there, by a signal or by name; and the parent goes on."""
+    del path  # which has asked for userfaultfd
+    with readpath.Region("1MiB", memory="64KiB", swap=tmp_path) as region:
+        array = numpy.frombuffer(region.data, "<u4")
+        array[:] = numpy.arange(len(array))
+        wrong = 7
+        for place in (0, len(array) // 2, len(array) - 1):
+            child = os.fork()
+            if child == 0:
+                faulthandler.disable()
+                os._exit(0 if int(array[place]) == place else wrong)
+            status = os.waitpid(child, 0)[1]
+            assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) != wrong
+        assert (array == numpy.arange(len(array))).all()
+        del array
+        gc.collect()
+
+
+def as_an_ordinary_user(work):
+    """Whether `work()` is true in a child of an ordinary user."""
+
+    def child():
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        return work()
+
+    return in_child(child)
+
+
+@pytest.fixture
+def open_folder():
+    """A folder where everybody may write."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        os.chmod(folder, 0o777)
+        yield Path(folder)
+
+
+def test_what_the_kernel_can_not_read_is_copied_for_it(path, open_folder):
+    expected = path.read_bytes()
+    (open_folder / "data").write_bytes(expected)
+    if not as_an_ordinary_user(lambda: readpath.map(open_folder / "data").close() is None):
+        pytest.skip("an ordinary user has no userfaultfd here")
+
+    def mapping_is_copied():
+        with readpath.map(open_folder / "data", memory="512KiB", readahead="none") as mapping:
+            with open(open_folder / "out", "wb", buffering=0) as file:
+                try:
+                    written = os.write(file.fileno(), mapping.data)
+                    assert written < len(mapping) or unprivileged_may_serve_the_kernel()
+                except OSError as error:
+                    assert error.errno == errno.EFAULT
+                file.seek(0)
+                file.truncate()
+                assert mapping.write_to(file) == len(expected)
+            is_whole = (open_folder / "out").read_bytes() == expected
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                assert mapping.write_to(ours, 70_000, 170_000) == 100_000
+                got = theirs.recv(100_000, socket.MSG_WAITALL)
+            return (
+                is_whole
+                and got == expected[70_000:170_000]
+                and mapping.copy() == expected
+                and mapping.copy(-9) == expected[-9:]
+                and mapping.copy(9, 5) == b""
+            )
+
+    def region_is_copied():
+        with readpath.Region("4MiB", memory="256KiB", swap=open_folder) as region:
+            array = numpy.frombuffer(region.data, "<u4")
+            array[:] = numpy.arange(len(array))
+            whole = array.tobytes()
+            with open(open_folder / "region", "wb") as file:
+                region.write_to(file)
+            del array
+            gc.collect()
+            return (open_folder / "region").read_bytes() == whole == region.copy()
+
+    assert as_an_ordinary_user(mapping_is_copied)
+    assert as_an_ordinary_user(region_is_copied)
+
+
+def unprivileged_may_serve_the_kernel():
+    return Path("/proc/sys/vm/unprivileged_userfaultfd").read_text().strip() == "1"
+
+
+def test_the_help_says_what_the_kernel_can_not_do():
+    for what in (readpath.map, readpath.Region):
+        assert "EFAULT" in what.__doc__ and "copy" in what.__doc__ and "write_to" in what.__doc__

@@ -1,6 +1,7 @@
 """Files on an NFS server: a real one, of another project, on loopback."""
 
 import asyncio
+import errno
 import os
 import random
 
@@ -44,8 +45,13 @@ def test_what_the_server_says_is_the_built_in_exception(url):
         with pytest.raises(kind) as raised:
             readpath.open(base + name)
         assert raised.value.filename == base + name, raised.value
-    with pytest.raises(OSError, match="symbolic link"):
-        readpath.open(base + "link")
+    with readpath.open(base + "to-file") as file:
+        assert file.readat(5, 10) == DATA[5:15]
+    with pytest.raises(OSError, match="symbolic links") as raised:
+        readpath.open(base + "loop")
+    assert raised.value.errno == errno.ELOOP
+    with readpath.open(base + "empty") as file:
+        assert file.read() == b""
     with pytest.raises(ValueError, match="a multiple of 4096 bytes"):
         readpath.open(f"{url}?rsize=5000")
     with pytest.raises(ValueError, match="names no file"):

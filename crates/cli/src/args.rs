@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use readpath::backend::BackendKind;
 use readpath_core::law::Spec;
 
 use crate::exit::Failure;
@@ -89,6 +90,10 @@ pub struct RunArgs {
     /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
     #[arg(long, value_name = "LAW,…")]
     pub raw: Option<String>,
+    /// What carries the requests of file:, one of auto, aio, io_uring, threads; auto is the first
+    /// that suits of those that this system gives, and the row says where that isn't the best
+    #[arg(long, value_name = "NAME", default_value_t = BackendKind::Auto)]
+    pub backend: BackendKind,
     /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; what a load says]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,

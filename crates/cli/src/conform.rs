@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::ConformArgs;
 use crate::exit::{Ended, Failure};
+use crate::made_files::MadeFiles;
 use crate::output::{print, print_json};
 
 /// How many reads are made when nothing is said.
@@ -31,8 +32,9 @@ pub fn run(args: &ConformArgs) -> Ended {
         }
         None => {
             let steps = steps(args, FILE_BYTES)?;
-            let made = MadeFile::new()?;
-            let kernel = oracle::record(&made.0, &steps).map_err(failure)?;
+            let mut made = MadeFiles::default();
+            let path = make_file(&mut made)?;
+            let kernel = oracle::record(&path, &steps).map_err(failure)?;
             (steps, kernel)
         }
     };
@@ -91,18 +93,13 @@ fn text(report: &Report, system: &str) -> String {
     text
 }
 
-/// A made file, removed when the comparison ends.
-struct MadeFile(PathBuf);
-
-impl MadeFile {
-    fn new() -> Result<MadeFile, Failure> {
-        let name = format!("readpath-conform-{}", std::process::id());
-        let made = MadeFile(folder_for_large_files().join(name));
-        std::fs::File::create_new(&made.0)
-            .and_then(|file| file.set_len(FILE_BYTES))
-            .map_err(|error| Failure::about(made.0.display(), error))?;
-        Ok(made)
-    }
+/// Makes the file that is read, sparse.
+fn make_file(made: &mut MadeFiles) -> Result<PathBuf, Failure> {
+    let name = format!("readpath-conform-{}", std::process::id());
+    let path = folder_for_large_files().join(name);
+    let sized = made.begin(&path)?.set_len(FILE_BYTES);
+    sized.map_err(|error| Failure::about(path.display(), error))?;
+    Ok(path)
 }
 
 /// `TMPDIR`, or else `/var/tmp`: `/tmp` is memory on many systems, and nothing
@@ -112,12 +109,6 @@ fn folder_for_large_files() -> PathBuf {
     match std::env::var_os("TMPDIR") {
         None if on_disk.is_dir() => on_disk,
         _ => std::env::temp_dir(),
-    }
-}
-
-impl Drop for MadeFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

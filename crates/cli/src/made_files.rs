@@ -1,9 +1,11 @@
-//! Files that are made for a run (`--create`), and removed after it.
+//! Files that are made for a run (`--create`, `conform`), and removed after it; after one that was
+//! killed by the next.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use readpath::leftover::{Kind, Record};
 use readpath_sim::workload::{Placement, Workload};
 
 use crate::exit::Failure;
@@ -13,7 +15,7 @@ use crate::storage::Storage;
 
 /// Files that this run has made. They are removed when it ends, however it ends.
 #[derive(Debug, Default)]
-pub struct MadeFiles(Vec<PathBuf>);
+pub struct MadeFiles(Vec<(PathBuf, Record)>);
 
 impl MadeFiles {
     /// Makes those of the storages' files that don't exist, as large as the job needs.
@@ -41,8 +43,7 @@ impl MadeFiles {
         seed: u64,
         interrupt: &Interrupt,
     ) -> Result<(), Failure> {
-        let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
-        self.0.push(path.to_path_buf());
+        let file = self.begin(path)?;
         fill(file, bytes, seed, interrupt).map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => Failure::Interrupted,
             _ => cannot_make(path, &error),
@@ -50,9 +51,28 @@ impl MadeFiles {
     }
 }
 
+impl MadeFiles {
+    /// Makes one more, still empty.
+    pub fn begin(&mut self, path: &Path) -> Result<File, Failure> {
+        let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
+        match Record::keep(Kind::File, path) {
+            Ok(record) => self.0.push((path.to_path_buf(), record)),
+            Err(error) => {
+                let _ = std::fs::remove_file(path);
+                return Err(Failure::Unavailable(format!(
+                    "{}: no record of it can be kept, by which it would be removed if this run is \
+                     killed: {error}",
+                    path.display()
+                )));
+            }
+        }
+        Ok(file)
+    }
+}
+
 impl Drop for MadeFiles {
     fn drop(&mut self) {
-        for path in &self.0 {
+        for (path, _) in &self.0 {
             if let Err(error) = std::fs::remove_file(path) {
                 eprintln!("readpath: {}: can't be removed: {error}", path.display());
             }

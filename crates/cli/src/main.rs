@@ -35,7 +35,14 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let ended = match Cli::parse().command {
+    let command = Cli::parse().command;
+    // Not a part of another run: that one lives.
+    if !matches!(command, Command::TouchMemory) {
+        for leftover in readpath::leftover::undo_abandoned() {
+            eprintln!("readpath: {leftover}");
+        }
+    }
+    let ended = match command {
         Command::Run(args) => run::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conform(args) => conform::run(&args),

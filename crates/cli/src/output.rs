@@ -12,7 +12,8 @@ use crate::table::{Table, duration, number};
 #[derive(Serialize)]
 struct Document<'a, T> {
     readpath: &'static str,
-    seed: u64,
+    /// None where nothing is drawn.
+    seed: Option<u64>,
     results: &'a [T],
 }
 
@@ -94,8 +95,8 @@ fn sections(row: &Row, laws: usize, table: &mut Table) {
 }
 
 /// Prints the JSON document of these results.
-pub fn print_json<T: Serialize>(results: &[T], seed: u64) -> Ended {
-    let document = Document { readpath: env!("CARGO_PKG_VERSION"), seed, results };
+pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> Ended {
+    let document = Document { readpath: env!("CARGO_PKG_VERSION"), seed: seed.into(), results };
     let text = serde_json::to_string_pretty(&document).expect("rows are plain data");
     print(&format!("{text}\n"))
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use readpath::clock::Clock;
-use readpath::cold;
 use readpath::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 use readpath::sysfs::QueueLimits;
 use readpath::target::Direct;
@@ -18,7 +17,7 @@ use readpath_sim::workload::{Next, Operation, Process, Workload};
 
 use crate::exit::Failure;
 use crate::progress::Bar;
-use crate::real::{join, notes, open};
+use crate::real::{join, make_cold, notes, open};
 use crate::run::Plan;
 
 /// What one process has measured.
@@ -86,8 +85,7 @@ impl Ended {
 /// Runs the job on `path` and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     let (target, workload) = open(plan, path, Direct::Never)?;
-    let residency =
-        cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
+    let residency = make_cold(path, &mut || bar.is_wanted())?;
     let queue = target.queue().cloned();
     let is_warm = notes(&target, &residency).filter(|_| residency.resident > 0);
     drop(target);
@@ -96,7 +94,7 @@ pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     let live = |process: Process, shared: &Shared<'_>| {
         run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
     };
-    let ran = run_processes(plan, path, workload, bar, &live)?;
+    let ran = run_processes(plan, path, workload, &mut |progress| bar.tell(progress), &live)?;
     let mut row = ran.measured.row(&plan.name, &format!("kernel:{}", path.display()), &plan.job);
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
@@ -123,7 +121,7 @@ pub fn run_processes(
     plan: &Plan<'_>,
     path: &Path,
     workload: Workload,
-    bar: &Bar,
+    tell: &mut dyn FnMut(Progress) -> Go,
     live: &Live<'_>,
 ) -> Result<Ran, Failure> {
     let (starts, _) = workload.side_by_side();
@@ -142,14 +140,14 @@ pub fn run_processes(
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
-        let tell = || {
-            bar.tell(Progress {
+        let mut tell = || {
+            tell(Progress {
                 now: shared.clock.now(),
                 bytes: shared.bytes.load(Ordering::Relaxed),
                 bytes_total,
             })
         };
-        for (process, ended) in run_phase(waiting, &shared, live, &tell)? {
+        for (process, ended) in run_phase(waiting, &shared, live, &mut tell)? {
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
@@ -179,7 +177,7 @@ fn run_phase(
     processes: Vec<Process>,
     shared: &Shared<'_>,
     live: &Live<'_>,
-    tell: &dyn Fn() -> Go,
+    tell: &mut dyn FnMut() -> Go,
 ) -> Result<Vec<(Past, Ended)>, Failure> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = processes
@@ -193,6 +191,7 @@ fn run_phase(
             tell();
             std::thread::sleep(Duration::from_millis(5));
         }
+        tell();
         threads
             .into_iter()
             .map(|(past, thread)| {

@@ -47,6 +47,11 @@ impl Bar {
         Bar { bar, interrupt }
     }
 
+    /// Whether the run is still wanted: no signal has come.
+    pub fn is_wanted(&self) -> bool {
+        !self.interrupt.has_come()
+    }
+
     /// Shows how far the run has come, and says whether it is to go on.
     pub fn tell(&self, progress: Progress) -> Go {
         if let Some(total) = progress.bytes_total

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use readpath::cold;
+use readpath::backend::BackendKind;
 use readpath::raw::RawOptions;
 use readpath::target::Direct;
 use readpath::usage::CpuTime;
@@ -15,7 +15,7 @@ use readpath_sim::workload::Process;
 use crate::exit::{Ended as Checked, Failure};
 use crate::peer::{Ended, Shared, run_processes};
 use crate::progress::Bar;
-use crate::real::{join, move_raw, notes, open, run_calls};
+use crate::real::{carried_by, join, make_cold, move_raw, notes, open, run_calls};
 use crate::run::Plan;
 use crate::storage::Storage;
 
@@ -52,13 +52,17 @@ pub fn check(plan: &Plan<'_>, storages: &[Storage]) -> Checked {
 /// Runs the job on `path` under `law`, and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, Failure> {
     let (target, workload) = open(plan, path, Direct::Preferred)?;
-    let residency =
-        cold::drop_pages(path).map_err(|error| Failure::about(path.display(), error))?;
+    let residency = make_cold(path, &mut || bar.is_wanted())?;
     let note = notes(&target, &residency);
     drop(target);
+    let backend = plan.args.backend;
+    let one = RawOptions::new().backend(backend).open(path).map_err(Failure::usage)?;
+    let note = join(note, carried_by(one.backend()));
+    drop(one);
     let cpu = CpuTime::of_process();
-    let process = |process: Process, shared: &Shared<'_>| run_process(process, shared, law);
-    let ran = run_processes(plan, path, workload, bar, &process)?;
+    let process =
+        |process: Process, shared: &Shared<'_>| run_process(process, shared, law, backend);
+    let ran = run_processes(plan, path, workload, &mut |progress| bar.tell(progress), &process)?;
     let counted = ran.counted;
     let mut row = ran.measured.row(&plan.name, &format!("file:{}", path.display()), &plan.job);
     // To get a large buffer from the system costs as much as to fill it by a device.
@@ -75,9 +79,14 @@ pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, F
 }
 
 /// One process, from its first operation to its last.
-fn run_process(process: Process, shared: &Shared<'_>, law: &Spec) -> Result<Ended, Failure> {
+fn run_process(
+    process: Process,
+    shared: &Shared<'_>,
+    law: &Spec,
+    backend: BackendKind,
+) -> Result<Ended, Failure> {
     let mut options = RawOptions::new();
-    options.write(process.writes()).law(law.clone());
+    options.write(process.writes()).law(law.clone()).backend(backend);
     let file = options.open(shared.path).map_err(Failure::usage)?;
     let mut ended = Ended::by(Engine::Raw.name());
     run_calls(process, shared, &mut ended, |operation, offset, memory| {

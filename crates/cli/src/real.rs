@@ -17,6 +17,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use readpath::backend::{BackendInUse, BackendKind};
 use readpath::clock::Clock;
 use readpath::cold;
 use readpath::nfs::target::NfsTarget;
@@ -29,38 +30,41 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_sim::job::Engine;
 use readpath_sim::report::Row;
+use readpath_sim::run::{Go, Progress, Watch};
 use readpath_sim::simulate::Setup;
 use readpath_sim::workload::{Next, Operation, Placement, Process, Workload, WorkloadError};
 
 use crate::exit::Failure;
 use crate::peer::{Ended, Shared, run_processes, sleep_until};
-use crate::progress::Bar;
 use crate::run::Plan;
 
 /// Finds out whether [`run`] would begin, without running.
 pub fn check(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<(), Failure> {
     refuse_written_mappings(plan, path)?;
     open(plan, path, Direct::Preferred)?;
-    build(setup).map(drop)
+    build(plan, setup, false).map(drop)
 }
 
 /// Runs the job on `path` and gives its row.
-pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, bar: &Bar) -> Result<Row, Failure> {
+pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Result<Row, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
     let (target, workload) = open(plan, path, Direct::Preferred)?;
-    let residency = cold::drop_pages(path).map_err(|error| about(&error))?;
+    let nothing_yet = Progress { now: Time::ZERO, bytes: 0, bytes_total: None };
+    let residency = make_cold(path, &mut || matches!((watch.tell)(nothing_yet), Go::On))?;
     let note = notes(&target, &residency);
     drop(target);
     let cpu = CpuTime::of_process();
-    let read_path = build(setup)?;
+    let read_path = build(plan, setup, watch.decided.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
     let is_mapped = plan.job.jobs.iter().any(|job| job.engine == Engine::Mmap);
     let mapping = match is_mapped {
         true => Some(map(plan, path, setup).map_err(|error| about(&error))?),
         false => None,
     };
-    let stack = Stack::new(file, mapping);
-    let mut row = run_on(plan, &format!("file:{}", path.display()), path, stack, workload, bar)?;
+    let note = join(note, read_path.stats().backend.and_then(carried_by));
+    let stack = Stack::new(file, mapping, plan.args.backend);
+    let name = format!("file:{}", path.display());
+    let mut row = run_on(plan, &name, path, stack, workload, watch)?;
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(laws(plan, setup));
     row.scheduler = Some(setup.scheduler.to_string());
@@ -68,22 +72,38 @@ pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, bar: &Bar) -> Result<Row
     Ok(row)
 }
 
+/// Has the kernel's cache give up the file's pages, as long as the run is wanted.
+pub fn make_cold(path: &Path, is_wanted: cold::Wanted<'_>) -> Result<cold::Residency, Failure> {
+    cold::drop_pages_while(path, is_wanted).map_err(|error| match error.kind() {
+        std::io::ErrorKind::Interrupted => Failure::Interrupted,
+        _ => Failure::about(path.display(), error),
+    })
+}
+
 /// Finds out whether [`run_nfs`] would begin, without running.
 pub fn check_nfs(plan: &Plan<'_>, url: &NfsUrl, setup: &Setup) -> Result<(), Failure> {
     open_nfs(plan, url)?;
-    build(setup).map(drop)
+    build(plan, setup, false).map(drop)
 }
 
 /// Runs the job on a file of an NFS server and gives its row.
-pub fn run_nfs(plan: &Plan<'_>, url: &NfsUrl, setup: &Setup, bar: &Bar) -> Result<Row, Failure> {
+pub fn run_nfs(
+    plan: &Plan<'_>,
+    url: &NfsUrl,
+    setup: &Setup,
+    watch: Watch<'_>,
+) -> Result<Row, Failure> {
     let (target, workload) = open_nfs(plan, url)?;
     let port = if target.is_from_reserved_port() { "a reserved" } else { "an unprivileged" };
     let note = format!("READs of at most {} bytes, from {port} port", target.read_bytes());
     drop(target);
     let cpu = CpuTime::of_process();
     let name = url.to_string();
-    let file = builder(setup).open(&name).map_err(|error| Failure::about(url, error))?;
-    let mut row = run_on(plan, &name, Path::new(&name), Stack::new(file, None), workload, bar)?;
+    let file = builder(plan, setup, watch.decided.is_some())
+        .open(&name)
+        .map_err(|error| Failure::about(url, error))?;
+    let stack = Stack::new(file, None, plan.args.backend);
+    let mut row = run_on(plan, &name, Path::new(&name), stack, workload, watch)?;
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
@@ -109,24 +129,32 @@ fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload), Fail
         )));
     }
     let target = NfsTarget::open(url, Clock::start()).map_err(Failure::usage)?;
+    if target.bytes() == 0 {
+        return Err(Failure::Usage(format!(
+            "{url}: is empty; write the data to be read into it first"
+        )));
+    }
     let workload = workload_on(plan, &url.to_string(), target.bytes())?;
     Ok((target, workload))
 }
 
-fn builder(setup: &Setup) -> readpath::Builder {
+fn builder(plan: &Plan<'_>, setup: &Setup, logs_decisions: bool) -> readpath::Builder {
     ReadPath::builder()
+        .backend(plan.args.backend)
+        .log_decisions(logs_decisions)
         .memory(setup.memory_bytes)
         .readahead(&setup.readahead.to_string())
         .scheduler(&setup.scheduler.to_string())
 }
 
-fn build(setup: &Setup) -> Result<ReadPath, Failure> {
-    builder(setup).build().map_err(Failure::usage)
+fn build(plan: &Plan<'_>, setup: &Setup, logs_decisions: bool) -> Result<ReadPath, Failure> {
+    builder(plan, setup, logs_decisions).build().map_err(Failure::usage)
 }
 
 /// Maps the file, under the mapping's own law unless another is named.
 fn map(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<Mapping, readpath::PagerError> {
-    let mut options = Mapping::options().memory_bytes(setup.memory_bytes);
+    let mut options =
+        Mapping::options().memory_bytes(setup.memory_bytes).backend(plan.args.backend);
     if plan.args.readahead.is_some() {
         options = options.readahead(setup.readahead.clone());
     }
@@ -163,15 +191,16 @@ fn refuse_written_mappings(plan: &Plan<'_>, path: &Path) -> Result<(), Failure> 
 struct Stack {
     file: File,
     mapping: Option<Mapping>,
+    backend: BackendKind,
     /// Bytes that reads through the cache asked for, and those that were there.
     asked_bytes: AtomicU64,
     cached_bytes: AtomicU64,
 }
 
 impl Stack {
-    fn new(file: File, mapping: Option<Mapping>) -> Stack {
+    fn new(file: File, mapping: Option<Mapping>, backend: BackendKind) -> Stack {
         let (asked_bytes, cached_bytes) = Default::default();
-        Stack { file, mapping, asked_bytes, cached_bytes }
+        Stack { file, mapping, backend, asked_bytes, cached_bytes }
     }
 }
 
@@ -182,13 +211,22 @@ fn run_on(
     path: &Path,
     stack: Stack,
     workload: Workload,
-    bar: &Bar,
+    watch: Watch<'_>,
 ) -> Result<Row, Failure> {
+    let Watch { tell, mut decided } = watch;
+    let read_path = stack.file.read_path();
     let live = |process: Process, shared: &Shared<'_>| run_process(process, shared, &stack);
-    let ran = run_processes(plan, path, workload, bar, &live)?;
+    // Each law keeps its last decisions only: they are taken while the job runs.
+    let mut tell = |progress| {
+        if let Some(decided) = &mut decided {
+            read_path.take_decisions().iter().for_each(decided);
+        }
+        tell(progress)
+    };
+    let ran = run_processes(plan, path, workload, &mut tell, &live)?;
     let mut row = ran.measured.row(&plan.name, name, &plan.job);
     row.engine = Some(ran.engines);
-    let stats = stack.file.read_path().stats();
+    let stats = read_path.stats();
     let mapped = stack.mapping.as_ref().map(Mapping::statistics);
     let mapped_reads =
         mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
@@ -274,7 +312,7 @@ fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<E
 /// The way past the cache, of whose writes the read path takes notice.
 fn raw(process: &Process, shared: &Shared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
     let mut options = RawOptions::new();
-    options.write(process.writes());
+    options.write(process.writes()).backend(stack.backend);
     let file = if process.writes() { stack.file.raw(&options) } else { options.open(shared.path) };
     file.map_err(Failure::usage)
 }
@@ -491,6 +529,12 @@ pub fn notes(target: &Target, residency: &cold::Residency) -> Option<String> {
         format!("not cold: {} of {} pages stayed in memory", residency.resident, residency.pages)
     });
     join(mode, warm)
+}
+
+/// What carries the requests, where that is not the best there is.
+pub fn carried_by(in_use: BackendInUse) -> Option<String> {
+    let is_named = in_use.because.is_some() || in_use.kind == BackendKind::Threads;
+    is_named.then(|| format!("carried by {in_use}"))
 }
 
 /// Two notes as one.

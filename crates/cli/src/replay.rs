@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use readpath_core::request::DeviceCaps;
-use readpath_core::scheduler::{self, replay::replay};
+use readpath_core::scheduler::{self, replay};
 use readpath_core::unit::SECTOR_BYTES;
+use serde::Serialize;
 
 use crate::args;
 use crate::exit::{Ended, Failure};
-use crate::output::print;
+use crate::output::{print, print_json};
 
 /// The largest request, merged ones included: the kernel's usual `max_sectors_kb`, 512.
 const REQUEST_BYTES_MAX: u64 = 512 << 10;
@@ -20,12 +21,15 @@ const REQUEST_BYTES_MAX: u64 = 512 << 10;
 #[derive(Debug, Args)]
 #[command(after_help = "FILE has one event a line, in the order of time:\n  \
     at_ms=0    event=arrive request=1 process=1 op=read start=0 sectors=8\n  \
+    at_ms=0    event=dispatch request=1  the other scheduler gave it to the device\n  \
     at_ms=1.25 event=complete request=1\n  \
     at_ms=9    event=wait                time passes\n  \
     at_ms=9    event=end process=1       the process is gone\n  \
     # …                                  a comment\n\
     An arrival may say class=rt|be|idle (be), level=0..7 (4) and sync=yes|no (yes for a read).\n\
-    Printed are the decisions, one a line, as `readpath run --log` writes them.")]
+    Printed are the decisions, one a line, as `readpath run --log` writes them, among them as\n\
+    `event=divergence` where the list has a request in the device and the law did otherwise, and\n\
+    at the end how many requests are equal. Exit code 1: some are not.")]
 pub struct ReplayArgs {
     /// The list of events
     #[arg(value_name = "FILE")]
@@ -39,6 +43,9 @@ pub struct ReplayArgs {
     /// The device has no head that moves
     #[arg(long)]
     pub solid_state: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Prints the law's decisions.
@@ -61,7 +68,60 @@ pub fn run(args: &ReplayArgs) -> Ended {
     let events = std::fs::read_to_string(&args.events).map_err(|error| {
         Failure::Usage(format!("{}: {error}; name a list of events", args.events.display()))
     })?;
-    let lines = replay(scheduler.as_mut(), args.depth, &events)
+    let replayed = replay::replay(scheduler.as_mut(), args.depth, &events)
         .map_err(|error| Failure::about(args.events.display(), error))?;
-    lines.iter().try_for_each(|line| print(&format!("{line}\n")))
+    let (equal, judged) = (replayed.equal(), replayed.judged);
+    if args.json {
+        print_json(&[Comparison::new(&args.scheduler, &replayed)], None)?;
+    } else {
+        replayed.lines.iter().try_for_each(|line| print(&format!("{line}\n")))?;
+        print(&format!("# {equal} of {judged} requests equal\n"))?;
+    }
+    match judged - equal {
+        0 => Ok(()),
+        count => Err(Failure::Run(format!("{count} of {judged} requests differ"))),
+    }
+}
+
+/// The comparison in the JSON document.
+#[derive(Serialize)]
+struct Comparison<'a> {
+    scheduler: &'a str,
+    judged: usize,
+    equal: usize,
+    divergences: Vec<Parted>,
+    decisions: &'a [String],
+}
+
+/// One difference; the line counts from 1.
+#[derive(Serialize)]
+struct Parted {
+    line: usize,
+    at_ms: f64,
+    request: u32,
+    law: &'static str,
+    /// The request that went out instead, or that this one was merged into.
+    other: Option<u32>,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(scheduler: &'a str, replayed: &'a replay::Replayed) -> Comparison<'a> {
+        let divergences = replayed.divergences.iter().map(|divergence| {
+            let (law, other) = divergence.law.words();
+            Parted {
+                line: divergence.line,
+                at_ms: divergence.at.ns() as f64 / 1e6,
+                request: divergence.request.0,
+                law,
+                other: other.map(|other| other.0),
+            }
+        });
+        Comparison {
+            scheduler,
+            judged: replayed.judged,
+            equal: replayed.equal(),
+            divergences: divergences.collect(),
+            decisions: &replayed.lines,
+        }
+    }
 }

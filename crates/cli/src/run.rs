@@ -234,9 +234,9 @@ fn one(plan: &Plan<'_>, combination: &Combination<'_>) -> Result<Row, Failure> {
         Storage::Modelled(device) => simulate_watched(&plan.name, &plan.job, &setup(device), watch)
             .map_err(|error| told(plan, storage, &error)),
         Storage::File(path) if is_raw => raw::run(plan, path, raw_law, &bar),
-        Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), &bar),
+        Storage::File(path) => real::run(plan, path, &setup(&Spec::plain("file")), watch),
         Storage::Kernel(path) => peer::run(plan, path, &bar),
-        Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), &bar),
+        Storage::Nfs(url) => real::run_nfs(plan, url, &setup(&Spec::plain("nfs")), watch),
         Storage::Region(_) => unreachable!("refused before the first row"),
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use clap::Args;
 use fuser::{BackgroundSession, Config, MountOption, Session};
+use readpath::leftover::{Kind, Record};
 use readpath_core::law::Spec;
 use readpath_core::unit::{SECTOR_BYTES, Time};
 use readpath_sim::device::{BoxedDevice, registry};
@@ -91,6 +92,9 @@ pub fn run(args: &ServeArgs) -> Ended {
     let owner = (getuid().as_raw(), getgid().as_raw());
     let files = Mount::new(Arc::clone(&engine), backing, bytes, owner);
     let session = mount_at(&args.folder, files)?;
+    // Dropped last, when the mount is gone: after a kill the next run takes it away.
+    let _record = Record::keep(Kind::ServedMount, &args.folder)
+        .map_err(|error| Failure::about(args.folder.display(), error))?;
     println!("ready: {} ({bytes} bytes, `{spec}`)", args.folder.join(FILE_NAME).display());
 
     let end = wait_for_end(&signals, parent, &session);

@@ -143,6 +143,28 @@ fn a_list_of_events_is_replayed_and_a_bad_line_is_named() {
     assert_eq!(at("event=dispatch request=1"), 0.0);
     assert_eq!(at("event=idle_start"), 1.25);
     assert!((8.25..9.3).contains(&at("event=dispatch request=2")), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("\n# 1 of 1 requests equal\n"), "{}", ran.stdout);
+    // A scheduler that does not idle: its second request completes before ours is sent.
+    scratch.file(
+        "other",
+        format!("{events}at_ms=13 event=arrive request=3 process=1 op=read start=8 sectors=8\n")
+            .replace("at_ms=12 event=wait", "at_ms=6 event=complete request=2")
+            + "at_ms=22 event=complete request=3\n",
+    );
+    let ran = scratch.run("replay other --json");
+    ran.has_ended(1, "what differs");
+    let row = &ran.results()[0];
+    assert_eq!((&row["judged"], &row["equal"]), (&3.into(), &2.into()), "{row:#}");
+    let divergence = serde_json::json!(
+        [{"line": 4, "at_ms": 6.0, "request": 2, "law": "holds_it", "other": null}]
+    );
+    assert_eq!(row["divergences"], divergence);
+    let ran = scratch.run("replay other");
+    ran.has_ended(1, "what differs");
+    let line = "at_ms=6.000000 event=divergence line=4 request=2 law=holds_it";
+    assert!(ran.stdout.lines().any(|it| it == line), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("\n# 2 of 3 requests equal\n"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("1 of 3 requests differ"), "{}", ran.stderr);
     scratch.file("bad", format!("{events}at_ms=13 event=arrive request=3\n"));
     scratch.refused("replay bad", &["bad", "line 5"]);
     scratch.refused("replay events --scheduler cfq,noop", &["one scheduler"]);

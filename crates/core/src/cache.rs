@@ -8,12 +8,13 @@
 //! Which page goes when memory is short is decided by [`TwoLists`].
 //!
 //! Invariants:
-//! 1. a page is in the table of its file from `add` until it is evicted,
+//! 1. a page is in the table from `add` until it is evicted,
 //!    dropped, or its read failed;
 //! 2. a frame that is pinned or in flight is never given away;
 //! 3. pages are on a reclaim list in the order in which they were added, in
 //!    whatever order they come; one in flight is passed over;
-//! 4. a page that was read ahead counts as waste exactly once, when it leaves
+//! 4. as many frames are free as are promised, at least;
+//! 5. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
 
 use alloc::boxed::Box;
@@ -40,7 +41,7 @@ pub use lists::TwoLists;
 use lists::{Links, List};
 pub use memory::Leaving;
 pub use runs::Entry;
-use table::FileTable;
+use table::Table;
 
 /// The reclaim laws by name. There is one so far.
 pub const LAWS: &[Law] = &[Law {
@@ -84,6 +85,7 @@ struct Frame {
     pins: u32,
     state: FrameState,
     links: Links,
+    next_in_table: u32,
     order: u8,
     is_marked: bool,
     is_referenced: bool,
@@ -96,9 +98,14 @@ struct Frame {
 /// The page cache.
 #[derive(Debug)]
 pub struct Cache {
+    /// Those that have held a page, the others after them: memory for a frame is touched when the
+    /// frame is first used.
     frames: Vec<Frame>,
+    budget_pages: u32,
     free: Vec<FrameId>,
-    tables: Vec<FileTable>,
+    /// Free frames that are kept for reads.
+    promised: u32,
+    table: Table,
     lists: TwoLists,
     counters: CacheCounters,
     memory: memory::Counts,
@@ -114,23 +121,13 @@ pub struct Cache {
 impl Cache {
     /// An empty cache of `budget_pages` frames.
     pub fn new(budget_pages: u32) -> Cache {
-        let empty = Frame {
-            file: FileId(0),
-            page: 0,
-            pins: 0,
-            state: FrameState::Free,
-            links: Links::default(),
-            order: 0,
-            is_marked: false,
-            is_referenced: false,
-            is_stale: false,
-            memory: memory::Flags::default(),
-        };
         Cache {
-            frames: alloc::vec![empty; budget_pages as usize],
+            frames: Vec::with_capacity(budget_pages as usize),
+            budget_pages,
             // Popped from the end: the first pages get the lowest frames, side by side in memory.
             free: (0..budget_pages).rev().map(FrameId).collect(),
-            tables: Vec::new(),
+            promised: 0,
+            table: Table::new(budget_pages),
             lists: TwoLists::default(),
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
@@ -148,18 +145,17 @@ impl Cache {
 
     /// Makes room for the pages of one more file.
     pub fn add_file(&mut self) -> FileId {
-        self.tables.push(FileTable::default());
-        FileId(self.tables.len() as u32 - 1)
+        self.table.add_file()
     }
 
     /// Whether no page of the file is cached, or on its way into the cache.
     pub fn is_empty(&self, file: FileId) -> bool {
-        self.tables[file.0 as usize].is_empty()
+        self.table.is_empty(file)
     }
 
     /// How many frames there are.
     pub fn budget_pages(&self) -> u32 {
-        self.frames.len() as u32
+        self.budget_pages
     }
 
     /// How many frames hold nothing.
@@ -175,7 +171,7 @@ impl Cache {
     /// The frame that holds the page, filled or in flight.
     #[inline]
     pub fn find(&self, file: FileId, page: u64) -> Option<FrameId> {
-        self.tables[file.0 as usize].find(page)
+        self.table.find(&self.frames, file, page)
     }
 
     /// What the frame holds.
@@ -303,9 +299,10 @@ impl Cache {
         });
     }
 
-    /// A page that the [`Lender`] was to forget is held by nobody any more.
-    pub fn returned(&mut self, id: FrameId) {
-        self.unpin(id);
+    /// Takes in which pages that the [`Lender`] was to forget are in use no more.
+    pub fn take_returned(&mut self) {
+        let returned = self.lender.as_mut().map_or(Vec::new(), |lender| lender.take_returned());
+        returned.into_iter().for_each(|id| self.unpin(id));
     }
 
     /// Has the lender tell what was used since it was last asked, so that
@@ -320,15 +317,8 @@ impl Cache {
 
     /// The first page of the range that is on its way into the cache.
     pub fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
-        let table = &self.tables[file.0 as usize];
-        let mut next = range.first;
-        while let Some((page, id)) = table.first_from(next, range.end) {
-            if matches!(self.state(id), FrameState::InFlight(_)) {
-                return Some(page);
-            }
-            next = page + 1;
-        }
-        None
+        let is_in_flight = |frame: &Frame| matches!(frame.state, FrameState::InFlight(_));
+        Some(self.table.first_where(&self.frames, file, range, is_in_flight)?.0)
     }
 
     /// The bytes of the range have changed on the device: no page of it may be
@@ -337,7 +327,7 @@ impl Cache {
         self.each_cached(file, range, |cache, id| match cache.state(id) {
             FrameState::Filled => {
                 if !cache.recall(id) {
-                    // Who holds it keeps it until it is `returned`.
+                    // Who uses it keeps it until it is returned.
                     cache.lender.as_mut().expect("only a lender refuses").forget(id);
                     cache.pin(id);
                 }
@@ -353,20 +343,18 @@ impl Cache {
         range: PageRange,
         mut each: impl FnMut(&mut Cache, FrameId),
     ) {
-        let mut next = range.first;
-        while let Some((page, id)) = self.tables[file.0 as usize].first_from(next, range.end) {
+        for id in self.table.cached(&self.frames, file, range) {
             each(self, id);
-            next = page + 1;
         }
     }
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
     fn remove(&mut self, id: FrameId) {
-        let Frame { file, page, pins, links, memory, .. } = *self.frame(id);
+        let Frame { pins, links, memory, .. } = *self.frame(id);
         if links.is_listed() {
             self.lists.unlink(&mut self.frames, id);
         }
-        self.tables[file.0 as usize].remove(page);
+        self.table.remove(&mut self.frames, id);
         let was_unused = self.unused.remove(id);
         if was_unused && pins > 0 {
             // A reader holds it, and will say so only after it has left.

@@ -18,8 +18,9 @@
 //! # What holds
 //! 1. Pages pinned by reads plus pages being read ahead never exceed the
 //!    budget: a read that would break this waits, with nothing pinned, until
-//!    earlier ones are released. So a demand read that has begun always finds
-//!    frames, and two reads never wait for each other's memory.
+//!    earlier ones are released. Where pages are lent past the machine, it also waits
+//!    until frames are [promised](crate::cache::Cache::promise) to it. So a demand read that
+//!    has begun always finds frames, and two reads never wait for each other's memory.
 //! 2. What was asked reaches the device whole: each absent run of a read is cut
 //!    only where the device's largest request forces it, unless the law
 //!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
@@ -61,7 +62,7 @@ mod transfer;
 
 pub use config::Config;
 pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
-use files::Files;
+use files::{Files, Pages};
 use frames::Frames;
 use memory::Memory;
 pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
@@ -108,6 +109,8 @@ pub struct ReadPath {
     files: Files,
     memory: Memory,
     raw: Box<dyn RawLaw + Send + Sync>,
+    /// When the first read that waits looks for frames again: too many pages were copied from.
+    retry: Option<Time>,
 }
 
 impl ReadPath {
@@ -123,7 +126,7 @@ impl ReadPath {
         let raw = raw::build(&config.raw).map_err(ConfigError::Law)?;
         let base = Base { queue, frames, waiting: VecDeque::new() };
         let memory = Memory::new(config.open_reads_max);
-        Ok(ReadPath { config, base, files, memory, raw })
+        Ok(ReadPath { config, base, files, memory, raw, retry: None })
     }
 
     /// Adds a file of `bytes` bytes that lies on the device from `start_sector` on, in one piece.
@@ -196,9 +199,13 @@ impl ReadPath {
         self.base.frames.budget.pages * PAGE_BYTES
     }
 
-    /// A page that the lender was to [`forget`](Lender::forget) is held by nobody any more.
-    pub fn returned(&mut self, frame: FrameId) {
-        self.base.frames.cache.returned(frame);
+    /// Takes in which pages that the lender was to [`forget`](Lender::forget) are not in use any
+    /// more: reads that waited for memory may go on.
+    pub fn take_returned(&mut self, now: Time) {
+        self.base.frames.cache.take_returned();
+        if self.retry.is_some() {
+            self.admit(now);
+        }
     }
 
     /// Takes in how lent pages were used, so that the cache's counters are those of now.
@@ -285,7 +292,10 @@ impl ReadPath {
         let pages = self.files.pages_of(read);
         if access == Access::Direct {
             self.files.start_direct(now, base, read, Op::Read, true);
-        } else if base.waiting.is_empty() && base.frames.has_room_for(pages) {
+        } else if base.waiting.is_empty()
+            && base.frames.has_room_for(pages)
+            && self.files.secure(base, read)
+        {
             self.files.begin(now, base, read);
         } else {
             base.waiting.push_back(Waiting { who: Waiter::Read(read), pages });
@@ -433,12 +443,15 @@ impl ReadPath {
     /// The next request for the device; None when it is full, or when the
     /// scheduler has nothing for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
+        if self.retry.is_some_and(|retry| retry <= now) {
+            self.admit(now);
+        }
         self.base.queue.poll(now)
     }
 
     /// When to poll again though nothing has come or completed; None: no need.
     pub fn next_wake(&self) -> Option<Time> {
-        self.base.queue.next_wake()
+        self.base.queue.next_wake().into_iter().chain(self.retry).min()
     }
 
     /// The device has finished a request that [`poll_request`](ReadPath::poll_request) gave it.
@@ -448,8 +461,8 @@ impl ReadPath {
         while let Some(ended) = base.queue.poll_ended() {
             base.frames.budget.ahead -= u64::from(ended.content.ahead_pages());
             let waiters = match ended.content {
-                Content::Pages { file, range, .. } => {
-                    self.files.complete_pages(now, base, ended, file, range)
+                Content::Pages { file, range, behind, .. } => {
+                    self.files.complete_pages(now, base, ended, Pages { file, range, behind })
                 }
                 Content::Slots { range, .. } => self.memory.complete(base, ended, range),
                 Content::Direct { read, offset } => {
@@ -537,6 +550,7 @@ impl ReadPath {
     /// can never have any fails.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
+        self.retry = None;
         loop {
             self.memory.make_room(now, base);
             let Some(&Waiting { who, pages }) = base.waiting.front() else { return };
@@ -549,6 +563,12 @@ impl ReadPath {
                     failure => failure,
                 },
             };
+            if let (Waiter::Read(read), None) = (who, failure)
+                && !self.files.secure(base, read)
+            {
+                self.retry = Some(now + RETRY);
+                return;
+            }
             base.waiting.pop_front();
             match (who, failure) {
                 (Waiter::Read(read), None) => self.files.begin(now, base, read),
@@ -559,6 +579,11 @@ impl ReadPath {
         }
     }
 }
+
+/// When a read that finds too few frames, because of pages that are copied from, tries again.
+/// Who copies tells nobody that he is done, which would cost every hit; a copy of 64 KiB
+/// takes a few microseconds, and where it takes longer, its memory is being brought in.
+const RETRY: Time = Time::from_us(500);
 
 impl fmt::Debug for ReadPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -35,6 +35,8 @@ pub enum Inserted {
     Merged {
         /// The request that was there before.
         into: RequestId,
+        /// Another one that waited, next to the two, and is part of `into` now as well.
+        with: Option<Request>,
     },
 }
 
@@ -56,8 +58,9 @@ pub enum Dispatch {
 /// device has room, until it gives no request; `complete` for each request
 /// that the device has finished. Time never goes backwards between calls.
 pub trait Scheduler: Send {
-    /// Takes a request in, and merges it when a neighbour of the same
-    /// direction is queued and the two together are no larger than the device takes.
+    /// Takes a request in, and merges it when a neighbour of the same direction is queued and the
+    /// two together are no larger than the device takes; and with what the two come to touch,
+    /// on the same terms.
     fn insert(&mut self, now: Time, request: Request) -> Inserted;
 
     /// Says what goes to the device next; called only while the device has room.
@@ -170,5 +173,44 @@ mod testing {
         });
         assert_eq!(law.dispatch(now), Dispatch::Nothing);
         got
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{caps, dispatched, read, write};
+    use super::*;
+
+    /// Whatever the order in which they come, and whichever law: 24 sectors in a row are one
+    /// request, under the name of the oldest.
+    #[test]
+    fn two_that_wait_are_merged_by_what_comes_between_them() {
+        for law in LAWS {
+            for starts in [[100, 116, 108], [116, 100, 108], [100, 108, 116], [116, 108, 100]] {
+                let mut scheduler = build(&Spec::plain(law.name), &caps()).unwrap();
+                for (id, start) in (0..).zip(starts) {
+                    scheduler.insert(Time::ZERO, read(id, start, 8));
+                }
+                assert_eq!(scheduler.queued(), 1, "{} {starts:?}", law.name);
+                assert_eq!(dispatched(&mut *scheduler, Time::ZERO), [(0, 100, 24)], "{}", law.name);
+            }
+        }
+    }
+
+    #[test]
+    fn two_that_wait_stay_apart_when_they_are_too_large_together_or_differ() {
+        for law in LAWS {
+            // 128 + 8 + 128 sectors are more than the 256 that the device takes.
+            let mut scheduler = build(&Spec::plain(law.name), &caps()).unwrap();
+            scheduler.insert(Time::ZERO, read(0, 0, 128));
+            scheduler.insert(Time::ZERO, read(1, 136, 128));
+            scheduler.insert(Time::ZERO, read(2, 128, 8));
+            assert_eq!(scheduler.queued(), 2, "{}", law.name);
+            let mut scheduler = build(&Spec::plain(law.name), &caps()).unwrap();
+            scheduler.insert(Time::ZERO, read(0, 0, 8));
+            scheduler.insert(Time::ZERO, write(1, 16, 8));
+            scheduler.insert(Time::ZERO, read(2, 8, 8));
+            assert_eq!(scheduler.queued(), 2, "{}", law.name);
+        }
     }
 }

@@ -92,12 +92,16 @@ impl PageRange {
         PageRange { first, end: first + count }
     }
 
-    /// The pages that hold `bytes` bytes at `offset`; empty when `bytes` is 0.
+    /// The pages that hold `bytes` bytes at `offset`, none past the largest offset; empty when
+    /// `bytes` is 0.
     pub const fn covering(offset: u64, bytes: u64) -> PageRange {
         if bytes == 0 {
             return PageRange { first: offset / PAGE_BYTES, end: offset / PAGE_BYTES };
         }
-        PageRange { first: offset / PAGE_BYTES, end: (offset + bytes).div_ceil(PAGE_BYTES) }
+        PageRange {
+            first: offset / PAGE_BYTES,
+            end: offset.saturating_add(bytes).div_ceil(PAGE_BYTES),
+        }
     }
 
     /// How many pages.
@@ -136,5 +140,6 @@ mod tests {
         assert_eq!(PageRange::covering(4095, 2), PageRange::new(0, 2));
         assert_eq!(PageRange::covering(4096, 4096), PageRange::new(1, 1));
         assert_eq!(PageRange::covering(10_000, 0).count(), 0);
+        assert_eq!(PageRange::covering(u64::MAX - 4095, u64::MAX).count(), 1);
     }
 }

@@ -1,12 +1,20 @@
-//! Random slices of a mapped file, touched page by page: our mapping and the kernel's.
+//! Slices of a mapped file, touched page by page: our mapping and the kernel's.
 //!
 //! ```text
-//! cargo run --release -p readpath --example mapping_speed -- FILE [SLICES [ROUNDS [SLICE_KIB]]]
+//! cargo run --release -p readpath --example mapping_speed -- \
+//!     FILE [SLICES [ROUNDS [SLICE_KIB [ORDER [cached]]]]]
 //! ```
 //!
 //! FILE is a file or block device, better on a slow device (`bench/mapping.py`
-//! makes one). Each round goes through all ways, each over the same places,
-//! with nothing of the file in the kernel's cache before:
+//! makes one). ORDER is one of
+//!
+//! - `random`: slices at random places, each upwards (unless told otherwise);
+//! - `up`, `down`: all slices in order, each upwards; or all downwards;
+//! - `copy`: all slices in order, each copied to memory that lies alike within a page: the GNU C
+//!   library copies those of 512 KiB and more backwards.
+//!
+//! Each round goes through all ways, each over the same places, with nothing of the file in the
+//! kernel's cache before, or with `cached` all of it:
 //!
 //! - `ours`: `readpath::Mapping` with its defaults, no hint;
 //! - `ours willneed`: each slice advised before it is touched;
@@ -40,6 +48,24 @@ enum Way {
 const WAYS: [Way; 5] =
     [Way::Ours, Way::OursWillNeed, Way::Kernel, Way::KernelRandom, Way::KernelWillNeed];
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    Random,
+    Up,
+    Down,
+    Copy,
+}
+
+/// What is measured.
+struct Work<'a> {
+    path: &'a Path,
+    bytes: usize,
+    slice_bytes: usize,
+    places: Vec<usize>,
+    order: Order,
+    is_cached: bool,
+}
+
 /// What one way cost in one round.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
@@ -54,14 +80,28 @@ fn main() {
     let path = args.next().expect("FILE");
     let mut number = |default| args.next().map_or(default, |text| text.parse().expect("a number"));
     let (slices, rounds, slice_bytes) = (number(500), number(5), number(64) << 10);
+    let order = match args.next().as_deref() {
+        None | Some("random") => Order::Random,
+        Some("up") => Order::Up,
+        Some("down") => Order::Down,
+        Some("copy") => Order::Copy,
+        Some(other) => panic!("no order `{other}`; it is random, up, down or copy"),
+    };
+    let is_cached = args.next().is_some_and(|word| word == "cached");
     let path = Path::new(&path);
     let bytes = rustix::fs::seek(File::open(path).expect("FILE"), rustix::fs::SeekFrom::End(0))
         .expect("its length") as usize;
-    let places = places(bytes / slice_bytes, slices);
+    let places = match order {
+        Order::Random => places(bytes / slice_bytes, slices),
+        Order::Up | Order::Copy => (0..(bytes / slice_bytes).min(slices)).collect(),
+        Order::Down => (0..(bytes / slice_bytes).min(slices)).rev().collect(),
+    };
+    let work = Work { path, bytes, slice_bytes, places, order, is_cached };
+    let slices = work.places.len();
     let mut costs = vec![Vec::new(); WAYS.len()];
     for _ in 0..rounds {
         for (way, costs) in WAYS.iter().zip(&mut costs) {
-            costs.push(measure(*way, path, bytes, slice_bytes, &places));
+            costs.push(measure(*way, &work));
         }
     }
     for (way, costs) in WAYS.iter().zip(costs) {
@@ -73,7 +113,8 @@ fn main() {
         let requests = costs[0].requests.map(|_| median(&|cost| cost.requests.unwrap_or(0) as f64));
         let requests = requests.map_or("null".to_owned(), |requests| requests.to_string());
         println!(
-            "{{\"way\": \"{way:?}\", \"slices\": {slices}, \"slice_kib\": {}, \"us_per_slice\": {:.1}, \
+            "{{\"way\": \"{way:?}\", \"order\": \"{order:?}\", \"cached\": {is_cached}, \
+             \"slices\": {slices}, \"slice_kib\": {}, \"us_per_slice\": {:.1}, \
              \"read_bytes\": {}, \"requests\": {requests}}}",
             slice_bytes >> 10,
             median(&|cost| cost.us_per_slice),
@@ -97,22 +138,27 @@ fn places(all: usize, count: usize) -> Vec<usize> {
     places
 }
 
-fn measure(way: Way, path: &Path, bytes: usize, slice_bytes: usize, places: &[usize]) -> Cost {
-    let file = File::open(path).expect("FILE");
-    rustix::fs::fadvise(&file, 0, None, FileAdvice::DontNeed).expect("the cache can be dropped");
+fn measure(way: Way, work: &Work<'_>) -> Cost {
+    let (path, slice_bytes) = (work.path, work.slice_bytes);
+    let mut file = File::open(path).expect("FILE");
+    if work.is_cached {
+        std::io::copy(&mut file, &mut std::io::sink()).expect("the file can be read");
+    } else {
+        rustix::fs::fadvise(&file, 0, None, FileAdvice::DontNeed).expect("it can be dropped");
+    }
     let before = (read_bytes(), requests(&file));
     let us_per_slice = match way {
         Way::Ours | Way::OursWillNeed => {
             // SAFETY: nobody changes the file that is measured.
             let mapping = unsafe { Mapping::options().open(path) }.expect("a mapping");
-            touch_slices(slice_bytes, places, |offset| {
+            touch_slices(work, |offset| {
                 if way == Way::OursWillNeed {
                     mapping.advise(Advice::WillNeed, offset as u64, slice_bytes as u64);
                 }
                 &mapping.as_slice()[offset..offset + slice_bytes]
             })
         }
-        _ => by_kernel(way, &file, bytes, slice_bytes, places),
+        _ => by_kernel(way, &file, work),
     };
     let after = (read_bytes(), requests(&file));
     Cost {
@@ -122,7 +168,8 @@ fn measure(way: Way, path: &Path, bytes: usize, slice_bytes: usize, places: &[us
     }
 }
 
-fn by_kernel(way: Way, file: &File, bytes: usize, slice_bytes: usize, places: &[usize]) -> f64 {
+fn by_kernel(way: Way, file: &File, work: &Work<'_>) -> f64 {
+    let &Work { bytes, slice_bytes, .. } = work;
     // SAFETY: a new mapping of a file that nobody changes.
     let address = unsafe {
         mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)
@@ -137,7 +184,7 @@ fn by_kernel(way: Way, file: &File, bytes: usize, slice_bytes: usize, places: &[
     }
     // SAFETY: as above.
     let memory = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), bytes) };
-    let spent = touch_slices(slice_bytes, places, |offset| {
+    let spent = touch_slices(work, |offset| {
         if way == Way::KernelWillNeed {
             advise(offset, slice_bytes, MemoryAdvice::WillNeed);
         }
@@ -149,19 +196,24 @@ fn by_kernel(way: Way, file: &File, bytes: usize, slice_bytes: usize, places: &[
 }
 
 /// Microseconds a slice.
-fn touch_slices<'a>(
-    slice_bytes: usize,
-    places: &[usize],
-    slice: impl Fn(usize) -> &'a [u8],
-) -> f64 {
+fn touch_slices<'a>(work: &Work<'_>, slice: impl Fn(usize) -> &'a [u8]) -> f64 {
+    let mut room = vec![1u8; work.slice_bytes + PAGE];
+    let to_page = room.as_ptr().align_offset(PAGE);
+    let first_byte = |page: &[u8]| u64::from(std::hint::black_box(page)[0]);
     let (start, mut sum) = (Instant::now(), 0u64);
-    for place in places {
-        for page in slice(place * slice_bytes).chunks(PAGE) {
-            sum += u64::from(std::hint::black_box(page)[0]);
-        }
+    for place in &work.places {
+        let slice = slice(place * work.slice_bytes);
+        sum += match work.order {
+            Order::Random | Order::Up => slice.chunks(PAGE).map(first_byte).sum(),
+            Order::Down => slice.rchunks(PAGE).map(first_byte).sum(),
+            Order::Copy => {
+                room[to_page..to_page + slice.len()].copy_from_slice(slice);
+                first_byte(&room[to_page..])
+            }
+        };
     }
     std::hint::black_box(sum);
-    start.elapsed().as_secs_f64() * 1e6 / places.len() as f64
+    start.elapsed().as_secs_f64() * 1e6 / work.places.len() as f64
 }
 
 /// What this process has had read from storage (proc(5)).

@@ -1,8 +1,8 @@
-//! What carries bytes: the ring or the threads, behind one small interface.
+//! What carries bytes: AIO, a ring or threads, behind one small interface.
 //!
 //! A backend knows pieces of memory, offsets and the kernel's raw answers. It
 //! decides nothing: what an answer means is for `outcome.rs`, and what to
-//! do about it for `transfers.rs`. Both backends give the same answers to
+//! do about it for `transfers.rs`. All backends give the same answers to
 //! the same transfers; the contract tests hold them to that.
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -11,31 +11,81 @@ use std::time::Duration;
 
 use readpath_core::request::Op;
 
+use crate::aio::Aio;
 use crate::outcome::raw_result;
 use crate::ring::Ring;
-use crate::threads::Threads;
+use crate::threads::{Threads, ThreadsSleeper};
 
-/// Which backend carries the bytes. It is chosen, never fallen back to.
+/// Which backend carries the bytes.
+///
+/// Its name, as the command and Python take it, is one of `auto`, `aio`, `io_uring`, `threads`.
+///
+/// ```
+/// use readpath::backend::BackendKind;
+///
+/// assert_eq!("aio".parse(), Ok(BackendKind::Aio));
+/// let error = "libaio".parse::<BackendKind>().unwrap_err();
+/// assert!(error.to_string().contains("auto, aio, io_uring, threads"));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendKind {
-    /// io_uring: one thread, and one system call for many requests.
+    /// The first of those that suit, among what the kernel gives here; [`BackendInUse`] says which,
+    /// and why not an earlier one. Where threads share it, or take turns: AIO, then threads. Where
+    /// one thread has it to itself: io_uring, then AIO, then threads.
     #[default]
+    Auto,
+    /// Linux AIO: requests end in the interrupt of the device, on nobody's thread. What goes through the
+    /// kernel's cache is carried by threads, for AIO would wait for it as it is handed over.
+    Aio,
+    /// io_uring: one system call hands over and sleeps. The end of a request is done by the
+    /// thread that handed it over, so where threads share it, one that is held up
+    /// (in `vfork`, by the scheduler, in a system call) holds up them all.
     Ring,
     /// A pool of threads, each in `preadv(2)` or `pwritev(2)`: the reference,
-    /// and the way where io_uring is forbidden.
+    /// and the way where the others are forbidden.
     Threads,
 }
 
+/// What carries the bytes, and why not what suits better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendInUse {
+    /// Which; never [`BackendKind::Auto`].
+    pub kind: BackendKind,
+    /// Why the one that comes first in [`BackendKind::Auto`] doesn't.
+    pub because: Option<BackendError>,
+}
+
+impl BackendInUse {
+    /// Threads in its place, where it was `refused` since.
+    pub(crate) fn unless(self, refused: Option<BackendError>) -> BackendInUse {
+        match refused {
+            Some(_) => BackendInUse { kind: BackendKind::Threads, because: refused },
+            None => self,
+        }
+    }
+}
+
 impl BackendKind {
+    /// All of them, with their names.
+    pub const NAMES: [(BackendKind, &'static str); 4] = [
+        (BackendKind::Auto, "auto"),
+        (BackendKind::Aio, "aio"),
+        (BackendKind::Ring, "io_uring"),
+        (BackendKind::Threads, "threads"),
+    ];
+
     /// Builds it for `depth` transfers at once, for one thread alone.
     ///
     /// # Errors
-    /// The kernel gives no ring, or no thread.
-    pub(crate) fn build(self, depth: u32) -> Result<Box<dyn Backend>, BackendError> {
-        match self {
-            BackendKind::Ring => Ok(Box::new(Ring::new(depth)?)),
-            BackendKind::Threads => Ok(Box::new(Threads::new(depth)?)),
-        }
+    /// The kernel gives none of its kind.
+    pub(crate) fn build(self, depth: u32) -> Result<Built, BackendError> {
+        self.first_of(&BESIDE_NOBODY, |kind| {
+            Ok::<Box<dyn Backend>, _>(match kind {
+                BackendKind::Ring => Box::new(Ring::new(depth)?),
+                BackendKind::Aio => Box::new(Aio::new(depth)?),
+                _ => Box::new(Threads::new(depth)),
+            })
+        })
     }
 
     /// Builds it for `depth` transfers at once, for threads that take turns,
@@ -43,18 +93,31 @@ impl BackendKind {
     ///
     /// # Errors
     /// As [`build`](BackendKind::build).
-    pub(crate) fn build_shared(self, depth: u32) -> Result<SharedBackend, BackendError> {
-        match self {
-            BackendKind::Ring => {
-                let (ring, sleeper) = Ring::shared(depth)?;
-                Ok((Box::new(ring), Arc::new(sleeper)))
-            }
-            BackendKind::Threads => {
-                let threads = Threads::new(depth)?;
-                let sleeper = threads.sleeper();
-                Ok((Box::new(threads), Arc::new(sleeper)))
-            }
+    pub(crate) fn build_shared(
+        self,
+        depth: u32,
+    ) -> Result<(SharedBackend, BackendInUse), BackendError> {
+        if depth > SHARED_DEPTH_MAX {
+            return Err(BackendError::Depth { depth, depth_max: SHARED_DEPTH_MAX });
         }
+        self.first_of(&BESIDE_OTHERS, |kind| {
+            Ok::<SharedBackend, _>(match kind {
+                BackendKind::Ring => {
+                    let (ring, sleeper) = Ring::shared(depth)?;
+                    (Box::new(ring), Arc::new(sleeper))
+                }
+                BackendKind::Aio => {
+                    let aio = Aio::new(depth)?;
+                    let sleeper = aio.sleeper();
+                    (Box::new(aio), Arc::new(sleeper))
+                }
+                _ => {
+                    let threads = Threads::new(depth);
+                    let sleeper = ThreadsSleeper(Arc::clone(threads.pool()));
+                    (Box::new(threads), Arc::new(sleeper))
+                }
+            })
+        })
     }
 
     /// As `build`, and has `bell`, an eventfd(2), written to whenever answers
@@ -67,21 +130,96 @@ impl BackendKind {
         self,
         depth: u32,
         bell: BorrowedFd<'_>,
-    ) -> Result<Box<dyn Backend>, BackendError> {
-        match self {
-            BackendKind::Ring => {
-                let ring = Ring::new(depth)?;
-                ring.set_bell(bell)?;
-                Ok(Box::new(ring))
+    ) -> Result<Built, BackendError> {
+        self.first_of(&BESIDE_NOBODY, |kind| {
+            Ok::<Box<dyn Backend>, _>(match kind {
+                BackendKind::Ring => {
+                    let ring = Ring::new(depth)?;
+                    ring.set_bell(bell)?;
+                    Box::new(ring)
+                }
+                BackendKind::Aio => Box::new(Aio::with_bell(depth, bell)?),
+                _ => {
+                    let threads = Threads::new(depth);
+                    threads.set_bell(bell)?;
+                    Box::new(threads)
+                }
+            })
+        })
+    }
+
+    /// Builds the kind that was asked for, or the first of `order` that there is.
+    pub(crate) fn first_of<B>(
+        self,
+        order: &[BackendKind],
+        mut build: impl FnMut(BackendKind) -> Result<B, BackendError>,
+    ) -> Result<(B, BackendInUse), BackendError> {
+        if self != BackendKind::Auto {
+            return Ok((build(self)?, BackendInUse { kind: self, because: None }));
+        }
+        let mut because = None;
+        for &kind in order {
+            match build(kind) {
+                Ok(built) => return Ok((built, BackendInUse { kind, because })),
+                // With another one it would be the same.
+                Err(error @ BackendError::Depth { .. }) => return Err(error),
+                Err(error) => because = because.or(Some(error)),
             }
-            BackendKind::Threads => {
-                let threads = Threads::new(depth)?;
-                threads.set_bell(bell)?;
-                Ok(Box::new(threads))
-            }
+        }
+        Err(because.expect("there is a kind to be tried"))
+    }
+}
+
+/// What a ring has room for, and its bell; the same for all, so that a program doesn't find out elsewhere.
+const SHARED_DEPTH_MAX: u32 = 16_383;
+/// What is tried where one thread has a backend to itself, in this order.
+const BESIDE_NOBODY: [BackendKind; 3] = [BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
+/// What is tried where threads share one, or use it one after the other.
+pub(crate) const BESIDE_OTHERS: [BackendKind; 2] = [BackendKind::Aio, BackendKind::Threads];
+
+impl std::fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let found = BackendKind::NAMES.iter().find(|(kind, _)| kind == self);
+        f.write_str(found.expect("each has a name").1)
+    }
+}
+
+impl std::str::FromStr for BackendKind {
+    type Err = UnknownBackend;
+
+    fn from_str(name: &str) -> Result<BackendKind, UnknownBackend> {
+        let found = BackendKind::NAMES.iter().find(|(_, known)| *known == name);
+        found.map(|&(kind, _)| kind).ok_or_else(|| UnknownBackend { name: name.to_owned() })
+    }
+}
+
+impl std::fmt::Display for BackendInUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.because {
+            None => self.kind.fmt(f),
+            Some(because) => write!(f, "{} ({because})", self.kind),
         }
     }
 }
+
+/// There is no backend of that name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownBackend {
+    /// What was given.
+    pub name: String,
+}
+
+impl std::fmt::Display for UnknownBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = BackendKind::NAMES.map(|(_, name)| name).join(", ");
+        write!(f, "there is no backend `{}`; there are: {names}", self.name)
+    }
+}
+
+impl std::error::Error for UnknownBackend {}
+
+/// A backend of one thread, and which one it is.
+pub(crate) type Built = (Box<dyn Backend>, BackendInUse);
 
 /// A backend of several threads, and what one of them sleeps on.
 pub(crate) type SharedBackend = (Box<dyn Backend>, Arc<dyn Sleeper>);
@@ -99,6 +237,8 @@ pub(crate) struct Transfer<'a> {
     pub offset: u64,
     /// The memory, in the order of the file; 1 to 1024 pieces.
     pub segments: &'a [libc::iovec],
+    /// Whether the file is open for direct I/O.
+    pub is_direct: bool,
 }
 
 /// The kernel's answer to a transfer.
@@ -123,7 +263,8 @@ pub enum Sleep {
 
 /// Sleeps for the answers of a storage, on one thread, while others hand in requests.
 ///
-/// Only who sleeps here takes the answers out (`exchange`): an answer that somebody else took would leave the sleeper with nothing to wake up for.
+/// It takes nothing out. So another thread may take answers out (`exchange`) while one sleeps here, and
+/// then [wakes](Sleeper::wake) it if there is nothing left for it to sleep for.
 pub trait Sleeper: Send + Sync {
     /// Hands over what was queued, and sleeps as long as `sleep` allows until
     /// there is an answer, or until [`wake`](Sleeper::wake). May come back early
@@ -136,6 +277,17 @@ pub trait Sleeper: Send + Sync {
 
     /// Ends the sleep of whoever sleeps, or else the next one. From any thread.
     fn wake(&self);
+
+    /// Whether there are transfers that take a thread of their own, and that nobody has begun.
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    /// Carries one of them on this thread, which has to wait for an answer anyway; nothing if there is
+    /// none. Otherwise says, as [`sleep`](Sleeper::sleep) does, whether the answer was awaited.
+    fn work(&self) -> Option<bool> {
+        None
+    }
 }
 
 /// Carries transfers on open files.
@@ -156,6 +308,11 @@ pub(crate) trait Backend: Send {
     /// them. False where a transfer is answered only in `exchange`.
     fn has_answers(&mut self) -> bool {
         false
+    }
+
+    /// Why what was built no longer carries, and something else does in its place.
+    fn refused(&self) -> Option<BackendError> {
+        None
     }
 
     /// Asks the kernel to withdraw a transfer. It is answered all the same: with
@@ -196,7 +353,7 @@ pub enum BackendError {
         /// Its answer, as in `errno(3)`.
         errno: i32,
     },
-    /// More transfers at once than a ring has room for.
+    /// More transfers at once than there is room for.
     Depth {
         /// How many were asked for.
         depth: u32,
@@ -205,9 +362,14 @@ pub enum BackendError {
     },
     /// The kernel is older than 5.11: its ring can't sleep for a limited time.
     OldRing,
-    /// The kernel gives no thread.
-    NoThread {
-        /// Its answer, as in `errno(3)`; 0 if it gave none.
+    /// The kernel gives no AIO.
+    NoAio {
+        /// Its answer, as in `errno(3)`.
+        errno: i32,
+    },
+    /// The kernel gives no eventfd.
+    NoBell {
+        /// Its answer, as in `errno(3)`.
         errno: i32,
     },
     /// The kernel refused to exchange requests and answers over the ring.
@@ -225,26 +387,54 @@ impl std::fmt::Display for BackendError {
                 write!(f, "the kernel gives no io_uring: {}; ", told(errno))?;
                 f.write_str(match errno {
                     libc::EPERM | libc::EACCES => {
-                        "set kernel.io_uring_disabled to 0, or leave the sandbox that \
-                         forbids it, or choose the thread backend"
+                        "set kernel.io_uring_disabled to 0, or leave the sandbox that forbids it, \
+                         or choose the backend `auto`"
                     }
                     libc::ENOMEM => {
-                        "raise the limit of locked memory (ulimit -l), or ask for less depth"
+                        "raise the limit of locked memory (ulimit -l), or ask for less depth, or \
+                         choose the backend `auto`"
                     }
-                    _ => "choose the thread backend",
+                    libc::EMFILE => "close files, or raise the limit of open files (ulimit -n)",
+                    libc::ENFILE => "raise the limit of open files of all processes (fs.file-max)",
+                    libc::ENOSYS => {
+                        "this kernel has none, or the sandbox hides it: choose the backend `auto`"
+                    }
+                    _ => "choose the backend `auto`",
                 })
             }
             BackendError::Depth { depth, depth_max } => {
-                write!(f, "a ring holds {depth_max} requests, not {depth}; ask for less depth")
+                write!(
+                    f,
+                    "{depth_max} requests at once are the most, not {depth}; ask for less depth"
+                )
             }
             BackendError::OldRing => {
-                f.write_str("this kernel's io_uring is older than 5.11; choose the thread backend")
+                f.write_str("this kernel's io_uring is older than 5.11; choose the backend `auto`")
             }
-            BackendError::NoThread { errno } => {
-                write!(f, "the kernel gives no thread: {}; ask for less depth", told(errno))
+            BackendError::NoAio { errno } => {
+                write!(f, "the kernel gives no AIO: {}; ", told(errno))?;
+                f.write_str(match errno {
+                    libc::EAGAIN => "raise fs.aio-max-nr, or choose the backend `auto`",
+                    libc::EPERM | libc::EACCES => {
+                        "leave the sandbox that forbids it, or choose the backend `auto`"
+                    }
+                    _ => "choose the backend `auto`",
+                })
             }
+            BackendError::NoBell { errno } => write!(
+                f,
+                "the kernel gives no eventfd: {}; raise the limit of open files (ulimit -n)",
+                told(errno)
+            ),
             BackendError::Exchange { errno } => {
-                write!(f, "io_uring_enter failed: {}; this is a bug, please report it", told(errno))
+                write!(f, "io_uring_enter failed: {}; ", told(errno))?;
+                f.write_str(match errno {
+                    libc::EPERM | libc::EACCES | libc::ENOSYS => {
+                        "a sandbox has come to forbid it since the opening: set it up before, or \
+                         choose the backend `aio`"
+                    }
+                    _ => "this is a bug, please report it",
+                })
             }
         }
     }
@@ -260,9 +450,35 @@ mod tests {
     fn errors_say_what_to_do() {
         let refused = BackendError::NoRing { errno: libc::EPERM }.to_string();
         assert!(refused.contains("kernel.io_uring_disabled"), "{refused}");
-        assert!(refused.contains("or choose the thread backend"), "{refused}");
+        assert!(refused.contains("or choose the backend `auto`"), "{refused}");
+        let too_many = BackendError::NoRing { errno: libc::EMFILE }.to_string();
+        assert!(too_many.contains("ulimit -n") && !too_many.contains("auto"), "{too_many}");
         let error = BackendKind::Ring.build(16_385).err().unwrap();
         assert_eq!(error, BackendError::Depth { depth: 16_385, depth_max: 16_384 });
         assert!(BackendKind::Ring.build(16_384).is_ok());
+    }
+
+    #[test]
+    fn auto_takes_the_first_that_there_is_and_says_why_not_an_earlier_one() {
+        let no_ring = BackendError::NoRing { errno: libc::EPERM };
+        let no_aio = BackendError::NoAio { errno: libc::EAGAIN };
+        let there = |kinds: &'static [BackendKind]| {
+            move |kind| match kind {
+                _ if kinds.contains(&kind) => Ok(kind),
+                BackendKind::Ring => Err(no_ring),
+                _ => Err(no_aio),
+            }
+        };
+        let all: &[_] = &[BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
+        let built = |kind, because| Ok((kind, BackendInUse { kind, because }));
+        let auto = |kinds| BackendKind::Auto.first_of(&BESIDE_NOBODY, there(kinds));
+        assert_eq!(auto(all), built(BackendKind::Ring, None));
+        assert_eq!(auto(&all[1..]), built(BackendKind::Aio, Some(no_ring)));
+        assert_eq!(auto(&all[2..]), built(BackendKind::Threads, Some(no_ring)));
+        let shared = BackendKind::Auto.first_of(&BESIDE_OTHERS, there(&all[2..]));
+        assert_eq!(shared, built(BackendKind::Threads, Some(no_aio)));
+        // What is asked for by name is that or nothing.
+        let named = BackendKind::Aio.first_of(&BESIDE_NOBODY, there(&all[2..]));
+        assert_eq!(named, Err(no_aio));
     }
 }

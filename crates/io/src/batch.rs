@@ -9,7 +9,7 @@ use crate::engine::desk::{Landed, LineId, slices};
 use crate::engine::turn::{Asked, Lent};
 use crate::file::File;
 use crate::path::ReadPath;
-use crate::read_error::ReadError;
+use crate::read_error::{Forked, ReadError};
 
 /// Reads that are given one after the other start together, so many at once: a group
 /// spares locks, looks at the clock and system calls; while it is put together the
@@ -58,8 +58,9 @@ pub struct Batch {
 impl ReadPath {
     /// A batch with nothing in it.
     pub fn batch(&self) -> Batch {
-        let engine = Arc::clone(self.engine());
-        let line = engine.desk().open_line(false);
+        // Where there is none in this child, each use of the batch says so.
+        let engine = self.engine().here().unwrap_or_else(|_| Arc::clone(self.engine()));
+        let line = if engine.is_ours() { engine.desk().open_line(false) } else { 0 };
         Batch {
             engine,
             line,
@@ -77,7 +78,8 @@ impl Batch {
     /// starts (too many reads are under way) is told by [`BatchRead`].
     ///
     /// # Errors
-    /// It asks for more than there is memory for ([`ReadError::TooLarge`]).
+    /// It asks for more than there is memory for ([`ReadError::TooLarge`]); or the batch was
+    /// made before a `fork`, and this is the child ([`ReadError::Forked`]).
     ///
     /// # Panics
     /// The file belongs to another path.
@@ -88,14 +90,15 @@ impl Batch {
         bytes: u64,
         ticket: u64,
     ) -> Result<(), ReadError> {
-        let handle = file.handle();
+        self.check_process()?;
+        let handle = file.handle().here()?;
         assert!(Arc::ptr_eq(&handle.engine, &self.engine), "a batch reads files of its own path");
         let bytes_max = self.engine.read_bytes_max;
         if bytes > bytes_max {
             return Err(ReadError::TooLarge { bytes, bytes_max });
         }
         self.returned.extend(self.lent.take());
-        self.asked.push(Asked { handle: Arc::clone(handle), offset, bytes, ticket });
+        self.asked.push(Asked { handle, offset, bytes, ticket });
         if self.asked.len() == GROUP {
             self.start();
         }
@@ -104,6 +107,9 @@ impl Batch {
 
     /// Hands over what was not started yet.
     pub fn start(&mut self) {
+        if !self.engine.is_ours() {
+            return;
+        }
         let mut desk = self.engine.desk();
         desk.turn(self.line, &mut self.returned, &self.asked, &mut self.ready);
         self.engine.leave_and_hand_over(desk);
@@ -112,7 +118,8 @@ impl Batch {
 
     /// How many reads are under way, or done and not yet waited for.
     pub fn len(&self) -> usize {
-        let line_len = self.engine.desk().line_len(self.line);
+        let is_ours = self.engine.is_ours();
+        let line_len = if is_ours { self.engine.desk().line_len(self.line) } else { 0 };
         self.asked.len() + line_len + self.ready.len()
     }
 
@@ -129,9 +136,11 @@ impl Batch {
     /// quarter of the memory from others, and what is more is lent as a copy.
     ///
     /// # Errors
-    /// The storage carries nothing any more. (That one read failed is told by
+    /// The storage carries nothing any more; or the batch was made before a `fork`, and this is
+    /// the child. (That one read failed is told by
     /// [`BatchRead`].)
     pub fn wait(&mut self) -> Result<Option<BatchRead<'_>>, ReadError> {
+        self.check_process()?;
         self.returned.extend(self.lent.take());
         if self.ready.is_empty() {
             self.wait_for_some()?;
@@ -139,6 +148,15 @@ impl Batch {
         self.lent = self.ready.pop_front();
         let engine = &*self.engine;
         Ok(self.lent.as_ref().map(|Lent { landed, .. }| BatchRead { engine, landed }))
+    }
+
+    /// # Errors
+    /// It was made by another process.
+    fn check_process(&self) -> Result<(), ReadError> {
+        match self.engine.is_ours() {
+            true => Ok(()),
+            false => Err(ReadError::Forked { why: Forked::UnderWay }),
+        }
     }
 
     /// Waits for the next read to be done, and has all that are done lent; none if
@@ -162,6 +180,9 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
+        if !self.engine.is_ours() {
+            return;
+        }
         self.returned.extend(self.lent.take());
         self.returned.extend(self.ready.drain(..));
         let mut desk = self.engine.desk();
@@ -188,6 +209,9 @@ impl BatchRead<'_> {
     /// # Errors
     /// Why there are none.
     pub fn bytes(&self) -> Result<u64, ReadError> {
+        if !self.engine.is_ours() {
+            return Err(ReadError::Forked { why: Forked::UnderWay });
+        }
         self.landed.result.expect("a read that is done has a result").map_err(ReadError::of)
     }
 

@@ -8,6 +8,7 @@
 //! safely: see [`crate::frames`].
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, RequestId};
@@ -30,7 +31,7 @@ use crate::target::Target;
 /// them and waits until the kernel has let go of every frame.
 pub struct RealDevice<S: Storage = Files> {
     storage: S,
-    pool: FramePool,
+    pool: ManuallyDrop<FramePool>,
     clock: Clock,
     /// By the number of each request in flight: its frames.
     departed: Vec<Option<Departed>>,
@@ -54,8 +55,7 @@ impl RealDevice {
     /// [`Target::caps`].
     ///
     /// # Errors
-    /// The backend isn't to be had here. There is no fall-back: the other one
-    /// must be asked for.
+    /// The backend isn't to be had here.
     pub fn new(
         target: Target,
         pool: FramePool,
@@ -76,7 +76,7 @@ impl<S: Storage> RealDevice<S> {
     pub fn over(storage: S, pool: FramePool, clock: Clock) -> RealDevice<S> {
         RealDevice {
             storage,
-            pool,
+            pool: ManuallyDrop::new(pool),
             clock,
             departed: Vec::new(),
             in_flight: 0,
@@ -254,8 +254,11 @@ impl<S: Storage> Drop for RealDevice<S> {
                 self.storage.cancel(RequestId(id as u32));
             }
         }
-        // On an error the storage, dropped first, has the last word: it doesn't
-        // return while anybody holds memory.
         while self.in_flight > 0 && self.exchange(Sleep::UntilAnswered).is_ok() {}
+        if self.in_flight == 0 {
+            // SAFETY: it is looked at by nobody afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.pool) };
+        }
+        // Else the storage can't find out when the kernel is done with them, and they stay its own.
     }
 }

@@ -4,10 +4,12 @@
 //! A read that finds everything takes it from the [shelf](shelf) and never comes
 //! here. Any other read takes the lock of the [`Desk`](desk), starts, and then
 //! *waits*: a thread that has to wait becomes the *leader* if there is none. The
-//! leader sleeps in the storage (for a ring: in `io_uring_enter`), without the
+//! leader sleeps in the storage (for AIO: in `poll`), without the
 //! lock; it takes in what is completed for everybody, wakes exactly the threads
 //! and tasks whose reads are done, and when its own is among them it wakes one
-//! of those that still wait, to lead. So a thread that reads alone is woken by
+//! of those that still wait, to lead. A leader may be stopped, or get no processor:
+//! who has waited behind it for some milliseconds looks, and if answers lie there that
+//! it doesn't come for, takes them in and leads itself. So a thread that reads alone is woken by
 //! the device itself, and hands nothing over to anybody. Idle, nobody sleeps in
 //! the storage, and nothing uses the processor.
 //!
@@ -15,23 +17,29 @@
 //! thread that leads whenever futures wait and nobody else does, and sleeps on a
 //! condition otherwise.
 
-use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use readpath_core::cache::FileId;
-use readpath_core::machine::{self, HandleId};
+use readpath_core::machine;
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
+use crate::identity::Identity;
+use crate::kernel_pages::KernelPages;
 use crate::storage::{Sleep, Sleeper};
 use crate::target::Mode;
+use crate::thread;
 
 pub(crate) mod below;
 pub(crate) mod copy;
 pub(crate) mod desk;
 #[cfg(test)]
 mod faults;
+mod handle;
+#[cfg(test)]
+mod held_up;
 pub(crate) mod index;
 pub(crate) mod opening;
 pub(crate) mod readers;
@@ -40,10 +48,16 @@ pub(crate) mod tally;
 pub(crate) mod turn;
 
 use below::{Below, Opening};
-use desk::{Desk, LineId, SeatId, Who};
-use opening::Identity;
+use desk::{Buried, Desk, LineId, SeatId, Who};
+pub(crate) use handle::{Handle, Owner};
 use shelf::Shelf;
-use tally::{Tally, thread_number};
+
+const POISON: &str = "the engine's own code doesn't panic under its lock";
+
+/// How long one waits behind a leader before looking whether it still does what it is there for, at first
+/// and at most. Most devices have answered before the first look, and then it costs nothing.
+const PATIENCE: Duration = Duration::from_millis(4);
+const PATIENCE_MAX: Duration = Duration::from_millis(64);
 
 /// One cache over one storage.
 pub(crate) struct Engine {
@@ -65,33 +79,10 @@ pub(crate) struct OpenFile {
     pub(crate) bytes: u64,
     pub(crate) start_sector: u64,
     pub(crate) mode: Mode,
-}
-
-/// Keeps an engine going: with the last of these it ends.
-pub(crate) struct Owner(pub(crate) Arc<Engine>);
-
-impl Deref for Owner {
-    type Target = Engine;
-
-    #[inline]
-    fn deref(&self) -> &Engine {
-        &self.0
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-/// A handle of an open file: one readahead state.
-pub(crate) struct Handle {
-    pub(crate) engine: Arc<Owner>,
-    pub(crate) file: Arc<OpenFile>,
-    pub(crate) id: HandleId,
-    pub(crate) sees_every_hit: bool,
-    pub(crate) tally: Tally,
+    /// What the storage has, to be opened again from.
+    pub(crate) opening: Opening,
+    pub(crate) identity: Identity,
+    pub(crate) kernel_pages: KernelPages,
 }
 
 impl Engine {
@@ -120,13 +111,13 @@ impl Engine {
 
     /// The desk, for one caller at a time; never held while anybody sleeps.
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().expect("the engine's own code doesn't panic under its lock")
+        self.desk.lock().expect(POISON)
     }
 
     /// Lets the desk go, and wakes those whose reads are done.
     pub(crate) fn leave(&self, mut desk: MutexGuard<'_, Desk>) {
         let calls = desk.take_calls();
-        let is_driver_due = desk.is_driver_due();
+        let is_driver_called = desk.call_driver();
         let is_leader_late = desk.take_is_leader_late();
         // Who leads has handed over before, and sleeps.
         let is_queued = desk.is_led() && desk.take_is_queued();
@@ -136,13 +127,13 @@ impl Engine {
             self.hand_over();
         }
         calls.into_iter().for_each(Who::call);
-        if is_driver_due {
+        if is_driver_called {
             self.driver_called.notify_one();
         }
         if is_leader_late {
             self.sleeper.wake();
         }
-        drop(graveyard);
+        graveyard.into_iter().for_each(Buried::drop_quietly);
     }
 
     /// Waits for a read of the line to be done, and gives its seat; the desk is
@@ -155,21 +146,41 @@ impl Engine {
         mut desk: MutexGuard<'a, Desk>,
         line: LineId,
     ) -> (MutexGuard<'a, Desk>, Result<SeatId, BackendError>) {
+        let mut patience = PATIENCE;
         loop {
             if let Some(done) = desk.next_done(line) {
                 desk.pass_the_lead_on();
                 return (desk, done);
             }
-            if desk.is_led() {
+            if self.sleeper.has_work() {
+                desk = self.work(desk);
+            } else if desk.is_led() {
                 desk.park(line, Who::Thread(std::thread::current()));
                 self.leave(desk);
-                std::thread::park();
+                let parked = Instant::now();
+                std::thread::park_timeout(patience);
+                let is_called = parked.elapsed() < patience;
                 desk = self.desk();
                 desk.unpark(line);
+                if !is_called {
+                    patience = (2 * patience).min(PATIENCE_MAX);
+                    desk.take_in_for_the_leader();
+                }
             } else {
                 desk = self.lead(desk, Some(line));
             }
         }
+    }
+
+    /// Carries a transfer that takes a thread, in place of one that would have to be woken.
+    fn work<'a>(&'a self, desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
+        self.leave(desk);
+        let worked = self.sleeper.work();
+        let mut desk = self.desk();
+        if let Some(is_awaited) = worked {
+            desk.take_in(Ok(is_awaited));
+        }
+        self.call(desk)
     }
 
     /// Sleeps in the storage for everybody, once, and takes in what is completed.
@@ -178,18 +189,24 @@ impl Engine {
         mut desk: MutexGuard<'a, Desk>,
         line: Option<LineId>,
     ) -> MutexGuard<'a, Desk> {
-        let sleep = match desk.lead(line) {
+        let (term, deadline) = desk.lead(line);
+        let sleep = match deadline {
             Some(deadline) => Sleep::AtMost(self.clock.until(deadline)),
             None => Sleep::UntilAnswered,
         };
         self.leave(desk);
         let result = self.sleeper.sleep(sleep);
         let mut desk = self.desk();
-        desk.led(result);
+        desk.led(term, result);
         if line.is_none() && !desk.is_driver_due() {
             // The driver goes back to sleep; threads may wait still.
             desk.pass_the_lead_on();
         }
+        self.call(desk)
+    }
+
+    /// Wakes those whose reads are done, without the lock.
+    fn call<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
         let calls = desk.take_calls();
         if !calls.is_empty() {
             drop(desk);
@@ -222,8 +239,7 @@ impl Engine {
         let mut driver = self.driver.lock().expect("nothing panics under this lock");
         if driver.is_none() {
             let engine = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("readpath-driver".to_owned());
-            *driver = Some(thread.spawn(move || engine.drive())?);
+            *driver = Some(thread::spawn("readpath-driver", move || engine.drive())?);
         }
         Ok(())
     }
@@ -234,11 +250,17 @@ impl Engine {
         while !desk.is_closing {
             if desk.is_driver_due() {
                 desk = self.lead(desk, None);
+            } else if desk.has_futures() {
+                let waited = self.driver_called.wait_timeout(desk, PATIENCE_MAX);
+                let (waited, timed_out) = waited.expect(POISON);
+                desk = waited;
+                if timed_out.timed_out() {
+                    desk.take_in_for_the_leader();
+                    desk = self.call(desk);
+                }
             } else {
-                desk = self
-                    .driver_called
-                    .wait(desk)
-                    .expect("the engine's own code doesn't panic under its lock");
+                desk.is_driver_idle = true;
+                desk = self.driver_called.wait(desk).expect(POISON);
             }
         }
     }
@@ -254,65 +276,5 @@ impl Engine {
             // A driver that panicked has told so; there is nothing to add.
             let _ = driver.join();
         }
-    }
-}
-
-impl Handle {
-    /// Opens `target`, or finds it open already and unchanged.
-    pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
-        Handle::with(engine, |desk| desk.open(target, identity))
-    }
-
-    /// One more handle of the same file.
-    pub(crate) fn again(&self) -> Handle {
-        Handle::of(&self.engine, Arc::clone(&self.file))
-    }
-
-    /// A handle of a file that is open in the engine.
-    pub(crate) fn of(engine: &Arc<Owner>, file: Arc<OpenFile>) -> Handle {
-        Handle::with(engine, |desk| {
-            let id = desk.open_again(&file);
-            (file, id)
-        })
-    }
-
-    fn with(
-        engine: &Arc<Owner>,
-        open: impl FnOnce(&mut Desk) -> (Arc<OpenFile>, HandleId),
-    ) -> Handle {
-        let mut desk = engine.desk();
-        let (file, id) = open(&mut desk);
-        let sees_every_hit = desk.machine.sees_every_hit(id);
-        engine.leave(desk);
-        let tally = Tally::new(engine.shelf.copies_max());
-        Handle { engine: Arc::clone(engine), file, id, sees_every_hit, tally }
-    }
-
-    /// Reads what is lent into `buffer`, which is not empty, all of it or nothing,
-    /// past the machine.
-    #[inline]
-    pub(crate) fn read_lent(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        if self.sees_every_hit {
-            return false;
-        }
-        let copied = self.engine.shelf.copy(self.file.id, offset, buffer, thread_number());
-        let Some(reading) = copied else { return false };
-        let bytes = buffer.len() as u64;
-        self.tally.copied(reading.slot(), bytes, offset + bytes);
-        true
-    }
-
-    /// Tells where reads ended that the machine was not shown, each once; the calling
-    /// thread's comes last.
-    fn take_passed(&self, passed: impl FnMut(u64)) {
-        self.tally.take_passed(passed);
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let mut desk = self.engine.desk();
-        desk.close(self.id);
-        self.engine.leave(desk);
     }
 }

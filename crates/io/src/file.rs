@@ -1,7 +1,7 @@
 //! One file of a read path, to be read at any place by any number of threads.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::AsFd;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
 use crate::engine::desk::slices;
-use crate::engine::opening::Identity;
+use crate::engine::shelf::Held;
 use crate::guard::PageGuard;
-use crate::nfs::url::NfsUrl;
+use crate::opening::{OpenFileError, find_again};
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
 use crate::reader::Reader;
-use crate::target::{Mode, OpenError, Target};
+use crate::target::Mode;
 
 /// A file or block device, open for reading through a [`ReadPath`].
 ///
@@ -27,6 +27,19 @@ use crate::target::{Mode, OpenError, Target};
 /// of its own, [`reopen`](File::reopen).
 ///
 /// The pages of a file stay cached as long as a handle of it is open.
+///
+/// **When others change the file**, in another process or past the path, a handle gives what
+/// it has cached as it was and the rest as it is, perhaps in one read, up to the length that the file had
+/// when it was opened; what it has cached may stay so for as long as it is open. Reads through the kernel's
+/// cache, as [`mode`](File::mode) tells, are no exception. [`revalidate`](File::revalidate) looks once,
+/// [`Builder::coherence`](crate::Builder::coherence) at each miss or each read, and
+/// [`raw`](File::raw) writes without any of this.
+///
+/// **In a child** made by `fork(2)` a file goes on: over the same open file, with a cache, a queue and, where
+/// they are needed, threads of the child's own, made by its first read and shared by all files of the
+/// path. What the parent has is not touched, by whatever the child does. What was in the middle of
+/// something ([`Batch`](crate::Batch), [`ReadFuture`](crate::ReadFuture), [`PageGuard`]), and a
+/// server's file, fails there with [`ReadError::Forked`].
 ///
 /// ```
 /// use readpath::{Advice, ReadPath};
@@ -81,12 +94,12 @@ impl File {
         &self.handle
     }
 
-    /// The length in bytes, when the file was opened.
+    /// The length in bytes: when the file was opened, or last seen to have changed.
     pub fn len(&self) -> u64 {
-        self.handle.file.bytes
+        self.handle.bytes()
     }
 
-    /// Whether the file had no bytes when it was opened.
+    /// Whether the file has no bytes, as [`len`](File::len) knows it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -108,18 +121,21 @@ impl File {
     /// [guards may hold](crate::Builder::held_memory)), or of more than 16 MiB, is carried
     /// out as several.
     ///
+    /// A read of 64 KiB or more of which this path has nothing is taken from the kernel's cache, where that
+    /// holds all of it: straight into `buffer`, with no copy in this path's memory. It has what others
+    /// have written and not yet carried to the device; a page that this path has is given from here, until it is
+    /// [invalidated](File::invalidate).
+    ///
     /// # Errors
     /// The storage failed on bytes that were needed, or the file has become
     /// shorter; the error holds a [`ReadError`] that says where.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let left = self.len().saturating_sub(offset);
-        let bytes = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let buffer = &mut buffer[..bytes];
-        if bytes > 0 && !self.handle.read_lent(offset, buffer) {
-            self.read_through(buffer, offset)?;
+        let within = cut(buffer, &self.handle, offset);
+        if !within.is_empty() && self.handle.read_lent(offset, within) {
+            return Ok(within.len());
         }
-        Ok(bytes)
+        Ok(self.read_here(buffer, offset)?)
     }
 
     /// As [`read_at`](File::read_at), but it is an error when the file ends before
@@ -145,19 +161,24 @@ impl File {
         offset: u64,
     ) -> io::Result<usize> {
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let within = |handle: &Handle| {
+            let left = handle.file.bytes.saturating_sub(offset);
+            wanted.min(usize::try_from(left).unwrap_or(usize::MAX))
+        };
         // What is absent comes in whole first; then every buffer finds its part.
-        let range = PageRange::covering(offset, wanted.min(left) as u64);
-        if !self.handle.engine.shelf.has(self.handle.file.id, range) {
-            let mut all = vec![0; wanted.min(left)];
-            self.read_at(&mut all, offset)?;
+        let (handle, shelf) = (&self.handle, &self.handle.engine.shelf);
+        let range = PageRange::covering(offset, within(handle) as u64);
+        if !handle.lends() || !shelf.has(handle.file.id, range) {
+            let handle = handle.here()?;
+            let mut all = vec![0; within(&handle)];
+            let bytes = handle.read(&mut all, offset)?;
             let mut rest = &all[..];
             for buffer in buffers {
                 let (part, after) = rest.split_at(buffer.len().min(rest.len()));
                 buffer[..part.len()].copy_from_slice(part);
                 rest = after;
             }
-            return Ok(wanted.min(left));
+            return Ok(bytes);
         }
         let mut done = 0;
         for buffer in buffers {
@@ -177,30 +198,13 @@ impl File {
     /// # Errors
     /// As [`read_at`](File::read_at); [`ReadError::HeldMax`] when as much is held as may be.
     pub fn page(&self, offset: u64) -> io::Result<PageGuard> {
-        let page = offset / PAGE_BYTES;
-        let end = self.len().min((page + 1) * PAGE_BYTES);
-        if offset >= end {
-            return Ok(PageGuard::empty());
+        if self.handle.lends()
+            && let Some((page, part)) = part_of_page(offset, self.handle.file.bytes)
+            && let Some(held) = self.handle.hold_cached(page).map_err(ReadError::from)?
+        {
+            return Ok(lent(&self.handle, held, page, part));
         }
-        let (skip, end) = ((offset % PAGE_BYTES) as usize, (end - page * PAGE_BYTES) as usize);
-        let (shelf, file) = (&self.handle.engine.shelf, self.handle.file.id);
-        loop {
-            let held = match self.handle.sees_every_hit {
-                true => None,
-                false => shelf.hold(file, page, false).map_err(ReadError::from)?,
-            };
-            if let Some(held) = held {
-                self.handle.tally.held((end - skip) as u64, offset + (end - skip) as u64);
-                return Ok(PageGuard::of(held, skip, end));
-            }
-            // Absent, marked, or seen by the law: through the machine, and then
-            // it is lent, unless memory is so short that it is gone again.
-            let mut bytes = [0; PAGE_BYTES as usize];
-            self.read_through(&mut bytes[skip..end], offset)?;
-            if let Some(held) = shelf.hold(file, page, true).map_err(ReadError::from)? {
-                return Ok(PageGuard::of(held, skip, end));
-            }
-        }
+        self.page_here(offset)
     }
 
     /// A reader with a place of its own, for [`Read`](io::Read), [`Seek`](io::Seek) and
@@ -211,7 +215,10 @@ impl File {
 
     /// The same file with a readahead state of its own.
     pub fn reopen(&self) -> File {
-        File { handle: Arc::new(self.handle.again()), name: Arc::clone(&self.name) }
+        // Where there is none in this child, each use of the file says so.
+        let again = self.handle.here_as_seen().map(|handle| Arc::new(handle.again()));
+        let handle = again.unwrap_or_else(|_| Arc::clone(&self.handle));
+        File { handle, name: Arc::clone(&self.name) }
     }
 
     /// A hint on how this handle will read, as `posix_fadvise(2)` gives it.
@@ -229,56 +236,119 @@ impl File {
     }
 
     fn advise_range(&self, advice: Advice, range: PageRange) {
-        let engine = &self.handle.engine;
-        let mut desk = engine.desk();
-        let handle = self.handle.id;
-        let process = readpath_core::request::ProcessId(handle.0);
-        desk.command(|machine, now| machine.advise(now, handle, process, advice, range));
-        engine.leave_and_hand_over(desk);
+        // A hint: that there is no handle in this child is told by its reads.
+        if let Ok(handle) = self.handle.here_as_seen() {
+            handle.advise(advice, range);
+        }
     }
 
     /// Drops what is cached of `bytes` bytes at `offset`, which somebody has changed
     /// in the storage. Guards and reads under way keep what they have.
     pub fn invalidate(&self, offset: u64, bytes: u64) {
-        let engine = &self.handle.engine;
-        let mut desk = engine.desk();
+        let Ok(handle) = self.handle.here_as_seen() else { return };
+        let bytes = bytes.min(handle.file.bytes.saturating_sub(offset));
+        let mut desk = handle.engine.desk();
         let range = PageRange::covering(offset, bytes);
-        desk.command(|machine, _| machine.invalidate(self.handle.id, range));
-        engine.leave_and_hand_over(desk);
+        desk.command(|machine, _| machine.invalidate(handle.id, range));
+        handle.engine.leave_and_hand_over(desk);
     }
 
     /// Looks whether the file of that name has changed since it was opened (device,
     /// inode, length, times of modification and of change), and if so, reads it
     /// afresh from now on; true then. Clones of this handle go on with what they have.
     ///
+    /// A server is asked once for each name on the way to the file, and it must
+    /// itself know of the change: some believe what they know of a file for a while.
+    ///
     /// # Errors
-    /// The file can't be opened again, or is a server's, for which this is not
-    /// supported; this handle goes on as it is.
-    pub fn revalidate(&mut self) -> Result<bool, OpenError> {
-        if self.name.to_str().is_some_and(NfsUrl::is_meant) {
-            let path = self.name.as_path().to_path_buf();
-            return Err(OpenError::Other { path, errno: libc::EOPNOTSUPP });
-        }
-        let again = self.read_path().open(self.name.as_path())?;
-        let has_changed = again.handle.file.id != self.handle.file.id;
+    /// The file can't be opened again, or its server gives no answer in time; this handle
+    /// goes on as it is.
+    pub fn revalidate(&mut self) -> Result<bool, OpenFileError> {
+        let again = match find_again(&self.handle)? {
+            Some(found) => File::new(found, &self.name),
+            None => self.read_path().open(self.name.as_path()).map_err(OpenFileError::Open)?,
+        };
+        let has_changed = match self.handle.here_as_seen() {
+            Ok(handle) => handle.file.id != again.handle.file.id,
+            Err(_) => true,
+        };
         if has_changed {
             *self = again;
         }
         Ok(has_changed)
     }
 
-    /// What this handle has read.
+    /// What this handle has read; in a child made by `fork`, what it has read there.
     pub fn stats(&self) -> FileStats {
-        let tally = &self.handle.tally;
-        let hit_bytes = tally.hit_bytes();
-        let [bytes, cached_bytes] = tally.through_sums();
-        FileStats { bytes: hit_bytes + bytes, cached_bytes: hit_bytes + cached_bytes }
+        let [bytes, cached_bytes] = self.handle.sums();
+        FileStats { bytes, cached_bytes }
+    }
+
+    /// Reads what is not lent past the door; gives how many bytes.
+    #[cold]
+    fn read_here(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
+        self.handle.here()?.read(buffer, offset)
+    }
+
+    /// As [`page`](File::page), of a page that is not lent past the door.
+    #[cold]
+    fn page_here(&self, offset: u64) -> io::Result<PageGuard> {
+        let handle = self.handle.here()?;
+        let Some((page, part)) = part_of_page(offset, handle.file.bytes) else {
+            return Ok(PageGuard::empty());
+        };
+        loop {
+            if let Some(held) = handle.hold_cached(page).map_err(ReadError::from)? {
+                return Ok(lent(&handle, held, page, part));
+            }
+            // Absent, marked, or seen by the law: through the machine, and then
+            // it is lent, unless memory is so short that it is gone again.
+            let mut bytes = [0; PAGE_BYTES as usize];
+            handle.read_through(&mut bytes[part.clone()], offset)?;
+            let shelf = &handle.engine.shelf;
+            if let Some(held) = shelf.hold(handle.file.id, page, true).map_err(ReadError::from)? {
+                return Ok(PageGuard::of(held, part.start, part.end));
+            }
+        }
+    }
+}
+
+/// The part of a buffer for which the file has bytes from `offset` on.
+pub(crate) fn cut<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u64) -> &'b mut [u8] {
+    let left = handle.file.bytes.saturating_sub(offset);
+    let bytes = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+    &mut buffer[..bytes]
+}
+
+/// The page of a byte, and its part from there up to the end of the page or of the file; none past it.
+fn part_of_page(offset: u64, file_bytes: u64) -> Option<(u64, Range<usize>)> {
+    let (page, skip) = (offset / PAGE_BYTES, offset % PAGE_BYTES);
+    let left = file_bytes.checked_sub(offset).filter(|&left| left > 0)?;
+    Some((page, skip as usize..(skip + left).min(PAGE_BYTES) as usize))
+}
+
+/// A guard on a part of a page that was lent past the machine.
+fn lent(handle: &Handle, held: Held, page: u64, part: Range<usize>) -> PageGuard {
+    handle.tally.held(part.len() as u64, page * PAGE_BYTES + part.end as u64);
+    PageGuard::of(held, part.start, part.end)
+}
+
+impl Handle {
+    /// Reads as far as the file has bytes, for who came through the door; gives how many.
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
+        let buffer = cut(buffer, self, offset);
+        if !buffer.is_empty()
+            && !self.read_cached(offset, buffer)
+            && !self.read_from_kernel(offset, buffer)
+        {
+            self.read_through(buffer, offset)?;
+        }
+        Ok(buffer.len())
     }
 
     /// Reads through the machine what is not lent.
-    #[cold]
     fn read_through(&self, buffer: &mut [u8], offset: u64) -> Result<(), ReadError> {
-        let engine = &self.handle.engine;
+        let engine = &self.engine;
         let mut offset = offset;
         let mut buffer = buffer;
         while !buffer.is_empty() {
@@ -294,10 +364,10 @@ impl File {
     }
 
     fn read_piece(&self, buffer: &mut [u8], offset: u64) -> Result<(), ReadError> {
-        let engine = &self.handle.engine;
+        let engine = &self.engine;
         let mut desk = engine.desk();
         let line = desk.open_line(false);
-        if let Err(error) = desk.start(&self.handle, offset, buffer.len() as u64, line, 0) {
+        if let Err(error) = desk.start(self, offset, buffer.len() as u64, line, 0) {
             desk.close_line(line);
             engine.leave(desk);
             return Err(ReadError::of(error));
@@ -342,18 +412,6 @@ impl File {
 pub struct FileStats {
     /// Bytes that reads asked for, cut at the end of the file.
     pub bytes: u64,
-    /// Those of them that were in the cache when the read came.
+    /// Those of them that were in the cache when the read came, or in the kernel's.
     pub cached_bytes: u64,
-}
-
-/// What must be the same for a file to be served from what is cached of it.
-pub(crate) fn identity(target: &Target) -> io::Result<Identity> {
-    let stat = rustix::fs::fstat(target.as_fd())?;
-    Ok(Identity {
-        device: stat.st_dev,
-        inode: stat.st_ino,
-        bytes: target.bytes(),
-        modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
-        changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
-    })
 }

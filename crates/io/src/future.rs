@@ -11,8 +11,8 @@ use readpath_core::unit::PAGE_BYTES;
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
 use crate::engine::desk::{LineId, Who, slices};
-use crate::file::File;
-use crate::read_error::ReadError;
+use crate::file::{File, cut};
+use crate::read_error::{Forked, ReadError};
 
 /// A read that is awaited; gives how many bytes were read, and the buffer.
 ///
@@ -28,7 +28,7 @@ pub struct ReadFuture<B> {
     /// Given back with the result.
     buffer: Option<B>,
     offset: u64,
-    /// How many bytes are to be read, and how many are there.
+    /// How many bytes are to be read, once it has begun; and how many are there.
     bytes: usize,
     done: usize,
     line: Option<LineId>,
@@ -53,15 +53,9 @@ impl File {
     /// # std::fs::remove_file(&name)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn read_at_async<B: AsMut<[u8]> + Unpin>(
-        &self,
-        mut buffer: B,
-        offset: u64,
-    ) -> ReadFuture<B> {
-        let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let bytes = buffer.as_mut().len().min(left);
+    pub fn read_at_async<B: AsMut<[u8]> + Unpin>(&self, buffer: B, offset: u64) -> ReadFuture<B> {
         let handle = Arc::clone(self.handle());
-        ReadFuture { handle, buffer: Some(buffer), offset, bytes, done: 0, line: None }
+        ReadFuture { handle, buffer: Some(buffer), offset, bytes: 0, done: 0, line: None }
     }
 }
 
@@ -85,22 +79,29 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
 impl<B: AsMut<[u8]>> ReadFuture<B> {
     /// Reads piece after piece until one has to be waited for.
     fn go_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let handle = Arc::clone(&self.handle);
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
-        let buffer = &mut buffer.as_mut()[..self.bytes];
-        let engine = &handle.engine;
-        if self.line.is_none() && (buffer.is_empty() || handle.read_lent(self.offset, buffer)) {
-            return Poll::Ready(Ok(()));
-        }
-        let mut desk = engine.desk();
-        let line = match self.line {
-            Some(line) => line,
-            None => {
-                let line = desk.open_line(true);
-                self.line = Some(line);
-                line
+        if self.line.is_none() {
+            let within = cut(buffer.as_mut(), &self.handle, self.offset);
+            if !within.is_empty() && self.handle.read_lent(self.offset, within) {
+                self.bytes = within.len();
+                return Poll::Ready(Ok(()));
             }
-        };
+            self.handle = self.handle.here()?;
+            let within = cut(buffer.as_mut(), &self.handle, self.offset);
+            self.bytes = within.len();
+            if within.is_empty() || self.handle.read_cached(self.offset, within) {
+                return Poll::Ready(Ok(()));
+            }
+        } else if !self.handle.engine.is_ours() {
+            return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
+        }
+        let buffer = &mut buffer.as_mut()[..self.bytes];
+        let handle = Arc::clone(&self.handle);
+        let engine = &handle.engine;
+        // The waker's own code runs without the lock.
+        let waker = context.waker().clone();
+        let mut desk = engine.desk();
+        let line = *self.line.get_or_insert_with(|| desk.open_line(true));
         while self.done < self.bytes {
             if desk.line_len(line) == 0 {
                 let offset = self.offset + self.done as u64;
@@ -118,9 +119,9 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
                     return Poll::Ready(Err(ReadError::Storage { error }.into()));
                 }
                 None => {
-                    desk.park(line, Who::Task(context.waker().clone()));
+                    desk.park(line, Who::Task(waker));
                     engine.leave_and_hand_over(desk);
-                    return match engine.0.start_driver() {
+                    return match engine.start_driver() {
                         Ok(()) => Poll::Pending,
                         Err(error) => Poll::Ready(Err(error)),
                     };
@@ -148,7 +149,9 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
 impl<B> ReadFuture<B> {
     /// Gives up what is under way.
     fn close(&mut self) {
-        if let Some(line) = self.line.take() {
+        if let Some(line) = self.line.take()
+            && self.handle.engine.is_ours()
+        {
             let mut desk = self.handle.engine.desk();
             desk.close_line(line);
             self.handle.engine.leave(desk);

@@ -3,12 +3,15 @@
 use std::ops::Deref;
 
 use crate::engine::shelf::Held;
+use crate::process::Own;
+use crate::read_error::Forked;
 
 /// Bytes of one cached page, which stays where it is as long as this lives.
 ///
 /// At most [`held_memory`](crate::Builder::held_memory) is held at once, so hold a guard for
 /// as long as you look at the bytes. It may outlive its file and its path, and go
-/// to another thread.
+/// to another thread, but not into a child made by `fork(2)`: to look at it there panics,
+/// and bytes of it that were borrowed before are not mapped there.
 ///
 /// ```
 /// # let name = std::env::temp_dir().join(format!("readpath-doc-guard-{}", std::process::id()));
@@ -21,7 +24,7 @@ use crate::engine::shelf::Held;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PageGuard {
-    held: Option<Held>,
+    held: Option<Own<Held>>,
     start: usize,
     end: usize,
 }
@@ -29,7 +32,7 @@ pub struct PageGuard {
 impl PageGuard {
     /// Bytes `start` up to, and without, `end` of a page.
     pub(crate) fn of(held: Held, start: usize, end: usize) -> PageGuard {
-        PageGuard { held: Some(held), start, end }
+        PageGuard { held: Some(Own::new(held)), start, end }
     }
 
     /// No bytes.
@@ -43,8 +46,17 @@ impl Deref for PageGuard {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.held.as_ref().map_or(&[], |held| &held[self.start..self.end])
+        let Some(held) = &self.held else { return &[] };
+        match held.get() {
+            Some(held) => &held[self.start..self.end],
+            None => inherited(),
+        }
     }
+}
+
+#[cold]
+fn inherited() -> ! {
+    panic!("a page guard: {}", Forked::UnderWay)
 }
 
 impl AsRef<[u8]> for PageGuard {
@@ -55,6 +67,6 @@ impl AsRef<[u8]> for PageGuard {
 
 impl std::fmt::Debug for PageGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PageGuard").field("bytes", &self.len()).finish()
+        f.debug_struct("PageGuard").field("bytes", &(self.end - self.start)).finish()
     }
 }

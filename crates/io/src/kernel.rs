@@ -137,7 +137,7 @@ impl KernelFile {
         let backend: Box<dyn Backend> = match engine {
             KernelEngine::Psync => Box::new(Calls::default()),
             KernelEngine::Mmap => Box::new(Mapped::new(&target, is_writable, mapping_advice)?),
-            KernelEngine::IoUring => BackendKind::Ring.build(depth)?,
+            KernelEngine::IoUring => BackendKind::Ring.build(depth)?.0,
         };
         let transfers = Transfers::over(backend, depth, clock);
         Ok(KernelFile { transfers, target, engine, spare, polled: None })

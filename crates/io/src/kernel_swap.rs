@@ -8,8 +8,9 @@
 //! # What it leaves behind
 //! Nothing: each piece is undone when its value is dropped, in a panic as well. A run that was
 //! killed can't drop anything. So everything that has a name in the system starts with
-//! `readpath-` and is locked (`flock(2)`) as long as its run lives; the next run removes what
-//! nobody holds the lock of, and says so ([`Leftover`]).
+//! `readpath-` and is locked (`flock(2)`) as long as its run lives; the next run in the same place
+//! removes what nobody holds the lock of, and says so ([`Leftover`]). So does the next run of any
+//! command, by the records that are kept of it ([`crate::leftover`]).
 //!
 //! # What it does to others
 //! A swap area serves the whole machine: while it is there, anybody's memory may be swapped to it
@@ -29,6 +30,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
+
+pub use crate::leftover::Leftover;
 
 /// What everything starts with that a run makes.
 const PREFIX: &str = "readpath-";
@@ -59,21 +62,6 @@ impl Drop for Turn {
     fn drop(&mut self) {
         // Where it can't be removed it is an empty file without a lock: free to be taken.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Something that a killed run left behind, and that has been cleaned up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leftover {
-    /// Where it was.
-    pub path: PathBuf,
-    /// What was done about it.
-    pub done: String,
-}
-
-impl fmt::Display for Leftover {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: left behind by a run that was killed; {}", self.path.display(), self.done)
     }
 }
 

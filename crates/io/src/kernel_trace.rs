@@ -19,6 +19,8 @@ use readpath_core::readahead::Folio;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::{major, minor};
 
+use crate::leftover::{Kind, Record};
+
 /// Where tracefs lies when the system has mounted it.
 const USUAL_PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
@@ -88,6 +90,7 @@ pub struct PageCacheTrace {
     pipe: fs::File,
     /// Text that was read from the pipe and not yet taken apart.
     pending: Vec<u8>,
+    _record: Record,
     /// Dropped last: the instance lies in it.
     _tracefs: Tracefs,
 }
@@ -102,10 +105,12 @@ impl PageCacheTrace {
         let instances = tracefs.path.join("instances");
         remove_abandoned(&instances);
         let instance = create_instance(&instances)?;
-        let started = open_pipe(&instance, device, inode);
+        let started = record(Kind::KernelFolder, &instance)
+            .and_then(|record| Ok((record, open_pipe(&instance, device, inode)?)));
         match started {
-            Ok(pipe) => {
-                Ok(PageCacheTrace { instance, pipe, pending: Vec::new(), _tracefs: tracefs })
+            Ok((_record, pipe)) => {
+                let pending = Vec::new();
+                Ok(PageCacheTrace { instance, pipe, pending, _record, _tracefs: tracefs })
             }
             Err(error) => {
                 let _ = fs::remove_dir(&instance);
@@ -171,14 +176,15 @@ impl Drop for PageCacheTrace {
 #[derive(Debug)]
 struct Tracefs {
     path: PathBuf,
-    is_ours: bool,
+    /// Of the mount, if it is ours.
+    ours: Option<Record>,
 }
 
 impl Tracefs {
     fn find() -> Result<Tracefs, TraceError> {
         for place in USUAL_PLACES.map(PathBuf::from) {
             if place.join("instances").is_dir() {
-                return Ok(Tracefs { path: place, is_ours: false });
+                return Ok(Tracefs { path: place, ours: None });
             }
         }
         static MOUNTS: AtomicU32 = AtomicU32::new(0);
@@ -189,11 +195,16 @@ impl Tracefs {
             |action, source| TraceError::Unavailable { action, path: path.clone(), source };
         fs::create_dir(&path).map_err(|source| unavailable("create", source))?;
         let flags = rustix::mount::MountFlags::empty();
-        match rustix::mount::mount("nodev", &path, "tracefs", flags, None) {
-            Ok(()) => Ok(Tracefs { path, is_ours: true }),
-            Err(errno) => {
+        let mounted = record(Kind::Tracefs, &path).and_then(|record| {
+            rustix::mount::mount("nodev", &path, "tracefs", flags, None)
+                .map_err(|errno| unavailable("mount tracefs on", errno.into()))?;
+            Ok(record)
+        });
+        match mounted {
+            Ok(record) => Ok(Tracefs { path, ours: Some(record) }),
+            Err(error) => {
                 let _ = fs::remove_dir(&path);
-                Err(unavailable("mount tracefs on", errno.into()))
+                Err(error)
             }
         }
     }
@@ -201,11 +212,20 @@ impl Tracefs {
 
 impl Drop for Tracefs {
     fn drop(&mut self) {
-        if self.is_ours {
+        if self.ours.is_some() {
             let _ = rustix::mount::unmount(&self.path, rustix::mount::UnmountFlags::DETACH);
             let _ = fs::remove_dir(&self.path);
         }
     }
+}
+
+/// Has the next run undo what is at `path` if this one is killed.
+fn record(kind: Kind, path: &Path) -> Result<Record, TraceError> {
+    Record::keep(kind, path).map_err(|source| TraceError::Unavailable {
+        action: "keep a record of",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Removes the instances of processes that are gone.

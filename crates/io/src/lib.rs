@@ -20,7 +20,7 @@
 //! [`PageGuard`] are other ways to the same bytes.
 //!
 //! The decisions are made by the pure core, `readpath-core`. This crate carries
-//! them out: memory, files, io_uring, the wall clock. Its modules, from the
+//! them out: memory, files, AIO and io_uring, the wall clock. Its modules, from the
 //! machine downwards, and then the peers that it is measured against:
 //!
 //! - [`carrier`]: the machine's requests, carried out on a real device;
@@ -31,7 +31,7 @@
 //! - [`nfs`]: a file on an NFS server, under the machine in the same way;
 //! - [`raw`]: large transfers past every cache, in chunks;
 //! - [`target`]: the file or block device, opened, with all that is known of it;
-//! - [`backend`]: io_uring, or a pool of threads, chosen by name;
+//! - [`backend`]: AIO, io_uring or a pool of threads, by name or the first that there is;
 //! - [`sysfs`]: what the kernel says of a device;
 //! - [`clock`]: the wall clock as the core's time;
 //! - [`cold`]: a cold start, checked;
@@ -41,6 +41,7 @@
 //! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
 
+mod aio;
 pub mod backend;
 mod batch;
 pub mod carrier;
@@ -52,9 +53,12 @@ mod file;
 pub mod frames;
 mod future;
 mod guard;
+mod identity;
 pub mod kernel;
+mod kernel_pages;
 pub mod kernel_swap;
 pub mod kernel_trace;
+pub mod leftover;
 mod mapping;
 pub mod nfs;
 mod opening;
@@ -62,6 +66,7 @@ pub mod oracle;
 mod outcome;
 pub mod pager;
 mod path;
+mod process;
 pub mod raw;
 mod read_error;
 mod reader;
@@ -69,6 +74,7 @@ mod ring;
 pub mod storage;
 pub mod sysfs;
 pub mod target;
+mod thread;
 mod threads;
 mod transfers;
 pub mod usage;
@@ -81,8 +87,9 @@ pub use opening::OpenFileError;
 pub use pager::PagerError;
 pub use pager::mapping::Mapping;
 pub use pager::region::Region;
-pub use path::{BuildError, Builder, ReadPath, Stats};
+pub use path::{BuildError, Builder, Coherence, ReadPath, Stats};
 pub use raw::RawFile;
-pub use read_error::ReadError;
+pub use read_error::{Forked, ReadError};
 pub use reader::Reader;
 pub use readpath_core::readahead::Advice;
+pub use readpath_core::scheduler::decision::{Decided, Decision};

@@ -5,11 +5,12 @@
 //!
 //! - `xdr`, `records`, `rpc`: values, records on a stream, calls and replies;
 //! - `calls`, `mount`, [`status`]: the procedures that reading a file takes;
-//! - `client`: which calls are sent, sent again, answered, given up; pure;
+//! - `client`: which calls are sent, sent again, answered, given up; pure; `caller`: for whom;
 //! - `connection`, `link`: the socket, and the client on it;
 //! - [`url`], [`options`]: what a user says;
+//! - `lookup`: from names to a file, over symbolic links;
 //! - [`target`]: the file, found; [`error`]: why not;
-//! - [`storage`]: the file under the machine.
+//! - [`storage`]: the file under the machine; `reading`: its READs and their memory.
 //!
 //! The protocol is written here and not taken from a library. Of those that
 //! there are, the pure ones (`nfs3_types`, and the clients upon it) believe a
@@ -19,13 +20,16 @@
 //! loop and memory of its own. Reading takes five procedures. `nfs3_types` is
 //! what the tests hold each of them against.
 
+mod caller;
 mod calls;
 mod client;
 mod connection;
 pub mod error;
 mod link;
+pub(crate) mod lookup;
 mod mount;
 pub mod options;
+mod reading;
 mod records;
 mod rpc;
 pub mod status;

@@ -1,20 +1,25 @@
 //! A file by its name alone: of this machine, or of an NFS server.
 
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use readpath_core::unit::PAGE_BYTES;
+use readpath_core::request::DeviceCaps;
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::engine::Handle;
 use crate::engine::below::{Below, Opening};
-use crate::engine::opening::Identity;
+use crate::engine::{Handle, Owner};
 use crate::file::File;
+use crate::identity::Identity;
+use crate::nfs::Attributes;
 use crate::nfs::error::NfsError;
+use crate::nfs::lookup::Found;
 use crate::nfs::storage::NfsStorage;
 use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
-use crate::path::{BuildError, Builder, ReadPath};
+use crate::path::{BuildError, Builder, Coherence, ReadPath};
+use crate::read_error::{Forked, kind_of};
 use crate::target::OpenError;
 
 impl File {
@@ -42,8 +47,8 @@ impl Builder {
     /// with `nfs://` is a file of a server.
     ///
     /// A server's file takes as many requests at once as its `slots`, and no more
-    /// than [`depth`](Builder::depth); the backend is not used. It can't be
-    /// [revalidated](File::revalidate): open it again.
+    /// than [`depth`](Builder::depth); the backend is not used. Symbolic links are followed within
+    /// its export.
     ///
     /// # Errors
     /// The path can't be built, or the file can't be opened.
@@ -59,12 +64,43 @@ impl Builder {
         let url = NfsUrl::parse(url).map_err(NfsError::Url)?;
         let clock = Clock::start();
         let target = NfsTarget::open(&url, clock)?;
-        let (bytes, caps, modified) = (target.bytes(), target.caps(), target.modified());
+        // A file that is found to have changed later has sectors of its own.
+        let (found, caps) = (target.found, DeviceCaps { sectors: u64::MAX, ..target.caps() });
         let (storage, sleeper) = NfsStorage::shared(target).map_err(OpenFileError::Backend)?;
-        let path = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
-        let identity = Identity { device: 0, inode: 0, bytes, modified, changed: modified };
-        debug_assert!(bytes <= caps.sectors.div_ceil(8) * PAGE_BYTES, "its pages have sectors");
-        Ok(File::new(Handle::open(path.engine(), Opening::Server { bytes }, identity), name))
+        let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
+        let engine = Arc::new(Owner::new(engine, Coherence::WhenOpened, None));
+        let handle = Handle::open(&engine, Opening::Server(found), identity(&found));
+        Ok(File::new(handle, name))
+    }
+}
+
+/// The server's file of a handle, looked for again by its name; `None` for a file of this machine.
+/// Reads of other threads go on meanwhile.
+///
+/// # Errors
+/// It can't be found any more; or this is a child, and the connection is its parent's.
+pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileError> {
+    let Opening::Server(_) = handle.file.opening else { return Ok(None) };
+    let engine = &handle.engine;
+    if !engine.is_ours() {
+        return Err(OpenFileError::Forked { why: Forked::Server });
+    }
+    let finder = engine.desk().files.finder().expect("the engine of a server's file has one");
+    let found = finder.find_again()?;
+    Ok(Some(Handle::open(engine, Opening::Server(found), identity(&found))))
+}
+
+/// What must be the same for a server's file to be served from what is cached of it.
+fn identity(found: &Found) -> Identity {
+    let Attributes { fsid, fileid, bytes, modified, changed, .. } = found.attributes;
+    let time = |(seconds, nanoseconds): (u32, u32)| (seconds.into(), nanoseconds.into());
+    Identity {
+        device: fsid,
+        inode: fileid,
+        bytes,
+        modified: time(modified),
+        changed: time(changed),
+        unsettled: 0,
     }
 }
 
@@ -80,6 +116,33 @@ pub enum OpenFileError {
     Nfs(NfsError),
     /// The kernel gives nothing to sleep on.
     Backend(BackendError),
+    /// This is a child made by `fork`, and the file is its parent's.
+    Forked {
+        /// Why it does not go on here, and what to do.
+        why: Forked,
+    },
+}
+
+impl OpenFileError {
+    /// The kind of error that it is to `std::io`: of a server's file as of one here.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            OpenFileError::Build(_) => io::ErrorKind::InvalidInput,
+            OpenFileError::Open(OpenError::Missing { .. }) => io::ErrorKind::NotFound,
+            OpenFileError::Open(OpenError::Refused { .. }) => io::ErrorKind::PermissionDenied,
+            OpenFileError::Open(OpenError::Directory { .. }) => io::ErrorKind::IsADirectory,
+            OpenFileError::Open(OpenError::Other { errno, .. }) => kind_of(*errno),
+            OpenFileError::Open(_) => io::ErrorKind::InvalidInput,
+            OpenFileError::Nfs(error) => kind_of(error.errno()),
+            OpenFileError::Backend(_) | OpenFileError::Forked { .. } => io::ErrorKind::Other,
+        }
+    }
+}
+
+impl From<OpenFileError> for io::Error {
+    fn from(error: OpenFileError) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
 }
 
 impl From<BuildError> for OpenFileError {
@@ -101,6 +164,7 @@ impl std::fmt::Display for OpenFileError {
             OpenFileError::Open(error) => error.fmt(f),
             OpenFileError::Nfs(error) => error.fmt(f),
             OpenFileError::Backend(error) => error.fmt(f),
+            OpenFileError::Forked { why } => why.fmt(f),
         }
     }
 }

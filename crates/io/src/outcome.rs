@@ -52,7 +52,7 @@ pub(crate) enum Verdict {
 
 /// How often "again" is believed before it is reported: a file whose driver
 /// never has room would otherwise keep a loop busy for ever.
-const AGAIN_MAX: u32 = 64;
+pub(crate) const AGAIN_MAX: u32 = 64;
 
 /// Decides what the raw result of a transfer means.
 pub(crate) fn verdict(raw: i32, asked: &Asked) -> Verdict {

@@ -12,7 +12,7 @@
 //! directly; nothing is copied but a block at each end that is asked for in
 //! part. [`RawMemory`] is aligned so, and lies in huge pages, which is worth a lot:
 //! see there. Otherwise each chunk goes through a buffer of the ring, which the kernel
-//! holds from the opening on where it may
+//! holds from the opening on where io_uring carries and it may
 //! ([`buffers_are_registered`](RawFile::buffers_are_registered)). Offsets and lengths may
 //! be anything either way. Depth × chunk bytes are mapped at the opening (2 MiB
 //! by default; of 256 KiB or more, 2 MiB at least, for they lie in huge pages), and nothing
@@ -39,6 +39,9 @@
 //! cache. After [`sync_data`](RawFile::sync_data) has succeeded it outlives a
 //! loss of power.
 //!
+//! **In a child** made by `fork(2)` a raw file goes on over the same open file, with a ring and buffers
+//! of the child's own, made when they are first needed. A [`RawReader`] is its parent's, and says so.
+//!
 //! **Where there is no direct I/O** (tmpfs, some network file systems) the same
 //! calls go through the kernel's cache; [`RawFile::mode`] says so, and why, and
 //! [`RawOptions::direct`] can make it an error.
@@ -62,10 +65,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use readpath_core::unit::PageRange;
 
+use crate::backend::BackendInUse;
 use crate::target::Mode;
 
 mod batch;
@@ -77,6 +81,7 @@ mod layout;
 mod memory;
 mod options;
 mod reader;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -87,6 +92,7 @@ use lane::Lane;
 pub use memory::RawMemory;
 pub use options::RawOptions;
 pub use reader::{RawChunk, RawReader};
+use spare::{Lanes, Spare};
 
 /// A regular file or a block device, moved in large chunks past every cache.
 ///
@@ -94,7 +100,8 @@ pub use reader::{RawChunk, RawReader};
 /// keeps the device busy by itself; for transfers side by side, open it again.
 /// See the [module](self) for memory, partial blocks and what lasts.
 pub struct RawFile {
-    lane: Mutex<Lane>,
+    lanes: Lanes,
+    spare: Spare,
     path: PathBuf,
     mode: Mode,
     alignment_bytes: u32,
@@ -102,6 +109,8 @@ pub struct RawFile {
     depth: u32,
     is_writable: bool,
     buffers_are_registered: bool,
+    /// What carried the bytes when it was opened.
+    in_use: BackendInUse,
     /// The read path that takes notice of writes.
     beside: Option<Beside>,
 }
@@ -138,7 +147,7 @@ impl RawFile {
         RawOptions::new().open(path.as_ref())
     }
 
-    fn over(lane: Lane, is_writable: bool, beside: Option<Beside>) -> RawFile {
+    fn over(lane: Lane, spare: Spare, is_writable: bool, beside: Option<Beside>) -> RawFile {
         RawFile {
             path: lane.target().path().to_path_buf(),
             mode: lane.target().mode(),
@@ -146,7 +155,9 @@ impl RawFile {
             chunk_bytes: lane.law().chunk_bytes(),
             depth: lane.law().depth(),
             buffers_are_registered: lane.buffers_are_registered(),
-            lane: Mutex::new(lane),
+            in_use: lane.backend(),
+            lanes: Lanes::new(lane),
+            spare,
             is_writable,
             beside,
         }
@@ -173,7 +184,7 @@ impl RawFile {
     /// is unspecified.
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, RawError> {
         self.check_range(memory.len(), offset)?;
-        let read = self.lane().read(memory, offset);
+        let read = self.lane()?.read(memory, offset);
         read.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }
 
@@ -196,14 +207,14 @@ impl RawFile {
     /// # Errors
     /// The length of the file can't be learned.
     pub fn reader(&mut self, offset: u64, bytes: u64) -> Result<RawReader<'_>, RawError> {
-        let lane = self.lane.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match lane.begin_stream() {
-            Ok(file_bytes) => {
-                let end = offset.saturating_add(bytes).min(file_bytes).max(offset);
-                Ok(RawReader::new(lane, &self.path, offset..end))
-            }
-            Err(fault) => Err(RawError { path: self.path.clone(), fault }),
-        }
+        let path = &self.path;
+        let error = |fault| RawError { path: path.clone(), fault };
+        let lane = self.lanes.here_mut(&self.spare).map_err(error)?;
+        let lane = lane.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let file_bytes = lane.begin_stream().map_err(error)?;
+        let offset = offset.min(file_bytes);
+        let end = offset.saturating_add(bytes).min(file_bytes);
+        Ok(RawReader::new(lane, path, offset..end))
     }
 
     /// Reads exactly as many bytes as `memory` has.
@@ -258,7 +269,7 @@ impl RawFile {
         }
         let range = PageRange::covering(offset, memory.len() as u64);
         let overwriting = self.beside.as_ref().map(|beside| beside.overwrite(range));
-        let written = self.lane().write(memory, offset);
+        let written = self.lane()?.write(memory, offset);
         drop(overwriting);
         written.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }
@@ -309,7 +320,7 @@ impl RawFile {
     /// The device failed; what was written since the last success may be lost, and
     /// the next call may succeed all the same: write it again.
     pub fn sync_data(&self) -> Result<(), RawError> {
-        self.lane().sync(false).map_err(|fault| self.error(fault))
+        self.lane()?.sync(false).map_err(|fault| self.error(fault))
     }
 
     /// As [`sync_data`](RawFile::sync_data), with the rest of what is known of
@@ -327,7 +338,7 @@ impl RawFile {
     /// # Errors
     /// As there.
     pub fn sync_all(&self) -> Result<(), RawError> {
-        self.lane().sync(true).map_err(|fault| self.error(fault))
+        self.lane()?.sync(true).map_err(|fault| self.error(fault))
     }
 
     /// The length of the file now, in bytes.
@@ -341,7 +352,19 @@ impl RawFile {
     /// # Errors
     /// The kernel does not tell.
     pub fn bytes(&self) -> Result<u64, RawError> {
-        self.lane().bytes().map_err(|fault| self.error(fault))
+        self.lane()?.bytes().map_err(|fault| self.error(fault))
+    }
+
+    /// What carries the bytes, and why not what suits better.
+    ///
+    /// ```
+    /// # let path = std::env::current_exe()?;
+    /// let file = readpath::RawFile::open(&path)?;
+    /// println!("{}, carried by {}", file.mode(), file.backend());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn backend(&self) -> BackendInUse {
+        self.lane().map_or(self.in_use, |lane| lane.backend())
     }
 
     /// The way that bytes take: directly, or through the kernel's cache, and why.
@@ -397,7 +420,7 @@ impl RawFile {
     }
 
     /// Whether the kernel holds the ring's buffers for good, so that a chunk that goes
-    /// through one needs no pinning of its own. No over threads, and where the
+    /// through one needs no pinning of its own. Over io_uring alone, and not where the
     /// limit of locked memory (`ulimit -l`) forbids it: everything works as well
     /// then. What is moved directly, in memory of the caller's, has nothing to do with it.
     ///
@@ -428,7 +451,7 @@ impl RawFile {
         &self.path
     }
 
-    /// What was moved so far.
+    /// What was moved so far, by this process.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -438,12 +461,17 @@ impl RawFile {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counters(&self) -> RawCounters {
-        self.lane().counters()
+        self.lane().map_or_else(|_| RawCounters::default(), |lane| lane.counters())
     }
 
-    fn lane(&self) -> MutexGuard<'_, Lane> {
+    /// The lane of this process.
+    ///
+    /// # Errors
+    /// This is a child, and there is none.
+    fn lane(&self) -> Result<MutexGuard<'_, Lane>, RawError> {
+        let lane = self.lanes.here(&self.spare).map_err(|fault| self.error(fault))?;
         // A panic leaves nothing in flight, and the books are begun anew by each call.
-        self.lane.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        Ok(lane.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     fn error(&self, fault: RawFault) -> RawError {

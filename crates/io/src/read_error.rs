@@ -7,6 +7,7 @@ use readpath_core::request::DeviceError;
 
 use crate::backend::BackendError;
 use crate::engine::shelf::HeldMax;
+use crate::frames::FramePoolError;
 
 /// Why bytes could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,46 @@ pub enum ReadError {
         /// Why.
         error: BackendError,
     },
+    /// The path looks whether the file has changed ([`Coherence`](crate::Coherence)), and can't.
+    Look {
+        /// The kernel's answer, as in `errno(3)`.
+        errno: i32,
+    },
+    /// It was made before a `fork(2)`, and can't be used in the child.
+    Forked {
+        /// Why not.
+        why: Forked,
+    },
+}
+
+/// Why something that was made before a `fork(2)` can't be used in the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Forked {
+    /// It is in the middle of something that goes on in the parent: a batch, a future that was
+    /// polled, a page guard.
+    UnderWay,
+    /// It is a file of a server, whose connection is the parent's.
+    Server,
+    /// The child has closed the descriptor of the file.
+    Closed,
+    /// The system has no room for a memory of the child's own.
+    Memory(FramePoolError),
+    /// The kernel gives nothing that would carry the child's reads.
+    Backend(BackendError),
+}
+
+impl std::fmt::Display for Forked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it was made before a fork, and this is the child: ")?;
+        match self {
+            Forked::UnderWay => f.write_str("what was begun goes on in the parent; begin it anew"),
+            Forked::Server => f.write_str("the connection is the parent's; open the file again"),
+            Forked::Closed => f.write_str("the descriptor was closed; open the file again"),
+            Forked::Memory(error) => error.fmt(f),
+            Forked::Backend(error) => error.fmt(f),
+        }
+    }
 }
 
 impl ReadError {
@@ -80,9 +121,31 @@ impl From<ReadError> for io::Error {
             ReadError::HeldMax { .. } | ReadError::TooManyReads { .. } => {
                 io::ErrorKind::ResourceBusy
             }
-            ReadError::Device { .. } | ReadError::Storage { .. } => io::ErrorKind::Other,
+            ReadError::Device { error, .. } => match error {
+                DeviceError::Refused => kind_of(libc::EACCES),
+                DeviceError::Stale => kind_of(libc::ESTALE),
+                DeviceError::TimedOut => kind_of(libc::ETIMEDOUT),
+                DeviceError::Garbled => kind_of(libc::EBADMSG),
+                DeviceError::Full => kind_of(libc::ENOSPC),
+                DeviceError::Other(errno) => kind_of(errno),
+                _ => io::ErrorKind::Other,
+            },
+            ReadError::Look { errno } => kind_of(errno),
+            ReadError::Storage { .. } | ReadError::Forked { .. } => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
+    }
+}
+
+/// The kind of error that a number of `errno(3)` stands for: the standard library's, and
+/// where that has none, the one that says the same of what a server answers.
+pub(crate) fn kind_of(errno: i32) -> io::ErrorKind {
+    match errno {
+        libc::EBADMSG => io::ErrorKind::InvalidData,
+        libc::EPROTONOSUPPORT => io::ErrorKind::Unsupported,
+        // No call was interrupted: who looks for that would try again for ever.
+        libc::EIO | libc::EREMOTEIO | libc::ECANCELED | libc::EINTR => io::ErrorKind::Other,
+        errno => io::Error::from_raw_os_error(errno).kind(),
     }
 }
 
@@ -110,6 +173,12 @@ impl std::fmt::Display for ReadError {
                 write!(f, "{reads_max} reads are under way, the limit; wait for some to end")
             }
             ReadError::Storage { error } => error.fmt(f),
+            ReadError::Look { errno } => write!(
+                f,
+                "the file can't be looked at: {}; see whether its file system is there",
+                io::Error::from_raw_os_error(*errno)
+            ),
+            ReadError::Forked { why } => why.fmt(f),
         }
     }
 }

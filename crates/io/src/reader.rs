@@ -74,7 +74,9 @@ impl BufRead for Reader {
     }
 
     fn consume(&mut self, amount: usize) {
-        self.consumed += amount;
+        // As much as was lent: more was never there.
+        let lent = self.page.as_ref().map_or(0, |page| page.len());
+        self.consumed = self.consumed.saturating_add(amount).min(lent);
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
-use crate::backend::{Backend, BackendError, BackendKind};
+use crate::backend::{Backend, BackendError, BackendInUse, BackendKind};
 pub use crate::backend::{Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::target::{TRANSFER_BYTES_MAX, Target};
@@ -22,7 +22,7 @@ use crate::transfers::{Place, Start, Transfers};
 /// Order of calls: `submit` while fewer than the depth are in flight;
 /// `exchange` to hand over and to take in. A storage that several threads share
 /// comes with a [`Sleeper`]: then one of them sleeps there, and `exchange` is
-/// called with [`Sleep::Never`] alone, by nobody else while one sleeps. Each request that was submitted is
+/// called with [`Sleep::Never`] alone. Each request that was submitted is
 /// completed exactly once. Dropped with requests in flight, a storage withdraws
 /// them and returns only when nobody touches their memory any more.
 pub trait Storage: Send {
@@ -30,8 +30,8 @@ pub trait Storage: Send {
     fn caps(&self) -> DeviceCaps;
 
     /// Takes a request in; it starts with the next `exchange`, or the next sleep,
-    /// at the latest. A read that reaches past the end comes back `Short`, and the
-    /// rest of its memory holds what it held before.
+    /// at the latest. A read that reaches past the end comes back `Short`; what the rest
+    /// of its memory then holds is not said.
     ///
     /// # Safety
     /// `memory` has as many bytes as the request, in order, in 1 to 1024 pieces.
@@ -59,7 +59,9 @@ pub trait Storage: Send {
 }
 
 /// Bits of a sector's number within its file: 4 PiB of file, and so 2 million files.
-const FILE_SECTORS_LOG2: u32 = 43;
+pub(crate) const FILE_SECTORS_LOG2: u32 = 43;
+/// The most bytes that a file may have, so that no sector of it has the number of another's.
+pub(crate) const FILE_BYTES_MAX: u64 = SECTOR_BYTES << FILE_SECTORS_LOG2;
 
 /// Files and block devices, as one storage: each has a range of sectors of its
 /// own, so that requests on two of them are never neighbours.
@@ -67,24 +69,26 @@ pub struct Files {
     // Dropped before the targets, which its transfers read.
     transfers: Transfers<()>,
     targets: Vec<Option<Target>>,
+    /// Places in `targets` that are free.
+    free: Vec<usize>,
     caps: DeviceCaps,
+    in_use: BackendInUse,
 }
 
 impl Files {
     /// The storage of one file, for one thread: its sectors are those of the file.
     ///
     /// # Errors
-    /// The backend isn't to be had here. There is no fall-back: the other one
-    /// must be asked for.
+    /// The backend isn't to be had here.
     pub(crate) fn one(
         target: Target,
         backend: BackendKind,
         clock: Clock,
     ) -> Result<Files, BackendError> {
         let caps = target.caps();
-        let backend = backend.build(caps.depth_max)?;
+        let (backend, in_use) = backend.build(caps.depth_max)?;
         let transfers = Transfers::over(backend, caps.depth_max, clock);
-        Ok(Files { transfers, targets: vec![Some(target)], caps })
+        Ok(Files { transfers, targets: vec![Some(target)], free: Vec::new(), caps, in_use })
     }
 
     /// The storage of any number of files, for several threads, with what one
@@ -97,12 +101,17 @@ impl Files {
         backend: BackendKind,
         clock: Clock,
     ) -> Result<(Files, Arc<dyn Sleeper>), BackendError> {
-        let (backend, sleeper) = backend.build_shared(depth)?;
-        Ok((Files::over(backend, depth, clock), sleeper))
+        let ((backend, sleeper), in_use) = backend.build_shared(depth)?;
+        Ok((Files::over(backend, in_use, depth, clock), sleeper))
     }
 
     /// The storage of any number of files, carried by `backend`.
-    pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Files {
+    pub(crate) fn over(
+        backend: Box<dyn Backend>,
+        in_use: BackendInUse,
+        depth: u32,
+        clock: Clock,
+    ) -> Files {
         let caps = DeviceCaps {
             sectors: u64::MAX,
             request_sectors_max: (TRANSFER_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -112,12 +121,18 @@ impl Files {
             alignment_sectors: PAGE_SECTORS as u32,
         };
         let transfers = Transfers::over(backend, depth, clock);
-        Files { transfers, targets: Vec::new(), caps }
+        Files { transfers, targets: Vec::new(), free: Vec::new(), caps, in_use }
+    }
+
+    /// What carries the bytes now.
+    pub fn backend(&self) -> BackendInUse {
+        self.in_use.unless(self.transfers.refused())
     }
 
     /// Adds a file; gives its first sector, under which it is known until it is removed.
     pub(crate) fn add(&mut self, target: Target) -> u64 {
-        let at = self.targets.iter().position(Option::is_none).unwrap_or_else(|| {
+        debug_assert!(target.bytes() <= FILE_BYTES_MAX, "larger ones are refused when opened");
+        let at = self.free.pop().unwrap_or_else(|| {
             self.targets.push(None);
             self.targets.len() - 1
         });
@@ -125,10 +140,12 @@ impl Files {
         (at as u64) << FILE_SECTORS_LOG2
     }
 
-    /// Removes the file whose first sector is `start`, and gives it back. None of
-    /// its requests is in flight.
-    pub(crate) fn remove(&mut self, start: u64) -> Option<Target> {
-        self.targets[(start >> FILE_SECTORS_LOG2) as usize].take()
+    /// Removes the file whose first sector is `start`. None of its requests is in flight.
+    pub(crate) fn remove(&mut self, start: u64) {
+        let at = (start >> FILE_SECTORS_LOG2) as usize;
+        if self.targets[at].take().is_some() {
+            self.free.push(at);
+        }
     }
 
     /// The file whose first sector is `start`.

@@ -29,6 +29,11 @@ impl QueueLimits {
             true => metadata.rdev(),
             false => metadata.dev(),
         };
+        QueueLimits::of_device(device)
+    }
+
+    /// The queue of a device, by its number.
+    pub(crate) fn of_device(device: u64) -> Option<QueueLimits> {
         let directory = queue_directory(device)?;
         let number = |name: &str| -> Option<u64> {
             std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()

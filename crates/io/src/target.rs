@@ -7,12 +7,20 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
+use rustix::io::Errno;
 
+use crate::backend::BackendError;
+use crate::frames::FramePoolError;
+use crate::identity::Identity;
+use crate::read_error::Forked;
+use crate::storage::FILE_BYTES_MAX;
 use crate::sysfs::QueueLimits;
 
 /// The largest transfer of a regular file: `IOV_MAX` (1024) separate frames of
@@ -99,16 +107,21 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// A file or block device, open for reading.
-#[derive(Debug)]
+/// A file or block device, open for reading. A clone is the same open file.
+#[derive(Clone, Debug)]
 pub struct Target {
-    file: File,
-    path: PathBuf,
+    file: Arc<File>,
+    path: Arc<Path>,
     bytes: u64,
     is_block_device: bool,
     mode: Mode,
     alignment_bytes: u32,
-    queue: Option<QueueLimits>,
+    /// What it was when it was opened.
+    identity: Identity,
+    /// The device that it is, or that its file system lies on.
+    device: u64,
+    /// Looked up when somebody asks.
+    queue: OnceLock<Option<QueueLimits>>,
 }
 
 impl Target {
@@ -120,7 +133,7 @@ impl Target {
     pub fn open(path: &Path, options: OpenOptions) -> Result<Target, OpenError> {
         let target = Target::open_to_fill(path, options, false)?;
         match target.bytes {
-            0 => Err(OpenError::Empty { path: target.path }),
+            0 => Err(OpenError::Empty { path: target.path.to_path_buf() }),
             _ => Ok(target),
         }
     }
@@ -132,44 +145,87 @@ impl Target {
         options: OpenOptions,
         creates: bool,
     ) -> Result<Target, OpenError> {
-        let path = path.to_path_buf();
+        let refused = |errno: Errno| OpenError::of(path, &errno.into());
         // Looked at before it is opened: to open a pipe would wait for its other end.
-        match std::fs::metadata(&path) {
-            Ok(metadata) => kind_of(&path, &metadata).map(drop)?,
+        match std::fs::metadata(path) {
+            Ok(metadata) => {
+                kind_of(path, FileType::from_raw_mode(metadata.mode()))?;
+            }
             Err(error) if creates && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(OpenError::of(&path, &error)),
+            Err(error) => return Err(OpenError::of(path, &error)),
         }
-        let file = File::options()
-            .read(true)
-            .write(options.is_writable)
-            .create(creates)
-            .open(&path)
-            .map_err(|error| OpenError::of(&path, &error))?;
-        let metadata = file.metadata().map_err(|error| OpenError::of(&path, &error))?;
-        let is_block_device = kind_of(&path, &metadata)? == FileType::BlockDevice;
-        if !is_block_device && lives_in(&file, &GENERATED_FILE_SYSTEMS) {
-            return Err(OpenError::Generated { path });
+        let (file, is_direct) = open_file(path, options, creates)?;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let stat = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, wanted).map_err(refused)?;
+        let kind = kind_of(path, FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
+        let is_block_device = kind == FileType::BlockDevice;
+        let known = alignment_known(&stat);
+        // Where there is direct I/O, files are neither made as they are read nor in memory. (A
+        // device's node lives in a file system in memory; the device doesn't.)
+        let system = match known {
+            _ if is_block_device => 0,
+            Some(1..) if is_direct => 0,
+            _ => rustix::fs::fstatfs(&file).map_or(0, |system| system.f_type),
+        };
+        if GENERATED_FILE_SYSTEMS.contains(&system) {
+            return Err(OpenError::Generated { path: path.to_path_buf() });
         }
-        // A block device has no length of its own in stat(2); its end is where seeking ends.
-        let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
-            .map_err(|errno| OpenError::of(&path, &errno.into()))?;
         let alignment = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
-            // A device's node lives in a file system in memory; the device doesn't.
-            _ if !is_block_device && lives_in(&file, &MEMORY_FILE_SYSTEMS) => {
-                Err(BufferedBecause::InMemory)
-            }
-            Direct::Preferred | Direct::Required => turn_direct(&file),
+            _ if MEMORY_FILE_SYSTEMS.contains(&system) => Err(BufferedBecause::InMemory),
+            _ if !is_direct => Err(BufferedBecause::Refused),
+            Direct::Preferred | Direct::Required => alignment(&file, known),
         };
         let (mode, alignment_bytes) = match alignment {
             Ok(bytes) => (Mode::Direct, bytes),
             Err(why) if options.direct == Direct::Required => {
-                return Err(OpenError::NoDirect { path, why });
+                return Err(OpenError::NoDirect { path: path.to_path_buf(), why });
             }
             Err(why) => (Mode::Buffered(why), 1),
         };
-        let queue = QueueLimits::of(&metadata);
-        Ok(Target { file, path, bytes, is_block_device, mode, alignment_bytes, queue })
+        if is_direct && mode != Mode::Direct {
+            let flags = rustix::fs::fcntl_getfl(&file).map_err(refused)?;
+            rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(refused)?;
+        }
+        // A block device has no length of its own in statx(2); its end is where seeking ends.
+        let bytes = match is_block_device {
+            true => rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(refused)?,
+            false => stat.stx_size,
+        };
+        if bytes > FILE_BYTES_MAX {
+            let path = path.to_path_buf();
+            return Err(OpenError::TooLarge { path, bytes, bytes_max: FILE_BYTES_MAX });
+        }
+        let device = match is_block_device {
+            true => makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
+            false => makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        };
+        Ok(Target {
+            file: Arc::new(file),
+            path: Arc::from(path),
+            bytes,
+            is_block_device,
+            mode,
+            alignment_bytes,
+            identity: Identity { bytes, ..Identity::of(&stat) },
+            device,
+            queue: OnceLock::new(),
+        })
+    }
+
+    /// The same open file, which now has so many bytes.
+    pub(crate) fn with_bytes(self, bytes: u64) -> Target {
+        Target { bytes, ..self }
+    }
+
+    /// What it was when it was opened.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether its descriptor is still that of this file.
+    pub(crate) fn is_still_open(&self) -> bool {
+        Identity::now_of(self).is_ok_and(|now| now.is_same(&self.identity))
     }
 
     /// Where it was found.
@@ -201,7 +257,7 @@ impl Target {
     /// What the kernel says of the device below; `None` where sysfs doesn't
     /// show it (network and stacked file systems, tmpfs).
     pub fn queue(&self) -> Option<&QueueLimits> {
-        self.queue.as_ref()
+        self.queue.get_or_init(|| QueueLimits::of_device(self.device)).as_ref()
     }
 
     /// What it can do.
@@ -210,21 +266,21 @@ impl Target {
     /// (`queue/max_sectors_kb`). Of a regular file it is 4 MiB: its extents may
     /// lie anywhere, so only the kernel can cut along the device's limits.
     pub fn caps(&self) -> DeviceCaps {
-        let request_bytes_max = match &self.queue {
+        let request_bytes_max = match self.queue() {
             Some(queue) if self.is_block_device => {
                 queue.request_bytes_max.clamp(PAGE_BYTES, TRANSFER_BYTES_MAX)
             }
             _ => TRANSFER_BYTES_MAX,
         };
         let whole_pages = request_bytes_max - request_bytes_max % PAGE_BYTES;
-        let depth = self.queue.as_ref().map_or(DEPTH_UNKNOWN, |queue| queue.requests_max);
+        let depth = self.queue().map_or(DEPTH_UNKNOWN, |queue| queue.requests_max);
         let is_sector_aligned = self.alignment_bytes as u64 <= SECTOR_BYTES;
         DeviceCaps {
             // Whole pages: the last one may reach past the end, and then comes short.
             sectors: self.bytes.div_ceil(PAGE_BYTES) * (PAGE_BYTES / SECTOR_BYTES),
             request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
             depth_max: depth.clamp(1, DEPTH_MAX),
-            is_rotational: self.queue.as_ref().is_some_and(|queue| queue.is_rotational),
+            is_rotational: self.queue().is_some_and(|queue| queue.is_rotational),
             alignment_sectors: if is_sector_aligned { 1 } else { 8 },
         }
     }
@@ -243,53 +299,52 @@ impl AsRawFd for Target {
 }
 
 /// Says whether it is a file or a block device.
-fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> Result<FileType, OpenError> {
-    use std::os::unix::fs::MetadataExt;
-    match FileType::from_raw_mode(metadata.mode()) {
-        kind @ (FileType::RegularFile | FileType::BlockDevice) => Ok(kind),
+fn kind_of(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
+    match kind {
+        FileType::RegularFile | FileType::BlockDevice => Ok(kind),
         FileType::Directory => Err(OpenError::Directory { path: path.to_path_buf() }),
         _ => Err(OpenError::NotStorage { path: path.to_path_buf() }),
     }
 }
 
-/// Whether a file lives in a file system of one of the kinds.
-fn lives_in(file: &File, kinds: &[i64]) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|system| kinds.contains(&system.f_type))
+/// Opens the file; past the kernel's cache if that is wanted, and the file system can. True if so.
+fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, bool), OpenError> {
+    let open = |flags: i32| {
+        let mut open = File::options();
+        open.read(true).write(options.is_writable).create(creates).custom_flags(flags).open(path)
+    };
+    let opened = match options.direct {
+        Direct::Never => open(0).map(|file| (file, false)),
+        Direct::Preferred | Direct::Required => match open(libc::O_DIRECT) {
+            // How a file system says that it has no direct I/O.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                open(0).map(|file| (file, false))
+            }
+            opened => opened.map(|file| (file, true)),
+        },
+    };
+    opened.map_err(|error| OpenError::of(path, &error))
 }
 
-/// Has `file` pass by the kernel's cache and gives the alignment it then asks for.
-fn turn_direct(file: &File) -> Result<u32, BufferedBecause> {
-    let alignment = alignment_known(file);
-    if alignment == Some(0) {
-        return Err(BufferedBecause::Refused);
-    }
-    let flags = rustix::fs::fcntl_getfl(file).map_err(|_| BufferedBecause::Refused)?;
-    // EINVAL here is how a file system says that it has no direct I/O.
-    rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).map_err(|_| BufferedBecause::Refused)?;
-    let bytes = match alignment {
+/// The alignment of direct I/O, where the kernel tells (`STATX_DIOALIGN`, Linux 6.1); 0: there is none.
+fn alignment_known(stat: &Statx) -> Option<u32> {
+    let is_told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    // Our memory is aligned to a page; memory may have to be aligned to more than the file.
+    is_told.then(|| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align))
+}
+
+/// The alignment that a file asks for that passes by the kernel's cache, at most a page.
+fn alignment(file: &File, known: Option<u32>) -> Result<u32, BufferedBecause> {
+    let bytes = match known.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
         Some(bytes) => bytes,
         None if first_page_can_be_read(file) => PAGE_BYTES as u32,
         None => 0,
     };
-    if bytes == 0 || bytes as u64 > PAGE_BYTES {
-        rustix::fs::fcntl_setfl(file, flags).map_err(|_| BufferedBecause::Refused)?;
-    }
     match bytes {
         0 => Err(BufferedBecause::Refused),
-        bytes if bytes as u64 > PAGE_BYTES => Err(BufferedBecause::Alignment { bytes }),
+        bytes if u64::from(bytes) > PAGE_BYTES => Err(BufferedBecause::Alignment { bytes }),
         bytes => Ok(bytes),
     }
-}
-
-/// The alignment of direct I/O, where the kernel tells (`STATX_DIOALIGN`, Linux
-/// 6.1, or a block device's logical block); 0: there is none.
-fn alignment_known(file: &File) -> Option<u32> {
-    let statx = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-    if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 {
-        // Our memory is aligned to a page; memory may have to be aligned to more than the file.
-        return Some(statx.stx_dio_offset_align.max(statx.stx_dio_mem_align));
-    }
-    rustix::fs::ioctl_blksszget(file).ok()
 }
 
 /// Tries direct I/O, on a file system that can't be asked whether it has it.
@@ -331,6 +386,15 @@ pub enum OpenError {
         /// What was asked for.
         path: PathBuf,
     },
+    /// It has more bytes than can be addressed.
+    TooLarge {
+        /// What was asked for.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// The most that there may be.
+        bytes_max: u64,
+    },
     /// Direct I/O was required, and there is none.
     NoDirect {
         /// What was asked for.
@@ -357,6 +421,22 @@ impl OpenError {
             libc::EISDIR => OpenError::Directory { path },
             errno => OpenError::Other { path, errno },
         }
+    }
+}
+
+impl OpenError {
+    /// In a child made by `fork` there is nothing that could open it.
+    pub(crate) fn forked(path: &Path, why: Forked) -> OpenError {
+        let errno = match why {
+            Forked::Memory(FramePoolError::Memory { errno, .. }) => errno,
+            Forked::Backend(
+                BackendError::NoRing { errno }
+                | BackendError::NoAio { errno }
+                | BackendError::NoBell { errno },
+            ) => errno,
+            _ => libc::EOPNOTSUPP,
+        };
+        OpenError::Other { path: path.to_path_buf(), errno }
     }
 }
 
@@ -387,6 +467,12 @@ impl std::fmt::Display for OpenError {
             OpenError::Empty { path } => {
                 write!(f, "{}: is empty; write the data to be read into it first", path.display())
             }
+            OpenError::TooLarge { path, bytes, bytes_max } => write!(
+                f,
+                "{}: has {bytes} bytes, and no more than {bytes_max} (4 PiB) can be addressed; \
+                 read it with std::fs, or in parts that are files of their own",
+                path.display()
+            ),
             OpenError::NoDirect { path, why } => write!(
                 f,
                 "{}: no direct I/O: {}; allow buffered I/O, or use another file system",
@@ -395,7 +481,12 @@ impl std::fmt::Display for OpenError {
             ),
             OpenError::Other { path, errno } => {
                 let error = std::io::Error::from_raw_os_error(*errno);
-                write!(f, "{}: can't be opened: {error}", path.display())
+                write!(f, "{}: can't be opened: {error}", path.display())?;
+                match *errno {
+                    libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
+                    libc::ENFILE => f.write_str("; raise the limit of all processes (fs.file-max)"),
+                    _ => Ok(()),
+                }
             }
         }
     }

@@ -17,8 +17,8 @@ use readpath_core::unit::Time;
 
 use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
 use crate::clock::Clock;
-use crate::outcome::{Asked, Verdict, verdict};
-use crate::target::Target;
+use crate::outcome::{AGAIN_MAX, Asked, Verdict, verdict};
+use crate::target::{Mode, Target};
 
 /// An open file, and what there is to know of it to judge an answer.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,7 @@ pub(crate) struct Place {
     fd: RawFd,
     file_bytes: u64,
     alignment_bytes: u64,
+    is_direct: bool,
 }
 
 impl Place {
@@ -35,6 +36,7 @@ impl Place {
             fd: target.as_raw_fd(),
             file_bytes: target.bytes(),
             alignment_bytes: u64::from(target.alignment_bytes()),
+            is_direct: target.mode() == Mode::Direct,
         }
     }
 
@@ -87,6 +89,7 @@ pub(crate) struct Transfers<K> {
 
 struct Slot<K> {
     fd: RawFd,
+    is_direct: bool,
     asked: Asked,
     id: RequestId,
     segments: Vec<libc::iovec>,
@@ -113,6 +116,7 @@ impl<K> Transfers<K> {
         };
         let slots = (0..depth).map(|_| Slot {
             fd: -1,
+            is_direct: false,
             asked,
             id: RequestId(0),
             // Room for the pieces of most, so that it is not asked for later.
@@ -134,6 +138,11 @@ impl<K> Transfers<K> {
     /// The clock that completions are stamped with.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Why what carries them is no longer what was built.
+    pub(crate) fn refused(&self) -> Option<BackendError> {
+        self.backend.refused()
     }
 
     /// How many transfers are in flight.
@@ -165,6 +174,7 @@ impl<K> Transfers<K> {
         let slot = &mut self.slots[index as usize];
         slot.id = start.id;
         slot.fd = start.place.fd;
+        slot.is_direct = start.place.is_direct;
         slot.asked = Asked {
             op: start.op,
             offset: start.offset,
@@ -222,8 +232,7 @@ impl<K> Transfers<K> {
             }
         }
         while self.in_flight() > 0 {
-            // On an error the backend, dropped later, has the last word: it
-            // doesn't return while the kernel holds memory.
+            // On an error nothing more will end.
             if self.exchange(Sleep::UntilAnswered).is_err() {
                 return;
             }
@@ -256,7 +265,11 @@ impl<K> Transfers<K> {
         let outcome = match verdict(answer.raw, &slot.asked) {
             // A thread that ends while a request of its own waits for a worker
             // of the kernel takes it along; whoever is here now asks again.
-            Verdict::Over(Outcome::Failed(DeviceError::Cancelled)) if !slot.is_withdrawn => {
+            // A device that answers so itself is not asked for ever.
+            Verdict::Over(Outcome::Failed(DeviceError::Cancelled))
+                if !slot.is_withdrawn && slot.asked.agains < AGAIN_MAX =>
+            {
+                slot.asked.agains += 1;
                 return self.queue(index);
             }
             Verdict::Over(outcome) => outcome,
@@ -294,6 +307,7 @@ impl<K> Transfers<K> {
             op: slot.asked.op,
             offset: slot.asked.offset + slot.asked.bytes_before,
             segments: &slot.segments,
+            is_direct: slot.is_direct,
         };
         // SAFETY: the memory is valid until the transfer ends (the contract of
         // `start`), the file is open as long, and the segments belong to the
@@ -305,6 +319,11 @@ impl<K> Transfers<K> {
 impl<K> Drop for Transfers<K> {
     fn drop(&mut self) {
         self.drain();
+        if self.in_flight() > 0 {
+            // The backend can't find out when the kernel is done with them: what is
+            // kept for them stays for good.
+            std::mem::forget(std::mem::take(&mut self.slots));
+        }
     }
 }
 
@@ -447,6 +466,9 @@ mod tests {
         const CANCELLED: i32 = -125; // ECANCELED
         let (outcome, _, asked) = read(&[CANCELLED, 16_384], false);
         assert_eq!((outcome, asked.len()), (Outcome::Done, 2));
+        // A device that always answers so is believed in the end: 1 and 64 times more.
+        let (outcome, _, asked) = read(&[CANCELLED; 65], false);
+        assert_eq!((outcome, asked.len()), (Outcome::Failed(DeviceError::Cancelled), 65));
         let (outcome, _, asked) = read(&[CANCELLED], true);
         assert_eq!((outcome, asked.len()), (Outcome::Failed(DeviceError::Cancelled), 1));
     }

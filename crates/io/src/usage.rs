@@ -19,6 +19,11 @@ impl CpuTime {
         CpuTime::of(libc::RUSAGE_SELF)
     }
 
+    /// Of the children of this process that have ended and were waited for.
+    pub fn of_children() -> CpuTime {
+        CpuTime::of(libc::RUSAGE_CHILDREN)
+    }
+
     /// Of the calling thread so far.
     pub fn of_thread() -> CpuTime {
         CpuTime::of(libc::RUSAGE_THREAD)

@@ -7,13 +7,12 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use readpath::Mapping;
-use readpath::backend::BackendKind;
 use readpath::pager::mapping::{LoadError, MappingOptions};
 use readpath::pager::uffd::FaultScope;
 use readpath_core::law::Spec;
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{self, Advice};
-use support::{TempFile, can_serve, resident_bytes, splitmix};
+use support::{BACKENDS, TempFile, can_serve, in_child, resident_bytes, splitmix};
 
 const PAGE: usize = 4096;
 
@@ -33,7 +32,7 @@ fn every_byte_is_the_files_for_several_threads_under_every_law_and_backend() {
     let file = TempFile::new(bytes);
     let content = std::fs::read(&file.path).unwrap();
     for law in readahead::LAWS {
-        for backend in [BackendKind::Ring, BackendKind::Threads] {
+        for backend in BACKENDS {
             let options = Mapping::options().readahead(Spec::plain(law.name)).backend(backend);
             let mapping = map(&file, options.memory_bytes(1 << 20));
             std::thread::scope(|scope| {
@@ -236,25 +235,6 @@ fn an_unknown_law_and_an_empty_file_are_refused_by_name() {
     };
     assert!(open(&TempFile::new(10), "guess").contains("no readahead law `guess`"));
     assert!(open(&TempFile::new(0), "runs").contains("empty"));
-}
-
-/// Whether `work` is true in a child made by `fork`, where the threads of this process are not.
-fn in_child(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child does its work and ends at once; memory can be allocated
-    // there, since the C library takes its locks over a fork.
-    let process = unsafe { libc::fork() };
-    assert!(process >= 0, "fork: {}", std::io::Error::last_os_error());
-    if process == 0 {
-        // SAFETY: as above. One that hangs is killed, and has failed.
-        unsafe { libc::alarm(60) };
-        let is_true = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        // SAFETY: ends the child, with nothing of the parent's run again.
-        unsafe { libc::_exit(if matches!(is_true, Ok(true)) { 0 } else { 1 }) }
-    }
-    let mut status = 0;
-    // SAFETY: `status` is written to, and the child is ours.
-    assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
-    status == 0
 }
 
 /// Slices that were made before go on in a child, and in a child of that, through

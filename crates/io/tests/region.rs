@@ -7,12 +7,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use readpath::backend::BackendKind;
 use readpath::pager::uffd::FaultScope;
 use readpath::{PagerError, Region};
 use readpath_core::law::Spec;
 use readpath_core::swapin;
-use support::{can_serve, resident_bytes, splitmix};
+use support::{BACKENDS, can_serve, resident_bytes, splitmix};
 
 const PAGE: usize = 4096;
 
@@ -93,7 +92,7 @@ fn what_was_written_is_read_back_under_every_law_and_backend() {
     }
     let pages = 768;
     for law in swapin::LAWS {
-        for backend in [BackendKind::Ring, BackendKind::Threads] {
+        for backend in BACKENDS {
             let options = Region::options().memory_bytes(256 * PAGE as u64).backend(backend);
             let options = options.swapin(Spec::plain(law.name));
             let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();

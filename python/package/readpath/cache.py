@@ -8,6 +8,7 @@ from typing import Any
 
 from fsspec.caching import BaseCache, Fetcher, register_cache
 
+from readpath.options import check_names
 from readpath.reader import Options, Reader, on_threads
 
 
@@ -22,6 +23,7 @@ class ReadpathCache(BaseCache):
     name = "readpath"
 
     def __init__(self, blocksize: int, fetcher: Fetcher, size: int, **options: Any) -> None:
+        check_names(options, Options.names(), "the cache readpath")
         super().__init__(blocksize, fetcher, size)
         self._options = Options(**options)
         self._open()

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from readpath import _native
 from readpath.modelled import memory_bytes
+from readpath.options import check_names
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
+"""The hints that hold for all later reads through a file, not for a range at the moment."""
 
 
 class ReadPath:
@@ -22,8 +27,12 @@ class ReadPath:
 
     `memory`: of the page cache, taken from the system as it is used. `readahead`,
     `scheduler`: laws by name. `depth`: the most requests in the storage at once.
-    `backend`: `ring` (io_uring), or `threads` where that is forbidden.
+    `backend`: `auto`, the first that suits of those that the system gives, or one of `aio`,
+    `io_uring` and `threads`.
     """
+
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend")
+    """What the options are called, in their order."""
 
     def __init__(
         self,
@@ -31,7 +40,7 @@ class ReadPath:
         readahead: str = "adaptive",
         scheduler: str = "adaptive",
         depth: int = 128,
-        backend: str = "ring",
+        backend: str = "auto",
     ) -> None:
         """Builds it.
 
@@ -58,12 +67,11 @@ class ReadPath:
         return self._engine.stats()
 
     def __repr__(self) -> str:
-        names = ("memory", "readahead", "scheduler", "depth", "backend")
-        options = zip(names, self._options, strict=True)
+        options = zip(self.NAMES, self._options, strict=True)
         return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReadPath, self._options
+        return (usual, ()) if self is _usual else (ReadPath, self._options)
 
 
 class File(io.RawIOBase):
@@ -81,9 +89,10 @@ class File(io.RawIOBase):
     prefetch: Callable[[int, int], None]
 
     def __init__(self, path: PathLike, within: ReadPath) -> None:
-        self.name = os.fspath(path)
+        self.name: str | bytes = os.fspath(path)
         self.mode = "rb"
         self._within = within
+        self._advice: str | None = None
         self._file = file = within._engine.open(os.fsdecode(path))
         # Straight to the native methods: a cached read takes less than a Python call.
         self.readinto = file.readinto
@@ -138,6 +147,8 @@ class File(io.RawIOBase):
     def advise(self, advice: str) -> None:
         """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
         self._file.advise(advice)
+        if advice in OF_THE_HANDLE:
+            self._advice = advice
 
     def stats(self) -> dict[str, int]:
         """What was read through this file, and how much of it was there when the read came."""
@@ -182,13 +193,23 @@ class File(io.RawIOBase):
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.name, self._within, self.tell())
+        place = (self.tell(), self._advice)
+        return _reopened, (self.name, self._file.path, self._within, *place)
 
 
-def _reopened(name: PathLike, within: ReadPath, position: int) -> File:
-    """Where a file is sent to another process: the same one at the same place."""
-    file = within.open(name)
+def _reopened(
+    name: str | bytes,
+    path: str,
+    within: ReadPath,
+    position: int,
+    advice: str | None,
+) -> File:
+    """Where a file is sent to another process: the same one at the same place, with its hint."""
+    file = within.open(path)
+    file.name = name
     file.seek(position)
+    if advice is not None:
+        file.advise(advice)
     return file
 
 
@@ -213,10 +234,11 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> Any:
     A path gives a `File`, and so does `nfs://HOST[:PORT]/EXPORT/PATH`; options are those of `ReadPath`, and make one for this
     file alone. A URL such as `https://…` or `s3://…` gives a
     `readpath.filesystem.ReadpathFile` (needs fsspec); options are those of
-    `readpath.reader.Options`, and of the storage below it.
+    `readpath.reader.Options`, and those of the storage below it under its protocol's name:
+    `s3={"anon": True}`.
 
-    Raises the OSError of the storage's answer, ValueError where an option can't be used, or
-    the mode is not `rb`.
+    Raises the OSError of the storage's answer, TypeError where an option is not known, ValueError
+    where it can't be used, or the mode is not `rb`.
     """
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
@@ -225,5 +247,10 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> Any:
         import fsspec
 
         url = name if name.startswith("readpath:") else f"readpath::{name}"
-        return fsspec.open(url, **options).open()
+        opened = fsspec.open(url, **options)
+        file = opened.open()
+        # What it is opened by stays as long as the file does.
+        weakref.finalize(file, id, opened).atexit = False
+        return file
+    check_names(options, ReadPath.NAMES, "readpath.open of a file")
     return (ReadPath(**options) if options else usual()).open(name)

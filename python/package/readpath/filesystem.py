@@ -9,6 +9,7 @@ the memory; all else is passed on to the file system below.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
@@ -22,6 +23,7 @@ from fsspec.spec import AbstractBufferedFile
 import readpath.cache  # registers cache_type="readpath"
 from readpath.files import ReadPath
 from readpath.nfs import NfsFileSystem
+from readpath.options import FSSPECS_OWN, check_names
 from readpath.reader import Fetch, Options, Reader, on_threads
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ PASSED_ON = frozenset(
     }
 )  # fmt: skip
 """What the file system below does itself: all but opening a file."""
+
+
+OF_ONE_FILE = frozenset({"autocommit", "block_size", "cache_options", "cache_type", "size"})
+"""What fsspec gives to every file that it opens; windows and memory are ours."""
 
 
 class ReadpathFileSystem(ChainedFileSystem):
@@ -58,8 +64,16 @@ class ReadpathFileSystem(ChainedFileSystem):
     ) -> None:
         """Over the file system `fs`, or the one that `target_protocol` and `target_options` name.
 
-        `memory`, `readahead`, `request`, `depth`: see `readpath.reader.Options`.
+        `memory`, `readahead`, `request`, `depth`: see `readpath.reader.Options`. Raises TypeError
+        where an option is not known.
         """
+        known = {"target_protocol", "target_options", "fo", "fs", *Options.names(), *FSSPECS_OWN}
+        check_names(
+            kwargs,
+            known,
+            "the file system readpath",
+            "Options of the storage below go under its protocol's name: s3={…}, say",
+        )
         super().__init__(**kwargs)
         if fs is None:
             fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
@@ -87,16 +101,31 @@ class ReadpathFileSystem(ChainedFileSystem):
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         if mode != "rb":
-            return self.fs.open(path, mode, **kwargs)
-        if isinstance(self.fs, (LocalFileSystem, NfsFileSystem)):
+            return self._open_below(path, mode, **kwargs)
+        check_names(
+            kwargs, OF_ONE_FILE, "a file of readpath", "Memory and laws go to the file system"
+        )
+        # fsspec's block cache puts itself in place of the file's own: of a file of fsspec's kind.
+        is_for_a_cache = kwargs.get("cache_type") == "none"
+        if isinstance(self.fs, (LocalFileSystem, NfsFileSystem)) and not is_for_a_cache:
             return self.own.open(self.fs._strip_protocol(path))
-        details = self.fs.info(path)
+        try:
+            details = self.fs.info(path)
+        except FileNotFoundError:
+            # fsspec's own caches over http look for it in a listing; they open it all the same.
+            return self._open_below(path, mode, **kwargs)
         if details["type"] == "directory":
             raise IsADirectoryError(path)
         if details.get("size") is None or details.get("partial") is False:
             # Neither can be read at any place: nothing to read ahead of.
-            return self.fs.open(path, mode, **kwargs)
+            return self._open_below(path, mode, **kwargs)
         return ReadpathFile(self, path, size=details["size"], details=details)
+
+    def _open_below(self, path: str, mode: str, **kwargs: Any) -> Any:
+        """A file of the file system below, which stays as long as the file: an archive's reads from it."""
+        file = self.fs.open(path, mode, **kwargs)
+        weakref.finalize(file, id, self).atexit = False
+        return file
 
     def fetch(self, path: str) -> Fetch:
         """How a range of a file is fetched: on the loop of the file system below, or on threads."""

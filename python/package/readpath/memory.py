@@ -1,16 +1,42 @@
-"""Arrays larger than memory: their faults are served by us, not by the kernel."""
+"""Arrays larger than memory: their faults are served by us, not by the kernel.
+
+What the program itself touches is brought in for it, in whatever thread and library. What the *kernel*
+touches for it is not, for an ordinary user: a system call that is given such memory, as in
+`os.write(fd, mapping.data)`, `socket.send`, `file.write` or `readinto` of a `Region`, fails with EFAULT
+("Bad address") where a page of it is absent. It works for whoever may serve faults of the kernel
+(CAP_SYS_PTRACE, or the sysctl `vm.unprivileged_userfaultfd=1`); everybody can give a copy: `copy`, and
+`write_to` for what is large.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from readpath import _native
 from readpath.files import PathLike
 from readpath.modelled import memory_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+PIECE_BYTES = 1 << 20
+"""What is copied for the kernel at a time."""
+
+
+class Writable(Protocol):
+    """What has `write` as files have: it takes all of a piece, or says how much."""
+
+    def write(self, data: Buffer, /) -> int | None: ...
+
+
+class HasFileno(Protocol):
+    """What stands for a descriptor: a socket, say."""
+
+    def fileno(self) -> int: ...
 
 
 class _Memory:
@@ -20,8 +46,53 @@ class _Memory:
 
     @property
     def data(self) -> memoryview:
-        """The memory as a buffer, for `numpy.frombuffer(mapping.data, …)`."""
+        """The memory as a buffer, for `numpy.frombuffer(mapping.data, …)`.
+
+        For the program's own use: where the kernel is to read or fill it, see `copy` and `write_to`.
+        """
         return memoryview(self._memory)
+
+    def copy(self, start: int = 0, stop: int | None = None) -> bytearray:
+        """A copy of the bytes from `start` up to, and without, `stop`, which every system call takes.
+
+        As with a slice, negative numbers count from the end. Raises OSError where a file can't be read.
+        """
+        begin, end, _ = slice(start, stop).indices(len(self))
+        whole = bytearray(max(0, end - begin))
+        for at in range(begin, end, PIECE_BYTES):
+            piece_end = min(at + PIECE_BYTES, end)
+            self._bring_in(at, piece_end)
+            with self.data as data, data[at:piece_end] as piece:
+                whole[at - begin : piece_end - begin] = piece
+        return whole
+
+    def write_to(
+        self, target: int | Writable | HasFileno, start: int = 0, stop: int | None = None
+    ) -> int:
+        """Writes the bytes from `start` up to, and without, `stop`; gives how many.
+
+        `target`: a descriptor, a file that is open for writing, or a socket. What is written is copied
+        before, a piece at a time, since the kernel may not be able to read the memory itself.
+
+        Raises OSError as `os.write` does, or where a file can't be read.
+        """
+        write: Callable[[Buffer], int | None]
+        if isinstance(target, int):
+            write = _to_descriptor(target)
+        elif hasattr(target, "write"):
+            write = target.write
+        else:
+            write = _to_descriptor(target.fileno())
+        begin, end, _ = slice(start, stop).indices(len(self))
+        for at in range(begin, end, PIECE_BYTES):
+            rest = memoryview(self.copy(at, min(at + PIECE_BYTES, end)))
+            while rest:
+                written = write(rest)
+                rest = rest[len(rest) if written is None else written :]
+        return max(0, end - begin)
+
+    def _bring_in(self, start: int, stop: int) -> None:
+        """Brings a range into memory, where that can be done without touching it."""
 
     def __len__(self) -> int:
         return len(self._memory)
@@ -55,7 +126,7 @@ class Mapping(_Memory):
         path: PathLike,
         memory: str | int = "256MiB",
         readahead: str = "runs",
-        backend: str = "ring",
+        backend: str = "auto",
     ) -> None:
         if "://" in (name := os.fsdecode(path)):
             raise ValueError(f"{name}: only files of this machine can be mapped; open it instead")
@@ -64,6 +135,9 @@ class Mapping(_Memory):
         self._memory: _native.MappedFile = _native.MappedFile(
             name, self._memory_bytes, readahead, backend
         )
+
+    def _bring_in(self, start: int, stop: int) -> None:
+        self._memory.load(start, stop - start)
 
     def advise(self, advice: str, offset: int = 0, size: int | None = None) -> None:
         """A hint about a range: `willneed`, `dontneed`, or for all of it `sequential`, `random`."""
@@ -116,19 +190,30 @@ class Mapping(_Memory):
         return Mapping, self._options
 
 
-def map(path: PathLike, **options: Any) -> Mapping:
+def map(
+    path: PathLike, memory: str | int = "256MiB", readahead: str = "runs", backend: str = "ring"
+) -> Mapping:
     """A file as memory, as `mmap` gives it, with reads decided by a law of ours.
 
     `memory`: the most that pages of the file may take; those beyond it are given up
-    and read again. `readahead`: the law, `runs` unless told otherwise. `backend`: `ring`
-    or `threads`.
+    and read again. `readahead`: the law, `runs` unless told otherwise. `backend`: `auto`
+    (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`.
 
     The file must not change meanwhile. To touch bytes that can't be read is a bus
-    error, as it is with `mmap`; `load` raises OSError in its place. In a child made by
-    `fork` arrays over it go on, by the kernel's own mapping of the file; `stats` doesn't. Raises OSError where it can't be opened, or where the
-    system has no userfaultfd.
+    error, as it is with `mmap`; `load` and `copy` raise OSError in its place.
+
+    An ordinary user's system calls can't read it: `os.write(fd, mapping.data)`, `socket.send(…)` and
+    the like fail with EFAULT ("Bad address"). Give them `mapping.copy(start, stop)`, or use
+    `mapping.write_to(fd, start, stop)`.
+
+    In a child made by `fork` arrays over it go on, by the kernel's own mapping of the file; `stats`
+    doesn't. Raises OSError where it can't be opened, or where the system has no userfaultfd.
     """
-    return Mapping(path, **options)
+    return Mapping(path, memory, readahead, backend)
+
+
+def _to_descriptor(descriptor: int) -> Callable[[Buffer], int]:
+    return lambda data: os.write(descriptor, data)
 
 
 class Region(_Memory):
@@ -137,8 +222,15 @@ class Region(_Memory):
     `memory`: the most that it may take of this machine's; `swap`: a folder for a
     file without a name, on a disk and not in memory as /tmp may be, or a block device; `swapin`:
     the law of what is brought in with a fault, `adaptive` unless told otherwise. Its data is
-    gone with it. A child made by `fork` doesn't have it: to touch arrays over it there is a
-    segmentation fault.
+    gone with it.
+
+    An ordinary user's system calls can't read or fill it: `os.write(fd, region.data)`,
+    `file.readinto(region.data)` and the like fail with EFAULT ("Bad address") where a page is absent.
+    Give them `region.copy(start, stop)`, use `region.write_to(fd, start, stop)`, or read into memory of
+    another kind and copy from there.
+
+    A child made by `fork` doesn't have it: its methods raise ValueError there, and to touch arrays
+    over it ends the child. Have a child that needs such memory make its own.
 
     Raises OSError where there is no room, or where the system has no userfaultfd.
     """
@@ -149,7 +241,7 @@ class Region(_Memory):
         memory: str | int = "256MiB",
         swap: PathLike = "/var/tmp",
         swapin: str = "adaptive",
-        backend: str = "ring",
+        backend: str = "auto",
     ) -> None:
         self._memory: _native.PagedMemory = _native.PagedMemory(
             memory_bytes(size), memory_bytes(memory), os.fsdecode(swap), swapin, backend

@@ -12,20 +12,22 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem
 
 from readpath.files import File, ReadPath
+from readpath.options import FSSPECS_OWN, check_names
 
 
 class NfsFileSystem(AbstractFileSystem):
     """Files on NFS servers, read through our client and our read path.
 
-    Options are those of `ReadPath`; each file has a memory of its own.
+    Options are those of `ReadPath`; each file has a memory of its own. Raises TypeError where an
+    option is not known.
     """
 
     protocol = "nfs"
     cachable = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        known = {"memory", "readahead", "scheduler", "depth", "backend"}
-        self._path_options = {name: options.pop(name) for name in known & options.keys()}
+        check_names(options, {*ReadPath.NAMES, *FSSPECS_OWN}, "the file system nfs")
+        self._path_options = {name: options.pop(name) for name in ReadPath.NAMES if name in options}
         super().__init__(*args, **options)
 
     @classmethod

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar
 
 from readpath import _native
@@ -50,6 +50,11 @@ class Options:
     readahead: str = "adaptive"
     request: str | int = "256KiB"
     depth: int = 64
+
+    @staticmethod
+    def names() -> list[str]:
+        """What the options are called."""
+        return [field.name for field in fields(Options)]
 
 
 class Reader:

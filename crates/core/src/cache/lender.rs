@@ -5,11 +5,12 @@
 //! the cache tells it which pages are filled, asks it how they were used when it
 //! decides what goes, and recalls a page before it gives the frame away.
 //!
-//! A reader that only copies holds a page for a moment; a recall waits for that.
-//! A reader may also hold a page for as long as it likes; then the recall is
-//! refused. How many pages may be held so is limited by the world, to what it
-//! told the machine when that was built.
+//! A reader that only copies uses a page for a moment, one that holds it for as long
+//! as it likes. While a page is in use its recall is refused; nobody waits for anybody.
+//! How many pages may be held is limited by the world, to what it told the machine when
+//! that was built.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use super::{FileId, FrameId, Mark};
@@ -40,8 +41,8 @@ pub trait Lender: Send + fmt::Debug {
     /// Whether [`uses`](Lender::uses) would tell of a use.
     fn is_used(&self, frame: FrameId) -> bool;
 
-    /// Lends the page in the frame no more, and waits for those who copy from it.
-    /// False, and nothing has changed, if somebody holds it for longer.
+    /// Lends the page in the frame no more. False, and nothing has changed, if somebody
+    /// holds it, or copies from it now. Doesn't wait.
     fn recall(&mut self, frame: FrameId) -> bool;
 
     /// Recalls several, 64 at the most; gives a bit, the lowest for the first of them, for each
@@ -51,8 +52,14 @@ pub trait Lender: Send + fmt::Debug {
         frames.iter().enumerate().map(refused).sum()
     }
 
-    /// Lends the page in the frame no more, though somebody holds it: its bytes
-    /// are out of date. Once nobody does, the machine is told so
-    /// ([`ReadPath::returned`](crate::machine::ReadPath::returned)).
+    /// Lends the page in the frame no more, though it is in use: its bytes are out of date.
+    /// Once it isn't, [`take_returned`](Lender::take_returned) names it.
     fn forget(&mut self, frame: FrameId);
+
+    /// The frames whose page was to be forgotten and is not in use any more: each once.
+    fn take_returned(&mut self) -> Vec<FrameId>;
+
+    /// Whether readers may begin to hold pages, as they may at first. From the call with false on
+    /// none does that had not counted itself before.
+    fn let_hold(&mut self, may_hold: bool);
 }

@@ -30,6 +30,8 @@ pub(super) enum List {
     Inactive,
     /// Of a file: used more than once.
     Active,
+    /// Of a file: in use when it was to go, and out of the way until the others have been asked.
+    Refused,
     /// Of memory: not found referenced since it came here.
     MemoryInactive,
     /// Of memory: found referenced.

@@ -1,5 +1,27 @@
 //! Reclaim: which filled page gives its frame up when memory is short, with what
 //! readers outside the machine say of its use.
+//!
+//! Readers may hold pages for as long as they like, and copy from others for a moment;
+//! such a page is *in use*, and can't go. That the rest can always be had rests on these:
+//!
+//! 1. Every filled page that nobody has pinned is on the inactive list, on the active one, or
+//!    *refused*: out of the way until the scan is over. When the inactive list is at its end, it
+//!    is refilled from the active one, whatever is refused. So a scan ends with enough frames,
+//!    or with every such page refused.
+//! 2. The first look at a page may spare it because it was used, the second only because
+//!    it is in use then: so a scan ends.
+//! 3. A hold may come to a page behind the scan, and another end before it: so pages can
+//!    refuse one after the other of which no more than one is held at a time. Therefore what
+//!    couldn't be had so is looked for once more while nobody may begin to hold
+//!    ([`Lender::let_hold`](super::Lender::let_hold)). Each hold of that time then refuses one look
+//!    at most: it ends, or stays where it is.
+//! 4. A page that was forgotten while it was in use is held until it is returned, and
+//!    what is returned is taken in before that scan.
+//!
+//! With `P` pages pinned or on their way, and `H` held at the most (in the lender's count,
+//! in which a hold ends only after its page is returned), all but `P + H` frames are free or can
+//! be freed, except those that are copied from at that moment. A read that finds too few
+//! because of these waits ([`Cache::promise`]).
 
 use super::lists::List;
 use super::{Cache, FrameId, FrameState, Uses};
@@ -11,18 +33,91 @@ const SETTLED: u32 = 8;
 const VICTIMS_MAX: usize = 64;
 
 impl Cache {
+    /// Promises frames for so many pages: they are kept free until as many are added pinned, or
+    /// the promise is [given back](Cache::give_back). False, and nothing is promised, while too
+    /// many pages are copied from, which ends by itself. Without a lender the caller's own
+    /// budget is all that there is to know, and nothing is kept.
+    pub fn promise(&mut self, pages: u32) -> bool {
+        if self.lender.is_none() {
+            return true;
+        }
+        let is_had = self.free_beside(pages) >= pages;
+        self.promised += if is_had { pages } else { 0 };
+        is_had
+    }
+
+    /// Takes back a promise of frames that are not needed any more.
+    pub fn give_back(&mut self, pages: u32) {
+        if self.lender.is_some() {
+            self.promised -= pages;
+        }
+    }
+
+    /// How many free frames are promised.
+    pub fn promised_pages(&self) -> u32 {
+        self.promised
+    }
+
+    /// How many of so many pages that nobody was promised a frame for would find one.
+    pub fn room_ahead(&mut self, pages: u64) -> u64 {
+        match &self.lender {
+            None => pages,
+            Some(_) => {
+                let wanted = pages.min(self.budget_pages().into()) as u32;
+                self.free_beside(wanted).min(wanted).into()
+            }
+        }
+    }
+
+    /// How many of the `wanted` frames are there now; they are taken at once.
+    pub(super) fn frames_for(&mut self, wanted: u32, is_promised: bool) -> u32 {
+        if is_promised && self.lender.is_some() {
+            self.promised -= wanted;
+            return wanted;
+        }
+        self.free_beside(wanted).min(wanted)
+    }
+
+    /// Sees to it that `wanted` frames are free beside those that are promised, as far as pages
+    /// can go; gives how many are.
+    fn free_beside(&mut self, wanted: u32) -> u32 {
+        self.reserve(self.promised + wanted);
+        self.free_pages() - self.promised
+    }
+
     /// Sees to it that `wanted` frames are free, as far as pages can go. The first to go is
     /// the first to be used again: pages that came in side by side in memory leave their
     /// place to others that do.
-    pub(super) fn reserve(&mut self, wanted: u32) {
+    fn reserve(&mut self, wanted: u32) {
         let free_before = self.free.len();
-        while self.free_pages() < wanted && self.reclaim(wanted - self.free_pages()) {}
+        self.reclaim_up_to(wanted);
+        if self.free_pages() < wanted && self.lender.is_some() {
+            self.let_hold(false);
+            self.take_returned();
+            self.reclaim_up_to(wanted);
+            self.let_hold(true);
+        }
         // Frames are popped from the end.
         self.free[free_before..].reverse();
     }
 
+    /// One scan.
+    fn reclaim_up_to(&mut self, wanted: u32) {
+        while self.free_pages() < wanted && self.reclaim(wanted - self.free_pages()) {}
+        while let Some(id) = self.lists.oldest(List::Refused) {
+            self.lists.unlink(&mut self.frames, id);
+            self.lists.push_front(&mut self.frames, id, List::Inactive);
+        }
+    }
+
+    fn let_hold(&mut self, may_hold: bool) {
+        if let Some(lender) = &mut self.lender {
+            lender.let_hold(may_hold);
+        }
+    }
+
     /// Frees frames of the pages that reclaim likes least, one at least and `wanted` at the
-    /// most; false when all are held.
+    /// most; false when all are in use.
     fn reclaim(&mut self, wanted: u32) -> bool {
         // Only memory is ever on these lists, and only what nobody can see.
         let unseen = self.lists.oldest(List::Cold).or_else(|| self.lists.oldest(List::Ahead));
@@ -55,7 +150,7 @@ impl Cache {
             for (nth, &id) in victims.iter().enumerate() {
                 match refused >> nth & 1 {
                     0 => self.evict(id),
-                    _ => self.lists.push_front(&mut self.frames, id, List::Inactive),
+                    _ => self.lists.push_front(&mut self.frames, id, List::Refused),
                 }
             }
             if victims.is_empty() || (refused.count_ones() as usize) < count {

@@ -1,8 +1,7 @@
 //! Runs of pages: neighbours that come in together.
 //!
 //! A stream brings in hundreds of pages at a time, and drives out as many. What
-//! is the same for all of them is done once: frames are freed for the whole run,
-//! and its places in the table are found chunk by chunk.
+//! is the same for all of them is done once: frames are freed for the whole run.
 
 use super::{Cache, FileId, Frame, FrameId, FrameState, Links, List, memory};
 use crate::request::RequestId;
@@ -17,7 +16,8 @@ pub struct Entry {
     pub marked: u64,
     /// Whether nobody has asked for them yet.
     pub is_ahead: bool,
-    /// Whether they are pinned once.
+    /// Whether they are pinned once: a read's own, whose frames were
+    /// [promised](Cache::promise) to it.
     pub is_pinned: bool,
 }
 
@@ -33,34 +33,34 @@ impl Cache {
     ) -> u64 {
         let wanted = range.count().min(self.budget_pages().into()) as u32;
         self.settle_next(wanted);
-        self.reserve(wanted);
-        let count = wanted.min(self.free_pages());
-        let Cache { frames, free, tables, lists, unused, .. } = self;
-        let mut left = PageRange::new(range.first, count.into());
-        while !left.is_empty() {
-            let places = tables[file.0 as usize].places(left);
-            for (page, place) in left.pages().zip(&mut *places) {
-                let id = free.pop().expect("as many are free as are added");
-                frames[id.0 as usize] = Frame {
-                    file,
-                    page,
-                    pins: u32::from(entry.is_pinned),
-                    state: FrameState::InFlight(RequestId(u32::MAX)),
-                    links: Links::default(),
-                    order: entry.order,
-                    is_marked: page - range.first < entry.marked,
-                    is_referenced: false,
-                    is_stale: false,
-                    memory: memory::Flags::default(),
-                };
-                if entry.is_ahead {
-                    unused.insert(id);
-                }
-                *place = id.0;
-                lists.push_front(frames, id, List::Inactive);
-                added(page, id);
+        let count = self.frames_for(wanted, entry.is_pinned);
+        let Cache { frames, free, table, lists, unused, .. } = self;
+        for page in PageRange::new(range.first, count.into()).pages() {
+            let id = free.pop().expect("as many are free as are added");
+            let frame = Frame {
+                file,
+                page,
+                pins: u32::from(entry.is_pinned),
+                state: FrameState::InFlight(RequestId(u32::MAX)),
+                links: Links::default(),
+                next_in_table: 0,
+                order: entry.order,
+                is_marked: page - range.first < entry.marked,
+                is_referenced: false,
+                is_stale: false,
+                memory: memory::Flags::default(),
+            };
+            match frames.get_mut(id.0 as usize) {
+                Some(place) => *place = frame,
+                // Frames are used for the first time in their order.
+                None => frames.push(frame),
             }
-            left.first += places.len() as u64;
+            if entry.is_ahead {
+                unused.insert(id);
+            }
+            table.insert(frames, id);
+            lists.push_front(frames, id, List::Inactive);
+            added(page, id);
         }
         self.counters.readahead_pages += if entry.is_ahead { u64::from(count) } else { 0 };
         count.into()
@@ -74,21 +74,19 @@ impl Cache {
 
     /// The first run of pages of the range that are not cached, nor on their way into the cache.
     pub fn absent_run(&self, file: FileId, range: PageRange) -> Option<PageRange> {
-        self.tables[file.0 as usize].absent_run(range)
+        self.table.absent_run(&self.frames, file, range)
     }
 
     /// Tells the frames of pages that are all cached, in order.
-    pub fn each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
-        let frames = self.tables[file.0 as usize].frames(range);
-        frames.flatten().for_each(|&frame| each(FrameId(frame)));
+    pub fn each_frame(&self, file: FileId, range: PageRange, each: impl FnMut(FrameId)) {
+        range.pages().filter_map(|page| self.find(file, page)).for_each(each);
     }
 
     /// Says which request will deliver pages that are in flight.
     pub fn carry_run(&mut self, file: FileId, range: PageRange, request: RequestId) {
-        for &id in self.tables[file.0 as usize].frames(range).flatten() {
-            let state = &mut self.frames[id as usize].state;
-            debug_assert!(matches!(state, FrameState::InFlight(_)));
-            *state = FrameState::InFlight(request);
+        for page in range.pages() {
+            let frame = self.find(file, page).expect("a page in flight is in the table");
+            self.carry(frame, request);
         }
     }
 }

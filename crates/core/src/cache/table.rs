@@ -1,162 +1,222 @@
-//! Which frame holds which page of one file.
+//! Which frame holds which page, of all files.
 //!
-//! A two-level table: pages are grouped in chunks of 512 (2 MiB of file), a
-//! chunk exists while it holds a page. A lookup is two array accesses; a scan
-//! skips empty chunks.
+//! A hash table of chains. Every frame has one link, and there are at least as many heads as
+//! frames, all of it there from the start: what the table takes depends on the memory alone,
+//! not on how large the files are nor on how far apart the pages lie. (It grew with
+//! the highest page of a file once; a sparse file of 2^60 bytes then took a terabyte.)
+//!
+//! The heads of sixteen neighbours lie side by side, one cache line of them. To find what
+//! comes next in a range, its pages are looked up one by one; after as many as there are
+//! frames it is cheaper to look at every frame.
+//!
+//! Invariants:
+//! 1. a frame is in just one chain, that of its page's home, while it is in flight or
+//!    filled, and in none otherwise;
+//! 2. no page of a file is in two frames.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ops::Range;
 
-use super::FrameId;
+use super::{FileId, Frame, FrameId, FrameState};
 use crate::unit::PageRange;
 
-const CHUNK_PAGES: u64 = 512;
-const ABSENT: u32 = u32::MAX;
+/// The end of a chain.
+const NOBODY: u32 = u32::MAX;
 
+/// Neighbours whose heads lie side by side.
+const GROUP_LOG2: u32 = 4;
+
+/// The table of a cache.
 #[derive(Debug)]
-struct Chunk {
-    present: u32,
-    frames: [u32; CHUNK_PAGES as usize],
+pub(super) struct Table {
+    heads: Box<[u32]>,
+    /// By file: how many of its pages are in the table.
+    pages: Vec<u32>,
 }
 
-/// The table of one file. It takes 8 bytes per 2 MiB of file up to the last
-/// page that was ever cached, and 2 KiB per chunk in use.
-#[derive(Debug, Default)]
-pub(super) struct FileTable {
-    chunks: Vec<Option<Box<Chunk>>>,
-    pages: u64,
+impl Frame {
+    fn is_in_table(&self) -> bool {
+        matches!(self.state, FrameState::InFlight(_) | FrameState::Filled)
+    }
+
+    fn holds(&self, file: FileId, range: PageRange) -> bool {
+        self.is_in_table() && self.file == file && range.contains(self.page)
+    }
 }
 
-impl FileTable {
-    pub(super) fn is_empty(&self) -> bool {
-        self.pages == 0
+impl Table {
+    /// A table of no files for `frames` frames.
+    pub(super) fn new(frames: u32) -> Table {
+        let heads = (frames as usize).next_power_of_two().max(1 << GROUP_LOG2);
+        Table { heads: alloc::vec![NOBODY; heads].into_boxed_slice(), pages: Vec::new() }
+    }
+
+    pub(super) fn add_file(&mut self) -> FileId {
+        self.pages.push(0);
+        FileId(self.pages.len() as u32 - 1)
+    }
+
+    pub(super) fn is_empty(&self, file: FileId) -> bool {
+        self.pages[file.0 as usize] == 0
     }
 
     #[inline]
-    pub(super) fn find(&self, page: u64) -> Option<FrameId> {
-        let chunk = self.chunks.get((page / CHUNK_PAGES) as usize)?.as_ref()?;
-        let frame = chunk.frames[(page % CHUNK_PAGES) as usize];
-        (frame != ABSENT).then_some(FrameId(frame))
-    }
-
-    /// The places of absent pages, from the first of `range` on to the end of its chunk at
-    /// the most: all of them to be given a frame.
-    pub(super) fn places(&mut self, range: PageRange) -> &mut [u32] {
-        let at = (range.first / CHUNK_PAGES) as usize;
-        if at >= self.chunks.len() {
-            self.chunks.resize_with(at + 1, || None);
-        }
-        let chunk = self.chunks[at].get_or_insert_with(|| {
-            Box::new(Chunk { present: 0, frames: [ABSENT; CHUNK_PAGES as usize] })
-        });
-        let places = &mut chunk.frames[in_chunk(range)];
-        chunk.present += places.len() as u32;
-        self.pages += places.len() as u64;
-        places
-    }
-
-    /// The frames of cached pages that all are there, in slices.
-    pub(super) fn frames(&self, range: PageRange) -> impl Iterator<Item = &[u32]> {
-        let mut left = range;
-        core::iter::from_fn(move || {
-            let places = in_chunk(left);
-            let chunk = self.chunks.get((left.first / CHUNK_PAGES) as usize)?.as_ref()?;
-            left.first += places.len() as u64;
-            (!places.is_empty()).then(|| &chunk.frames[places])
-        })
-    }
-
-    /// The first run of pages of the range that are absent.
-    pub(super) fn absent_run(&self, range: PageRange) -> Option<PageRange> {
-        let first = range.pages().find(|&page| self.find(page).is_none())?;
-        let end = self.first_from(first, range.end).map_or(range.end, |(page, _)| page);
-        Some(PageRange { first, end })
-    }
-
-    pub(super) fn remove(&mut self, page: u64) {
-        let slot = &mut self.chunks[(page / CHUNK_PAGES) as usize];
-        let chunk = slot.as_mut().expect("a cached page has a chunk");
-        chunk.frames[(page % CHUNK_PAGES) as usize] = ABSENT;
-        chunk.present -= 1;
-        self.pages -= 1;
-        if chunk.present == 0 {
-            *slot = None;
-        }
-    }
-
-    /// The first cached page from `first` on, before `end` (exclusive).
-    pub(super) fn first_from(&self, first: u64, end: u64) -> Option<(u64, FrameId)> {
-        let mut page = first;
-        while page < end {
-            let next_chunk = (page / CHUNK_PAGES + 1) * CHUNK_PAGES;
-            match self.chunks.get((page / CHUNK_PAGES) as usize)? {
-                None => page = next_chunk,
-                Some(chunk) => {
-                    let found = (page..next_chunk.min(end))
-                        .map(|page| (page, chunk.frames[(page % CHUNK_PAGES) as usize]))
-                        .find(|&(_, frame)| frame != ABSENT);
-                    match found {
-                        Some((page, frame)) => return Some((page, FrameId(frame))),
-                        None => page = next_chunk,
-                    }
-                }
+    pub(super) fn find(&self, frames: &[Frame], file: FileId, page: u64) -> Option<FrameId> {
+        let mut at = self.heads[self.home(file, page)];
+        while at != NOBODY {
+            let frame = &frames[at as usize];
+            if frame.page == page && frame.file == file {
+                return Some(FrameId(at));
             }
+            at = frame.next_in_table;
         }
         None
     }
+
+    /// Takes in a frame, whose page is absent.
+    #[inline]
+    pub(super) fn insert(&mut self, frames: &mut [Frame], id: FrameId) {
+        let frame = &mut frames[id.0 as usize];
+        let home = self.home(frame.file, frame.page);
+        frame.next_in_table = core::mem::replace(&mut self.heads[home], id.0);
+        self.pages[frame.file.0 as usize] += 1;
+    }
+
+    /// Takes out a frame, whose page is in the table.
+    #[inline]
+    pub(super) fn remove(&mut self, frames: &mut [Frame], id: FrameId) {
+        let Frame { file, page, next_in_table, .. } = frames[id.0 as usize];
+        let home = self.home(file, page);
+        self.pages[file.0 as usize] -= 1;
+        if self.heads[home] == id.0 {
+            self.heads[home] = next_in_table;
+            return;
+        }
+        let mut before = self.heads[home];
+        while frames[before as usize].next_in_table != id.0 {
+            before = frames[before as usize].next_in_table;
+        }
+        frames[before as usize].next_in_table = next_in_table;
+    }
+
+    /// The first run of pages of the range that are absent.
+    pub(super) fn absent_run(
+        &self,
+        frames: &[Frame],
+        file: FileId,
+        range: PageRange,
+    ) -> Option<PageRange> {
+        let first = range.pages().find(|&page| self.find(frames, file, page).is_none())?;
+        let rest = PageRange { first, ..range };
+        let end =
+            self.first_where(frames, file, rest, |_| true).map_or(range.end, |(page, _)| page);
+        Some(PageRange { first, end })
+    }
+
+    /// The first cached page of the range whose frame is `wanted`.
+    pub(super) fn first_where(
+        &self,
+        frames: &[Frame],
+        file: FileId,
+        range: PageRange,
+        wanted: impl Fn(&Frame) -> bool,
+    ) -> Option<(u64, FrameId)> {
+        if self.is_empty(file) {
+            return None;
+        }
+        let near = range.clipped(range.first.saturating_add(frames.len() as u64));
+        let of = |page| Some((page, self.find(frames, file, page)?));
+        let found = near.pages().filter_map(of).find(|&(_, id)| wanted(&frames[id.0 as usize]));
+        if found.is_some() || near == range {
+            return found;
+        }
+        (0..)
+            .map(FrameId)
+            .zip(frames)
+            .filter(|(_, frame)| frame.holds(file, range) && wanted(frame))
+            .map(|(id, frame)| (frame.page, id))
+            .min()
+    }
+
+    /// The frames of the cached pages of the range, in order of the pages.
+    pub(super) fn cached(&self, frames: &[Frame], file: FileId, range: PageRange) -> Vec<FrameId> {
+        if self.is_empty(file) {
+            return Vec::new();
+        }
+        if range.count() <= frames.len() as u64 {
+            return range.pages().filter_map(|page| self.find(frames, file, page)).collect();
+        }
+        let mut ids: Vec<FrameId> = (0..)
+            .map(FrameId)
+            .zip(frames)
+            .filter(|(_, frame)| frame.holds(file, range))
+            .map(|(id, _)| id)
+            .collect();
+        ids.sort_unstable_by_key(|id| frames[id.0 as usize].page);
+        ids
+    }
+
+    /// The head of the chain that a page belongs to.
+    #[inline]
+    fn home(&self, file: FileId, page: u64) -> usize {
+        // Fibonacci hashing of the group (Knuth 6.4), twice: strides that are powers of two
+        // leave the first product's high bits to a few patterns. Then the page's place in its
+        // group, another one in each: or pages 64 KiB apart would all share a sixteenth.
+        let group = page >> GROUP_LOG2 ^ u64::from(file.0).wrapping_mul(FILES_APART);
+        let hash = group.wrapping_mul(GOLDEN);
+        let hash = (hash ^ hash >> 32).wrapping_mul(GOLDEN);
+        let groups_log2 = self.heads.len().trailing_zeros() - GROUP_LOG2;
+        let place = (page ^ hash >> 32) & ((1 << GROUP_LOG2) - 1);
+        let group = hash.checked_shr(64 - groups_log2).unwrap_or(0);
+        (group << GROUP_LOG2 | place) as usize
+    }
 }
 
-/// The places, in the chunk of its first page, of the pages of the range that it has.
-fn in_chunk(range: PageRange) -> Range<usize> {
-    let first = range.first % CHUNK_PAGES;
-    first as usize..(first + range.count()).min(CHUNK_PAGES) as usize
-}
+/// 2^64 divided by the golden ratio, odd.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Spreads the numbers of files over all bits; 2^64 divided by the square root of 2, odd.
+const FILES_APART: u64 = 0xb504_f333_f9de_6485;
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Cache, Mark};
     use super::*;
+    use crate::readahead::Folio;
 
-    fn insert(table: &mut FileTable, page: u64, frame: u32) {
-        table.places(PageRange::new(page, 1)).copy_from_slice(&[frame]);
+    fn add(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
+        cache.add(file, page, Folio::holding(page, 0), Mark::Clear, false).expect("a frame is free")
     }
 
     #[test]
-    fn pages_are_found_until_they_are_removed_and_empty_chunks_go() {
-        let mut table = FileTable::default();
-        insert(&mut table, 5, 1);
-        insert(&mut table, 5_000_000, 2);
-        assert_eq!(table.find(5), Some(FrameId(1)));
-        assert_eq!(table.find(6), None);
-        assert_eq!(table.first_from(6, u64::MAX), Some((5_000_000, FrameId(2))));
-        assert_eq!(table.first_from(6, 5_000_000), None);
-        table.remove(5_000_000);
-        assert_eq!(table.find(5_000_000), None);
-        assert!(table.chunks.iter().skip(1).all(Option::is_none));
+    fn pages_are_found_until_they_leave_however_far_apart_they_lie() {
+        let mut cache = Cache::new(8);
+        let (file, other) = (cache.add_file(), cache.add_file());
+        let far = u64::MAX / 4096;
+        let [near_frame, far_frame] = [5, far].map(|page| add(&mut cache, file, page));
+        assert_eq!(cache.find(file, 5), Some(near_frame));
+        assert_eq!(cache.find(file, far), Some(far_frame));
+        assert_eq!((cache.find(file, 6), cache.find(other, 5)), (None, None));
+        let whole = PageRange { first: 6, end: u64::MAX };
+        assert_eq!(cache.first_in_flight(file, whole), Some(far));
+        assert_eq!(cache.first_in_flight(file, PageRange { end: far, ..whole }), None);
+        assert_eq!(cache.absent_run(file, whole), Some(PageRange { first: 6, end: far }));
+        cache.fail(far_frame);
+        assert_eq!((cache.find(file, far), cache.first_in_flight(file, whole)), (None, None));
+        assert!(!cache.is_empty(file) && cache.is_empty(other));
     }
 
+    /// Sixteen pages a group, groups of 2 MiB apart, as a sparse reader comes along.
     #[test]
-    fn runs_go_over_the_ends_of_chunks() {
-        let mut table = FileTable::default();
-        let range = PageRange { first: 510, end: 1026 };
-        let mut left = range;
-        let mut lengths = Vec::new();
-        while !left.is_empty() {
-            let places = table.places(left);
-            lengths.push(places.len());
-            places.iter_mut().zip(left.first as u32..).for_each(|(place, page)| *place = page);
-            left.first += places.len() as u64;
+    fn pages_that_lie_far_apart_don_t_crowd_into_a_few_chains() {
+        for stride in [16, 512, 1 << 18, 1 << 40] {
+            let mut cache = Cache::new(4096);
+            let file = cache.add_file();
+            for at in 0..4096 {
+                add(&mut cache, file, at * stride % (1 << 52));
+            }
+            let used = cache.table.heads.iter().filter(|&&head| head != NOBODY).count();
+            // At random 63 % of as many heads as pages are used.
+            assert!(used > 4096 / 2, "stride {stride}: {used} chains");
         }
-        assert_eq!(lengths, [2, 512, 2]);
-        assert!(table.frames(range).flatten().copied().eq(510..1026));
-        assert!(table.frames(PageRange { first: 512, end: 512 }).next().is_none());
-        table.remove(600);
-        let all = PageRange { first: 500, end: 2000 };
-        assert_eq!(table.absent_run(all), Some(PageRange { first: 500, end: 510 }));
-        let rest = PageRange { first: 510, ..all };
-        assert_eq!(table.absent_run(rest), Some(PageRange { first: 600, end: 601 }));
-        let rest = PageRange { first: 601, ..all };
-        assert_eq!(table.absent_run(rest), Some(PageRange { first: 1026, end: 2000 }));
-        assert_eq!(table.absent_run(PageRange { first: 601, end: 1026 }), None);
     }
 }

@@ -10,7 +10,7 @@ pub struct Config {
     /// What the device can do.
     pub caps: DeviceCaps,
     /// Memory for the cache, in bytes; rounded down to whole pages, at least
-    /// one. Default 256 MiB. More memory costs 64 bytes of bookkeeping a page.
+    /// one. Default 256 MiB. More memory costs up to 72 bytes of bookkeeping a page.
     pub memory_bytes: u64,
     /// The readahead law of each file that is opened. Default `ondemand`.
     pub readahead: Spec,

@@ -94,6 +94,9 @@ pub enum ReadError {
         /// What the device said.
         error: DeviceError,
     },
+    /// The memory is served in the process that made it, and this is another: a child made
+    /// by `fork`.
+    OtherProcess,
 }
 
 /// Why there can be no such memory or swap area.
@@ -209,6 +212,20 @@ impl fmt::Display for ReadError {
                 f,
                 "memory is full, and the swap area can't be written: {error}; give another device"
             ),
+            ReadError::OtherProcess => f.write_str(
+                "the memory is served in the process that made it, and this is a child made by \
+                 `fork`; make it anew in the child",
+            ),
+        }
+    }
+}
+
+impl ReadError {
+    /// The first byte of the file that it is about, if it is about one.
+    pub(super) fn offset(&self) -> Option<u64> {
+        match self {
+            ReadError::Device { offset, .. } | ReadError::Shrunk { offset } => Some(*offset),
+            _ => None,
         }
     }
 }

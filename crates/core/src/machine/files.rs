@@ -34,6 +34,7 @@ mod complete;
 mod page_by_page;
 mod pages;
 
+pub(super) use complete::Pages;
 pub(super) use pages::{cut, join_adjacent};
 
 #[derive(Debug, Default)]
@@ -339,11 +340,14 @@ impl Files {
     pub(super) fn release(&mut self, base: &mut Base, id: ReadId) {
         let mut read = self.reads.remove(id.0 as usize);
         debug_assert_eq!(read.state, ReadState::Done, "only what is done is released");
-        for &frame in read.frames.iter().filter(|&&frame| frame != pages::NO_FRAME) {
-            base.frames.cache.unpin(frame);
-        }
         base.frames.budget.pinned -= read.pinned();
-        read.frames.clear();
+        for frame in read.frames.drain(..) {
+            match frame {
+                // What was promised and never used.
+                pages::NO_FRAME => base.frames.cache.give_back(1),
+                frame => base.frames.cache.unpin(frame),
+            }
+        }
         self.spare.push(read.frames);
     }
 

@@ -77,6 +77,6 @@ impl Frames {
 
     /// Whether nothing is promised to anybody.
     pub(super) fn is_idle(&self) -> bool {
-        self.budget.pinned == 0 && self.budget.ahead == 0
+        self.budget.pinned == 0 && self.budget.ahead == 0 && self.cache.promised_pages() == 0
     }
 }

@@ -29,7 +29,7 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 mod requests;
 
 use requests::Requests;
-pub(super) use requests::{Content, Waiter};
+pub(super) use requests::{Behind, Content, Waiter};
 
 /// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
 const PLUG_REQUESTS_MAX: usize = 32;
@@ -299,8 +299,10 @@ impl Queue {
     /// Hands what was plugged to the scheduler.
     fn unplug(&mut self, now: Time) {
         for request in self.plug.drain(..) {
-            if let Inserted::Merged { into } = self.scheduler.insert(now, request) {
-                self.requests.merge(into, request.id);
+            if let Inserted::Merged { into, with } = self.scheduler.insert(now, request) {
+                for part in with.map(|with| with.id).into_iter().chain([request.id]) {
+                    self.requests.merge(into, part);
+                }
             }
         }
     }

@@ -9,14 +9,21 @@
 //! the file, large windows ahead of need.
 //!
 //! The law in words. A *run* starts where a page is touched that nothing
-//! foretold, and goes on as far as pages are touched in order. The last 16
+//! foretold, and goes on as far as pages are touched in order, up or down. The last 16
 //! runs are remembered. A fault on an absent page:
 //!
 //! - *right behind a remembered run's window* goes on with it. How much more to
 //!   read: what runs that came as far as this one usually still had before
 //!   them; if none came so far, as much again as the run has;
+//! - *right before a run that has not come any farther* turns that run around: it goes the other
+//!   way from where it began, and goes on;
 //! - *anywhere else* starts a run. How much to read from there on: the usual
-//!   length of a run; 4 pages while nothing is known.
+//!   length of a run; 4 pages while nothing is known. It is taken to go down if more of the
+//!   remembered runs did than went up, of those that have shown it.
+//!
+//! Down is the mirror image of up in all that is said here: programs go down
+//! through memory that they don't know to be a file, as `memcpy` of the GNU C library does
+//! with 512 KiB and more whose source and destination lie alike within a page.
 //!
 //! *Usual* is the length with the smallest cost over the remembered runs,
 //! where each page read in vain costs 1, and each run that would need another
@@ -27,7 +34,8 @@
 //! The readahead mark is the tripwire: a marked page is not mapped with its
 //! neighbours, so its touch comes here. The last page of each window is marked,
 //! and tells that the run was used whole. When it was not touched, the run's
-//! length is not known. While fewer than 4 of the newest 8 lengths are known,
+//! length is not known. (Where the end of a window was there before, the mark is on the last
+//! page that was read for it.) While fewer than 4 of the newest 8 lengths are known,
 //! runs are *watched*: their pages are marked one by one at first, then 8 to
 //! each doubling of the distance from where the run began, so that a length is
 //! known to an eighth, and one below 64 KiB exactly.
@@ -50,9 +58,13 @@
 
 use alloc::collections::VecDeque;
 
+use run::{Run, Way, is_watch_mark};
+
 use super::{Advice, Ask, Folio, Pages, ReadaheadLaw, ReadaheadLimits, window_pages};
 use crate::law::{Spec, SpecError};
 use crate::unit::PageRange;
+
+mod run;
 
 /// How many runs are remembered: enough for several threads, each with a run
 /// of its own, beside what is known of earlier ones.
@@ -65,8 +77,6 @@ const FIRST_PAGES: u64 = 4;
 const RECENT_RUNS: usize = 8;
 /// … so many lengths must be known; else runs are watched.
 const KNOWN_RUNS: usize = 4;
-/// A watched run is marked at so many places from one distance to its double.
-const MARKS_PER_DOUBLING: u64 = 8;
 /// A run shorter than this is no stream.
 const STREAM_PAGES: u64 = 16;
 /// Windows are at most so many times what costs as much as a request.
@@ -81,51 +91,6 @@ pub struct Runs {
     advice: Advice,
     /// The newest is last.
     runs: VecDeque<Run>,
-}
-
-/// Pages that were touched in order.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    first: u64,
-    /// The page after the last that is known to have been touched: exclusive.
-    touched_end: u64,
-    /// The page after the last that was read for it: exclusive.
-    window_end: u64,
-    /// The size of its last window.
-    window_pages: u64,
-    /// The page whose touch reads the next window.
-    trigger: Option<u64>,
-    is_watched: bool,
-    /// Whether its reader had to wait since the last window was read.
-    was_late: bool,
-}
-
-impl Run {
-    /// How far it has come with what was read for it.
-    fn come(&self) -> u64 {
-        self.window_end - self.first
-    }
-
-    fn touched(&self) -> u64 {
-        self.touched_end - self.first
-    }
-
-    /// Its length in pages; `None` where only the least is known that it can be.
-    ///
-    /// Of a watched run that ended between two marks it is the most.
-    fn length(&self) -> Option<u64> {
-        if self.touched_end == self.window_end {
-            return Some(self.touched());
-        }
-        let untouched = (self.touched()..self.come()).find(|&distance| is_watch_mark(distance));
-        self.is_watched.then(|| untouched.unwrap_or(self.come()))
-    }
-}
-
-/// Whether a watched run is marked so many pages behind its first.
-fn is_watch_mark(distance: u64) -> bool {
-    let doubling = 1 << distance.max(1).ilog2();
-    distance.is_multiple_of((doubling / MARKS_PER_DOUBLING).max(1))
 }
 
 impl Runs {
@@ -143,22 +108,51 @@ impl Runs {
         Ok(Runs::new(window_pages(spec, limits)?))
     }
 
-    /// `touched` was touched, and `absent` is the first page of it that is not there.
-    fn touch(&mut self, touched: PageRange, absent: Option<u64>, ask: &Ask, pages: &mut dyn Pages) {
-        let page = touched.first;
-        let found = self.runs.iter().rposition(|run| run.first <= page && page <= run.window_end);
+    /// These pages were touched.
+    fn touch(&mut self, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
+        let found = self.runs.iter().rposition(|run| {
+            let place = run.way.along(touched).first;
+            run.first <= place && place <= run.window_end
+        });
+        let way = found.map_or(Way::Up, |at| self.runs[at].way);
+        let mut places = way.along(touched).pages();
+        let absent = places.find(|&place| !pages.is_cached(way.at(place)));
         match (found, absent) {
             (Some(at), Some(absent)) if absent >= self.runs[at].window_end => {
                 self.go_on(at, touched, ask, pages);
             }
             (Some(at), None) => self.note_use(at, touched, ask, pages),
             // Also where a page of a window was given up before it was touched.
-            (_, Some(_)) => self.begin(touched, ask, pages),
+            (_, Some(_)) => match self.turned(touched) {
+                Some(at) => {
+                    self.runs[at].turn();
+                    self.go_on(at, touched, ask, pages);
+                }
+                None => self.begin(touched, ask, pages),
+            },
             (None, None) => {}
         }
     }
 
+    /// The run that has been touched no more than now, and right behind, seen from the other way.
+    fn turned(&self, touched: PageRange) -> Option<usize> {
+        self.runs.iter().rposition(|run| {
+            let is_new = run.touched() <= touched.count();
+            is_new && run.way.back().along(touched).first == run.touched_back().end
+        })
+    }
+
+    /// The way that a run is taken to go of which nothing is known.
+    fn usual_way(&self) -> Way {
+        let ways = self.runs.iter().filter(|run| run.touched() > 1).map(|run| run.way);
+        let (mut up, mut down) = (0, 0);
+        ways.for_each(|way| *if way == Way::Up { &mut up } else { &mut down } += 1);
+        if down > up { Way::Down } else { Way::Up }
+    }
+
     fn begin(&mut self, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
+        let way = self.usual_way();
+        let places = way.along(touched);
         let recent = self.runs.iter().rev().take(RECENT_RUNS);
         let is_watched = recent.filter_map(Run::length).count() < KNOWN_RUNS;
         let unknown = match self.advice {
@@ -170,11 +164,13 @@ impl Runs {
             self.runs.pop_front();
         }
         self.runs.push_back(Run {
-            first: touched.first,
-            touched_end: touched.end,
-            window_end: touched.first,
+            way,
+            first: places.first,
+            touched_end: places.end,
+            window_end: places.first,
             window_pages: 0,
             trigger: None,
+            last: None,
             is_watched,
             was_late: true,
         });
@@ -189,9 +185,10 @@ impl Runs {
         let come = self.runs[at].come();
         let usual = self.usual_after(at, pages);
         let run = &mut self.runs[at];
-        run.touched_end = run.touched_end.max(touched.end);
+        let places = run.way.along(touched);
+        run.touched_end = run.touched_end.max(places.end);
         run.was_late = true;
-        let missing = touched.end.saturating_sub(run.window_end);
+        let missing = places.end.saturating_sub(run.window_end);
         self.read_window(at, usual.unwrap_or(come).max(missing).max(1), ask, pages);
     }
 
@@ -203,9 +200,13 @@ impl Runs {
             }
         }
         let run = &mut self.runs[at];
-        run.touched_end = run.touched_end.max(touched.end.min(run.window_end));
-        run.was_late |= !pages.is_filled(touched.first);
-        if run.trigger.is_some_and(|trigger| touched.contains(trigger)) && !ask.is_congested {
+        let places = run.way.along(touched);
+        run.touched_end = run.touched_end.max(places.end.min(run.window_end));
+        if run.last.is_some_and(|last| places.contains(last)) {
+            run.touched_end = run.window_end;
+        }
+        run.was_late |= !pages.is_filled(run.way.at(places.first));
+        if run.trigger.is_some_and(|trigger| places.contains(trigger)) && !ask.is_congested {
             run.trigger = None;
             let size = self.next_ahead(at, pages);
             if size > 0 {
@@ -232,21 +233,25 @@ impl Runs {
     fn read_window(&mut self, at: usize, size: u64, ask: &Ask, pages: &mut dyn Pages) {
         let size = size.min(self.size_max(pages).max(ask.request().count()));
         let run = self.runs[at];
-        let window = PageRange::new(run.window_end, size).clipped(ask.file_pages());
+        let file = run.way.along(PageRange::new(0, ask.file_pages()));
+        let window = PageRange::new(run.window_end, size).clipped(file.end);
         let goes_on = self.is_stream(at, run.come())
             || !self.is_outgrown(at, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;
+        let last = window.pages().rev().find(|&place| !pages.is_cached(run.way.at(place)));
         let run = &mut self.runs[at];
+        run.last = last;
         run.trigger = (goes_on && window.count() > 1).then_some(middle);
         run.window_pages = size;
         run.window_end = window.end.max(run.window_end);
-        for page in window.pages() {
-            let is_marked = page + 1 == window.end
-                || run.trigger == Some(page)
-                || (run.is_watched && is_watch_mark(page - run.first));
+        for place in window.pages() {
+            let is_marked = last == Some(place)
+                || run.trigger == Some(place)
+                || (run.is_watched && is_watch_mark(place - run.first));
+            let page = run.way.at(place);
             if !pages.is_cached(page) && !pages.add(Folio::holding(page, 0), is_marked) {
                 // Memory is short: the run has no more than this.
-                run.window_end = page.max(run.touched_end);
+                run.window_end = place.max(run.touched_end);
                 break;
             }
         }
@@ -313,17 +318,14 @@ impl Runs {
 impl ReadaheadLaw for Runs {
     fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
         let touched = ask.request().clipped(ask.file_pages());
-        if touched.is_empty() {
-            return;
+        if !touched.is_empty() {
+            self.touch(touched, ask, pages);
         }
-        let absent = touched.pages().find(|&page| !pages.is_cached(page));
-        self.touch(touched, absent, ask, pages);
     }
 
     fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
         if page < ask.file_pages() {
-            let absent = (!pages.is_cached(page)).then_some(page);
-            self.touch(PageRange::new(page, 1), absent, ask, pages);
+            self.touch(PageRange::new(page, 1), ask, pages);
         }
     }
 
@@ -335,255 +337,4 @@ impl ReadaheadLaw for Runs {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::vec::Vec;
-
-    use super::super::PageTable;
-    use super::*;
-
-    /// A program with a mapped file: pages around a fault that are cached and
-    /// not marked are mapped with it, and touching those tells nobody.
-    struct Program {
-        law: Runs,
-        pages: PageTable,
-        mapped: BTreeSet<u64>,
-        /// Each request, as first page and count.
-        requests: Vec<(u64, u64)>,
-        faults: u32,
-    }
-
-    const FILE_PAGES: u64 = 1 << 20;
-
-    /// Nothing cached, and 1 GiB of memory.
-    fn memory() -> PageTable {
-        let mut pages = PageTable::default();
-        pages.device_evidence().memory_pages = 1 << 18;
-        pages
-    }
-
-    /// Touches page after page; gives for each window the page that was touched, the
-    /// window's first page and its size.
-    fn windows(
-        mut law: Runs,
-        touched: std::ops::Range<u64>,
-        pages: &mut PageTable,
-    ) -> Vec<(u64, u64, u64)> {
-        let mut windows = Vec::new();
-        for page in touched {
-            let ask =
-                Ask { offset: page * 4096, bytes: 1, file_bytes: 1 << 32, is_congested: false };
-            law.fault(page, &ask, pages);
-            let added = pages.take_added();
-            windows.extend(added.first().map(|(folio, _)| (page, folio.first, added.len() as u64)));
-        }
-        windows
-    }
-
-    impl Program {
-        fn new(advice: Advice) -> Program {
-            let mut law = Runs::new(1024);
-            law.advise(advice);
-            let (pages, mapped) = (memory(), BTreeSet::new());
-            Program { law, pages, mapped, requests: Vec::new(), faults: 0 }
-        }
-
-        fn touch(&mut self, page: u64) {
-            if self.mapped.contains(&page) {
-                return;
-            }
-            self.faults += 1;
-            let ask = Ask {
-                offset: page * 4096,
-                bytes: 1,
-                file_bytes: FILE_PAGES * 4096,
-                is_congested: false,
-            };
-            self.law.fault(page, &ask, &mut self.pages);
-            if !self.pages.is_cached(page) {
-                self.pages.add(Folio::holding(page, 0), false);
-            }
-            for (folio, _) in self.pages.take_added() {
-                match self.requests.last_mut() {
-                    Some((first, count)) if *first + *count == folio.first => *count += 1,
-                    _ => self.requests.push((folio.first, 1)),
-                }
-            }
-            self.mapped.insert(page);
-            let around =
-                |page: &u64| self.pages.is_cached(*page) && self.pages.marked(*page).is_none();
-            self.mapped.extend((page + 1..).take_while(around));
-        }
-
-        fn slice(&mut self, first: u64, count: u64) {
-            (first..first + count).for_each(|page| self.touch(page));
-        }
-    }
-
-    /// The golden trajectory. The first slice is found out window by window (4,
-    /// as much again, as much again); from the second on a slice is one request.
-    #[test]
-    fn slices_cost_one_request_each_from_the_second_on() {
-        let mut program = Program::new(Advice::Normal);
-        let places = [1000, 77_000, 5_000, 333, 90_100, 40_016, 12_345, 60_000];
-        places.into_iter().for_each(|first| program.slice(first, 16));
-        assert_eq!(
-            program.requests,
-            [
-                (1000, 16),
-                (77_000, 16),
-                (5_000, 16),
-                (333, 16),
-                (90_100, 16),
-                (40_016, 16),
-                (12_345, 16),
-                (60_000, 16)
-            ]
-        );
-        // 4 slices with a fault a page; then one at the start and one at the end.
-        assert_eq!(program.faults, 4 * 16 + 4 * 2);
-    }
-
-    #[test]
-    fn the_first_slice_takes_windows_of_4_4_and_8() {
-        let windows = windows(Runs::new(32), 1000..1016, &mut memory());
-        assert_eq!(windows, [(1000, 1000, 4), (1004, 1004, 4), (1008, 1008, 8)]);
-    }
-
-    #[test]
-    fn single_pages_are_soon_read_alone() {
-        let mut program = Program::new(Advice::Normal);
-        (0..20).for_each(|at| program.touch(5_000 * at + 7));
-        assert_eq!(program.requests[0], (7, 4), "nothing is known");
-        assert!(program.requests[1..].iter().all(|&(_, count)| count == 1));
-    }
-
-    /// Half of the runs have 1 page, half 16. Always 16 wastes 15 pages a short
-    /// run, always 1 costs another request a long one. Nothing is measured of the device: 1 ms
-    /// for a request at 500 MB/s, which are 122 pages.
-    #[test]
-    fn a_request_is_worth_what_the_device_could_read_meanwhile() {
-        let mut program = Program::new(Advice::Normal);
-        for at in 0..32 {
-            program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 16 });
-        }
-        assert_eq!(program.requests.last(), Some(&(5_000 * 31 + 7, 16)));
-        // With 200 pages in place of 16 the waste would be 199: they take another request.
-        let mut program = Program::new(Advice::Normal);
-        for at in 0..32 {
-            program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 200 });
-        }
-        assert!(program.requests.contains(&(5_000 * 30 + 7, 1)), "{:?}", program.requests);
-    }
-
-    /// Three of four runs have 16 pages, one has 512. Always 512 wastes 3 × 496, always 16 costs
-    /// 122; the rest of 496 comes in one.
-    #[test]
-    fn a_long_run_among_short_ones_takes_two_requests() {
-        let mut program = Program::new(Advice::Normal);
-        for at in 0..32 {
-            program.slice(5_000 * at, if at % 4 == 3 { 512 } else { 16 });
-        }
-        program.requests.clear();
-        program.faults = 0;
-        program.slice(200_000, 16);
-        program.slice(300_000, 512);
-        assert_eq!(program.requests, [(200_000, 16), (300_000, 512)]);
-        // The short one: its first page, the middle, where a longer run may be foreseen, and the
-        // last. The long one: those, the page behind them, and its last.
-        assert_eq!(program.faults, 3 + 5);
-    }
-
-    /// By the rule: 16 marks to page 16, then one in two up to 32, in four up to 64, …
-    #[test]
-    fn a_watched_run_is_marked_eight_times_a_doubling() {
-        let marks: Vec<u64> = (0..300).filter(|&distance| is_watch_mark(distance)).collect();
-        assert_eq!(marks[..16], (0..16).collect::<Vec<u64>>());
-        assert_eq!(marks[16..24], [16, 18, 20, 22, 24, 26, 28, 30]);
-        assert_eq!(marks[40..48], [128, 144, 160, 176, 192, 208, 224, 240]);
-    }
-
-    /// Nothing ever waits after page 16: what was enough stays.
-    #[test]
-    fn a_stream_whose_reader_never_waits_keeps_its_window() {
-        let windows = windows(Runs::new(32), 0..100, &mut memory());
-        let expected = [
-            (0, 0, 4),
-            (4, 4, 4),
-            (8, 8, 8),
-            (16, 16, 16),
-            // In the middle: 32 are wanted, since it waited at 16; 25 are behind, 7 still ahead.
-            (24, 32, 18),
-            (41, 50, 18),
-            (59, 68, 18),
-            (77, 86, 18),
-            (95, 104, 18),
-        ];
-        assert_eq!(windows, expected);
-    }
-
-    /// Its pages never come in time.
-    #[test]
-    fn a_stream_whose_reader_waits_doubles_its_window_up_to_the_largest() {
-        let mut pages = memory();
-        pages.set_filled(false);
-        let windows = windows(Runs::new(64), 0..250, &mut pages);
-        let expected = [
-            (0, 0, 4),
-            (4, 4, 4),
-            (8, 8, 8),
-            (16, 16, 16),
-            (24, 32, 18),
-            // 36 are wanted; 42 are behind, 8 ahead.
-            (41, 50, 34),
-            // 68 are wanted, 64 is the most; 68 are behind, 16 ahead.
-            (67, 84, 52),
-            // 111 are behind, 25 ahead: the most.
-            (110, 136, 64),
-            (168, 200, 64),
-            (232, 264, 64),
-        ];
-        assert_eq!(windows, expected);
-    }
-
-    /// A device of which nothing is known costs 122 pages a request: 16 times that. An eighth
-    /// of the memory, where that is less.
-    #[test]
-    fn windows_are_bounded_by_the_cost_of_a_request_and_by_memory() {
-        for (memory_pages, most) in [(1 << 18, 122 * 16), (1 << 12, 1 << 9)] {
-            let mut pages = memory();
-            pages.device_evidence().memory_pages = memory_pages;
-            let mut law = Runs::new(1 << 20);
-            law.advise(Advice::Sequential);
-            assert_eq!(windows(law, 100..101, &mut pages), [(100, 100, most)]);
-        }
-    }
-
-    #[test]
-    fn runs_that_become_shorter_are_watched_and_learnt_anew() {
-        let mut program = Program::new(Advice::Normal);
-        (0..20).for_each(|at| program.slice(5_000 * at, 16));
-        program.requests.clear();
-        (20..60).for_each(|at| program.slice(5_000 * at, 2));
-        assert_eq!(program.requests[0].1, 16);
-        assert_eq!(program.requests[39].1, 2);
-    }
-
-    #[test]
-    fn random_advice_begins_with_a_page_and_still_learns_slices() {
-        let mut program = Program::new(Advice::Random);
-        program.touch(9);
-        program.slice(5_000, 16);
-        program.slice(15_000, 16);
-        program.slice(25_000, 16);
-        assert_eq!(program.requests[0], (9, 1));
-        assert_eq!(program.requests.last(), Some(&(25_000, 16)));
-    }
-
-    #[test]
-    fn sequential_advice_starts_with_the_largest_window() {
-        let mut program = Program::new(Advice::Sequential);
-        program.touch(100);
-        assert_eq!(program.requests, [(100, 1024)]);
-    }
-}
+mod tests;

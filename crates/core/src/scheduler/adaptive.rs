@@ -338,8 +338,19 @@ impl Scheduler for Adaptive {
         };
         if may_go && process.parked.is_empty() {
             let inserted = self.open.insert(now, request);
-            process.open += u32::from(inserted == Inserted::Queued);
-            self.reads_open += u32::from(inserted == Inserted::Queued);
+            match inserted {
+                Inserted::Queued => {
+                    process.open += 1;
+                    self.reads_open += 1;
+                }
+                Inserted::Merged { with: None, .. } => {}
+                // It may have been another process's.
+                Inserted::Merged { with: Some(gone), .. } => {
+                    let process = self.processes.get_mut(&gone.process);
+                    process.expect("who has open reads is known").open -= 1;
+                    self.reads_open -= 1;
+                }
+            }
             return inserted;
         }
         if process.parked.is_empty() {

@@ -25,18 +25,17 @@
 //!
 //! Time is in jiffies of 1 ms wherever it decides. There is one group (the
 //! root): `group_idle`, weights and the charge of groups have nothing to decide
-//! and are left out. Only synchronous requests count for a process's think
-//! time (as since 3.x): write-back is nobody's thought. Two things of the
-//! kernel don't exist here: plugging, so an awaited request always ends the
-//! idle time; and requests that are flagged as metadata or as not idled for.
+//! and are left out. Two things of the kernel don't exist here: plugging, so a
+//! request is sent as soon as its queue may send; and requests that are flagged
+//! as metadata or as not idled for.
 
 use alloc::collections::BTreeMap;
 
 use super::decision::{Decision, DecisionLog};
-use super::requests::Waiting;
+use super::requests::{Merge, Waiting};
 use super::{Dispatch, Inserted, Scheduler};
 use crate::request::{Class, DeviceCaps, ProcessId, Request, RequestId};
-use crate::unit::{PAGE_BYTES, Time};
+use crate::unit::Time;
 
 mod cooperators;
 mod depth;
@@ -155,17 +154,19 @@ impl Cfq {
         self.in_device_sync + self.in_device_async
     }
 
-    /// Adds the request to a neighbour of its own process, if there is one.
-    fn try_merge(&mut self, request: &Request) -> Option<RequestId> {
+    /// Adds the request to a neighbour of its own queue, if there is one.
+    fn try_merge(&mut self, request: &Request) -> Option<Inserted> {
         let id = self.present_queue(request)?;
         let queue = &mut self.queues[id];
-        let merge = queue.requests.merge(request, self.request_sectors_max)?;
-        if merge.from != merge.to {
-            let next = queue.next.map(|next| if next == merge.from { merge.to } else { next });
-            queue.next = nearer(next, Some(merge.to), self.head, &self.tunables);
+        let Merge { into, with, from, to } =
+            queue.requests.merge(request, self.request_sectors_max)?;
+        self.queued -= usize::from(with.is_some());
+        if from != [Some(to), None] {
+            let next = queue.next.map(|next| if from.contains(&Some(next)) { to } else { next });
+            queue.next = nearer(next, Some(to), self.head, &self.tunables);
             self.update_place_of_next(id);
         }
-        Some(merge.into)
+        Some(Inserted::Merged { into, with })
     }
 
     /// Puts the request into its queue and judges anew what the law knows of the queue.
@@ -182,9 +183,7 @@ impl Cfq {
 
         let process = self.processes.get_mut(&request.process);
         let process = process.expect("queue_for knows each process that sends a request");
-        if request.is_sync {
-            process.thought(jiffy, self.tunables.slice_idle);
-        }
+        process.thought(jiffy, self.tunables.slice_idle);
         let think = Think { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
         self.watch_shared(jiffy, id);
@@ -194,16 +193,6 @@ impl Cfq {
             self.take_awaited(now, id, &request);
         } else {
             self.try_preempt(now, id, &request);
-        }
-    }
-
-    /// The active queue was idled for, and here is its request. A small one of
-    /// the only busy queue may still be sent when the slice is used up.
-    fn take_awaited(&mut self, now: Time, id: QueueId, request: &Request) {
-        if self.idle_until.is_some() {
-            self.stop_idling(now, id, "arrival");
-            let is_small = request.bytes() <= PAGE_BYTES;
-            self.queues[id].must_dispatch = is_small && self.trees.busy() == 1;
         }
     }
 
@@ -256,8 +245,8 @@ impl Cfq {
 
 impl Scheduler for Cfq {
     fn insert(&mut self, now: Time, request: Request) -> Inserted {
-        if let Some(into) = self.try_merge(&request) {
-            return Inserted::Merged { into };
+        if let Some(merged) = self.try_merge(&request) {
+            return merged;
         }
         let queue = self.queue_for(now, &request);
         self.enqueue(now, queue, request);
@@ -265,7 +254,7 @@ impl Scheduler for Cfq {
     }
 
     fn dispatch(&mut self, now: Time) -> Dispatch {
-        self.end_vain_idling(now);
+        self.end_idling(now);
         let nothing = |cfq: &Cfq| match cfq.idle_until {
             Some(until) => Dispatch::WaitUntil(time_of(until)),
             None => Dispatch::Nothing,

@@ -68,11 +68,11 @@ mod tests {
         assert_eq!(noop.insert(Time::ZERO, read(0, 100, 8)), Inserted::Queued);
         assert_eq!(
             noop.insert(Time::ZERO, read(1, 108, 8)),
-            Inserted::Merged { into: RequestId(0) }
+            Inserted::Merged { into: RequestId(0), with: None }
         );
         assert_eq!(
             noop.insert(Time::ZERO, read(2, 92, 8)),
-            Inserted::Merged { into: RequestId(0) }
+            Inserted::Merged { into: RequestId(0), with: None }
         );
         // 24 + 240 sectors would be more than the 256 that the device takes.
         assert_eq!(noop.insert(Time::ZERO, read(3, 116, 240)), Inserted::Queued);

@@ -1,11 +1,12 @@
-//! Replays a list of arrivals and completions, written down elsewhere, through
-//! a scheduling law, and gives the law's decisions: so that a log from another
-//! scheduler can be held against it, line by line.
+//! Replays a list of arrivals, dispatches and completions, written down elsewhere, through a
+//! scheduling law, and gives the law's decisions: so that a log from another scheduler can be held
+//! against it, line by line.
 //!
 //! One event a line, in the order of time; `#` begins a comment:
 //!
 //! ```text
 //! at_ms=0      event=arrive request=1 process=1 op=read start=0 sectors=8 class=be level=4 sync=yes
+//! at_ms=0      event=dispatch request=1
 //! at_ms=1.25   event=complete request=1
 //! at_ms=9      event=wait
 //! at_ms=9      event=end process=1
@@ -14,6 +15,14 @@
 //! `class` (`rt`, `be`, `idle`), `level` (0 to 7) and `sync` may be left out:
 //! best-effort, 4, and yes for a read, no for a write. `wait` lets time pass.
 //! A law that keeps no log of its own has its dispatches noted for it.
+//!
+//! # Where the two part
+//! Each dispatch of the list is held against the law: has it given this request to the device by
+//! then, before all others that the list has not come to? A list without dispatches is judged at
+//! its completions: has the law given the request out by then? What differs is a [`Divergence`], and
+//! the replay goes on from there by the list: a request that the law gave out too early is
+//! awaited no longer, one that it gives out too late completes at once, and one that it merged
+//! completes with the others. So each difference counts once, and what follows is judged by itself.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -47,15 +56,12 @@ pub enum ReplayError {
         /// The request.
         request: RequestId,
     },
-    /// A request completes that the law has not given to the device: here the
-    /// law and the scheduler that wrote the list part.
-    NotInDevice {
+    /// A request is dispatched or completes that has not arrived, or has completed already.
+    Unknown {
         /// Which line.
         line: usize,
         /// The request.
         request: RequestId,
-        /// The request that it was merged into.
-        merged_into: Option<RequestId>,
     },
 }
 
@@ -69,24 +75,86 @@ impl fmt::Display for ReplayError {
             ReplayError::Twice { line, request: RequestId(id) } => {
                 write!(f, "line {line}: request {id} is there already; name this one otherwise")
             }
-            ReplayError::NotInDevice { line, request: RequestId(id), merged_into } => {
-                write!(f, "line {line}: request {id} completes, but ")?;
-                match merged_into {
-                    Some(RequestId(into)) => write!(
-                        f,
-                        "the law has merged it into request {into}, which completes for both"
-                    ),
-                    None => f.write_str("the law has not given it to the device by then"),
-                }
-            }
+            ReplayError::Unknown { line, request: RequestId(id) } => write!(
+                f,
+                "line {line}: request {id} has not arrived, or has completed; name one that waits"
+            ),
         }
     }
 }
 
 impl core::error::Error for ReplayError {}
 
-/// The lines of what `scheduler` decides on `events`, when the device takes at
-/// most `depth_max` requests at once.
+/// What became of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// The law's decisions, one a line.
+    pub lines: Vec<String>,
+    /// How many of the list's requests were held against the law.
+    pub judged: usize,
+    /// Where the two parted, in the order of the list; at most one for each request judged.
+    pub divergences: Vec<Divergence>,
+}
+
+impl Replayed {
+    /// For how many requests the law did as the list has it.
+    pub fn equal(&self) -> usize {
+        self.judged - self.divergences.len()
+    }
+}
+
+/// The list has a request dispatched, or completed, and the law did otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// Which line of the list, from 1.
+    pub line: usize,
+    /// When.
+    pub at: Time,
+    /// The request.
+    pub request: RequestId,
+    /// What the law did.
+    pub law: Parted,
+}
+
+/// What the law did where the list has a request in the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parted {
+    /// It has not given the request out by then.
+    Holds,
+    /// It gave another one out first, to which the list has not come yet.
+    Gave {
+        /// That one.
+        first: RequestId,
+    },
+    /// It merged the request into another.
+    Merged {
+        /// The one that goes out for both.
+        into: RequestId,
+    },
+}
+
+impl Parted {
+    /// It as one word, and the other request that it is about.
+    pub fn words(self) -> (&'static str, Option<RequestId>) {
+        match self {
+            Parted::Holds => ("holds_it", None),
+            Parted::Gave { first } => ("gave_another_first", Some(first)),
+            Parted::Merged { into } => ("merged_it", Some(into)),
+        }
+    }
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ns, (law, other)) = (self.at.ns(), self.law.words());
+        write!(f, "at_ms={}.{:06} event=divergence", ns / 1_000_000, ns % 1_000_000)?;
+        write!(f, " line={} request={} law={law}", self.line, self.request.0)?;
+        other.map_or(Ok(()), |RequestId(id)| write!(f, " other={id}"))
+    }
+}
+
+/// What `scheduler` decides on `events`, when the device takes at most `depth_max` requests at
+/// once, and where that differs from the list.
 ///
 /// # Errors
 /// A line is no event, or what it says can't be: see [`ReplayError`].
@@ -94,7 +162,7 @@ pub fn replay(
     scheduler: &mut dyn Scheduler,
     depth_max: u32,
     events: &str,
-) -> Result<Vec<String>, ReplayError> {
+) -> Result<Replayed, ReplayError> {
     if let Some(log) = scheduler.decisions() {
         log.turn(true);
     }
@@ -113,14 +181,38 @@ pub fn replay(
         world.take(scheduler, line, event)?;
         world.pump(scheduler);
     }
-    Ok(world.lines)
+    Ok(world.replayed)
 }
 
 enum Event {
     Arrive(Request),
+    Dispatch(RequestId),
     Complete(RequestId),
     End(ProcessId),
     Wait,
+}
+
+/// A request of the list that has not completed, by what the law made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It waits.
+    Waits,
+    /// It waits as a part of that one, or is in the device with it.
+    With(RequestId),
+    /// It was a part of that one, which has completed.
+    DoneWith(RequestId),
+    InDevice,
+}
+
+/// What is known of a request that has not completed in both.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    request: Request,
+    place: Place,
+    /// The list was held against the law.
+    is_judged: bool,
+    /// It has completed, as the list has it: the law is told when it gives the request out.
+    has_completed: bool,
 }
 
 /// What is around the law: the device, the clock, the page that is written.
@@ -130,11 +222,12 @@ struct World {
     depth_max: u32,
     /// When the law wants to be asked again.
     wake: Option<Time>,
-    in_device: BTreeMap<RequestId, Request>,
-    /// Requests that wait: `Some`: merged into that one.
-    waiting: BTreeMap<RequestId, Option<RequestId>>,
+    known: BTreeMap<RequestId, Known>,
+    in_device: u32,
+    /// What the law gave out and the list has not come to, in that order.
+    ahead: Vec<RequestId>,
     head: u64,
-    lines: Vec<String>,
+    replayed: Replayed,
 }
 
 impl World {
@@ -155,24 +248,28 @@ impl World {
     ) -> Result<(), ReplayError> {
         match event {
             Event::Arrive(request) => {
-                if self.waiting.contains_key(&request.id)
-                    || self.in_device.contains_key(&request.id)
-                {
+                let known = self.known.get(&request.id).map(|known| known.place);
+                if !matches!(known, None | Some(Place::DoneWith(_))) {
                     return Err(ReplayError::Twice { line, request: request.id });
                 }
-                let merged = match scheduler.insert(self.now, request) {
-                    Inserted::Queued => None,
-                    Inserted::Merged { into } => Some(into),
-                };
-                self.waiting.insert(request.id, merged);
+                self.arrive(scheduler, request);
+            }
+            Event::Dispatch(id) => {
+                let known = self.known.get(&id).filter(|known| !known.is_judged);
+                known.ok_or(ReplayError::Unknown { line, request: id })?;
+                self.judge(line, id, true);
             }
             Event::Complete(id) => {
-                let Some(request) = self.in_device.remove(&id) else {
-                    let merged_into = self.waiting.get(&id).copied().flatten();
-                    return Err(ReplayError::NotInDevice { line, request: id, merged_into });
-                };
-                self.waiting.retain(|_, merged| *merged != Some(id));
-                scheduler.complete(self.now, &request);
+                let known = self.known.get(&id).filter(|known| !known.has_completed);
+                let known = *known.ok_or(ReplayError::Unknown { line, request: id })?;
+                if !known.is_judged {
+                    self.judge(line, id, false);
+                }
+                match known.place {
+                    Place::InDevice => self.complete(scheduler, id),
+                    Place::DoneWith(_) => drop(self.known.remove(&id)),
+                    Place::Waits | Place::With(_) => self.known_mut(id).has_completed = true,
+                }
             }
             Event::End(process) => scheduler.process_ended(self.now, process),
             Event::Wait => {}
@@ -180,18 +277,76 @@ impl World {
         Ok(())
     }
 
+    fn arrive(&mut self, scheduler: &mut dyn Scheduler, request: Request) {
+        let id = request.id;
+        let new = Known { request, place: Place::Waits, is_judged: false, has_completed: false };
+        self.known.insert(id, new);
+        let Inserted::Merged { into, with } = scheduler.insert(self.now, request) else { return };
+        self.known_mut(id).place = Place::With(into);
+        if let Some(gone) = with {
+            let parts = |it: &&mut Known| it.place == Place::With(gone.id);
+            self.known.values_mut().filter(parts).for_each(|it| it.place = Place::With(into));
+            self.known_mut(gone.id).place = Place::With(into);
+        }
+    }
+
+    fn known_mut(&mut self, id: RequestId) -> &mut Known {
+        self.known.get_mut(&id).expect("it has arrived, and not completed in both")
+    }
+
+    /// Holds the list, where this request is in the device, against the law; the order in which
+    /// the law gave requests out as well, where the list tells its own.
+    fn judge(&mut self, line: usize, id: RequestId, is_ordered: bool) {
+        let known = self.known_mut(id);
+        known.is_judged = true;
+        let law = match known.place {
+            Place::Waits => Some(Parted::Holds),
+            Place::With(into) | Place::DoneWith(into) => Some(Parted::Merged { into }),
+            Place::InDevice => {
+                let first = self.ahead[0];
+                (is_ordered && first != id).then_some(Parted::Gave { first })
+            }
+        };
+        self.ahead.retain(|&ahead| ahead != id);
+        self.replayed.judged += 1;
+        if let Some(law) = law {
+            let divergence = Divergence { line, at: self.now, request: id, law };
+            self.replayed.lines.push(divergence.to_string());
+            self.replayed.divergences.push(divergence);
+        }
+    }
+
+    /// A request leaves the device, and all that was merged into it.
+    fn complete(&mut self, scheduler: &mut dyn Scheduler, id: RequestId) {
+        let known = self.known.remove(&id).expect("it is in the device");
+        self.known.retain(|_, it| it.place != Place::With(id) || !it.has_completed);
+        let parts = self.known.values_mut().filter(|it| it.place == Place::With(id));
+        parts.for_each(|it| it.place = Place::DoneWith(id));
+        self.in_device -= 1;
+        scheduler.complete(self.now, &known.request);
+    }
+
     /// Gives the device what the law gives out, and notes the law's decisions.
     fn pump(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake = None;
-        while self.in_device.len() < self.depth_max as usize {
+        while self.in_device < self.depth_max {
             match scheduler.dispatch(self.now) {
                 Dispatch::Request(request) => {
-                    self.waiting.remove(&request.id);
-                    self.in_device.insert(request.id, request);
+                    self.in_device += 1;
                     if scheduler.decisions().is_none() {
                         self.note_dispatch(&request);
                     }
                     self.head = request.end();
+                    let known = self.known_mut(request.id);
+                    known.request = request;
+                    known.place = Place::InDevice;
+                    let Known { is_judged, has_completed, .. } = *known;
+                    if !is_judged {
+                        self.ahead.push(request.id);
+                    }
+                    if has_completed {
+                        self.complete(scheduler, request.id);
+                    }
                 }
                 Dispatch::WaitUntil(wake) => {
                     self.wake = Some(wake).filter(|&wake| wake > self.now);
@@ -201,7 +356,7 @@ impl World {
             }
         }
         while let Some(decided) = scheduler.decisions().and_then(|log| log.poll()) {
-            self.lines.push(decided.to_string());
+            self.replayed.lines.push(decided.to_string());
         }
     }
 
@@ -214,10 +369,10 @@ impl World {
             sectors: request.sectors,
             why: "given_out",
             distance: request.start.abs_diff(self.head),
-            in_device: self.in_device.len() as u32,
+            in_device: self.in_device,
             limit: Some(self.depth_max),
         };
-        self.lines.push(Decided { at: self.now, decision }.to_string());
+        self.replayed.lines.push(Decided { at: self.now, decision }.to_string());
     }
 }
 
@@ -274,12 +429,13 @@ fn parse(text: &str) -> Result<(Time, Event), String> {
     let at = milliseconds(words.take("at_ms")?)?;
     let event = match words.take("event")? {
         "arrive" => Event::Arrive(parse_request(&mut words)?),
+        "dispatch" => Event::Dispatch(RequestId(words.number("request")?)),
         "complete" => Event::Complete(RequestId(words.number("request")?)),
         "end" => Event::End(ProcessId(words.number("process")?)),
         "wait" => Event::Wait,
         other => {
             return Err(alloc::format!(
-                "`event={other}`: expected one of arrive, complete, end, wait"
+                "`event={other}`: expected one of arrive, dispatch, complete, end, wait"
             ));
         }
     };
@@ -339,7 +495,7 @@ mod tests {
     use super::super::testing::caps;
     use super::*;
 
-    fn noop(depth_max: u32, events: &str) -> Result<Vec<String>, ReplayError> {
+    fn noop(depth_max: u32, events: &str) -> Result<Replayed, ReplayError> {
         replay(&mut Noop::new(&caps()), depth_max, events)
     }
 
@@ -357,7 +513,7 @@ mod tests {
             "at_ms=2.000001 event=dispatch request=2 queue=- process=7 start=500 sectors=16 \
              why=given_out distance=392 in_device=1 limit=1",
         ];
-        assert_eq!(noop(1, events).unwrap(), expected);
+        assert_eq!(noop(1, events).unwrap().lines, expected);
     }
 
     #[test]
@@ -373,20 +529,12 @@ mod tests {
         );
         assert_eq!(
             problem("at_ms=6 event=complete request=9"),
-            "line 2: request 9 completes, but the law has not given it to the device by then"
-        );
-        let merged = "at_ms=5 event=arrive request=2 process=1 op=read start=90 sectors=8\n\
-                      at_ms=5 event=arrive request=3 process=1 op=read start=98 sectors=8\n\
-                      at_ms=6 event=complete request=3";
-        assert_eq!(
-            problem(merged),
-            "line 4: request 3 completes, but the law has merged it into request 2, \
-             which completes for both"
+            "line 2: request 9 has not arrived, or has completed; name one that waits"
         );
         assert!(problem(first).starts_with("line 2: request 1 is there already"));
         assert_eq!(
             problem("at_ms=6 event=arrived"),
-            "line 2: `event=arrived`: expected one of arrive, complete, end, wait"
+            "line 2: `event=arrived`: expected one of arrive, dispatch, complete, end, wait"
         );
         assert_eq!(problem("at_ms=6 event=wait now"), "line 2: `now`: expected key=value");
         assert_eq!(
@@ -407,5 +555,74 @@ mod tests {
             problem(&[arrive, " sectors=0"].concat()),
             "line 2: `sectors=0`: expected at least 1"
         );
+    }
+
+    fn parted(replayed: &Replayed) -> Vec<(usize, u32, Parted)> {
+        let divergences = replayed.divergences.iter();
+        divergences.map(|it| (it.line, it.request.0, it.law)).collect()
+    }
+
+    /// First come, first served, against a list that has the third of four before the second.
+    #[test]
+    fn a_request_out_of_order_is_one_difference_and_the_rest_is_judged() {
+        let mut events = String::new();
+        for request in 1..=4 {
+            events += &alloc::format!(
+                "at_ms=0 event=arrive request={request} process=1 op=read start={request}000 sectors=8\n"
+            );
+        }
+        for (request, ms) in [(1, 1), (3, 2), (2, 3), (4, 4)] {
+            events += &alloc::format!("at_ms={ms} event=dispatch request={request}\n");
+        }
+        let replayed = noop(4, &events).unwrap();
+        assert_eq!((replayed.judged, replayed.equal()), (4, 3));
+        assert_eq!(parted(&replayed), [(6, 3, Parted::Gave { first: RequestId(2) })]);
+        let line =
+            "at_ms=2.000000 event=divergence line=6 request=3 law=gave_another_first other=2";
+        assert!(replayed.lines.iter().any(|it| it == line), "{:?}", replayed.lines);
+    }
+
+    /// The device takes one. Request 3 completes before the law, first come, first served, has given
+    /// it out; when it does, at 4, that is over at once, so that 4 goes out then and not never.
+    #[test]
+    fn a_completion_that_comes_too_early_waits_for_the_law() {
+        let events = "
+            at_ms=0 event=arrive request=1 process=1 op=read start=1000 sectors=8
+            at_ms=0 event=arrive request=2 process=1 op=read start=2000 sectors=8
+            at_ms=0 event=arrive request=3 process=1 op=read start=3000 sectors=8
+            at_ms=0 event=arrive request=4 process=1 op=read start=4000 sectors=8
+            at_ms=1 event=complete request=1
+            at_ms=2 event=complete request=3
+            at_ms=4 event=complete request=2
+            at_ms=5 event=complete request=4";
+        let replayed = noop(1, events).unwrap();
+        assert_eq!((replayed.judged, replayed.equal()), (4, 3));
+        assert_eq!(parted(&replayed), [(7, 3, Parted::Holds)]);
+        let at_4 = |line: &&String| line.starts_with("at_ms=4.000000 event=dispatch");
+        assert_eq!(replayed.lines.iter().filter(at_4).count(), 2, "{:?}", replayed.lines);
+    }
+
+    /// The list has three requests in a row on their own, the law makes one of them: two
+    /// differences, whichever completes first.
+    #[test]
+    fn requests_that_the_law_alone_merged_complete_with_the_others() {
+        for (order, lines) in [([2, 3, 4], [7, 8]), ([4, 3, 2], [6, 7])] {
+            let mut events = String::from(
+                "at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8
+                 at_ms=0 event=arrive request=2 process=1 op=read start=100 sectors=8
+                 at_ms=0 event=arrive request=4 process=1 op=read start=116 sectors=8
+                 at_ms=0 event=arrive request=3 process=1 op=read start=108 sectors=8
+                 at_ms=1 event=complete request=1\n",
+            );
+            for (request, ms) in order.into_iter().zip(2..) {
+                events += &alloc::format!("at_ms={ms} event=complete request={request}\n");
+            }
+            events += "at_ms=9 event=arrive request=3 process=1 op=read start=0 sectors=8\n";
+            events += "at_ms=9 event=complete request=3";
+            let replayed = noop(1, &events).unwrap();
+            assert_eq!((replayed.judged, replayed.equal()), (5, 3), "{order:?}");
+            let found: Vec<usize> = replayed.divergences.iter().map(|it| it.line).collect();
+            assert_eq!(found, lines, "{order:?}");
+        }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Two requests merge when one ends where the other starts, they go in the same
 //! direction, and both together are no larger than the device takes. The one
-//! that was there first keeps its name, and with it its age.
+//! that was there first keeps its name, and with it its age. One that has grown
+//! by that may touch another that waits: then these two merge as well.
 
 use alloc::collections::BTreeMap;
 
@@ -39,10 +40,13 @@ pub(super) struct Waiting {
 /// What became of a request that has a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Merge {
-    /// The request that now covers both.
+    /// The request that now covers all.
     pub into: RequestId,
-    /// Where that one stood, and where it stands now.
-    pub from: Place,
+    /// Another one that waited, and is covered now too.
+    pub with: Option<Request>,
+    /// Where those stood that waited.
+    pub from: [Option<Place>; 2],
+    /// Where `into` stands now.
     pub to: Place,
 }
 
@@ -80,7 +84,7 @@ impl Requests {
         sectors_max: u32,
     ) -> Inserted {
         match self.merge(&request, sectors_max) {
-            Some(merge) => Inserted::Merged { into: merge.into },
+            Some(Merge { into, with, .. }) => Inserted::Merged { into, with },
             None => {
                 self.insert(now, request);
                 Inserted::Queued
@@ -158,39 +162,49 @@ impl Requests {
         self.by_sector.range(place..).next().map(|(&place, _)| place)
     }
 
-    /// The last request that starts before `sector`.
-    fn last_before(&mut self, sector: u64) -> Option<(Place, &mut Waiting)> {
-        let before = Place::before_all_at(sector);
-        if let Some((place, waiting)) = &mut self.only {
-            return (*place < before).then_some((*place, waiting));
-        }
-        self.by_sector.range_mut(..before).next_back().map(|(&place, waiting)| (place, waiting))
+    /// Adds `request` to a neighbour that waits, if there is one. What has grown
+    /// by that is merged once more, with what it touches now.
+    pub(super) fn merge(&mut self, request: &Request, sectors_max: u32) -> Option<Merge> {
+        let first = self.neighbour(request, sectors_max)?;
+        let waiting = self.remove(first)?;
+        let grown = Waiting { request: joined(waiting.request, request), ..waiting };
+        let second = self.neighbour(&grown.request, sectors_max);
+        let Some((second, other)) = second.and_then(|place| Some((place, self.remove(place)?)))
+        else {
+            let to = self.put(first.arrival, grown);
+            let into = grown.request.id;
+            return Some(Merge { into, with: None, from: [Some(first), None], to });
+        };
+        let is_first_older = first.arrival < second.arrival;
+        let (older, younger) = if is_first_older { (grown, other) } else { (other, grown) };
+        let all = Waiting { request: joined(older.request, &younger.request), ..older };
+        let to = self.put(first.arrival.min(second.arrival), all);
+        let with = if is_first_older { other.request } else { waiting.request };
+        let from = [Some(first), Some(second)];
+        Some(Merge { into: all.request.id, with: Some(with), from, to })
     }
 
-    /// Adds `request` to a neighbour that waits, if there is one in the same
-    /// direction and both together have at most `sectors_max` sectors. First
-    /// one that ends where the request starts, then one that starts where it ends.
-    pub(super) fn merge(&mut self, request: &Request, sectors_max: u32) -> Option<Merge> {
-        let fits = |other: &Waiting| {
-            other.request.op == request.op
-                && other.request.is_sync == request.is_sync
-                && other.request.sectors.saturating_add(request.sectors) <= sectors_max
+    /// A request that waits and may be merged with `request`, which does not: both go in the same
+    /// direction and have together at most `sectors_max` sectors. First one that ends where it
+    /// starts, then one that starts where it ends.
+    fn neighbour(&self, request: &Request, sectors_max: u32) -> Option<Place> {
+        let fits = |place: &Place| {
+            self.get(*place).is_some_and(|Waiting { request: other, .. }| {
+                (other.end() == request.start || other.start == request.end())
+                    && other.op == request.op
+                    && other.is_sync == request.is_sync
+                    && other.sectors.saturating_add(request.sectors) <= sectors_max
+            })
         };
-        if let Some((place, other)) = self.last_before(request.start)
-            && other.request.end() == request.start
-            && fits(other)
-        {
-            other.request.sectors += request.sectors;
-            return Some(Merge { into: other.request.id, from: place, to: place });
-        }
-        let from = self.first_from(request.end()).filter(|from| from.start == request.end())?;
-        self.get(from).filter(|other| fits(other))?;
-        let mut grown = self.remove(from)?;
-        grown.request.start = request.start;
-        grown.request.sectors += request.sectors;
-        let to = self.put(from.arrival, grown);
-        Some(Merge { into: grown.request.id, from, to })
+        let before = self.previous(Place::before_all_at(request.start));
+        before.filter(fits).or_else(|| self.first_from(request.end()).filter(fits))
     }
+}
+
+/// One request for two that touch, under the name of the first.
+fn joined(one: Request, other: &Request) -> Request {
+    let sectors = one.sectors + other.sectors;
+    Request { start: one.start.min(other.start), sectors, ..one }
 }
 
 #[cfg(test)]
@@ -203,7 +217,8 @@ mod tests {
         let mut requests = Requests::default();
         let first = requests.insert(Time::ZERO, read(1, 100, 8));
         let back = requests.merge(&read(2, 108, 8), 24);
-        assert_eq!(back, Some(Merge { into: RequestId(1), from: first, to: first }));
+        let from = [Some(first), None];
+        assert_eq!(back, Some(Merge { into: RequestId(1), with: None, from, to: first }));
         let front = requests.merge(&read(3, 92, 8), 24).unwrap();
         assert_eq!((front.into, front.to.start), (RequestId(1), 92));
         let (place, whole) = requests.oldest().unwrap();
@@ -211,5 +226,22 @@ mod tests {
         assert_eq!(requests.merge(&read(4, 116, 1), 24), None, "25 sectors");
         assert_eq!(requests.merge(&write(5, 116, 1), 100), None, "the other direction");
         assert_eq!(requests.count(), 1);
+    }
+
+    /// The gap of 8 sectors between an old request at 108 and a young one at 92 is closed: one
+    /// request from 92, with the name, the age and the place in the order of arrival of the old one.
+    #[test]
+    fn what_touches_after_a_merge_is_merged_under_the_name_of_the_oldest() {
+        let mut requests = Requests::default();
+        let old = requests.insert(Time::from_ms(1), read(1, 108, 8));
+        let other = requests.insert(Time::from_ms(2), read(2, 5000, 8));
+        let young = requests.insert(Time::from_ms(3), read(3, 92, 8));
+        let merge = requests.merge(&read(4, 100, 8), 24).unwrap();
+        assert_eq!((merge.into, merge.with), (RequestId(1), Some(read(3, 92, 8))));
+        assert_eq!(merge.from, [Some(young), Some(old)]);
+        let (place, oldest) = requests.oldest().unwrap();
+        assert_eq!((place, oldest.arrived), (merge.to, Time::from_ms(1)));
+        assert_eq!(oldest.request, Request { id: RequestId(1), ..read(0, 92, 24) });
+        assert_eq!((requests.count(), requests.next(merge.to)), (2, Some(other)));
     }
 }

@@ -70,7 +70,14 @@ impl World {
         self.parts.push(vec![part]);
         match self.law.insert(self.now, request) {
             Inserted::Queued => self.waiting += 1,
-            Inserted::Merged { into } => self.parts[into.0 as usize].push(part),
+            Inserted::Merged { into, with } => {
+                self.parts[into.0 as usize].push(part);
+                if let Some(with) = with {
+                    let parts = std::mem::take(&mut self.parts[with.id.0 as usize]);
+                    self.parts[into.0 as usize].extend(parts);
+                    self.waiting -= 1;
+                }
+            }
         }
     }
 

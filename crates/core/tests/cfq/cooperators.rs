@@ -1,6 +1,5 @@
 //! Processes that work next to each other: joined, and split again.
 
-use readpath_core::scheduler::replay::replay;
 use readpath_core::unit::Time;
 
 use super::rig::*;
@@ -92,7 +91,7 @@ at_ms=6 event=end process=2
 at_ms=7 event=complete request=2
 at_ms=8 event=complete request=3
 at_ms=9 event=complete request=4";
-    let decided = replay(&mut *law("cfq", &SPINDLE), 2, events).unwrap();
+    let decided = decided("cfq", 2, events);
     assert_eq!(values(&decided, "dispatch", "queue"), ["0", "1", "1", "1"]);
     assert_eq!(values(&decided, "no_idle", "why"), ["requests_in_device", "process_ended"]);
     assert!(values(&decided, "idle_start", "why").is_empty(), "at 5 the other one is close");

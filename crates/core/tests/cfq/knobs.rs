@@ -2,7 +2,6 @@
 //! `spindles`; `fifo_expire_sync`: see `starvation`.)
 
 use readpath_core::request::Op;
-use readpath_core::scheduler::replay::replay;
 use readpath_core::unit::Time;
 
 use super::rig::*;
@@ -47,7 +46,7 @@ fn chosen(spec: &str, starts: [u64; 2]) -> String {
         arrive(2, starts[1]),
         "at_ms=5 event=complete request=0".to_owned(),
     ];
-    let lines = replay(&mut *law(spec, &SPINDLE), 1, &events.join("\n")).unwrap();
+    let lines = decided(spec, 1, &events.join("\n"));
     values(&lines, "dispatch", "start")[1].to_owned()
 }
 

@@ -1,12 +1,10 @@
 //! Who may cut in: one list of events for each rule, and one for each exception.
 
-use readpath_core::scheduler::replay::replay;
-
-use super::rig::{SPINDLE, law, values};
+use super::rig::{decided, values};
 
 /// Why the active queue was preempted, in `cfq` with `parameters`.
 fn reasons(parameters: &str, events: &str) -> Vec<String> {
-    let lines = replay(&mut *law(&format!("cfq{parameters}"), &SPINDLE), 32, events).unwrap();
+    let lines = decided(&format!("cfq{parameters}"), 32, events);
     values(&lines, "preempt", "why").into_iter().map(str::to_owned).collect()
 }
 
@@ -30,8 +28,8 @@ fn a_request_close_to_the_head_ends_idling() {
     assert!(while_idling(of_idle_class).is_empty());
     // In the middle of a request there is no idling to end.
     let busy = "
-        at_ms=6 event=arrive request=3 process=1 op=read start=8 sectors=8
-        at_ms=6 event=arrive request=2 process=2 op=read start=16 sectors=8";
+        at_ms=6 event=arrive request=3 process=1 op=read start=8 sectors=16
+        at_ms=6 event=arrive request=2 process=2 op=read start=24 sectors=8";
     assert!(while_idling(busy).is_empty());
 }
 
@@ -61,7 +59,7 @@ fn a_used_slice_is_not_finished_in_peace() {
     let other_at = |ms| {
         let events = format!(
             "{IDLING}
-            at_ms=6 event=arrive request=2 process=1 op=read start=8 sectors=8
+            at_ms=6 event=arrive request=2 process=1 op=read start=8 sectors=16
             at_ms={ms} event=arrive request=3 process=2 op=read start=90000 sectors=8"
         );
         reasons(",slice_sync=10,low_latency=0", &events)
@@ -92,7 +90,7 @@ fn work_in_the_noidle_tree_ends_its_idling() {
         + "at_ms=340 event=arrive request=90 process=1 op=read start=5000000 sectors=8
            at_ms=348 event=complete request=90\n";
     let other = "at_ms=350 event=arrive request=91 process=2 op=read start=900000 sectors=8";
-    let lines = replay(&mut *law("cfq", &SPINDLE), 32, &idle_until_340).unwrap();
+    let lines = decided("cfq", 32, &idle_until_340);
     assert_eq!(values(&lines, "idle_start", "why").last(), Some(&"last_of_tree"));
     assert_eq!(reasons("", &[&idle_until_340, other].concat()), ["noidle_tree_has_work"]);
 }
@@ -106,8 +104,7 @@ fn a_read_goes_before_all_writes_that_nobody_waits_for() {
         at_ms=0 event=arrive request=3 process=1 op=write start=9000 sectors=8
         at_ms=1 event=arrive request=4 process=3 op=read start=90000 sectors=8
         at_ms=8 event=complete request=1";
-    let mut law = law("cfq", &SPINDLE);
-    let lines = replay(&mut *law, 1, events).unwrap();
+    let lines = decided("cfq", 1, events);
     assert_eq!(values(&lines, "preempt", "why"), ["sync_before_async"]);
     assert_eq!(values(&lines, "dispatch", "request"), ["1", "4"]);
 }

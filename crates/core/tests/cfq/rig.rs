@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use readpath_core::law::Spec;
 use readpath_core::request::{Class, DeviceCaps, Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::scheduler::replay::replay;
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
 
@@ -150,6 +151,14 @@ impl Report {
 
 pub fn law(spec: &str, device: &Device) -> Box<dyn Scheduler> {
     scheduler::build(&Spec::parse(spec).unwrap(), &device.caps()).unwrap()
+}
+
+/// What the law decides on a list that it agrees with.
+#[track_caller]
+pub fn decided(spec: &str, depth_max: u32, events: &str) -> Vec<String> {
+    let replayed = replay(&mut *law(spec, &SPINDLE), depth_max, events).unwrap();
+    assert_eq!(replayed.divergences, [], "the list is worked out for this law");
+    replayed.lines
 }
 
 /// Runs the programs, named 0, 1, …, until `end`.
@@ -304,8 +313,14 @@ impl World {
             Inserted::Queued => {
                 self.waiting.insert(request.id, (request, wait));
             }
-            Inserted::Merged { into } => {
-                self.merged.entry(into).or_default().push(request.process);
+            Inserted::Merged { into, with } => {
+                let mut joined = vec![request.process];
+                if let Some(with) = with {
+                    self.waiting.remove(&with.id);
+                    joined.push(with.process);
+                    joined.extend(self.merged.remove(&with.id).unwrap_or_default());
+                }
+                self.merged.entry(into).or_default().extend(joined);
             }
         }
     }

@@ -1,14 +1,13 @@
 //! How turns end, and what they leave behind; each number worked by hand.
 
 use readpath_core::request::Class;
-use readpath_core::scheduler::replay::replay;
 use readpath_core::unit::Time;
 
 use super::golden::assert_decides;
 use super::rig::*;
 
 fn lines(spec: &str, events: &str) -> Vec<String> {
-    replay(&mut *law(spec, &SPINDLE), 32, events).unwrap()
+    decided(spec, 32, events)
 }
 
 /// With one jiffy left of its slice the only queue is waited for: its slice is
@@ -20,30 +19,30 @@ fn the_only_queue_is_waited_for_at_the_end_of_its_slice() {
         "
 at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
 at_ms=5  event=complete request=1
-at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=8
+at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=16
 at_ms=14 event=complete request=2
-at_ms=16 event=arrive request=3 process=1 op=read start=16 sectors=8
+at_ms=16 event=arrive request=3 process=1 op=read start=24 sectors=16
 ",
         "
 at_ms=0.000000 event=tree class=be kind=sync why=tree_empty queues=1 busy=1 average=0 until_ms=300
-at_ms=0.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=0 queued=1
+at_ms=0.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=-8 queued=1
 at_ms=0.000000 event=dispatch request=1 queue=0 process=1 start=0 sectors=8 why=next_by_sector distance=0 in_device=1 limit=4
 at_ms=5.000000 event=slice_set queue=0 slice_ms=10 end_ms=15 average=1
 at_ms=5.000000 event=idle_start queue=0 until_ms=13 why=idle_window think_ms=0
 at_ms=6.000000 event=idle_stop queue=0 why=arrival
-at_ms=6.000000 event=dispatch request=2 queue=0 process=1 start=8 sectors=8 why=next_by_sector distance=0 in_device=1 limit=4
+at_ms=6.000000 event=dispatch request=2 queue=0 process=1 start=8 sectors=16 why=next_by_sector distance=0 in_device=1 limit=4
 at_ms=14.000000 event=idle_start queue=0 until_ms=22 why=idle_window think_ms=0
 at_ms=16.000000 event=idle_stop queue=0 why=arrival
 at_ms=16.000000 event=slice_end queue=0 why=waited_busy left_ms=6 dispatched=2
 at_ms=16.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=16 queued=1
-at_ms=16.000000 event=dispatch request=3 queue=0 process=1 start=16 sectors=8 why=next_by_sector distance=0 in_device=1 limit=4
+at_ms=16.000000 event=dispatch request=3 queue=0 process=1 start=24 sectors=16 why=next_by_sector distance=0 in_device=1 limit=4
 ",
     );
 }
 
 /// What was left of a preempted turn lets the queue come in earlier: its slice
 /// would have lasted to 105, so at 6 there are 99 left, and its key is
-/// 7 + (2 − 1) × 80 − 99.
+/// 7 + (1 − 1) × 80 − 99.
 #[test]
 fn the_rest_of_a_preempted_turn_is_credited() {
     let decided = lines(
@@ -57,7 +56,7 @@ at_ms=15 event=complete request=2
 at_ms=23 event=wait",
     );
     assert_eq!(values(&decided, "slice_end", "left_ms"), ["99", "92"]);
-    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["0", "-914", "-12"]);
+    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-80", "-994", "-92"]);
 }
 
 /// Each queue of the idle class sends one request and its turn is over, so
@@ -77,7 +76,7 @@ at_ms=13 event=wait",
     );
     assert_eq!(values(&decided, "dispatch", "request"), ["0", "1", "3"]);
     // The first key is 6 + 200, and each of the others 200 behind the last one.
-    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["0", "206", "406", "606"]);
+    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-80", "206", "406", "606"]);
 }
 
 /// Twelve far requests that wait at once make a queue seeky, and deep: it keeps
@@ -258,4 +257,103 @@ fn several_random_readers_get_more_than_their_share() {
         let bound = Time::from_ms(1_000 + 600 + 200 * sequentials as u64);
         assert!(wait_max <= bound, "{sequentials} sequential: {wait_max}");
     }
+}
+
+/// A queue that comes into the trees does not count itself, so that the first is put *before* its
+/// time: −1 × 8, with levels 0 and 4 8 ms apart. One that stays there counts: at 16 the slice that
+/// ended at 15 is overrun by 1, so its key is 16 + (2 − 1) × 8 + 1.
+#[test]
+fn a_queue_counts_itself_only_while_it_is_in_the_trees() {
+    let events = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=0  event=arrive request=2 process=1 op=read start=100000 sectors=8
+at_ms=1  event=arrive request=3 process=2 op=read start=900000 sectors=8
+at_ms=5  event=complete request=1
+at_ms=6  event=arrive request=4 process=1 op=read start=200000 sectors=8
+at_ms=16 event=complete request=2
+at_ms=20 event=complete request=3
+at_ms=28 event=wait";
+    let decided = decided("cfq,slice_sync=10", 1, events);
+    assert_eq!(values(&decided, "dispatch", "request"), ["1", "2", "3", "4"]);
+    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-8", "1", "25"]);
+}
+
+/// The only busy queue is idled for from 5 until 13, and its next request comes at 6.
+const AWAITED: &str = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=5  event=complete request=1
+at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=";
+
+/// A page leaves the timer running: it fires while the page is in the device, finds the queue empty,
+/// and ends the turn, with 105 − 13 of the slice left. More than a page cancels it.
+#[test]
+fn a_page_for_the_only_busy_queue_cancels_no_idle_timer() {
+    let decided =
+        |sectors| lines("cfq", &format!("{AWAITED}{sectors}\nat_ms=20 event=complete request=2"));
+    let page = decided(8);
+    assert_eq!(values(&page, "dispatch", "at_ms"), ["0.000000", "6.000000"]);
+    assert_eq!(values(&page, "idle_stop", "at_ms"), ["13.000000"]);
+    assert_eq!(values(&page, "slice_end", "why"), ["idled_in_vain"]);
+    assert_eq!(values(&page, "slice_end", "left_ms"), ["92"]);
+    let larger = decided(9);
+    assert_eq!(values(&larger, "idle_stop", "at_ms"), ["6.000000"]);
+    assert_eq!(values(&larger, "idle_start", "until_ms"), ["13", "28"]);
+    assert!(values(&larger, "slice_end", "why").is_empty());
+}
+
+/// Served before the timer fires, the page has it set anew.
+#[test]
+fn the_timer_that_runs_on_is_set_anew_by_the_next_idling() {
+    let decided = lines(
+        "cfq",
+        &format!("{AWAITED}8\nat_ms=10 event=complete request=2\nat_ms=20 event=wait"),
+    );
+    assert_eq!(values(&decided, "idle_start", "until_ms"), ["13", "18"]);
+    assert_eq!(values(&decided, "idle_stop", "at_ms"), ["18.000000"]);
+}
+
+/// While the timer runs the queue counts as waited for: whoever is near cuts in.
+#[test]
+fn a_near_request_ends_idling_that_runs_on_beside_a_page() {
+    let near = |sectors| {
+        let events = format!(
+            "{AWAITED}{sectors}
+at_ms=7  event=arrive request=3 process=2 op=read start=100 sectors=8"
+        );
+        values(&lines("cfq", &events), "preempt", "why").join(" ")
+    };
+    assert_eq!(near(8), "close_to_head");
+    assert_eq!(near(9), "");
+}
+
+/// Writes that nobody waits for are samples of the think time as well: 25, 26 and 27 ms, each cut at
+/// 16, weigh 0 + 512, 960 and 1,352 over 105; (1,352 + 128) / 105 = 14 > 8. Of the reads alone
+/// there would be two samples, too few to judge by.
+#[test]
+fn asynchronous_requests_count_for_the_think_time_of_their_process() {
+    let events = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=5  event=complete request=1
+at_ms=30 event=arrive request=2 process=1 op=write start=1000 sectors=8
+at_ms=31 event=arrive request=3 process=1 op=write start=2000 sectors=8
+at_ms=32 event=arrive request=4 process=1 op=read start=8 sectors=8";
+    let decided = lines("cfq", events);
+    assert_eq!(values(&decided, "window", "why"), ["thinks_too_long"]);
+    assert_eq!(values(&decided, "window", "think_ms"), ["14"]);
+}
+
+/// The only busy queue whose slice is used up is waited for although it has requests, which ends its
+/// turn at once: nothing is made of the overrun of 1 ms, so its key is 16 + (1 − 1) × 8.
+#[test]
+fn the_only_queue_is_waited_for_with_requests_too() {
+    let events = "
+at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
+at_ms=0  event=arrive request=2 process=1 op=read start=100000 sectors=8
+at_ms=0  event=arrive request=3 process=1 op=read start=200000 sectors=8
+at_ms=5  event=complete request=1
+at_ms=16 event=complete request=2";
+    let decided = decided("cfq,slice_sync=10", 1, events);
+    assert_eq!(values(&decided, "slice_end", "why"), ["waited_busy"]);
+    assert_eq!(values(&decided, "slice_end", "left_ms"), ["8"]);
+    assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-8", "16"]);
 }

@@ -65,6 +65,12 @@ impl World {
         }
     }
 
+    /// The number of the device page that a frame holds.
+    #[allow(dead_code, reason = "for the tests that lend")]
+    pub fn content(&self, frame: u32) -> Option<u64> {
+        self.memory[frame as usize]
+    }
+
     /// A file of `bytes` bytes from device page `start_page` on.
     pub fn open(&mut self, bytes: u64, start_page: u64) -> HandleId {
         let file = self.path.add_file(bytes, start_page * PAGE_SECTORS).unwrap();

@@ -65,6 +65,21 @@ fn what_is_held_stays_and_is_given_back_to_reclaim_later() {
     assert_eq!(cached(&cache, file), [20, 21, 22, 23]);
 }
 
+/// The inactive list holds nothing but pages that readers hold, and is as long as the active one.
+#[test]
+fn what_is_held_does_not_keep_the_pages_that_are_used_again_from_going() {
+    let (mut cache, file, books) = lent();
+    for frame in [2, 3].map(|page| cache.find(file, page).unwrap()) {
+        (0..2).for_each(|_| cache.touch(frame));
+    }
+    books.lock().unwrap().held = [0, 1].map(|page| cache.find(file, page).unwrap().0).into();
+    add(&mut cache, file, 10, Mark::Clear);
+    assert_eq!(cached(&cache, file), [0, 1, 3, 10]);
+    // What was never used goes before what was used twice.
+    add(&mut cache, file, 11, Mark::Clear);
+    assert_eq!(cached(&cache, file), [0, 1, 3, 11]);
+}
+
 #[test]
 fn with_everything_in_use_all_the_time_something_still_goes() {
     let (mut cache, file, books) = lent();
@@ -83,7 +98,8 @@ fn what_is_out_of_date_while_held_is_free_once_it_is_returned() {
     cache.invalidate(file, PageRange::new(0, 4));
     assert!(cache.is_empty(file) && books.lock().unwrap().lent.is_empty());
     assert_eq!((cache.state(held), cache.free_pages()), (FrameState::Orphan, 3));
-    cache.returned(held);
+    books.lock().unwrap().let_go(held.0);
+    cache.take_returned();
     assert_eq!(cache.free_pages(), 4);
 }
 

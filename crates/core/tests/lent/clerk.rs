@@ -14,6 +14,36 @@ pub struct Books {
     pub used: BTreeMap<u32, u32>,
     /// Frames that a reader holds on to.
     pub held: BTreeSet<u32>,
+    /// Frames whose page is to be forgotten and is held still.
+    pub forgotten: BTreeSet<u32>,
+    /// Frames that are copied from: no recall, for a moment.
+    pub copied: BTreeSet<u32>,
+    /// Forgotten, held no more, and not told.
+    pub returned: Vec<FrameId>,
+    /// Whether nobody may begin to hold a page.
+    pub is_closed: bool,
+    /// Whether holds hop: a page that has refused a recall is let go at once, and
+    /// that in the next frame is held instead.
+    pub hops: bool,
+}
+
+impl Books {
+    /// Ends a hold.
+    pub fn let_go(&mut self, frame: u32) {
+        assert!(self.held.remove(&frame));
+        if self.forgotten.remove(&frame) {
+            self.returned.push(FrameId(frame));
+        }
+    }
+
+    fn hop(&mut self, from: u32) {
+        let mut next = self.lent.range(from + 1..).chain(self.lent.range(..from));
+        let to = next.find(|(frame, _)| !self.held.contains(frame)).map(|(&frame, _)| frame);
+        if let Some(to) = to.filter(|_| self.hops && !self.is_closed) {
+            self.held.remove(&from);
+            self.held.insert(to);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -42,16 +72,31 @@ impl Lender for Clerk {
 
     fn recall(&mut self, frame: FrameId) -> bool {
         let mut books = self.0.lock().unwrap();
+        if books.copied.contains(&frame.0) {
+            return false;
+        }
         let is_held = books.held.contains(&frame.0);
-        if !is_held {
-            books.lent.remove(&frame.0);
+        match is_held {
+            true => books.hop(frame.0),
+            false => drop(books.lent.remove(&frame.0)),
         }
         !is_held
     }
 
     fn forget(&mut self, frame: FrameId) {
         let mut books = self.0.lock().unwrap();
-        assert!(books.held.contains(&frame.0), "only what is held is to be forgotten");
         books.lent.remove(&frame.0);
+        match books.held.contains(&frame.0) {
+            true => drop(books.forgotten.insert(frame.0)),
+            false => books.returned.push(frame),
+        }
+    }
+
+    fn take_returned(&mut self) -> Vec<FrameId> {
+        std::mem::take(&mut self.0.lock().unwrap().returned)
+    }
+
+    fn let_hold(&mut self, may_hold: bool) {
+        self.0.lock().unwrap().is_closed = !may_hold;
     }
 }

@@ -4,4 +4,5 @@ mod cache;
 mod clerk;
 #[path = "../common/mod.rs"]
 mod common;
+mod held;
 mod requests;

@@ -1,31 +1,32 @@
 //! What an engine stands on: any number of files of this machine, or one file
 //! of a server.
 
+use std::sync::Arc;
+
 use libc::iovec;
 use readpath_core::request::{Completion, DeviceRequest};
 
-use crate::backend::BackendError;
-use crate::nfs::storage::NfsStorage;
+use crate::backend::{BackendError, BackendInUse};
+use crate::nfs::lookup::Found;
+use crate::nfs::storage::{NfsStorage, Shared};
 use crate::storage::{Files, Sleep, Storage};
 use crate::target::{Mode, Target};
 
 /// What an engine stands on.
 pub(crate) enum Below {
     /// Files and block devices of this machine.
-    Files(Files),
+    Files(Box<Files>),
     /// A file of an NFS server.
     Server(Box<NfsStorage>),
 }
 
-/// A file that is to be opened in an engine.
+/// A file that is to be opened in an engine; a copy is the same open file.
+#[derive(Clone)]
 pub(crate) enum Opening {
     /// One of this machine.
     Local(Target),
-    /// The server's, of so many bytes.
-    Server {
-        /// Its length.
-        bytes: u64,
-    },
+    /// The server's.
+    Server(Found),
 }
 
 impl Opening {
@@ -33,7 +34,7 @@ impl Opening {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Opening::Local(target) => target.bytes(),
-            Opening::Server { bytes } => *bytes,
+            Opening::Server(found) => found.attributes.bytes,
         }
     }
 
@@ -41,7 +42,7 @@ impl Opening {
     pub(crate) fn mode(&self) -> Mode {
         match self {
             Opening::Local(target) => target.mode(),
-            Opening::Server { .. } => Mode::Direct,
+            Opening::Server(_) => Mode::Direct,
         }
     }
 }
@@ -54,15 +55,31 @@ impl Below {
     pub(crate) fn add(&mut self, opening: Opening) -> u64 {
         match (self, opening) {
             (Below::Files(files), Opening::Local(target)) => files.add(target),
-            (Below::Server(_), Opening::Server { .. }) => 0,
+            (Below::Server(server), Opening::Server(found)) => server.add(found),
             _ => unreachable!("an engine over a server has no other file"),
         }
     }
 
     /// Removes the file whose first sector is `start`, none of whose requests is in flight.
-    pub(crate) fn remove(&mut self, start: u64) -> Option<Opening> {
+    pub(crate) fn remove(&mut self, start: u64) {
         match self {
-            Below::Files(files) => files.remove(start).map(Opening::Local),
+            Below::Files(files) => files.remove(start),
+            Below::Server(server) => server.remove(start),
+        }
+    }
+
+    /// Who can look for the server's file again; none over files of this machine.
+    pub(crate) fn finder(&self) -> Option<Arc<Shared>> {
+        match self {
+            Below::Files(_) => None,
+            Below::Server(server) => Some(server.finder()),
+        }
+    }
+
+    /// What carries the bytes of files of this machine.
+    pub(crate) fn backend(&self) -> Option<BackendInUse> {
+        match self {
+            Below::Files(files) => Some(files.backend()),
             Below::Server(_) => None,
         }
     }

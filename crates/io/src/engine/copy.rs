@@ -58,6 +58,17 @@ fn fetch_line(line: *const u8) {
 #[inline]
 fn fetch_line(_line: *const u8) {}
 
+/// Adds a frame to a list of pieces of memory; neighbours make one piece.
+pub(super) fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
+    const BYTES: usize = PAGE_BYTES as usize;
+    match segments.last_mut() {
+        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == address.cast() => {
+            last.iov_len += BYTES;
+        }
+        _ => segments.push(libc::iovec { iov_base: address.cast(), iov_len: BYTES }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@
 //! so no read ever waits for a reader that doesn't come.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 use std::thread::Thread;
@@ -20,11 +21,12 @@ use readpath_core::request::{Completion, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::below::{Below, Opening};
-use super::opening::{InUse, Open};
+use super::copy::push_frame;
+use super::opening::{InUse, OpenFiles};
 use super::shelf::Shelf;
 use super::turn::lent_pages_max;
 use super::{Handle, OpenFile};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendInUse};
 use crate::clock::Clock;
 use crate::storage::Sleep;
 
@@ -46,8 +48,17 @@ impl Who {
     pub(crate) fn call(self) {
         match self {
             Who::Thread(thread) => thread.unpark(),
-            Who::Task(waker) => waker.wake(),
+            Who::Task(waker) => contain(|| waker.wake()),
         }
+    }
+}
+
+/// Runs code of others on a thread that has nothing to do with it: should it panic, the panic
+/// hook has told so, and who waits beside it is not to suffer.
+fn contain(act: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
+        // Its drop might panic as well.
+        std::mem::forget(payload);
     }
 }
 
@@ -90,14 +101,13 @@ struct Line {
 /// The state of an engine.
 pub(crate) struct Desk {
     pub(crate) machine: machine::ReadPath,
-    pub(super) files: Below,
+    pub(crate) files: Below,
     shelf: Arc<Shelf>,
     pub(super) clock: Clock,
     /// Pages that batches lend now, and how many they may.
     pub(super) lent_pages: u64,
     pub(super) lent_pages_max: u64,
-    /// By the number of the file.
-    pub(super) open: Vec<Option<Open>>,
+    pub(super) open: OpenFiles,
     /// By the number of the handle.
     pub(super) in_use: Vec<InUse>,
     /// Files without handles, some of whose pages are still on their way.
@@ -107,6 +117,8 @@ pub(crate) struct Desk {
     lines: Vec<Line>,
     lines_free: Vec<LineId>,
     is_led: bool,
+    /// How often somebody has begun to lead, or was relieved of it.
+    term: u64,
     /// What the leader itself waits for; none for the driver.
     leader_line: Option<LineId>,
     /// When the leader wakes up by itself.
@@ -115,6 +127,8 @@ pub(crate) struct Desk {
     /// Requests were submitted that nobody has handed over.
     is_queued: bool,
     futures_pending: u32,
+    /// The driver sleeps, and watches over nobody.
+    pub(crate) is_driver_idle: bool,
     pub(crate) is_closing: bool,
     fault: Option<BackendError>,
     calls: Vec<Who>,
@@ -131,8 +145,16 @@ unsafe impl Send for Desk {}
 /// Something whose drop takes a system call, or runs code of others.
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) enum Buried {
-    File(Opening),
+    File(Arc<OpenFile>),
+    Opening(Opening),
     Who(Who),
+}
+
+impl Buried {
+    /// Drops it, without the lock.
+    pub(crate) fn drop_quietly(self) {
+        contain(|| drop(self));
+    }
 }
 
 impl Desk {
@@ -150,7 +172,7 @@ impl Desk {
             clock,
             lent_pages: 0,
             lent_pages_max,
-            open: Vec::new(),
+            open: OpenFiles::default(),
             in_use: Vec::new(),
             removing: Vec::new(),
             seats: Vec::new(),
@@ -158,11 +180,13 @@ impl Desk {
             lines: Vec::new(),
             lines_free: Vec::new(),
             is_led: false,
+            term: 0,
             leader_line: None,
             leader_until: None,
             is_leader_late: false,
             is_queued: false,
             futures_pending: 0,
+            is_driver_idle: false,
             is_closing: false,
             fault: None,
             calls: Vec::new(),
@@ -216,7 +240,7 @@ impl Desk {
         ticket: u64,
     ) -> Result<(), ReadError> {
         let now = self.clock.now();
-        self.take_returned();
+        self.machine.take_returned(now);
         self.seat(now, handle, offset, bytes, line, ticket)?;
         self.pump(now);
         Ok(())
@@ -276,16 +300,10 @@ impl Desk {
 
     /// Does to the machine what `change` does, and sends out what it made.
     pub(crate) fn command(&mut self, change: impl FnOnce(&mut machine::ReadPath, Time)) {
-        self.take_returned();
         let now = self.clock.now();
+        self.machine.take_returned(now);
         change(&mut self.machine, now);
         self.pump(now);
-    }
-
-    pub(super) fn take_returned(&mut self) {
-        for frame in self.shelf.take_returned() {
-            self.machine.returned(frame);
-        }
     }
 
     /// The next read of the line that is done; an error once the storage carries
@@ -439,29 +457,52 @@ impl Desk {
         true
     }
 
+    /// What carries the bytes of files of this machine.
+    pub(crate) fn backend(&self) -> Option<BackendInUse> {
+        self.files.backend()
+    }
+
     /// Whether somebody sleeps in the storage.
     pub(crate) fn is_led(&self) -> bool {
         self.is_led
     }
 
-    /// Begins to lead; gives the time at which to wake up in any case.
-    pub(crate) fn lead(&mut self, line: Option<LineId>) -> Option<Time> {
+    /// Begins to lead; gives the term, and the time at which to wake up in any case.
+    pub(crate) fn lead(&mut self, line: Option<LineId>) -> (u64, Option<Time>) {
         self.is_led = true;
+        self.term += 1;
         self.leader_line = line;
         self.is_queued = false;
         self.is_leader_late = false;
         self.leader_until = self.machine.next_wake();
-        self.leader_until
+        (self.term, self.leader_until)
     }
 
-    /// The leader's sleep is over: takes in what is completed, and sends out what follows.
-    /// `slept` says whether what is completed was awaited.
-    pub(crate) fn led(&mut self, slept: Result<bool, BackendError>) {
-        self.is_led = false;
+    /// The leader's sleep is over: takes in what is completed. It is still the leader unless
+    /// another took its place meanwhile.
+    pub(crate) fn led(&mut self, term: u64, slept: Result<bool, BackendError>) {
+        if self.term == term {
+            self.is_led = false;
+        }
+        self.take_in(slept);
+    }
+
+    /// Who waits behind a leader has waited for long: if there is something to be taken in, the leader
+    /// doesn't come for it (it is stopped, or gets no processor), and its place is free.
+    pub(crate) fn take_in_for_the_leader(&mut self) {
+        if self.take_in(Ok(false)) && self.is_led {
+            self.is_led = false;
+            self.term += 1;
+        }
+    }
+
+    /// Takes in what is completed, if it was awaited as `slept` says; true if there was something.
+    pub(crate) fn take_in(&mut self, slept: Result<bool, BackendError>) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         let is_awaited = slept == Ok(true);
         let exchanged = slept.and_then(|_| self.files.exchange(Sleep::Never, &mut completions));
         let now = self.clock.now();
+        let has_some = !completions.is_empty();
         for mut completion in completions.drain(..) {
             if is_awaited {
                 completion.not_before = now;
@@ -472,11 +513,12 @@ impl Desk {
         if let Err(error) = exchanged {
             self.fail(error);
         }
-        self.take_returned();
+        self.machine.take_returned(now);
         self.pump(now);
         if !self.removing.is_empty() {
             self.remove_files();
         }
+        has_some
     }
 
     /// The storage carries nothing any more: everybody is told.
@@ -509,9 +551,19 @@ impl Desk {
         self.calls.extend(next.and_then(|line| line.who.take()));
     }
 
+    /// Whether futures wait.
+    pub(crate) fn has_futures(&self) -> bool {
+        self.futures_pending > 0 && self.fault.is_none()
+    }
+
     /// Whether futures wait, and nobody leads.
     pub(crate) fn is_driver_due(&self) -> bool {
-        self.futures_pending > 0 && !self.is_led && self.fault.is_none()
+        self.has_futures() && !self.is_led
+    }
+
+    /// Whether to wake the driver: to lead, or to watch over whoever does.
+    pub(crate) fn call_driver(&mut self) -> bool {
+        self.has_futures() && (std::mem::take(&mut self.is_driver_idle) || !self.is_led)
     }
 
     /// Whether something was submitted that nobody has handed over; not so afterwards.
@@ -556,15 +608,4 @@ pub(crate) fn slices<'a>(shelf: &'a Shelf, landed: &'a Landed) -> impl Iterator<
         (!part.is_empty()).then_some(part)
     });
     landed.spilled.as_deref().into_iter().chain(pieces)
-}
-
-/// Adds a frame to a list of pieces of memory; neighbours make one piece.
-fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
-    const BYTES: usize = PAGE_BYTES as usize;
-    match segments.last_mut() {
-        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == address.cast() => {
-            last.iov_len += BYTES;
-        }
-        _ => segments.push(libc::iovec { iov_base: address.cast(), iov_len: BYTES }),
-    }
 }

@@ -1,6 +1,7 @@
-//! A real ring whose answers are tampered with: short, again, withdrawn, late, and
+//! A real backend whose answers are tampered with: short, again, withdrawn, late, and
 //! EIO. What is read is right or an error, and nothing stays behind.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,14 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use readpath_core::law::Spec;
 use readpath_core::machine::{self, Config};
 use readpath_core::request::DeviceError;
+use readpath_core::unit::PageRange;
 
 use super::below::{Below, Opening};
 use super::shelf::{Clerk, Shelf};
 use super::{Engine, Handle, Owner};
-use crate::backend::{Answer, Backend, BackendError, BackendKind, Sleep, Sleeper, Transfer};
+use crate::backend::{Answer, Backend, BackendError, BackendInUse, BackendKind};
+use crate::backend::{Sleep, Sleeper, Transfer};
 use crate::clock::Clock;
-use crate::file::{File, identity};
-use crate::path::ReadPath;
+use crate::file::File;
+use crate::path::{Coherence, ReadPath};
 use crate::read_error::ReadError;
 use crate::storage::{Files, Storage};
 use crate::target::{OpenOptions, Target};
@@ -86,6 +89,65 @@ fn an_answer_that_stops_early_has_some_blocks_and_lacks_some_bytes() {
     }
 }
 
+/// Fails every transfer that touches one page.
+struct BadPage {
+    ring: Box<dyn Backend>,
+    page: u64,
+    /// The tokens of transfers that touch it.
+    touching: BTreeSet<u64>,
+}
+
+impl Backend for BadPage {
+    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+        let bytes: usize = transfer.segments.iter().map(|segment| segment.iov_len).sum();
+        let pages = PageRange::covering(transfer.offset, bytes as u64);
+        if pages.contains(self.page) {
+            self.touching.insert(transfer.token);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.queue(transfer) };
+    }
+
+    fn cancel(&mut self, token: u64) {
+        self.ring.cancel(token);
+    }
+
+    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+        let result = self.ring.exchange(sleep, answers);
+        for answer in answers {
+            if self.touching.remove(&answer.token) {
+                answer.raw = -libc::EIO;
+            }
+        }
+        result
+    }
+}
+
+#[test]
+fn an_error_names_the_page_that_can_not_be_read_however_large_the_request_was() {
+    let name = std::env::temp_dir().join(format!("readpath-bad-page-{}", std::process::id()));
+    let temp = Temp(name);
+    std::fs::write(&temp.0, vec![7; 4 << 20]).unwrap();
+    // What the kernel's cache holds would be taken from there.
+    crate::cold::drop_pages(&temp.0).unwrap();
+    for page in [0, 1, 300, 1022, 1023] {
+        let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
+        let path = path_over("none", 16 << 20, sleeper, in_use, |_| {
+            Box::new(BadPage { ring, page, touching: BTreeSet::new() })
+        });
+        let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
+        let stamp = target.identity();
+        let file = File::new(Handle::open(path.engine(), Opening::Local(target), stamp), &temp.0);
+        let mut all = vec![0; 4 << 20];
+        let error = file.read_at(&mut all, 0).unwrap_err();
+        let inner = *error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
+        let error = DeviceError::Medium;
+        assert_eq!(inner, ReadError::Device { offset: page * 4096, error }, "page {page}");
+        // One request of 4 MiB, and eleven more at the most: half of where it must be each.
+        assert!(path.stats().device_reads <= 12, "page {page}: {:?}", path.stats());
+    }
+}
+
 /// A file that goes when the test ends.
 struct Temp(PathBuf);
 
@@ -96,16 +158,21 @@ impl Drop for Temp {
 }
 
 fn path(law: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
+    let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
+    path_over(law, memory_bytes, sleeper, in_use, |sleeper| {
+        Box::new(Tampering { ring, sleeper, late: Vec::new(), state: 11, is_on: Arc::clone(is_on) })
+    })
+}
+
+fn path_over(
+    law: &str,
+    memory_bytes: u64,
+    sleeper: Arc<dyn Sleeper>,
+    in_use: BackendInUse,
+    backend: impl FnOnce(Arc<dyn Sleeper>) -> Box<dyn Backend>,
+) -> ReadPath {
     let clock = Clock::start();
-    let (ring, sleeper) = BackendKind::Ring.build_shared(16).unwrap();
-    let backend = Tampering {
-        ring,
-        sleeper: Arc::clone(&sleeper),
-        late: Vec::new(),
-        state: 11,
-        is_on: Arc::clone(is_on),
-    };
-    let files = Files::over(Box::new(backend), 16, clock);
+    let files = Files::over(backend(Arc::clone(&sleeper)), in_use, 16, clock);
     let config = Config {
         memory_bytes,
         lent_bytes_max: memory_bytes / 4,
@@ -116,8 +183,8 @@ fn path(law: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
     let pages = (memory_bytes / 4096) as u32;
     let shelf = Arc::new(Shelf::new(pages, pages / 4).unwrap());
     machine.lend_through(Box::new(Clerk(Arc::clone(&shelf))));
-    let engine = Engine::new(machine, Below::Files(files), sleeper, shelf, clock);
-    ReadPath::of(Arc::new(Owner(Arc::new(engine))))
+    let engine = Engine::new(machine, Below::Files(Box::new(files)), sleeper, shelf, clock);
+    ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, None)))
 }
 
 #[test]
@@ -131,7 +198,7 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             let is_on = Arc::new(AtomicBool::new(true));
             let path = path(law, memory_bytes, &is_on);
             let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
-            let stamp = identity(&target).unwrap();
+            let stamp = target.identity();
             let file =
                 File::new(Handle::open(path.engine(), Opening::Local(target), stamp), &temp.0);
             let errors: u32 = std::thread::scope(|scope| {

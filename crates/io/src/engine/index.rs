@@ -11,7 +11,7 @@
 //!
 //! 1. A page is found only while it is lent and carries no mark.
 //! 2. A frame that was found keeps its page as long as its reader is signed in, or
-//!    holds it: it is recalled only when nobody is or does.
+//!    holds it: it is recalled only when nobody is or does. Nobody waits for that.
 //! 3. A reader that misses an entry while it is moved has a miss, and asks the
 //!    machine: never wrong bytes.
 //!
@@ -21,13 +21,16 @@
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use readpath_core::cache::{FileId, FrameId, Uses};
+use readpath_core::unit::PAGE_BYTES;
 
-use super::readers::{Readers, Reading};
+use super::readers::{Copies, Readers, Reading};
+use crate::storage::FILE_BYTES_MAX;
 
 /// No frame: the end of a chain.
 const NONE: u32 = u32::MAX;
 /// Bits of a page's number in a key: 4 PiB of file; the other 24 are the file's.
 const PAGE_BITS: u32 = 40;
+const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << PAGE_BITS, "every page has a key");
 /// Consecutive pages whose heads lie side by side, one cache line of them, and
 /// which are copied by one reader at a time: 64 KiB.
 pub(crate) const GROUP_LOG2: u32 = 4;
@@ -53,8 +56,6 @@ pub(crate) trait Atomics {
     type Word: Word<u32>;
     /// 64 bits.
     type Key: Word<u64>;
-    /// Lets other threads run.
-    fn yield_now();
     /// What makes sequentially consistent accesses of different words be seen in
     /// one order by all, where their own order doesn't.
     fn fence();
@@ -197,6 +198,11 @@ impl<A: Atomics> PageIndex<A> {
             .is_some_and(|(_, entry)| entry.state.load(Relaxed) & (LENT | MARKED) == LENT)
     }
 
+    /// As `is_lent`, also of a page that carries a mark.
+    pub(crate) fn is_there(&self, file: FileId, page: u64) -> bool {
+        self.find(key(file, page)).is_some_and(|(_, entry)| entry.state.load(Relaxed) & LENT != 0)
+    }
+
     /// Lends the page in `frame`, which is not lent. By one thread at a time.
     pub(crate) fn lend(&self, file: FileId, page: u64, frame: u32, is_marked: bool) {
         let key = key(file, page);
@@ -233,56 +239,63 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Lends the page in `frame` no more, as [`recall_all`](PageIndex::recall_all); false if
-    /// somebody holds it.
+    /// it is in use.
     pub(crate) fn recall(&self, frame: u32) -> bool {
         self.recall_all(&[FrameId(frame)]) == 0
     }
 
-    /// Lends the pages in `frames`, 64 at the most, no more, and waits for those who copy from
-    /// them: as long as a copy of 64 KiB takes, and for its thread to be on a processor. Gives a
-    /// bit, the lowest for the first, for each page that somebody holds: that one is lent as
-    /// before. By one thread at a time.
+    /// Lends the pages in `frames`, 64 at the most, no more. Gives a bit, the lowest for the
+    /// first, for each page that somebody holds, or that somebody is signed in for: that one
+    /// is lent as before. By one thread at a time.
     pub(crate) fn recall_all(&self, frames: &[FrameId]) -> u64 {
-        let (mut refused, mut recalled) = (0, 0);
+        let (mut refused, mut unlent) = (0, 0);
         for (nth, frame) in frames.iter().enumerate() {
-            let state = &self.entries[frame.0 as usize].state;
-            let before = state.fetch_and(!LENT, SeqCst);
-            if before & LENT == 0 {
-                // Filled, and dropped before it was ever lent.
-            } else if before & HOLDS != 0 {
-                state.fetch_or(LENT, Release);
-                refused |= 1 << nth;
-            } else {
-                recalled |= 1u64 << nth;
+            let before = self.entries[frame.0 as usize].state.fetch_and(!LENT, SeqCst);
+            // Or it was filled, and dropped before it was ever lent.
+            if before & LENT != 0 {
+                unlent |= 1u64 << nth;
+                refused |= u64::from(before & HOLDS != 0) << nth;
             }
         }
-        // Nobody can find any of them now: neighbours are waited for together.
-        let mut waited = None;
-        for frame in bits(recalled).map(|nth| frames[nth]) {
-            let key = self.entries[frame.0 as usize].key.load(Relaxed);
-            if waited.replace(key >> GROUP_LOG2) != Some(key >> GROUP_LOG2) {
-                self.readers.wait_for(key);
-            }
+        // Nobody can find any of them now: neighbours are asked for together.
+        let mut asked = None;
+        for nth in bits(unlent & !refused) {
+            let key = self.entries[frames[nth].0 as usize].key.load(Relaxed);
+            let group = key >> GROUP_LOG2;
+            let (_, is_read) = asked
+                .filter(|&(before, _)| before == group)
+                .unwrap_or_else(|| (group, self.readers.are_in(key)));
+            asked = Some((group, is_read));
+            refused |= u64::from(is_read) << nth;
         }
-        bits(recalled).for_each(|nth| self.unchain(frames[nth].0));
+        for nth in bits(refused) {
+            self.entries[frames[nth].0 as usize].state.fetch_or(LENT, Release);
+        }
+        bits(unlent & !refused).for_each(|nth| self.unchain(frames[nth].0));
         refused
     }
 
-    /// Lends the page in `frame` no more, though somebody may hold it. True if
-    /// nobody does any more: nobody else will say so then. By one thread at a time.
-    pub(crate) fn forget(&self, frame: u32) -> bool {
-        let state = &self.entries[frame as usize].state;
-        state.fetch_and(!LENT, SeqCst);
-        self.wait_for_copies(frame);
+    /// Lends the page in `frame` no more, though it may be in use. Gives who copies from it
+    /// still: once they are [over](PageIndex::are_over), `forgotten` is to be called. By one
+    /// thread at a time.
+    pub(crate) fn forget(&self, frame: u32) -> Copies {
+        let entry = &self.entries[frame as usize];
+        entry.state.fetch_and(!LENT, SeqCst);
         self.unchain(frame);
-        // From here on whoever ends the last hold sees the flag; there is none
-        // to see it if this was the last to look.
-        state.fetch_or(FORGOTTEN, AcqRel) & HOLDS == 0
+        self.readers.who_is_in(entry.key.load(Relaxed))
     }
 
-    /// Waits until nobody copies from the frame, whose page is not lent.
-    fn wait_for_copies(&self, frame: u32) {
-        self.readers.wait_for(self.entries[frame as usize].key.load(Relaxed));
+    /// Whether copies have come to their end.
+    pub(crate) fn are_over(&self, copies: &mut Copies) -> bool {
+        self.readers.are_over(copies)
+    }
+
+    /// Nobody copies from the page in `frame`, which was to be forgotten, any more. True if
+    /// nobody holds it either: nobody else will say so then. By one thread at a time.
+    pub(crate) fn forgotten(&self, frame: u32) -> bool {
+        // From here on whoever ends the last hold sees the flag; there is none
+        // to see it if this was the last to look.
+        self.entries[frame as usize].state.fetch_or(FORGOTTEN, AcqRel) & HOLDS == 0
     }
 
     /// Takes the entry out of its chain. Its own link stays, for readers who are there.
@@ -339,10 +352,6 @@ pub(crate) struct Std;
 impl Atomics for Std {
     type Word = std::sync::atomic::AtomicU32;
     type Key = std::sync::atomic::AtomicU64;
-
-    fn yield_now() {
-        std::thread::yield_now();
-    }
 
     /// Nothing: the accesses themselves are sequentially consistent.
     #[inline]
@@ -432,12 +441,28 @@ mod tests {
             assert_eq!(index.hold(FILE, 7, false), Hold::Held(0));
             assert!(!index.recall(0));
         }
-        assert!(!index.forget(0));
+        assert!(index.are_over(&mut index.forget(0)) && !index.forgotten(0));
         assert_eq!(found(&index, FILE, 7), None);
         assert!(!index.release(0));
         assert!(index.release(0));
         index.lend(FILE, 8, 0, false);
-        assert!(index.forget(0));
+        assert!(index.are_over(&mut index.forget(0)) && index.forgotten(0));
+    }
+
+    #[test]
+    fn a_copy_refuses_the_recall_and_delays_what_is_forgotten() {
+        let index = PageIndex::<Std>::new(4, 2);
+        for (page, frame) in [(7, 0), (8, 1), (16, 2)] {
+            index.lend(FILE, page, frame, false);
+        }
+        let reading = index.sign_in(FILE, 8, 0).expect("nobody else is");
+        // The pages of its group stay, and are lent as before.
+        assert_eq!(index.recall_all(&[0, 1, 2].map(FrameId)), 0b011);
+        assert_eq!([7, 8, 16].map(|page| index.is_lent(FILE, page)), [true, true, false]);
+        let mut copies = index.forget(1);
+        assert!(!index.is_lent(FILE, 8) && !index.are_over(&mut copies));
+        drop(reading);
+        assert!(index.are_over(&mut copies) && index.forgotten(1) && index.recall(0));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Which files are open, by how many handles; when the last handle goes, so does
-//! the file, once nothing of it is on its way.
+//! the file, once nothing of it is on its way. A file is found by its identity: its opening costs
+//! the same however many are open.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use readpath_core::cache::FileId;
@@ -11,12 +13,54 @@ use readpath_core::unit::PageRange;
 use super::OpenFile;
 use super::below::Opening;
 use super::desk::{Buried, Desk};
+use crate::identity::Identity;
+use crate::kernel_pages::KernelPages;
 
 /// A file that is open, and by how many handles.
 pub(super) struct Open {
     file: Arc<OpenFile>,
-    identity: Identity,
     handles: u32,
+}
+
+/// All that are open.
+#[derive(Default)]
+pub(super) struct OpenFiles {
+    /// By the number of the file.
+    files: Vec<Option<Open>>,
+    /// The same, by what they are: the states of one file lie side by side.
+    by_identity: BTreeMap<Identity, FileId>,
+}
+
+impl OpenFiles {
+    fn of(&self, id: FileId) -> &Open {
+        self.files[id.0 as usize].as_ref().expect("the file is open")
+    }
+
+    fn of_mut(&mut self, id: FileId) -> &mut Open {
+        self.files[id.0 as usize].as_mut().expect("the file is open")
+    }
+
+    fn add(&mut self, file: &Arc<OpenFile>) {
+        let at = file.id.0 as usize;
+        if at >= self.files.len() {
+            self.files.resize_with(at + 1, || None);
+        }
+        self.files[at] = Some(Open { file: Arc::clone(file), handles: 0 });
+        self.by_identity.insert(file.identity, file.id);
+    }
+
+    fn remove(&mut self, id: FileId) -> Arc<OpenFile> {
+        let open = self.files[id.0 as usize].take().expect("the file is open");
+        self.by_identity.remove(&open.file.identity);
+        open.file
+    }
+
+    /// One for each state in which the file was found when it was opened: a change
+    /// makes a new one, and earlier handles keep theirs.
+    fn states_of(&self, id: FileId) -> impl Iterator<Item = &Arc<OpenFile>> {
+        let states = self.of(id).file.identity.all_states();
+        self.by_identity.range(states).map(|(_, &id)| &self.of(id).file)
+    }
 }
 
 /// A handle, and how many reads it has under way.
@@ -27,24 +71,6 @@ pub(super) struct InUse {
     is_dropped: bool,
 }
 
-/// What must be the same for a file to be served from what is cached of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-    pub(crate) bytes: u64,
-    /// Seconds and nanoseconds.
-    pub(crate) modified: (i64, i64),
-    pub(crate) changed: (i64, i64),
-}
-
-impl Identity {
-    /// Whether it is the same file, in whatever state.
-    fn is_same(&self, other: &Identity) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
-    }
-}
-
 impl Desk {
     /// Opens `target`, or finds it open already and unchanged, with a new handle.
     pub(crate) fn open(
@@ -52,41 +78,38 @@ impl Desk {
         target: Opening,
         identity: Identity,
     ) -> (Arc<OpenFile>, HandleId) {
-        let same = self.open.iter().flatten().find(|open| open.identity == identity);
-        if let Some(open) = same {
-            self.graveyard.push(Buried::File(target));
-            let file = Arc::clone(&open.file);
+        if let Some(&id) = self.open.by_identity.get(&identity) {
+            self.graveyard.push(Buried::Opening(target));
+            let file = Arc::clone(&self.open.of(id).file);
             let handle = self.open_again(&file);
             return (file, handle);
         }
         let (bytes, mode) = (target.bytes(), target.mode());
-        let start_sector = self.files.add(target);
+        let kernel_pages = KernelPages::of(&target, identity);
+        let start_sector = self.files.add(target.clone());
         let id = self
             .machine
             .add_file(bytes, start_sector)
             .expect("the storage has sectors for every file that it takes");
-        let file = Arc::new(OpenFile { id, bytes, start_sector, mode });
-        let at = id.0 as usize;
-        if at >= self.open.len() {
-            self.open.resize_with(at + 1, || None);
-        }
-        self.open[at] = Some(Open { file: Arc::clone(&file), identity, handles: 0 });
+        let file = Arc::new(OpenFile {
+            id,
+            bytes,
+            start_sector,
+            mode,
+            opening: target,
+            identity,
+            kernel_pages,
+        });
+        self.open.add(&file);
         let handle = self.open_again(&file);
         (file, handle)
     }
 
-    /// Whether `identity` is of the file that `file` is, perhaps in another state.
-    pub(crate) fn is_same(&self, file: FileId, identity: &Identity) -> bool {
-        self.states_of(file).any(|open| open.identity.is_same(identity))
-    }
-
     /// Invalidates a range of a file in each state in which it is open.
     pub(crate) fn invalidate_states(&mut self, file: FileId, range: PageRange) {
-        for at in 0..self.open.len() {
-            let state = self.states_of(file).find(|open| open.file.id.0 as usize == at);
-            if let Some(id) = state.map(|open| open.file.id) {
-                self.command(|machine, _| machine.invalidate_file(id, range));
-            }
+        let states: Vec<FileId> = self.open.states_of(file).map(|state| state.id).collect();
+        for id in states {
+            self.command(|machine, _| machine.invalidate_file(id, range));
         }
     }
 
@@ -98,27 +121,19 @@ impl Desk {
         range: PageRange,
     ) -> Vec<(Arc<OpenFile>, u64)> {
         let mut found = Vec::new();
-        for open in self.states_of(file) {
+        for state in self.open.states_of(file) {
             let mut rest = range;
-            while let Some(page) = self.machine.first_in_flight(open.file.id, rest) {
-                found.push((Arc::clone(&open.file), page));
+            while let Some(page) = self.machine.first_in_flight(state.id, rest) {
+                found.push((Arc::clone(state), page));
                 rest.first = page + 1;
             }
         }
         found
     }
 
-    /// One for each state in which the file was found when it was opened: a change
-    /// makes a new one, and earlier handles keep theirs.
-    fn states_of(&self, file: FileId) -> impl Iterator<Item = &Open> {
-        let identity = self.open[file.0 as usize].as_ref().map(|open| open.identity);
-        let is_same = move |open: &&Open| identity.is_some_and(|of| of.is_same(&open.identity));
-        self.open.iter().flatten().filter(is_same)
-    }
-
     /// Opens one more handle of a file that is open.
     pub(crate) fn open_again(&mut self, file: &OpenFile) -> HandleId {
-        self.open[file.id.0 as usize].as_mut().expect("the file is open").handles += 1;
+        self.open.of_mut(file.id).handles += 1;
         let handle = self.machine.open(file.id);
         let in_use = InUse { file: file.id, reads: 0, is_dropped: false };
         match self.in_use.get_mut(handle.0 as usize) {
@@ -139,12 +154,12 @@ impl Desk {
         let now = self.clock.now();
         self.machine.process_ended(now, ProcessId(handle.0));
         self.machine.close(handle);
-        let place = &mut self.open[in_use.file.0 as usize];
-        let open = place.as_mut().expect("a handle's file is open");
+        let id = in_use.file;
+        let open = self.open.of_mut(id);
         open.handles -= 1;
         if open.handles == 0 {
-            let open = place.take().expect("it was there");
-            self.removing.push(open.file);
+            let file = self.open.remove(id);
+            self.removing.push(file);
             self.remove_files();
         }
     }
@@ -166,8 +181,8 @@ impl Desk {
                 continue;
             }
             let file = self.removing.swap_remove(at);
-            let target = self.files.remove(file.start_sector);
-            self.graveyard.extend(target.map(Buried::File));
+            self.files.remove(file.start_sector);
+            self.graveyard.push(Buried::File(file));
         }
     }
 }

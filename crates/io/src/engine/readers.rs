@@ -2,10 +2,13 @@
 //!
 //! A reader that takes no lock says, before it looks anything up, from which 64 KiB
 //! of which file it is about to copy: it *signs in*, in one of a few slots. Who
-//! wants a frame first makes its page unfindable, and then waits until nobody is
+//! wants a frame first makes its page unfindable, and then looks whether anybody is
 //! signed in for the 64 KiB around it. So a copy costs one atomic change of a
 //! cache line that nobody else writes to, however many pages it is of, and two
 //! readers of the same pages write to no line together.
+//!
+//! Nobody waits for a reader: the memory that it copies to may be swapped out, or be filled by
+//! somebody who is late. Who wants the frame takes another, or comes again.
 //!
 //! Both sides write one word and then read the other's: at least one of them sees
 //! the other, since all four accesses are sequentially consistent (the pattern is
@@ -17,7 +20,7 @@ use super::index::{Atomics, GROUP_LOG2, Word};
 
 /// Of a slot's word: somebody is signed in.
 const ACTIVE: u64 = 1;
-/// Counts who signs in: so whoever waits for one doesn't wait for the next.
+/// Counts who signs in: so one that was seen is told from the next.
 const TURN: u64 = 2;
 /// The bits of ACTIVE and the count, which lie where a key has the page in its group.
 const LOW: u64 = (1 << GROUP_LOG2) - 1;
@@ -70,21 +73,29 @@ impl<A: Atomics> Readers<A> {
         })
     }
 
-    /// Waits until nobody is signed in for the group of `key` who was when this
-    /// was called: as long as a copy of 64 KiB takes, and for its thread to be on
-    /// a processor.
-    pub(crate) fn wait_for(&self, key: u64) {
+    /// Whether somebody is signed in for the group of `key`.
+    pub(crate) fn are_in(&self, key: u64) -> bool {
         A::fence();
-        for Slot { word } in &self.slots {
-            let value = word.load(SeqCst);
-            if value & ACTIVE != 0 && value & !LOW == key & !LOW {
-                while word.load(Acquire) == value {
-                    A::yield_now();
-                }
-            }
-        }
+        self.slots.iter().any(|Slot { word }| is_in(word.load(SeqCst), key))
+    }
+
+    /// Who is signed in for the group of `key`.
+    pub(crate) fn who_is_in(&self, key: u64) -> Copies {
+        A::fence();
+        let words = self.slots.iter().map(|Slot { word }| word.load(SeqCst)).enumerate();
+        Copies(words.filter(|&(_, word)| is_in(word, key)).collect())
+    }
+
+    /// Whether all of them have signed out, or moved on.
+    pub(crate) fn are_over(&self, copies: &mut Copies) -> bool {
+        copies.0.retain(|&(slot, word)| self.slots[slot].word.load(Acquire) == word);
+        copies.0.is_empty()
     }
 }
+
+/// Who was signed in for a group at some moment: the slots, and what they held.
+#[derive(Debug)]
+pub(crate) struct Copies(Vec<(usize, u64)>);
 
 impl<A: Atomics> Reading<'_, A> {
     /// Which slot it is signed in: nobody else is as long as this lives.
@@ -112,6 +123,10 @@ impl<A: Atomics> Drop for Reading<'_, A> {
     }
 }
 
+fn is_in(word: u64, key: u64) -> bool {
+    word & ACTIVE != 0 && word & !LOW == key & !LOW
+}
+
 /// The word of a slot with somebody signed in, after `before`.
 fn signed_in(key: u64, before: u64) -> u64 {
     key & !LOW | before.wrapping_add(TURN) & LOW | ACTIVE
@@ -133,12 +148,15 @@ mod tests {
         assert_eq!(readers.sign_in(0x90, 0).expect("free again").slot(), 1);
     }
 
-    /// So whoever waits for the one doesn't wait for the other.
     #[test]
     fn who_signs_in_again_is_told_apart() {
         let readers = Readers::<Std>::new(1);
-        let words = [0, 1].map(|_| readers.sign_in(0x70, 0).expect("free").value);
-        assert_ne!(words[0], words[1]);
+        let first = readers.sign_in(0x70, 0).expect("free");
+        let mut copies = readers.who_is_in(0x7f);
+        assert!(!readers.are_over(&mut copies));
+        drop(first);
+        let _second = readers.sign_in(0x70, 0).expect("free");
+        assert!(readers.are_over(&mut copies) && readers.are_in(0x70));
     }
 
     #[test]
@@ -151,10 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_readers_of_something_else() {
+    fn readers_of_something_else_are_in_nobodys_way() {
         let readers = Readers::<Std>::new(2);
-        let _elsewhere = readers.sign_in(0x70, 0);
+        let mut elsewhere = readers.sign_in(0x70, 0).expect("free");
         drop(readers.sign_in(0x80, 0));
-        readers.wait_for(0x80);
+        assert!(readers.are_in(0x71) && !readers.are_in(0x80));
+        let mut copies = readers.who_is_in(0x70);
+        elsewhere.move_on(0x80);
+        assert!(readers.are_over(&mut copies) && readers.are_in(0x80));
     }
 }

@@ -8,15 +8,15 @@
 
 use std::num::NonZero;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::copy::copy_out;
 use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
-use super::readers::Reading;
+use super::readers::{Copies, Reading};
 use crate::frames::{FrameMemory, FramePoolError};
 
 /// How many pages are copied together.
@@ -34,8 +34,18 @@ pub(crate) struct Shelf {
     /// Pages held now, and how many may be.
     held: AtomicU32,
     held_max: u32,
-    /// Frames whose page was forgotten and is held no more; the machine is still to be told.
-    returned: Mutex<Vec<FrameId>>,
+    /// Nobody may begin to hold a page.
+    is_closed: AtomicBool,
+    forgotten: Mutex<Forgotten>,
+}
+
+/// Frames whose page was to be forgotten.
+#[derive(Default)]
+struct Forgotten {
+    /// Those that are copied from still, and who copied when they were forgotten.
+    copied: Vec<(u32, Copies)>,
+    /// Those that are in use no more; the machine is still to be told.
+    returned: Vec<FrameId>,
 }
 
 impl Shelf {
@@ -51,7 +61,8 @@ impl Shelf {
             index: PageIndex::new(frames, copies),
             held: AtomicU32::new(0),
             held_max,
-            returned: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            forgotten: Mutex::default(),
         })
     }
 
@@ -126,6 +137,11 @@ impl Shelf {
         range.pages().all(|page| self.index.is_lent(file, page))
     }
 
+    /// Whether a page of the range is there, marked or not, as far as one can tell now.
+    pub(crate) fn has_any(&self, file: FileId, range: PageRange) -> bool {
+        range.pages().any(|page| self.index.is_there(file, page))
+    }
+
     /// Holds a page that is lent; with `is_seen` also one that carries a mark which
     /// the law has been shown.
     ///
@@ -139,16 +155,21 @@ impl Shelf {
         is_seen: bool,
     ) -> Result<Option<Held>, HeldMax> {
         // Counted first, so that there are never more.
-        if self.held.fetch_add(1, Ordering::Relaxed) >= self.held_max {
-            self.held.fetch_sub(1, Ordering::Relaxed);
+        if self.held.fetch_add(1, Ordering::SeqCst) >= self.held_max {
+            self.held.fetch_sub(1, Ordering::SeqCst);
             return Err(HeldMax { held_bytes_max: u64::from(self.held_max) * PAGE_BYTES });
+        }
+        // Looked at once it is counted: who still finds it open is one of those counted then.
+        if self.is_closed.load(Ordering::SeqCst) {
+            self.held.fetch_sub(1, Ordering::SeqCst);
+            return Ok(None);
         }
         match self.index.hold(file, page, is_seen) {
             Hold::Held(frame) => return Ok(Some(Held { shelf: Arc::clone(self), frame })),
             Hold::Absent => {}
             Hold::AbsentAndReturned(frame) => self.push_returned(frame),
         }
-        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.held.fetch_sub(1, Ordering::SeqCst);
         Ok(None)
     }
 
@@ -171,12 +192,35 @@ impl Shelf {
     }
 
     /// Frames that the machine is to be told of as returned.
-    pub(crate) fn take_returned(&self) -> Vec<FrameId> {
-        std::mem::take(&mut self.returned.lock().expect("nothing panics under this lock"))
+    fn take_returned(&self) -> Vec<FrameId> {
+        let mut forgotten = self.forgotten();
+        let Forgotten { copied, returned } = &mut *forgotten;
+        copied.retain_mut(|(frame, copies)| {
+            let is_over = self.index.are_over(copies);
+            if is_over && self.index.forgotten(*frame) {
+                returned.push(FrameId(*frame));
+            }
+            !is_over
+        });
+        std::mem::take(returned)
+    }
+
+    /// Has a page lent no more, and its frame returned once it is in use no more.
+    fn forget(&self, frame: u32) {
+        let mut copies = self.index.forget(frame);
+        if !self.index.are_over(&mut copies) {
+            self.forgotten().copied.push((frame, copies));
+        } else if self.index.forgotten(frame) {
+            self.push_returned(frame);
+        }
     }
 
     fn push_returned(&self, frame: u32) {
-        self.returned.lock().expect("nothing panics under this lock").push(FrameId(frame));
+        self.forgotten().returned.push(FrameId(frame));
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
+        self.forgotten.lock().expect("nothing panics under this lock")
     }
 }
 
@@ -208,7 +252,7 @@ impl Drop for Held {
         if self.shelf.index.release(self.frame) {
             self.shelf.push_returned(self.frame);
         }
-        self.shelf.held.fetch_sub(1, Ordering::Relaxed);
+        self.shelf.held.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -242,9 +286,15 @@ impl Lender for Clerk {
     }
 
     fn forget(&mut self, frame: FrameId) {
-        if self.0.index.forget(frame.0) {
-            self.0.push_returned(frame.0);
-        }
+        self.0.forget(frame.0);
+    }
+
+    fn take_returned(&mut self) -> Vec<FrameId> {
+        self.0.take_returned()
+    }
+
+    fn let_hold(&mut self, may_hold: bool) {
+        self.0.is_closed.store(!may_hold, Ordering::SeqCst);
     }
 }
 

@@ -86,17 +86,13 @@ impl Tally {
         }
     }
 
-    /// The bytes of reads past the machine.
-    pub(crate) fn hit_bytes(&self) -> u64 {
+    /// The bytes of all reads, and those of them that were there.
+    pub(crate) fn sums(&self) -> [u64; 2] {
         let bytes = |line: &Line| {
             line.copied_bytes.load(Ordering::Relaxed) + line.held_bytes.load(Ordering::Relaxed)
         };
-        self.lines.iter().map(bytes).sum()
-    }
-
-    /// The bytes of reads through the machine, and those that were there.
-    pub(crate) fn through_sums(&self) -> [u64; 2] {
-        self.through_bytes.each_ref().map(|counter| counter.load(Ordering::Relaxed))
+        let hit_bytes: u64 = self.lines.iter().map(bytes).sum();
+        self.through_bytes.each_ref().map(|counter| hit_bytes + counter.load(Ordering::Relaxed))
     }
 
     /// The line of the calling thread, unless others have its slot.
@@ -139,6 +135,6 @@ mod tests {
         tally.take_passed(|end| panic!("{end} was told before"));
         tally.held(5, 700);
         tally.take_passed(|end| assert_eq!(end, 700));
-        assert_eq!(tally.hit_bytes(), 45);
+        assert_eq!(tally.sums(), [45, 45]);
     }
 }

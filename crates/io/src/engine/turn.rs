@@ -56,7 +56,7 @@ impl Desk {
         ready: &mut VecDeque<Lent>,
     ) {
         let now = self.clock.now();
-        self.take_returned();
+        self.machine.take_returned(now);
         returned.drain(..).for_each(|lent| self.take_back(now, lent));
         for Asked { handle, offset, bytes, ticket } in asked {
             if let Err(error) = self.seat(now, handle, *offset, *bytes, line, *ticket) {

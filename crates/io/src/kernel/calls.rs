@@ -10,7 +10,7 @@ pub(super) struct Calls {
 
 impl Backend for Calls {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
-        let Transfer { token, fd, op, offset, segments } = transfer;
+        let Transfer { token, fd, op, offset, segments, .. } = transfer;
         // SAFETY: the caller's promise.
         let raw = unsafe { carry(fd, op, offset, segments) };
         self.answers.push(Answer { token, raw });

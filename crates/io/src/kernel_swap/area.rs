@@ -15,6 +15,7 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::{Leftover, SwapError, claim, fresh_name, ours_in};
+use crate::leftover::{Kind, Record};
 
 /// The ending of the files that are made in a folder.
 const ENDING: &str = ".swap";
@@ -36,6 +37,8 @@ pub struct SwapArea {
     is_on: bool,
     is_made: bool,
     is_block_device: bool,
+    /// Of the file, if it was made; and of the area.
+    records: Vec<Record>,
 }
 
 impl SwapArea {
@@ -89,14 +92,16 @@ impl SwapArea {
             .open(&path)
             .map_err(|error| refused("make", error))?;
         // From here on the file goes when `area` does.
-        let area = SwapArea {
+        let mut area = SwapArea {
             path: path.clone(),
             file,
             is_on: false,
             is_made: true,
             is_block_device: false,
+            records: Vec::new(),
         };
         claim(&area.file);
+        area.record(Kind::File)?;
         rustix::fs::fallocate(&area.file, FallocateFlags::empty(), 0, bytes + PAGE_BYTES)
             .map_err(|errno| refused("find room for", errno.into()))?;
         Ok(area)
@@ -119,7 +124,14 @@ impl SwapArea {
             return Err(SwapError::refused("use", path, error, "another run uses it"));
         }
         let path = path.to_path_buf();
-        Ok(SwapArea { path, file, is_on: false, is_made: false, is_block_device })
+        Ok(SwapArea {
+            path,
+            file,
+            is_on: false,
+            is_made: false,
+            is_block_device,
+            records: Vec::new(),
+        })
     }
 
     fn switch_on(mut self, bytes: u64) -> Result<SwapArea, SwapError> {
@@ -131,6 +143,7 @@ impl SwapArea {
                 .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
             claim(&self.file);
         }
+        self.record(Kind::SwapArea)?;
         let name = c_path(&self.path);
         // SAFETY: `name` is a string that ends with 0 and lives through the call.
         match unsafe { libc::swapon(name.as_ptr(), PREFERRED) } {
@@ -143,6 +156,14 @@ impl SwapArea {
             }
         }
         Ok(self)
+    }
+
+    /// Has the next run undo this if this one is killed.
+    fn record(&mut self, kind: Kind) -> Result<(), SwapError> {
+        let record = Record::keep(kind, &self.path);
+        let refused = |error| SwapError::refused("keep a record of", &self.path, error, NEEDS_ROOT);
+        self.records.push(record.map_err(refused)?);
+        Ok(())
     }
 
     /// The file or device that is swapped to.
@@ -159,8 +180,9 @@ impl SwapArea {
 
 impl Drop for SwapArea {
     fn drop(&mut self) {
-        if self.is_on && !swap_off(&self.path) {
-            let error = io::Error::last_os_error();
+        if self.is_on
+            && let Err(error) = swap_off(&self.path)
+        {
             eprintln!(
                 "readpath: {}: is still swapped to: {error}; free memory, then `swapoff` it",
                 self.path.display()
@@ -180,7 +202,8 @@ fn remove_abandoned(folder: &Path) -> Vec<Leftover> {
     let mut leftovers = Vec::new();
     for path in ours_in(folder, ENDING) {
         if File::open(&path).is_ok_and(|file| claim(&file)) {
-            swap_off(&path);
+            // It may not be on any more.
+            let _ = swap_off(&path);
             let done = match std::fs::remove_file(&path) {
                 Ok(()) => "it has been swapped off and removed".to_owned(),
                 Err(error) => format!("it can't be removed: {error}"),
@@ -191,10 +214,23 @@ fn remove_abandoned(folder: &Path) -> Vec<Leftover> {
     leftovers
 }
 
-fn swap_off(path: &Path) -> bool {
+pub(crate) fn swap_off(path: &Path) -> io::Result<()> {
     let name = c_path(path);
     // SAFETY: `name` is a string that ends with 0 and lives through the call.
-    unsafe { libc::swapoff(name.as_ptr()) == 0 }
+    match unsafe { libc::swapoff(name.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether `path` is swapped to with the priority that we give, the highest.
+pub(crate) fn is_ours(path: &Path) -> bool {
+    let priority = (PREFERRED & 0x7fff).to_string();
+    let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    areas.lines().skip(1).any(|line| {
+        let at = line.split_whitespace().next().unwrap_or_default().replace("\\040", " ");
+        Path::new(&at) == path && line.split_whitespace().last() == Some(&priority)
+    })
 }
 
 fn c_path(path: &Path) -> CString {

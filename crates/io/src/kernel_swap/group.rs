@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Leftover, SwapError, claim, fresh_name, ours_in};
+use crate::leftover::{Kind, Record};
 
 const NEEDS_ROOT: &str = "memory cgroups need root, or a group that was delegated to this user";
 
@@ -20,6 +21,7 @@ pub struct MemoryGroup {
     version: Version,
     /// Holds the lock.
     _directory: File,
+    _record: Record,
 }
 
 /// The two interfaces of the kernel.
@@ -58,8 +60,12 @@ impl MemoryGroup {
         });
         let directory = directory.map_err(|error| refused("open", error))?;
         claim(&directory);
-        let group =
-            MemoryGroup { path: path.clone(), version: parent.version, _directory: directory };
+        let record = Record::keep(Kind::KernelFolder, &path).inspect_err(|_| {
+            let _ = fs::remove_dir(&path);
+        });
+        let _record = record.map_err(|error| refused("keep a record of", error))?;
+        let version = parent.version;
+        let group = MemoryGroup { path: path.clone(), version, _directory: directory, _record };
         let knob = match group.version {
             Version::One => "memory.limit_in_bytes",
             Version::Two => "memory.max",

@@ -1,8 +1,8 @@
 //! `vm.page_cluster`: the kernel reads up to `1 << page_cluster` slots ahead in swap.
 //!
 //! It is one number for the whole machine. While a run has set it, a file in `/run` keeps what it
-//! was before, under the run's lock; should the run be killed, the next one that comes to set it
-//! puts that value back first.
+//! was before, under the run's lock; should the run be killed, the next run of any command
+//! puts that value back.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -26,6 +26,26 @@ pub fn current() -> Option<u32> {
 
 fn read(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Puts back what a run was killed before it could; `None` when there is nothing to put back.
+pub(crate) fn restore_abandoned() -> Option<Leftover> {
+    let (knob, record_path) = (Path::new(KNOB), Path::new(RECORD));
+    let record = File::open(record_path).ok()?;
+    if !claim_at(&record, record_path) {
+        return None;
+    }
+    let leftover = restore(knob, record_path).ok()?;
+    let _ = std::fs::remove_file(record_path);
+    leftover
+}
+
+/// Writes the recorded value back, if one is recorded; the caller holds the lock.
+fn restore(knob: &Path, record_path: &Path) -> Result<Option<Leftover>, SwapError> {
+    let Some(before) = read(record_path) else { return Ok(None) };
+    write(knob, before)?;
+    let done = format!("page_cluster is {before} again, as it was before that run");
+    Ok(Some(Leftover { path: record_path.to_path_buf(), done }))
 }
 
 /// A `page_cluster` that is in force until this is dropped.
@@ -62,14 +82,7 @@ impl PageCluster {
         if !claim_at(&record, record_path) {
             return Err(SwapError::PageClusterInUse { path: record_path.to_path_buf() });
         }
-        let leftover = match read(record_path) {
-            None => None,
-            Some(before) => {
-                write(knob, before)?;
-                let done = format!("page_cluster is {before} again, as it was before that run");
-                Some(Leftover { path: record_path.to_path_buf(), done })
-            }
-        };
+        let leftover = restore(knob, record_path)?;
         let before = read(knob).ok_or_else(|| {
             let error = std::io::ErrorKind::NotFound;
             SwapError::refused("read", knob, error, "this kernel has no swap readahead")

@@ -14,11 +14,15 @@ const fn procedure(number: u32) -> Procedure {
 pub(crate) const GETATTR: Procedure = procedure(1);
 pub(crate) const LOOKUP: Procedure = procedure(3);
 pub(crate) const ACCESS: Procedure = procedure(4);
+pub(crate) const READLINK: Procedure = procedure(5);
 pub(crate) const READ: Procedure = procedure(6);
 pub(crate) const FSINFO: Procedure = procedure(19);
 
 /// The bit of ACCESS for reading a file's bytes.
 pub(crate) const ACCESS_READ: u32 = 1;
+
+/// The longest path that a symbolic link may hold: Linux's `PATH_MAX`.
+pub(crate) const LINK_BYTES_MAX: usize = 4096;
 
 /// A file handle's largest size.
 pub(crate) const HANDLE_BYTES_MAX: usize = 64;
@@ -64,8 +68,14 @@ pub struct Attributes {
     pub kind: FileKind,
     /// Its length in bytes.
     pub bytes: u64,
+    /// The file system on the server that it belongs to.
+    pub fsid: u64,
+    /// Its number there.
+    pub fileid: u64,
     /// When its bytes were changed last: seconds and nanoseconds by the server's clock.
     pub modified: (u32, u32),
+    /// When it, or what is told of it here, was changed last.
+    pub changed: (u32, u32),
 }
 
 /// How much the server takes, from FSINFO.
@@ -77,18 +87,18 @@ pub struct FsInfo {
     pub read_bytes_preferred: u32,
 }
 
-/// What a READ brought.
+/// What the reply to a READ says before its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Data<'a> {
+pub(crate) struct DataHead {
     pub(crate) attributes: Option<Attributes>,
     pub(crate) is_at_end: bool,
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: u32,
 }
 
 /// Results, or the server's word on why there are none.
 pub(crate) type Told<T> = Result<Result<T, Status>, Garbled>;
 
-/// The arguments of GETATTR and FSINFO.
+/// The arguments of GETATTR, READLINK and FSINFO.
 pub(crate) fn put_handle(to: &mut Vec<u8>, file: &FileHandle) {
     put_opaque(to, file.bytes());
 }
@@ -135,6 +145,14 @@ pub(crate) fn access_told(results: &[u8]) -> Told<u32> {
     })
 }
 
+/// The results of READLINK: the path that the link holds.
+pub(crate) fn link_told(results: &[u8]) -> Told<Vec<u8>> {
+    told(results, |reader| {
+        attributes_if_any(reader)?;
+        Ok(reader.opaque(LINK_BYTES_MAX)?.to_vec())
+    })
+}
+
 /// The results of FSINFO.
 pub(crate) fn fs_info_told(results: &[u8]) -> Told<FsInfo> {
     told(results, |reader| {
@@ -146,19 +164,34 @@ pub(crate) fn fs_info_told(results: &[u8]) -> Told<FsInfo> {
     })
 }
 
-/// The results of a READ of `asked_bytes` bytes.
-pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> Told<Data<'_>> {
+/// The results of a READ of `asked_bytes` bytes: head and data.
+pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> Told<(DataHead, &[u8])> {
     told(results, |reader| {
-        let attributes = attributes_if_any(reader)?;
-        let count = reader.u32()?;
-        let is_at_end = reader.bool()?;
-        let bytes = reader.opaque(asked_bytes as usize)?;
-        // The count is told twice; servers that contradict themselves are not believed.
-        if bytes.len() != count as usize {
-            return Err(Garbled);
-        }
-        Ok(Data { attributes, is_at_end, bytes })
+        let head = data_head(reader, asked_bytes)?;
+        Ok((head, reader.padded(head.bytes as usize)?))
     })
+}
+
+/// The same of results whose data is still on its way: the head, and the data so far
+/// with what follows it. `None` as long as the head isn't there, and where there will be no data.
+pub(crate) fn data_begun(results: &[u8], asked_bytes: u32) -> Option<(DataHead, &[u8])> {
+    let mut reader = Reader::new(results);
+    if reader.u32() != Ok(0) {
+        return None;
+    }
+    let head = data_head(&mut reader, asked_bytes).ok()?;
+    Some((head, reader.rest()))
+}
+
+fn data_head(reader: &mut Reader<'_>, asked_bytes: u32) -> Result<DataHead, Garbled> {
+    let attributes = attributes_if_any(reader)?;
+    let bytes = reader.u32()?;
+    let is_at_end = reader.bool()?;
+    // The count is told twice; servers that contradict themselves are not believed.
+    if reader.u32()? != bytes || bytes > asked_bytes {
+        return Err(Garbled);
+    }
+    Ok(DataHead { attributes, is_at_end, bytes })
 }
 
 /// A status, then what follows it on success; on failure attributes that nobody needs.
@@ -190,12 +223,14 @@ fn attributes(reader: &mut Reader<'_>) -> Result<Attributes, Garbled> {
     // mode, nlink, uid, gid.
     reader.fixed(4 * 4)?;
     let bytes = reader.u64()?;
-    // used, rdev, fsid, fileid; atime.
-    reader.fixed(5 * 8)?;
-    let modified = (reader.u32()?, reader.u32()?);
-    // ctime.
+    // used, rdev.
+    reader.fixed(2 * 8)?;
+    let [fsid, fileid] = [reader.u64()?, reader.u64()?];
+    // atime.
     reader.fixed(8)?;
-    Ok(Attributes { kind, bytes, modified })
+    let modified = (reader.u32()?, reader.u32()?);
+    let changed = (reader.u32()?, reader.u32()?);
+    Ok(Attributes { kind, bytes, fsid, fileid, modified, changed })
 }
 
 #[cfg(test)]
@@ -230,8 +265,14 @@ mod tests {
         bytes
     }
 
-    const FILE: Attributes =
-        Attributes { kind: FileKind::Regular, bytes: 98_304, modified: (20, 21) };
+    const FILE: Attributes = Attributes {
+        kind: FileKind::Regular,
+        bytes: 98_304,
+        fsid: 7,
+        fileid: 8,
+        modified: (20, 21),
+        changed: (30, 31),
+    };
 
     fn file() -> oracle::fattr3 {
         fattr(oracle::ftype3::NF3REG, 98_304)
@@ -283,8 +324,14 @@ mod tests {
         for (type_, kind) in kinds {
             let ok = oracle::GETATTR3resok { obj_attributes: fattr(type_, 5) };
             let told = attributes_told(&packed(&oracle::GETATTR3res::Ok(ok)));
-            assert_eq!(told, Ok(Ok(Attributes { kind, bytes: 5, modified: (20, 21) })));
+            assert_eq!(told, Ok(Ok(Attributes { kind, bytes: 5, ..FILE })));
         }
+        let ok = oracle::READLINK3resok {
+            symlink_attributes: oracle::Nfs3Option::None,
+            data: oracle::nfspath3(Opaque::borrowed(b"../other")),
+        };
+        let told = link_told(&packed(&oracle::READLINK3res::Ok(ok)));
+        assert_eq!(told, Ok(Ok(b"../other".to_vec())));
         let ok = oracle::LOOKUP3resok {
             object: oracle::nfs_fh3 { data: Opaque::borrowed(b"found") },
             obj_attributes: oracle::Nfs3Option::Some(file()),
@@ -312,7 +359,12 @@ mod tests {
         assert_eq!(fs_info_told(&packed(&oracle::FSINFO3res::Ok(ok))), Ok(Ok(info)));
         let reply = read_reply(b"seven..", true);
         let told = data_told(&reply, 8).unwrap().unwrap();
-        assert_eq!(told, Data { attributes: Some(FILE), is_at_end: true, bytes: b"seven.." });
+        let head = DataHead { attributes: Some(FILE), is_at_end: true, bytes: 7 };
+        assert_eq!(told, (head, &b"seven.."[..]));
+        // The head of 104 bytes tells where the data goes before the data is there.
+        assert_eq!(data_begun(&reply[..103], 8), None);
+        assert_eq!(data_begun(&reply[..106], 8), Some((head, &b"se"[..])));
+        assert_eq!(data_begun(&reply, 6), None, "more than was asked for");
     }
 
     #[test]
@@ -341,8 +393,11 @@ mod tests {
         let _ = lookup_told(bytes);
         let _ = access_told(bytes);
         let _ = fs_info_told(bytes);
-        if let Ok(Ok(data)) = data_told(bytes, 4_096) {
-            assert!(data.bytes.len() <= 4_096);
+        let _ = link_told(bytes);
+        let begun = data_begun(bytes, 4_096);
+        if let Ok(Ok((head, data))) = data_told(bytes, 4_096) {
+            assert!(data.len() <= 4_096);
+            assert_eq!(begun.map(|begun| begun.0), Some(head));
         }
     }
 

@@ -23,6 +23,13 @@
 //!    sent again, up to [`GARBLED_MAX`] times in all. An answer to no call (late, or a
 //!    duplicate) is dropped. After bytes that are no answer at all the
 //!    connection can't be trusted, and is given up.
+//! 6. Data that is still on its way when the head of its reply is there goes straight to
+//!    the memory of its call, if the reply's id is one that the call awaits an answer to,
+//!    and the head says that the READ succeeded and brings no more than was asked for, and the
+//!    record is as long as that makes it. The call ends when all of it has come. Is the call
+//!    over before (its time is up, or it is cancelled), the rest goes nowhere; is the
+//!    connection, or does the record end early, the call is sent again. So only memory of
+//!    calls under way is ever written to.
 //!
 //! Order of calls: `call` while there is `room`; then, whenever something has
 //! happened, `handle_*`, [`wish`](Client::wish), [`to_send`](Client::to_send); sleep until
@@ -30,17 +37,27 @@
 
 use readpath_core::unit::Time;
 
-use super::calls;
-use super::records::Records;
+use super::caller::{Caller, Results};
+use super::calls::{self, DataHead};
+use super::records::{Records, Step};
 use super::rpc::{CallError, Procedure, change_xid, read_reply, write_call};
 use super::status::JUKEBOX;
 use super::xdr::{Garbled, Reader};
 
 /// The lowest bits of a transaction id are its call's slot.
-const SLOT_BITS: u32 = 10;
+const SLOT_BITS: u32 = 11;
 
 /// The most calls that can be in flight at once.
 pub(crate) const SLOTS_MAX: u32 = 1 << SLOT_BITS;
+
+/// READs of so many bytes or more are received one by one, so that their data goes past the
+/// buffer: a system call more for each costs less than a copy of this size. Of smaller
+/// ones one system call receives as many as there are.
+const LARGE_BYTES: u32 = 16 << 10;
+
+/// What is received behind a large READ's data: its padding, and the next one's head
+/// (record mark 4, RPC 24, status and attributes 92, counts 12).
+const HEAD_BYTES: usize = 3 + 132;
 
 /// How often an answer may be garbage before its call fails. Where one answer in
 /// six is, three in a row met one call in two hundred; eight, one in a million.
@@ -69,9 +86,14 @@ pub(crate) struct Timing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallId(pub(crate) u32);
 
-/// Hears of each call that has ended. On results it says whether they could be
-/// understood: `Garbled` has the call sent again.
-pub(crate) type Ended<'a> = dyn FnMut(CallId, Result<&[u8], CallError>) -> Result<(), Garbled> + 'a;
+/// A reply whose data goes past the buffer: that of a call under way.
+#[derive(Clone, Copy, Debug)]
+struct Landing {
+    index: u32,
+    head: DataHead,
+    /// Bytes of data that have come.
+    at: usize,
+}
 
 /// What is to be done about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +143,8 @@ struct Slot {
     /// the last one is in the message.
     xids: Vec<u32>,
     procedure: Procedure,
+    /// What a READ asks for; 0 of other calls.
+    data_bytes: u32,
     /// As it goes out, record mark and all; kept for its room.
     message: Vec<u8>,
     expires_at: Time,
@@ -138,6 +162,9 @@ pub(crate) struct Client {
     /// Of the next call: the upper bits of its transaction id.
     sequence: u32,
     records: Records,
+    landing: Option<Landing>,
+    /// How many large READs are under way.
+    large: u32,
     out: Vec<u8>,
     out_sent: usize,
     link: Link,
@@ -165,6 +192,7 @@ impl Client {
             state: CallState::Free,
             xids: Vec::new(),
             procedure: calls::READ,
+            data_bytes: 0,
             message: Vec::new(),
             expires_at: Time::ZERO,
             repeat_after: Time::ZERO,
@@ -178,6 +206,8 @@ impl Client {
             free: (0..slots).rev().collect(),
             sequence,
             records: Records::new(reply_bytes_max),
+            landing: None,
+            large: 0,
             out: Vec::new(),
             out_sent: 0,
             link: Link::Down { retry_at: Time::ZERO },
@@ -189,6 +219,7 @@ impl Client {
     }
 
     /// How many more calls can be made now.
+    #[cfg(test)]
     pub(crate) fn room(&self) -> u32 {
         self.free.len() as u32
     }
@@ -203,7 +234,8 @@ impl Client {
         self.traffic
     }
 
-    /// Makes a call, with the arguments that `put` writes.
+    /// Makes a call, with the arguments that `put` writes. `data_bytes` is what a READ asks for,
+    /// and 0 of other calls.
     ///
     /// # Panics
     /// There is no room.
@@ -211,6 +243,7 @@ impl Client {
         &mut self,
         now: Time,
         procedure: Procedure,
+        data_bytes: u32,
         put: impl FnOnce(&mut Vec<u8>),
     ) -> CallId {
         let index = self.free.pop().expect("there is room");
@@ -222,6 +255,8 @@ impl Client {
         slot.xids.clear();
         slot.xids.push(xid);
         slot.procedure = procedure;
+        slot.data_bytes = data_bytes;
+        self.large += u32::from(data_bytes >= LARGE_BYTES);
         slot.expires_at = now + give_up_after;
         slot.repeat_after = self.timing.repeat_after;
         slot.rest = REST_FIRST;
@@ -267,6 +302,7 @@ impl Client {
         self.out.clear();
         self.out_sent = 0;
         self.records.clear();
+        self.landing = None;
         self.link = Link::Down { retry_at: now + self.pause };
     }
 
@@ -284,46 +320,114 @@ impl Client {
         }
     }
 
-    /// Where received bytes go.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
-        self.records.space()
+    /// The READ whose data comes next, if it goes past the buffer: which call, from which byte of
+    /// its reply's data on, and how many bytes.
+    pub(crate) fn landing(&self) -> Option<(CallId, usize, usize)> {
+        let landing = self.landing.as_ref()?;
+        let bytes = self.records.past_bytes();
+        (bytes > 0).then_some((CallId(landing.index), landing.at, bytes))
     }
 
-    /// So many bytes were received into [`space`](Client::space).
-    pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, ended: &mut Ended<'_>) {
-        self.records.filled(bytes);
+    /// Where received bytes go, behind the data that is [landing](Client::landing).
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        self.records.space(if self.large > 0 { HEAD_BYTES } else { usize::MAX })
+    }
+
+    /// So many bytes were received: as many as can be into the room of the call that is
+    /// [landing](Client::landing), the others into [`space`](Client::space).
+    pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
+        if self.link == (Link::Up { is_distrusted: true }) {
+            return;
+        }
+        let past = bytes.min(self.records.past_bytes());
+        self.records.passed(past);
+        if let Some(landing) = &mut self.landing {
+            landing.at += past;
+        }
+        self.records.filled(bytes - past);
         self.heard_at = now;
         loop {
-            let record = match self.records.next() {
-                Ok(Some(record)) => record,
-                Ok(None) => return,
+            match self.records.next() {
+                Ok(Some(Step::Record(record))) => {
+                    let Ok(reply) = read_reply(record) else { return self.distrust() };
+                    let Some(index) = awaiting(&self.slots, reply.xid) else { continue };
+                    if is_later(self.slots[index as usize].procedure, reply.results) {
+                        self.heard();
+                        self.rest(now, index);
+                        continue;
+                    }
+                    let understood = match reply.results {
+                        Err(CallError::Garbled) => Err(Garbled),
+                        results => caller.ended(CallId(index), results.map(Results::Here)),
+                    };
+                    self.answered(now, index, understood, caller);
+                }
+                Ok(Some(Step::Data(data))) => {
+                    if let Some(landing) = &mut self.landing {
+                        caller.take(CallId(landing.index), landing.at, data);
+                        landing.at += data.len();
+                    }
+                }
+                Ok(Some(Step::Over { is_whole })) => {
+                    let Some(Landing { index, head, .. }) = self.landing.take() else { continue };
+                    let understood = match is_whole {
+                        true => caller.ended(CallId(index), Ok(Results::Landed(head))),
+                        false => Err(Garbled),
+                    };
+                    self.answered(now, index, understood, caller);
+                }
+                Ok(None) => {
+                    if !self.divert() {
+                        return;
+                    }
+                }
                 Err(Garbled) => return self.distrust(),
-            };
-            let Ok(reply) = read_reply(record) else { return self.distrust() };
-            let index = reply.xid & (SLOTS_MAX - 1);
-            let waiting = self.slots.get(index as usize).filter(|slot| {
-                slot.xids.contains(&reply.xid) && matches!(slot.state, CallState::Waiting { .. })
-            });
-            let Some(slot) = waiting else { continue };
-            self.is_silent = false;
-            self.pause = Time::ZERO;
-            if is_later(slot.procedure, reply.results) {
-                self.rest(now, index);
-                continue;
-            }
-            let understood = match reply.results {
-                Err(CallError::Garbled) => Err(Garbled),
-                results => ended(CallId(index), results),
-            };
-            match understood {
-                Ok(()) => self.end(index),
-                Err(Garbled) => self.again(now, index, ended),
             }
         }
     }
 
+    /// Has the data of the reply that has begun go past the buffer, if it may.
+    fn divert(&mut self) -> bool {
+        let Some(begun) = self.records.begun() else { return false };
+        let Ok(reply) = read_reply(begun) else { return false };
+        let (Some(index), Ok(results)) = (awaiting(&self.slots, reply.xid), reply.results) else {
+            return false;
+        };
+        let slot = &self.slots[index as usize];
+        if slot.procedure != calls::READ {
+            return false;
+        }
+        let Some((head, data)) = calls::data_begun(results, slot.data_bytes) else { return false };
+        let head_bytes = begun.len() - data.len();
+        let is_diverted = self.records.divert(head_bytes, head.bytes as usize);
+        if is_diverted {
+            self.landing = Some(Landing { index, head, at: 0 });
+        }
+        is_diverted
+    }
+
+    /// A call has its answer, understood or not.
+    fn answered(
+        &mut self,
+        now: Time,
+        index: u32,
+        understood: Result<(), Garbled>,
+        caller: &mut dyn Caller,
+    ) {
+        self.heard();
+        match understood {
+            Ok(()) => self.end(index),
+            Err(Garbled) => self.again(now, index, caller),
+        }
+    }
+
+    fn heard(&mut self) {
+        self.is_silent = false;
+        self.pause = Time::ZERO;
+    }
+
     /// Does what is due by now.
-    pub(crate) fn handle_time(&mut self, now: Time, ended: &mut Ended<'_>) {
+    pub(crate) fn handle_time(&mut self, now: Time, caller: &mut dyn Caller) {
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
             match slot.state {
@@ -331,7 +435,7 @@ impl Client {
                 _ if now >= slot.expires_at => {
                     // Somebody who asks us to come later is not silent.
                     self.is_silent |= matches!(slot.state, CallState::Waiting { .. });
-                    self.fail(index, CallError::TimedOut, ended);
+                    self.fail(index, CallError::TimedOut, caller);
                 }
                 CallState::Resting { again_at } if now >= again_at => self.resend(now, index),
                 CallState::Waiting { sent_at, repeat_at }
@@ -398,32 +502,50 @@ impl Client {
         slot.rest = (slot.rest + slot.rest).min(REST_MAX);
     }
 
-    fn again(&mut self, now: Time, index: u32, ended: &mut Ended<'_>) {
+    fn again(&mut self, now: Time, index: u32, caller: &mut dyn Caller) {
         let slot = &mut self.slots[index as usize];
         slot.garbled += 1;
         slot.xids.clear();
         if slot.garbled == GARBLED_MAX {
-            return self.fail(index, CallError::Garbled, ended);
+            return self.fail(index, CallError::Garbled, caller);
         }
         self.resend(now, index);
     }
 
-    fn fail(&mut self, index: u32, error: CallError, ended: &mut Ended<'_>) {
+    fn fail(&mut self, index: u32, error: CallError, caller: &mut dyn Caller) {
         // It hears of an error, so there is nothing for it to understand.
-        let _ = ended(CallId(index), Err(error));
+        let _ = caller.ended(CallId(index), Err(error));
         self.end(index);
     }
 
     fn end(&mut self, index: u32) {
-        self.slots[index as usize].state = CallState::Free;
+        if self.landing.is_some_and(|landing| landing.index == index) {
+            // Its memory is somebody else's from here on.
+            self.landing = None;
+            self.records.give_up();
+        }
+        let slot = &mut self.slots[index as usize];
+        slot.state = CallState::Free;
+        self.large -= u32::from(slot.data_bytes >= LARGE_BYTES);
         self.free.push(index);
     }
 
     fn distrust(&mut self) {
         if let Link::Up { is_distrusted } = &mut self.link {
             *is_distrusted = true;
+            // Nothing more of it is looked at.
+            self.records.clear();
+            self.landing = None;
         }
     }
+}
+
+/// The call that awaits an answer under this transaction id.
+fn awaiting(slots: &[Slot], xid: u32) -> Option<u32> {
+    let index = xid & (SLOTS_MAX - 1);
+    let slot = slots.get(index as usize)?;
+    let is_awaiting = matches!(slot.state, CallState::Waiting { .. }) && slot.xids.contains(&xid);
+    is_awaiting.then_some(index)
 }
 
 /// Whether the server asks to come later.

@@ -6,21 +6,72 @@ use proptest::prelude::*;
 
 use super::*;
 
+#[path = "landing_tests.rs"]
+mod landing;
+
+use landing::{bytes_of, data, in_fragments};
+
 const TIMING: Timing =
     Timing { repeat_after: Time::from_ms(1_000), give_up_after: Time::from_ms(10_000) };
 
 /// A client, and what it said.
 struct Rig {
     client: Client,
+    heard: Heard,
+}
+
+/// What calls ended with, and the memory of those that are READs.
+struct Heard {
     ended: Vec<(u32, Result<Vec<u8>, CallError>)>,
     /// Results that begin so can't be understood.
     garbage: &'static [u8],
+    /// By call: what it asks for. Behind the last byte comes one that nobody may touch.
+    memory: BTreeMap<u32, Vec<u8>>,
+}
+
+/// What nobody has written to.
+const UNTOUCHED: u8 = 0xee;
+
+impl Caller for Heard {
+    fn ended(
+        &mut self,
+        call: CallId,
+        results: Result<Results<'_>, CallError>,
+    ) -> Result<(), Garbled> {
+        let memory = self.memory.get(&call.0);
+        let results = match results {
+            Ok(Results::Here(results)) if results.starts_with(self.garbage) => return Err(Garbled),
+            Ok(Results::Here(results)) => match memory {
+                // As `reading` takes what came whole.
+                Some(memory) => calls::data_told(results, memory.len() as u32 - 1)?
+                    .map(|(_, data)| data.to_vec())
+                    .map_err(|_| CallError::ServerFault),
+                None => Ok(results.to_vec()),
+            },
+            Ok(Results::Landed(head)) => Ok(memory.unwrap()[..head.bytes as usize].to_vec()),
+            Err(error) => Err(error),
+        };
+        self.ended.push((call.0, results));
+        self.memory.remove(&call.0);
+        Ok(())
+    }
+
+    fn take(&mut self, call: CallId, at: usize, data: &[u8]) {
+        // The test fails here if the call is over.
+        self.memory.get_mut(&call.0).unwrap()[at..at + data.len()].copy_from_slice(data);
+    }
+
+    fn room(&self, _: CallId, _: usize, _: usize, _: &mut Vec<libc::iovec>) {
+        unreachable!("the rig writes as the socket would");
+    }
 }
 
 impl Rig {
     fn new(slots: u32) -> Rig {
-        let client = Client::new(vec![], TIMING, slots, 10_000, 77);
-        Rig { client, ended: Vec::new(), garbage: b"\0\0\0\0BAD!" }
+        let client = Client::new(vec![], TIMING, slots, 20_000, 77);
+        let garbage = b"\0\0\0\0BAD!";
+        let heard = Heard { ended: Vec::new(), garbage, memory: BTreeMap::new() };
+        Rig { client, heard }
     }
 
     fn connected(slots: u32) -> Rig {
@@ -30,7 +81,14 @@ impl Rig {
     }
 
     fn call(&mut self, now: Time) -> u32 {
-        self.client.call(now, calls::READ, |_| {}).0
+        self.client.call(now, calls::GETATTR, 0, |_| {}).0
+    }
+
+    /// A READ of so many bytes.
+    fn read(&mut self, now: Time, bytes: u32) -> u32 {
+        let call = self.client.call(now, calls::READ, bytes, |_| {}).0;
+        self.heard.memory.insert(call, vec![UNTOUCHED; bytes as usize + 1]);
+        call
     }
 
     /// The transaction ids of what it sends now.
@@ -46,24 +104,25 @@ impl Rig {
         xids
     }
 
+    /// As much as there is room for at once, again and again.
     fn receive(&mut self, now: Time, bytes: &[u8]) {
-        let (ended, garbage) = (&mut self.ended, self.garbage);
-        self.client.space()[..bytes.len()].copy_from_slice(bytes);
-        self.client.handle_received(now, bytes.len(), &mut |call, results| {
-            if results.is_ok_and(|results| results.starts_with(garbage)) {
-                return Err(Garbled);
+        let mut left = bytes;
+        while !left.is_empty() {
+            let mut past = 0;
+            if let Some((call, at, bytes)) = self.client.landing() {
+                past = bytes.min(left.len());
+                self.heard.take(call, at, &left[..past]);
             }
-            ended.push((call.0, results.map(<[u8]>::to_vec)));
-            Ok(())
-        });
+            let space = self.client.space();
+            let count = space.len().min(left.len() - past);
+            space[..count].copy_from_slice(&left[past..past + count]);
+            self.client.handle_received(now, past + count, &mut self.heard);
+            left = &left[past + count..];
+        }
     }
 
     fn tick(&mut self, now: Time) {
-        let ended = &mut self.ended;
-        self.client.handle_time(now, &mut |call, results| {
-            ended.push((call.0, results.map(<[u8]>::to_vec)));
-            Ok(())
-        });
+        self.client.handle_time(now, &mut self.heard);
     }
 }
 
@@ -97,11 +156,11 @@ fn answers_in_any_order_find_their_calls_and_others_are_dropped() {
     }
     let expected =
         [2, 0, 1].map(|at: u32| (calls[at as usize], Ok(format!("\0\0\0\0{at:4}").into())));
-    assert_eq!(rig.ended, expected);
+    assert_eq!(rig.heard.ended, expected);
     // The slot's next call is not answered by the last one's duplicate.
     rig.call(ms(3));
     rig.receive(ms(4), &stream.concat());
-    assert_eq!((rig.ended.len(), rig.client.in_flight()), (3, 1));
+    assert_eq!((rig.heard.ended.len(), rig.client.in_flight()), (3, 1));
 }
 
 #[test]
@@ -120,7 +179,7 @@ fn a_silent_connection_is_replaced_and_everything_goes_out_again() {
     rig.client.handle_connected(ms(1_002));
     assert_eq!(rig.sent(), xids, "under the same ids");
     rig.receive(ms(1_003), &answer(xids[1], OK));
-    assert_eq!(rig.ended.len(), 1);
+    assert_eq!(rig.heard.ended.len(), 1);
 }
 
 #[test]
@@ -140,9 +199,9 @@ fn a_lost_answer_is_asked_for_again_after_twice_as_long_each_time() {
         assert_eq!(rig.client.wish(ms(again_at)), Wish::Nothing);
     }
     rig.tick(ms(10_000));
-    assert_eq!(rig.ended, []);
+    assert_eq!(rig.heard.ended, []);
     rig.tick(ms(10_001));
-    assert_eq!(rig.ended, [(0, Err(CallError::TimedOut))]);
+    assert_eq!(rig.heard.ended, [(0, Err(CallError::TimedOut))]);
 }
 
 #[test]
@@ -156,7 +215,7 @@ fn the_first_answer_to_any_of_a_calls_ids_counts() {
         xids.extend(rig.sent());
         rig.receive(ms(1_002), &answer(xids[which], OK));
         rig.receive(ms(1_003), &answer(xids[1 - which], OK));
-        assert_eq!(rig.ended, [(0, Ok(OK.to_vec()))]);
+        assert_eq!(rig.heard.ended, [(0, Ok(OK.to_vec()))]);
     }
 }
 
@@ -180,12 +239,12 @@ fn after_one_call_was_given_up_the_next_waits_only_briefly_until_the_server_is_h
     let mut rig = Rig::new(1);
     rig.call(ms(0));
     rig.tick(ms(9_999));
-    assert_eq!(rig.ended, []);
+    assert_eq!(rig.heard.ended, []);
     rig.tick(ms(10_000));
-    assert_eq!(rig.ended.len(), 1);
+    assert_eq!(rig.heard.ended.len(), 1);
     rig.call(ms(20_000));
     rig.tick(ms(21_000));
-    assert_eq!(rig.ended.len(), 2);
+    assert_eq!(rig.heard.ended.len(), 2);
     rig.client.handle_connected(ms(30_000));
     rig.call(ms(30_000));
     let xids = rig.sent();
@@ -193,7 +252,7 @@ fn after_one_call_was_given_up_the_next_waits_only_briefly_until_the_server_is_h
     rig.client.handle_lost(ms(31_000));
     rig.call(ms(31_000));
     rig.tick(ms(40_999));
-    assert_eq!(rig.ended.len(), 3);
+    assert_eq!(rig.heard.ended.len(), 3);
 }
 
 #[test]
@@ -205,7 +264,7 @@ fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
     for rest in [100, 200, 400, 800, 1_600] {
         rig.receive(now, &answer(xid, LATER));
         rig.receive(now, &answer(xid, OK));
-        assert_eq!(rig.ended, [], "nothing is awaited while it rests");
+        assert_eq!(rig.heard.ended, [], "nothing is awaited while it rests");
         assert_eq!(rig.client.next_wake(), Some(now + ms(rest)));
         now += ms(rest);
         rig.tick(now);
@@ -214,7 +273,7 @@ fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
         xid = sent[0];
     }
     rig.receive(now, &answer(xid, OK));
-    assert_eq!(rig.ended.len(), 1);
+    assert_eq!(rig.heard.ended.len(), 1);
 }
 
 #[test]
@@ -223,10 +282,10 @@ fn an_answer_that_is_garbage_eight_times_is_an_error() {
     rig.call(ms(0));
     for _ in 0..8 {
         let sent = rig.sent();
-        assert_eq!(rig.ended, []);
-        rig.receive(ms(1), &answer(sent[0], rig.garbage));
+        assert_eq!(rig.heard.ended, []);
+        rig.receive(ms(1), &answer(sent[0], rig.heard.garbage));
     }
-    assert_eq!(rig.ended, [(0, Err(CallError::Garbled))]);
+    assert_eq!(rig.heard.ended, [(0, Err(CallError::Garbled))]);
     assert_eq!((rig.sent(), rig.client.in_flight()), (vec![], 0));
 }
 
@@ -242,7 +301,7 @@ fn bytes_that_are_no_answer_cost_the_connection_and_nothing_else() {
     rig.client.handle_connected(ms(2));
     assert_eq!(rig.sent(), xids);
     rig.receive(ms(3), &answer(xids[0], OK));
-    assert_eq!(rig.ended.len(), 1);
+    assert_eq!(rig.heard.ended.len(), 1);
 }
 
 #[test]
@@ -253,18 +312,31 @@ fn a_call_that_was_cancelled_hears_nothing() {
     rig.client.cancel(CallId(call));
     rig.receive(ms(1), &answer(xids[0], OK));
     rig.tick(ms(60_000));
-    assert_eq!((rig.ended.len(), rig.client.room()), (0, 1));
+    assert_eq!((rig.heard.ended.len(), rig.client.room()), (0, 1));
     assert_eq!(rig.client.next_wake(), None);
 }
 
 /// What a hostile network does.
 #[derive(Clone, Debug)]
 enum Weather {
-    Answer { which: prop::sample::Index, body: Vec<u8> },
+    Answer {
+        which: prop::sample::Index,
+        body: Vec<u8>,
+    },
     Noise(Vec<u8>),
-    Pass { ms: u64 },
+    Pass {
+        ms: u64,
+    },
     Cut,
     Call,
+    Read,
+    /// The data for the call of that id, in fragments, of which not all may come.
+    Data {
+        which: prop::sample::Index,
+        bytes: u8,
+        fragment_bytes: u8,
+        cut: prop::sample::Index,
+    },
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
@@ -281,6 +353,11 @@ fn weather() -> impl Strategy<Value = Weather> {
         3 => (0u64..3_000).prop_map(|ms| Weather::Pass { ms }),
         1 => Just(Weather::Cut),
         4 => Just(Weather::Call),
+        4 => Just(Weather::Read),
+        4 => (any::<prop::sample::Index>(), any::<u8>(), 1u8.., any::<prop::sample::Index>())
+            .prop_map(|(which, bytes, fragment_bytes, cut)| {
+                Weather::Data { which, bytes, fragment_bytes, cut }
+            }),
     ]
 }
 
@@ -300,7 +377,21 @@ proptest! {
                 Weather::Call if rig.client.room() > 0 => {
                     prop_assert!(started.insert(rig.call(now), now).is_none());
                 }
-                Weather::Call => {}
+                Weather::Read if rig.client.room() > 0 => {
+                    let call = rig.read(now, 100);
+                    prop_assert!(started.insert(call, now).is_none());
+                }
+                Weather::Call | Weather::Read => {}
+                Weather::Data { which, bytes, fragment_bytes, cut } => {
+                    let xid = *which.get(&xids);
+                    let reply = data(xid, &bytes_of(xid as u8, bytes.into()));
+                    let stream = in_fragments(&reply, fragment_bytes.into());
+                    let end = stream.len() - if bytes % 3 == 0 { cut.index(stream.len()) } else { 0 };
+                    // In two pieces.
+                    let (first, second) = stream[..end].split_at(end / 2);
+                    rig.receive(now, first);
+                    rig.receive(now, second);
+                }
                 Weather::Answer { which, body } => {
                     rig.receive(now, &answer(*which.get(&xids), &body));
                 }
@@ -315,10 +406,12 @@ proptest! {
                 Wish::Disconnect => rig.client.handle_lost(now),
             }
             xids.extend(rig.sent());
-            for (call, _) in &rig.ended[seen..] {
+            let beyond = rig.heard.memory.values().map(|memory| *memory.last().unwrap());
+            prop_assert!(beyond.into_iter().all(|byte| byte == UNTOUCHED));
+            for (call, _) in &rig.heard.ended[seen..] {
                 prop_assert!(started.remove(call).is_some(), "it ends once");
             }
-            seen = rig.ended.len();
+            seen = rig.heard.ended.len();
             for &start in started.values() {
                 prop_assert!(now.since(start) < TIMING.give_up_after);
             }

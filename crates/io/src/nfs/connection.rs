@@ -1,8 +1,8 @@
 //! One connection to a server: a socket that never blocks but in [`Connection::wait`].
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,12 +48,14 @@ pub(crate) struct Connection {
     /// Shared with who sleeps on it, so that its number stays its own as long.
     socket: Option<Arc<TcpStream>>,
     is_reserved: bool,
+    /// `SO_RCVLOWAT` of the socket.
+    wake_bytes: usize,
 }
 
 impl Connection {
     /// To this address; nothing is connected yet.
     pub(crate) fn to(address: SocketAddr, source: SourcePort) -> Connection {
-        Connection { address, source, socket: None, is_reserved: false }
+        Connection { address, source, socket: None, is_reserved: false, wake_bytes: 1 }
     }
 
     /// Whether the port here is a reserved one.
@@ -104,13 +106,41 @@ impl Connection {
         moved(socket.as_ref().write(bytes))
     }
 
-    /// Receives what is there; gives how many bytes, or `None` when there are none now.
-    pub(crate) fn receive(&mut self, space: &mut [u8]) -> Result<Option<usize>, Lost> {
+    /// Receives what is there into the pieces, one after the other; gives how many bytes, or
+    /// `None` when there are none now.
+    ///
+    /// # Safety
+    /// The pieces, 1,024 at most, are valid to be written to, and used by nobody else meanwhile.
+    pub(crate) unsafe fn receive(&mut self, pieces: &[libc::iovec]) -> Result<Option<usize>, Lost> {
         let Some(socket) = &self.socket else { return Err(Lost(libc::ENOTCONN)) };
-        match socket.as_ref().read(space) {
+        // SAFETY: the caller's promise.
+        let result =
+            unsafe { libc::readv(socket.as_raw_fd(), pieces.as_ptr(), pieces.len() as i32) };
+        match usize::try_from(result) {
             Ok(0) => Err(Lost(0)),
-            read => moved(read).map(|bytes| (bytes > 0).then_some(bytes)),
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(_) => moved(Err(std::io::Error::last_os_error())).map(|_| None),
         }
+    }
+
+    /// Has a sleep for bytes end when so many have come (`SO_RCVLOWAT`), or all have that will.
+    pub(crate) fn wake_at(&mut self, bytes: usize) {
+        let Some(socket) = self.socket.as_ref().filter(|_| bytes != self.wake_bytes) else {
+            return;
+        };
+        let value = bytes as libc::c_int;
+        // SAFETY: the value is an integer of the size that is told.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            )
+        };
+        debug_assert_eq!(result, 0, "every TCP socket has it");
+        self.wake_bytes = bytes;
     }
 
     /// Sleeps until bytes have come, or can go if `to_write`, or the time is up.
@@ -147,6 +177,7 @@ impl Connection {
         match begun {
             Ok((socket, making)) => {
                 self.socket = Some(Arc::new(socket.into()));
+                self.wake_bytes = 1;
                 self.is_reserved = is_reserved;
                 making
             }

@@ -1,10 +1,13 @@
 //! Why a file on a server can't be opened.
 
+use std::io;
 use std::net::SocketAddr;
 
+use super::lookup::LINKS_MAX;
 use super::rpc::CallError;
 use super::status::Status;
 use super::url::{NfsUrl, UrlError};
+use crate::read_error::kind_of;
 
 /// The program that was being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,20 +82,31 @@ pub enum NfsError {
         /// What was asked for.
         url: String,
     },
-    /// It, or a directory on the way, is a symbolic link.
-    Link {
+    /// More symbolic links lead to it than are followed.
+    LinkLoop {
         /// What was asked for.
         url: String,
+    },
+    /// A symbolic link on the way leads out of the export.
+    Outside {
+        /// What was asked for.
+        url: String,
+        /// What the link holds, from where it leads out.
+        target: String,
     },
     /// It is neither a regular file nor a directory.
     NotFile {
         /// What was asked for.
         url: String,
     },
-    /// It has no bytes.
-    Empty {
+    /// It has more bytes than can be addressed.
+    TooLarge {
         /// What was asked for.
         url: String,
+        /// Its length, as the server tells it.
+        bytes: u64,
+        /// The most that there may be.
+        bytes_max: u64,
     },
     /// The server says anything else.
     Other {
@@ -109,6 +123,24 @@ impl NfsError {
         NfsError::Call { step, error }
     }
 
+    /// As this machine numbers it (`errno(3)`).
+    pub fn errno(&self) -> i32 {
+        match self {
+            NfsError::Url(_) | NfsError::NotFile { .. } => libc::EINVAL,
+            NfsError::NoHost { .. } => libc::EHOSTUNREACH,
+            NfsError::Connect { errno, .. } => *errno,
+            NfsError::NoService { .. } => libc::EPROTONOSUPPORT,
+            NfsError::Call { error, .. } => error.errno(),
+            NfsError::NoExport { .. } | NfsError::Missing { .. } => libc::ENOENT,
+            NfsError::NotMounted { status, .. } | NfsError::Other { status, .. } => status.errno(),
+            NfsError::Refused { .. } => libc::EACCES,
+            NfsError::Directory { .. } => libc::EISDIR,
+            NfsError::LinkLoop { .. } => libc::ELOOP,
+            NfsError::Outside { .. } => libc::EXDEV,
+            NfsError::TooLarge { .. } => libc::EFBIG,
+        }
+    }
+
     /// What the server said of the file, or of a directory on the way to it.
     pub(crate) fn of_file(url: &NfsUrl, status: Status) -> NfsError {
         let url = url.to_string();
@@ -118,6 +150,12 @@ impl NfsError {
             Status::Directory => NfsError::Directory { url },
             status => NfsError::Other { url, status },
         }
+    }
+}
+
+impl From<NfsError> for io::Error {
+    fn from(error: NfsError) -> io::Error {
+        io::Error::new(kind_of(error.errno()), error)
     }
 }
 
@@ -145,7 +183,7 @@ impl std::fmt::Display for NfsError {
                 write!(f, "host `{host}` can't be found: {what}; check its name")
             }
             NfsError::Connect { address, errno } => {
-                let told = std::io::Error::from_raw_os_error(*errno);
+                let told = io::Error::from_raw_os_error(*errno);
                 write!(f, "{address}: {told}; check that an NFS server listens there")
             }
             NfsError::NoService { host, step } => write!(
@@ -175,13 +213,22 @@ impl std::fmt::Display for NfsError {
             NfsError::Directory { url } => {
                 write!(f, "{url}: is a directory; name a file in it")
             }
-            NfsError::Link { url } => {
-                write!(f, "{url}: leads over a symbolic link; name what it points to")
-            }
+            NfsError::LinkLoop { url } => write!(
+                f,
+                "{url}: leads over more than {LINKS_MAX} symbolic links (ELOOP); look for one that \
+                 leads back to itself"
+            ),
+            NfsError::Outside { url, target } => write!(
+                f,
+                "{url}: leads over a symbolic link to `{target}`, which lies outside of the export; \
+                 name the file by an export that it lies in"
+            ),
             NfsError::NotFile { url } => write!(f, "{url}: is no regular file; name one"),
-            NfsError::Empty { url } => {
-                write!(f, "{url}: is empty; write the data to be read into it first")
-            }
+            NfsError::TooLarge { url, bytes, bytes_max } => write!(
+                f,
+                "{url}: has {bytes} bytes, the server says, and no more than {bytes_max} (4 PiB) \
+                 can be addressed; have it served in parts that are files of their own"
+            ),
             NfsError::Other { url, status } => write!(f, "{url}: {status}"),
         }
     }

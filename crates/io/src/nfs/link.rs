@@ -1,13 +1,13 @@
 //! A client and its connection: what the client wishes, carried out on a socket.
 
-use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use readpath_core::unit::Time;
 
-use super::client::{CallId, Client, Ended, Timing, Traffic, Wish};
+use super::caller::{Caller, Hearing, Results};
+use super::client::{CallId, Client, Timing, Traffic, Wish};
 use super::connection::{Connection, Making};
 use super::options::NfsOptions;
 use super::rpc::{CallError, Procedure};
@@ -20,13 +20,22 @@ const REPLY_HEAD_BYTES: usize = 1024;
 /// Receives between two looks at the rest of the world.
 const RECEIVES_MAX: u32 = 16;
 
+/// Of data that is sure to come so much is slept for at once. More wakes less often, and finds
+/// less of it in the processor's caches.
+const WAKE_BYTES_MAX: usize = 256 << 10;
+
 /// Calls to one server, and the connection that carries them.
 pub(crate) struct Link {
     client: Client,
     connection: Connection,
     is_connecting: bool,
+    /// Where the next bytes go: kept for its room.
+    pieces: Vec<libc::iovec>,
     clock: Clock,
 }
+
+// SAFETY: the pieces are looked at only while they are being filled, in `receive`.
+unsafe impl Send for Link {}
 
 impl Link {
     /// To `address`, with answers of at most `data_bytes_max` bytes of data.
@@ -44,12 +53,13 @@ impl Link {
         let client = Client::new(
             options.credentials.encoded(),
             timing,
-            options.slots,
+            // One more than for READs: to ask for attributes beside them.
+            options.slots + 1,
             REPLY_HEAD_BYTES + data_bytes_max,
             sequence,
         );
         let connection = Connection::to(address, options.source_port);
-        Link { client, connection, is_connecting: false, clock }
+        Link { client, connection, is_connecting: false, pieces: Vec::new(), clock }
     }
 
     /// Connects before the first call, to learn at once if nobody is there.
@@ -78,18 +88,18 @@ impl Link {
     }
 
     /// Makes a call; see [`Client::call`].
-    pub(crate) fn call(&mut self, procedure: Procedure, put: impl FnOnce(&mut Vec<u8>)) -> CallId {
-        self.client.call(self.clock.now(), procedure, put)
+    pub(crate) fn call(
+        &mut self,
+        procedure: Procedure,
+        data_bytes: u32,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> CallId {
+        self.client.call(self.clock.now(), procedure, data_bytes, put)
     }
 
     /// Forgets a call.
     pub(crate) fn cancel(&mut self, call: CallId) {
         self.client.cancel(call);
-    }
-
-    /// How many more calls can be made now.
-    pub(crate) fn room(&self) -> u32 {
-        self.client.room()
     }
 
     /// What was counted so far.
@@ -107,59 +117,29 @@ impl Link {
         self.clock
     }
 
-    /// One call and its results, told by `tell`, which is heard once.
-    pub(crate) fn ask<T>(
-        &mut self,
-        procedure: Procedure,
-        put: impl FnOnce(&mut Vec<u8>),
-        tell: impl Fn(&[u8]) -> Result<T, Garbled>,
-    ) -> Result<T, CallError> {
-        let call = self.call(procedure, put);
-        let mut answer = None;
-        while answer.is_none() {
-            self.exchange(None, &mut |ended, results| {
-                debug_assert_eq!(ended, call, "it is the only one");
-                answer = Some(match results {
-                    Ok(results) => Ok(tell(results)?),
-                    Err(error) => Err(error),
-                });
-                Ok(())
-            });
-        }
-        answer.expect("the loop ends with it")
-    }
-
     /// Sends what is to be sent and sleeps until a call has ended or `deadline`
     /// has come; comes back at once when no call is under way.
-    pub(crate) fn exchange(&mut self, deadline: Option<Time>, ended: &mut Ended<'_>) {
-        let is_over = Cell::new(false);
-        let mut count = |call: CallId, results: Result<&[u8], CallError>| {
-            let is_error = results.is_err();
-            let understood = ended(call, results);
-            is_over.set(is_over.get() || is_error || understood.is_ok());
-            understood
-        };
+    pub(crate) fn exchange(&mut self, deadline: Option<Time>, caller: &mut dyn Caller) {
+        let mut watch = Watch { caller, is_over: false };
         loop {
-            self.hand_over(&mut count);
-            if is_over.get() || self.client.in_flight() == 0 {
+            // First of all: what has come by now was not late.
+            self.receive(&mut watch);
+            self.hand_over(&mut watch);
+            let is_late = |deadline| self.clock.now() >= deadline;
+            if watch.is_over || self.client.in_flight() == 0 || deadline.is_some_and(is_late) {
                 return;
             }
             let wake = [deadline, self.client.next_wake()].into_iter().flatten().min();
-            let to_write = self.awaits_room();
             let span = wake.map(|wake| self.clock.until(wake));
-            if self.connection.wait(to_write, span).to_read {
-                self.receive(&mut count);
-            }
-            if is_over.get() || deadline.is_some_and(|deadline| self.clock.now() >= deadline) {
-                return;
-            }
+            self.await_bytes();
+            self.connection.wait(self.awaits_room(), span);
         }
     }
 
     /// Does what is due by now, and sends what goes, without sleeping.
-    pub(crate) fn hand_over(&mut self, ended: &mut Ended<'_>) {
+    pub(crate) fn hand_over(&mut self, caller: &mut dyn Caller) {
         let now = self.clock.now();
-        self.client.handle_time(now, ended);
+        self.client.handle_time(now, caller);
         self.obey(now);
         self.send();
     }
@@ -177,8 +157,15 @@ impl Link {
     }
 
     /// The socket that answers come from, and whether room to send is awaited as well.
-    pub(crate) fn awaited(&self) -> (Option<Arc<TcpStream>>, bool) {
+    pub(crate) fn awaited(&mut self) -> (Option<Arc<TcpStream>>, bool) {
+        self.await_bytes();
         (self.connection.socket(), self.awaits_room())
+    }
+
+    /// A sleep is to end when so many bytes have come as are worth it.
+    fn await_bytes(&mut self) {
+        let sure = self.client.landing().map_or(1, |(_, _, bytes)| bytes);
+        self.connection.wake_at(sure.min(WAKE_BYTES_MAX));
     }
 
     fn awaits_room(&self) -> bool {
@@ -229,24 +216,105 @@ impl Link {
         }
     }
 
-    fn receive(&mut self, ended: &mut Ended<'_>) {
+    fn receive(&mut self, caller: &mut dyn Caller) {
         if self.is_connecting || !self.connection.is_open() {
             return;
         }
         for _ in 0..RECEIVES_MAX {
-            let space = self.client.space();
-            let space_bytes = space.len();
-            match self.connection.receive(space) {
+            self.pieces.clear();
+            if let Some((call, at, bytes)) = self.client.landing() {
+                caller.room(call, at, bytes, &mut self.pieces);
+            }
+            let past_bytes: usize = self.pieces.iter().map(|piece| piece.iov_len).sum();
+            let space_bytes = match self.client.landing() {
+                // What comes behind has a place only once all of the data has.
+                Some((_, _, bytes)) if bytes > past_bytes => 0,
+                _ => {
+                    let space = self.client.space();
+                    self.pieces.push(libc::iovec {
+                        iov_base: space.as_mut_ptr().cast(),
+                        iov_len: space.len(),
+                    });
+                    space.len()
+                }
+            };
+            // SAFETY: the caller's memory is that of a READ under way, which it keeps for
+            // this; the space is the client's, and lent.
+            let received = unsafe { self.connection.receive(&self.pieces) };
+            match received {
                 Ok(None) => return,
                 Ok(Some(bytes)) => {
-                    self.client.handle_received(self.clock.now(), bytes, ended);
+                    self.client.handle_received(self.clock.now(), bytes, caller);
                     // What did not fill the space was all there is.
-                    if bytes < space_bytes {
+                    if bytes < past_bytes + space_bytes {
                         return;
                     }
                 }
                 Err(_) => return self.lost(self.clock.now()),
             }
         }
+    }
+}
+
+/// A caller, and whether it has heard of the end of a call.
+struct Watch<'a> {
+    caller: &'a mut dyn Caller,
+    is_over: bool,
+}
+
+impl Caller for Watch<'_> {
+    fn ended(
+        &mut self,
+        call: CallId,
+        results: Result<Results<'_>, CallError>,
+    ) -> Result<(), Garbled> {
+        let is_error = results.is_err();
+        let understood = self.caller.ended(call, results);
+        self.is_over |= is_error || understood.is_ok();
+        understood
+    }
+
+    fn take(&mut self, call: CallId, at: usize, data: &[u8]) {
+        self.caller.take(call, at, data);
+    }
+
+    fn room(&self, call: CallId, at: usize, bytes: usize, pieces: &mut Vec<libc::iovec>) {
+        self.caller.room(call, at, bytes, pieces);
+    }
+}
+
+/// A question to a server.
+pub(crate) trait Ask {
+    /// One call and its results, told by `tell`.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        procedure: Procedure,
+        put: impl FnOnce(&mut Vec<u8>),
+        tell: fn(&[u8]) -> Result<T, Garbled>,
+    ) -> Result<T, CallError>;
+}
+
+impl Ask for Link {
+    /// No other call is under way.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        procedure: Procedure,
+        put: impl FnOnce(&mut Vec<u8>),
+        tell: fn(&[u8]) -> Result<T, Garbled>,
+    ) -> Result<T, CallError> {
+        let call = self.call(procedure, 0, put);
+        let mut answer = None;
+        while answer.is_none() {
+            let mut hear = |ended: CallId, results: Result<&[u8], CallError>| {
+                debug_assert_eq!(ended, call, "it is the only one");
+                answer = Some(match results {
+                    Ok(results) => Ok(tell(results)?),
+                    Err(error) => Err(error),
+                });
+                Ok(())
+            };
+            self.exchange(None, &mut Hearing(&mut hear));
+        }
+        answer.expect("the loop ends with it")
     }
 }

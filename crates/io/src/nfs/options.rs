@@ -2,11 +2,13 @@
 
 use readpath_core::unit::{PAGE_BYTES, Time};
 
-use super::client::SLOTS_MAX;
 use super::rpc::Credentials;
 
 /// The largest READ that is ever asked for: Linux's `NFS_MAX_FILE_IO_SIZE`.
 pub const READ_BYTES_MAX: u64 = 1 << 20;
+
+/// The most calls that can be asked to be in flight at once.
+const SLOTS_MAX: u64 = 1024;
 
 /// Which port of this machine calls come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl NfsOptions {
                 }
                 self.rsize_bytes_max = Some(bytes);
             }
-            "slots" => self.slots = number(value, 1..=u64::from(SLOTS_MAX))? as u32,
+            "slots" => self.slots = number(value, 1..=SLOTS_MAX)? as u32,
             "repeat" => self.repeat_after = time(value, Time::from_ms(10))?,
             "timeout" => self.give_up_after = time(value, Time::from_ms(10))?,
             "attributes" => self.attributes_age_max = time(value, Time::ZERO)?,

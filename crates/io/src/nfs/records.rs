@@ -3,9 +3,12 @@
 //! is the last.
 //!
 //! The socket writes straight into the buffer here, and a record of one
-//! fragment (nearly all are) is lent from there without being copied.
+//! fragment (nearly all are) is lent from there without being copied. A record whose data
+//! is still on its way when its head is there may be [diverted](Records::divert): then the socket
+//! writes the data to where it belongs, past the buffer, and what of it came with the head is
+//! lent to be copied there. However it is cut into fragments, the data must end where the record does.
 
-use super::xdr::Garbled;
+use super::xdr::{Garbled, padding};
 
 /// The bit of a fragment's header that says: the last one.
 const LAST: u32 = 1 << 31;
@@ -27,7 +30,44 @@ pub(crate) struct Records {
     joined: Vec<u8>,
     /// `joined` was lent as a record; it is emptied before the next.
     is_lent: bool,
+    diverted: Option<Diverted>,
     record_bytes_max: usize,
+}
+
+/// What was received.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step<'a> {
+    /// A whole record.
+    Record(&'a [u8]),
+    /// The next data of the diverted record.
+    Data(&'a [u8]),
+    /// The diverted record is over. Not whole: it ended before its data did, or
+    /// afterwards, or was given up.
+    Over { is_whole: bool },
+}
+
+/// The rest of a record that goes past the buffer.
+struct Diverted {
+    /// Bytes of data still to come.
+    data_left: usize,
+    /// And behind them.
+    padding_left: usize,
+    /// Bytes of this fragment still to come.
+    fragment_left: usize,
+    /// No fragment comes after this one.
+    is_last: bool,
+    /// Bytes that further fragments may have.
+    record_left: usize,
+    /// What comes is of no use, up to the record's end.
+    is_given_up: bool,
+}
+
+impl Diverted {
+    /// A fragment begins: it must end within the data, or with it if it is the last.
+    fn fits(&self) -> bool {
+        let left = self.data_left + self.padding_left;
+        if self.is_last { self.fragment_left == left } else { self.fragment_left <= left }
+    }
 }
 
 impl Records {
@@ -39,12 +79,15 @@ impl Records {
             end: 0,
             joined: Vec::new(),
             is_lent: false,
+            diverted: None,
             record_bytes_max,
         }
     }
 
-    /// Where the socket may write; never empty once [`next`](Records::next) has given none.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
+    /// Where the socket may write, behind what it writes [past](Records::past_bytes) the buffer: room for
+    /// the rest of the fragment that has begun, and for `beyond` bytes more if there is as much.
+    /// Never empty once [`next`](Records::next) has given none.
+    pub(crate) fn space(&mut self, beyond: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0
@@ -54,7 +97,16 @@ impl Records {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        &mut self.buffer[self.end..]
+        let rest = match (&self.diverted, self.header()) {
+            (Some(diverted), _) => diverted.fragment_left - self.past_bytes(),
+            // Nothing is left of it when the stream is garbage.
+            (None, Some((_, count))) => {
+                (HEADER_BYTES + count).saturating_sub(self.end - self.start)
+            }
+            (None, None) => HEADER_BYTES,
+        };
+        let bytes = rest.saturating_add(beyond).min(self.buffer.len() - self.end);
+        &mut self.buffer[self.end..self.end + bytes]
     }
 
     /// The socket has written so many bytes there.
@@ -63,28 +115,47 @@ impl Records {
         debug_assert!(self.end <= self.buffer.len());
     }
 
+    /// How many bytes come next that are data of the diverted record, once
+    /// [`next`](Records::next) has given none: these may be written past the buffer.
+    pub(crate) fn past_bytes(&self) -> usize {
+        match &self.diverted {
+            Some(diverted) if !diverted.is_given_up => {
+                diverted.data_left.min(diverted.fragment_left)
+            }
+            _ => 0,
+        }
+    }
+
+    /// So many of them were.
+    pub(crate) fn passed(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.past_bytes());
+        if let Some(diverted) = &mut self.diverted {
+            diverted.data_left -= bytes;
+            diverted.fragment_left -= bytes;
+        }
+    }
+
     /// Forgets everything: the connection is another one.
     pub(crate) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
         self.joined.clear();
         self.is_lent = false;
+        self.diverted = None;
     }
 
-    /// The next whole record; `None` until more was received.
+    /// What comes next of what was received; `None` until more was.
     ///
     /// # Errors
     /// A record is longer than any can be: the stream can't be trusted from here on.
-    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Garbled> {
+    pub(crate) fn next(&mut self) -> Result<Option<Step<'_>>, Garbled> {
+        if self.diverted.is_some() {
+            return self.next_diverted();
+        }
         if std::mem::take(&mut self.is_lent) {
             self.joined.clear();
         }
         loop {
-            let Some(header) = self.buffer[self.start..self.end].first_chunk::<HEADER_BYTES>()
-            else {
-                return Ok(None);
-            };
-            let header = u32::from_be_bytes(*header);
-            let (is_last, count) = (header & LAST != 0, (header & !LAST) as usize);
+            let Some((is_last, count)) = self.header() else { return Ok(None) };
             // An empty fragment that is not the last would let a stream of them go on for ever.
             if self.joined.len() + count > self.record_bytes_max || (count == 0 && !is_last) {
                 return Err(Garbled);
@@ -95,14 +166,97 @@ impl Records {
             }
             self.start = first + count;
             if is_last && self.joined.is_empty() {
-                return Ok(Some(&self.buffer[first..first + count]));
+                return Ok(Some(Step::Record(&self.buffer[first..first + count])));
             }
             self.joined.extend_from_slice(&self.buffer[first..first + count]);
             if is_last {
                 self.is_lent = true;
-                return Ok(Some(&self.joined));
+                return Ok(Some(Step::Record(&self.joined)));
             }
         }
+    }
+
+    /// What is there of a record whose first fragment has begun, once
+    /// [`next`](Records::next) has given none.
+    pub(crate) fn begun(&self) -> Option<&[u8]> {
+        if self.diverted.is_some() || !self.joined.is_empty() {
+            return None;
+        }
+        self.header()?;
+        Some(&self.buffer[self.start + HEADER_BYTES..self.end])
+    }
+
+    /// Diverts the record that has [begun](Records::begun), from behind its first `head_bytes` bytes on:
+    /// there come `data_bytes` bytes of data, and their padding, and nothing else. False,
+    /// and nothing is done, if its first fragment is not of that length.
+    pub(crate) fn divert(&mut self, head_bytes: usize, data_bytes: usize) -> bool {
+        let Some((is_last, count)) = self.header() else { return false };
+        let Some(fragment_left) = count.checked_sub(head_bytes) else { return false };
+        let diverted = Diverted {
+            data_left: data_bytes,
+            padding_left: padding(data_bytes),
+            fragment_left,
+            is_last,
+            record_left: self.record_bytes_max.saturating_sub(count),
+            is_given_up: false,
+        };
+        let fits = diverted.fits();
+        if fits {
+            self.start += HEADER_BYTES + head_bytes;
+            self.diverted = Some(diverted);
+        }
+        fits
+    }
+
+    /// The data of the diverted record has no place any more.
+    pub(crate) fn give_up(&mut self) {
+        if let Some(diverted) = &mut self.diverted {
+            diverted.is_given_up = true;
+        }
+    }
+
+    fn next_diverted(&mut self) -> Result<Option<Step<'_>>, Garbled> {
+        loop {
+            let header = self.header();
+            let Some(diverted) = &mut self.diverted else { return Ok(None) };
+            if diverted.fragment_left == 0 && !diverted.is_last {
+                let Some((is_last, count)) = header else { return Ok(None) };
+                if count > diverted.record_left || (count == 0 && !is_last) {
+                    return Err(Garbled);
+                }
+                diverted.record_left -= count;
+                (diverted.fragment_left, diverted.is_last) = (count, is_last);
+                diverted.is_given_up |= !diverted.fits();
+                self.start += HEADER_BYTES;
+            }
+            let here = diverted.fragment_left.min(self.end - self.start);
+            let data = if diverted.is_given_up { 0 } else { diverted.data_left.min(here) };
+            if data > 0 {
+                diverted.data_left -= data;
+                diverted.fragment_left -= data;
+                self.start += data;
+                return Ok(Some(Step::Data(&self.buffer[self.start - data..self.start])));
+            }
+            // Padding, or of no use.
+            diverted.padding_left = diverted.padding_left.saturating_sub(here);
+            diverted.fragment_left -= here;
+            self.start += here;
+            if diverted.fragment_left > 0 {
+                return Ok(None);
+            }
+            if diverted.is_last {
+                let is_whole = !diverted.is_given_up;
+                self.diverted = None;
+                return Ok(Some(Step::Over { is_whole }));
+            }
+        }
+    }
+
+    /// What the next fragment's header says: whether it is the last, and its length.
+    fn header(&self) -> Option<(bool, usize)> {
+        let header = self.buffer[self.start..self.end].first_chunk::<HEADER_BYTES>()?;
+        let header = u32::from_be_bytes(*header);
+        Some((header & LAST != 0, (header & !LAST) as usize))
     }
 }
 
@@ -124,17 +278,126 @@ mod tests {
         let mut records = Records::new(most);
         let (mut found, mut at) = (Vec::new(), 0);
         while at < bytes.len() {
-            let space = records.space();
+            let space = records.space(usize::MAX);
             assert!(!space.is_empty(), "there is always room for more");
             let count = piece_bytes.min(space.len()).min(bytes.len() - at);
             space[..count].copy_from_slice(&bytes[at..at + count]);
             records.filled(count);
             at += count;
-            while let Some(record) = records.next()? {
+            while let Some(step) = records.next()? {
+                let Step::Record(record) = step else { panic!("nothing is diverted: {step:?}") };
                 found.push(record.to_vec());
             }
         }
         Ok(found)
+    }
+
+    /// A record whose head tells of this much data may be diverted; gives what is
+    /// received of each: head and data, and whether it ended where it should.
+    fn diverted(
+        bytes: &[u8],
+        piece_bytes: usize,
+        beyond: usize,
+        most: usize,
+    ) -> Result<Vec<(Vec<u8>, bool)>, Garbled> {
+        const HEAD_BYTES: usize = 8;
+        let mut records = Records::new(most);
+        let (mut found, mut at) = (Vec::new(), 0);
+        let mut under_way = Vec::new();
+        while at < bytes.len() {
+            let piece = &bytes[at..bytes.len().min(at + piece_bytes)];
+            let (past, rest) = piece.split_at(piece.len().min(records.past_bytes()));
+            under_way.extend_from_slice(past);
+            records.passed(past.len());
+            let space = records.space(beyond);
+            let count = rest.len().min(space.len());
+            assert!(past.len() + count > 0, "there is always room for more");
+            space[..count].copy_from_slice(&rest[..count]);
+            records.filled(count);
+            at += past.len() + count;
+            loop {
+                match records.next()? {
+                    Some(Step::Record(record)) => found.push((record.to_vec(), true)),
+                    Some(Step::Data(data)) => under_way.extend_from_slice(data),
+                    Some(Step::Over { is_whole }) => {
+                        found.push((std::mem::take(&mut under_way), is_whole));
+                    }
+                    None => {
+                        let head = records.begun().and_then(|bytes| bytes.get(..HEAD_BYTES));
+                        let Some(head) = head.map(<[u8]>::to_vec) else { break };
+                        let count = u32::from_be_bytes(head[4..8].try_into().unwrap());
+                        if !records.divert(HEAD_BYTES, count as usize) {
+                            break;
+                        }
+                        under_way = head;
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// A head of eight bytes that tells how much data there is, the data, its padding.
+    fn with_data(data: &[u8]) -> Vec<u8> {
+        let mut record = b"head".to_vec();
+        super::super::xdr::put_opaque(&mut record, data);
+        record
+    }
+
+    /// Cuts a record into fragments that end at these places.
+    fn cut(record: &[u8], ends: &[usize]) -> Vec<u8> {
+        let mut ends: Vec<usize> = ends.iter().map(|end| end % record.len()).collect();
+        ends.extend([0, record.len()]);
+        ends.sort_unstable();
+        ends.dedup();
+        let part = |pair: &[usize]| fragment(&record[pair[0]..pair[1]], pair[1] == record.len());
+        ends.windows(2).flat_map(part).collect()
+    }
+
+    /// Split at every byte, in one fragment and in two that meet at every byte.
+    #[test]
+    fn data_goes_past_the_buffer_wherever_it_is_split() {
+        let records = [with_data(b"five!"), with_data(b"eight...")];
+        for meet in 0..records[0].len() {
+            let stream = [cut(&records[0], &[meet]), cut(&records[1], &[])].concat();
+            for piece_bytes in 1..=stream.len() {
+                for beyond in [HEADER_BYTES, 9, usize::MAX] {
+                    let found = diverted(&stream, piece_bytes, beyond, 100).unwrap();
+                    assert_eq!(found.len(), 2, "{meet}, {piece_bytes}");
+                    // The padding is not data.
+                    for ((got, is_whole), sent) in found.iter().zip(&records) {
+                        assert!(*is_whole && sent.starts_with(got) && sent.len() - got.len() < 4);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_diverted_record_of_another_length_than_its_data_is_not_whole() {
+        for (data, ends, is_whole) in [
+            (&b"12345678"[..], [11, 16], true),
+            // A byte more and a byte less than the head tells.
+            (b"12345678", [11, 15], false),
+            (b"123456789", [11, 17], false),
+        ] {
+            let mut record = with_data(data);
+            record[7] = 8;
+            record.truncate(ends[1]);
+            let next = fragment(b"next", true);
+            let stream = [cut(&record, &ends[..1]), next].concat();
+            for piece_bytes in 1..=stream.len() {
+                let found = diverted(&stream, piece_bytes, usize::MAX, 100).unwrap();
+                // Larger pieces bring more than the head before it is looked at.
+                if piece_bytes < 4 {
+                    assert_eq!(found[0].1, is_whole, "{data:?}, {piece_bytes}");
+                }
+                assert_eq!(found[1], (b"next".to_vec(), true), "and the stream goes on");
+            }
+        }
+        // A stream of empty fragments would go on for ever.
+        let endless = [fragment(&with_data(&[7; 80])[..10], false), fragment(b"", false)].concat();
+        assert_eq!(diverted(&endless, 1, 4, 100), Err(Garbled));
     }
 
     #[test]
@@ -168,6 +431,34 @@ mod tests {
             }).collect();
             let whole: Vec<Vec<u8>> = wanted.iter().map(|fragments| fragments.concat()).collect();
             prop_assert_eq!(records(&stream, piece_bytes, 120_000), Ok(whole));
+        }
+
+        /// The same with data that goes past the buffer.
+        #[test]
+        fn data_comes_out_as_it_went_in(
+            wanted in prop::collection::vec(
+                (prop::collection::vec(any::<u8>(), 0..9_000),
+                 prop::collection::vec(any::<usize>(), 0..4)), 1..6),
+            piece_bytes in 1usize..12_000,
+            beyond in HEADER_BYTES..400,
+        ) {
+            let whole: Vec<Vec<u8>> = wanted.iter().map(|(data, _)| with_data(data)).collect();
+            let stream: Vec<u8> =
+                whole.iter().zip(&wanted).flat_map(|(record, (_, ends))| cut(record, ends)).collect();
+            let found = diverted(&stream, piece_bytes, beyond, 12_000).unwrap();
+            prop_assert_eq!(found.len(), whole.len());
+            for ((got, is_whole), sent) in found.iter().zip(&whole) {
+                prop_assert!(*is_whole && sent.starts_with(got) && sent.len() - got.len() < 4);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_diverted_or_garbage(
+            words in prop::collection::vec(prop_oneof![0u32..40, Just(LAST | 20), any::<u32>()], 0..400),
+            piece_bytes in 1usize..900,
+        ) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            let _ = diverted(&bytes, piece_bytes, 64, 3_000);
         }
 
         #[test]

@@ -40,6 +40,8 @@ pub enum CallError {
     Unavailable,
     /// The server has a problem of its own, such as no memory.
     ServerFault,
+    /// This machine's kernel gives nothing to sleep on (eventfd).
+    NoBell,
 }
 
 /// What a reply says.
@@ -144,6 +146,20 @@ fn refused(mut reader: Reader<'_>) -> Result<CallError, Garbled> {
     }
 }
 
+impl CallError {
+    /// As this machine numbers it (`errno(3)`).
+    pub fn errno(self) -> i32 {
+        match self {
+            CallError::TimedOut => libc::ETIMEDOUT,
+            CallError::Garbled => libc::EBADMSG,
+            CallError::Denied { .. } => libc::EACCES,
+            CallError::Unavailable => libc::EPROTONOSUPPORT,
+            CallError::ServerFault => libc::EREMOTEIO,
+            CallError::NoBell => libc::EMFILE,
+        }
+    }
+}
+
 impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -164,6 +180,9 @@ impl std::fmt::Display for CallError {
             CallError::ServerFault => {
                 f.write_str("the server has a problem of its own (SYSTEM_ERR); see its log")
             }
+            CallError::NoBell => f.write_str(
+                "this process may open no more files (eventfd); close some, or raise `ulimit -n`",
+            ),
         }
     }
 }

@@ -83,10 +83,9 @@ impl Status {
             Status::Io | Status::ServerFault => DeviceError::Medium,
             // Asked for again until the time was over.
             Status::Jukebox => DeviceError::TimedOut,
-            Status::NotDirectory => DeviceError::Other(libc::ENOTDIR),
-            Status::Directory => DeviceError::Other(libc::EISDIR),
-            Status::Unsupported => DeviceError::Other(libc::EOPNOTSUPP),
-            Status::Other(number) => DeviceError::Other(number as i32),
+            Status::NotDirectory | Status::Directory | Status::Unsupported | Status::Other(_) => {
+                DeviceError::Other(self.errno())
+            }
         }
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! A request of the machine is one READ. It is sent by the `exchange` that
 //! follows `submit`, or by the next sleep, together with all others, before any
-//! answer is awaited. The data goes from the receive buffer to its memory once
-//! the whole reply has come and makes sense: a reply that is cut off, late or
-//! garbage touches nothing. A server that brings less than was asked, without
+//! answer is awaited. Its data goes straight to its memory: which replies may write there is
+//! rule 6 of the `client`. A server that brings less than was asked, without
 //! saying that the file ends there, is asked for the rest.
+//!
+//! A file that was found to be another one since it was opened is one file more, with sectors
+//! of its own, of the same storage.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
@@ -16,81 +19,52 @@ use readpath_core::request::{
 use readpath_core::unit::{SECTOR_BYTES, Time};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::calls::{self, Attributes, FileHandle};
+use super::calls::{self, Attributes};
 use super::client::{CallId, Traffic};
 use super::connection::sleep_on;
-use super::error::{NfsError, Step};
-use super::link::Link;
-use super::rpc::CallError;
-use super::status::Status;
+use super::error::NfsError;
+use super::link::{Ask, Link};
+use super::lookup::{Found, Place};
+use super::reading::{Opened, Reading, Use, Uses};
+use super::rpc::{CallError, Procedure};
 use super::target::NfsTarget;
 use super::url::NfsUrl;
+use super::xdr::Garbled;
 use crate::backend::BackendError;
-use crate::storage::{Sleep, Sleeper, Storage};
+use crate::storage::{FILE_SECTORS_LOG2, Sleep, Sleeper, Storage};
 
 /// A file on an NFS server that carries the machine's requests out.
 pub struct NfsStorage {
     shared: Arc<Shared>,
-    url: NfsUrl,
     caps: DeviceCaps,
     read_bytes: u32,
 }
 
-/// What the storage and its sleeper both work on. The lock is held only while
-/// bytes are moved, never while somebody sleeps.
-struct Shared {
+/// What the storage, its sleeper and who asks for attributes all work on.
+pub(crate) struct Shared {
+    /// Held only while bytes are moved, never while somebody sleeps.
     state: Mutex<State>,
+    /// Held by the one who asks something: it has the one call that READs leave.
+    asking: Mutex<()>,
+    place: Place,
     /// Written to, it ends a sleep; none where one thread does everything.
     bell: Option<OwnedFd>,
 }
 
 struct State {
     link: Link,
-    handle: FileHandle,
+    uses: Uses,
     read_bytes: u32,
-    attributes: Attributes,
-    attributes_at: Time,
     /// What had come by then was taken in.
     looked: Time,
-    /// What each call in flight is for, by its number.
-    uses: Vec<Option<Use>>,
-    /// READs whose replies brought a part only.
-    partial: Vec<Reading>,
     /// Readings that are over, kept for their room.
     spare: Vec<Reading>,
     completed: Vec<Completion>,
-    told: Option<Told>,
     in_flight: u32,
 }
 
 /// A poll(2) that finds something comes back sooner than this; one that took longer has slept.
 const SLEPT: Time = Time::from_us(5);
-
-/// The answer to GETATTR.
-type Told = Result<Result<Attributes, Status>, CallError>;
-
-enum Use {
-    Read(Reading),
-    /// GETATTR.
-    Attributes,
-}
-
-/// A request of the machine on its way.
-struct Reading {
-    id: RequestId,
-    offset: u64,
-    bytes: u64,
-    /// Bytes that are in memory already.
-    bytes_done: u64,
-    /// Bytes that the READ in flight asks for.
-    bytes_asked: u32,
-    memory: Vec<libc::iovec>,
-}
-
-// SAFETY: the pieces of memory stay valid, and nobody else uses them, until the
-// request is completed or the storage dropped (the contract of
-// `Storage::submit`), on whatever thread.
-unsafe impl Send for Reading {}
 
 /// Sleeps for a storage's answers while other threads hand in requests.
 struct NfsSleeper {
@@ -100,45 +74,53 @@ struct NfsSleeper {
 impl NfsStorage {
     /// The storage of one file, for one thread.
     pub fn one(target: NfsTarget) -> NfsStorage {
-        NfsStorage::over(target, None)
+        let found = target.found;
+        let mut storage = NfsStorage::over(target, None);
+        storage.add(found);
+        storage
     }
 
-    /// The storage of one file, for several threads, with what one of them sleeps on.
+    /// A storage for several threads, with what one of them sleeps on: of the
+    /// files that are [added](NfsStorage::add), beginning with the target's.
     ///
     /// # Errors
     /// The kernel gives no eventfd.
-    pub fn shared(target: NfsTarget) -> Result<(NfsStorage, Arc<dyn Sleeper>), BackendError> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })?;
-        let storage = NfsStorage::over(target, Some(bell));
+    pub(crate) fn shared(
+        target: NfsTarget,
+    ) -> Result<(NfsStorage, Arc<dyn Sleeper>), BackendError> {
+        let storage = NfsStorage::over(target, Some(bell()?));
         let sleeper = NfsSleeper { shared: Arc::clone(&storage.shared) };
         Ok((storage, Arc::new(sleeper)))
     }
 
     fn over(target: NfsTarget, bell: Option<OwnedFd>) -> NfsStorage {
         let caps = target.caps();
-        let NfsTarget { link, handle, attributes, attributes_at, read_bytes, url } = target;
+        let NfsTarget { link, read_bytes, place, .. } = target;
+        let uses = Uses {
+            // One more than READs, for a question.
+            calls: (0..=caps.depth_max).map(|_| None).collect(),
+            files: Vec::new(),
+            over: Vec::new(),
+            partial: Vec::new(),
+            clock: link.clock(),
+        };
         let state = State {
             link,
-            handle,
+            uses,
             read_bytes,
-            attributes,
-            attributes_at,
             looked: Time::ZERO,
-            uses: (0..caps.depth_max).map(|_| None).collect(),
-            partial: Vec::new(),
             spare: Vec::new(),
             completed: Vec::new(),
-            told: None,
             in_flight: 0,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), bell });
-        NfsStorage { shared, url, caps, read_bytes }
+        let (state, asking) = (Mutex::new(state), Mutex::new(()));
+        let shared = Arc::new(Shared { state, asking, place, bell });
+        NfsStorage { shared, caps, read_bytes }
     }
 
     /// Where the file was found.
     pub fn url(&self) -> &NfsUrl {
-        &self.url
+        &self.shared.place.url
     }
 
     /// `rsize`: the most bytes of one READ.
@@ -157,25 +139,40 @@ impl NfsStorage {
     /// # Errors
     /// It had to be asked, and gives no answer, or the file is gone.
     pub fn attributes(&mut self) -> Result<Attributes, NfsError> {
-        let mut state = self.shared.lock();
-        let age = state.link.clock().now().since(state.attributes_at);
-        if age <= self.url.options.attributes_age_max {
-            return Ok(state.attributes);
+        let state = self.shared.lock();
+        let opened = state.uses.files[0].as_ref().expect("the file that the storage was made for");
+        let age = state.uses.clock.now().since(opened.told_at);
+        let Found { handle, attributes } = opened.found;
+        if age <= self.url().options.attributes_age_max {
+            return Ok(attributes);
         }
-        while state.link.room() == 0 {
-            state.exchange(None);
-        }
-        let handle = state.handle;
-        let call = state.link.call(calls::GETATTR, |to| calls::put_handle(to, &handle));
-        state.uses[call.0 as usize] = Some(Use::Attributes);
-        let told = loop {
-            state.exchange(None);
-            if let Some(told) = state.told.take() {
-                break told;
-            }
-        };
-        told.map_err(|error| NfsError::call(Step::File, error))?
-            .map_err(|status| NfsError::of_file(&self.url, status))
+        drop(state);
+        let put = |to: &mut Vec<u8>| calls::put_handle(to, &handle);
+        let answer = (&*self.shared).ask(calls::GETATTR, put, calls::attributes_told);
+        let fresh = self.shared.place.told(answer)?;
+        self.shared.lock().uses.told(0, fresh);
+        Ok(fresh)
+    }
+
+    /// Who can look for the file again while it is read.
+    pub(crate) fn finder(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Adds a file; gives its first sector, under which it is known until it is removed.
+    pub(crate) fn add(&mut self, found: Found) -> u64 {
+        let uses = &mut self.shared.lock().uses;
+        let at = uses.files.iter().position(Option::is_none).unwrap_or_else(|| {
+            uses.files.push(None);
+            uses.files.len() - 1
+        });
+        uses.files[at] = Some(Opened { found, told_at: uses.clock.now() });
+        (at as u64) << FILE_SECTORS_LOG2
+    }
+
+    /// Removes the file whose first sector is `start`. None of its requests is in flight.
+    pub(crate) fn remove(&mut self, start: u64) {
+        self.shared.lock().uses.files[(start >> FILE_SECTORS_LOG2) as usize] = None;
     }
 }
 
@@ -189,8 +186,10 @@ impl Storage for NfsStorage {
         let mut state = self.shared.lock();
         state.in_flight += 1;
         let mut reading = state.spare.pop().unwrap_or_else(Reading::empty);
+        let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         reading.id = request.id;
-        reading.offset = request.start * SECTOR_BYTES;
+        reading.file = (request.start >> FILE_SECTORS_LOG2) as usize;
+        reading.offset = sector * SECTOR_BYTES;
         reading.bytes = u64::from(request.sectors) * SECTOR_BYTES;
         reading.bytes_done = 0;
         reading.memory.extend_from_slice(memory);
@@ -204,8 +203,8 @@ impl Storage for NfsStorage {
     fn cancel(&mut self, id: RequestId) {
         let mut state = self.shared.lock();
         let is_it = |used: &Option<Use>| matches!(used, Some(Use::Read(read)) if read.id == id);
-        let Some(call) = state.uses.iter().position(is_it) else { return };
-        if let Some(Use::Read(reading)) = state.uses[call].take() {
+        let Some(call) = state.uses.calls.iter().position(is_it) else { return };
+        if let Some(Use::Read(reading)) = state.uses.calls[call].take() {
             state.link.cancel(CallId(call as u32));
             state.complete(reading, Outcome::Failed(DeviceError::Cancelled));
         }
@@ -261,7 +260,7 @@ impl Sleeper for NfsSleeper {
         let wake = [deadline, state.link.next_wake()].into_iter().flatten().min();
         let (socket, to_write) = state.link.awaited();
         drop(state);
-        let span = wake.map(|wake| std::time::Duration::from_nanos(wake.since(now).ns()));
+        let span = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
         let bell = self.shared.bell.as_ref().expect("a storage with a sleeper has a bell");
         let socket = socket.as_ref().map(|socket| socket.as_fd());
         if sleep_on(socket, to_write, Some(bell.as_fd()), span).is_rung {
@@ -279,7 +278,73 @@ impl Sleeper for NfsSleeper {
     }
 }
 
+impl Ask for &Shared {
+    /// Asks while reads are under way, and another thread perhaps sleeps for their answers.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        procedure: Procedure,
+        put: impl FnOnce(&mut Vec<u8>),
+        tell: fn(&[u8]) -> Result<T, Garbled>,
+    ) -> Result<T, CallError> {
+        let _asking = self.asking.lock().expect("no thread panics while it asks");
+        // Rung by whoever takes the answer in: its bytes wake only one of two sleepers.
+        let answered = bell().map_err(|_| CallError::NoBell)?;
+        let answered = Arc::new((answered, Mutex::new(None)));
+        let theirs = Arc::clone(&answered);
+        let hear = move |results: Result<&[u8], CallError>| {
+            let answer = match results {
+                Ok(results) => Ok(tell(results)?),
+                Err(error) => Err(error),
+            };
+            *theirs.1.lock().expect("nothing panics under this lock") = Some(answer);
+            ring(&theirs.0);
+            Ok(())
+        };
+        let mut state = self.lock();
+        let call = state.link.call(procedure, 0, put);
+        state.uses.calls[call.0 as usize] = Some(Use::Question(Box::new(hear)));
+        loop {
+            let now = state.link.clock().now();
+            let (before, _) = state.link.awaited();
+            state.exchange(Some(now));
+            let (socket, to_write) = state.link.awaited();
+            let wake = state.link.next_wake();
+            let is_other = before.as_ref().map(Arc::as_ptr) != socket.as_ref().map(Arc::as_ptr);
+            let is_bell_due = !state.completed.is_empty() || is_other || to_write;
+            drop(state);
+            if is_bell_due {
+                // Who leads sleeps for something else than there is now.
+                self.bell.iter().for_each(ring);
+            }
+            if let Some(answer) = answered.1.lock().expect("nothing panics under this lock").take()
+            {
+                return answer;
+            }
+            let span = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
+            let socket = socket.as_ref().map(|socket| socket.as_fd());
+            sleep_on(socket, to_write, Some(answered.0.as_fd()), span);
+            state = self.lock();
+        }
+    }
+}
+
+/// Something to sleep on that another thread can ring.
+fn bell() -> Result<OwnedFd, BackendError> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })
+}
+
+fn ring(bell: &OwnedFd) {
+    // It fails only when its count is full, and then it rings already.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
 impl Shared {
+    /// Looks for the file anew, by its name, beside the reads that are under way.
+    pub(crate) fn find_again(&self) -> Result<Found, NfsError> {
+        self.place.find(&mut &*self)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panics while it holds the lock")
     }
@@ -288,55 +353,22 @@ impl Shared {
 impl State {
     /// Sends, and takes in what comes until `deadline` or until a call has ended.
     fn exchange(&mut self, deadline: Option<Time>) {
-        self.hear(|link, ended| link.exchange(deadline, ended));
+        self.link.exchange(deadline, &mut self.uses);
+        self.settle();
     }
 
     /// Sends what is to be sent, and no more.
     fn hand_over(&mut self) {
-        self.hear(|link, ended| link.hand_over(ended));
+        self.link.hand_over(&mut self.uses);
+        self.settle();
     }
 
-    /// Does something with the link, and takes in the calls that end by it.
-    fn hear(&mut self, act: impl FnOnce(&mut Link, &mut super::client::Ended<'_>)) {
-        let State { link, uses, attributes, attributes_at, partial, told, .. } = self;
-        let clock = link.clock();
-        let mut over: Vec<(Reading, Outcome)> = Vec::new();
-        act(link, &mut |call, results| {
-            let used = &mut uses[call.0 as usize];
-            let now = clock.now();
-            let reading = match used.as_mut().expect("only a call that was made ends") {
-                Use::Read(reading) => reading,
-                Use::Attributes => {
-                    let answer = match results.map(calls::attributes_told) {
-                        Ok(answer) => Ok(answer?.inspect(|&fresh| {
-                            (*attributes, *attributes_at) = (fresh, now);
-                        })),
-                        Err(error) => Err(error),
-                    };
-                    *told = Some(answer);
-                    *used = None;
-                    return Ok(());
-                }
-            };
-            let ended = match results {
-                Ok(results) => {
-                    let told = calls::data_told(results, reading.bytes_asked)?;
-                    if let Ok(Some(fresh)) = told.map(|data| data.attributes) {
-                        (*attributes, *attributes_at) = (fresh, now);
-                    }
-                    reading.take(told)
-                }
-                Err(error) => Some(Outcome::Failed(device_error(error))),
-            };
-            let Some(Use::Read(reading)) = used.take() else { unreachable!("it was one above") };
-            match ended {
-                Some(outcome) => over.push((reading, outcome)),
-                None => partial.push(reading),
-            }
-            Ok(())
-        });
-        over.into_iter().for_each(|(reading, outcome)| self.complete(reading, outcome));
-        while let Some(reading) = self.partial.pop() {
+    /// Completes what is over, and asks for what is missing.
+    fn settle(&mut self) {
+        let mut over = std::mem::take(&mut self.uses.over);
+        over.drain(..).for_each(|(reading, outcome)| self.complete(reading, outcome));
+        self.uses.over = over;
+        while let Some(reading) = self.uses.partial.pop() {
             self.call(reading);
         }
     }
@@ -345,10 +377,11 @@ impl State {
     fn call(&mut self, mut reading: Reading) {
         let left = reading.bytes - reading.bytes_done;
         reading.bytes_asked = left.min(u64::from(self.read_bytes)) as u32;
-        let (handle, offset) = (self.handle, reading.offset + reading.bytes_done);
+        let opened = self.uses.files[reading.file].as_ref().expect("its file is there");
+        let (handle, offset) = (opened.found.handle, reading.offset + reading.bytes_done);
         let put = |to: &mut Vec<u8>| calls::put_read(to, &handle, offset, reading.bytes_asked);
-        let call = self.link.call(calls::READ, put);
-        self.uses[call.0 as usize] = Some(Use::Read(reading));
+        let call = self.link.call(calls::READ, reading.bytes_asked, put);
+        self.uses.calls[call.0 as usize] = Some(Use::Read(reading));
     }
 
     fn complete(&mut self, mut reading: Reading, outcome: Outcome) {
@@ -365,74 +398,11 @@ impl Drop for NfsStorage {
         // Nobody but this storage writes to the memory of its requests, so it
         // is let go of by forgetting it: a sleeper may outlive the storage.
         let mut state = self.shared.lock();
-        for call in 0..state.uses.len() {
-            if state.uses[call].take().is_some() {
+        for call in 0..state.uses.calls.len() {
+            if state.uses.calls[call].take().is_some() {
                 state.link.cancel(CallId(call as u32));
             }
         }
         state.in_flight = 0;
-    }
-}
-
-impl Reading {
-    fn empty() -> Reading {
-        Reading {
-            id: RequestId(0),
-            offset: 0,
-            bytes: 0,
-            bytes_done: 0,
-            bytes_asked: 0,
-            memory: Vec::new(),
-        }
-    }
-
-    /// Takes the data of a reply in; gives how the request ends, unless more is to be asked for.
-    fn take(&mut self, told: Result<calls::Data<'_>, Status>) -> Option<Outcome> {
-        let data = match told {
-            Ok(data) => data,
-            Err(status) => return Some(Outcome::Failed(status.device_error())),
-        };
-        // The decoder has refused more bytes than were asked for.
-        self.fill(data.bytes);
-        self.bytes_done += data.bytes.len() as u64;
-        if self.bytes_done == self.bytes {
-            Some(Outcome::Done)
-        } else if data.is_at_end || data.bytes.is_empty() {
-            Some(Outcome::Short { bytes: self.bytes_done })
-        } else {
-            None
-        }
-    }
-
-    /// Copies `bytes` behind those that are in memory already.
-    fn fill(&self, bytes: &[u8]) {
-        let (mut skip, mut left) = (self.bytes_done as usize, bytes);
-        for segment in &self.memory {
-            if skip >= segment.iov_len {
-                skip -= segment.iov_len;
-                continue;
-            }
-            let (part, rest) = left.split_at(left.len().min(segment.iov_len - skip));
-            // SAFETY: the segment is valid for its length and used by nobody else
-            // until the request is completed (the contract of `Storage::submit`);
-            // the part ends within it. The receive buffer is other memory.
-            unsafe {
-                let to = segment.iov_base.cast::<u8>().add(skip);
-                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
-            }
-            (skip, left) = (0, rest);
-        }
-        assert!(left.is_empty(), "more bytes than the request has memory for");
-    }
-}
-
-/// What a read that got no results tells its reader.
-fn device_error(error: CallError) -> DeviceError {
-    match error {
-        CallError::TimedOut => DeviceError::TimedOut,
-        CallError::Garbled => DeviceError::Garbled,
-        CallError::Denied { .. } => DeviceError::Refused,
-        CallError::Unavailable => DeviceError::Gone,
-        CallError::ServerFault => DeviceError::Medium,
     }
 }

@@ -1,17 +1,18 @@
 //! A file on a server, found and ready to be read, with all that is known of it.
 //!
 //! The way there: the port mapper (unless the URL names a port), MOUNT for the
-//! handle of the export, LOOKUP for each name below it, ACCESS, FSINFO. Each
-//! step that fails says which one it was, and what to do.
+//! handle of the export, LOOKUP for each name below it, READLINK for each symbolic link on the
+//! way, ACCESS, FSINFO. Each step that fails says which one it was, and what to do.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use readpath_core::request::DeviceCaps;
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 
-use super::calls::{self, Attributes, FileHandle, FileKind, FsInfo};
+use super::calls::{self, FsInfo};
 use super::error::{NfsError, Step};
-use super::link::Link;
+use super::link::{Ask, Link};
+use super::lookup::{Found, Place};
 use super::mount;
 use super::options::{NfsOptions, READ_BYTES_MAX};
 use super::rpc::CallError;
@@ -21,71 +22,35 @@ use crate::clock::Clock;
 /// A file on an NFS server, opened for reading.
 pub struct NfsTarget {
     pub(super) link: Link,
-    pub(super) handle: FileHandle,
-    pub(super) attributes: Attributes,
-    /// When the server told them.
-    pub(super) attributes_at: Time,
+    pub(crate) found: Found,
     pub(super) read_bytes: u32,
-    pub(super) url: NfsUrl,
+    pub(super) place: Place,
 }
 
 impl NfsTarget {
-    /// Finds the file and connects; asks and waits for a handful of answers.
+    /// Finds the file and connects; asks and waits for a handful of answers. The file may be empty.
     ///
     /// # Errors
     /// The host, the server, the export or the file isn't there, or may not be
-    /// read, or is no file with bytes in it.
+    /// read, or is no file.
     pub fn open(url: &NfsUrl, clock: Clock) -> Result<NfsTarget, NfsError> {
-        let Found { address, export, names } = find(url, clock)?;
+        let (address, place) = find(url, clock)?;
         let mut link = connect(address, &url.options, clock)?;
-        let (handle, told) = look_up(&mut link, url, export, &names)?;
-        let attributes = match told {
-            Some(attributes) => attributes,
-            None => link
-                .ask(calls::GETATTR, |to| calls::put_handle(to, &handle), calls::attributes_told)
-                .map_err(|error| NfsError::call(Step::File, error))?
-                .map_err(|status| NfsError::of_file(url, status))?,
-        };
-        let attributes_at = clock.now();
-        match attributes.kind {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(NfsError::Directory { url: url.to_string() }),
-            FileKind::Link => return Err(NfsError::Link { url: url.to_string() }),
-            FileKind::Special => return Err(NfsError::NotFile { url: url.to_string() }),
-        }
-        let put = |to: &mut Vec<u8>| calls::put_access(to, &handle, calls::ACCESS_READ);
-        let granted = link
-            .ask(calls::ACCESS, put, calls::access_told)
-            .map_err(|error| NfsError::call(Step::File, error))?
-            .map_err(|status| NfsError::of_file(url, status))?;
-        if granted & calls::ACCESS_READ == 0 {
-            return Err(NfsError::Refused { url: url.to_string() });
-        }
-        if attributes.bytes == 0 {
-            return Err(NfsError::Empty { url: url.to_string() });
-        }
-        let info = link
-            .ask(calls::FSINFO, |to| calls::put_handle(to, &export), calls::fs_info_told)
-            .map_err(|error| NfsError::call(Step::File, error))?
-            .map_err(|status| NfsError::of_file(url, status))?;
+        let found = place.find(&mut link)?;
+        let put = |to: &mut Vec<u8>| calls::put_handle(to, &place.export);
+        let info = place.told(link.ask(calls::FSINFO, put, calls::fs_info_told))?;
         let read_bytes = read_bytes(info, &url.options);
-        Ok(NfsTarget { link, handle, attributes, attributes_at, read_bytes, url: url.clone() })
+        Ok(NfsTarget { link, found, read_bytes, place })
     }
 
     /// Where it was found.
     pub fn url(&self) -> &NfsUrl {
-        &self.url
+        &self.place.url
     }
 
     /// Its length in bytes when it was opened.
     pub fn bytes(&self) -> u64 {
-        self.attributes.bytes
-    }
-
-    /// When its bytes were changed last, by the server's clock: seconds and nanoseconds.
-    pub fn modified(&self) -> (i64, i64) {
-        let (seconds, nanoseconds) = self.attributes.modified;
-        (seconds.into(), nanoseconds.into())
+        self.found.attributes.bytes
     }
 
     /// `rsize`: the most bytes of one READ.
@@ -103,9 +68,9 @@ impl NfsTarget {
     pub fn caps(&self) -> DeviceCaps {
         let whole_pages = u64::from(self.read_bytes).max(PAGE_BYTES);
         DeviceCaps {
-            sectors: self.attributes.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
+            sectors: self.found.attributes.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
             request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
-            depth_max: self.url.options.slots,
+            depth_max: self.place.url.options.slots,
             is_rotational: false,
             alignment_sectors: 1,
         }
@@ -122,14 +87,8 @@ fn read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
     (if whole_pages == 0 { bytes } else { whole_pages }) as u32
 }
 
-/// Where NFS is served, the export's handle, and the names below it.
-struct Found<'a> {
-    address: SocketAddr,
-    export: FileHandle,
-    names: Vec<&'a [u8]>,
-}
-
-fn find(url: &NfsUrl, clock: Clock) -> Result<Found<'_>, NfsError> {
+/// Where NFS is served, and the file's place there.
+fn find(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, Place), NfsError> {
     let addresses = resolve(url)?;
     let mut last = None;
     for mut address in addresses {
@@ -142,26 +101,27 @@ fn find(url: &NfsUrl, clock: Clock) -> Result<Found<'_>, NfsError> {
     Err(last.expect("a host that was resolved has an address"))
 }
 
-fn find_at<'a>(
-    url: &'a NfsUrl,
+fn find_at(
+    url: &NfsUrl,
     address: &mut SocketAddr,
     clock: Clock,
-) -> Result<Found<'a>, NfsError> {
+) -> Result<(SocketAddr, Place), NfsError> {
     let (nfs_port, mount_port) = ports(url, *address, clock)?;
     address.set_port(mount_port);
     let mut link = connect(*address, &url.options, clock)?;
     let names = url.names();
     let depth = export_depth(&mut link, url, &names)?;
     let path = joined(&names[..depth]);
+    let put = |to: &mut Vec<u8>| mount::put_path(to, &path);
     let export = link
-        .ask(mount::MNT, |to| mount::put_path(to, &path), mount::handle_told)
+        .ask(mount::MNT, put, mount::handle_told)
         .map_err(|error| NfsError::call(Step::Mount, error))?
         .map_err(|status| NfsError::NotMounted {
             export: String::from_utf8_lossy(&path).into_owned(),
             status,
         })?;
     address.set_port(nfs_port);
-    Ok(Found { address: *address, export, names: names[depth..].to_vec() })
+    Ok((*address, Place { url: url.clone(), export, depth }))
 }
 
 fn resolve(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
@@ -229,27 +189,6 @@ fn connect(address: SocketAddr, options: &NfsOptions, clock: Clock) -> Result<Li
     let deadline = clock.now() + options.give_up_after;
     link.connect(deadline).map_err(|errno| NfsError::Connect { address, errno })?;
     Ok(link)
-}
-
-/// Goes from the export down to the file.
-fn look_up(
-    link: &mut Link,
-    url: &NfsUrl,
-    export: FileHandle,
-    names: &[&[u8]],
-) -> Result<(FileHandle, Option<Attributes>), NfsError> {
-    let mut at = (export, None);
-    for name in names {
-        if let Some(Attributes { kind: FileKind::Link, .. }) = at.1 {
-            return Err(NfsError::Link { url: url.to_string() });
-        }
-        let directory = at.0;
-        at = link
-            .ask(calls::LOOKUP, |to| calls::put_lookup(to, &directory, name), calls::lookup_told)
-            .map_err(|error| NfsError::call(Step::File, error))?
-            .map_err(|status| NfsError::of_file(url, status))?;
-    }
-    Ok(at)
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 //!
 //! What comes from the wire is believed in nothing: a length is held against
 //! what its field may hold and against the bytes that are there before anything
-//! is done with it. Nothing is copied and nothing is allocated, so that the data
-//! of a READ goes from the receive buffer straight to where it belongs.
+//! is done with it. Nothing is copied and nothing is allocated.
 
 /// XDR's unit: everything is padded to a multiple of four bytes.
 const UNIT_BYTES: usize = 4;
@@ -58,8 +57,13 @@ impl<'a> Reader<'a> {
         if count > bytes_max {
             return Err(Garbled);
         }
+        self.padded(count)
+    }
+
+    /// So many bytes, with the padding behind them.
+    pub(crate) fn padded(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
         let bytes = self.fixed(count)?;
-        self.fixed(count.next_multiple_of(UNIT_BYTES) - count)?;
+        self.fixed(padding(count))?;
         Ok(bytes)
     }
 
@@ -72,6 +76,11 @@ impl<'a> Reader<'a> {
     pub(crate) fn end(self) -> Result<(), Garbled> {
         if self.left.is_empty() { Ok(()) } else { Err(Garbled) }
     }
+}
+
+/// How many bytes stand behind opaque data of `count` bytes.
+pub(crate) fn padding(count: usize) -> usize {
+    count.next_multiple_of(UNIT_BYTES) - count
 }
 
 /// Adds an unsigned integer.
@@ -88,8 +97,7 @@ pub(crate) fn put_u64(to: &mut Vec<u8>, value: u64) {
 pub(crate) fn put_opaque(to: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(to, bytes.len() as u32);
     to.extend_from_slice(bytes);
-    let padding = bytes.len().next_multiple_of(UNIT_BYTES) - bytes.len();
-    to.extend_from_slice(&[0; UNIT_BYTES][..padding]);
+    to.extend_from_slice(&[0; UNIT_BYTES][..padding(bytes.len())]);
 }
 
 #[cfg(test)]

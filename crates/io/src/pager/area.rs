@@ -1,14 +1,20 @@
 //! A range of address space that we fill page by page ourselves.
 //!
-//! It costs no memory until a page is put into it. A child process doesn't
-//! inherit it (it would find zeros where pages are absent, with nobody to fill
-//! them): there, to touch it is a fault like any other to unmapped memory, unless
-//! something else takes its place.
+//! It costs no memory until a page is put into it. The kernel must never fill it
+//! with zeros of its own: of a process that has locked all of its future memory
+//! (`mlockall(MCL_FUTURE)`) it does so with whatever may be touched. So an area can't be
+//! touched until a userfaultfd has it.
+//!
+//! A child process doesn't inherit it (it would find zeros where pages are absent, with
+//! nobody to fill them); what it has in its place, `inherited.rs` says.
 
 use std::ptr::NonNull;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::mm;
+
+use super::error::PagerError;
+use super::uffd::{Uffd, Watch};
 
 /// Private anonymous memory of whole pages, absent at first.
 #[derive(Debug)]
@@ -25,16 +31,17 @@ unsafe impl Send for Area {}
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// An area of `pages` pages, at least one.
+    /// An area of `pages` pages, at least one. To touch it is a fault as to unmapped memory,
+    /// until it is [watched](Area::watch).
     ///
     /// # Errors
     /// The system gives no such range.
     pub(super) fn new(pages: u64) -> rustix::io::Result<Area> {
         let bytes = usize::try_from(pages * PAGE_BYTES).map_err(|_| rustix::io::Errno::NOMEM)?;
-        let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
-        let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
+        let (none, flags) =
+            (mm::ProtFlags::empty(), mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE);
         // SAFETY: a new private mapping at an address that the kernel chooses.
-        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, none, flags)? };
         let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
         let area = Area { base, pages };
         // SAFETY: the whole of the mapping made above; both change no bytes.
@@ -44,6 +51,21 @@ impl Area {
             let _ = mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxNoHugepage);
         }
         Ok(area)
+    }
+
+    /// Has its absent pages watched by `uffd`, and lets it be touched from then on.
+    ///
+    /// # Errors
+    /// Another userfaultfd has it, or the system has no room for so much.
+    pub(super) fn watch(&self, uffd: &Uffd, watch: Watch) -> Result<(), PagerError> {
+        let touchable = mm::MprotectFlags::READ | mm::MprotectFlags::WRITE;
+        // SAFETY: the whole of our mapping; whoever touches it answers to the owner of
+        // the userfaultfd, which was named first.
+        unsafe {
+            uffd.register(self.address(0), self.bytes(), watch).map_err(PagerError::Call)?;
+            mm::mprotect(self.base.as_ptr().cast(), self.bytes(), touchable)
+                .map_err(|errno| PagerError::AddressSpace { bytes: self.pages * PAGE_BYTES, errno })
+        }
     }
 
     /// How many bytes it has.
@@ -57,9 +79,27 @@ impl Area {
         self.base.as_ptr() as usize + (page * PAGE_BYTES) as usize
     }
 
-    /// The page at an address within it.
-    pub(super) fn page(&self, address: usize) -> u64 {
-        (address - self.base.as_ptr() as usize) as u64 / PAGE_BYTES
+    /// The page at an address; `None` where it lies outside.
+    pub(super) fn page(&self, address: usize) -> Option<u64> {
+        let bytes = address.checked_sub(self.base.as_ptr() as usize)?;
+        Some(bytes as u64 / PAGE_BYTES).filter(|&page| page < self.pages)
+    }
+
+    /// Whether a page is in memory.
+    pub(super) fn is_present(&self, page: u64) -> bool {
+        let mut is_in_core = 0;
+        // SAFETY: a page of our mapping, and a byte for the answer.
+        let answer = unsafe {
+            libc::mincore(self.address(page) as *mut _, PAGE_BYTES as usize, &mut is_in_core)
+        };
+        answer == 0 && is_in_core & 1 != 0
+    }
+
+    /// Takes the lock off all of it that the program has locked in memory.
+    pub(super) fn unlock(&self) {
+        // SAFETY: the whole of our mapping, and no bytes change. What the kernel refuses
+        // stays locked, and is met again as such.
+        let _ = unsafe { mm::munlock(self.base.as_ptr().cast(), self.bytes()) };
     }
 
     /// Gives the memory of a range back; its pages are absent from now on.
@@ -69,10 +109,10 @@ impl Area {
     /// pages are filled with the same bytes again when they are touched.
     pub(super) unsafe fn release(&self, range: PageRange) {
         let bytes = (range.count() * PAGE_BYTES) as usize;
+        // Also where the program has locked it: the budget is the stricter word.
+        let advice = mm::Advice::LinuxDontneedLocked;
         // SAFETY: the range lies in the mapping; the caller gives its bytes up.
-        let released = unsafe {
-            mm::madvise(self.address(range.first) as *mut _, bytes, mm::Advice::LinuxDontNeed)
-        };
+        let released = unsafe { mm::madvise(self.address(range.first) as *mut _, bytes, advice) };
         released.expect("pages of a private mapping can always be given back");
     }
 
@@ -126,15 +166,25 @@ mod tests {
     }
 
     #[test]
-    fn released_pages_are_absent_and_read_as_zero_where_nobody_fills_them() {
+    fn released_pages_are_absent_and_the_kernel_puts_nothing_in_their_place() {
         let area = Area::new(4).unwrap();
-        assert_eq!(area.page(area.address(3) + 5), 3);
+        assert_eq!(area.page(area.address(3) + 5), Some(3));
+        assert_eq!(area.page(area.address(0) - 1), None);
+        assert_eq!(area.page(area.address(0) + area.bytes()), None);
+        let Ok(uffd) = Uffd::open_refusing() else { return };
+        area.watch(&uffd, Watch::Missing).unwrap();
+        let present = || (0..4).filter(|&page| area.is_present(page)).collect::<Vec<_>>();
+        let nine = [9; PAGE_BYTES as usize];
         // SAFETY: this test's own memory; no reference outlives its statement.
         unsafe {
-            (area.address(1) as *mut u8).write(9);
-            assert_eq!(area.bytes_of(1)[0], 9);
+            uffd.copy(area.address(1), nine.as_ptr() as usize, nine.len(), false).unwrap();
+            assert_eq!(area.bytes_of(1), nine);
+            assert_eq!(present(), [1]);
+            // Locked, it takes no other page in, and those it has can be given back.
+            let refused = libc::mlock(area.address(0) as *const _, area.bytes());
+            assert_eq!((refused, present()), (-1, vec![1]));
             area.release(PageRange::new(1, 2));
-            assert_eq!(area.bytes_of(1)[0], 0);
         }
+        assert_eq!(present(), []);
     }
 }

@@ -65,6 +65,13 @@ impl fmt::Display for PagerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PagerError::Open(error) => error.fmt(f),
+            // What mmap(2) answers where all future memory is locked, and the limit of that is met.
+            PagerError::AddressSpace { bytes, errno: rustix::io::Errno::AGAIN } => write!(
+                f,
+                "the process locks all its memory (`mlockall`) and may not lock twice {bytes} \
+                 bytes of addresses more; raise its limit (`ulimit -l`), or lock what it needs \
+                 alone"
+            ),
             PagerError::AddressSpace { bytes, errno } => write!(
                 f,
                 "the process has no room for twice {bytes} bytes of addresses ({errno}); map \

@@ -1,12 +1,16 @@
-//! A mapping in a child made by `fork`: the kernel's own mapping of the same file.
+//! What a child made by `fork` has in the place of an area that we fill.
 //!
-//! The area that we fill isn't inherited, for the thread that fills it isn't either,
-//! and absent pages would read as zeros. But a program that forks its workers (a
-//! data loader) has slices and arrays that point there. So when a child begins, the
-//! kernel maps the file at the same address: the bytes are the same, and how they
-//! are read is the kernel's affair.
+//! The area isn't inherited, for the thread that fills it isn't either, and absent pages
+//! would read as zeros. But a program that forks its workers (a data loader) has
+//! slices and arrays that point there. So when a child begins, its place is taken:
+//!
+//! - a mapping's by the kernel's own mapping of the same file, at the same address: the bytes
+//!   are the same, and how they are read is the kernel's affair;
+//! - a region's, whose bytes the parent alone has, by nothing: memory that may not be
+//!   touched. Who does is told what it is ([`explain`]) before `SIGSEGV` takes its course.
 
 use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +23,13 @@ use super::area::Area;
 
 const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 
-/// A file that takes an area's place in children, as long as this lives.
+/// What takes an area's place in children, as long as this lives.
 #[derive(Debug)]
 pub(super) struct Heir {
     address: usize,
     bytes: usize,
-    /// For the number alone.
-    _file: OwnedFd,
+    /// The file that takes the area's place; none where nothing does.
+    file: Option<OwnedFd>,
 }
 
 impl Heir {
@@ -34,11 +38,44 @@ impl Heir {
     /// # Errors
     /// There is no descriptor left, or no handler of forks.
     pub(super) fn of(area: &Area, file: BorrowedFd<'_>) -> std::io::Result<Heir> {
-        let file = file.try_clone_to_owned()?;
+        Heir::take(area, Some(file.try_clone_to_owned()?))
+    }
+
+    /// Nothing is to take the area's place: to touch it there is an error that is explained.
+    ///
+    /// # Errors
+    /// There is no handler of forks left.
+    pub(super) fn none(area: &Area) -> std::io::Result<Heir> {
+        Heir::take(area, None)
+    }
+
+    fn take(area: &Area, file: Option<OwnedFd>) -> std::io::Result<Heir> {
         watch_forks()?;
-        let place = Place { address: area.address(0), bytes: area.bytes(), fd: file.as_raw_fd() };
+        let fd = file.as_ref().map(AsRawFd::as_raw_fd);
+        let place = Place { address: area.address(0), bytes: area.bytes(), fd };
         PLACES.with(|places| places.push(place));
-        Ok(Heir { address: place.address, bytes: place.bytes, _file: file })
+        Ok(Heir { address: place.address, bytes: place.bytes, file })
+    }
+
+    /// Has the kernel map the file in the area's place in this process too, where nobody else can fill it.
+    ///
+    /// # Safety
+    /// Nobody holds a reference into the area, or fills it.
+    ///
+    /// # Errors
+    /// The kernel can't map it.
+    pub(super) unsafe fn take_over(&self) -> std::io::Result<()> {
+        let file = self.file.as_ref().expect("what takes over has a file");
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        // SAFETY: the area is as long, and nobody's, by the caller's promise.
+        let mapped = unsafe {
+            let address = self.address as *mut libc::c_void;
+            libc::mmap(address, self.bytes, libc::PROT_READ, flags, file.as_raw_fd(), 0)
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// Tells the kernel what to expect of a range; in a child.
@@ -86,7 +123,8 @@ impl Drop for Heir {
 struct Place {
     address: usize,
     bytes: usize,
-    fd: i32,
+    /// The file, if there is one to take the place.
+    fd: Option<i32>,
 }
 
 /// All places, behind a lock that can be let go of by another process than took it:
@@ -111,9 +149,13 @@ impl Places {
     }
 
     fn take(&self) {
-        while self.is_held.swap(true, Ordering::Acquire) {
+        while !self.try_take() {
             std::thread::yield_now();
         }
+    }
+
+    fn try_take(&self) -> bool {
+        !self.is_held.swap(true, Ordering::Acquire)
     }
 
     fn let_go(&self) {
@@ -145,14 +187,84 @@ extern "C" fn after_fork() {
 extern "C" fn in_child() {
     // SAFETY: the lock was taken before the fork, and this is the only thread.
     let places = unsafe { &*PLACES.list.get() };
+    let mut is_any_empty = false;
     for place in places {
+        let (protection, flags, fd) = match place.fd {
+            Some(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
+            None => {
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+                (libc::PROT_NONE, flags, -1)
+            }
+        };
         // SAFETY: the area was not inherited, so that nothing is there; where
         // something is (a grandchild has its parent's mapping), it stays. A
         // failure leaves a hole: to touch it is a fault, never a wrong byte.
         unsafe {
-            let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
-            libc::mmap(place.address as *mut _, place.bytes, libc::PROT_READ, flags, place.fd, 0);
+            let flags = flags | libc::MAP_FIXED_NOREPLACE;
+            libc::mmap(place.address as *mut _, place.bytes, protection, flags, fd, 0);
         }
+        is_any_empty |= place.fd.is_none();
+    }
+    if is_any_empty {
+        explain_touches();
     }
     PLACES.let_go();
+}
+
+/// What a thread is told that touches an empty place.
+const TOUCHED: &[u8] = b"readpath: memory of a `readpath::Region` was touched in a child made by \
+`fork`, which doesn't have it: its pages are with the process that made it. Make a region \
+in the child, or hand over what it needs another way (a file, shared memory, a pipe).\n";
+
+/// What this process did at `SIGSEGV` before [`explain`] came first; written in a child's
+/// only thread, before there are others.
+struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
+
+// SAFETY: written as it says, and read afterwards alone.
+unsafe impl Sync for Before {}
+
+static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Has touches of empty places explained from now on, in a child where no other thread is yet.
+fn explain_touches() {
+    // SAFETY: sigaction(2) may be called there; the old action is written to memory that nobody
+    // else looks at yet, unless it is the handler itself that a grandchild has inherited.
+    unsafe {
+        let mut now = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut now);
+        if now.sa_sigaction == explain as *const () as usize {
+            return;
+        }
+        (*BEFORE.0.get()).write(now);
+        let mut ours = std::mem::zeroed::<libc::sigaction>();
+        ours.sa_sigaction = explain as *const () as usize;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGSEGV, &ours, std::ptr::null_mut());
+    }
+}
+
+/// Tells what was touched if it is an empty place, and gives way to what the program, or the
+/// system, does at `SIGSEGV`: on return the same instruction faults again.
+extern "C" fn explain(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel's own description of the signal, and calls that a handler may make. The
+    // list is looked at under its lock, for which a handler doesn't wait: it may have interrupted
+    // who holds it.
+    unsafe {
+        let is_sent = (*info).si_code <= 0;
+        let address = (*info).si_addr() as usize;
+        if !is_sent && PLACES.try_take() {
+            let is_within = |place: &Place| {
+                place.fd.is_none() && address.wrapping_sub(place.address) < place.bytes
+            };
+            if (*PLACES.list.get()).iter().any(is_within) {
+                libc::write(2, TOUCHED.as_ptr().cast(), TOUCHED.len());
+            }
+            PLACES.let_go();
+        }
+        libc::sigaction(signal, (*BEFORE.0.get()).as_ptr(), std::ptr::null_mut());
+        if is_sent {
+            // No instruction will fault again: it is pending until this returns.
+            libc::raise(signal);
+        }
+    }
 }

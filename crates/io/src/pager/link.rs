@@ -11,9 +11,12 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use readpath_core::machine::ReadError;
+
 use super::bell::Bell;
 use super::error::PagerError;
 use super::uffd::FaultScope;
+use crate::thread;
 
 /// What runs on a pager's thread.
 pub(super) trait Serve {
@@ -79,8 +82,7 @@ impl<C: Send + 'static> Link<C> {
                 let _ = started.send(Err(error));
             }
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-        let thread = Some(thread.map_err(PagerError::System)?);
+        let thread = Some(thread::spawn(name, body).map_err(PagerError::System)?);
         let link = Link { inbox, thread, process: std::process::id() };
         let scope = start.recv().expect("the thread answers before it ends")?;
         Ok((link, scope))
@@ -96,7 +98,7 @@ impl<C: Send + 'static> Link<C> {
     /// # Panics
     /// In a child made by `fork`, where nobody would hear it.
     pub(super) fn tell(&self, command: C) {
-        assert!(self.is_here(), "the memory is served in the process that made it, not in a child");
+        assert!(self.is_here(), "{}", ReadError::OtherProcess);
         self.inbox.mail.lock().expect(POISON).commands.push_back(command);
         self.inbox.bell.ring();
     }

@@ -20,7 +20,7 @@ use super::error::PagerError;
 use super::inherited::Heir;
 use super::link::Link;
 use super::mapping_server::{ByteRange, Command, Server, Setup};
-use super::uffd::FaultScope;
+use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
 use crate::target::{OpenOptions, Target};
 
@@ -80,7 +80,7 @@ impl MappingOptions {
         self
     }
 
-    /// What carries the bytes; default the ring.
+    /// What carries the bytes; default [`BackendKind::Auto`].
     #[must_use]
     pub fn backend(mut self, backend: BackendKind) -> MappingOptions {
         self.backend = backend;
@@ -95,8 +95,8 @@ impl MappingOptions {
     /// page that was given up is read again, and a slice must not change.
     ///
     /// # Errors
-    /// The file can't be opened or is empty; the system gives no memory, ring or
-    /// userfaultfd; a law is unknown.
+    /// The file can't be opened or is empty; the system gives no memory; a law is unknown. Where it gives
+    /// no userfaultfd the kernel maps the file ([`Mapping::mode`]).
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
         let target = Target::open(path, OpenOptions::default()).map_err(PagerError::Open)?;
@@ -118,8 +118,40 @@ impl MappingOptions {
             window_bytes_max,
             backend: self.backend,
         };
-        let (link, scope) = Link::start("readpath-map", move |inbox| Server::new(setup, inbox))?;
-        Ok(Mapping { link, heir, user, bytes, scope, path: path.to_path_buf() })
+        let started = Link::start("readpath-map", move |inbox| Server::new(setup, inbox));
+        let (link, scope, mode) = match started {
+            Ok((link, scope)) => (Some(link), scope, MappingMode::Served),
+            Err(PagerError::Uffd(because)) => {
+                // SAFETY: nobody has looked at the area, and its server is gone.
+                unsafe { heir.take_over() }.map_err(PagerError::System)?;
+                (None, FaultScope::All, MappingMode::Kernel { because })
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Mapping { link, mode, heir, user, bytes, scope, path: path.to_path_buf() })
+    }
+}
+
+/// Who brings the pages of a mapping in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MappingMode {
+    /// We do, in the memory and by the law that were set.
+    Served,
+    /// The kernel does, since faults can't be served in user space here. The bytes are the same. The memory
+    /// is the kernel's cache, which gives way as other memory is needed, the readahead is its own, and
+    /// nothing is counted; hints and loads are given to it.
+    Kernel {
+        /// Why, and what would help.
+        because: UffdError,
+    },
+}
+
+impl std::fmt::Display for MappingMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MappingMode::Served => f.write_str("served"),
+            MappingMode::Kernel { because } => write!(f, "the kernel's own mapping ({because})"),
+        }
     }
 }
 
@@ -139,10 +171,21 @@ fn window_of(target: &Target) -> u64 {
 ///
 /// A child made by `fork` has the kernel's own mapping of the file in its place: what is
 /// read there comes through the kernel, outside the memory and the law that were set, and
-/// isn't counted. Dropped, the mapping gives all memory back.
+/// isn't counted.
+///
+/// # Locked memory
+/// To lock the mapping or a part of it (`mlock(2)`, `mlockall(2)`), or to populate it
+/// (`madvise(2)`), brings the file's bytes in; where system calls may not be given its
+/// memory ([`FaultScope::UserOnly`]), a lock of absent pages is refused with `ENOMEM`. A lock keeps
+/// the kernel from swapping pages out. It doesn't make the mapping's memory larger: what is
+/// locked beyond it is given up and read again like any other page.
+///
+/// Dropped, the mapping gives all memory back.
 #[derive(Debug)]
 pub struct Mapping {
-    link: Link<Command>,
+    /// None where the kernel serves it.
+    link: Option<Link<Command>>,
+    mode: MappingMode,
     heir: Heir,
     // After the link: its thread, which serves the area, has ended by then.
     user: Arc<Area>,
@@ -214,6 +257,11 @@ impl Mapping {
         &self.path
     }
 
+    /// Who brings its pages in.
+    pub fn mode(&self) -> MappingMode {
+        self.mode
+    }
+
     /// Whether system calls may be given its memory: where they may not
     /// ([`FaultScope::UserOnly`]), one that meets an absent page fails with `EFAULT`.
     pub fn scope(&self) -> FaultScope {
@@ -225,11 +273,9 @@ impl Mapping {
     /// doesn't wait; `DontNeed` gives their memory back; the others concern the
     /// whole mapping.
     pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
-        if !self.link.is_here() {
-            return self.heir.advise(advice, offset, bytes);
-        }
+        let Some(link) = self.link() else { return self.heir.advise(advice, offset, bytes) };
         let range = PageRange::covering(offset, bytes).clipped(self.pages());
-        self.link.tell(Command::Advise { advice, range });
+        link.tell(Command::Advise { advice, range });
     }
 
     /// Reads `bytes` bytes at `offset`, in the largest requests that the device
@@ -256,12 +302,18 @@ impl Mapping {
         })
     }
 
-    /// What was counted so far.
-    ///
-    /// # Panics
-    /// In a child made by `fork`, where nothing is counted.
+    /// What was counted so far: nothing where the kernel serves it ([`mode`](Mapping::mode)), or in a
+    /// child made by `fork`.
     pub fn statistics(&self) -> MappingStatistics {
-        self.link.ask(|reply| Command::Statistics { reply })
+        match self.link() {
+            Some(link) => link.ask(|reply| Command::Statistics { reply }),
+            None => MappingStatistics::default(),
+        }
+    }
+
+    /// The link to the thread that serves it, where there is one.
+    fn link(&self) -> Option<&Link<Command>> {
+        self.link.as_ref().filter(|link| link.is_here())
     }
 
     fn pages(&self) -> u64 {
@@ -278,18 +330,18 @@ impl Mapping {
     ) -> Result<(), LoadError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
         let end = end.ok_or(LoadError::PastEnd { bytes: self.bytes })?;
-        if !self.link.is_here() {
+        let Some(link) = self.link() else {
             let error = ReadError::Device { offset, error: DeviceError::Medium };
             self.heir.load(offset, bytes).map_err(|_| LoadError::Read(error))?;
             each(&self.as_slice()[offset as usize..end as usize]);
             return Ok(());
-        }
+        };
         // So that the pieces are on their way together.
         self.advise(Advice::WillNeed, offset, bytes);
         let mut at = offset;
         while at < end {
             let range = ByteRange { offset: at, bytes: end - at };
-            let piece = self.link.ask(|reply| Command::Read { range, wants_bytes, reply });
+            let piece = link.ask(|reply| Command::Read { range, wants_bytes, reply });
             let piece = piece.map_err(LoadError::Read)?;
             each(&piece.copied);
             at += piece.bytes;

@@ -7,6 +7,10 @@
 //! moved, not copied, when it is touched. Neighbours in the file are neighbours
 //! in both, so a request is one piece of memory and a window one move.
 //!
+//! Nobody but this thread has business in the shadow, so its userfaultfd refuses
+//! touches of absent pages: when the program locks all its memory, the kernel can't fill it.
+//! That is why a transfer's pages are put there before it starts.
+//!
 //! Invariants:
 //! 1. A page is present in at most one of the areas, and [`Server::resident`]
 //!    says in which; it names a frame of the machine that holds it, so no more
@@ -50,6 +54,8 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// moving so many takes as long as a few faults (0.1 to 0.2 µs a page), and what was
 /// read is mostly wanted.
 const AROUND_PAGES_MAX: usize = 256;
+/// How many zeros are put into the shadow with one call at most.
+const ZERO_BYTES: usize = 1 << 18;
 /// The tag of a fault; other reads have the number of their command.
 const FAULT: u64 = u64::MAX;
 /// The only process that the machine knows here.
@@ -127,7 +133,10 @@ pub(super) struct Server {
     target: Target,
     uffd: Uffd,
     user: Arc<Area>,
+    shadow_uffd: Uffd,
     shadow: Area,
+    /// What is put into the shadow before a transfer.
+    zeros: Vec<u8>,
     machine: ReadPath,
     handle: HandleId,
     file_bytes: u64,
@@ -170,19 +179,21 @@ impl Server {
         let file = machine.add_file(file_bytes, 0).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
         let uffd = Uffd::open().map_err(PagerError::Uffd)?;
-        // SAFETY: an area of whole pages that this server alone fills.
-        unsafe { uffd.register(user.address(0), user.bytes(), Watch::Missing) }
-            .map_err(PagerError::Call)?;
+        user.watch(&uffd, Watch::Missing)?;
+        let shadow_uffd = Uffd::open_refusing().map_err(PagerError::Uffd)?;
+        shadow.watch(&shadow_uffd, Watch::Missing)?;
         let clock = Clock::start();
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
-        let built = built.map_err(PagerError::Backend)?;
+        let (built, _) = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
         Ok(Server {
             transfers: Transfers::over(built, caps.depth_max, clock),
             target,
             uffd,
             user,
+            shadow_uffd,
             shadow,
+            zeros: vec![0; ZERO_BYTES],
             machine,
             handle,
             file_bytes,
@@ -210,8 +221,22 @@ impl Server {
         for fault in faults.drain(..) {
             self.statistics.faults += 1;
             self.follower.serve(fault.thread);
-            let page = self.user.page(fault.address);
-            if self.resident.get(&page).is_some_and(|found| found.place == Place::User) {
+            let Some(page) = self.user.page(fault.address) else {
+                // The program has made the mapping longer (mremap(2)): there is nothing.
+                // SAFETY: registered, or it would not have been told; and not ours to fill.
+                // Refused, another thread has been told already.
+                let _ = unsafe { self.uffd.poison(fault.address, PAGE_BYTES as usize) };
+                continue;
+            };
+            let is_mapped = |server: &Server| {
+                let found = server.resident.get(&page);
+                found.is_some_and(|found| found.place == Place::User)
+            };
+            if is_mapped(self) && !self.user.is_present(page) {
+                // The program has given it up by itself (madvise(2)).
+                self.advise(Advice::DontNeed, PageRange::new(page, 1));
+            }
+            if is_mapped(self) {
                 // It came in since the thread told of it.
                 self.wake(page);
             } else {
@@ -228,13 +253,7 @@ impl Server {
 
     fn handle_command(&mut self, command: Command) {
         match command {
-            Command::Advise { advice, range } => {
-                let now = self.now();
-                self.machine.advise(now, self.handle, PROCESS, advice, range);
-                if advice == Advice::DontNeed {
-                    self.drop_range(range);
-                }
-            }
+            Command::Advise { advice, range } => self.advise(advice, range),
             Command::Read { range, wants_bytes, reply } => {
                 // To a whole page, so that the next piece starts at one.
                 let end = range.offset + self.piece_bytes_max;
@@ -260,6 +279,13 @@ impl Server {
                     ..self.statistics
                 });
             }
+        }
+    }
+
+    fn advise(&mut self, advice: Advice, range: PageRange) {
+        self.machine.advise(self.now(), self.handle, PROCESS, advice, range);
+        if advice == Advice::DontNeed {
+            self.drop_range(range);
         }
     }
 
@@ -331,6 +357,7 @@ impl Server {
                 page += 1;
             }
         });
+        self.make_present(range);
         let start = Start {
             id: request.id,
             place: transfers::Place::of(&self.target),
@@ -345,6 +372,24 @@ impl Server {
         // SAFETY: pages of the shadow, which outlives the transfers. Nobody else
         // touches them while they are `Filling`.
         unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
+    }
+
+    /// Puts pages into the shadow, for a transfer to fill.
+    fn make_present(&self, range: PageRange) {
+        let mut at = self.shadow.address(range.first);
+        let end = at + (range.count() * PAGE_BYTES) as usize;
+        while at < end {
+            let bytes = (end - at).min(ZERO_BYTES);
+            // SAFETY: the zeros are ours; pages of the shadow that nobody looks at.
+            match unsafe { self.shadow_uffd.copy(at, self.zeros.as_ptr() as usize, bytes, false) } {
+                Ok(()) => at += bytes,
+                // An earlier transfer of the page, which nobody waits for any more, isn't over.
+                Err(error) if error.errno == Errno::EXIST => {
+                    at += error.bytes_done + PAGE_BYTES as usize;
+                }
+                Err(error) => panic!("pages {range:?} of the shadow take no zeros: {error}"),
+            }
+        }
     }
 
     /// Gives the pages of `self.pages` up.
@@ -451,8 +496,9 @@ impl Server {
             // holds a reference, and the user's are absent (invariant 1).
             match unsafe { self.uffd.move_pages(to, from, bytes) } {
                 Ok(()) => break,
-                Err(error) if error.errno == Errno::BUSY => {
-                    // The kernel lets go of a transfer's pages a moment after its end.
+                // The kernel lets go of a transfer's pages a moment after its end; and
+                // moves none to where the program has locked some.
+                Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {
                     first += error.bytes_done as u64 / PAGE_BYTES;
                     self.copy(first);
                     first += 1;

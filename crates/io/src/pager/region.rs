@@ -16,6 +16,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::area::Area;
 use super::error::PagerError;
+use super::inherited::Heir;
 use super::link::Link;
 use super::region_server::{Command, Server, Setup};
 use super::uffd::FaultScope;
@@ -66,7 +67,7 @@ impl RegionOptions {
         self
     }
 
-    /// What carries the bytes; default the ring.
+    /// What carries the bytes; default [`BackendKind::Auto`].
     #[must_use]
     pub fn backend(mut self, backend: BackendKind) -> RegionOptions {
         self.backend = backend;
@@ -142,6 +143,7 @@ impl RegionOptions {
         let areas =
             Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(memory_pages)?)));
         let (user, frames) = areas.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
+        let heir = Heir::none(&user).map_err(PagerError::System)?;
         let setup = Setup {
             target,
             user: Arc::clone(&user),
@@ -153,7 +155,7 @@ impl RegionOptions {
             backend: self.backend,
         };
         let (link, scope) = Link::start("readpath-swap", move |inbox| Server::new(setup, inbox))?;
-        Ok(Region { link, user, bytes, scope, _claim: claim })
+        Ok(Region { link, _heir: heir, user, bytes, scope, _claim: claim })
     }
 }
 
@@ -171,11 +173,25 @@ fn slots_wanted(bytes: u64) -> u64 {
 /// [`check`](Region::check) tells the error from then on;
 /// [`load`](Region::load) finds out without touching.
 ///
-/// A child made by `fork` doesn't have the memory. Dropped, the region gives all
-/// memory and storage back.
+/// # In a child made by `fork`
+/// The child doesn't have the memory. There `load` and `check` are errors, hints and counts are
+/// of nothing, and to touch the memory ends the child by `SIGSEGV`, after a line on its
+/// standard error that says so (as with every handler of that signal, unless the child sets
+/// another). The parent's region is as it was.
+///
+/// # Locked memory
+/// To lock a region or a part of it (`mlock(2)`, `mlockall(2)`), or to populate it (`madvise(2)`),
+/// brings its pages in; where system calls may not be given its memory
+/// ([`FaultScope::UserOnly`]), a lock of absent pages is refused with `ENOMEM`. The budget stays
+/// the stricter word: as soon as a locked page has to leave, the whole region is unlocked.
+/// What the program unmaps, moves or gives up behind its back (`munmap(2)`, `mremap(2)`,
+/// `MADV_DONTNEED`) is lost; [`discard`](Region::discard) is the way to give content up.
+///
+/// Dropped, the region gives all memory and storage back.
 #[derive(Debug)]
 pub struct Region {
     link: Link<Command>,
+    _heir: Heir,
     // After the link: its thread, which serves the area, has ended by then.
     user: Arc<Area>,
     bytes: u64,
@@ -268,12 +284,14 @@ impl Region {
     /// the range is larger than the memory.
     ///
     /// # Errors
-    /// A page can't be read, or there is no memory for it; it is not poisoned by that.
+    /// A page can't be read, or there is no memory for it; it is not poisoned by that. This
+    /// is a child made by `fork`.
     ///
     /// # Panics
     /// The range reaches past the end.
     pub fn load(&self, offset: u64, bytes: u64) -> Result<(), ReadError> {
         self.assert_inside(offset, bytes);
+        self.assure_here()?;
         let range = PageRange::covering(offset, bytes);
         range.pages().step_by(LOAD_PAGES as usize).try_for_each(|first| {
             let range = PageRange::new(first, LOAD_PAGES).clipped(range.end);
@@ -297,7 +315,9 @@ impl Region {
     pub fn will_need(&self, offset: u64, bytes: u64) {
         self.assert_inside(offset, bytes);
         let range = PageRange::covering(offset, bytes);
-        self.link.ask(|reply| Command::WillNeed { range, reply })
+        if self.link.is_here() {
+            self.link.ask(|reply| Command::WillNeed { range, reply })
+        }
     }
 
     /// Gives the content of `bytes` bytes at `offset` up: they are zeros from
@@ -308,7 +328,7 @@ impl Region {
     /// Waits for transfers of these pages that are under way.
     ///
     /// # Panics
-    /// The range reaches past the end.
+    /// The range reaches past the end; in a child made by `fork`.
     pub fn discard(&mut self, offset: u64, bytes: u64) {
         self.assert_inside(offset, bytes);
         let end = offset + bytes;
@@ -336,14 +356,22 @@ impl Region {
     /// Whether all went well so far.
     ///
     /// # Errors
-    /// The first error that a touch of the memory has met.
+    /// The first error that a touch of the memory has met. This is a child made by `fork`.
     pub fn check(&self) -> Result<(), ReadError> {
+        self.assure_here()?;
         self.link.ask(|reply| Command::Check { reply })
     }
 
-    /// What was counted so far.
+    /// What was counted so far; in a child made by `fork` nothing is.
     pub fn statistics(&self) -> RegionStatistics {
+        if !self.link.is_here() {
+            return RegionStatistics::default();
+        }
         self.link.ask(|reply| Command::Statistics { reply })
+    }
+
+    fn assure_here(&self) -> Result<(), ReadError> {
+        if self.link.is_here() { Ok(()) } else { Err(ReadError::OtherProcess) }
     }
 }
 

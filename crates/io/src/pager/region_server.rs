@@ -138,6 +138,9 @@ pub(super) struct Server {
     target: Target,
     uffd: Uffd,
     user: Arc<Area>,
+    /// Watches the frames' own pages, and refuses their touch: nobody but this thread has
+    /// business there. (Without one, none could be moved there.)
+    area_uffd: Uffd,
     area: Area,
     machine: ReadPath,
     memory: MemoryId,
@@ -185,23 +188,19 @@ impl Server {
         machine.add_swap(&swap).map_err(PagerError::Swap)?;
         let memory = machine.add_memory(pages, MemoryKind::Private).map_err(PagerError::Swap)?;
         let uffd = Uffd::open().map_err(PagerError::Uffd)?;
-        // SAFETY: areas that this server alone fills. (The frames' own must be
-        // registered to have pages moved there.)
-        unsafe {
-            uffd.register(user.address(0), user.bytes(), Watch::MissingAndWrites)
-                .map_err(PagerError::Call)?;
-            uffd.register(area.address(0), area.bytes(), Watch::Missing)
-                .map_err(PagerError::Call)?;
-        }
+        user.watch(&uffd, Watch::MissingAndWrites)?;
+        let area_uffd = Uffd::open_refusing().map_err(PagerError::Uffd)?;
+        area.watch(&area_uffd, Watch::Missing)?;
         let clock = Clock::start();
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
-        let built = built.map_err(PagerError::Backend)?;
+        let (built, _) = built.map_err(PagerError::Backend)?;
         let empty = Frame { place: Place::Nowhere, writes: 0, is_double: false };
         Ok(Server {
             transfers: Transfers::over(built, caps.depth_max, clock),
             target,
             uffd,
             user,
+            area_uffd,
             area,
             machine,
             memory,
@@ -231,7 +230,13 @@ impl Server {
             self.statistics.faults += 1;
             self.follower.serve(fault.thread);
             self.statistics.faults_protected += u64::from(fault.kind == FaultKind::Protected);
-            let page = self.user.page(fault.address);
+            let Some(page) = self.user.page(fault.address) else {
+                // The program has made the region longer (mremap(2)): there is nothing.
+                // SAFETY: registered, or it would not have been told; and not ours to fill.
+                // Refused, another thread has been told already.
+                let _ = unsafe { self.uffd.poison(fault.address, PAGE) };
+                continue;
+            };
             let place = match self.mapped[page as usize] {
                 NO_FRAME => Place::Nowhere,
                 frame => self.frames[frame as usize].place,
@@ -243,7 +248,7 @@ impl Server {
                 }
                 _ => false,
             };
-            if is_stale {
+            if is_stale && !self.give_up_lost(page) {
                 self.wake(page);
                 continue;
             }
@@ -398,7 +403,8 @@ impl Server {
             Place::Nowhere => {
                 let to = self.area.address(u64::from(frame));
                 // SAFETY: the zeros are ours, and the frame has no page.
-                let put = unsafe { self.uffd.copy(to, self.zeros.as_ptr() as usize, PAGE, false) };
+                let put =
+                    unsafe { self.area_uffd.copy(to, self.zeros.as_ptr() as usize, PAGE, false) };
                 put.expect("a frame without a page takes one");
                 self.frames[frame as usize].place = Place::Here;
                 self.count_present(1);

@@ -111,9 +111,23 @@ impl Uffd {
     /// The kernel has no userfaultfd, or not all that it takes; or something
     /// forbids it.
     pub fn open() -> Result<Uffd, UffdError> {
+        Uffd::open_with(0)
+    }
+
+    /// Opens one that tells of no touch: that of an absent page is a bus error, or `EFAULT` where
+    /// the kernel touches it for a system call. For memory that nobody but its owner
+    /// has business with; to lock it in memory (`mlockall(2)`) takes none.
+    ///
+    /// # Errors
+    /// As for [`open`](Uffd::open).
+    pub fn open_refusing() -> Result<Uffd, UffdError> {
+        Uffd::open_with(raw::UFFD_FEATURE_SIGBUS)
+    }
+
+    fn open_with(features: u32) -> Result<Uffd, UffdError> {
         let (fd, scope) = open_widest()?;
         let uffd = Uffd { fd, scope };
-        uffd.agree()?;
+        uffd.agree(features)?;
         Ok(uffd)
     }
 
@@ -122,9 +136,10 @@ impl Uffd {
         self.scope
     }
 
-    /// Asks for the abilities; the kernel tells all that it has.
-    fn agree(&self) -> Result<(), UffdError> {
-        let wanted: u32 = FEATURES.iter().map(|&(bit, ..)| bit).sum();
+    /// Asks for the abilities that the pager needs, and for `features` too; the kernel
+    /// tells all that it has.
+    fn agree(&self, features: u32) -> Result<(), UffdError> {
+        let wanted: u32 = FEATURES.iter().map(|&(bit, ..)| bit).sum::<u32>() | features;
         let mut api = raw::uffdio_api {
             api: u64::from(raw::UFFD_API),
             features: u64::from(wanted),
@@ -242,7 +257,9 @@ impl Uffd {
     /// # Errors
     /// A page of the target is present (`EEXIST`), one of the source is absent
     /// (`ENOENT`) or in use by the kernel (`EBUSY`: an I/O to or from it is not
-    /// over). The pages before it are moved.
+    /// over). The pages before it are moved. Or the program has treated the two
+    /// differently (`EINVAL`, and none is moved): one of them is locked in memory and the other
+    /// isn't, has another protection, or is so only in part.
     pub unsafe fn move_pages(&self, to: usize, from: usize, bytes: usize) -> Result<(), CallError> {
         whole(bytes, "move", |done| {
             let mut argument = raw::uffdio_move {

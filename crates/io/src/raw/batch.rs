@@ -1,13 +1,17 @@
 //! Many transfers at once from one thread, past every cache, each between the device and memory
 //! that goes along with it.
 
+use std::marker::PhantomData;
+
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::beside::Overwriting;
 use super::{RawError, RawFault, RawFile, RawMemory};
-use crate::backend::{BackendError, BackendKind};
+use crate::backend::BackendError;
 use crate::clock::Clock;
+use crate::process::Own;
+use crate::read_error::Forked;
 use crate::transfers::{Ended, Place, Start, Transfers};
 
 /// Transfers of a [`RawFile`] that are under way together: start many, wait for any.
@@ -15,7 +19,9 @@ use crate::transfers::{Ended, Place, Start, Transfers};
 /// The memory of a transfer goes with it and comes back when it has ended, so that nobody looks at
 /// it meanwhile. Offsets and lengths are whole multiples of the file's
 /// [alignment](RawFile::alignment_bytes); nothing is copied. Dropped, a batch withdraws what is under
-/// way, and waits for the rest.
+/// way, and waits for the rest. In a child made by `fork` it fails by name.
+///
+/// It belongs to the thread that made it: the kernel ends its transfers when that thread comes for them.
 ///
 /// ```
 /// use readpath::raw::RawMemory;
@@ -35,7 +41,8 @@ use crate::transfers::{Ended, Place, Start, Transfers};
 pub struct RawBatch<'f> {
     file: &'f RawFile,
     place: Place,
-    transfers: Transfers<Kept<'f>>,
+    transfers: Own<Transfers<Kept<'f>>>,
+    of_one_thread: PhantomData<*mut ()>,
 }
 
 /// What goes along with a transfer.
@@ -65,17 +72,17 @@ impl RawFile {
     /// The kernel gives nothing to carry so many.
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
         let refused = |error: BackendError| self.error(RawFault::Backend(error));
-        let backend = BackendKind::default().build(depth).map_err(refused)?;
-        let transfers = Transfers::over(backend, depth, Clock::start());
-        let place = Place::of(self.lane().target());
-        Ok(RawBatch { file: self, place, transfers })
+        let (backend, _) = self.spare.backend.build(depth).map_err(refused)?;
+        let transfers = Own::new(Transfers::over(backend, depth, Clock::start()));
+        let place = Place::of(&self.spare.target);
+        Ok(RawBatch { file: self, place, transfers, of_one_thread: PhantomData })
     }
 }
 
 impl<'f> RawBatch<'f> {
-    /// How many more transfers can be started now.
+    /// How many more transfers can be started now; none in a child made by `fork`.
     pub fn room(&self) -> u32 {
-        self.transfers.room()
+        self.transfers.get().map_or(0, Transfers::room)
     }
 
     /// Has the first `bytes` bytes of `memory` be read from byte `offset` on; `ticket` comes
@@ -140,10 +147,11 @@ impl<'f> RawBatch<'f> {
         let overwriting = beside.map(|beside| beside.overwrite(range));
         let kept = Kept { memory, offset, ticket, _overwriting: overwriting };
         let start = Start { id: RequestId(0), place: self.place, op, offset, bytes: bytes as u64 };
+        let transfers = own(self.file, &mut self.transfers)?;
         // SAFETY: the transfer keeps the memory, which doesn't move, until it has ended; nobody
         // else has it until then. The file, which is borrowed, outlives the batch.
         unsafe {
-            self.transfers.start(start, kept, |kept, segments| {
+            transfers.start(start, kept, |kept, segments| {
                 let iov_base = kept.memory.as_ptr().cast_mut().cast();
                 segments.push(libc::iovec { iov_base, iov_len: bytes });
             });
@@ -156,28 +164,37 @@ impl<'f> RawBatch<'f> {
     /// # Errors
     /// The kernel refuses the exchange as such.
     pub fn wait(&mut self) -> Result<Option<RawMoved>, RawError> {
+        let transfers = own(self.file, &mut self.transfers)?;
         loop {
-            if let Some(ended) = self.transfers.next_ended() {
-                return Ok(Some(self.moved(ended)));
+            if let Some(ended) = transfers.next_ended() {
+                return Ok(Some(moved(self.file, ended)));
             }
-            if self.transfers.in_flight() == 0 {
+            if transfers.in_flight() == 0 {
                 return Ok(None);
             }
-            let waited = self.transfers.wait(None);
+            let waited = transfers.wait(None);
             waited.map_err(|error| self.file.error(RawFault::Backend(error)))?;
         }
     }
+}
 
-    fn moved(&self, ended: Ended<Kept<'f>>) -> RawMoved {
-        let Ended { completion, op, bytes, kept } = ended;
-        let Kept { memory, offset, ticket, .. } = kept;
-        let result = match completion.outcome {
-            Outcome::Done | Outcome::Short { .. } => Ok(bytes as usize),
-            Outcome::Failed(error) => {
-                let fault = RawFault::Device { op, offset, bytes_done: 0, error };
-                Err(self.file.error(fault))
-            }
-        };
-        RawMoved { ticket, memory, result }
-    }
+/// The transfers of this process.
+fn own<'t, 'f>(
+    file: &RawFile,
+    transfers: &'t mut Own<Transfers<Kept<'f>>>,
+) -> Result<&'t mut Transfers<Kept<'f>>, RawError> {
+    transfers.get_mut().ok_or_else(|| file.error(RawFault::Forked(Forked::UnderWay)))
+}
+
+fn moved(file: &RawFile, ended: Ended<Kept<'_>>) -> RawMoved {
+    let Ended { completion, op, bytes, kept } = ended;
+    let Kept { memory, offset, ticket, .. } = kept;
+    let result = match completion.outcome {
+        Outcome::Done | Outcome::Short { .. } => Ok(bytes as usize),
+        Outcome::Failed(error) => {
+            let fault = RawFault::Device { op, offset, bytes_done: 0, error };
+            Err(file.error(fault))
+        }
+    };
+    RawMoved { ticket, memory, result }
 }

@@ -17,8 +17,9 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::{RawFile, RawOpenError, RawOptions};
 use crate::engine::Handle;
-use crate::file::{File, identity};
+use crate::file::File;
 use crate::nfs::url::NfsUrl;
+use crate::read_error::ReadError;
 use crate::target::{OpenError, Target};
 
 /// The file of a read path that a raw file writes to as well.
@@ -72,10 +73,9 @@ impl Beside {
     /// # Errors
     /// `target` is not the file that the read path has open.
     pub(super) fn check(&self, target: &Target, name: &Path) -> Result<(), RawOpenError> {
-        let found =
-            identity(target).map_err(|error| RawOpenError::Open(OpenError::of(name, &error)))?;
-        let handle = self.file.handle();
-        match handle.engine.desk().is_same(handle.file.id, &found) {
+        let refused = |error: ReadError| RawOpenError::Open(OpenError::of(name, &error.into()));
+        let handle = self.here().map_err(refused)?;
+        match target.identity().is_same(&handle.file.identity) {
             true => Ok(()),
             false => Err(RawOpenError::Replaced { path: name.to_path_buf() }),
         }
@@ -87,8 +87,14 @@ impl Beside {
         Overwriting { beside: self, range }
     }
 
+    /// The handle of the read path.
+    fn here(&self) -> Result<Arc<Handle>, ReadError> {
+        self.file.handle().here_as_seen()
+    }
+
     fn invalidate(&self, range: PageRange) {
-        let handle = self.file.handle();
+        // In a child that can have no engine nothing is cached.
+        let Ok(handle) = self.here() else { return };
         let mut desk = handle.engine.desk();
         desk.invalidate_states(handle.file.id, range);
         handle.engine.leave_and_hand_over(desk);
@@ -96,7 +102,7 @@ impl Beside {
 
     /// Waits until what is on its way now has come, so that nobody shares it any more.
     fn wait_for_stale(&self, range: PageRange) {
-        let handle = self.file.handle();
+        let Ok(handle) = self.here() else { return };
         let engine = &handle.engine;
         let stale = engine.desk().in_flight_of_states(handle.file.id, range);
         for (file, page) in stale {

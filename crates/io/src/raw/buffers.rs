@@ -7,7 +7,7 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
 use super::RawOpenError;
-use crate::frames::{FramePoolError, HUGE_PAGE_BYTES, map};
+use crate::frames::{FramePoolError, HUGE_PAGE_BYTES, keep_from_children, map};
 
 /// `count` buffers of `chunk_bytes`, then two edges of a page each. Taken from
 /// the system when it is first touched, or when the kernel is to hold it.
@@ -37,6 +37,7 @@ impl Buffers {
             let error = FramePoolError::Memory { bytes, errno: errno.raw_os_error() };
             RawOpenError::Memory { bytes, error }
         })?;
+        keep_from_children(base, bytes);
         Ok(Buffers { base, chunk_bytes, count })
     }
 

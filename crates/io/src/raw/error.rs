@@ -8,6 +8,7 @@ use readpath_core::request::{DeviceError, Op};
 
 use crate::backend::BackendError;
 use crate::frames::FramePoolError;
+use crate::read_error::Forked;
 use crate::target::OpenError;
 
 /// Why a raw file could not be opened.
@@ -135,6 +136,8 @@ pub enum RawFault {
     },
     /// The kernel refused the exchange over the ring.
     Backend(BackendError),
+    /// It was made before a `fork(2)`, and can't be used in the child.
+    Forked(Forked),
 }
 
 impl std::fmt::Display for RawError {
@@ -201,6 +204,7 @@ impl std::fmt::Display for RawFault {
                  lost: write it again"
             ),
             RawFault::Backend(error) => error.fmt(f),
+            RawFault::Forked(why) => why.fmt(f),
         }
     }
 }

@@ -16,11 +16,14 @@ use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 use super::buffers::Buffers;
 use super::layout::{Layout, Part, clipped};
 use super::{RawCounters, RawFault, RawOpenError};
-use crate::backend::{Backend, BackendError, BackendKind, Sleep};
+use crate::aio::Aio;
+use crate::backend::{
+    BESIDE_OTHERS, Backend, BackendError, BackendInUse, BackendKind, Built, Sleep,
+};
 use crate::clock::Clock;
 use crate::outcome::{device_error, raw_result};
 use crate::ring::Ring;
-use crate::target::Target;
+use crate::target::{Mode, Target};
 use crate::threads::Threads;
 use crate::transfers::{self, Ended, Start, Transfers};
 
@@ -67,6 +70,7 @@ pub(super) struct Lane {
     buffers: Buffers,
     buffers_free: Vec<u32>,
     buffers_are_registered: bool,
+    in_use: BackendInUse,
     law: Box<dyn RawLaw + Send + Sync>,
     counters: RawCounters,
 }
@@ -87,17 +91,26 @@ impl Lane {
         let buffers = Buffers::new(law.chunk_bytes(), law.depth())?;
         let depth = law.depth().max(TRANSFERS_MIN);
         let mut buffers_are_registered = false;
-        let backend: Box<dyn Backend> = match backend {
-            BackendKind::Ring => {
-                let mut ring = Ring::for_any_thread(depth).map_err(RawOpenError::Backend)?;
-                let (address, bytes) = buffers.whole();
-                // SAFETY: the buffers are dropped after the ring.
-                buffers_are_registered = unsafe { ring.register(address, bytes) };
-                Box::new(ring)
-            }
-            BackendKind::Threads => Box::new(Threads::new(depth).map_err(RawOpenError::Backend)?),
+        // A call waits for what goes through the kernel's cache anyway, and carries it itself.
+        let order = match target.mode() {
+            Mode::Direct => &BESIDE_OTHERS[..],
+            Mode::Buffered(_) => &[BackendKind::Threads],
         };
-        let lane = Lane::over(target, law, buffers, backend, clock);
+        let built = backend.first_of(order, |kind| {
+            Ok::<Box<dyn Backend>, _>(match kind {
+                BackendKind::Ring => {
+                    let mut ring = Ring::for_any_thread(depth)?;
+                    let (address, bytes) = buffers.whole();
+                    // SAFETY: the buffers are dropped after the ring.
+                    buffers_are_registered = unsafe { ring.register(address, bytes) };
+                    Box::new(ring)
+                }
+                BackendKind::Aio => Box::new(Aio::new(depth)?),
+                _ => Box::new(Threads::started(depth)),
+            })
+        });
+        let (backend, in_use) = built.map_err(RawOpenError::Backend)?;
+        let lane = Lane::over(target, law, buffers, (backend, in_use), clock);
         Ok(Lane { buffers_are_registered, ..lane })
     }
 
@@ -106,7 +119,7 @@ impl Lane {
         target: Target,
         law: Box<dyn RawLaw + Send + Sync>,
         buffers: Buffers,
-        backend: Box<dyn Backend>,
+        (backend, in_use): Built,
         clock: Clock,
     ) -> Lane {
         let depth = law.depth().max(TRANSFERS_MIN);
@@ -117,6 +130,7 @@ impl Lane {
             buffers_free: Vec::with_capacity(law.depth() as usize),
             buffers,
             buffers_are_registered: false,
+            in_use,
             law,
             counters: RawCounters::default(),
         }
@@ -133,6 +147,11 @@ impl Lane {
     /// Whether the kernel holds the buffers.
     pub(super) fn buffers_are_registered(&self) -> bool {
         self.buffers_are_registered
+    }
+
+    /// What carries the bytes now.
+    pub(super) fn backend(&self) -> BackendInUse {
+        self.in_use.unless(self.transfers.refused())
     }
 
     pub(super) fn counters(&self) -> RawCounters {
@@ -504,7 +523,7 @@ mod tests {
     /// flight; and the lane goes on.
     #[test]
     fn what_is_dropped_in_flight_has_ended() {
-        for backend in [BackendKind::Ring, BackendKind::Threads] {
+        for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
             let path = std::env::current_exe().expect("this program has a file");
             let target = Target::open(&path, OpenOptions::default()).unwrap();
             let law = Box::new(RingLaw::default());

@@ -7,6 +7,7 @@ use readpath_core::raw;
 
 use super::beside::Beside;
 use super::lane::Lane;
+use super::spare::Spare;
 use super::{RawFile, RawOpenError};
 use crate::backend::BackendKind;
 use crate::clock::Clock;
@@ -43,7 +44,7 @@ impl Default for RawOptions {
 
 impl RawOptions {
     /// For reading; the law `ring` with chunks of 512 KiB, four at once; direct
-    /// I/O where it can be had; over io_uring.
+    /// I/O where it can be had; over what suits of what the kernel gives.
     pub fn new() -> RawOptions {
         RawOptions {
             law: Spec::plain("ring"),
@@ -144,13 +145,17 @@ impl RawOptions {
         self
     }
 
-    /// What carries the bytes. Default io_uring; the threads are for where that is forbidden.
+    /// What carries the bytes. Default [`BackendKind::Auto`]: Linux AIO, and threads where the kernel
+    /// gives none, or the file goes through its cache; [`RawFile::backend`] says which. Over io_uring the kernel can
+    /// [hold the buffers](RawFile::buffers_are_registered), but a reader that is handed to another thread
+    /// then depends on the one that began it.
     ///
     /// ```
     /// # use readpath::backend::BackendKind;
     /// # use readpath::raw::RawOptions;
     /// # let path = std::env::current_exe()?;
     /// let file = RawOptions::new().backend(BackendKind::Threads).open(&path)?;
+    /// assert_eq!(file.backend().kind, BackendKind::Threads);
     /// assert_eq!(file.read_at(&mut [0; 4], 0)?, 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -187,7 +192,8 @@ impl RawOptions {
         if let Some(beside) = &beside {
             beside.check(&target, path)?;
         }
+        let spare = Spare { target: target.clone(), law: self.law.clone(), backend: self.backend };
         let lane = Lane::new(target, law, self.backend, Clock::start())?;
-        Ok(RawFile::over(lane, self.is_writable, beside))
+        Ok(RawFile::over(lane, spare, self.is_writable, beside))
     }
 }

@@ -18,6 +18,8 @@ use readpath_core::request::{Op, Outcome};
 use super::lane::{Lane, Moved, Place};
 use super::layout::clipped;
 use super::{RawError, RawFault};
+use crate::process::Process;
+use crate::read_error::Forked;
 use crate::storage::Sleep;
 
 /// Reads a range of a [`RawFile`](super::RawFile) in order, chunk by chunk, in place.
@@ -26,6 +28,8 @@ use crate::storage::Sleep;
 /// withdrawn, or waited for, by the file's next call, or when the file is closed.
 pub struct RawReader<'f> {
     lane: &'f mut Lane,
+    /// Who made it.
+    process: Process,
     path: &'f Path,
     asked: Range<u64>,
     transfer: RawTransfer,
@@ -80,7 +84,16 @@ impl<'f> RawReader<'f> {
         let bytes = asked.end.saturating_sub(asked.start);
         let transfer = RawTransfer::new(asked.start, bytes, lane.block_bytes());
         let coming = VecDeque::with_capacity(lane.law().depth() as usize);
-        RawReader { lane, path, asked, transfer, coming, lent: None, ended: None }
+        RawReader {
+            lane,
+            process: Process::this(),
+            path,
+            asked,
+            transfer,
+            coming,
+            lent: None,
+            ended: None,
+        }
     }
 
     /// The next bytes, in the order of the file: a chunk of the law's size, less at both ends
@@ -129,6 +142,9 @@ impl<'f> RawReader<'f> {
     /// The next chunk: its buffer, how many of its first bytes nobody asked for, and the
     /// bytes of the file.
     fn next_range(&mut self) -> Result<Option<(u32, usize, Range<u64>)>, RawFault> {
+        if !self.process.is_this() {
+            return Err(RawFault::Forked(Forked::UnderWay));
+        }
         if let Some(fault) = self.ended {
             return fault.map_or(Ok(None), Err);
         }

@@ -17,7 +17,9 @@ use readpath_core::request::{DeviceError, Op};
 use super::buffers::Buffers;
 use super::lane::Lane;
 use super::*;
-use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
+use crate::backend::{
+    Answer, Backend, BackendError, BackendInUse, BackendKind, Sleep, Transfer, carry,
+};
 use crate::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
 
@@ -141,10 +143,13 @@ fn faulty(path: &Path, law: &str) -> (RawFile, Arc<Mutex<Faults>>) {
         count: 0,
         waiting: Vec::new(),
     };
-    let law = raw::build(&Spec::parse(law).unwrap()).unwrap();
+    let law = Spec::parse(law).unwrap();
+    let spare = Spare { target: target.clone(), law: law.clone(), backend: BackendKind::default() };
+    let law = raw::build(&law).unwrap();
     let buffers = Buffers::new(law.chunk_bytes(), law.depth()).unwrap();
-    let lane = Lane::over(target, law, buffers, Box::new(backend), Clock::start());
-    (RawFile::over(lane, true, None), faults)
+    let in_use = BackendInUse { kind: BackendKind::Threads, because: None };
+    let lane = Lane::over(target, law, buffers, (Box::new(backend), in_use), Clock::start());
+    (RawFile::over(lane, spare, true, None), faults)
 }
 
 /// Memory that begins `shift` bytes after a page.

@@ -97,3 +97,104 @@ fn errors_come_to_the_reader_and_what_cant_be_opened_is_told() {
     let told = ReadPath::builder().readahead("psychic").open(&url).err().unwrap();
     assert!(matches!(told, OpenFileError::Build(_)), "{told}");
 }
+
+#[test]
+fn an_empty_file_is_opened_and_reads_as_empty() {
+    let (server, _proxy, _, _) = serve();
+    let mut file = File::open(format!("nfs://127.0.0.1:{}/data/empty", server.port)).unwrap();
+    assert!(file.is_empty());
+    assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 0);
+    assert!(file.page(0).unwrap().is_empty());
+    assert_eq!(file.reader().read_to_end(&mut Vec::new()).unwrap(), 0);
+    file.advise(Advice::WillNeed);
+    assert!(!file.revalidate().unwrap());
+    // And what grows is found.
+    server.faults.lock().unwrap().grown_bytes = 70_000;
+    assert!(file.revalidate().unwrap());
+    let mut all = Vec::new();
+    file.reader().read_to_end(&mut all).unwrap();
+    assert_eq!(all, [5; 70_000]);
+}
+
+#[test]
+fn a_file_that_changed_on_its_server_is_read_afresh_when_it_is_revalidated() {
+    let (server, _proxy, content, url) = serve();
+    let set = |faults: Faults| *server.faults.lock().unwrap() = faults;
+    let mut file = File::open(&url).unwrap();
+    let first = |file: &File| {
+        let mut bytes = [0; 2];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes[1], content[1]);
+        bytes[0].wrapping_sub(content[0])
+    };
+    assert_eq!(first(&file), 0);
+    assert!(!file.revalidate().unwrap());
+    let before = file.clone();
+    // Changed in place; replaced by another file; shorter.
+    for (faults, added, bytes) in [
+        (Faults { changes: 1, ..Faults::default() }, 1, FILE_BYTES),
+        (Faults { is_replaced: true, ..Faults::default() }, 2, FILE_BYTES),
+        (Faults { shrunk_bytes: Some(5_000), ..Faults::default() }, 0, 5_000),
+    ] {
+        set(faults);
+        assert!(file.revalidate().unwrap());
+        assert_eq!((first(&file), file.len()), (added, bytes));
+        assert!(!file.revalidate().unwrap());
+        assert_eq!((first(&before), before.len()), (0, FILE_BYTES), "what it has");
+    }
+    set(Faults { is_removed: true, ..Faults::default() });
+    let error = file.revalidate().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+    assert_eq!(first(&file), 0, "it goes on as it is");
+}
+
+/// While other threads read, and sleep for the same socket.
+#[test]
+fn a_file_is_revalidated_while_it_is_read() {
+    let (_server, proxy, content, url) = serve();
+    let file = ReadPath::builder().memory(2 << 20).open(&url).unwrap();
+    proxy.weather(Weather { delay: Duration::from_millis(1), ..Weather::default() });
+    let begun = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (mut file, content) = (file.reopen(), &content);
+            scope.spawn(move || {
+                let mut draw = Draw(thread);
+                for _ in 0..60 {
+                    if thread < 2 {
+                        assert!(!file.revalidate().unwrap());
+                    }
+                    let offset = draw.below(FILE_BYTES - 50_000);
+                    let mut buffer = vec![0; 50_000];
+                    file.read_exact_at(&mut buffer, offset).unwrap();
+                    assert!(buffer == content[offset as usize..offset as usize + 50_000]);
+                }
+            });
+        }
+    });
+    assert!(begun.elapsed() < Duration::from_secs(60), "no answer was slept through");
+}
+
+/// A reader sees why by the kind of the error.
+#[test]
+fn a_failed_read_is_of_the_kind_that_std_io_has_for_it() {
+    use std::io::ErrorKind;
+    let (mut server, _proxy, _, url) = serve();
+    let file = File::open(url.replace("repeat=500ms&timeout=10s", "repeat=50ms&timeout=200ms"));
+    let file = file.unwrap();
+    for (faults, kind) in [
+        (Faults { is_stale: true, ..Faults::default() }, ErrorKind::StaleNetworkFileHandle),
+        (Faults { is_refused: true, ..Faults::default() }, ErrorKind::PermissionDenied),
+        (Faults { shrunk_bytes: Some(0), ..Faults::default() }, ErrorKind::UnexpectedEof),
+        (Faults { broken: Some(0..FILE_BYTES), ..Faults::default() }, ErrorKind::Other),
+        // Later, and later again, until the time is over.
+        (Faults { jukebox: u32::MAX, ..Faults::default() }, ErrorKind::TimedOut),
+    ] {
+        *server.faults.lock().unwrap() = faults;
+        let error = file.read_exact_at(&mut [0; 10], 100).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    server.kill();
+    let error = file.read_exact_at(&mut [0; 10], 100).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+}

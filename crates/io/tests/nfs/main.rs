@@ -6,6 +6,7 @@ mod support;
 mod counts;
 mod faults;
 mod file_api;
+mod ganesha;
 mod opening;
 mod proxy;
 mod rig;

@@ -33,8 +33,6 @@ fn what_is_not_there_or_no_file_is_told_by_name() {
         ("/data/nothing", "there is no such file"),
         ("/data/file/deeper", "there is no such file"),
         ("/data/folder", "is a directory; name a file in it"),
-        ("/data/link", "a symbolic link"),
-        ("/data/empty", "is empty"),
         ("/data/secret", "permission refused"),
     ] {
         let error = open(&format!("{at}{path}")).unwrap_err().to_string();
@@ -43,6 +41,79 @@ fn what_is_not_there_or_no_file_is_told_by_name() {
     let told = open("nfs://no-such-host.invalid/data/file").unwrap_err();
     assert!(matches!(told, NfsError::NoHost { .. }), "{told}");
     assert!(matches!(open("nfs://x"), Err(NfsError::Url(_))));
+}
+
+#[test]
+fn a_length_that_can_not_be_addressed_is_told_by_name() {
+    let server = Server::start(vec![7; 5_000], 1 << 20);
+    let file = format!("nfs://127.0.0.1:{}/data/file", server.port);
+    server.faults.lock().unwrap().shrunk_bytes = Some(1 << 60);
+    let error = open(&file).unwrap_err();
+    assert!(matches!(error, NfsError::TooLarge { bytes, .. } if bytes == 1 << 60), "{error}");
+    assert!(error.to_string().contains("4 PiB"), "{error}");
+    server.faults.lock().unwrap().shrunk_bytes = Some(1 << 52);
+    assert_eq!(open(&file), Ok(1 << 52));
+}
+
+#[test]
+fn links_are_followed_within_the_export() {
+    let server = Server::start(vec![7; 5_000], 1 << 20);
+    let at = format!("nfs://127.0.0.1:{}/data", server.port);
+    for path in ["to-file", "to-folder/file", "absolute", "to-link", "roundabout", "to-root/file"] {
+        assert_eq!(open(&format!("{at}/{path}")), Ok(5_000), "{path}");
+    }
+    assert_eq!(open(&format!("{at}/folder/up")), Ok(5_000));
+    // Linux follows forty.
+    assert_eq!(open(&format!("{at}/chain-39")), Ok(5_000));
+    for (path, words, errno) in [
+        ("chain-40", "more than 40 symbolic links (ELOOP)", libc::ELOOP),
+        ("loop", "more than 40 symbolic links (ELOOP)", libc::ELOOP),
+        ("ping", "more than 40 symbolic links (ELOOP)", libc::ELOOP),
+        ("outside", "outside of the export", libc::EXDEV),
+        ("elsewhere", "link to `/etc/passwd`, which lies outside of the export", libc::EXDEV),
+        ("dangling", "there is no such file", libc::ENOENT),
+        ("to-folder", "is a directory", libc::EISDIR),
+        ("to-root", "is a directory", libc::EISDIR),
+        ("to-file/deeper", "there is no such file", libc::ENOENT),
+    ] {
+        let error = open(&format!("{at}/{path}")).unwrap_err();
+        assert!(error.to_string().contains(words), "{path}: {error}");
+        assert_eq!(error.errno(), errno, "{path}");
+    }
+}
+
+/// As `std::fs` tells of a file here, so `std::io` tells of a server's.
+#[test]
+fn an_error_is_of_the_kind_that_std_io_has_for_it() {
+    use std::io::ErrorKind;
+    let server = Server::start(vec![7; 5_000], 1 << 20);
+    let at = format!("nfs://127.0.0.1:{}", server.port);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let looping = std::io::Error::from_raw_os_error(libc::ELOOP).kind();
+    for (url, kind) in [
+        (format!("{at}/data/nothing"), ErrorKind::NotFound),
+        (format!("{at}/other/file"), ErrorKind::NotFound),
+        (format!("{at}/data/folder"), ErrorKind::IsADirectory),
+        (format!("{at}/data/secret"), ErrorKind::PermissionDenied),
+        (format!("{at}/data/loop"), looping),
+        (format!("{at}/data/elsewhere"), ErrorKind::CrossesDevices),
+        (format!("nfs://127.0.0.1:{closed}/data/file"), ErrorKind::ConnectionRefused),
+        (
+            format!(
+                "nfs://127.0.0.1:{}/data/file?repeat=50ms&timeout=100ms",
+                silent.local_addr().unwrap().port()
+            ),
+            ErrorKind::TimedOut,
+        ),
+        ("nfs://host".to_owned(), ErrorKind::InvalidInput),
+    ] {
+        let error = readpath::File::open(&url).err().unwrap();
+        assert_eq!(error.kind(), kind, "{error}");
+        let text = error.to_string();
+        let error = std::io::Error::from(error);
+        assert_eq!((error.kind(), error.to_string()), (kind, text));
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use nfs3_types::nfs3::{
     FSINFO3resok, createverf3, fattr3, filename3, ftype3, nfspath3, nfsstat3, nfstime3,
     post_op_attr, sattr3, specdata3, stable_how,
 };
+use nfs3_types::xdr_codec::Opaque;
 
 /// What goes wrong on the server, from when it is set.
 #[derive(Clone, Debug, Default)]
@@ -29,10 +30,18 @@ pub struct Faults {
     pub short_bytes: Option<u32>,
     /// The file has shrunk to so many bytes.
     pub shrunk_bytes: Option<u64>,
+    /// So often the file has been changed: its times go on, and its first byte.
+    pub changes: u32,
+    /// The name `file` is another file's.
+    pub is_replaced: bool,
+    /// No name is there any more.
+    pub is_removed: bool,
+    /// So many bytes of the file `empty`, which all are 5.
+    pub grown_bytes: u64,
 }
 
 /// What the server serves as `/data`: `file` (given bytes), the same again as
-/// `folder/file`, `empty`, `link` and `secret`.
+/// `folder/file`, `empty`, `secret`, and the symbolic links of [`LINKS`].
 struct Shelf {
     content: Arc<Vec<u8>>,
     faults: Arc<Mutex<Faults>>,
@@ -43,7 +52,28 @@ const ROOT: u64 = 1;
 const FOLDER: u64 = 2;
 const FILE: u64 = 3;
 const EMPTY: u64 = 4;
-const LINK: u64 = 5;
+const SUCCESSOR: u64 = 5;
+
+/// Symbolic links of the root, and `folder/up`; the first has the number after `FIRST_LINK`.
+pub const LINKS: [(&str, &str); 13] = [
+    ("to-file", "file"),
+    ("to-folder", "./folder"),
+    ("absolute", "/data/folder/file"),
+    ("to-link", "to-folder/file"),
+    ("up", "../file"),
+    ("roundabout", "folder/../folder//up"),
+    ("loop", "loop"),
+    ("ping", "pong"),
+    ("pong", "ping"),
+    ("outside", "../../etc/passwd"),
+    ("elsewhere", "/etc/passwd"),
+    ("dangling", "nowhere"),
+    ("to-root", "folder/.."),
+];
+const FIRST_LINK: u64 = 100;
+
+/// How many links lead in a chain, from `chain-N` to `chain-0`, which is the file.
+const CHAIN: u64 = 1000;
 
 impl Shelf {
     fn file_bytes(&self) -> u64 {
@@ -72,11 +102,21 @@ impl NfsReadFileSystem for Shelf {
         directory: &FileHandleU64,
         name: &filename3<'_>,
     ) -> Result<FileHandleU64, nfsstat3> {
+        let faults = self.faults.lock().unwrap().clone();
+        let text = String::from_utf8_lossy(name.0.as_ref()).into_owned();
+        let link = LINKS.iter().position(|(name, _)| *name == text);
+        let chained = text.strip_prefix("chain-").and_then(|number| number.parse::<u64>().ok());
         match (directory.as_u64(), name.0.as_ref()) {
+            (ROOT | FOLDER, _) if faults.is_removed => Err(nfsstat3::NFS3ERR_NOENT),
             (ROOT, b"folder") => Ok(FOLDER.into()),
+            (ROOT | FOLDER, b"file") if faults.is_replaced => Ok(SUCCESSOR.into()),
             (ROOT | FOLDER, b"file") => Ok(FILE.into()),
             (ROOT, b"empty") => Ok(EMPTY.into()),
-            (ROOT, b"link") => Ok(LINK.into()),
+            (FOLDER, b"up") => Ok((FIRST_LINK + 4).into()),
+            (ROOT, _) if text != "up" && link.is_some() => {
+                Ok((FIRST_LINK + link.unwrap() as u64).into())
+            }
+            (ROOT, _) if chained.is_some() => Ok((CHAIN + chained.unwrap()).into()),
             (ROOT, b"secret") => Err(nfsstat3::NFS3ERR_ACCES),
             (ROOT | FOLDER, _) => Err(nfsstat3::NFS3ERR_NOENT),
             _ => Err(nfsstat3::NFS3ERR_NOTDIR),
@@ -87,11 +127,12 @@ impl NfsReadFileSystem for Shelf {
         let (type_, size) = match id.as_u64() {
             ROOT | FOLDER => (ftype3::NF3DIR, 0),
             FILE => (ftype3::NF3REG, self.file_bytes()),
-            EMPTY => (ftype3::NF3REG, 0),
-            LINK => (ftype3::NF3LNK, 4),
+            SUCCESSOR => (ftype3::NF3REG, self.file_bytes()),
+            EMPTY => (ftype3::NF3REG, self.faults.lock().unwrap().grown_bytes),
+            FIRST_LINK.. => (ftype3::NF3LNK, 4),
             _ => return Err(nfsstat3::NFS3ERR_STALE),
         };
-        let time = nfstime3 { seconds: 1, nseconds: 2 };
+        let time = nfstime3 { seconds: 1 + self.faults.lock().unwrap().changes, nseconds: 2 };
         Ok(fattr3 {
             type_,
             mode: 0o755,
@@ -116,9 +157,12 @@ impl NfsReadFileSystem for Shelf {
         count: u32,
     ) -> Result<(Vec<u8>, bool), nfsstat3> {
         let mut faults = self.faults.lock().unwrap();
-        if faults.is_stale || id.as_u64() != FILE {
-            return Err(nfsstat3::NFS3ERR_STALE);
-        }
+        let grown_bytes = faults.grown_bytes;
+        let content = match id.as_u64() {
+            FILE | SUCCESSOR if !faults.is_stale => &self.content[..],
+            EMPTY => &vec![5; grown_bytes as usize][..],
+            _ => return Err(nfsstat3::NFS3ERR_STALE),
+        };
         if faults.is_refused {
             return Err(nfsstat3::NFS3ERR_ACCES);
         }
@@ -130,11 +174,15 @@ impl NfsReadFileSystem for Shelf {
             faults.jukebox -= 1;
             return Err(nfsstat3::NFS3ERR_JUKEBOX);
         }
-        let file_end = faults.shrunk_bytes.unwrap_or(self.content.len() as u64);
+        let file_end = faults.shrunk_bytes.unwrap_or(content.len() as u64);
         let most = u64::from(faults.short_bytes.unwrap_or(count).min(count));
         let start = offset.min(file_end);
         let end = (offset + most).min(file_end).max(start);
-        Ok((self.content[start as usize..end as usize].to_vec(), end == file_end))
+        let mut bytes = content[start as usize..end as usize].to_vec();
+        if start == 0 && id.as_u64() != EMPTY && !bytes.is_empty() {
+            bytes[0] = bytes[0].wrapping_add(faults.changes as u8 + id.as_u64() as u8 - FILE as u8);
+        }
+        Ok((bytes, end == file_end))
     }
 
     async fn readdirplus(
@@ -145,8 +193,13 @@ impl NfsReadFileSystem for Shelf {
         Ok(NoEntries)
     }
 
-    async fn readlink(&self, _id: &FileHandleU64) -> Result<nfspath3<'_>, nfsstat3> {
-        Err(nfsstat3::NFS3ERR_NOTSUPP)
+    async fn readlink(&self, id: &FileHandleU64) -> Result<nfspath3<'_>, nfsstat3> {
+        let target = match id.as_u64() {
+            CHAIN => "file".to_owned(),
+            number @ CHAIN.. => format!("chain-{}", number - CHAIN - 1),
+            number => LINKS[(number - FIRST_LINK) as usize].1.to_owned(),
+        };
+        Ok(nfspath3(Opaque::owned(target.into_bytes())))
     }
 
     async fn fsinfo(&self, _root: &FileHandleU64) -> Result<FSINFO3resok, nfsstat3> {

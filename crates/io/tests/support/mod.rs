@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod child;
 pub mod rig;
 
 use std::os::unix::fs::FileExt;
@@ -17,7 +18,7 @@ use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
-pub const BACKENDS: [BackendKind; 2] = [BackendKind::Ring, BackendKind::Threads];
+pub const BACKENDS: [BackendKind; 3] = [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads];
 pub const DIRECTS: [Direct; 2] = [Direct::Preferred, Direct::Never];
 
 /// A file that is removed when the test ends, however it ends.
@@ -165,6 +166,53 @@ pub fn resident_bytes(address: usize) -> Option<u64> {
         }
     }
     None
+}
+
+/// Whether `work` is true in a child made by `fork`, where the threads of this process are not.
+pub fn in_child(work: impl FnOnce() -> bool) -> bool {
+    status_of_child(work) == 0
+}
+
+/// As [`in_child`], the child's status as waitpid(2) gives it.
+pub fn status_of_child(work: impl FnOnce() -> bool) -> libc::c_int {
+    // SAFETY: the child does its work and ends at once; memory can be allocated
+    // there, since the C library takes its locks over a fork.
+    let process = unsafe { libc::fork() };
+    assert!(process >= 0, "fork: {}", std::io::Error::last_os_error());
+    if process == 0 {
+        // SAFETY: as above. One that hangs is killed, and has failed.
+        unsafe { libc::alarm(60) };
+        let is_true = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        if let Err(panic) = &is_true {
+            // The test's output is captured in memory that ends with the child.
+            let told = panic.downcast_ref::<String>().map_or("a panic", |told| told);
+            let told = panic.downcast_ref::<&str>().map_or(told, |told| told);
+            let line = format!("child: {told}\n");
+            // SAFETY: the bytes of a line that is alive; 2 is the process's standard error.
+            unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+        }
+        // SAFETY: ends the child, with nothing of the parent's run again.
+        unsafe { libc::_exit(if matches!(is_true, Ok(true)) { 0 } else { 1 }) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is written to, and the child is ours.
+    assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
+    status
+}
+
+/// As [`status_of_child`], with what the child wrote to its standard error.
+pub fn told_by_child(work: impl FnOnce() -> bool) -> (libc::c_int, String) {
+    use std::io::Read;
+    let (mut told, teller) = std::io::pipe().unwrap();
+    let status = status_of_child(|| {
+        // SAFETY: two open descriptors of the child's own.
+        assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&teller), 2) }, 2);
+        work()
+    });
+    drop(teller);
+    let mut text = String::new();
+    told.read_to_string(&mut text).unwrap();
+    (status, text)
 }
 
 /// The next number of SplitMix64.

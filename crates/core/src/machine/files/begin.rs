@@ -5,14 +5,37 @@ use super::pages::{FilePages, NO_FRAME, cut, demand_first, join_adjacent};
 use super::{Files, Handle, Kind, Read, ReadState};
 use crate::cache::{Cache, FileId, FrameState};
 use crate::machine::meter::Meter;
-use crate::machine::queue::{Content, Waiter, Way};
+use crate::machine::queue::{Behind, Content, Waiter, Way};
 use crate::machine::{Access, Base, ReadId};
 use crate::readahead::{Ask, Evidence};
 use crate::request::{Op, ProcessId};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 impl Files {
-    /// Begins a read through the cache: there is memory for all its pages.
+    /// Pins what is cached of a read that has room in the budget, and has frames promised for
+    /// what is not. False, with nothing pinned, while too many pages are copied from.
+    pub(in crate::machine) fn secure(&mut self, base: &mut Base, id: ReadId) -> bool {
+        let read = &mut self.reads[id.0 as usize];
+        let file = self.handles[read.transfer.handle.0 as usize].file;
+        let cache = &mut base.frames.cache;
+        read.frames.extend(read.range.pages().map(|page| match cache.find(file, page) {
+            Some(frame) => {
+                cache.pin(frame);
+                frame
+            }
+            None => NO_FRAME,
+        }));
+        let absent = read.frames.iter().filter(|&&frame| frame == NO_FRAME).count() as u32;
+        let is_had = cache.promise(absent);
+        if !is_had {
+            let pinned = read.frames.drain(..).filter(|&frame| frame != NO_FRAME);
+            pinned.for_each(|frame| cache.unpin(frame));
+        }
+        is_had
+    }
+
+    /// Begins a read through the cache that has been [secured](Files::secure): there is memory
+    /// for all its pages.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut Base, id: ReadId) {
         let ask = self.ask(base, id);
         let read = &mut self.reads[id.0 as usize];
@@ -20,8 +43,7 @@ impl Files {
         read.state = ReadState::Active;
         base.queue.evidence.now = now;
         base.frames.budget.pinned += read.range.count();
-        let file = self.handles[read.transfer.handle.0 as usize].file;
-        pin_cached(&mut base.frames.cache, file, read, &mut base.queue.meter);
+        count_hits(&base.frames.cache, read, &mut base.queue.meter);
 
         let (handle, mut pages) = self.pages_for(base, id);
         match kind {
@@ -157,7 +179,8 @@ impl Files {
                         end: range.end.min(demand.end),
                     };
                     let ahead_pages = (range.count() - asked.count()) as u32;
-                    let content = Content::Pages { file, range, ahead_pages };
+                    let content =
+                        Content::Pages { file, range, ahead_pages, behind: Behind::none(range) };
                     let request = base.queue.send(now, way, content);
                     base.frames.cache.carry_run(file, range, request);
                 });
@@ -199,18 +222,13 @@ impl Files {
     }
 }
 
-/// Pins the pages that are cached, and counts those that are there in time.
-fn pin_cached(cache: &mut Cache, file: FileId, read: &mut Read, meter: &mut Meter) {
-    for page in read.range.pages() {
-        let frame = cache.find(file, page);
-        if let Some(frame) = frame {
-            cache.pin(frame);
-            if cache.state(frame) == FrameState::Filled {
-                let start = read.transfer.offset.max(page * PAGE_BYTES);
-                let end = (read.transfer.offset + read.bytes).min((page + 1) * PAGE_BYTES);
-                meter.hit_bytes += end - start;
-            }
+/// Counts the bytes that are there in time.
+fn count_hits(cache: &Cache, read: &Read, meter: &mut Meter) {
+    for (page, &frame) in read.range.pages().zip(&read.frames) {
+        if frame != NO_FRAME && cache.state(frame) == FrameState::Filled {
+            let start = read.transfer.offset.max(page * PAGE_BYTES);
+            let end = (read.transfer.offset + read.bytes).min((page + 1) * PAGE_BYTES);
+            meter.hit_bytes += end - start;
         }
-        read.frames.push(frame.unwrap_or(NO_FRAME));
     }
 }

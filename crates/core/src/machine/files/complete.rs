@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use super::{Files, Kind};
 use crate::cache::FileId;
-use crate::machine::queue::{Content, Ended, PartOutcome, Waiter};
+use crate::machine::queue::{Behind, Content, Ended, PartOutcome, Waiter};
 use crate::machine::{Base, ReadError, ReadId};
-use crate::request::Request;
+use crate::request::{DeviceError, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 impl Files {
@@ -16,14 +16,23 @@ impl Files {
         now: Time,
         base: &mut Base,
         ended: Ended,
-        file: FileId,
-        range: PageRange,
+        pages: Pages,
     ) -> Vec<Waiter> {
         let Ended { request, outcome, is_merged, waiters, .. } = ended;
+        let Pages { file, range: tried, .. } = pages;
+        let range = pages.whole();
         if let PartOutcome::Failed(_) = outcome
             && self.concerns_others(&waiters, range, is_merged)
         {
             self.isolate(base, request, file, range, &waiters);
+            return waiters;
+        }
+        if let Some(next) = pages.search(outcome).filter(|_| !waiters.is_empty()) {
+            for page in tried.first..next.range.first {
+                let frame = base.frames.cache.find(file, page);
+                base.frames.cache.fill(frame.expect("a page in flight is in its table"));
+            }
+            self.try_next(now, base, request, next, &waiters);
             return waiters;
         }
         let good_end = match outcome {
@@ -44,13 +53,17 @@ impl Files {
             if let Some(bad) = first_bad.map(|page| page.max(read.range.first))
                 && range.contains(bad)
                 && read.range.contains(bad)
-                && read.error.is_none()
             {
                 let offset = (bad * PAGE_BYTES).max(read.transfer.offset);
-                read.error = Some(match outcome {
+                let error = match outcome {
                     PartOutcome::Failed(error) => ReadError::Device { offset, error },
                     PartOutcome::Moved(_) => ReadError::Shrunk { offset: good_end.max(offset) },
-                });
+                };
+                // Of several requests the first byte that is missing counts.
+                let is_behind = |before: ReadError| before.offset().is_some_and(|at| at > offset);
+                if read.error.is_none_or(is_behind) {
+                    read.error = Some(error);
+                }
             }
             if read.pending == 0 {
                 self.advance(now, base, id);
@@ -148,22 +161,90 @@ impl Files {
                 }
                 continue;
             }
-            let start = request.start + (piece.first - range.first) * PAGE_SECTORS;
-            let sectors = (piece.count() * PAGE_SECTORS) as u32;
-            let content = Content::Pages { file, range: piece, ahead_pages: 0 };
-            let again = base.queue.send_again(Request { start, sectors, ..request }, content);
-            for page in piece.pages() {
-                let frame = frame_of(base, page);
-                base.frames.cache.carry(frame, again);
-            }
-            for read in readers {
-                base.queue.wait(again, Waiter::Read(read));
-                self.get_mut(read).pending += 1;
-            }
+            let piece = Pages { file, range: piece, behind: Behind::none(piece) };
+            self.retry(base, request, piece, &readers);
         }
         for read in readers {
             self.get_mut(read).pending -= 1;
         }
+    }
+
+    /// Goes on with the search for the bad page of a failed request: those who need nothing
+    /// of what is left are served.
+    fn try_next(
+        &mut self,
+        now: Time,
+        base: &mut Base,
+        request: Request,
+        next: Pages,
+        waiters: &[Waiter],
+    ) {
+        let left = next.whole();
+        let needs_some = |read: &ReadId| {
+            let needed = self.get(*read).range;
+            needed.first < left.end && left.first < needed.end
+        };
+        let readers: Vec<ReadId> = waiters.iter().copied().map(reader).filter(needs_some).collect();
+        self.retry(base, request, next, &readers);
+        for id in waiters.iter().copied().map(reader) {
+            let read = self.get_mut(id);
+            read.pending -= 1;
+            if read.pending == 0 {
+                self.advance(now, base, id);
+            }
+        }
+    }
+
+    /// Has pages of a request that failed tried again on their own, for these readers.
+    fn retry(&mut self, base: &mut Base, request: Request, pages: Pages, readers: &[ReadId]) {
+        let Pages { file, range, behind } = pages;
+        let start = self.file(file).start_sector + range.first * PAGE_SECTORS;
+        let sectors = (range.count() * PAGE_SECTORS) as u32;
+        let content = Content::Pages { file, range, ahead_pages: 0, behind };
+        let again = base.queue.send_again(Request { start, sectors, ..request }, content);
+        base.frames.cache.carry_run(file, pages.whole(), again);
+        for &read in readers {
+            base.queue.wait(again, Waiter::Read(read));
+            self.get_mut(read).pending += 1;
+        }
+    }
+}
+
+/// The pages of a request, and those in flight behind them.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::machine) struct Pages {
+    pub(in crate::machine) file: FileId,
+    pub(in crate::machine) range: PageRange,
+    pub(in crate::machine) behind: Behind,
+}
+
+impl Pages {
+    fn whole(self) -> PageRange {
+        PageRange { first: self.range.first, end: self.behind.end }
+    }
+
+    /// What to try next to find the first page that can't be read: the first half of where it
+    /// must be. `None` when it is found, or when there is nothing to search for. So a request
+    /// of n pages takes log2(n) + 1 more, each of which a device that is about to die may take
+    /// seconds for.
+    fn search(self, outcome: PartOutcome) -> Option<Pages> {
+        let Pages { range, behind, .. } = self;
+        let suspects = match outcome {
+            PartOutcome::Failed(DeviceError::Medium) if range.count() > 1 => range,
+            PartOutcome::Moved(bytes) if bytes == range.count() * PAGE_BYTES => {
+                PageRange { first: range.end, end: behind.suspect_end }
+            }
+            _ => return None,
+        };
+        if suspects.is_empty() {
+            // It was read this time. What is behind it was never tried alone.
+            let rest = PageRange { first: suspects.first, end: behind.end };
+            let behind = Behind::none(rest);
+            return (!rest.is_empty()).then_some(Pages { range: rest, behind, ..self });
+        }
+        let half = PageRange::new(suspects.first, suspects.count().div_ceil(2));
+        let behind = Behind { suspect_end: suspects.end, end: behind.end };
+        Some(Pages { range: half, behind, ..self })
     }
 }
 

@@ -4,9 +4,10 @@ use super::Files;
 use super::pages::NO_FRAME;
 use crate::cache::FrameState;
 use crate::machine::queue::Waiter;
-use crate::machine::{Base, ReadId};
+use crate::machine::{Base, ReadError, ReadId};
 use crate::readahead::Pages;
-use crate::unit::{PageRange, Time};
+use crate::request::DeviceError;
+use crate::unit::{PAGE_BYTES, PageRange, Time};
 
 impl Files {
     /// Goes on with a read whose requests have all come: to the next page
@@ -26,28 +27,35 @@ impl Files {
     /// promised to this read.
     pub(super) fn next_page(&mut self, now: Time, base: &mut Base, id: ReadId) {
         let ask = self.ask(base, id);
-        let (mut cursor, has_failed) = (self.get(id).cursor, self.get(id).error.is_some());
+        let (mut cursor, mut error) = (self.get(id).cursor, self.get(id).error);
         let (handle, mut pages) = self.pages_for(base, id);
         let mut waits_for = None;
         while cursor < pages.demand.end && waits_for.is_none() {
             let page = cursor;
             cursor += 1;
             let at = (page - pages.demand.first) as usize;
-            if !has_failed {
+            if error.is_none() {
                 handle.law.step(page, &ask, &mut pages);
             }
             if pages.frames[at] != NO_FRAME
                 && pages.cache.state(pages.frames[at]) == FrameState::Failed
             {
-                // Somebody else's read of it failed; this one tries for itself.
-                pages.cache.unpin(pages.frames[at]);
-                pages.frames[at] = NO_FRAME;
+                // Somebody else's read of it failed; this one tries for itself, if it
+                // finds a frame.
+                if pages.cache.promise(1) {
+                    pages.cache.unpin(pages.frames[at]);
+                    pages.frames[at] = NO_FRAME;
+                } else {
+                    let offset = (page * PAGE_BYTES).max(ask.offset);
+                    error = Some(ReadError::Device { offset, error: DeviceError::Medium });
+                }
             }
-            if pages.frames[at] == NO_FRAME && !has_failed {
+            if pages.frames[at] == NO_FRAME && error.is_none() {
                 // Another read may have brought it in the meantime.
                 match pages.cache.find(pages.file, page) {
                     Some(frame) => {
                         pages.cache.pin(frame);
+                        pages.cache.give_back(1);
                         pages.frames[at] = frame;
                     }
                     None => {
@@ -62,7 +70,8 @@ impl Files {
                 waits_for = Some(frame);
             }
         }
-        self.get_mut(id).cursor = cursor;
+        let read = self.get_mut(id);
+        (read.cursor, read.error) = (cursor, error);
         self.send_runs(now, base, id);
         let Some(frame) = waits_for else { return self.finish(base, id) };
         if let FrameState::InFlight(request) = base.frames.cache.state(frame) {

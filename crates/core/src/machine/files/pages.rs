@@ -107,11 +107,13 @@ impl FilePages<'_> {
                 frames[(page - first) as usize] = frame;
             }
         });
-        assert_eq!(added, run.count(), "pinned and in-flight pages stay within the budget");
+        assert_eq!(added, run.count(), "what has room, or was promised frames, finds them");
         self.evidence.device.added_pages += added;
         self.budget.ahead += if is_ahead { added } else { 0 };
         match self.runs.last_mut() {
             Some(last) if last.end == run.first && !last.is_empty() => last.end = run.end,
+            // A law that reads downwards adds the pages in that order.
+            Some(last) if run.end == last.first && !last.is_empty() => last.first = run.first,
             _ => self.runs.push(run),
         }
     }
@@ -173,7 +175,7 @@ impl Pages for FilePages<'_> {
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let parts = self.cut_at_demand(folio.range().clipped(self.file_pages));
         let ahead = parts[0].count() + parts[2].count();
-        if !self.budget.has_room_for(ahead + self.held) {
+        if !self.budget.has_room_for(ahead + self.held) || self.cache.room_ahead(ahead) < ahead {
             return false;
         }
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
@@ -190,7 +192,10 @@ impl Pages for FilePages<'_> {
             for part in self.cut_at_demand(run).into_iter().filter(|part| !part.is_empty()) {
                 let room = self.budget.room().saturating_sub(self.held);
                 let is_ahead = !self.demand.contains(part.first);
-                let count = if is_ahead { part.count().min(room) } else { part.count() };
+                let count = match is_ahead {
+                    true => self.cache.room_ahead(part.count().min(room)),
+                    false => part.count(),
+                };
                 if count > 0 {
                     self.add_run(PageRange::new(part.first, count), 0, mem::take(&mut marked));
                 }

@@ -22,6 +22,8 @@ pub(in crate::machine) enum Content {
         range: PageRange,
         /// How many of them were read ahead of need.
         ahead_pages: u32,
+        /// What is in flight behind them, until it is known which page can't be read.
+        behind: Behind,
     },
     /// Slots of the swap area: pages of memory, in flight in the cache when they
     /// are read, being written when they are written.
@@ -32,6 +34,23 @@ pub(in crate::machine) enum Content {
     },
     /// A piece of a direct transfer, from byte `offset` of it on.
     Direct { read: ReadId, offset: u64 },
+}
+
+/// What comes after the pages of a request by which the first bad page of a failed one is
+/// searched for: the pages from the request's own last one on. Empty for any other request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::machine) struct Behind {
+    /// The bad page lies before this page (exclusive), in the request or behind it.
+    pub(in crate::machine) suspect_end: u64,
+    /// The failed request ended before this page (exclusive).
+    pub(in crate::machine) end: u64,
+}
+
+impl Behind {
+    /// Nothing is behind the range.
+    pub(in crate::machine) fn none(range: PageRange) -> Behind {
+        Behind { suspect_end: range.end, end: range.end }
+    }
 }
 
 impl Content {
@@ -93,10 +112,10 @@ impl Requests {
         self.spare.push(waiters);
     }
 
-    /// `part` was merged into `head`.
+    /// `part` was merged into `head`, with all the parts that it has itself.
     pub(super) fn merge(&mut self, head: RequestId, part: RequestId) {
-        debug_assert!(self.entry(part).next_part.is_none());
-        self.entry_mut(part).next_part = self.entry(head).next_part;
+        let last = self.parts(part).last().expect("a request is a part of its own");
+        self.entry_mut(last).next_part = self.entry(head).next_part;
         self.entry_mut(head).next_part = Some(part);
     }
 

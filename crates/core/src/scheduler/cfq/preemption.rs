@@ -76,6 +76,6 @@ impl Cfq {
             return Some("real_time");
         }
         let is_close = request.start.abs_diff(self.head) <= CLOSE_SECTORS;
-        (self.idle_until.is_some() && is_close).then_some("close_to_head")
+        (old.is_idled_for && is_close).then_some("close_to_head")
     }
 }

@@ -30,8 +30,9 @@ impl Process {
         self.think.is_valid().then(|| self.think.mean() as Jiffies)
     }
 
-    /// Takes a request that it will wait for into the mean. A pause counts no
-    /// more than twice the idle time: by how much it is too long is no matter.
+    /// Takes a request into the mean, also one that it won't wait for: only since
+    /// 3.1 are these left out. A pause counts no more than twice the idle time: by
+    /// how much it is too long is no matter.
     pub(super) fn thought(&mut self, now: Jiffies, slice_idle: Jiffies) {
         self.think.add((now - self.last_end).clamp(0, 2 * slice_idle) as u64);
     }

@@ -47,7 +47,11 @@ pub(super) struct Queue {
     pub is_fifo_checked: bool,
     /// Whether it may send one request though its slice is used up: that request was idled for.
     pub must_dispatch: bool,
-    /// Whether it is the only queue, and its slice was stretched to wait for its next request.
+    /// Whether it is idled for, or was until its only request, a small one, came (`wait_request`
+    /// of the kernel).
+    pub is_idled_for: bool,
+    /// Whether it is the only queue, and its slice was stretched to wait for its next request
+    /// (`wait_busy`).
     pub is_waited_for: bool,
 
     /// Whether idling for it pays.
@@ -93,6 +97,7 @@ impl Queue {
             residual: 0,
             is_fifo_checked: false,
             must_dispatch: false,
+            is_idled_for: false,
             is_waited_for: false,
             has_idle_window: is_sync && priority.class != Class::Idle,
             is_deep: false,
@@ -131,6 +136,7 @@ impl Queue {
         self.slice_dispatched = 0;
         self.is_fifo_checked = false;
         self.must_dispatch = false;
+        self.is_idled_for = false;
         self.is_waited_for = false;
     }
 

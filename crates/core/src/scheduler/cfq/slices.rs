@@ -44,10 +44,11 @@ pub(super) fn async_requests_per_slice(tunables: &CfqTunables, level: u8) -> u32
     2 * tunables.slice_async_rq * (1 + 7u32.saturating_sub(level.into()))
 }
 
-/// How far behind `now` a queue is put when `queues` (itself included) are in the group.
+/// How far behind `now` a queue is put when `queues` are in the group. One that is added is not
+/// counted yet: the first of all is put *before* `now`.
 pub(super) fn key_offset(tunables: &CfqTunables, is_sync: bool, level: u8, queues: u32) -> Jiffies {
     let shortfall = slice_of_level(tunables, true, 0) - slice_of_level(tunables, is_sync, level);
-    Jiffies::from(queues.max(1) - 1) * shortfall
+    (Jiffies::from(queues) - 1) * shortfall
 }
 
 /// Facts from which a tree's share of the time follows.
@@ -142,6 +143,7 @@ mod tests {
     #[test]
     fn a_queue_is_put_behind_by_the_number_of_queues_and_its_level() {
         let tunables = CfqTunables::default();
+        assert_eq!(key_offset(&tunables, true, 4, 0), -80);
         assert_eq!(key_offset(&tunables, true, 4, 1), 0);
         assert_eq!(key_offset(&tunables, true, 4, 3), 160);
         assert_eq!(key_offset(&tunables, true, 0, 3), 0);

@@ -203,6 +203,7 @@ impl Cfq {
         let left = queue.slice_end.map(|end| end - jiffy);
         let dispatched = queue.slice_dispatched;
         self.log.say(now, || Decision::SliceEnd { queue: id.0, why, left_ms: left, dispatched });
+        queue.is_idled_for = false;
         queue.is_waited_for = false;
         queue.must_split |= queue.is_shared && !queue.seek.is_mean() && queue.seek.is_seeky();
         if let Some(left) = left.filter(|_| is_timed) {
@@ -233,8 +234,9 @@ impl Cfq {
     pub(super) fn put_in_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
         let queue = &mut self.queues[id];
         let (class, kind) = (queue.priority.class, queue.kind());
-        // The queue itself counts here, while it is still in the tree.
+        // In both, the queue itself counts if it is in the trees already.
         let first_key = self.trees.first(class, kind).map_or(now, |(_, key)| key);
+        let queues = self.trees.busy();
         if let Some(position) = queue.position.take() {
             self.trees.remove(position);
         }
@@ -243,7 +245,6 @@ impl Cfq {
         } else if is_first {
             first_key - HZ
         } else {
-            let queues = self.trees.busy() + 1;
             let level = queue.priority.level.min(7);
             let offset = slices::key_offset(&self.tunables, queue.is_sync, level, queues);
             now + offset - core::mem::take(&mut queue.residual)

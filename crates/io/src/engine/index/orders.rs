@@ -12,10 +12,6 @@ impl Atomics for Loom {
     type Word = loom::sync::atomic::AtomicU32;
     type Key = loom::sync::atomic::AtomicU64;
 
-    fn yield_now() {
-        loom::thread::yield_now();
-    }
-
     /// `loom` takes sequentially consistent accesses for acquire and release ones,
     /// and knows the one order of all only of fences.
     fn fence() {
@@ -111,15 +107,39 @@ fn a_copy_is_of_the_page_that_was_asked_while_frames_change_hands() {
                 let cache = Arc::clone(&cache);
                 loom::thread::spawn(move || cache.copy(page))
             });
-            assert!(cache.evict(2), "nobody holds it");
+            cache.evict(2);
             readers.into_iter().for_each(|reader| reader.join().unwrap());
+            // Refused or not, it can be had now, and was not lost.
+            assert!(cache.evict(3), "nobody is there any more");
         });
     }
 }
 
-/// Page 17 is of the next group: who moves on to it is waited for there.
+/// Page 2 is in another frame: whoever is refused the one takes the other.
 #[test]
-fn who_moves_on_to_another_group_is_waited_for_there() {
+fn who_is_refused_one_frame_takes_another_and_waits_for_nobody() {
+    in_every_order(|| {
+        let index = Arc::new(PageIndex::<Loom>::new(2, 1));
+        index.lend(FILE, 1, 0, false);
+        index.lend(FILE, 17, 1, false);
+        let reader = {
+            let index = Arc::clone(&index);
+            loom::thread::spawn(move || {
+                let reading = index.sign_in(FILE, 1, 0).expect("nobody else is");
+                index.look_up(&reading, FILE, 1)
+            })
+        };
+        let refused = index.recall_all(&[0, 1].map(FrameId));
+        assert!(refused == 0 || refused == 1, "nobody is in the second one's group");
+        let found = reader.join().unwrap();
+        assert_eq!(index.is_lent(FILE, 1), refused == 1);
+        assert!(found.is_none_or(|frame| frame == 0));
+    });
+}
+
+/// Page 17 is of the next group: who moves on to it is seen there.
+#[test]
+fn who_moves_on_to_another_group_is_seen_there() {
     in_every_order(|| {
         let cache = Cache::new();
         assert!(cache.evict(17), "nobody holds it");
@@ -138,20 +158,28 @@ fn who_moves_on_to_another_group_is_waited_for_there() {
     });
 }
 
-/// A page that somebody holds is forgotten while somebody else copies it: its frame is
+/// A page is forgotten while somebody copies it and somebody else holds it: its frame is
 /// filled when both are done with it.
 #[test]
 fn what_is_forgotten_is_not_filled_while_somebody_copies() {
     in_every_order(|| {
         let cache = Cache::new();
-        let reader = {
+        let users = [Cache::copy, Cache::hold].map(|take| {
             let cache = Arc::clone(&cache);
-            loom::thread::spawn(move || cache.copy(1))
-        };
-        if cache.index.forget(0) {
+            loom::thread::spawn(move || take(&cache, 1))
+        });
+        let mut copies = cache.index.forget(0);
+        // One look, and another when the copy is over for sure.
+        let is_over = cache.index.are_over(&mut copies);
+        let is_free = is_over && cache.index.forgotten(0);
+        if is_free {
             cache.fill(2);
         }
-        reader.join().unwrap();
+        users.into_iter().for_each(|user| user.join().unwrap());
+        assert!(cache.index.are_over(&mut copies));
+        let is_returned = !is_over && cache.index.forgotten(0);
+        let returned = *cache.returned.lock().unwrap() + u32::from(is_free || is_returned);
+        assert_eq!(returned, 1, "free once");
     });
 }
 
@@ -182,7 +210,8 @@ fn a_forgotten_page_is_returned_exactly_once() {
             let cache = Arc::clone(&cache);
             loom::thread::spawn(move || cache.hold(page))
         });
-        if cache.index.forget(0) {
+        assert!(cache.index.are_over(&mut cache.index.forget(0)), "nobody copies");
+        if cache.index.forgotten(0) {
             *cache.returned.lock().unwrap() += 1;
         }
         holders.into_iter().for_each(|holder| holder.join().unwrap());

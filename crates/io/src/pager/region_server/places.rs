@@ -1,6 +1,7 @@
 //! Where pages are: putting them where the program sees them, and taking them away.
 
 use super::*;
+use crate::pager::uffd::CallError;
 
 impl Server {
     /// Puts a frame's page where the program sees it.
@@ -47,14 +48,29 @@ impl Server {
         self.mapped[page as usize] = frame;
     }
 
-    /// Moves a frame's page to its place; false when a transfer still holds it.
+    /// Whether a page that is mapped isn't there any more: the program has given it up
+    /// by itself (madvise(2)). It has zeros then, which are to be kept as if it had written them.
+    pub(super) fn give_up_lost(&mut self, page: u64) -> bool {
+        let zeros = self.zeros.as_ptr() as usize;
+        // SAFETY: `zeros` is ours; where a page is present nothing is done.
+        let put = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
+        if put.is_ok() {
+            self.frames[self.mapped[page as usize] as usize].place =
+                Place::Mapped { page, is_protected: true };
+            self.fault(page, MemoryAccess::Write, STUCK);
+        }
+        put.is_ok()
+    }
+
+    /// Moves a frame's page to its place; false when a transfer still holds it, or the program
+    /// has locked the place in memory.
     fn move_in(&mut self, page: u64, frame: u32) -> bool {
         let (to, from) = (self.user.address(page), self.area.address(u64::from(frame)));
         // SAFETY: the frame's page is here, to which nobody holds a reference, and the
         // program's is absent.
         match unsafe { self.uffd.move_pages(to, from, PAGE) } {
             Ok(()) => true,
-            Err(error) if error.errno == Errno::BUSY => false,
+            Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => false,
             Err(error) => panic!("page {page} can't be mapped: {error}"),
         }
     }
@@ -119,23 +135,40 @@ impl Server {
     /// Moves neighbours out, as far as the first that is in use by the kernel;
     /// gives how many were dealt with, that one included.
     fn move_out(&mut self, run: &[Unmap]) -> usize {
-        let first = &run[0];
-        let (to, from) =
-            (self.area.address(u64::from(first.frame.0)), self.user.address(first.page));
-        // SAFETY: pages of the registered areas; the frames' own are absent, as
-        // every mapped frame's that is not being written. A reference of the
-        // program sees the same bytes when it touches the page again.
-        let moved = unsafe { self.uffd.move_pages(to, from, run.len() * PAGE) };
+        let mut moved = self.try_move_out(run);
+        if is_refused(moved) && run.len() > 1 {
+            // Some of them may be locked and others not: one by one.
+            return self.move_out(&run[..1]);
+        }
+        if is_refused(moved) {
+            // A page that has to leave can't stay locked. All are unlocked together: page by
+            // page the kernel would be left with a mapping for each, of which it gives few.
+            self.user.unlock();
+            self.area.unlock();
+            moved = self.try_move_out(run);
+        }
         let (count, is_busy) = match moved {
             Ok(()) => (run.len(), false),
             Err(error) if error.errno == Errno::BUSY => (error.bytes_done / PAGE, true),
-            Err(error) => panic!("page {} can't be unmapped: {error}", first.page),
+            // The program has taken its own right to it away (mprotect(2)).
+            Err(_) if is_refused(moved) => (0, true),
+            Err(error) => panic!("page {} can't be unmapped: {error}", run[0].page),
         };
         for unmap in &run[..count] {
             self.frames[unmap.frame.0 as usize].place = Place::Here;
             self.mapped[unmap.page as usize] = NO_FRAME;
         }
         count + usize::from(is_busy)
+    }
+
+    fn try_move_out(&self, run: &[Unmap]) -> Result<(), CallError> {
+        let first = &run[0];
+        let (to, from) =
+            (self.area.address(u64::from(first.frame.0)), self.user.address(first.page));
+        // SAFETY: pages of the registered areas; the frames' own are absent, as
+        // every mapped frame's that is not being written. A reference of the
+        // program sees the same bytes when it touches the page again.
+        unsafe { self.area_uffd.move_pages(to, from, run.len() * PAGE) }
     }
 
     pub(super) fn poison(&mut self, page: u64) {
@@ -153,4 +186,9 @@ impl Server {
         let woken = self.uffd.wake(self.user.address(page), PAGE);
         woken.expect("a page of a registered area can be waited for");
     }
+}
+
+/// Whether the kernel moves no page between the two places, as the program has treated them.
+fn is_refused(moved: Result<(), CallError>) -> bool {
+    moved.is_err_and(|error| error.errno == Errno::INVAL)
 }

@@ -1,0 +1,68 @@
+//! What a run leaves that is killed, and that the next run of any command undoes it.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::Scratch;
+
+/// Starts the command, kills it once `is_begun`, and says whether it came to that.
+fn killed_once(mut command: Command, is_begun: impl Fn(u32) -> bool) -> Option<u32> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let process = child.id();
+    let start = Instant::now();
+    let mut has_begun = false;
+    while !has_begun && child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            break;
+        }
+        has_begun = is_begun(process);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    has_begun.then_some(process)
+}
+
+/// A file of 4 GiB is begun, and the run is killed while it is filled. One that was there before is
+/// nobody's to remove.
+#[test]
+fn files_that_a_killed_run_made_are_removed_by_the_next() {
+    let scratch = Scratch::new("killed-create");
+    scratch.file("j.fio", "[j]\nrw=read\nbs=64k\nsize=4g\n");
+    scratch.file("own", "own");
+    let made = scratch.path("made");
+    let arguments = "run j.fio --on file:made --create";
+    let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
+    let killed = killed_once(scratch.command(arguments.split(' ')), |_| size(&made) > 0);
+    assert!(killed.is_some(), "the run ended by itself");
+    scratch.run("laws").has_ended(0, "laws");
+    assert_eq!(scratch.names(), ["j.fio", "own"]);
+}
+
+/// The file of 1 GiB, the instance of tracefs, and the mount of it where the system has none.
+#[test]
+fn what_a_killed_conform_leaves_is_removed_by_the_next_run() {
+    if !support::is_root() {
+        return println!("skipped: watching the kernel needs root");
+    }
+    let scratch = Scratch::new("killed-conform");
+    let instances = |process: u32| {
+        let own = scratch.path(&format!("readpath-tracefs-{process}-0"));
+        let usual = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
+        let places = usual.into_iter().chain([own]);
+        let instance = format!("instances/readpath-{process}-0");
+        places.filter(|place| place.join(&instance).exists()).count()
+    };
+    let mut command = scratch.command("conform --generate 200000".split(' '));
+    command.env("TMPDIR", scratch.path(""));
+    let killed = killed_once(command, |process| instances(process) > 0);
+    scratch.run("laws").has_ended(0, "laws");
+    let Some(process) = killed else {
+        return println!("skipped: this system's tracefs can't be used");
+    };
+    assert_eq!((instances(process), scratch.names()), (0, vec![]));
+}

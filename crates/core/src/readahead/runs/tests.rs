@@ -1,0 +1,334 @@
+//! The law `runs`, held to what its words say: worked by hand.
+
+use std::collections::BTreeSet;
+use std::vec::Vec;
+
+use super::*;
+use crate::readahead::PageTable;
+
+/// A program with a mapped file: pages around a fault that are cached and
+/// not marked are mapped with it, and touching those tells nobody.
+struct Program {
+    law: Runs,
+    pages: PageTable,
+    mapped: BTreeSet<u64>,
+    /// Each request, as first page and count.
+    requests: Vec<(u64, u64)>,
+    faults: u32,
+}
+
+const FILE_PAGES: u64 = 1 << 20;
+
+/// Nothing cached, and 1 GiB of memory.
+fn memory() -> PageTable {
+    let mut pages = PageTable::default();
+    pages.device_evidence().memory_pages = 1 << 18;
+    pages
+}
+
+/// Touches page after page; gives for each window the page that was touched, the
+/// window's lowest page and its size.
+fn windows(
+    mut law: Runs,
+    touched: impl Iterator<Item = u64>,
+    pages: &mut PageTable,
+) -> Vec<(u64, u64, u64)> {
+    let mut windows = Vec::new();
+    for page in touched {
+        let ask = Ask { offset: page * 4096, bytes: 1, file_bytes: 1 << 32, is_congested: false };
+        law.fault(page, &ask, pages);
+        let added = pages.take_added();
+        let lowest = added.iter().map(|(folio, _)| folio.first).min();
+        windows.extend(lowest.map(|lowest| (page, lowest, added.len() as u64)));
+    }
+    windows
+}
+
+impl Program {
+    fn new(advice: Advice) -> Program {
+        let mut law = Runs::new(1024);
+        law.advise(advice);
+        let (pages, mapped) = (memory(), BTreeSet::new());
+        Program { law, pages, mapped, requests: Vec::new(), faults: 0 }
+    }
+
+    fn touch(&mut self, page: u64) {
+        if self.mapped.contains(&page) {
+            return;
+        }
+        self.faults += 1;
+        let ask = Ask {
+            offset: page * 4096,
+            bytes: 1,
+            file_bytes: FILE_PAGES * 4096,
+            is_congested: false,
+        };
+        self.law.fault(page, &ask, &mut self.pages);
+        if !self.pages.is_cached(page) {
+            self.pages.add(Folio::holding(page, 0), false);
+        }
+        for (folio, _) in self.pages.take_added() {
+            match self.requests.last_mut() {
+                Some((first, count)) if *first + *count == folio.first => *count += 1,
+                Some((first, count)) if folio.first + 1 == *first => {
+                    (*first, *count) = (folio.first, *count + 1);
+                }
+                _ => self.requests.push((folio.first, 1)),
+            }
+        }
+        self.mapped.insert(page);
+        let around = |page: &u64| self.pages.is_cached(*page) && self.pages.marked(*page).is_none();
+        self.mapped.extend((page + 1..).take_while(around));
+        self.mapped.extend((0..page).rev().take_while(around));
+    }
+
+    fn slice(&mut self, first: u64, count: u64) {
+        (first..first + count).for_each(|page| self.touch(page));
+    }
+
+    fn slice_downwards(&mut self, first: u64, count: u64) {
+        (first..first + count).rev().for_each(|page| self.touch(page));
+    }
+}
+
+/// The golden trajectory. The first slice is found out window by window (4,
+/// as much again, as much again); from the second on a slice is one request.
+#[test]
+fn slices_cost_one_request_each_from_the_second_on() {
+    let mut program = Program::new(Advice::Normal);
+    let places = [1000, 77_000, 5_000, 333, 90_100, 40_016, 12_345, 60_000];
+    places.into_iter().for_each(|first| program.slice(first, 16));
+    assert_eq!(
+        program.requests,
+        [
+            (1000, 16),
+            (77_000, 16),
+            (5_000, 16),
+            (333, 16),
+            (90_100, 16),
+            (40_016, 16),
+            (12_345, 16),
+            (60_000, 16)
+        ]
+    );
+    // 4 slices with a fault a page; then one at the start and one at the end.
+    assert_eq!(program.faults, 4 * 16 + 4 * 2);
+}
+
+#[test]
+fn the_first_slice_takes_windows_of_4_4_and_8() {
+    let windows = windows(Runs::new(32), 1000..1016, &mut memory());
+    assert_eq!(windows, [(1000, 1000, 4), (1004, 1004, 4), (1008, 1008, 8)]);
+}
+
+/// Worked by hand. The first page reads 4 upwards, as nothing is known; the second, before it,
+/// turns the run around, and from there on it has as much again each time.
+#[test]
+fn the_first_slice_downwards_is_turned_around_and_doubles() {
+    let windows = windows(Runs::new(32), (1000..1016).rev(), &mut memory());
+    let expected =
+        [(1015, 1015, 4), (1014, 1014, 1), (1013, 1012, 2), (1011, 1008, 4), (1007, 1000, 8)];
+    assert_eq!(windows, expected);
+}
+
+/// The golden trajectory downwards: as upwards, from the second slice on one request each.
+#[test]
+fn slices_downwards_cost_one_request_each_from_the_second_on() {
+    let mut program = Program::new(Advice::Normal);
+    let places = [1000, 77_000, 5_000, 333, 90_100, 40_016, 12_345, 60_000];
+    places.into_iter().for_each(|first| program.slice_downwards(first, 16));
+    // Pages 1016 to 1018 were read before the first run had turned.
+    assert_eq!(program.requests[0], (1000, 19));
+    let expected: Vec<_> = places[1..].iter().map(|&first| (first, 16)).collect();
+    assert_eq!(program.requests[1..], expected);
+}
+
+/// To page 0, and no farther: the mirror image of the stream upwards, once it has turned.
+#[test]
+fn a_stream_downwards_ends_at_the_first_page() {
+    let windows = windows(Runs::new(32), (0..100).rev(), &mut memory());
+    let expected = [
+        (99, 99, 4),
+        (98, 98, 1),
+        (97, 96, 2),
+        (95, 92, 4),
+        (91, 84, 8),
+        // It waited at 91: from the middle, 88, …
+        (83, 68, 16),
+    ];
+    assert_eq!(windows[..6], expected);
+    assert_eq!(windows.iter().map(|window| window.1).min(), Some(0));
+    assert_eq!(windows.iter().map(|window| window.2).sum::<u64>(), 100 + 3);
+    assert!(windows.len() < 16, "{windows:?}");
+}
+
+/// What was there at the end of a window is taken for touched with the last page that was read.
+#[test]
+fn a_run_into_what_is_there_already_has_a_length() {
+    for way in [Way::Up, Way::Down] {
+        let mut program = Program::new(Advice::Normal);
+        for slice in 1..40 {
+            // One of its ends first, as `memcpy` does, and then from the other.
+            let pages = PageRange::new(5_000 * slice, 16);
+            let (near, far) = (pages.first, pages.end - 1);
+            program.touch(if way == Way::Down { near } else { far });
+            match way {
+                Way::Up => program.slice(near, 15),
+                Way::Down => program.slice_downwards(near + 1, 15),
+            }
+        }
+        let requests = program.requests.len();
+        let pages: u64 = program.requests.iter().map(|request| request.1).sum();
+        assert!(requests < 2 * 40, "{way:?}: {requests} requests");
+        assert!(pages < 40 * 40, "{way:?}: {pages} pages");
+    }
+}
+
+/// A program that goes upwards again is believed when most runs do.
+#[test]
+fn the_way_is_that_of_most_runs() {
+    let mut program = Program::new(Advice::Normal);
+    (0..8).for_each(|at| program.slice_downwards(5_000 * at + 100, 16));
+    (20..40).for_each(|at| program.slice(5_000 * at, 16));
+    assert_eq!(program.requests.last(), Some(&(5_000 * 39, 16)));
+    program.requests.clear();
+    (40..60).for_each(|at| program.slice_downwards(5_000 * at, 16));
+    assert_eq!(program.requests.last(), Some(&(5_000 * 59, 16)));
+}
+
+#[test]
+fn single_pages_are_soon_read_alone() {
+    let mut program = Program::new(Advice::Normal);
+    (0..20).for_each(|at| program.touch(5_000 * at + 7));
+    assert_eq!(program.requests[0], (7, 4), "nothing is known");
+    assert!(program.requests[1..].iter().all(|&(_, count)| count == 1));
+}
+
+/// Half of the runs have 1 page, half 16. Always 16 wastes 15 pages a short
+/// run, always 1 costs another request a long one. Nothing is measured of the device: 1 ms
+/// for a request at 500 MB/s, which are 122 pages.
+#[test]
+fn a_request_is_worth_what_the_device_could_read_meanwhile() {
+    let mut program = Program::new(Advice::Normal);
+    for at in 0..32 {
+        program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 16 });
+    }
+    assert_eq!(program.requests.last(), Some(&(5_000 * 31 + 7, 16)));
+    // With 200 pages in place of 16 the waste would be 199: they take another request.
+    let mut program = Program::new(Advice::Normal);
+    for at in 0..32 {
+        program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 200 });
+    }
+    assert!(program.requests.contains(&(5_000 * 30 + 7, 1)), "{:?}", program.requests);
+}
+
+/// Three of four runs have 16 pages, one has 512. Always 512 wastes 3 × 496, always 16 costs
+/// 122; the rest of 496 comes in one.
+#[test]
+fn a_long_run_among_short_ones_takes_two_requests() {
+    let mut program = Program::new(Advice::Normal);
+    for at in 0..32 {
+        program.slice(5_000 * at, if at % 4 == 3 { 512 } else { 16 });
+    }
+    program.requests.clear();
+    program.faults = 0;
+    program.slice(200_000, 16);
+    program.slice(300_000, 512);
+    assert_eq!(program.requests, [(200_000, 16), (300_000, 512)]);
+    // The short one: its first page, the middle, where a longer run may be foreseen, and the
+    // last. The long one: those, the page behind them, and its last.
+    assert_eq!(program.faults, 3 + 5);
+}
+
+/// By the rule: 16 marks to page 16, then one in two up to 32, in four up to 64, …
+#[test]
+fn a_watched_run_is_marked_eight_times_a_doubling() {
+    let marks: Vec<u64> = (0..300).filter(|&distance| is_watch_mark(distance)).collect();
+    assert_eq!(marks[..16], (0..16).collect::<Vec<u64>>());
+    assert_eq!(marks[16..24], [16, 18, 20, 22, 24, 26, 28, 30]);
+    assert_eq!(marks[40..48], [128, 144, 160, 176, 192, 208, 224, 240]);
+}
+
+/// Nothing ever waits after page 16: what was enough stays.
+#[test]
+fn a_stream_whose_reader_never_waits_keeps_its_window() {
+    let windows = windows(Runs::new(32), 0..100, &mut memory());
+    let expected = [
+        (0, 0, 4),
+        (4, 4, 4),
+        (8, 8, 8),
+        (16, 16, 16),
+        // In the middle: 32 are wanted, since it waited at 16; 25 are behind, 7 still ahead.
+        (24, 32, 18),
+        (41, 50, 18),
+        (59, 68, 18),
+        (77, 86, 18),
+        (95, 104, 18),
+    ];
+    assert_eq!(windows, expected);
+}
+
+/// Its pages never come in time.
+#[test]
+fn a_stream_whose_reader_waits_doubles_its_window_up_to_the_largest() {
+    let mut pages = memory();
+    pages.set_filled(false);
+    let windows = windows(Runs::new(64), 0..250, &mut pages);
+    let expected = [
+        (0, 0, 4),
+        (4, 4, 4),
+        (8, 8, 8),
+        (16, 16, 16),
+        (24, 32, 18),
+        // 36 are wanted; 42 are behind, 8 ahead.
+        (41, 50, 34),
+        // 68 are wanted, 64 is the most; 68 are behind, 16 ahead.
+        (67, 84, 52),
+        // 111 are behind, 25 ahead: the most.
+        (110, 136, 64),
+        (168, 200, 64),
+        (232, 264, 64),
+    ];
+    assert_eq!(windows, expected);
+}
+
+/// A device of which nothing is known costs 122 pages a request: 16 times that. An eighth
+/// of the memory, where that is less.
+#[test]
+fn windows_are_bounded_by_the_cost_of_a_request_and_by_memory() {
+    for (memory_pages, most) in [(1 << 18, 122 * 16), (1 << 12, 1 << 9)] {
+        let mut pages = memory();
+        pages.device_evidence().memory_pages = memory_pages;
+        let mut law = Runs::new(1 << 20);
+        law.advise(Advice::Sequential);
+        assert_eq!(windows(law, 100..101, &mut pages), [(100, 100, most)]);
+    }
+}
+
+#[test]
+fn runs_that_become_shorter_are_watched_and_learnt_anew() {
+    let mut program = Program::new(Advice::Normal);
+    (0..20).for_each(|at| program.slice(5_000 * at, 16));
+    program.requests.clear();
+    (20..60).for_each(|at| program.slice(5_000 * at, 2));
+    assert_eq!(program.requests[0].1, 16);
+    assert_eq!(program.requests[39].1, 2);
+}
+
+#[test]
+fn random_advice_begins_with_a_page_and_still_learns_slices() {
+    let mut program = Program::new(Advice::Random);
+    program.touch(9);
+    program.slice(5_000, 16);
+    program.slice(15_000, 16);
+    program.slice(25_000, 16);
+    assert_eq!(program.requests[0], (9, 1));
+    assert_eq!(program.requests.last(), Some(&(25_000, 16)));
+}
+
+#[test]
+fn sequential_advice_starts_with_the_largest_window() {
+    let mut program = Program::new(Advice::Sequential);
+    program.touch(100);
+    assert_eq!(program.requests, [(100, 1024)]);
+}

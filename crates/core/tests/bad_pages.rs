@@ -1,0 +1,90 @@
+//! A device that can't read some of its pages: each read is told the first of those that it
+//! needed, however large the requests were and whoever else needed them.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{REQUEST_PAGES_MAX, World, config};
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use readpath_core::machine::{Access, ReadError};
+use readpath_core::request::DeviceError;
+use readpath_core::unit::PAGE_BYTES;
+
+const FILE_PAGES: u64 = 100;
+
+/// What a read of these bytes is to be told.
+fn due(bad_pages: &BTreeSet<u64>, offset: u64, bytes: u64) -> Result<u64, ReadError> {
+    let bytes = bytes.min(FILE_PAGES * PAGE_BYTES - offset);
+    let pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
+    match bad_pages.range(pages).next().filter(|_| bytes > 0) {
+        None => Ok(bytes),
+        Some(page) => Err(ReadError::Device {
+            offset: (page * PAGE_BYTES).max(offset),
+            error: DeviceError::Medium,
+        }),
+    }
+}
+
+#[test]
+fn one_bad_page_of_a_large_request_is_found_in_a_handful_more() {
+    for bad in 0..REQUEST_PAGES_MAX {
+        let mut world = World::new(config("none", "noop", 64));
+        world.bad_pages.insert(bad);
+        let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
+        let bytes = REQUEST_PAGES_MAX * PAGE_BYTES;
+        world.read(Access::Buffered, handle, 0, 100, bytes - 100, 0).unwrap();
+        let done = world.run();
+        assert_eq!(done[0].result, due(&world.bad_pages, 100, bytes - 100));
+        // Of 16 pages: the first half of where it must be, four times, and perhaps the last page.
+        assert!(world.issued.len() <= 1 + 4 + 1, "page {bad}: {:?}", world.issued);
+    }
+}
+
+/// The device fails once, and then reads: so does the read.
+#[test]
+fn what_can_be_read_after_all_is_no_error() {
+    let mut world = World::new(config("none", "noop", 64));
+    let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
+    let bytes = REQUEST_PAGES_MAX * PAGE_BYTES;
+    world.read(Access::Buffered, handle, 0, 0, bytes, 0).unwrap();
+    world.bad_pages.insert(9);
+    world.issue();
+    world.finish(0);
+    world.bad_pages.clear();
+    assert_eq!(world.run()[0].result, Ok(bytes));
+}
+
+proptest! {
+    #[test]
+    fn every_read_is_told_the_first_bad_page_that_it_needed(
+        law in prop::sample::select(&["none", "ondemand", "window", "adaptive"][..]),
+        scheduler in prop::sample::select(&["noop", "deadline", "adaptive"][..]),
+        bad_pages in btree_set(0..FILE_PAGES, 0..6),
+        reads in vec((0..FILE_PAGES * PAGE_BYTES, 1..40 * PAGE_BYTES, any::<bool>()), 1..20),
+    ) {
+        let mut world = World::new(config(law, scheduler, 256));
+        world.bad_pages = bad_pages;
+        let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
+        let mut done = Vec::new();
+        for (tag, &(offset, bytes, waits)) in reads.iter().enumerate() {
+            world.read(Access::Buffered, handle, 0, offset, bytes, tag as u64).unwrap();
+            // Some come while others, or searches of theirs, are under way.
+            if waits {
+                done.extend(world.run());
+            } else {
+                world.issue();
+                if !world.in_device.is_empty() {
+                    world.finish(0);
+                }
+            }
+        }
+        done.extend(world.run());
+        prop_assert_eq!(done.len(), reads.len());
+        for done in done {
+            let (offset, bytes, _) = reads[done.tag as usize];
+            prop_assert_eq!(done.result, due(&world.bad_pages, offset, bytes));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Handles of open files, and who answers for them: another engine in a child made by `fork`,
+//! another state of the file once it was seen to have changed.
+//!
+//! Every operation comes through one door, [`Handle::here`], which gives the handle to be used
+//! here and now. In a child that is one of an engine of its own, over the same open file and with
+//! the same laws, made when it is first needed: what was inherited is left alone, lock and all. A hit
+//! passes the door by, as long as [`Handle::lends`] says that it may.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use readpath_core::machine::HandleId;
+use readpath_core::readahead::Advice;
+use readpath_core::request::ProcessId;
+use readpath_core::unit::PageRange;
+
+use super::below::Opening;
+use super::desk::Desk;
+use super::shelf::{Held, HeldMax};
+use super::tally::{Tally, thread_number};
+use super::{Engine, OpenFile};
+use crate::identity::{Identity, file_time};
+use crate::path::{BuildError, Builder, Coherence};
+use crate::process::{Heir, Own, Process};
+use crate::read_error::{Forked, ReadError};
+
+/// Keeps an engine going: with the last of these it ends.
+pub(crate) struct Owner {
+    engine: Own<Arc<Engine>>,
+    pub(crate) coherence: Coherence,
+    /// How another is built in a child; none over a server.
+    builder: Option<Builder>,
+    heir: Heir<Arc<Owner>>,
+}
+
+impl Owner {
+    pub(crate) fn new(engine: Engine, coherence: Coherence, builder: Option<Builder>) -> Owner {
+        Owner { engine: Own::new(Arc::new(engine)), coherence, builder, heir: Heir::new() }
+    }
+
+    /// Whether it was made by this process.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.engine.is_ours()
+    }
+
+    /// The one of this process: itself, or one that is built like it.
+    ///
+    /// # Errors
+    /// It can't be built in this child.
+    pub(crate) fn here(self: &Arc<Owner>) -> Result<Arc<Owner>, Forked> {
+        if self.is_ours() {
+            return Ok(Arc::clone(self));
+        }
+        let builder = self.builder.as_ref().ok_or(Forked::Server)?;
+        let build = || match builder.clone().build() {
+            Ok(path) => Ok(Arc::clone(path.engine())),
+            Err(BuildError::Memory(error)) => Err(Forked::Memory(error)),
+            Err(BuildError::Backend(error)) => Err(Forked::Backend(error)),
+            Err(error) => unreachable!("it was built before: {error}"),
+        };
+        self.heir.get_or_make(build)?.here()
+    }
+
+    /// The one of this process, unless it is still to be built.
+    pub(crate) fn here_already(&self) -> Option<&Owner> {
+        match self.is_ours() {
+            true => Some(self),
+            false => self.heir.get()?.here_already(),
+        }
+    }
+
+    /// The desk, for one caller at a time.
+    ///
+    /// # Panics
+    /// The engine was inherited: whoever comes here has passed the door by.
+    pub(crate) fn desk(&self) -> std::sync::MutexGuard<'_, Desk> {
+        assert!(self.is_ours(), "the lock of another process is never taken");
+        self.engine.inherited().desk()
+    }
+
+    /// Has a thread lead for futures from now on.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start_driver(&self) -> std::io::Result<()> {
+        self.engine.inherited().start_driver()
+    }
+}
+
+impl Deref for Owner {
+    type Target = Engine;
+
+    #[inline]
+    fn deref(&self) -> &Engine {
+        self.engine.inherited()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.get() {
+            engine.close();
+        }
+    }
+}
+
+/// A handle of an open file: one readahead state.
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Owner>,
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) id: HandleId,
+    sees_every_hit: bool,
+    /// The number of the process in which what is cached may be given past the door.
+    lends_in: AtomicU32,
+    pub(crate) tally: Tally,
+    /// Which of [`ADVICE`] it was given last.
+    advice: AtomicU8,
+    /// The handle in a child.
+    heir: Heir<Arc<Handle>>,
+    /// The handle of the file as it was seen last, if it has changed since this was opened;
+    /// and the bytes read by those between the two, of them those cached.
+    newest: Mutex<(Option<Arc<Handle>>, [u64; 2])>,
+}
+
+/// The advice that lasts, by its number in a handle.
+const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random];
+
+impl Handle {
+    /// Opens `target`, or finds it open already and unchanged.
+    pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
+        Handle::with(engine, |desk| desk.open(target, identity))
+    }
+
+    /// One more handle of the same file.
+    pub(crate) fn again(&self) -> Handle {
+        Handle::of(&self.engine, Arc::clone(&self.file))
+    }
+
+    /// A handle of a file that is open in the engine.
+    pub(crate) fn of(engine: &Arc<Owner>, file: Arc<OpenFile>) -> Handle {
+        Handle::with(engine, |desk| {
+            let id = desk.open_again(&file);
+            (file, id)
+        })
+    }
+
+    fn with(
+        engine: &Arc<Owner>,
+        open: impl FnOnce(&mut Desk) -> (Arc<OpenFile>, HandleId),
+    ) -> Handle {
+        let mut desk = engine.desk();
+        let (file, id) = open(&mut desk);
+        let sees_every_hit = desk.machine.sees_every_hit(id);
+        engine.leave(desk);
+        let lends = !sees_every_hit && engine.coherence != Coherence::EachRead;
+        Handle {
+            engine: Arc::clone(engine),
+            file,
+            id,
+            sees_every_hit,
+            lends_in: AtomicU32::new(if lends { Process::this() } else { Process::NONE }.number()),
+            tally: Tally::new(engine.shelf.copies_max()),
+            advice: AtomicU8::new(0),
+            heir: Heir::new(),
+            newest: Mutex::default(),
+        }
+    }
+
+    /// The handle to be used here and now; looks, where the path's [`Coherence`] says so, whether
+    /// the file has changed.
+    ///
+    /// # Errors
+    /// This is a child, and there is none; or the file can't be looked at.
+    pub(crate) fn here(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
+        let handle = self.ours()?;
+        match handle.engine.coherence {
+            Coherence::WhenOpened => Ok(handle),
+            Coherence::EachMiss | Coherence::EachRead => handle.looked_at(),
+        }
+    }
+
+    /// As [`here`](Handle::here), without looking.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn here_as_seen(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
+        let handle = self.ours()?;
+        Ok(handle.newest().unwrap_or(handle))
+    }
+
+    /// Itself, or what has its place in this child.
+    fn ours(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
+        if self.engine.is_ours() {
+            return Ok(Arc::clone(self));
+        }
+        let inherit = || self.inherited().map(Arc::new);
+        let heir = self.heir.get_or_make(inherit).map_err(|why| ReadError::Forked { why })?;
+        heir.ours()
+    }
+
+    /// A handle of the same open file in an engine of this child.
+    fn inherited(&self) -> Result<Handle, Forked> {
+        let engine = self.engine.here()?;
+        let Opening::Local(target) = &self.file.opening else { return Err(Forked::Server) };
+        // A child that has closed all descriptors may have opened others by that number.
+        if !target.is_still_open() {
+            return Err(Forked::Closed);
+        }
+        let identity = self.file.identity;
+        Ok(self.like(Handle::open(&engine, Opening::Local(target.clone()), identity)))
+    }
+
+    /// Gives a handle in the place of this one what this one was told.
+    fn like(&self, handle: Handle) -> Handle {
+        let advice = self.advice.load(Ordering::Relaxed);
+        if advice != 0 {
+            let all = PageRange { first: 0, end: 0 };
+            handle.advise(ADVICE[usize::from(advice)], all);
+        }
+        handle
+    }
+
+    /// The handle of the file as it is now; of its own process.
+    fn looked_at(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
+        loop {
+            let seen = self.newest().unwrap_or_else(|| Arc::clone(&self));
+            let Opening::Local(target) = &seen.file.opening else { return Ok(seen) };
+            let time = file_time();
+            let found = Identity::now_of(target)
+                .map_err(|errno| ReadError::Look { errno: errno.raw_os_error() })?
+                .marked(time, self.engine.coherence);
+            if found.is_still(&seen.file.identity) {
+                return Ok(seen);
+            }
+            let target = target.clone().with_bytes(found.bytes);
+            let fresh = Handle::open(&self.engine, Opening::Local(target), found);
+            let fresh = Arc::new(self.like(fresh));
+            if self.replace(&seen, &fresh) {
+                self.lends_in.store(Process::NONE.number(), Ordering::Relaxed);
+                seen.forget_all();
+                return Ok(fresh);
+            }
+            // Another thread has looked meanwhile, perhaps later than this one.
+        }
+    }
+
+    /// Puts `fresh` in the place of `seen`, if that is the newest still.
+    fn replace(self: &Arc<Handle>, seen: &Arc<Handle>, fresh: &Arc<Handle>) -> bool {
+        let mut newest = self.newest.lock().expect("nothing panics under this lock");
+        let is_newest = Arc::ptr_eq(newest.0.as_ref().unwrap_or(self), seen);
+        if is_newest && let Some(before) = newest.0.replace(Arc::clone(fresh)) {
+            // `seen` itself, so that this is not its last drop.
+            let sums = before.tally.sums();
+            newest.1.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
+        }
+        is_newest
+    }
+
+    /// Drops what is cached of the file in the state that this handle knows.
+    fn forget_all(&self) {
+        let mut desk = self.engine.desk();
+        let all = PageRange { first: 0, end: u64::MAX };
+        desk.command(|machine, _| machine.invalidate(self.id, all));
+        self.engine.leave_and_hand_over(desk);
+    }
+
+    fn newest(&self) -> Option<Arc<Handle>> {
+        self.newest.lock().expect("nothing panics under this lock").0.clone()
+    }
+
+    /// The length that is known of the file.
+    pub(crate) fn bytes(self: &Arc<Handle>) -> u64 {
+        match self.engine.coherence {
+            Coherence::WhenOpened => self.file.bytes,
+            _ => self.here_as_seen().map_or(self.file.bytes, |handle| handle.file.bytes),
+        }
+    }
+
+    /// The bytes that were read by this handle in this process, and those of them that were cached.
+    pub(crate) fn sums(&self) -> [u64; 2] {
+        if !self.engine.is_ours() {
+            return self.heir.get().map_or([0; 2], |heir| heir.sums());
+        }
+        let newest = self.newest.lock().expect("nothing panics under this lock");
+        let last = newest.0.as_ref().map_or([0; 2], |handle| handle.tally.sums());
+        let own = self.tally.sums();
+        std::array::from_fn(|at| own[at] + newest.1[at] + last[at])
+    }
+
+    /// A hint on how this handle will read; what is wanted of it goes out.
+    pub(crate) fn advise(&self, advice: Advice, range: PageRange) {
+        if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
+            self.advice.store(number as u8, Ordering::Relaxed);
+        }
+        let mut desk = self.engine.desk();
+        let process = ProcessId(self.id.0);
+        desk.command(|machine, now| machine.advise(now, self.id, process, advice, range));
+        self.engine.leave_and_hand_over(desk);
+    }
+
+    /// Whether what is cached may be given past the door.
+    #[inline]
+    pub(crate) fn lends(&self) -> bool {
+        Process::of(self.lends_in.load(Ordering::Relaxed)).is_this()
+    }
+
+    /// Reads what is lent into `buffer`, which is not empty, all of it or nothing,
+    /// past the door.
+    #[inline]
+    pub(crate) fn read_lent(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        self.lends() && self.copy(offset, buffer)
+    }
+
+    /// As [`read_lent`](Handle::read_lent), for who came through the door.
+    pub(crate) fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        !self.sees_every_hit && self.copy(offset, buffer)
+    }
+
+    // Always: with its two callers it would else be a call on the way of each hit.
+    #[inline(always)]
+    fn copy(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let copied = self.engine.shelf.copy(self.file.id, offset, buffer, thread_number());
+        let Some(reading) = copied else { return false };
+        let bytes = buffer.len() as u64;
+        self.tally.copied(reading.slot(), bytes, offset + bytes);
+        true
+    }
+
+    /// Holds a page, if it is lent.
+    ///
+    /// # Errors
+    /// As many pages are held as may be.
+    pub(crate) fn hold_cached(&self, page: u64) -> Result<Option<Held>, HeldMax> {
+        match self.sees_every_hit {
+            true => Ok(None),
+            false => self.engine.shelf.hold(self.file.id, page, false),
+        }
+    }
+
+    /// Tells where reads ended that the machine was not shown, each once; the calling
+    /// thread's comes last.
+    pub(super) fn take_passed(&self, passed: impl FnMut(u64)) {
+        self.tally.take_passed(passed);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.engine.is_ours() {
+            let mut desk = self.engine.desk();
+            desk.close(self.id);
+            self.engine.leave(desk);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A leader that has slept and doesn't get on: stopped, or without a processor. Those who wait
+//! behind it do its work.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::time::Duration;
+
+use super::Owner;
+use super::below::Below;
+use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
+use crate::clock::Clock;
+use crate::file::File;
+use crate::path::{Coherence, ReadPath};
+use crate::storage::{Files, Storage};
+
+/// Long enough for any machine; a test that passes waits for nothing of the kind.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Sleeps, and keeps the thread of this name from coming back until it is let go.
+struct Held {
+    sleeper: Arc<dyn Sleeper>,
+    begun: SyncSender<()>,
+    let_go: std::sync::Mutex<Receiver<()>>,
+}
+
+impl Sleeper for Held {
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
+        let slept = self.sleeper.sleep(sleep);
+        if sleep != Sleep::Never && std::thread::current().name() == Some("held") {
+            self.begun.send(()).unwrap();
+            // The end of the test lets it go as well.
+            let _ = self.let_go.lock().unwrap().recv();
+        }
+        slept
+    }
+
+    fn wake(&self) {
+        self.sleeper.wake();
+    }
+
+    fn has_work(&self) -> bool {
+        self.sleeper.has_work()
+    }
+
+    fn work(&self) -> Option<bool> {
+        self.sleeper.work()
+    }
+}
+
+/// Has a thread lead and not come back, and `read` on another one; gives what that read.
+fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static) -> Option<u8> {
+    let name = std::env::current_exe().expect("this program has a file");
+    let (begun, has_begun) = sync_channel(1);
+    let (release, let_go) = channel::<()>();
+    let clock = Clock::start();
+    let (files, sleeper) = Files::several(16, BackendKind::Auto, clock).unwrap();
+    let held = Arc::new(Held { sleeper, begun, let_go: std::sync::Mutex::new(let_go) });
+    let caps = files.caps();
+    let builder = ReadPath::builder().readahead("none").memory(1 << 20);
+    let files = Below::Files(Box::new(files));
+    let engine = builder.build_over(files, held, caps, clock).unwrap();
+    let path = ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, None)));
+    let file = path.open(&name).unwrap();
+    let theirs = file.reopen();
+    let leader = std::thread::Builder::new().name("held".to_owned());
+    let leader = leader.spawn(move || theirs.read_exact_at(&mut [0], 0).unwrap()).unwrap();
+    // A file in memory is read by the thread itself, which then doesn't sleep.
+    if has_begun.recv_timeout(Duration::from_secs(2)).is_err() && leader.is_finished() {
+        eprintln!("skipped: this program's file is read without a sleep");
+        return None;
+    }
+    let (told, tell) = channel();
+    let reader = std::thread::spawn(move || told.send(read(&file)).unwrap());
+    let byte = tell.recv_timeout(LONG);
+    drop(release);
+    reader.join().unwrap();
+    leader.join().unwrap();
+    Some(byte.expect("the read waited for the thread that is gone"))
+}
+
+/// A byte of the file, by the standard library.
+fn byte_at(offset: u64) -> u8 {
+    use std::os::unix::fs::FileExt;
+    let mut byte = [0];
+    let name = std::env::current_exe().expect("this program has a file");
+    std::fs::File::open(name).unwrap().read_exact_at(&mut byte, offset).unwrap();
+    byte[0]
+}
+
+#[test]
+fn a_thread_that_waits_behind_it_takes_its_place() {
+    let read = |file: &File| {
+        let mut byte = [0];
+        // One more after the first: the place is taken, not just filled in for.
+        file.read_exact_at(&mut byte, 500_000).unwrap();
+        file.read_exact_at(&mut byte, 300_001).unwrap();
+        byte[0]
+    };
+    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+        assert_eq!(byte, byte_at(300_001));
+    }
+}
+
+#[test]
+fn the_driver_takes_its_place_for_a_future() {
+    let read = |file: &File| {
+        let (count, buffer) = pollster::block_on(file.read_at_async([0u8], 300_001));
+        assert_eq!(count.unwrap(), 1);
+        buffer[0]
+    };
+    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+        assert_eq!(byte, byte_at(300_001));
+    }
+}
+
+#[test]
+fn a_page_that_it_asked_for_is_there_for_others() {
+    let read = |file: &File| {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 17).unwrap();
+        byte[0]
+    };
+    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+        assert_eq!(byte, byte_at(17));
+    }
+}

@@ -1,0 +1,137 @@
+//! What must be the same for a file to be served from what is cached of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::Statx;
+
+use crate::path::Coherence;
+use crate::target::Target;
+
+/// What must be the same for a file to be served from what is cached of it. Ordered so that
+/// the states of one file lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) bytes: u64,
+    /// Seconds and nanoseconds.
+    pub(crate) modified: (i64, i64),
+    pub(crate) changed: (i64, i64),
+    /// Unlike that of any other, where the file may change and show the same times; else 0.
+    pub(crate) unsettled: u64,
+}
+
+/// A file that was changed less than so many seconds ago may change once more and show the same
+/// times: they are those of the begin of a write, and some file systems count in seconds, FAT in twos.
+const SETTLED_SECONDS: i64 = 2;
+
+impl Identity {
+    /// Of what statx(2) tells.
+    pub(crate) fn of(stat: &Statx) -> Identity {
+        let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
+        Identity {
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            bytes: stat.stx_size,
+            modified: time(stat.stx_mtime),
+            changed: time(stat.stx_ctime),
+            unsettled: 0,
+        }
+    }
+
+    /// Of an open file, as it is now, to be [marked](Identity::marked) with a time from before.
+    ///
+    /// # Errors
+    /// What fstat(2) answered.
+    pub(crate) fn now_of(target: &Target) -> rustix::io::Result<Identity> {
+        let stat = rustix::fs::fstat(target)?;
+        Ok(Identity {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            // A block device has no length there.
+            bytes: if target.is_block_device() { target.bytes() } else { stat.st_size as u64 },
+            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
+            unsettled: 0,
+        })
+    }
+
+    /// For [`Coherence::EachRead`], unlike any other where it was learned at `time`, too soon after a change.
+    pub(crate) fn marked(self, time: (i64, i64), coherence: Coherence) -> Identity {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let is_settled = self.changed < (time.0 - SETTLED_SECONDS, time.1);
+        match coherence == Coherence::EachRead && !is_settled {
+            true => Identity { unsettled: 1 + LAST.fetch_add(1, Ordering::Relaxed), ..self },
+            false => self,
+        }
+    }
+
+    /// Whether it is the same file, in whatever state.
+    pub(crate) fn is_same(&self, other: &Identity) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// Whether what was read of the file as it was `before` is what it has now.
+    pub(crate) fn is_still(&self, before: &Identity) -> bool {
+        before.unsettled == 0 && Identity { unsettled: 0, ..*self } == *before
+    }
+
+    /// From the least to the greatest identity of the file.
+    pub(crate) fn all_states(&self) -> std::ops::RangeInclusive<Identity> {
+        let least = Identity {
+            bytes: 0,
+            modified: (i64::MIN, 0),
+            changed: (i64::MIN, 0),
+            unsettled: 0,
+            ..*self
+        };
+        let time = (i64::MAX, i64::MAX);
+        let greatest = Identity {
+            bytes: u64::MAX,
+            modified: time,
+            changed: time,
+            unsettled: u64::MAX,
+            ..*self
+        };
+        least..=greatest
+    }
+}
+
+/// The clock that files are stamped with, one tick of the system exact: seconds and nanoseconds.
+pub(crate) fn file_time() -> (i64, i64) {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a struct of ours. It can't fail: every kernel has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) };
+    (time.tv_sec, time.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed_at(seconds: i64) -> Identity {
+        let time = (seconds, 5);
+        Identity { device: 1, inode: 2, bytes: 3, modified: time, changed: time, unsettled: 0 }
+    }
+
+    #[test]
+    fn what_was_changed_a_moment_ago_is_told_apart_where_each_read_looks() {
+        let time = (100, 5);
+        let old = changed_at(97).marked(time, Coherence::EachRead);
+        assert!(old == changed_at(97) && changed_at(97).is_still(&old));
+        let [one, two] = [98, 98].map(|at| changed_at(at).marked(time, Coherence::EachRead));
+        assert!(one != two && !changed_at(98).is_still(&one) && one.is_same(&two));
+        for coherence in [Coherence::WhenOpened, Coherence::EachMiss] {
+            assert_eq!(changed_at(100).marked(time, coherence), changed_at(100));
+        }
+    }
+
+    #[test]
+    fn the_states_of_one_file_lie_side_by_side() {
+        let file = changed_at(-7);
+        let longer = Identity { bytes: u64::MAX, ..changed_at(i64::MAX) };
+        assert!(file.all_states().contains(&longer) && longer.all_states().contains(&file));
+        let others = [Identity { inode: 1, ..file }, Identity { inode: 3, ..file }];
+        assert!(others.iter().all(|other| !file.all_states().contains(other)));
+    }
+}

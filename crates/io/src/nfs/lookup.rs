@@ -1,0 +1,141 @@
+//! From the names of a path to a file, over the symbolic links on the way.
+//!
+//! A server tells what a link holds and leaves following it to its clients. They are followed here as
+//! path_resolution(7) has it, within the export: a relative one from the directory that it
+//! lies in, an absolute one if it begins with the export's own path. `..` goes back the way that
+//! was come, without asking the server, and so never out of the export; a link that leads
+//! out of it names files of some other machine or of none, and is refused.
+
+use super::calls::{self, Attributes, FileHandle, FileKind};
+use super::error::{NfsError, Step};
+use super::link::Ask;
+use super::url::NfsUrl;
+use crate::storage::FILE_BYTES_MAX;
+
+/// How many links are followed on the way to one file: Linux's `MAXSYMLINKS`.
+pub(crate) const LINKS_MAX: u32 = 40;
+
+/// Where a file is to be found, from its export on.
+pub(crate) struct Place {
+    pub(crate) url: NfsUrl,
+    pub(crate) export: FileHandle,
+    /// How many of the URL's names are the export's.
+    pub(crate) depth: usize,
+}
+
+/// A regular file that may be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) handle: FileHandle,
+    pub(crate) attributes: Attributes,
+}
+
+impl Place {
+    /// Finds the file.
+    ///
+    /// # Errors
+    /// It isn't there, is no file, or may not be read; a link leads nowhere; the
+    /// server does not answer.
+    pub(crate) fn find(&self, ask: &mut impl Ask) -> Result<Found, NfsError> {
+        let names = self.url.names();
+        let Some(found) = self.walk(ask, &names[self.depth..])? else {
+            return Err(NfsError::Directory { url: self.url.to_string() });
+        };
+        let url = || self.url.to_string();
+        match found.attributes.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(NfsError::Directory { url: url() }),
+            FileKind::Link | FileKind::Special => return Err(NfsError::NotFile { url: url() }),
+        }
+        let put = |to: &mut Vec<u8>| calls::put_access(to, &found.handle, calls::ACCESS_READ);
+        let granted = self.told(ask.ask(calls::ACCESS, put, calls::access_told))?;
+        if granted & calls::ACCESS_READ == 0 {
+            return Err(NfsError::Refused { url: url() });
+        }
+        let bytes = found.attributes.bytes;
+        if bytes > FILE_BYTES_MAX {
+            return Err(NfsError::TooLarge { url: url(), bytes, bytes_max: FILE_BYTES_MAX });
+        }
+        Ok(found)
+    }
+
+    /// Goes down the names; `None` when they end at the export itself.
+    fn walk(&self, ask: &mut impl Ask, names: &[&[u8]]) -> Result<Option<Found>, NfsError> {
+        let missing = || NfsError::Missing { url: self.url.to_string() };
+        // The next name is the last one here.
+        let mut left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
+        let mut way: Vec<Found> = Vec::new();
+        let mut links = 0;
+        while let Some(name) = left.pop() {
+            if way.last().is_some_and(|at| at.attributes.kind != FileKind::Directory) {
+                return Err(missing());
+            }
+            if name == b".." {
+                way.pop().ok_or_else(|| self.outside(b".."))?;
+                continue;
+            }
+            let directory = way.last().map_or(self.export, |at| at.handle);
+            let next = self.look_up(ask, &directory, &name)?;
+            if next.attributes.kind != FileKind::Link {
+                way.push(next);
+                continue;
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(NfsError::LinkLoop { url: self.url.to_string() });
+            }
+            let put = |to: &mut Vec<u8>| calls::put_handle(to, &next.handle);
+            let target = self.told(ask.ask(calls::READLINK, put, calls::link_told))?;
+            if target.is_empty() {
+                return Err(missing());
+            }
+            let mut inside: Vec<&[u8]> = target
+                .split(|&byte| byte == b'/')
+                .filter(|name| !name.is_empty() && *name != b".")
+                .collect();
+            if target[0] == b'/' {
+                let export = &self.url.names()[..self.depth];
+                if !inside.starts_with(export) {
+                    return Err(self.outside(&target));
+                }
+                inside.drain(..export.len());
+                way.clear();
+            }
+            left.extend(inside.iter().rev().map(|name| name.to_vec()));
+        }
+        Ok(way.pop())
+    }
+
+    fn look_up(
+        &self,
+        ask: &mut impl Ask,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<Found, NfsError> {
+        let put = |to: &mut Vec<u8>| calls::put_lookup(to, directory, name);
+        let (handle, told) = self.told(ask.ask(calls::LOOKUP, put, calls::lookup_told))?;
+        let attributes = match told {
+            Some(attributes) => attributes,
+            None => {
+                let put = |to: &mut Vec<u8>| calls::put_handle(to, &handle);
+                self.told(ask.ask(calls::GETATTR, put, calls::attributes_told))?
+            }
+        };
+        Ok(Found { handle, attributes })
+    }
+
+    /// What the server's answer, or its refusal, is to who asked for the file.
+    pub(crate) fn told<T>(
+        &self,
+        answer: Result<Result<T, super::status::Status>, super::rpc::CallError>,
+    ) -> Result<T, NfsError> {
+        answer
+            .map_err(|error| NfsError::call(Step::File, error))?
+            .map_err(|status| NfsError::of_file(&self.url, status))
+    }
+
+    fn outside(&self, target: &[u8]) -> NfsError {
+        let target = String::from_utf8_lossy(target).into_owned();
+        NfsError::Outside { url: self.url.to_string(), target }
+    }
+}

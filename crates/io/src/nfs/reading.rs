@@ -1,0 +1,211 @@
+//! The READs under way, and the memory that their data goes to.
+//!
+//! The memory of a request is written to only while a READ for it is under way, and is looked
+//! at by nobody before the request is completed. What a reply that broke off has left there is
+//! written over by the READ that is sent again, or belongs to a request that has failed.
+
+use readpath_core::request::{DeviceError, Outcome, RequestId};
+use readpath_core::unit::Time;
+
+use super::caller::{Caller, Results};
+use super::calls::{self, Attributes, DataHead};
+use super::client::CallId;
+use super::lookup::Found;
+use super::rpc::CallError;
+use super::status::Status;
+use super::xdr::Garbled;
+use crate::clock::Clock;
+
+/// So many pieces of memory are received into at once: readv(2) takes 1,024.
+const PIECES_MAX: usize = 1_000;
+
+/// A request of the machine on its way.
+pub(super) struct Reading {
+    pub(super) id: RequestId,
+    /// Of which of the storage's files.
+    pub(super) file: usize,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    /// Bytes that are in memory already.
+    pub(super) bytes_done: u64,
+    /// Bytes that the READ in flight asks for.
+    pub(super) bytes_asked: u32,
+    pub(super) memory: Vec<libc::iovec>,
+}
+
+// SAFETY: the pieces of memory stay valid, and nobody else uses them, until the
+// request is completed or the storage dropped (the contract of
+// `Storage::submit`), on whatever thread.
+unsafe impl Send for Reading {}
+
+/// Hears the results of a call that is no READ.
+pub(super) type Hear = Box<dyn FnMut(Result<&[u8], CallError>) -> Result<(), Garbled> + Send>;
+
+/// What a call in flight is for.
+pub(super) enum Use {
+    Read(Reading),
+    Question(Hear),
+}
+
+/// A file of the storage, and what the server last told of it.
+pub(super) struct Opened {
+    pub(super) found: Found,
+    pub(super) told_at: Time,
+}
+
+/// The calls under way, by their numbers, and what came of those that have ended.
+pub(super) struct Uses {
+    pub(super) calls: Vec<Option<Use>>,
+    pub(super) files: Vec<Option<Opened>>,
+    /// Requests that are over.
+    pub(super) over: Vec<(Reading, Outcome)>,
+    /// READs whose replies brought a part only.
+    pub(super) partial: Vec<Reading>,
+    pub(super) clock: Clock,
+}
+
+impl Uses {
+    fn reading(&self, call: CallId) -> Option<&Reading> {
+        match &self.calls[call.0 as usize] {
+            Some(Use::Read(reading)) => Some(reading),
+            _ => None,
+        }
+    }
+
+    fn read_ended(&mut self, call: CallId, told: Result<Result<DataHead, Status>, CallError>) {
+        let used = self.calls[call.0 as usize].take();
+        let Some(Use::Read(mut reading)) = used else { unreachable!("the caller looked") };
+        if let Ok(Ok(DataHead { attributes: Some(fresh), .. })) = told {
+            self.told(reading.file, fresh);
+        }
+        let ended = match told {
+            Ok(Ok(head)) => reading.advance(head),
+            Ok(Err(status)) => Some(Outcome::Failed(status.device_error())),
+            Err(error) => Some(Outcome::Failed(device_error(error))),
+        };
+        match ended {
+            Some(outcome) => self.over.push((reading, outcome)),
+            None => self.partial.push(reading),
+        }
+    }
+
+    /// The server has told of a file.
+    pub(super) fn told(&mut self, file: usize, fresh: Attributes) {
+        if let Some(opened) = &mut self.files[file] {
+            (opened.found.attributes, opened.told_at) = (fresh, self.clock.now());
+        }
+    }
+}
+
+impl Caller for Uses {
+    fn ended(
+        &mut self,
+        call: CallId,
+        results: Result<Results<'_>, CallError>,
+    ) -> Result<(), Garbled> {
+        let used = self.calls[call.0 as usize].as_mut();
+        match (used.expect("only a call that was made ends"), results) {
+            (Use::Question(hear), Ok(Results::Here(results))) => hear(Ok(results))?,
+            (Use::Question(_), Ok(Results::Landed(_))) => return Err(Garbled),
+            (Use::Question(hear), Err(error)) => hear(Err(error))?,
+            (Use::Read(_), Ok(Results::Landed(head))) => {
+                self.read_ended(call, Ok(Ok(head)));
+                return Ok(());
+            }
+            (Use::Read(reading), Ok(Results::Here(results))) => {
+                let told = calls::data_told(results, reading.bytes_asked)?;
+                let told = told.map(|(head, data)| {
+                    reading.fill(0, data);
+                    head
+                });
+                self.read_ended(call, Ok(told));
+                return Ok(());
+            }
+            (Use::Read(_), Err(error)) => {
+                self.read_ended(call, Err(error));
+                return Ok(());
+            }
+        }
+        self.calls[call.0 as usize] = None;
+        Ok(())
+    }
+
+    fn take(&mut self, call: CallId, at: usize, data: &[u8]) {
+        if let Some(reading) = self.reading(call) {
+            reading.fill(at, data);
+        }
+    }
+
+    fn room(&self, call: CallId, at: usize, bytes: usize, pieces: &mut Vec<libc::iovec>) {
+        if let Some(reading) = self.reading(call) {
+            pieces.extend(reading.room(at, bytes).take(PIECES_MAX));
+        }
+    }
+}
+
+impl Reading {
+    pub(super) fn empty() -> Reading {
+        Reading {
+            id: RequestId(0),
+            file: 0,
+            offset: 0,
+            bytes: 0,
+            bytes_done: 0,
+            bytes_asked: 0,
+            memory: Vec::new(),
+        }
+    }
+
+    /// The data of a reply is in memory; gives how the request ends, unless more is to
+    /// be asked for.
+    fn advance(&mut self, head: DataHead) -> Option<Outcome> {
+        self.bytes_done += u64::from(head.bytes);
+        if self.bytes_done == self.bytes {
+            Some(Outcome::Done)
+        } else if head.is_at_end || head.bytes == 0 {
+            Some(Outcome::Short { bytes: self.bytes_done })
+        } else {
+            None
+        }
+    }
+
+    /// The memory for `bytes` bytes from byte `at` of the next reply's data on.
+    fn room(&self, at: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
+        let (mut skip, mut left) = (self.bytes_done as usize + at, bytes);
+        self.memory.iter().filter_map(move |piece| {
+            let skipped = skip.min(piece.iov_len);
+            let bytes = left.min(piece.iov_len - skipped);
+            skip -= skipped;
+            left -= bytes;
+            let iov_base = piece.iov_base.wrapping_byte_add(skipped);
+            (bytes > 0).then_some(libc::iovec { iov_base, iov_len: bytes })
+        })
+    }
+
+    /// Copies data that has come behind that which is in memory already.
+    fn fill(&self, at: usize, data: &[u8]) {
+        let mut left = data;
+        for piece in self.room(at, data.len()) {
+            let (part, rest) = left.split_at(piece.iov_len);
+            // SAFETY: the piece lies within the request's memory, which is valid and used by
+            // nobody else until the request is completed (the contract of
+            // `Storage::submit`). The receive buffer is other memory.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), piece.iov_base.cast(), part.len());
+            }
+            left = rest;
+        }
+        assert!(left.is_empty(), "more bytes than the request has memory for");
+    }
+}
+
+/// What a read that got no results tells its reader.
+fn device_error(error: CallError) -> DeviceError {
+    match error {
+        CallError::TimedOut => DeviceError::TimedOut,
+        CallError::Garbled => DeviceError::Garbled,
+        CallError::Denied { .. } => DeviceError::Refused,
+        CallError::Unavailable => DeviceError::Gone,
+        CallError::ServerFault | CallError::NoBell => DeviceError::Medium,
+    }
+}

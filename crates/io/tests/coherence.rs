@@ -1,0 +1,202 @@
+//! Files that another process writes to, truncates and makes longer while they are read: what
+//! [`Coherence`] promises.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use readpath::{Coherence, File, ReadPath};
+use support::child::Child;
+use support::*;
+
+const PAGE: usize = 4096;
+const PAGES: usize = 16;
+
+fn path(coherence: Coherence) -> ReadPath {
+    ReadPath::builder().readahead("none").coherence(coherence).build().unwrap()
+}
+
+/// A file whose every byte is `byte`.
+fn filled(byte: u8) -> TempFile {
+    let temp = TempFile::new(0);
+    std::fs::write(&temp.path, vec![byte; PAGES * PAGE]).unwrap();
+    temp
+}
+
+/// Has another process do something to the file, and waits for its end. Before that, the clock that
+/// files are stamped with goes on.
+fn by_another(name: &Path, act: impl Fn(&std::fs::File)) {
+    std::thread::sleep(Duration::from_millis(25));
+    let written = std::fs::File::options().write(true).open(name).unwrap();
+    let child = Child::forked(&|| {
+        act(&written);
+        true
+    });
+    assert_eq!(child.code(), 0);
+}
+
+/// The first bytes of what is read in each way there is, at `offset`.
+fn bytes_in_every_way(path: &ReadPath, file: &File, offset: u64) -> Vec<u8> {
+    use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
+    let mut byte = [0];
+    let mut bytes = vec![];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    bytes.push(byte[0]);
+    file.read_vectored_at(&mut [IoSliceMut::new(&mut byte)], offset).unwrap();
+    bytes.push(byte[0]);
+    bytes.push(file.page(offset).unwrap()[0]);
+    bytes.push(pollster::block_on(file.read_at_async(vec![0], offset)).1[0]);
+    let mut batch = path.batch();
+    batch.read(file, offset, 1, 0).unwrap();
+    batch.wait().unwrap().expect("one is under way").copy_to(&mut byte).unwrap();
+    bytes.push(byte[0]);
+    let mut reader = file.reader();
+    reader.seek(SeekFrom::Start(offset)).unwrap();
+    bytes.push(reader.fill_buf().unwrap()[0]);
+    reader.read_exact(&mut byte).unwrap();
+    bytes.push(byte[0]);
+    bytes
+}
+
+#[test]
+fn each_read_sees_what_was_written_truncated_and_added_before_it() {
+    let temp = filled(1);
+    let path = path(Coherence::EachRead);
+    let file = path.open(&temp.path).unwrap();
+    let mut all = vec![0; 2 * PAGES * PAGE];
+    for round in 2..6 {
+        assert_eq!(file.read_at(&mut all, 0).unwrap(), PAGES * PAGE);
+        assert!(all[..PAGES * PAGE].iter().all(|&byte| byte == round - 1));
+        by_another(&temp.path, |written| {
+            written.write_all_at(&vec![round; PAGES * PAGE], 0).unwrap();
+        });
+        assert_eq!(bytes_in_every_way(&path, &file, 5 * PAGE as u64), [round; 7]);
+        by_another(&temp.path, |written| written.set_len(5_000).unwrap());
+        assert_eq!(file.read_at(&mut all, 4_000).unwrap(), 1_000);
+        assert_eq!((file.len(), file.page(5_000).unwrap().len()), (5_000, 0));
+        by_another(&temp.path, |written| {
+            written.write_all_at(&vec![round; PAGES * PAGE - 5_000], 5_000).unwrap();
+        });
+        assert_eq!(file.read_at(&mut all, 60_000).unwrap(), PAGES * PAGE - 60_000);
+        assert_eq!(file.len(), (PAGES * PAGE) as u64);
+    }
+    assert!(file.stats().bytes > 4 * (PAGES * PAGE) as u64, "what every state has read");
+}
+
+/// A writer that never rests: each read has at least the version that was told before it.
+#[test]
+fn no_read_is_behind_a_writer_that_never_rests() {
+    let temp = filled(0);
+    let told = Shared::new();
+    let name = &temp.path;
+    let writer = Child::forked(&|| {
+        let written = std::fs::File::options().write(true).open(name).unwrap();
+        for version in 1..=400u64 {
+            written.write_all_at(&version.to_le_bytes().repeat(PAGES * PAGE / 8), 0).unwrap();
+            told.word().store(version, Ordering::Release);
+            // A tick of the clock that files are stamped with is 1 to 10 ms.
+            std::thread::sleep(Duration::from_micros(version * 37 % 5_000));
+        }
+        true
+    });
+    let file = path(Coherence::EachRead).open(name).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (file, told) = (&file, &told);
+            scope.spawn(move || {
+                let (mut seed, mut bytes) = (thread, [0; 8]);
+                while told.word().load(Ordering::Acquire) < 400 {
+                    let least = told.word().load(Ordering::Acquire);
+                    let place = splitmix(&mut seed) % (PAGES * PAGE / 8) as u64 * 8;
+                    file.read_exact_at(&mut bytes, place).unwrap();
+                    let version = u64::from_le_bytes(bytes);
+                    assert!(version >= least, "{version} after {least} was told");
+                }
+            });
+        }
+    });
+    assert_eq!(writer.code(), 0);
+}
+
+/// What was cached is given as it was; a read that misses a page gives no byte of it.
+#[test]
+fn a_read_that_misses_has_nothing_of_before_the_change() {
+    let temp = filled(1);
+    let file = path(Coherence::EachMiss).open(&temp.path).unwrap();
+    let (mut one, mut two) = (vec![0; PAGE], vec![0; 2 * PAGE]);
+    file.read_exact_at(&mut one, 0).unwrap();
+    by_another(&temp.path, |written| written.write_all_at(&[2; PAGES * PAGE], 0).unwrap());
+    file.read_exact_at(&mut one, 0).unwrap();
+    assert_eq!(one, [1; PAGE], "a hit is not looked at");
+    file.read_exact_at(&mut two, 0).unwrap();
+    assert_eq!(two, [2; 2 * PAGE]);
+    file.read_exact_at(&mut one, 0).unwrap();
+    assert_eq!(one, [2; PAGE]);
+}
+
+/// The default, as it is documented: what was cached as it was, the rest as it is.
+#[test]
+fn without_the_option_a_handle_has_what_it_cached_until_it_is_revalidated() {
+    let temp = filled(1);
+    let mut file = path(Coherence::WhenOpened).open(&temp.path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 0).unwrap();
+    by_another(&temp.path, |written| written.write_all_at(&[2; PAGES * PAGE], 0).unwrap());
+    let mut got = [0; 2];
+    for (place, got) in [0, PAGE as u64].into_iter().zip(&mut got) {
+        file.read_exact_at(&mut byte, place).unwrap();
+        *got = byte[0];
+    }
+    assert_eq!(got, [1, 2]);
+    assert!(file.revalidate().unwrap());
+    file.read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, [2]);
+}
+
+/// Looking costs nothing of what was cached, as long as nothing changes.
+#[test]
+fn what_has_not_changed_is_read_from_the_device_once() {
+    let temp = filled(1);
+    std::thread::sleep(Duration::from_millis(2_100));
+    for coherence in [Coherence::EachMiss, Coherence::EachRead] {
+        let path = path(coherence);
+        let file = path.open(&temp.path).unwrap();
+        for _ in 0..3 {
+            file.read_exact_at(&mut vec![0; PAGES * PAGE], 0).unwrap();
+        }
+        assert_eq!(path.stats().device_bytes, (PAGES * PAGE) as u64, "{coherence:?}");
+        assert_eq!(file.stats().cached_bytes, 2 * (PAGES * PAGE) as u64);
+    }
+}
+
+/// A word that this process and its children share.
+struct Shared(*mut AtomicU64);
+
+// SAFETY: an atomic word in a mapping that lives as long as this.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn new() -> Shared {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0) };
+        assert!(page != libc::MAP_FAILED);
+        Shared(page.cast())
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: mapped, aligned, and zero at first.
+        unsafe { &*self.0 }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made above.
+        unsafe { libc::munmap(self.0.cast(), PAGE) };
+    }
+}

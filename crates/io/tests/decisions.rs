@@ -1,0 +1,59 @@
+//! What the laws of a live path decided can be had, line by line as the command logs it.
+
+mod support;
+
+use readpath::{Decision, ReadPath};
+use support::TempFile;
+
+const PAGE: usize = 4096;
+
+fn stream(path: &ReadPath, temp: &TempFile) {
+    let file = path.open(&temp.path).unwrap();
+    let mut buffer = vec![0; 16 * PAGE];
+    for at in 0..64 {
+        file.read_exact_at(&mut buffer, (at * 16 * PAGE) as u64).unwrap();
+    }
+}
+
+#[test]
+fn a_stream_s_decisions_are_told_once_and_in_order() {
+    let temp = TempFile::new(64 * 16 * PAGE);
+    let path = ReadPath::builder().scheduler("cfq").log_decisions(true).build().unwrap();
+    stream(&path, &temp);
+    let decided = path.take_decisions();
+    assert!(decided.is_sorted_by_key(|decided| decided.at));
+    let lines: Vec<String> = decided.iter().map(ToString::to_string).collect();
+    assert!(lines.iter().all(|line| line.starts_with("at_ms=") && line.contains(" event=")));
+    // All of the file was asked for at the device, by the law or by its reader.
+    let sectors = decided.iter().map(|decided| match decided.decision {
+        Decision::Dispatch { sectors, .. } => u64::from(sectors),
+        _ => 0,
+    });
+    assert_eq!(sectors.sum::<u64>() * 512, path.stats().device_bytes);
+    let is_ahead = |line: &String| line.contains(" event=read_ahead ");
+    assert!(lines.iter().any(is_ahead), "the law read ahead of a stream");
+    assert_eq!(path.take_decisions(), []);
+}
+
+#[test]
+fn nothing_is_kept_unless_it_is_asked_for() {
+    let temp = TempFile::new(64 * 16 * PAGE);
+    let path = ReadPath::builder().scheduler("cfq").build().unwrap();
+    stream(&path, &temp);
+    assert_eq!(path.take_decisions(), []);
+}
+
+#[test]
+fn no_more_than_the_last_ones_are_kept_and_the_others_counted() {
+    let temp = TempFile::new(10_000 * PAGE);
+    let laws = ReadPath::builder().readahead("none").scheduler("cfq");
+    let path = laws.memory(64 * PAGE as u64).log_decisions(true).build().unwrap();
+    let file = path.open(&temp.path).unwrap();
+    let mut page = vec![0; PAGE];
+    for at in 0..5_000u64 {
+        file.read_exact_at(&mut page, at * 7 % 10_000 * PAGE as u64).unwrap();
+    }
+    let decided = path.take_decisions();
+    assert_eq!(decided.len(), 4_097);
+    assert!(matches!(decided[0].decision, Decision::Lost { count } if count >= 5_000 - 4_096));
+}

@@ -1,0 +1,112 @@
+//! A region in a child made by `fork`, which doesn't have it: to touch it is told by name, its calls
+//! are errors, and the parent's is as it was.
+
+mod support;
+
+use readpath::Region;
+use readpath_core::machine::ReadError;
+use support::{can_serve, in_child, told_by_child};
+
+const PAGE: usize = 4096;
+const BYTES: u64 = 4 << 20;
+/// The end by `SIGSEGV` (11 in signal(7)), as waitpid(2) tells it.
+const SEGMENTATION_FAULT: libc::c_int = 11;
+
+fn region() -> Region {
+    let options = Region::options().memory_bytes(1 << 20);
+    let mut region = options.in_folder(BYTES, env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let pages = region.as_mut_slice().chunks_mut(PAGE).enumerate();
+    pages.for_each(|(at, page)| page.fill(at as u8));
+    region
+}
+
+fn is_whole(region: &Region) -> bool {
+    let mut pages = region.as_slice().chunks(PAGE).enumerate();
+    pages.all(|(at, page)| page.iter().all(|&byte| byte == at as u8))
+}
+
+fn says_what_it_is(told: &str) -> bool {
+    told.contains("readpath::Region") && told.contains("fork") && told.contains("in the child")
+}
+
+/// Reads a byte though nothing is known of the memory.
+fn touch(address: *const u8) -> bool {
+    // SAFETY: none: the test is of what happens then.
+    let byte = unsafe { address.read_volatile() };
+    byte == 0
+}
+
+#[test]
+fn a_touch_in_a_child_is_told_by_name_before_it_ends_the_child() {
+    if !can_serve() {
+        return;
+    }
+    let mut region = region();
+    for offset in [0, 7 * PAGE, BYTES as usize - 1] {
+        let (status, told) = told_by_child(|| touch(&raw const region.as_slice()[offset]));
+        assert_eq!(status & 0x7f, SEGMENTATION_FAULT, "{told}");
+        assert!(says_what_it_is(&told), "{told}");
+    }
+    let (status, told) = told_by_child(|| {
+        region.as_mut_slice()[5] = 5;
+        true
+    });
+    assert!(status & 0x7f == SEGMENTATION_FAULT && says_what_it_is(&told), "{told}");
+    // In a child of a child too.
+    let (_, told) = told_by_child(|| in_child(|| touch(region.as_slice().as_ptr())));
+    assert!(says_what_it_is(&told), "{told}");
+    assert!(is_whole(&region));
+    // Other memory is not ours to speak of, nor is what was a region's.
+    let was = region.as_slice().as_ptr() as usize;
+    let (status, told) = told_by_child(|| touch(std::ptr::without_provenance(8)));
+    assert!(status & 0x7f == SEGMENTATION_FAULT && told.is_empty(), "{told}");
+    drop(region);
+    let (status, told) = told_by_child(|| touch(std::ptr::without_provenance(was)));
+    assert!(status & 0x7f != SEGMENTATION_FAULT || told.is_empty(), "{told}");
+}
+
+extern "C" fn exit_with_7(_: libc::c_int) {
+    // SAFETY: ends the process, as a handler may.
+    unsafe { libc::_exit(7) }
+}
+
+#[test]
+fn a_handler_that_the_program_has_runs_after_it_is_told() {
+    if !can_serve() {
+        return;
+    }
+    let region = region();
+    let (status, told) = told_by_child(|| {
+        // SAFETY: the handler ends the process.
+        unsafe { libc::signal(libc::SIGSEGV, exit_with_7 as *const () as usize) };
+        let status = support::status_of_child(|| touch(region.as_slice().as_ptr()));
+        // SAFETY: ends the child; nothing of the parent's runs again.
+        unsafe { libc::_exit(libc::WEXITSTATUS(status)) }
+    });
+    assert_eq!((libc::WEXITSTATUS(status), says_what_it_is(&told)), (7, true), "{told}");
+    assert!(is_whole(&region));
+}
+
+#[test]
+fn its_calls_in_a_child_are_errors_and_leave_the_parents_alone() {
+    if !can_serve() {
+        return;
+    }
+    let mut region = Some(region());
+    let child = |region: &mut Option<Region>| {
+        let ours = region.as_ref().unwrap();
+        assert_eq!(ours.load(0, 100), Err(ReadError::OtherProcess));
+        assert_eq!(ours.check(), Err(ReadError::OtherProcess));
+        assert!(ReadError::OtherProcess.to_string().contains("fork"));
+        ours.will_need(0, BYTES);
+        assert_eq!(ours.statistics(), Default::default());
+        drop(region.take());
+        // It can have one of its own.
+        is_whole(&self::region())
+    };
+    assert!(in_child(|| child(&mut region)));
+    let region = region.unwrap();
+    assert!(is_whole(&region));
+    region.check().unwrap();
+    assert!(region.statistics().faults > 0);
+}

@@ -1,0 +1,132 @@
+//! What a path allocates depends on its memory, not on how large files say that they are nor on
+//! how far apart they are read: counted by an allocator of the test's own.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use readpath::raw::RawFile;
+use readpath::target::OpenError;
+use readpath::{Advice, Mapping, ReadPath};
+use support::TempFile;
+
+/// Bytes that are allocated now, and the most that ever were since `most` was last called.
+static NOW: AtomicI64 = AtomicI64::new(0);
+static MOST: AtomicI64 = AtomicI64::new(0);
+
+struct Counting;
+
+fn count(bytes: i64) {
+    let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    MOST.fetch_max(now, Ordering::Relaxed);
+}
+
+// SAFETY: everything is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(address, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One test counts at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+const PAGE: u64 = 4096;
+const MEMORY: u64 = 16 << 20;
+
+/// A sparse file, where files may be that large: in memory.
+fn sparse(bytes: u64) -> Option<TempFile> {
+    let directory = Path::new("/dev/shm");
+    let temp = directory.is_dir().then(|| TempFile::in_directory(directory, 0))?;
+    match File::options().write(true).open(&temp.path).unwrap().set_len(bytes) {
+        Ok(()) => Some(temp),
+        Err(error) => {
+            eprintln!("skipped: no file of {bytes} bytes here: {error}");
+            None
+        }
+    }
+}
+
+/// The most that was allocated while a path of 16 MiB read a page at each of `offsets`, and its
+/// handle was asked for the whole file and closed.
+fn allocated(temp: &TempFile, offsets: impl Iterator<Item = u64>) -> i64 {
+    let mut page = vec![1; PAGE as usize];
+    let before = NOW.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let path = ReadPath::builder().memory(MEMORY).build().unwrap();
+    let file = path.open(&temp.path).unwrap();
+    for offset in offsets {
+        file.read_exact_at(&mut page, offset).unwrap();
+        assert!(page.iter().all(|&byte| byte == 0));
+    }
+    file.advise(Advice::WillNeed);
+    file.advise(Advice::DontNeed);
+    file.invalidate(0, u64::MAX);
+    drop((file, path));
+    MOST.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn metadata_is_bounded_by_the_memory_and_not_by_offsets() {
+    let _turn = TURN.lock().unwrap();
+    let bytes = 512u64 << 40;
+    let (Some(temp), Some(small)) = (sparse(bytes), sparse(64 << 20)) else { return };
+    const READS: u64 = 6_000;
+    let dense = allocated(&small, (0..READS).map(|at| at * PAGE));
+    let near = allocated(&temp, (0..READS).map(|at| at * (2 << 20)));
+    let far =
+        allocated(&temp, (0..READS).map(|at| bytes - PAGE - at * (bytes / READS) / PAGE * PAGE));
+    println!("{dense} bytes dense, {near} 2 MiB apart, {far} over 512 TiB");
+    // What `Builder::memory` promises: 128 bytes a page, and 1 MiB.
+    let promised = (MEMORY / PAGE * 128 + (1 << 20)) as i64;
+    assert!(dense <= promised && near <= promised && far <= promised, "{promised} promised");
+}
+
+#[test]
+fn what_can_not_be_addressed_is_refused_by_name() {
+    let _turn = TURN.lock().unwrap();
+    let most = 1u64 << 52;
+    let Some(temp) = sparse(1 << 60) else { return };
+    let too_large = |error: &OpenError| {
+        matches!(error, OpenError::TooLarge { bytes, bytes_max, .. }
+            if (*bytes, *bytes_max) == (1 << 60, most))
+    };
+    let before = NOW.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let path = ReadPath::builder().memory(MEMORY).build().unwrap();
+    let error = path.open(&temp.path).err().unwrap();
+    assert!(too_large(&error), "{error}");
+    assert!(error.to_string().contains("4 PiB"), "{error}");
+    let error = RawFile::open(&temp.path).err().unwrap().to_string();
+    assert!(error.contains("4 PiB"), "{error}");
+    // SAFETY: it is never opened.
+    let error = unsafe { Mapping::options().open(&temp.path) }.err().unwrap().to_string();
+    assert!(error.contains("4 PiB"), "{error}");
+    drop(path);
+    assert!(MOST.load(Ordering::Relaxed) - before < 8 << 20);
+
+    // The largest that can is read at both ends, and so is its neighbour: each has its own bytes.
+    File::options().write(true).open(&temp.path).unwrap().set_len(most).unwrap();
+    let other = TempFile::new(1 << 20);
+    let path = ReadPath::builder().memory(MEMORY).build().unwrap();
+    let files = [&temp, &other].map(|temp| path.open(&temp.path).unwrap());
+    let (mut last, mut first) = (vec![1; PAGE as usize], vec![1; PAGE as usize]);
+    files[0].read_exact_at(&mut last, most - PAGE).unwrap();
+    files[1].read_exact_at(&mut first, 0).unwrap();
+    assert!(last.iter().all(|&byte| byte == 0) && first == support::content(PAGE as usize));
+}

@@ -1,0 +1,356 @@
+//! Memory that a program locks or populates (`mlock(2)`, `mlockall(2)`, `madvise(2)`), before it is
+//! made and after: every byte is right, the budget holds, nothing hangs.
+//!
+//! Locks are a matter of the whole process, so each test has one of its own.
+
+mod support;
+
+use std::path::PathBuf;
+
+use readpath::pager::mapping::MappingOptions;
+use readpath::pager::uffd::FaultScope;
+use readpath::{Mapping, Region};
+use readpath_core::readahead::Advice;
+use support::{TempFile, can_serve, in_child, resident_bytes, splitmix};
+
+const PAGE: usize = 4096;
+const FILE_BYTES: usize = 4 * (1 << 20) + 1234;
+const MEMORY_BYTES: u64 = 1 << 20;
+/// `MCL_CURRENT`, `MCL_FUTURE` and `MCL_ONFAULT`, as programs combine them.
+const FUTURES: [libc::c_int; 4] = [
+    libc::MCL_FUTURE,
+    libc::MCL_CURRENT | libc::MCL_FUTURE,
+    libc::MCL_FUTURE | libc::MCL_ONFAULT,
+    libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT,
+];
+
+fn map(file: &TempFile, options: MappingOptions) -> Mapping {
+    // SAFETY: the file belongs to the test, which doesn't change it.
+    unsafe { options.open(&file.path) }.unwrap()
+}
+
+fn small() -> MappingOptions {
+    Mapping::options().memory_bytes(MEMORY_BYTES)
+}
+
+fn lock_all(flags: libc::c_int) {
+    // SAFETY: it changes no bytes.
+    assert_eq!(unsafe { libc::mlockall(flags) }, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// The number of the error, 0 when it went well.
+fn lock(memory: &[u8]) -> i32 {
+    // SAFETY: it changes no bytes.
+    errno_of(unsafe { libc::mlock(memory.as_ptr().cast(), memory.len()) })
+}
+
+fn unlock(memory: &[u8]) {
+    // SAFETY: it changes no bytes.
+    assert_eq!(unsafe { libc::munlock(memory.as_ptr().cast(), memory.len()) }, 0);
+}
+
+/// As `lock`, for whole pages.
+fn populate(memory: &[u8], advice: libc::c_int) -> i32 {
+    // SAFETY: it brings pages in, and changes no bytes.
+    errno_of(unsafe { libc::madvise(memory.as_ptr() as *mut _, memory.len(), advice) })
+}
+
+fn errno_of(answer: libc::c_int) -> i32 {
+    if answer == 0 { 0 } else { std::io::Error::last_os_error().raw_os_error().unwrap() }
+}
+
+/// Resident bytes of this process (proc(5)).
+fn process_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// All of it is right, forwards, backwards and at random; and within its budget.
+fn is_whole(mapping: &Mapping, content: &[u8]) -> bool {
+    let slice = mapping.as_slice();
+    assert!(slice == content, "forwards");
+    assert!(slice.rchunks(PAGE).zip(content.rchunks(PAGE)).all(|(ours, its)| ours == its));
+    let mut state = 3;
+    for _ in 0..200 {
+        let first = splitmix(&mut state) as usize % content.len();
+        let end = (first + splitmix(&mut state) as usize % 30_000).min(content.len());
+        assert!(slice[first..end] == content[first..end], "{first} to {end}");
+    }
+    let address = slice.as_ptr() as usize;
+    let resident = resident_bytes(address).unwrap();
+    assert!(resident <= MEMORY_BYTES, "{resident} bytes are resident");
+    assert_eq!(mapping.statistics().poisoned_pages, 0);
+    true
+}
+
+#[test]
+fn a_mapping_made_while_all_is_locked_has_the_files_bytes() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&file.path).unwrap();
+    for flags in FUTURES {
+        assert!(in_child(|| {
+            lock_all(flags);
+            let before = process_bytes();
+            let mapping = map(&file, small());
+            assert!(process_bytes() < before + 2 * MEMORY_BYTES, "none is there before its touch");
+            assert_eq!(mapping.statistics().faults, 0);
+            is_whole(&mapping, &content)
+        }));
+    }
+}
+
+#[test]
+fn a_mapping_outlives_all_of_memory_being_locked_and_unlocked() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&file.path).unwrap();
+    assert!(in_child(|| {
+        let mapping = map(&file, small());
+        for touched in [0, 1 << 20, FILE_BYTES] {
+            assert!(mapping.as_slice()[..touched] == content[..touched]);
+            lock_all(libc::MCL_CURRENT);
+            let resident = process_bytes();
+            assert!(is_whole(&mapping, &content));
+            assert!(process_bytes() < resident + 2 * MEMORY_BYTES);
+            // SAFETY: it changes no bytes.
+            assert_eq!(unsafe { libc::munlockall() }, 0);
+            assert!(is_whole(&mapping, &content));
+        }
+        true
+    }));
+}
+
+/// What lies out of the program's sight takes no memory when all is locked.
+#[test]
+fn locking_all_of_memory_takes_no_more_than_the_budget() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(96 << 20);
+    assert!(in_child(|| {
+        let mapping = map(&file, small());
+        lock_all(libc::MCL_CURRENT);
+        let all = process_bytes();
+        drop(mapping);
+        let freed = all.saturating_sub(process_bytes());
+        assert!(freed < 8 << 20, "the mapping took {freed} bytes of {MEMORY_BYTES}");
+        true
+    }));
+}
+
+#[test]
+fn slices_may_be_locked_whole_in_part_and_beyond_the_budget() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&file.path).unwrap();
+    assert!(in_child(|| {
+        let mapping = map(&file, small());
+        let slice = mapping.as_slice();
+        // Within the budget, across the ends of pages, on what is there and on what is not.
+        assert!(slice[..300_000] == content[..300_000]);
+        for range in [100_000..200_000, 1_000_000..1_500_000, 1_400_000..1_700_000] {
+            assert_eq!(lock(&slice[range.clone()]), 0);
+            assert!(slice[range.clone()] == content[range]);
+        }
+        assert!(is_whole(&mapping, &content));
+        mapping.advise(Advice::DontNeed, 0, FILE_BYTES as u64);
+        assert_eq!(mapping.statistics().resident_pages, 0);
+        assert_eq!(resident_bytes(slice.as_ptr() as usize), Some(0));
+        assert!(is_whole(&mapping, &content));
+        // All of it, four times the budget.
+        assert_eq!(lock(slice), 0);
+        assert!(is_whole(&mapping, &content));
+        unlock(&slice[2_000_000..2_500_000]);
+        assert!(is_whole(&mapping, &content));
+        unlock(slice);
+        is_whole(&mapping, &content)
+    }));
+}
+
+#[test]
+fn slices_may_be_populated() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&file.path).unwrap();
+    assert!(in_child(|| {
+        let mapping = map(&file, small());
+        for advice in [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE] {
+            let part = &mapping.as_slice()[40 * PAGE..100 * PAGE];
+            assert_eq!(populate(part, advice), 0);
+            let before = mapping.statistics().faults;
+            assert!(*part == content[40 * PAGE..100 * PAGE]);
+            assert_eq!(mapping.statistics().faults, before, "it was there");
+            assert_eq!(populate(mapping.as_slice(), advice), 0);
+            assert!(is_whole(&mapping, &content));
+        }
+        true
+    }));
+}
+
+/// Four times its memory, page by page written anew in random order and read back, with something
+/// done to its locks before each round.
+fn torture(mut region: Region, mut lock_anew: impl FnMut(usize, &[u8])) -> bool {
+    let pages = region.len() / PAGE;
+    let mut versions = vec![0u64; pages];
+    let mut state = 9;
+    for round in 0..6 {
+        lock_anew(round, region.as_slice());
+        for _ in 0..2 * pages {
+            let page = splitmix(&mut state) as usize % pages;
+            let bytes = &mut region.as_mut_slice()[page * PAGE..][..PAGE];
+            assert_eq!(bytes[..8], versions[page].to_ne_bytes(), "page {page}, round {round}");
+            assert_eq!(bytes[PAGE - 8..], versions[page].to_ne_bytes(), "page {page}");
+            if splitmix(&mut state).is_multiple_of(2) {
+                versions[page] = splitmix(&mut state);
+                bytes[..8].copy_from_slice(&versions[page].to_ne_bytes());
+                bytes[PAGE - 8..].copy_from_slice(&versions[page].to_ne_bytes());
+            }
+        }
+        let discarded = splitmix(&mut state) as usize % (pages - 50);
+        region.discard((discarded * PAGE) as u64, 50 * PAGE as u64);
+        versions[discarded..discarded + 50].fill(0);
+        region.check().unwrap();
+    }
+    let statistics = region.statistics();
+    assert_eq!(statistics.poisoned_pages, 0, "{statistics:?}");
+    assert!(statistics.swap_in_pages > 0 && statistics.swap_out_pages > 0, "{statistics:?}");
+    assert!(statistics.memory_pages_max <= 256 + 64, "{statistics:?}");
+    let resident = resident_bytes(region.as_slice().as_ptr() as usize).unwrap();
+    assert!(resident <= MEMORY_BYTES + 64 * PAGE as u64, "{resident} bytes are resident");
+    true
+}
+
+fn region() -> Region {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    Region::options().memory_bytes(MEMORY_BYTES).in_folder(4 * MEMORY_BYTES, folder).unwrap()
+}
+
+#[test]
+fn a_region_made_while_all_is_locked_keeps_what_is_written() {
+    if !can_serve() {
+        return;
+    }
+    for flags in FUTURES {
+        assert!(in_child(|| {
+            lock_all(flags);
+            torture(region(), |_, _| {})
+        }));
+    }
+}
+
+#[test]
+fn a_region_keeps_what_is_written_while_all_is_locked_and_unlocked() {
+    if !can_serve() {
+        return;
+    }
+    assert!(in_child(|| {
+        torture(region(), |round, _| match round % 2 {
+            0 => lock_all(libc::MCL_CURRENT),
+            // SAFETY: it changes no bytes.
+            _ => assert_eq!(unsafe { libc::munlockall() }, 0),
+        })
+    }));
+}
+
+#[test]
+fn a_region_keeps_what_is_written_while_parts_of_it_are_locked_and_populated() {
+    if !can_serve() {
+        return;
+    }
+    assert!(in_child(|| {
+        torture(region(), |round, memory| match round {
+            0 => assert_eq!(lock(&memory[100_000..500_000]), 0),
+            1 => unlock(&memory[200_000..300_000]),
+            // All of it, four times the budget.
+            2 => assert_eq!(lock(memory), 0),
+            3 => {
+                lock_all(libc::MCL_CURRENT);
+                unlock(&memory[..2_000_000]);
+            }
+            4 => assert_eq!(populate(memory, libc::MADV_POPULATE_READ), 0),
+            _ => assert_eq!(populate(memory, libc::MADV_POPULATE_WRITE), 0),
+        })
+    }));
+}
+
+/// What a program does to memory of its own that is mapped: no touch waits for ever.
+#[test]
+fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&file.path).unwrap();
+    assert!(in_child(|| {
+        let mapping = map(&file, small());
+        let part = &mapping.as_slice()[..64 * PAGE];
+        for _ in 0..3 {
+            assert!(*part == content[..64 * PAGE]);
+            assert_eq!(populate(part, libc::MADV_DONTNEED), 0);
+        }
+        // SAFETY: it changes no bytes, and nobody writes to a mapping.
+        unsafe { libc::mprotect(part.as_ptr() as *mut _, part.len(), libc::PROT_READ) };
+        assert!(is_whole(&mapping, &content));
+        // Made longer in its place, if nothing is behind it: a bus error there, and no hang.
+        let (start, bytes) = (mapping.as_slice().as_ptr(), FILE_BYTES.next_multiple_of(PAGE));
+        // SAFETY: the new page belongs to nobody.
+        let longer = unsafe { libc::mremap(start as *mut _, bytes, bytes + PAGE, 0) };
+        if longer != libc::MAP_FAILED {
+            // SAFETY: a page of this process, of which nothing is read here.
+            let behind = unsafe { std::slice::from_raw_parts(start.wrapping_add(bytes), PAGE) };
+            assert_ne!(populate(behind, libc::MADV_POPULATE_READ), 0);
+        }
+        is_whole(&mapping, &content)
+    }));
+    assert!(in_child(|| {
+        let mut region = region();
+        for round in 1..4 {
+            region.as_mut_slice()[..64 * PAGE].fill(round);
+            assert_eq!(populate(&region.as_slice()[..64 * PAGE], libc::MADV_DONTNEED), 0);
+            assert!(region.as_slice()[..64 * PAGE].iter().all(|&byte| byte == 0));
+            region.as_mut_slice()[64 * PAGE..].fill(round);
+            assert!(region.as_slice()[..64 * PAGE].iter().all(|&byte| byte == 0));
+            assert!(region.as_slice()[64 * PAGE..].iter().all(|&byte| byte == round));
+        }
+        region.check().is_ok()
+    }));
+}
+
+/// An ordinary user's userfaultfd doesn't serve the kernel's own accesses: a lock of absent pages
+/// is refused (`ENOMEM`, 12 in errno(3), as mlock(2) has it), and touches go on as ever.
+#[test]
+fn an_ordinary_users_lock_of_absent_pages_is_refused_by_name() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&file.path).unwrap();
+    assert!(in_child(|| {
+        // SAFETY: of this process alone.
+        let is_ordinary = unsafe { libc::seteuid(65_534) } == 0;
+        // SAFETY: nobody changes the file.
+        let mapping = unsafe { small().open(&file.path) };
+        let (true, Ok(mapping)) = (is_ordinary, mapping) else {
+            eprintln!("skipped: not root, or others can't reach {}", file.path.display());
+            return true;
+        };
+        if mapping.scope() == FaultScope::All {
+            return true;
+        }
+        let part = &mapping.as_slice()[80 * PAGE..120 * PAGE];
+        assert_eq!(lock(part), 12);
+        assert!(*part == content[80 * PAGE..120 * PAGE]);
+        assert_eq!(lock(part), 0, "they are there now");
+        is_whole(&mapping, &content)
+    }));
+}

@@ -1,0 +1,129 @@
+//! What a mapping costs the device by the order in which it is touched: up, down, both ends first,
+//! and at random; counted, and the same on every machine but for when pages come in.
+
+mod support;
+
+use readpath::Mapping;
+use readpath::pager::mapping::MappingStatistics;
+use support::{TempFile, can_serve, splitmix};
+
+const PAGE: usize = 4096;
+const SLICE: usize = 1 << 20;
+const SLICES: usize = 32;
+
+fn map(file: &TempFile, memory_bytes: u64) -> Mapping {
+    // SAFETY: the file belongs to the test, which doesn't change it.
+    unsafe { Mapping::options().memory_bytes(memory_bytes).open(&file.path) }.unwrap()
+}
+
+fn touch(mapping: &Mapping, pages: impl Iterator<Item = usize>) {
+    let touched: u64 = pages.map(|page| u64::from(mapping.as_slice()[page * PAGE])).sum();
+    std::hint::black_box(touched);
+}
+
+/// Copies slice after slice, in order, to memory that lies alike within a page: so that
+/// the GNU C library copies each backwards.
+fn copy_slices(mapping: &Mapping, content: &[u8], slices: std::ops::Range<usize>) {
+    let mut room = vec![0u8; SLICE + PAGE];
+    let source = &mapping.as_slice()[slices.start * SLICE..slices.end * SLICE];
+    let to_page = room.as_ptr().align_offset(PAGE);
+    for (at, slice) in slices.zip(source.chunks(SLICE)) {
+        room[to_page..to_page + SLICE].copy_from_slice(slice);
+        assert!(room[to_page..to_page + SLICE] == content[at * SLICE..(at + 1) * SLICE]);
+    }
+}
+
+fn since(mapping: &Mapping, before: MappingStatistics) -> (u64, u64, u64) {
+    let now = mapping.statistics();
+    let pages = (now.device_read_bytes - before.device_read_bytes) / PAGE as u64;
+    let counts = (now.device_reads - before.device_reads, pages, now.faults - before.faults);
+    println!("{} requests for {} pages, {} faults", counts.0, counts.1, counts.2);
+    counts
+}
+
+/// A slice of 256 pages costs a few requests and faults, and next to nothing is read twice or
+/// in vain, with memory for all of the file and for a quarter.
+#[test]
+fn copies_of_whole_slices_cost_a_few_requests_each() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(SLICES * SLICE);
+    let content = std::fs::read(&file.path).unwrap();
+    for memory_bytes in [256 << 20, 8 << 20] {
+        let mapping = map(&file, memory_bytes);
+        copy_slices(&mapping, &content, 0..2);
+        let before = mapping.statistics();
+        copy_slices(&mapping, &content, 2..SLICES);
+        let slices = SLICES as u64 - 2;
+        let (requests, pages, faults) = since(&mapping, before);
+        assert!(requests <= 4 * slices, "{requests} requests");
+        assert!(pages <= 266 * slices, "{pages} pages");
+        assert!(faults <= 16 * slices, "{faults} faults");
+    }
+}
+
+#[test]
+fn every_page_downwards_costs_the_device_no_more_than_upwards() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(SLICES * SLICE);
+    let pages_of_file = SLICES * SLICE / PAGE;
+    for memory_bytes in [256 << 20, 8 << 20] {
+        let (up, down) = (map(&file, memory_bytes), map(&file, memory_bytes));
+        touch(&up, 0..pages_of_file);
+        touch(&down, (0..pages_of_file).rev());
+        let none = MappingStatistics::default();
+        let (up, down) = (since(&up, none), since(&down, none));
+        // While it finds out: the run that is turned around, and the pages above.
+        assert!(down.0 <= up.0 + up.0 / 4 + 8, "{down:?} after {up:?} requests");
+        assert!(down.1 <= pages_of_file as u64 + 16, "{down:?} pages");
+        assert!(down.2 <= up.2 + up.2 / 4 + 32, "{down:?} after {up:?} faults");
+    }
+}
+
+/// Random pages: each is a read of its own, and hardly a page more. (At the start 4 each,
+/// until it is known that one is enough.)
+#[test]
+fn random_pages_are_read_alone() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(2 * SLICES * SLICE);
+    let mapping = map(&file, 256 << 20);
+    let mut state = 1;
+    let count = 400;
+    touch(
+        &mapping,
+        (0..count).map(|_| splitmix(&mut state) as usize % (2 * SLICES * SLICE / PAGE)),
+    );
+    let (_, pages, _) = since(&mapping, MappingStatistics::default());
+    assert!(pages <= count + count / 10 + 16, "{pages} pages for {count}");
+}
+
+#[test]
+fn several_threads_each_go_their_own_way() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(SLICES * SLICE);
+    let content = std::fs::read(&file.path).unwrap();
+    let mapping = map(&file, 8 << 20);
+    std::thread::scope(|scope| {
+        for (third, is_down) in [true, false, true].into_iter().enumerate() {
+            let (mapping, content) = (&mapping, &content);
+            scope.spawn(move || {
+                let (first, count) = (third * 2_700, 2_700);
+                for at in 0..count {
+                    let page = if is_down { first + count - 1 - at } else { first + at };
+                    let range = page * PAGE..(page + 1) * PAGE;
+                    assert!(mapping.as_slice()[range.clone()] == content[range]);
+                }
+            });
+        }
+    });
+    let (requests, pages, _) = since(&mapping, MappingStatistics::default());
+    assert!(requests < 8_100 / 8, "{requests} requests for 8100 pages");
+    assert!(pages < 8_100 * 3 / 2, "{pages} pages read for 8100");
+}

@@ -1,0 +1,175 @@
+//! What an open costs, in system calls and in memory, however many files are open.
+
+mod support;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use readpath::ReadPath;
+use support::takes_direct;
+
+/// Many small files in a folder, which goes with them.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn of(files: usize) -> Folder {
+        let name = format!("readpath-many-{files}-{}", std::process::id());
+        let folder = Folder(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        std::fs::create_dir(&folder.0).unwrap();
+        for at in 0..files {
+            std::fs::write(folder.file(at), (at as u64).to_le_bytes()).unwrap();
+        }
+        folder
+    }
+
+    fn file(&self, at: usize) -> PathBuf {
+        self.0.join(at.to_string())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Allows so many descriptors; says so if that is not to be had.
+fn can_open(descriptors: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a struct of ours.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur = limit.rlim_cur.max(descriptors);
+    // SAFETY: as above.
+    let is_allowed = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } == 0;
+    if !is_allowed {
+        eprintln!("skipped: {}: {descriptors} descriptors", io::Error::last_os_error());
+    }
+    is_allowed
+}
+
+/// Runs `act` in a child, and gives the numbers of the system calls that it made between one
+/// `getppid` and the next, for each such pair; none, and why, where children can't be watched.
+fn calls_between_marks(act: impl Fn()) -> Option<Vec<Vec<i64>>> {
+    // SAFETY: the child calls what is tested, and ends; ptrace is given memory of ours.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0 {
+                libc::_exit(1);
+            }
+            libc::raise(libc::SIGSTOP);
+            act();
+            libc::_exit(0);
+        }
+        let mut status = 0;
+        libc::waitpid(child, &raw mut status, 0);
+        if !libc::WIFSTOPPED(status) {
+            eprintln!("skipped: children can't be traced here");
+            return None;
+        }
+        let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
+        libc::ptrace(libc::PTRACE_SETOPTIONS, child, 0, options);
+        let (mut all, mut open) = (Vec::new(), None::<Vec<i64>>);
+        loop {
+            libc::ptrace(libc::PTRACE_SYSCALL, child, 0, 0);
+            libc::waitpid(child, &raw mut status, 0);
+            if libc::WIFEXITED(status) {
+                assert_eq!(libc::WEXITSTATUS(status), 0, "the child");
+                return Some(all);
+            }
+            assert!(libc::WIFSTOPPED(status), "the child was ended by a signal");
+            if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
+                continue;
+            }
+            let mut info: libc::ptrace_syscall_info = std::mem::zeroed();
+            let bytes = size_of_val(&info);
+            libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, child, bytes, &raw mut info);
+            if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+                continue;
+            }
+            let number = info.u.entry.nr as i64;
+            match (number == libc::SYS_getppid, open.take()) {
+                (true, None) => open = Some(Vec::new()),
+                (true, Some(calls)) => all.push(calls),
+                (false, Some(mut calls)) => {
+                    calls.push(number);
+                    open = Some(calls);
+                }
+                (false, None) => {}
+            }
+        }
+    }
+}
+
+/// Between two of these, system calls are counted.
+fn mark() {
+    // SAFETY: has no effect.
+    unsafe { libc::syscall(libc::SYS_getppid) };
+}
+
+#[test]
+fn the_thousandth_open_takes_as_few_system_calls_as_the_second() {
+    const FILES: usize = 1_000;
+    if !can_open(FILES as u64 + 100) {
+        return;
+    }
+    let folder = Folder::of(FILES);
+    let calls = calls_between_marks(|| {
+        let path = ReadPath::builder().build().unwrap();
+        let mut open = vec![path.open(folder.file(0)).unwrap()];
+        for at in 1..FILES {
+            let is_counted = at == 1 || at == FILES - 1;
+            let name = folder.file(at);
+            is_counted.then(mark);
+            let file = path.open(&name).unwrap();
+            if is_counted {
+                drop(file);
+                mark();
+            } else {
+                open.push(file);
+            }
+        }
+        // One that is open already.
+        let name = folder.file(7);
+        mark();
+        drop(path.open(&name).unwrap());
+        mark();
+    });
+    let Some(mut calls) = calls else { return };
+    eprintln!("system calls of open and close: {calls:?}");
+    // The allocator's are its own.
+    let is_ours =
+        |&number: &i64| ![libc::SYS_brk, libc::SYS_mmap, libc::SYS_mprotect].contains(&number);
+    calls.iter_mut().for_each(|calls| calls.retain(is_ours));
+    // statx, openat, statx, close; and fstatfs where direct I/O is not told of, and to have it off
+    // again. The standard library checks a descriptor that it closes, where debug assertions are on.
+    let most = if takes_direct(&folder.file(0)) { 4 } else { 9 };
+    let most = most + usize::from(cfg!(debug_assertions));
+    assert!(calls.len() == 3 && calls.iter().all(|calls| calls.len() <= most), "{calls:?}");
+}
+
+#[test]
+fn ten_thousand_files_are_open_at_once_in_little_memory() {
+    const FILES: usize = 10_000;
+    if !can_open(FILES as u64 + 100) {
+        return;
+    }
+    let folder = Folder::of(FILES);
+    let path = ReadPath::builder().memory(8 << 20).build().unwrap();
+    let before = resident();
+    let files: Vec<_> = (0..FILES).map(|at| path.open(folder.file(at)).unwrap()).collect();
+    let grown = resident() - before;
+    eprintln!("{} bytes of memory for each open file", grown / FILES as u64);
+    assert!(grown < FILES as u64 * 8_192, "{grown} bytes");
+    for at in (0..FILES).step_by(97).chain([FILES - 1]) {
+        let mut bytes = [0; 8];
+        files[at].read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), at as u64);
+    }
+}
+
+/// Resident bytes of this process, from statm (proc(5)).
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}

@@ -1,0 +1,214 @@
+//! Where things are forbidden: under a filter like that of a container's default profile, as an
+//! ordinary user with little locked memory, and where they come to be forbidden later. Each test
+//! runs in a process of its own.
+
+mod support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use readpath::backend::{BackendError, BackendKind};
+use readpath::pager::mapping::MappingMode;
+use readpath::pager::uffd::UffdError;
+use readpath::raw::RawOptions;
+use readpath::target::{Direct, Mode};
+use readpath::{Mapping, PagerError, RawFile, ReadPath, Region};
+use support::*;
+
+/// Set in the process of a test's own.
+const INSIDE: &str = "READPATH_TEST_INSIDE";
+
+/// What the default profiles of containers refuse of what we use.
+const RING: [i64; 3] =
+    [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+const AIO: [i64; 2] = [libc::SYS_io_setup, libc::SYS_io_submit];
+
+/// Runs `body` in a process of its own, and fails as it does.
+fn alone(name: &str, body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let program = std::env::current_exe().unwrap();
+    let run =
+        Command::new(program).args([name, "--exact", "--nocapture"]).env(INSIDE, "1").output();
+    let run = run.unwrap();
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{:?}, signal {:?}: {told}", run.status, run.status.signal());
+}
+
+/// Has the system calls `refused` fail with EPERM from now on, and userfaultfd with them, for this
+/// thread and those that it starts (seccomp(2)).
+fn forbid(refused: &[i64]) {
+    const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+    const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    const NUMBER: u32 = 0; // of `struct seccomp_data`: the call, and its second argument
+    const SECOND: u32 = 24;
+    const NEW_USERFAULTFD: u32 = 0xaa00; // USERFAULTFD_IOC_NEW, of /dev/userfaultfd
+    let code = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    let refuse = code(RETURN, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0);
+    let mut filter = vec![code(LOAD, NUMBER, 0, 0)];
+    for &call in refused.iter().chain(&[libc::SYS_userfaultfd]) {
+        filter.extend([code(IF_EQUAL, call as u32, 0, 1), refuse]);
+    }
+    filter.extend([
+        code(IF_EQUAL, libc::SYS_ioctl as u32, 0, 3),
+        code(LOAD, SECOND, 0, 0),
+        code(IF_EQUAL, NEW_USERFAULTFD, 0, 1),
+        refuse,
+        code(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ]);
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program outlives the calls, and concerns this test's process alone.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+    }
+}
+
+/// Files, raw files and mappings give every byte; gives what carries the first two.
+fn everything_is_read(file: &TempFile) -> (BackendKind, BackendKind) {
+    let expected = std::fs::read(&file.path).unwrap();
+    let path = ReadPath::builder().memory(1 << 20).build().unwrap();
+    let opened = path.open(&file.path).unwrap();
+    std::thread::scope(|threads| {
+        for thread in 0..4 {
+            let (opened, expected) = (&opened, &expected);
+            threads.spawn(move || {
+                let mut buffer = [0; 10_000];
+                for offset in (thread * 2_500..expected.len() - 10_000).step_by(10_000) {
+                    opened.read_exact_at(&mut buffer, offset as u64).unwrap();
+                    assert!(buffer[..] == expected[offset..][..10_000], "at {offset}");
+                }
+            });
+        }
+    });
+    let raw = RawOptions::new().write(true).chunk_bytes(64 << 10).open(&file.path).unwrap();
+    let mut all = vec![0; expected.len()];
+    raw.read_exact_at(&mut all, 0).unwrap();
+    assert!(all == expected);
+    raw.write_all_at(&expected[100..300_000], 100).unwrap();
+    assert!(std::fs::read(&file.path).unwrap() == expected);
+    // SAFETY: nobody changes the file any more.
+    let mapping = unsafe { Mapping::options().memory_bytes(1 << 20).open(&file.path) }.unwrap();
+    assert!(mapping.as_slice() == expected);
+    mapping.load(5_000, 100_000).unwrap();
+    let mut some = vec![0; 70_000];
+    mapping.read_at(12_345, &mut some).unwrap();
+    assert!(some == expected[12_345..][..70_000]);
+    (path.stats().backend.unwrap().kind, raw.backend().kind)
+}
+
+#[test]
+fn under_a_containers_profile_all_is_read_and_says_by_what() {
+    alone("under_a_containers_profile_all_is_read_and_says_by_what", || {
+        let file = TempFile::new(3_000_001);
+        forbid(&RING);
+        let (shared, raw) = everything_is_read(&file);
+        assert_eq!(shared, BackendKind::Aio);
+        let is_direct = RawFile::open(&file.path).unwrap().mode() == Mode::Direct;
+        assert_eq!(raw, if is_direct { BackendKind::Aio } else { BackendKind::Threads });
+        // SAFETY: nobody changes the file.
+        let mapping = unsafe { Mapping::options().open(&file.path) }.unwrap();
+        let because = UffdError::Forbidden { errno: libc::EPERM };
+        assert_eq!(mapping.mode(), MappingMode::Kernel { because });
+        assert!(mapping.mode().to_string().contains("seccomp"), "{}", mapping.mode());
+        // What a region promises the kernel's mapping of a file doesn't keep: a page that could not be
+        // written would come back as it was before.
+        let error = Region::options().in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")).unwrap_err();
+        assert!(matches!(error, PagerError::Uffd(UffdError::Forbidden { .. })), "{error}");
+        // A backend that is asked for by name is that or an error.
+        let error = ReadPath::builder().backend(BackendKind::Ring).build().err().unwrap();
+        assert!(error.to_string().contains("choose the backend `auto`"), "{error}");
+        let one = device(open(&file.path, Direct::Preferred), BackendKind::Auto, 8);
+        let in_use = one.storage().backend();
+        assert_eq!(in_use.kind, BackendKind::Aio);
+        assert_eq!(in_use.because, Some(BackendError::NoRing { errno: libc::EPERM }));
+    });
+}
+
+#[test]
+fn where_aio_is_forbidden_too_threads_carry() {
+    alone("where_aio_is_forbidden_too_threads_carry", || {
+        let file = TempFile::new(3_000_001);
+        forbid(&[&RING[..], &AIO[..]].concat());
+        assert_eq!(everything_is_read(&file), (BackendKind::Threads, BackendKind::Threads));
+        let path = ReadPath::builder().build().unwrap();
+        let because = path.stats().backend.unwrap().because;
+        assert_eq!(because, takes_direct(&file.path).then_some(BackendError::NoAio { errno: 1 }));
+    });
+}
+
+/// What was asked for before, and what is asked for afterwards, is read or an error with the reason.
+#[test]
+fn what_comes_to_be_forbidden_ends_no_process() {
+    alone("what_comes_to_be_forbidden_ends_no_process", || {
+        let file = TempFile::new(8 << 20);
+        let expected = std::fs::read(&file.path).unwrap();
+        let built = |backend| {
+            let path = ReadPath::builder().readahead("none").backend(backend).build().unwrap();
+            let opened = path.open(&file.path).unwrap();
+            opened.prefetch(0, 4 << 20);
+            (path, opened)
+        };
+        let (aio_path, aio) = built(BackendKind::Aio);
+        let (_ring_path, ring) = built(BackendKind::Ring);
+        let raw = RawOptions::new().backend(BackendKind::Ring).open(&file.path).unwrap();
+        let mut alone = device(open(&file.path, Direct::Preferred), BackendKind::Ring, 128);
+        let pages = readpath_core::unit::PageRange::new(0, 64);
+        alone.submit(read_pages(0, pages), &(0..64).collect::<Vec<_>>());
+        alone.flush().unwrap();
+        forbid(&[&RING[..], &AIO[..]].concat());
+        let mut page = [0; 4096];
+        for offset in (0..8 << 20).step_by(512 << 10) {
+            aio.read_exact_at(&mut page, offset).unwrap();
+            assert!(page[..] == expected[offset as usize..][..4096]);
+        }
+        if aio.mode() == Mode::Direct {
+            let in_use = aio_path.stats().backend.unwrap();
+            assert_eq!(in_use.kind, BackendKind::Threads);
+            assert_eq!(in_use.because, Some(BackendError::NoAio { errno: libc::EPERM }));
+        }
+        let error = ring.read_exact_at(&mut page, 6 << 20).unwrap_err().to_string();
+        assert!(error.contains("a sandbox has come to forbid it"), "{error}");
+        let mut memory = vec![0; 2 << 20];
+        let error = raw.read_exact_at(&mut memory, 0).unwrap_err().to_string();
+        assert!(error.contains("a sandbox has come to forbid it"), "{error}");
+        alone.submit(read_pages(1, pages), &(64..128).collect::<Vec<_>>());
+        assert_eq!(alone.flush(), Err(BackendError::Exchange { errno: libc::EPERM }));
+    });
+}
+
+/// Each open of a file takes nothing of the limit of locked memory.
+#[test]
+fn an_ordinary_user_opens_as_many_files_as_he_likes() {
+    alone("an_ordinary_user_opens_as_many_files_as_he_likes", || {
+        let file = TempFile::in_directory(&std::env::temp_dir(), 1 << 20);
+        let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
+        // SAFETY: plain numbers; of this test's own process.
+        unsafe {
+            assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit), 0);
+            if libc::geteuid() == 0 {
+                assert_eq!(libc::setuid(65_534), 0);
+            }
+        }
+        let opened: Vec<_> = (0..200)
+            .map(|number| {
+                let file = ReadPath::builder().memory(1 << 20).open(&file.path).unwrap();
+                let mut page = [0; 4096];
+                file.read_exact_at(&mut page, number * 4096).unwrap();
+                file
+            })
+            .collect();
+        assert_eq!(opened.len(), 200);
+        let raws: Vec<_> = (0..20).map(|_| RawFile::open(&file.path).unwrap()).collect();
+        raws.iter().for_each(|raw| raw.read_exact_at(&mut [0; 5_000], 77).unwrap());
+        // A ring of one thread takes of it; where there is none left, something else carries.
+        let devices: Vec<_> = (0..20)
+            .map(|_| device(open(&file.path, Direct::Preferred), BackendKind::Auto, 8))
+            .collect();
+        let last = devices.last().unwrap().storage().backend();
+        let no_memory = BackendError::NoRing { errno: libc::ENOMEM };
+        assert!(last.because.is_none_or(|because| because == no_memory), "{last}");
+    });
+}

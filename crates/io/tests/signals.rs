@@ -1,0 +1,113 @@
+//! Signal handlers of the program: none runs on a thread of this crate, where one that touches a
+//! mapping would wait for itself.
+
+mod support;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use readpath::backend::BackendKind;
+use readpath::{File, Mapping, Region};
+use support::{TempFile, can_serve, in_child, splitmix};
+
+const PAGE: usize = 4096;
+const FILE_BYTES: usize = 4 << 20;
+
+static ADDRESS: AtomicUsize = AtomicUsize::new(0);
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+static SUM: AtomicUsize = AtomicUsize::new(0);
+
+/// Touches a page of the mapping, each time another, most of them absent.
+extern "C" fn touch_a_page(_: libc::c_int) {
+    let page = HANDLED.fetch_add(1, Ordering::Relaxed) * 397 % (FILE_BYTES / PAGE);
+    // SAFETY: the mapping lives as long as signals are sent.
+    let byte =
+        unsafe { ((ADDRESS.load(Ordering::Relaxed) + page * PAGE) as *const u8).read_volatile() };
+    SUM.fetch_add(byte.into(), Ordering::Relaxed);
+}
+
+fn set_blocked(is_blocked: bool) {
+    let how = if is_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    // SAFETY: a set of this function's own, written before it is read.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGUSR1);
+        assert_eq!(libc::pthread_sigmask(how, &set, std::ptr::null_mut()), 0);
+    }
+}
+
+/// A handler that would wait for itself hangs the child, which is then killed.
+#[test]
+fn a_handler_may_touch_a_mapping_whoever_blocks_its_signal() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&file.path).unwrap();
+    for (backend, is_blocked) in [BackendKind::Ring, BackendKind::Threads]
+        .into_iter()
+        .flat_map(|backend| [(backend, true), (backend, false)])
+    {
+        assert!(in_child(|| {
+            // SAFETY: nobody changes the file; the handler does what any handler may.
+            let mapping = unsafe {
+                libc::signal(libc::SIGUSR1, touch_a_page as *const () as usize);
+                let options = Mapping::options().memory_bytes(1 << 20).backend(backend);
+                options.open(&file.path).unwrap()
+            };
+            ADDRESS.store(mapping.as_slice().as_ptr() as usize, Ordering::Relaxed);
+            set_blocked(is_blocked);
+            let mut state = 1;
+            for _ in 0..2_000 {
+                // SAFETY: of this process, to itself, whose handler is there.
+                unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+                let first = splitmix(&mut state) as usize % (FILE_BYTES - PAGE);
+                assert!(mapping.as_slice()[first..first + PAGE] == content[first..first + PAGE]);
+            }
+            assert_eq!(HANDLED.load(Ordering::Relaxed) == 0, is_blocked, "nobody else takes it");
+            set_blocked(false);
+            // What is pending is delivered before the call returns.
+            HANDLED.load(Ordering::Relaxed) > 0
+        }));
+    }
+}
+
+/// Name and blocked signals of the crate's threads in this process (proc(5)).
+fn threads_of_ours() -> Vec<(String, u64)> {
+    let of = |path: &Path| {
+        let text = std::fs::read_to_string(path.join("status")).ok()?;
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let name = field("Name:").filter(|name| name.starts_with("readpath"))?;
+        Some((name.to_owned(), u64::from_str_radix(field("SigBlk:")?, 16).unwrap()))
+    };
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks.filter_map(|task| of(&task.ok()?.path())).collect()
+}
+
+#[test]
+fn every_thread_of_the_crate_blocks_every_signal() {
+    if !can_serve() {
+        return;
+    }
+    let file = TempFile::new(FILE_BYTES);
+    assert!(in_child(|| {
+        // SAFETY: nobody changes the file.
+        let mapping = unsafe { Mapping::options().backend(BackendKind::Threads).open(&file.path) };
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        let region = Region::options().memory_bytes(1 << 20).in_folder(1 << 20, folder);
+        let opened = File::open(&file.path).unwrap();
+        let (count, _) = pollster::block_on(opened.read_at_async(vec![0; 10], 0));
+        assert_eq!(count.unwrap(), 10);
+        let threads = threads_of_ours();
+        for name in ["readpath-map", "readpath-swap", "readpath-io-0", "readpath-driver"] {
+            assert!(threads.iter().any(|(other, _)| other == name), "{name} in {threads:?}");
+        }
+        // The bit of signal n is n - 1; KILL and STOP can't be blocked (signal(7)).
+        let blockable = 0x7fff_ffff & !(1 << (9 - 1)) & !(1 << (19 - 1));
+        for (name, blocked) in threads {
+            assert_eq!(blocked & blockable, blockable, "{name}");
+        }
+        mapping.is_ok() && region.is_ok()
+    }));
+}
