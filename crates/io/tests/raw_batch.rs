@@ -35,7 +35,7 @@ fn each_read_has_its_own_bytes() {
                 batch.read(memory, BLOCK, block * BLOCK as u64, block).unwrap();
                 started += 1;
             }
-            assert_eq!(batch.room() as usize, spare.len());
+            assert!(batch.room() as usize >= spare.len(), "what has come has left its place");
             let RawMoved { ticket, memory, result } = batch.wait().unwrap().expect("some are left");
             assert_eq!(result, Ok(BLOCK));
             assert!(memory.iter().all(|&byte| u64::from(byte) == ticket), "block {ticket}");
