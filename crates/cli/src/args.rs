@@ -77,9 +77,9 @@ pub struct RunArgs {
     /// Where to run it; repeat it, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE")]
     pub storages: Vec<String>,
-    /// Readahead laws, each a row
-    #[arg(long, value_name = "LAW,…", default_value = READAHEAD_DEFAULT)]
-    pub readahead: String,
+    /// Readahead laws, each a row [default: adaptive; of mappings on file: their own]
+    #[arg(long, value_name = "LAW,…")]
+    pub readahead: Option<String>,
     /// Swap-in laws of a load, each a row. On kernel: the kernel has its own, and the law's name is
     /// `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole machine
     #[arg(long, value_name = "LAW,…")]

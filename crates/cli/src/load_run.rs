@@ -17,7 +17,7 @@ use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_lo
 use readpath_sim::run::Watch;
 use readpath_sim::simulate::SimulateError;
 
-use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
+use crate::args::{self, RunArgs};
 use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
 use crate::output;
@@ -119,7 +119,7 @@ pub fn run(args: &RunArgs) -> Ended {
 /// What a job takes and a load doesn't.
 fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
     let options = [
-        ("--readahead", args.readahead != READAHEAD_DEFAULT),
+        ("--readahead", args.readahead.is_some()),
         ("--raw", args.raw.is_some()),
         ("--create", args.create),
     ];

@@ -101,7 +101,7 @@ pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     let live = |process: Process, shared: &Shared<'_>| {
         run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
     };
-    let ran = run_processes(plan, path, workload, bar, &live)?;
+    let ran = run_processes(plan, path, workload, &mut |progress| bar.tell(progress), &live)?;
     let mut row = ran.measured.row(&plan.name, &format!("kernel:{}", path.display()), &plan.job);
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
@@ -128,7 +128,7 @@ pub fn run_processes(
     plan: &Plan<'_>,
     path: &Path,
     workload: Workload,
-    bar: &Bar,
+    tell: &mut dyn FnMut(Progress) -> Go,
     live: &Live<'_>,
 ) -> Result<Ran, Failure> {
     let (starts, _) = workload.side_by_side();
@@ -147,14 +147,14 @@ pub fn run_processes(
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
-        let tell = || {
-            bar.tell(Progress {
+        let mut tell = || {
+            tell(Progress {
                 now: shared.clock.now(),
                 bytes: shared.bytes.load(Ordering::Relaxed),
                 bytes_total,
             })
         };
-        for (process, ended) in run_phase(waiting, &shared, live, &tell)? {
+        for (process, ended) in run_phase(waiting, &shared, live, &mut tell)? {
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
@@ -184,7 +184,7 @@ fn run_phase(
     processes: Vec<Process>,
     shared: &Shared<'_>,
     live: &Live<'_>,
-    tell: &dyn Fn() -> Go,
+    tell: &mut dyn FnMut() -> Go,
 ) -> Result<Vec<(Past, Ended)>, Failure> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = processes
@@ -198,6 +198,7 @@ fn run_phase(
             tell();
             std::thread::sleep(Duration::from_millis(5));
         }
+        tell();
         threads
             .into_iter()
             .map(|(past, thread)| {

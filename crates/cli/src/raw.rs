@@ -4,19 +4,18 @@
 use std::path::Path;
 
 use readpath::backend::BackendKind;
-use readpath::raw::{RawError, RawFault, RawFile, RawMemory, RawOptions};
+use readpath::raw::RawOptions;
 use readpath::target::Direct;
 use readpath::usage::CpuTime;
 use readpath_core::law::Spec;
-use readpath_core::request::Op;
 use readpath_sim::job::Engine;
 use readpath_sim::report::Row;
-use readpath_sim::workload::{Next, Operation, Process};
+use readpath_sim::workload::Process;
 
 use crate::exit::{Ended as Checked, Failure};
-use crate::peer::{Ended, Shared, run_processes, sleep_until};
+use crate::peer::{Ended, Shared, run_processes};
 use crate::progress::Bar;
-use crate::real::{carried_by, join, make_cold, notes, open};
+use crate::real::{carried_by, join, make_cold, move_raw, notes, open, run_calls};
 use crate::run::Plan;
 use crate::storage::Storage;
 
@@ -63,7 +62,7 @@ pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, F
     let cpu = CpuTime::of_process();
     let process =
         |process: Process, shared: &Shared<'_>| run_process(process, shared, law, backend);
-    let ran = run_processes(plan, path, workload, bar, &process)?;
+    let ran = run_processes(plan, path, workload, &mut |progress| bar.tell(progress), &process)?;
     let counted = ran.counted;
     let mut row = ran.measured.row(&plan.name, &format!("file:{}", path.display()), &plan.job);
     // To get a large buffer from the system costs as much as to fill it by a device.
@@ -81,7 +80,7 @@ pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, F
 
 /// One process, from its first operation to its last.
 fn run_process(
-    mut process: Process,
+    process: Process,
     shared: &Shared<'_>,
     law: &Spec,
     backend: BackendKind,
@@ -90,53 +89,11 @@ fn run_process(
     options.write(process.writes()).law(law.clone()).backend(backend);
     let file = options.open(shared.path).map_err(Failure::usage)?;
     let mut ended = Ended::by(Engine::Raw.name());
-    let cpu = CpuTime::of_thread();
-    let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
-    ended.counted.memory_cpu_seconds = CpuTime::of_thread().since(cpu).seconds();
-    sleep_until(process.start_delay(), shared);
-    while !(shared.is_stopping)() {
-        let now = shared.clock.now();
-        match process.next(now) {
-            Next::Operation(operation) => {
-                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
-                let memory = &mut memory[..operation.bytes as usize];
-                let moved = carry(&file, memory, operation, offset);
-                let done = shared.clock.now();
-                ended.record(operation, now, done, moved, shared);
-                process.completed(done);
-            }
-            Next::Sync { is_data_enough } => {
-                let synced = if is_data_enough { file.sync_data() } else { file.sync_all() };
-                let done = shared.clock.now();
-                ended.record_sync(done, synced.map_err(|error| error.to_string()));
-                process.synced(done);
-            }
-            Next::WaitUntil(time) => sleep_until(time, shared),
-            Next::WaitForCompletion => unreachable!("a call has ended when it returns"),
-            Next::Ended => break,
-        }
-    }
+    run_calls(process, shared, &mut ended, |operation, offset, memory| {
+        move_raw(&file, memory, operation, offset)
+    })?;
     let counters = file.counters();
     ended.counted.requests = counters.reads + counters.writes;
     ended.counted.bytes = counters.read_bytes + counters.written_bytes;
     Ok(ended)
-}
-
-fn carry(
-    file: &RawFile,
-    memory: &mut [u8],
-    operation: Operation,
-    offset: u64,
-) -> Result<(), String> {
-    let moved = match operation.op {
-        Op::Read => file.read_exact_at(memory, offset),
-        Op::Write => file.write_all_at(memory, offset),
-    };
-    moved.map_err(|RawError { fault, .. }: RawError| match fault {
-        RawFault::EndOfFile { bytes_done, .. } => format!(
-            "{bytes_done} of {} bytes at {}: the file ends there",
-            operation.bytes, operation.offset
-        ),
-        fault => fault.to_string(),
-    })
 }

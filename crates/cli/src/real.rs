@@ -1,40 +1,48 @@
-//! `file:PATH` and `nfs://HOST/PATH`: a job through our read path on real storage.
+//! `file:PATH` and `nfs://HOST/PATH`: a job through the library, as a program uses it.
+//!
+//! A process of the job is a thread with a handle of its own:
+//!
+//! | a job with | runs as |
+//! |---|---|
+//! | `psync`, `sync` | [`File::read_exact_at`](readpath::File::read_exact_at) |
+//! | `libaio`, `io_uring` | a [`Batch`](readpath::Batch) with a ticket for each read in flight |
+//! | `mmap` | copies out of one [`Mapping`](readpath::Mapping) that all processes share |
+//! | `direct=1` | a [`RawFile`](readpath::RawFile), or a [`RawBatch`] of it where many are in flight |
+//! | `raw` | a [`RawFile`](readpath::RawFile) under the law that is named |
+//!
+//! All files of a read path share its memory and its laws, which are the library's own unless
+//! others are named. What is written goes past the cache, one write at a time, and the read path
+//! takes notice of it ([`File::raw`](readpath::File::raw)).
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath::backend::{BackendInUse, BackendKind};
-use readpath::carrier::{Carrier, CarrierMemory};
 use readpath::clock::Clock;
 use readpath::cold;
-use readpath::nfs::storage::NfsStorage;
 use readpath::nfs::target::NfsTarget;
 use readpath::nfs::url::NfsUrl;
-use readpath::storage::Storage;
+use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved, RawOptions};
 use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath::usage::CpuTime;
-use readpath_core::machine::{Done, ReadPath};
-use readpath_core::request::{Completion, DeviceRequest, Outcome, RequestId};
+use readpath::{File, Mapping, ReadPath};
+use readpath_core::request::Op;
 use readpath_core::unit::Time;
+use readpath_sim::job::Engine;
 use readpath_sim::report::Row;
-use readpath_sim::run::{Go, Progress, RunError, Watch, run as run_workload};
+use readpath_sim::run::{Go, Progress, Watch};
 use readpath_sim::simulate::Setup;
-use readpath_sim::workload::{Placement, Process, Workload, WorkloadError};
-use readpath_sim::world::{World, WorldError};
+use readpath_sim::workload::{Next, Operation, Placement, Process, Workload, WorkloadError};
 
 use crate::exit::Failure;
-use crate::peer;
+use crate::peer::{self, Ended, Shared, run_processes, sleep_until};
 use crate::run::Plan;
-
-/// The longest sleep in the kernel between two looks at whether the run is to
-/// end: short for a person who presses ctrl-C, rare for a processor.
-const NAP: Time = Time::from_ms(50);
 
 /// Finds out whether [`run`] would begin, without running.
 pub fn check(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<(), Failure> {
-    let (target, _) = open(plan, path, Direct::Preferred)?;
-    ReadPath::new(setup.config(target.caps())).map_err(Failure::usage)?;
-    Ok(())
+    refuse_written_mappings(plan, path)?;
+    open(plan, path, Direct::Preferred)?;
+    build(plan, setup, false).map(drop)
 }
 
 /// Runs the job on `path` and gives its row.
@@ -44,17 +52,22 @@ pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Res
     let nothing_yet = Progress { now: Time::ZERO, bytes: 0, bytes_total: None };
     let residency = make_cold(path, &mut || matches!((watch.tell)(nothing_yet), Go::On))?;
     let note = notes(&target, &residency);
-    let memory = memory_for(&workload.processes, setup.memory_bytes);
-    let carrier = Carrier::new(target, memory, plan.args.backend, Clock::start())
-        .map_err(|error| about(&error))?;
-    let note = join(note, carried_by(carrier.storage().backend()));
-    // The kernel's own largest window here, so that both start from the same.
-    let window_bytes =
-        carrier.target().queue().map_or(setup.window_bytes, |queue| queue.read_ahead_bytes);
-    let setup = Setup { window_bytes, ..setup.clone() };
-    let mut world = RealWorld::new(carrier, memory, path);
+    drop(target);
+    let cpu = CpuTime::of_process();
+    let read_path = build(plan, setup, watch.decided.is_some())?;
+    let file = read_path.open(path).map_err(|error| about(&error))?;
+    let is_mapped = plan.job.jobs.iter().any(|job| job.engine == Engine::Mmap);
+    let mapping = match is_mapped {
+        true => Some(map(plan, path, setup).map_err(|error| about(&error))?),
+        false => None,
+    };
+    let note = join(note, read_path.stats().backend.and_then(carried_by));
+    let stack = Stack::new(file, mapping, plan.args.backend);
     let name = format!("file:{}", path.display());
-    let mut row = run_in(plan, &name, &mut world, workload, &setup, watch)?;
+    let mut row = run_on(plan, &name, path, stack, workload, watch)?;
+    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
+    row.readahead = Some(laws(plan, setup));
+    row.scheduler = Some(setup.scheduler.to_string());
     row.note = join(row.note, note);
     Ok(row)
 }
@@ -69,9 +82,8 @@ pub fn make_cold(path: &Path, is_wanted: cold::Wanted<'_>) -> Result<cold::Resid
 
 /// Finds out whether [`run_nfs`] would begin, without running.
 pub fn check_nfs(plan: &Plan<'_>, url: &NfsUrl, setup: &Setup) -> Result<(), Failure> {
-    let (target, _, _) = open_nfs(plan, url)?;
-    ReadPath::new(setup.config(target.caps())).map_err(Failure::usage)?;
-    Ok(())
+    open_nfs(plan, url)?;
+    build(plan, setup, false).map(drop)
 }
 
 /// Runs the job on a file of an NFS server and gives its row.
@@ -81,63 +93,414 @@ pub fn run_nfs(
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, Failure> {
-    let (target, workload, clock) = open_nfs(plan, url)?;
+    let (target, workload) = open_nfs(plan, url)?;
     let port = if target.is_from_reserved_port() { "a reserved" } else { "an unprivileged" };
     let note = format!("READs of at most {} bytes, from {port} port", target.read_bytes());
-    let memory = memory_for(&workload.processes, setup.memory_bytes);
-    let carrier = Carrier::over(NfsStorage::one(target), memory, clock)
+    drop(target);
+    let cpu = CpuTime::of_process();
+    let name = url.to_string();
+    let file = builder(plan, setup, watch.decided.is_some())
+        .open(&name)
         .map_err(|error| Failure::about(url, error))?;
-    // Nothing is written there, so nothing is put on a medium.
-    let mut world = RealWorld::new(carrier, memory, Path::new(""));
-    let mut row = run_in(plan, &url.to_string(), &mut world, workload, setup, watch)?;
+    let stack = Stack::new(file, None, plan.args.backend);
+    let mut row = run_on(plan, &name, Path::new(&name), stack, workload, watch)?;
+    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
+    row.readahead = Some(setup.readahead.to_string());
+    row.scheduler = Some(setup.scheduler.to_string());
     row.note = join(row.note, Some(note));
     Ok(row)
 }
 
 /// Finds the file and lays the job out on it.
-fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload, Clock), Failure> {
+fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload), Failure> {
+    let past_the_cache =
+        |job: &&readpath_sim::job::Job| job.is_direct || job.engine == Engine::Mmap;
     if plan.writes() {
         return Err(Failure::Usage(format!(
             "{url}: the job writes, and files on a server are only read; run it on file: or on a \
              modelled device"
         )));
     }
-    let clock = Clock::start();
-    let target = NfsTarget::open(url, clock).map_err(Failure::usage)?;
+    if let Some(job) = plan.job.jobs.iter().find(past_the_cache) {
+        return Err(Failure::Usage(format!(
+            "{url}: job `{}` is direct or maps its file, and a server's file is read through the \
+             cache; take direct=1 out, or another ioengine",
+            job.name
+        )));
+    }
+    let target = NfsTarget::open(url, Clock::start()).map_err(Failure::usage)?;
     if target.bytes() == 0 {
         return Err(Failure::Usage(format!(
             "{url}: is empty; write the data to be read into it first"
         )));
     }
     let workload = workload_on(plan, &url.to_string(), target.bytes())?;
-    Ok((target, workload, clock))
+    Ok((target, workload))
 }
 
-/// Runs the job on what a carrier carries.
-fn run_in<S: Storage>(
+fn builder(plan: &Plan<'_>, setup: &Setup, logs_decisions: bool) -> readpath::Builder {
+    ReadPath::builder()
+        .backend(plan.args.backend)
+        .log_decisions(logs_decisions)
+        .memory(setup.memory_bytes)
+        .readahead(&setup.readahead.to_string())
+        .scheduler(&setup.scheduler.to_string())
+}
+
+fn build(plan: &Plan<'_>, setup: &Setup, logs_decisions: bool) -> Result<ReadPath, Failure> {
+    builder(plan, setup, logs_decisions).build().map_err(Failure::usage)
+}
+
+/// Maps the file, under the mapping's own law unless another is named.
+fn map(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<Mapping, readpath::PagerError> {
+    let mut options =
+        Mapping::options().memory_bytes(setup.memory_bytes).backend(plan.args.backend);
+    if plan.args.readahead.is_some() {
+        options = options.readahead(setup.readahead.clone());
+    }
+    // SAFETY: nobody changes the file of a run while it runs: a job that maps does not write.
+    unsafe { options.open(path) }
+}
+
+/// The readahead laws that run: a mapping has one of its own.
+fn laws(plan: &Plan<'_>, setup: &Setup) -> String {
+    let jobs = &plan.job.jobs;
+    let is_mapped = |job: &readpath_sim::job::Job| job.engine == Engine::Mmap;
+    if plan.args.readahead.is_some() || !jobs.iter().any(is_mapped) {
+        return setup.readahead.to_string();
+    }
+    let own = Mapping::options().law().to_string();
+    if jobs.iter().all(is_mapped) { own } else { format!("{}, {own}", setup.readahead) }
+}
+
+/// A mapping of the library is for reading.
+fn refuse_written_mappings(plan: &Plan<'_>, path: &Path) -> Result<(), Failure> {
+    let is_mapped = plan.job.jobs.iter().find(|job| job.engine == Engine::Mmap);
+    match is_mapped.filter(|_| plan.writes()) {
+        None => Ok(()),
+        Some(job) => Err(Failure::Usage(format!(
+            "file:{}: job `{}` maps a file that is written, and mappings of the library are for \
+             reading; give another ioengine, or run it on kernel: or a modelled device",
+            path.display(),
+            job.name
+        ))),
+    }
+}
+
+/// What the processes of a run share.
+struct Stack {
+    file: File,
+    mapping: Option<Mapping>,
+    backend: BackendKind,
+    /// Bytes that reads through the cache asked for, and those that were there.
+    asked_bytes: AtomicU64,
+    cached_bytes: AtomicU64,
+}
+
+impl Stack {
+    fn new(file: File, mapping: Option<Mapping>, backend: BackendKind) -> Stack {
+        let (asked_bytes, cached_bytes) = Default::default();
+        Stack { file, mapping, backend, asked_bytes, cached_bytes }
+    }
+}
+
+/// Runs the job, and counts what its device was asked for.
+fn run_on(
     plan: &Plan<'_>,
     name: &str,
-    world: &mut RealWorld<'_, S>,
+    path: &Path,
+    stack: Stack,
     workload: Workload,
-    setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, Failure> {
-    let about = |error: &dyn std::fmt::Display| Failure::about(name, error);
-    let mut machine =
-        ReadPath::new(setup.config(world.carrier.caps())).map_err(|error| about(&error))?;
-    let cpu = CpuTime::of_process();
-    let measured =
-        run_workload(&mut machine, workload, world, watch).map_err(|error| match error {
-            RunError::World(_) => Failure::Run(format!("{name}: {error}")),
-            _ => about(&error),
-        })?;
-    let mut row = measured
-        .row(&plan.name, name, &plan.job)
-        .with_meter(machine.meter(), &machine.cache_counters());
-    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
-    row.readahead = Some(setup.readahead.to_string());
-    row.scheduler = Some(setup.scheduler.to_string());
+    let Watch { tell, mut decided } = watch;
+    let read_path = stack.file.read_path();
+    let live = |process: Process, shared: &Shared<'_>| run_process(process, shared, &stack);
+    // Each law keeps its last decisions only: they are taken while the job runs.
+    let mut tell = |progress| {
+        if let Some(decided) = &mut decided {
+            read_path.take_decisions().iter().for_each(decided);
+        }
+        tell(progress)
+    };
+    let ran = run_processes(plan, path, workload, &mut tell, &live)?;
+    let mut row = ran.measured.row(&plan.name, name, &plan.job);
+    row.engine = Some(ran.engines);
+    let stats = read_path.stats();
+    let mapped = stack.mapping.as_ref().map(Mapping::statistics);
+    let mapped_reads =
+        mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
+    let requests = stats.device_reads + ran.counted.requests + mapped_reads.0;
+    let bytes = stats.device_bytes + ran.counted.bytes + mapped_reads.1;
+    row.device_requests = Some(requests);
+    row.device_bytes = Some(bytes);
+    if requests > 0 {
+        row.device_request_kib_mean = Some(bytes as f64 / 1024.0 / requests as f64);
+    }
+    if ran.counted.requests + mapped_reads.0 == 0 {
+        row.device_depth_mean = stats.depth_mean_milli.map(|milli| milli as f64 / 1e3);
+        row.device_depth_max = (requests > 0).then_some(stats.depth_max);
+    }
+    let asked = stack.asked_bytes.load(Ordering::Relaxed);
+    let cached = stack.cached_bytes.load(Ordering::Relaxed);
+    if asked == row.bytes && asked > 0 {
+        row.coverage = Some(cached as f64 / asked as f64);
+        row.waste_bytes = Some(stats.unused_bytes);
+    }
+    if !plan.writes() && row.bytes > 0 {
+        row.amplification = Some(bytes as f64 / row.bytes as f64);
+    }
     Ok(row)
+}
+
+/// One process, from its first operation to its last.
+fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<Ended, Failure> {
+    let mut ended = Ended::by(process.engine().name());
+    match (process.engine(), process.is_direct()) {
+        (Engine::Mmap, _) => {
+            let mapping = stack.mapping.as_ref().expect("a job that maps has its file mapped");
+            mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
+            run_calls(process, shared, &mut ended, |operation, offset, memory| {
+                let at = offset as usize;
+                memory.copy_from_slice(&mapping.as_slice()[at..at + operation.bytes as usize]);
+                Ok(())
+            })?;
+        }
+        (_, true) => {
+            let file = raw(&process, shared, stack)?;
+            match process.depth() {
+                1 => run_calls(process, shared, &mut ended, |operation, offset, memory| {
+                    move_raw(&file, memory, operation, offset)
+                })?,
+                depth => {
+                    let mut batch = file.batch(depth).map_err(Failure::usage)?;
+                    run_raw_batch(process, shared, &mut ended, &mut batch)?;
+                }
+            }
+            let counters = file.counters();
+            ended.counted.requests += counters.reads + counters.writes;
+            ended.counted.bytes += counters.read_bytes + counters.written_bytes;
+        }
+        (_, false) => {
+            let file = stack.file.reopen();
+            // As fio does when a job starts (`invalidate`): what is cached goes.
+            file.invalidate(0, file.len());
+            file.advise(process.advice());
+            let written = process.writes().then(|| raw(&process, shared, stack)).transpose()?;
+            match process.depth() {
+                1 => run_calls(process, shared, &mut ended, |operation, offset, memory| {
+                    match (operation.op, &written) {
+                        (Op::Write, Some(written)) => move_raw(written, memory, operation, offset),
+                        _ => file.read_exact_at(memory, offset).map_err(|error| error.to_string()),
+                    }
+                })?,
+                _ => run_batch(process, shared, &mut ended, &file, written.as_ref())?,
+            }
+            let stats = file.stats();
+            stack.asked_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
+            stack.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
+            if let Some(written) = written {
+                let counters = written.counters();
+                ended.counted.requests += counters.reads + counters.writes;
+                ended.counted.bytes += counters.read_bytes + counters.written_bytes;
+            }
+        }
+    }
+    Ok(ended)
+}
+
+/// The way past the cache, of whose writes the read path takes notice.
+fn raw(process: &Process, shared: &Shared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
+    let mut options = RawOptions::new();
+    options.write(process.writes()).backend(stack.backend);
+    let file = if process.writes() { stack.file.raw(&options) } else { options.open(shared.path) };
+    file.map_err(Failure::usage)
+}
+
+/// A process of whose operations each has ended when the call returns.
+pub fn run_calls(
+    mut process: Process,
+    shared: &Shared<'_>,
+    ended: &mut Ended,
+    mut call: impl FnMut(Operation, u64, &mut [u8]) -> Result<(), String>,
+) -> Result<(), Failure> {
+    let cpu = CpuTime::of_thread();
+    let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
+    ended.counted.memory_cpu_seconds = CpuTime::of_thread().since(cpu).seconds();
+    sleep_until(process.start_delay(), shared);
+    while !(shared.is_stopping)() {
+        let now = shared.clock.now();
+        match process.next(now) {
+            Next::Operation(operation) => {
+                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+                let memory = &mut memory[..operation.bytes as usize];
+                let moved = call(operation, offset, memory);
+                let done = shared.clock.now();
+                ended.record(operation, now, done, moved, shared);
+                process.completed(done);
+            }
+            Next::Sync { is_data_enough } => synced(&mut process, ended, shared, is_data_enough),
+            Next::WaitUntil(time) => sleep_until(time, shared),
+            Next::WaitForCompletion => unreachable!("a call has ended when it returns"),
+            Next::Ended => break,
+        }
+    }
+    Ok(())
+}
+
+/// Puts what a process has written on the medium.
+fn synced(process: &mut Process, ended: &mut Ended, shared: &Shared<'_>, is_data_enough: bool) {
+    let synced = peer::sync(shared.path, is_data_enough);
+    let done = shared.clock.now();
+    ended.record_sync(done, synced.map_err(|error| error.to_string()));
+    process.synced(done);
+}
+
+/// One transfer past the cache, whole.
+pub fn move_raw(
+    file: &RawFile,
+    memory: &mut [u8],
+    operation: Operation,
+    offset: u64,
+) -> Result<(), String> {
+    let moved = match operation.op {
+        Op::Read => file.read_exact_at(memory, offset),
+        Op::Write => file.write_all_at(memory, offset),
+    };
+    moved.map_err(|RawError { fault, .. }: RawError| match fault {
+        RawFault::EndOfFile { bytes_done, .. } => short(bytes_done, operation),
+        fault => fault.to_string(),
+    })
+}
+
+fn short(bytes_done: u64, operation: Operation) -> String {
+    format!(
+        "{bytes_done} of {} bytes at {}: the file ends there",
+        operation.bytes, operation.offset
+    )
+}
+
+/// Operations under way, by ticket.
+type Under = slab::Slab<(Operation, Time)>;
+
+/// A process with many reads through the cache in flight; its writes are calls.
+fn run_batch(
+    mut process: Process,
+    shared: &Shared<'_>,
+    ended: &mut Ended,
+    file: &File,
+    written: Option<&RawFile>,
+) -> Result<(), Failure> {
+    let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
+    let mut batch = file.read_path().batch();
+    let mut under = Under::new();
+    sleep_until(process.start_delay(), shared);
+    loop {
+        let now = shared.clock.now();
+        let next = match (shared.is_stopping)() {
+            true if under.is_empty() => return Ok(()),
+            true => Next::WaitForCompletion,
+            false => process.next(now),
+        };
+        match (next, written) {
+            (Next::Operation(operation @ Operation { op: Op::Write, .. }), Some(written)) => {
+                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+                let memory = &mut memory[..operation.bytes as usize];
+                let moved = move_raw(written, memory, operation, offset);
+                let done = shared.clock.now();
+                ended.record(operation, now, done, moved, shared);
+                process.completed(done);
+            }
+            (Next::Operation(operation), _) => {
+                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+                let ticket = under.insert((operation, now)) as u64;
+                batch.read(file, offset, operation.bytes, ticket).map_err(Failure::usage)?;
+                if operation.is_batch_end {
+                    batch.start();
+                }
+            }
+            (Next::Sync { is_data_enough }, _) => {
+                synced(&mut process, ended, shared, is_data_enough);
+            }
+            (Next::WaitUntil(time), _) => sleep_until(time, shared),
+            (Next::WaitForCompletion, _) => {
+                let read = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
+                let read = read.expect("what is waited for is under way");
+                let (operation, issued) = under.remove(read.ticket() as usize);
+                let copied = read.copy_to(&mut memory);
+                std::hint::black_box(&memory);
+                let moved = match copied {
+                    Ok(bytes) if (bytes as u64) < operation.bytes => {
+                        Err(short(bytes as u64, operation))
+                    }
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(error.to_string()),
+                };
+                let done = shared.clock.now();
+                ended.record(operation, issued, done, moved, shared);
+                process.completed(done);
+            }
+            (Next::Ended, _) => return Ok(()),
+        }
+    }
+}
+
+/// A process with many transfers past the cache in flight.
+fn run_raw_batch(
+    mut process: Process,
+    shared: &Shared<'_>,
+    ended: &mut Ended,
+    batch: &mut RawBatch<'_>,
+) -> Result<(), Failure> {
+    let bytes = process.block_bytes_max() as usize;
+    let spare: Result<Vec<RawMemory>, _> =
+        (0..process.depth()).map(|_| RawMemory::new(bytes)).collect();
+    let mut spare = spare.map_err(Failure::usage)?;
+    let mut under = Under::new();
+    sleep_until(process.start_delay(), shared);
+    loop {
+        let now = shared.clock.now();
+        let next = match (shared.is_stopping)() {
+            true if under.is_empty() => return Ok(()),
+            true => Next::WaitForCompletion,
+            false => process.next(now),
+        };
+        match next {
+            Next::Operation(operation) => {
+                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+                let ticket = under.insert((operation, now)) as u64;
+                let memory = spare.pop().expect("no more than the depth are in flight");
+                let bytes = operation.bytes as usize;
+                let started = match operation.op {
+                    Op::Read => batch.read(memory, bytes, offset, ticket),
+                    Op::Write => batch.write(memory, bytes, offset, ticket),
+                };
+                started.map_err(Failure::usage)?;
+            }
+            Next::Sync { is_data_enough } => synced(&mut process, ended, shared, is_data_enough),
+            Next::WaitUntil(time) => sleep_until(time, shared),
+            Next::WaitForCompletion => {
+                let moved = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
+                let RawMoved { ticket, memory, result } =
+                    moved.expect("what is waited for is under way");
+                spare.push(memory);
+                let (operation, issued) = under.remove(ticket as usize);
+                let moved = match result {
+                    Ok(bytes) if (bytes as u64) < operation.bytes => {
+                        Err(short(bytes as u64, operation))
+                    }
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(error.fault.to_string()),
+                };
+                ended.counted.requests += 1;
+                ended.counted.bytes += operation.bytes;
+                let done = shared.clock.now();
+                ended.record(operation, issued, done, moved, shared);
+                process.completed(done);
+            }
+            Next::Ended => return Ok(()),
+        }
+    }
 }
 
 /// Opens the storage and lays the job out on it.
@@ -190,109 +553,4 @@ pub fn carried_by(in_use: BackendInUse) -> Option<String> {
 /// Two notes as one.
 pub fn join(one: Option<String>, two: Option<String>) -> Option<String> {
     [one, two].into_iter().flatten().reduce(|one, two| format!("{one}; {two}"))
-}
-
-/// The cache, and a buffer for each operation that may be open at once.
-fn memory_for(processes: &[Process], cache_bytes: u64) -> CarrierMemory {
-    let needs_buffers = |process: &&Process| process.is_direct() || process.writes();
-    let largest = processes.iter().filter(needs_buffers).map(Process::block_bytes_max).max();
-    CarrierMemory {
-        cache_bytes,
-        // Every operation has a tag below the sum of the depths.
-        buffers: largest.map_or(0, |_| processes.iter().map(Process::depth).sum()),
-        buffer_bytes: largest.unwrap_or(0),
-    }
-}
-
-/// The real world under the runner.
-struct RealWorld<'a, S: Storage> {
-    carrier: Carrier<S>,
-    /// The file that the requests write to.
-    path: &'a Path,
-    /// Flushes that are done, or how one failed.
-    flushed: std::io::Result<Vec<RequestId>>,
-    /// Requests that have been submitted and not completed.
-    in_flight: usize,
-    /// Where the bytes of a read are copied to, as a program's buffer would be.
-    taken: Vec<u8>,
-}
-
-impl<S: Storage> RealWorld<'_, S> {
-    fn new(mut carrier: Carrier<S>, memory: CarrierMemory, path: &Path) -> RealWorld<'_, S> {
-        let mut byte = 0u8;
-        for tag in 0..memory.buffers {
-            carrier.fill_buffer(tag, |page| {
-                byte = byte.wrapping_add(1);
-                page.fill(byte);
-            });
-        }
-        RealWorld { carrier, path, flushed: Ok(Vec::new()), in_flight: 0, taken: Vec::new() }
-    }
-}
-
-impl<S: Storage> World for RealWorld<'_, S> {
-    fn now(&mut self) -> Time {
-        self.carrier.now()
-    }
-
-    fn submit(&mut self, path: &ReadPath, request: DeviceRequest) {
-        self.in_flight += 1;
-        self.carrier.submit(path, request);
-    }
-
-    /// By a call of the thread that drives all processes.
-    fn flush(&mut self, id: RequestId) {
-        let synced = peer::sync(self.path, false);
-        match (&mut self.flushed, synced) {
-            (Ok(flushed), Ok(())) => flushed.push(id),
-            (Ok(_), Err(error)) => self.flushed = Err(error),
-            (Err(_), _) => {}
-        }
-    }
-
-    fn take(&mut self, path: &ReadPath, done: &Done) -> Time {
-        // A direct transfer has its bytes where the program wants them already.
-        if !path.read_frames(done.read).is_empty() {
-            let taken = &mut self.taken;
-            taken.clear();
-            self.carrier.bytes_of(path, done, |part| taken.extend_from_slice(part));
-            std::hint::black_box(&taken);
-        }
-        Time::ZERO
-    }
-
-    fn pin(&mut self, _bytes: u64) -> Time {
-        Time::ZERO
-    }
-
-    fn wait(
-        &mut self,
-        until: Option<Time>,
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), WorldError> {
-        let now = self.carrier.now();
-        let flushed = self.flushed.as_mut();
-        let flushed = flushed.map_err(|error| WorldError(format!("fsync: {error}")))?;
-        if !flushed.is_empty() {
-            let done = flushed.drain(..).map(|id| Completion::at(now, id, Outcome::Done));
-            completions.extend(done);
-            return Ok(());
-        }
-        let nap_end = now + NAP;
-        let until = until.map_or(nap_end, |until| until.min(nap_end));
-        // With nothing to wait for the carrier would come back at once.
-        if self.in_flight == 0 {
-            std::thread::sleep(Duration::from_nanos(until.since(now).ns()));
-            return Ok(());
-        }
-        let before = completions.len();
-        let waited = self.carrier.wait(Some(until), completions);
-        waited.map_err(|error| WorldError(error.to_string()))?;
-        self.in_flight -= completions.len() - before;
-        Ok(())
-    }
-
-    fn turns_per_progress(&self) -> u32 {
-        1
-    }
 }

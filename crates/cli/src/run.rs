@@ -12,7 +12,7 @@ use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
 use readpath_sim::simulate::{self, About, Setup, SimulateError, simulate_watched};
 
-use crate::args::{self, RunArgs};
+use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
 use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
 use crate::load_run;
@@ -112,7 +112,7 @@ fn run_job(args: &RunArgs) -> Ended {
             "{region}: is memory, for loads in TOML; name file:PATH or kernel:PATH for a job"
         )));
     }
-    let readaheads = args::specs(&args.readahead)?;
+    let readaheads = args::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?;
     let schedulers = args::specs(&args.scheduler)?;
     let raws = args::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?;
     let all = combinations(&storages, &readaheads, &schedulers, &raws);

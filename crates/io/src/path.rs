@@ -94,7 +94,10 @@ impl ReadPath {
             in_flight: meter.in_device(),
             readahead_bytes: cache.readahead_pages * PAGE_BYTES,
             waste_bytes: cache.waste_pages * PAGE_BYTES,
+            unused_bytes: (cache.readahead_pages - cache.used_pages) * PAGE_BYTES,
             evicted_bytes: cache.evicted_pages * PAGE_BYTES,
+            depth_mean_milli: meter.depth_mean_milli(),
+            depth_max: meter.depth_max,
             backend: desk.backend(),
         };
         engine.leave(desk);
@@ -146,8 +149,15 @@ pub struct Stats {
     pub readahead_bytes: u64,
     /// Those of them that left the cache without having been used.
     pub waste_bytes: u64,
+    /// Bytes read ahead and not used so far, in the cache or not.
+    pub unused_bytes: u64,
     /// Bytes given up for others.
     pub evicted_bytes: u64,
+    /// The mean number of requests in the storage while it had any, in thousandths; `None` when
+    /// it never had one.
+    pub depth_mean_milli: Option<u64>,
+    /// The most requests that were in the storage at once.
+    pub depth_max: u32,
     /// What carries the bytes, and why not what suits better; none for a server's, which
     /// come over a connection.
     pub backend: Option<BackendInUse>,

@@ -72,6 +72,7 @@ use readpath_core::unit::PageRange;
 use crate::backend::BackendInUse;
 use crate::target::Mode;
 
+mod batch;
 mod beside;
 mod buffers;
 mod error;
@@ -84,6 +85,7 @@ mod spare;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{RawBatch, RawMoved};
 use beside::Beside;
 pub use error::{RawError, RawFault, RawOpenError};
 use lane::Lane;

@@ -65,6 +65,11 @@ impl MappingOptions {
         self
     }
 
+    /// The readahead law that is set.
+    pub fn law(&self) -> &Spec {
+        &self.readahead
+    }
+
     /// The most that a law reads ahead at once, in bytes; default: an eighth of the memory,
     /// and for any law but `runs`, which finds out what its device is worth, no more than the
     /// device's `read_ahead_kb`, or 128 KiB where it has none. Larger windows cost

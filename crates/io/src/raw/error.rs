@@ -113,6 +113,13 @@ pub enum RawFault {
         /// Where it begins.
         offset: u64,
     },
+    /// A place or a length is no whole multiple of the file's alignment, as a batch asks.
+    Misaligned {
+        /// The offset or the length, in bytes.
+        value: u64,
+        /// The alignment, in bytes.
+        alignment_bytes: u32,
+    },
     /// The file was not opened for writing.
     ReadOnly,
     /// The length of the file could not be learned, or not be set back after a
@@ -178,6 +185,11 @@ impl std::fmt::Display for RawFault {
                 f,
                 "a range from byte {offset} on that reaches past the largest offset; ask for less"
             ),
+            RawFault::Misaligned { value, alignment_bytes } => write!(
+                f,
+                "{value} is no whole multiple of {alignment_bytes} bytes, as a batch asks of places \
+                 and lengths; align it, or use read_at and write_at"
+            ),
             RawFault::ReadOnly => {
                 f.write_str("was opened for reading alone; open it with RawOptions::write")
             }
@@ -207,7 +219,7 @@ impl From<RawError> for io::Error {
             RawFault::PastEnd { .. } | RawFault::Device { error: DeviceError::Full, .. } => {
                 io::ErrorKind::StorageFull
             }
-            RawFault::Range { .. } => io::ErrorKind::InvalidInput,
+            RawFault::Range { .. } | RawFault::Misaligned { .. } => io::ErrorKind::InvalidInput,
             RawFault::ReadOnly | RawFault::Device { error: DeviceError::Refused, .. } => {
                 io::ErrorKind::PermissionDenied
             }

@@ -1,0 +1,96 @@
+//! Many transfers of a raw file at once: each has its own bytes, whatever the order of their ends.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+
+use readpath::RawFile;
+use readpath::raw::{RawFault, RawMemory, RawMoved, RawOptions};
+use support::{BACKENDS, TempFile, splitmix};
+
+const BLOCK: usize = 16 << 10;
+const BLOCKS: u64 = 64;
+
+/// A file each of whose bytes tells its block.
+fn numbered() -> TempFile {
+    let temp = TempFile::new(0);
+    let bytes: Vec<u8> = (0..BLOCKS).flat_map(|block| [block as u8; BLOCK]).collect();
+    std::fs::write(&temp.path, bytes).unwrap();
+    temp
+}
+
+#[test]
+fn each_read_has_its_own_bytes() {
+    let temp = numbered();
+    for backend in BACKENDS {
+        let file = RawOptions::new().backend(backend).open(&temp.path).unwrap();
+        let mut batch = file.batch(8).unwrap();
+        let mut spare: Vec<RawMemory> = (0..8).map(|_| RawMemory::new(BLOCK).unwrap()).collect();
+        let (mut seed, mut started, mut ended) = (5, 0, 0);
+        while ended < 200 {
+            while started < 200
+                && let Some(memory) = spare.pop()
+            {
+                let block = splitmix(&mut seed) % BLOCKS;
+                batch.read(memory, BLOCK, block * BLOCK as u64, block).unwrap();
+                started += 1;
+            }
+            assert!(batch.room() as usize >= spare.len(), "what has come has left its place");
+            let RawMoved { ticket, memory, result } = batch.wait().unwrap().expect("some are left");
+            assert_eq!(result, Ok(BLOCK));
+            assert!(memory.iter().all(|&byte| u64::from(byte) == ticket), "block {ticket}");
+            spare.push(memory);
+            ended += 1;
+        }
+        assert!(batch.wait().unwrap().is_none());
+    }
+}
+
+#[test]
+fn what_is_written_is_there_for_everybody_and_for_a_read_path_that_had_it_cached() {
+    let temp = numbered();
+    let cached = readpath::ReadPath::builder().build().unwrap().open(&temp.path).unwrap();
+    let mut byte = [0];
+    cached.read_exact_at(&mut byte, 3 * BLOCK as u64).unwrap();
+    assert_eq!(byte, [3]);
+    let file = cached.raw(RawOptions::new().write(true)).unwrap();
+    let mut batch = file.batch(4).unwrap();
+    for block in 0..4 {
+        let mut memory = RawMemory::new(BLOCK).unwrap();
+        memory.fill(100 + block as u8);
+        batch.write(memory, BLOCK, block * BLOCK as u64, block).unwrap();
+    }
+    while let Some(moved) = batch.wait().unwrap() {
+        assert_eq!(moved.result, Ok(BLOCK));
+    }
+    let plain = std::fs::File::open(&temp.path).unwrap();
+    for block in 0..5 {
+        let want = if block < 4 { 100 + block as u8 } else { 4 };
+        plain.read_exact_at(&mut byte, block * BLOCK as u64).unwrap();
+        assert_eq!(byte, [want]);
+        cached.read_exact_at(&mut byte, block * BLOCK as u64).unwrap();
+        assert_eq!(byte, [want]);
+    }
+}
+
+#[test]
+fn what_can_not_be_moved_so_is_told_by_name() {
+    let temp = numbered();
+    let file = RawFile::open(&temp.path).unwrap();
+    let mut batch = file.batch(1).unwrap();
+    let mut fault = |bytes: usize, offset: u64| {
+        batch.read(RawMemory::new(BLOCK).unwrap(), bytes, offset, 0).unwrap_err().fault
+    };
+    assert!(matches!(fault(BLOCK, i64::MAX as u64), RawFault::Range { .. }));
+    if file.alignment_bytes() > 1 {
+        assert!(matches!(fault(BLOCK, 7), RawFault::Misaligned { value: 7, .. }));
+        assert!(matches!(fault(9, 0), RawFault::Misaligned { value: 9, .. }));
+    }
+    let refused = batch.write(RawMemory::new(BLOCK).unwrap(), BLOCK, 0, 0).unwrap_err();
+    assert_eq!(refused.fault, RawFault::ReadOnly);
+    // Past the last of 64 blocks there is nothing, and before it as much as there is.
+    for (offset, bytes) in [(BLOCKS * BLOCK as u64, 0), ((BLOCKS - 1) * BLOCK as u64, BLOCK)] {
+        batch.read(RawMemory::new(2 * BLOCK).unwrap(), 2 * BLOCK, offset, 0).unwrap();
+        assert_eq!(batch.wait().unwrap().unwrap().result, Ok(bytes), "at {offset}");
+    }
+}
