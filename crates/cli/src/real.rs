@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use readpath::backend::{BackendInUse, BackendKind};
 use readpath::clock::Clock;
 use readpath::cold;
+use readpath::kernel::copy_mapped;
 use readpath::nfs::target::NfsTarget;
 use readpath::nfs::url::NfsUrl;
 use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved, RawOptions};
@@ -260,10 +261,21 @@ fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<E
         (Engine::Mmap, _) => {
             let mapping = stack.mapping.as_ref().expect("a job that maps has its file mapped");
             mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
+            let mut has_failed = false;
             run_calls(process, shared, &mut ended, |operation, offset, memory| {
+                if has_failed {
+                    return Err("the mapping could not be read before".to_owned());
+                }
                 let at = offset as usize;
-                memory.copy_from_slice(&mapping.as_slice()[at..at + operation.bytes as usize]);
-                Ok(())
+                let block = &mapping.as_slice()[at..at + operation.bytes as usize];
+                // SAFETY: after an error nothing of the mapping is looked at by this process, and others
+                // fail at the same bytes: the file has become shorter, or its device fails there.
+                let copied = unsafe { copy_mapped(block, memory) };
+                has_failed = copied.is_err();
+                copied.map_err(|address| {
+                    let byte = offset + (address - block.as_ptr() as usize) as u64;
+                    format!("at byte {byte}: a bus error: the file has become shorter, or can't be read there")
+                })
             })?;
         }
         (_, true) => {

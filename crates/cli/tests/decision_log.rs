@@ -13,7 +13,7 @@ const UNEQUAL: &str = "[global]\nbs=64k\ndirect=1\nruntime=2\ntime_based=1\nsize
 #[test]
 fn each_decision_is_a_line_of_words_and_numbers_below_the_name_of_its_row() {
     let scratch = Scratch::new("log");
-    scratch.file("j.fio", "[j]\nrw=randread\nbs=64k\nsize=4m\ndirect=1\n");
+    scratch.file("j.fio", "[j]\nrw=randread\nbs=64k\nsize=4m\n");
     scratch.data("data", 4 << 20);
     let command = "run j.fio --on hdd --on file:data --scheduler cfq --log decisions --json";
     let ran = scratch.run(command);

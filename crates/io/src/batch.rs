@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::engine::Owner;
 use crate::engine::copy::copy_out;
-use crate::engine::desk::{Landed, LineId, slices};
+use crate::engine::copy::slices;
+use crate::engine::desk::{Landed, LineId};
 use crate::engine::turn::{Asked, Lent};
 use crate::file::File;
 use crate::path::ReadPath;

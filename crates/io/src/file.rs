@@ -10,7 +10,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
-use crate::engine::desk::slices;
+use crate::engine::copy::slices;
 use crate::engine::shelf::Held;
 use crate::guard::PageGuard;
 use crate::opening::{OpenFileError, find_again};

@@ -10,7 +10,8 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
-use crate::engine::desk::{LineId, Who, slices};
+use crate::engine::copy::slices;
+use crate::engine::desk::{LineId, Who};
 use crate::file::{File, cut};
 use crate::read_error::{Forked, ReadError};
 

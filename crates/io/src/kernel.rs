@@ -232,6 +232,20 @@ impl KernelFile {
     }
 }
 
+/// Copies out of a mapping of a file; `Err` with the address that could not be read, in place of
+/// a bus error.
+///
+/// # Safety
+/// After an error the rest of `from`, to the end of its last page, is memory of nobody's that reads as
+/// zeros: the caller looks at it no more.
+///
+/// # Panics
+/// The two differ in length, or the system takes no handler.
+pub unsafe fn copy_mapped(from: &[u8], to: &mut [u8]) -> Result<(), usize> {
+    bus::install().expect("a handler of SIGBUS can be set");
+    bus::watch(from.as_ptr() as usize, from.len(), || to.copy_from_slice(from))
+}
+
 /// The advice, as `posix_fadvise(2)` takes it.
 pub(crate) fn on_file(advice: Advice) -> rustix::fs::Advice {
     match advice {

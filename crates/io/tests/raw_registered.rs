@@ -3,6 +3,7 @@
 
 mod support;
 
+use readpath::backend::BackendKind;
 use readpath::raw::RawOptions;
 use support::*;
 
@@ -28,7 +29,8 @@ fn a_refusal_to_hold_the_buffers_is_told() {
     let file = TempFile::new(1 << 20);
     let content = std::fs::read(&file.path).unwrap();
     let mut options = RawOptions::new();
-    options.chunk_bytes(256 << 10).depth(4);
+    // Others than the ring hold none.
+    options.chunk_bytes(256 << 10).depth(4).backend(BackendKind::Ring);
     // SAFETY: asks for no memory of ours.
     if unsafe { libc::geteuid() } == 0 {
         assert!(options.open(&file.path).unwrap().buffers_are_registered());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use readpath::backend::BackendKind;
-use readpath::{File, Mapping, Region};
+use readpath::{File, Mapping, ReadPath, Region};
 use support::{TempFile, can_serve, in_child, splitmix};
 
 const PAGE: usize = 4096;
@@ -99,6 +99,12 @@ fn every_thread_of_the_crate_blocks_every_signal() {
         let opened = File::open(&file.path).unwrap();
         let (count, _) = pollster::block_on(opened.read_at_async(vec![0; 10], 0));
         assert_eq!(count.unwrap(), 10);
+        // A pool starts its threads when more is asked for than one carries who waits.
+        let threads = ReadPath::builder().backend(BackendKind::Threads).build().unwrap();
+        let pooled = threads.open(&file.path).unwrap();
+        let mut batch = threads.batch();
+        (0..16).for_each(|at| batch.read(&pooled, at * 8192, 10, at).unwrap());
+        while batch.wait().unwrap().is_some() {}
         let threads = threads_of_ours();
         for name in ["readpath-map", "readpath-swap", "readpath-io-0", "readpath-driver"] {
             assert!(threads.iter().any(|(other, _)| other == name), "{name} in {threads:?}");

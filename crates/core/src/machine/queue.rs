@@ -326,7 +326,10 @@ mod tests {
             alignment_sectors: 1,
         };
         let scheduler = Spec::parse(scheduler).unwrap();
-        Queue::new(&Config { scheduler, ..Config::new(caps) }).ok().expect("all of it can be had")
+        match Queue::new(&Config { scheduler, ..Config::new(caps) }) {
+            Ok(queue) => queue,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     fn send(queue: &mut Queue, start: u64, sectors: u32) -> RequestId {

@@ -21,7 +21,7 @@ use readpath_core::request::{Completion, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::below::{Below, Opening};
-use super::copy::push_frame;
+use super::copy::{push_frame, slices};
 use super::opening::{InUse, OpenFiles};
 use super::shelf::Shelf;
 use super::turn::lent_pages_max;
@@ -586,26 +586,4 @@ impl Desk {
     pub(crate) fn take_graveyard(&mut self) -> Vec<Buried> {
         std::mem::take(&mut self.graveyard)
     }
-}
-
-/// The bytes of a read that is done, in pieces as large as its frames lie side by side: a
-/// copy of 64 KiB costs two thirds of one of sixteen pages, where they come from memory.
-pub(crate) fn slices<'a>(shelf: &'a Shelf, landed: &'a Landed) -> impl Iterator<Item = &'a [u8]> {
-    let bytes = match landed.result {
-        Some(Ok(bytes)) => bytes as usize,
-        _ => 0,
-    };
-    let mut left = if landed.spilled.is_some() { 0 } else { bytes };
-    let mut skip = landed.skip;
-    let runs = landed.frames.chunk_by(|one, next| next.0 == one.0 + 1);
-    let pieces = runs.map_while(move |run| {
-        // SAFETY: the machine keeps the frames pinned until the read is released,
-        // and `landed` is given back for that.
-        let pages = unsafe { shelf.run(run[0].0, run.len()) };
-        let part = &pages[skip..pages.len().min(skip + left)];
-        left -= part.len();
-        skip = 0;
-        (!part.is_empty()).then_some(part)
-    });
-    landed.spilled.as_deref().into_iter().chain(pieces)
 }
