@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Cold reads through our path beside the kernel's, in the same run.
+"""Cold reads through the library, nothing set, beside the kernel's, in the same run.
 
 usage: bench/cold.py FOLDER [RUNS]   (FOLDER on the storage to be measured; default 5 runs)
 
 Builds the release command, runs each job of bench/jobs RUNS times on one file,
-both paths each time, and prints the median ratio ours / kernel of throughput
+both paths each time, each first in turn and in a fresh process, and prints the median ratio ours / kernel of throughput
 and of processor time per byte. The raw rows go to bench/results/cold.json.
 """
 
@@ -27,7 +27,7 @@ def main() -> None:
     raw = {"machine": f"{platform.machine()}, Linux {platform.release()}", "jobs": {}}
     print(f"{'job':28} {'ours MiB/s':>11} {'kernel MiB/s':>13} {'ratio':>6} {'cpu ratio':>10}")
     for job in sorted((ROOT / "bench/jobs").glob("*.fio")):
-        rows = [once(job, data) for _ in range(runs)]
+        rows = [once(job, data, run % 2 == 1) for run in range(runs)]
         raw["jobs"][job.stem] = rows
         ours = statistics.median(ours["mib_per_s"] for ours, _ in rows)
         kernel = statistics.median(kernel["mib_per_s"] for _, kernel in rows)
@@ -38,11 +38,12 @@ def main() -> None:
     results.write_text(json.dumps(raw, indent=1) + "\n")
 
 
-def once(job: pathlib.Path, data: pathlib.Path) -> tuple[dict, dict]:
-    command = [ROOT / "target/release/readpath", "run", job, "--on", f"file:{data}", "--on",
-               f"kernel:{data}", "--create", "--memory", "512MiB", "--json"]
+def once(job: pathlib.Path, data: pathlib.Path, is_kernel_first: bool) -> tuple[dict, dict]:
+    storages = [f"kernel:{data}", f"file:{data}"] if is_kernel_first else [f"file:{data}", f"kernel:{data}"]
+    command = [ROOT / "target/release/readpath", "run", job, "--on", ",".join(storages), "--create", "--json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    ours, kernel = json.loads(output)["results"]
+    rows = {row["storage"].split(":")[0]: row for row in json.loads(output)["results"]}
+    ours, kernel = rows["file"], rows["kernel"]
     keep = ("storage", "mib_per_s", "iops", "latency_us", "device_requests", "device_request_kib_mean",
             "amplification", "coverage", "cpu_seconds", "note")
     return tuple({key: row[key] for key in keep} | {"storage": row["storage"].split(":")[0]}

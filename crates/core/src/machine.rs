@@ -35,8 +35,8 @@
 //!
 //! # Its parts
 //! Three machines with poll contracts of their own are joined here, over one set of
-//! [frames](frames): the [queue](queue) has what is on its way to the device, [files](files) has
-//! handles and reads, [memory](memory) mappings and faults. Reads and faults that find no room wait
+//! frames (`machine/frames.rs`): `machine/queue.rs` has what is on its way to the device,
+//! `machine/files.rs` handles and reads, `machine/memory.rs` mappings and faults. Reads and faults that find no room wait
 //! in one line; what the join decides is who of them goes on.
 
 use alloc::boxed::Box;
