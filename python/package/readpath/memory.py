@@ -191,7 +191,7 @@ class Mapping(_Memory):
 
 
 def map(
-    path: PathLike, memory: str | int = "256MiB", readahead: str = "runs", backend: str = "ring"
+    path: PathLike, memory: str | int = "256MiB", readahead: str = "runs", backend: str = "auto"
 ) -> Mapping:
     """A file as memory, as `mmap` gives it, with reads decided by a law of ours.
 
