@@ -51,6 +51,13 @@ pub struct Shared<'a> {
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
 }
 
+impl Shared<'_> {
+    /// Where an operation begins in the file that all files are laid out on.
+    pub fn offset(&self, operation: Operation) -> u64 {
+        self.starts[operation.file.0 as usize] + operation.offset
+    }
+}
+
 /// The life of a process, from its first operation to its last.
 pub type Live<'a> = dyn Fn(Process, &Shared<'_>) -> Result<Ended, Failure> + Sync + 'a;
 
@@ -299,7 +306,7 @@ fn start(
     shared: &Shared<'_>,
 ) {
     let id = under.open(operation, now);
-    let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+    let offset = shared.offset(operation);
     match operation.op {
         Op::Read => file.read(id, offset, operation.bytes as u32),
         Op::Write => file.write(id, offset, operation.bytes as u32, |bytes| bytes.fill(id.0 as u8)),

@@ -15,7 +15,7 @@ use readpath_sim::workload::Process;
 use crate::exit::{Ended as Checked, Failure};
 use crate::peer::{Ended, Shared, run_processes};
 use crate::progress::Bar;
-use crate::real::{carried_by, join, make_cold, move_raw, notes, open, run_calls};
+use crate::real::{carried_by, count, join, make_cold, move_raw, notes, open, run_calls};
 use crate::run::Plan;
 use crate::storage::Storage;
 
@@ -92,8 +92,6 @@ fn run_process(
     run_calls(process, shared, &mut ended, |operation, offset, memory| {
         move_raw(&file, memory, operation, offset)
     })?;
-    let counters = file.counters();
-    ended.counted.requests = counters.reads + counters.writes;
-    ended.counted.bytes = counters.read_bytes + counters.written_bytes;
+    count(&mut ended, &file);
     Ok(ended)
 }

@@ -289,9 +289,7 @@ fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<E
                     run_raw_batch(process, shared, &mut ended, &mut batch)?;
                 }
             }
-            let counters = file.counters();
-            ended.counted.requests += counters.reads + counters.writes;
-            ended.counted.bytes += counters.read_bytes + counters.written_bytes;
+            count(&mut ended, &file);
         }
         (_, false) => {
             let file = stack.file.reopen();
@@ -312,9 +310,7 @@ fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<E
             stack.asked_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
             stack.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
             if let Some(written) = written {
-                let counters = written.counters();
-                ended.counted.requests += counters.reads + counters.writes;
-                ended.counted.bytes += counters.read_bytes + counters.written_bytes;
+                count(&mut ended, &written);
             }
         }
     }
@@ -327,6 +323,13 @@ fn raw(process: &Process, shared: &Shared<'_>, stack: &Stack) -> Result<RawFile,
     options.write(process.writes()).backend(stack.backend);
     let file = if process.writes() { stack.file.raw(&options) } else { options.open(shared.path) };
     file.map_err(Failure::usage)
+}
+
+/// Counts what a raw file has asked its device for.
+pub fn count(ended: &mut Ended, file: &RawFile) {
+    let counters = file.counters();
+    ended.counted.requests += counters.reads + counters.writes;
+    ended.counted.bytes += counters.read_bytes + counters.written_bytes;
 }
 
 /// A process of whose operations each has ended when the call returns.
@@ -344,12 +347,9 @@ pub fn run_calls(
         let now = shared.clock.now();
         match process.next(now) {
             Next::Operation(operation) => {
-                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
                 let memory = &mut memory[..operation.bytes as usize];
-                let moved = call(operation, offset, memory);
-                let done = shared.clock.now();
-                ended.record(operation, now, done, moved, shared);
-                process.completed(done);
+                let moved = call(operation, shared.offset(operation), memory);
+                end(&mut process, ended, shared, (operation, now), moved);
             }
             Next::Sync { is_data_enough } => synced(&mut process, ended, shared, is_data_enough),
             Next::WaitUntil(time) => sleep_until(time, shared),
@@ -392,8 +392,41 @@ fn short(bytes_done: u64, operation: Operation) -> String {
     )
 }
 
+/// An operation, and when it was issued.
+type Issued = (Operation, Time);
+
 /// Operations under way, by ticket.
-type Under = slab::Slab<(Operation, Time)>;
+type Under = slab::Slab<Issued>;
+
+/// What a process does next; once the run is stopping it issues nothing more.
+fn next(process: &mut Process, shared: &Shared<'_>, under: &Under, now: Time) -> Next {
+    match (shared.is_stopping)() {
+        true if under.is_empty() => Next::Ended,
+        true => Next::WaitForCompletion,
+        false => process.next(now),
+    }
+}
+
+/// What came of an operation of which so many bytes were moved.
+fn whole(operation: Operation, moved: Result<usize, String>) -> Result<(), String> {
+    match moved? as u64 {
+        bytes if bytes < operation.bytes => Err(short(bytes, operation)),
+        _ => Ok(()),
+    }
+}
+
+/// An operation has ended: it is recorded, and its process hears of it.
+fn end(
+    process: &mut Process,
+    ended: &mut Ended,
+    shared: &Shared<'_>,
+    (operation, issued): Issued,
+    moved: Result<(), String>,
+) {
+    let done = shared.clock.now();
+    ended.record(operation, issued, done, moved, shared);
+    process.completed(done);
+}
 
 /// A process with many reads through the cache in flight; its writes are calls.
 fn run_batch(
@@ -409,22 +442,15 @@ fn run_batch(
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.clock.now();
-        let next = match (shared.is_stopping)() {
-            true if under.is_empty() => return Ok(()),
-            true => Next::WaitForCompletion,
-            false => process.next(now),
-        };
+        let next = next(&mut process, shared, &under, now);
         match (next, written) {
             (Next::Operation(operation @ Operation { op: Op::Write, .. }), Some(written)) => {
-                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
                 let memory = &mut memory[..operation.bytes as usize];
-                let moved = move_raw(written, memory, operation, offset);
-                let done = shared.clock.now();
-                ended.record(operation, now, done, moved, shared);
-                process.completed(done);
+                let moved = move_raw(written, memory, operation, shared.offset(operation));
+                end(&mut process, ended, shared, (operation, now), moved);
             }
             (Next::Operation(operation), _) => {
-                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+                let offset = shared.offset(operation);
                 let ticket = under.insert((operation, now)) as u64;
                 batch.read(file, offset, operation.bytes, ticket).map_err(Failure::usage)?;
                 if operation.is_batch_end {
@@ -438,19 +464,11 @@ fn run_batch(
             (Next::WaitForCompletion, _) => {
                 let read = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
                 let read = read.expect("what is waited for is under way");
-                let (operation, issued) = under.remove(read.ticket() as usize);
+                let under = under.remove(read.ticket() as usize);
                 let copied = read.copy_to(&mut memory);
                 std::hint::black_box(&memory);
-                let moved = match copied {
-                    Ok(bytes) if (bytes as u64) < operation.bytes => {
-                        Err(short(bytes as u64, operation))
-                    }
-                    Ok(_) => Ok(()),
-                    Err(error) => Err(error.to_string()),
-                };
-                let done = shared.clock.now();
-                ended.record(operation, issued, done, moved, shared);
-                process.completed(done);
+                let moved = whole(under.0, copied.map_err(|error| error.to_string()));
+                end(&mut process, ended, shared, under, moved);
             }
             (Next::Ended, _) => return Ok(()),
         }
@@ -472,14 +490,10 @@ fn run_raw_batch(
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.clock.now();
-        let next = match (shared.is_stopping)() {
-            true if under.is_empty() => return Ok(()),
-            true => Next::WaitForCompletion,
-            false => process.next(now),
-        };
+        let next = next(&mut process, shared, &under, now);
         match next {
             Next::Operation(operation) => {
-                let offset = shared.starts[operation.file.0 as usize] + operation.offset;
+                let offset = shared.offset(operation);
                 let ticket = under.insert((operation, now)) as u64;
                 let memory = spare.pop().expect("no more than the depth are in flight");
                 let bytes = operation.bytes as usize;
@@ -496,19 +510,11 @@ fn run_raw_batch(
                 let RawMoved { ticket, memory, result } =
                     moved.expect("what is waited for is under way");
                 spare.push(memory);
-                let (operation, issued) = under.remove(ticket as usize);
-                let moved = match result {
-                    Ok(bytes) if (bytes as u64) < operation.bytes => {
-                        Err(short(bytes as u64, operation))
-                    }
-                    Ok(_) => Ok(()),
-                    Err(error) => Err(error.fault.to_string()),
-                };
+                let under = under.remove(ticket as usize);
+                let moved = whole(under.0, result.map_err(|error| error.fault.to_string()));
                 ended.counted.requests += 1;
-                ended.counted.bytes += operation.bytes;
-                let done = shared.clock.now();
-                ended.record(operation, issued, done, moved, shared);
-                process.completed(done);
+                ended.counted.bytes += under.0.bytes;
+                end(&mut process, ended, shared, under, moved);
             }
             Next::Ended => return Ok(()),
         }

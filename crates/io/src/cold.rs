@@ -102,7 +102,25 @@ fn ask(is_wanted: Wanted<'_>) -> io::Result<()> {
 /// doesn't (before Linux 6.5, and on hugetlbfs).
 fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
     // 0 bytes: to the end.
-    let range = raw::cachestat_range { off: 0, len: 0 };
+    let error = match cached_pages(file, 0, 0) {
+        Ok(cached) => return Ok(Some(cached)),
+        Err(error) => error,
+    };
+    match error.raw_os_error() {
+        Some(libc::ENOSYS | libc::EOPNOTSUPP) => Ok(None),
+        // As mincore(2) says it to those who may not know.
+        Some(libc::EPERM) => Ok(Some(pages)),
+        _ => Err(error),
+    }
+}
+
+/// How many pages of `bytes` bytes at `offset`, or of all from there on if `bytes` is 0, the kernel's
+/// cache has: `cachestat(2)`.
+///
+/// # Errors
+/// The kernel doesn't say.
+pub(crate) fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
+    let range = raw::cachestat_range { off: offset, len: bytes };
     let mut counted = raw::cachestat {
         nr_cache: 0,
         nr_dirty: 0,
@@ -114,15 +132,9 @@ fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
     let result = unsafe {
         libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
     };
-    if result == 0 {
-        return Ok(Some(counted.nr_cache));
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::ENOSYS | libc::EOPNOTSUPP) => Ok(None),
-        // As mincore(2) says it to those who may not know.
-        Some(libc::EPERM) => Ok(Some(pages)),
-        _ => Err(error),
+    match result {
+        0 => Ok(counted.nr_cache),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -18,11 +18,11 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 
-use linux_raw_sys::general::{__NR_cachestat, cachestat, cachestat_range};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{ReadWriteFlags, preadv2};
 
+use crate::cold::cached_pages;
 use crate::engine::Handle;
 use crate::engine::below::Opening;
 use crate::file::File;
@@ -60,7 +60,9 @@ impl KernelPages {
         let (direct, identity) = self.direct?;
         let file = self.through.get_or_init(|| opened_again(direct, identity)).as_ref()?;
         let pages = PageRange::covering(offset, bytes);
-        (cached_pages(file, pages)? == pages.end - pages.first).then_some(file)
+        let cached =
+            cached_pages(file, pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES).ok()?;
+        (cached == pages.count()).then_some(file)
     }
 
     /// Fills `buffer` from the kernel's cache, if all of it is there; otherwise its content is undefined.
@@ -121,28 +123,4 @@ fn opened_again(direct: RawFd, identity: Identity) -> Option<StdFile> {
     }
     fadvise(&file, 0, None, Advice::Random).ok()?;
     Some(file)
-}
-
-/// How many pages of a range the kernel's cache has; `None` where it doesn't say.
-fn cached_pages(file: &StdFile, pages: PageRange) -> Option<u64> {
-    let bytes = |pages: u64| pages * PAGE_BYTES;
-    let range = cachestat_range { off: bytes(pages.first), len: bytes(pages.end - pages.first) };
-    let mut counted = cachestat {
-        nr_cache: 0,
-        nr_dirty: 0,
-        nr_writeback: 0,
-        nr_evicted: 0,
-        nr_recently_evicted: 0,
-    };
-    // SAFETY: the descriptor is open, and both structures are the kernel's own and live through the call.
-    let result = unsafe {
-        libc::syscall(
-            i64::from(__NR_cachestat),
-            file.as_raw_fd(),
-            std::ptr::from_ref(&range),
-            std::ptr::from_mut(&mut counted),
-            0,
-        )
-    };
-    (result == 0).then_some(counted.nr_cache)
 }
