@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Config, HandleId, ReadError, ReadId, ReadPath, Transfer,
+    Access, Buffer, Config, HandleId, ReadError, ReadId, Machine, Transfer,
 };
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{Completion, DeviceCaps, DeviceError, Outcome, ProcessId, RequestId};
@@ -30,7 +30,7 @@ use crate::spec::refused;
 pub struct Planner(Mutex<Plan>);
 
 struct Plan {
-    path: ReadPath,
+    path: Machine,
     handle: HandleId,
     file_bytes: u64,
     memory_bytes: u64,
@@ -228,7 +228,7 @@ impl Planner {
             },
             ..Config::new(caps)
         };
-        let mut path = ReadPath::new(config).map_err(refused)?;
+        let mut path = Machine::new(config).map_err(refused)?;
         let file = path.add_file(file_bytes, 0).map_err(refused)?;
         let handle = path.open(file);
         let plan = Plan {

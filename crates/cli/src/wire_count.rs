@@ -16,7 +16,7 @@ use readpath::nfs::storage::NfsStorage;
 use readpath::nfs::target::NfsTarget;
 use readpath::nfs::url::NfsUrl;
 use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config, ReadPath, Transfer};
+use readpath_core::machine::{Access, Config, Machine, Transfer};
 use readpath_core::request::ProcessId;
 use readpath_sim::experiment::c::{READ_BYTES, READ_CASES, RSIZE_BYTES, ReadCase};
 use serde::Serialize;
@@ -125,7 +125,7 @@ fn read_once(case: &ReadCase, target: NfsTarget, clock: Clock) -> Result<(), Str
         readahead: Spec::parse(case.readahead).expect("the table's law is well formed"),
         ..Config::new(carrier.caps())
     };
-    let mut machine = ReadPath::new(config).map_err(|error| told(&error))?;
+    let mut machine = Machine::new(config).map_err(|error| told(&error))?;
     let file = machine.add_file(file_bytes, 0).map_err(|error| told(&error))?;
     let handle = machine.open(file);
     let access = if case.is_direct { Access::Direct } else { Access::Buffered };

@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config, HandleId, ReadPath, Transfer};
+use readpath_core::machine::{Access, Config, HandleId, Machine, Transfer};
 use readpath_core::request::{Completion, DeviceCaps, Outcome, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, Time};
 
@@ -71,7 +71,7 @@ fn round(law: &str, streams: u64, reads: u64) -> u64 {
         scheduler: Spec::plain("noop"),
         ..Config::new(caps)
     };
-    let mut path = ReadPath::new(config).expect("the laws above exist");
+    let mut path = Machine::new(config).expect("the laws above exist");
     let file = path.add_file(FILE_PAGES * PAGE_BYTES, 0).expect("it is as large as the device");
     let handle = path.open(file);
     let mut next: Vec<u64> = (0..streams).map(|at| at * (FILE_PAGES / streams)).collect();
@@ -96,7 +96,7 @@ fn round(law: &str, streams: u64, reads: u64) -> u64 {
 }
 
 /// Reads a page; gives the time at which it is there.
-fn read(path: &mut ReadPath, handle: HandleId, page: u64, now: Time) -> Time {
+fn read(path: &mut Machine, handle: HandleId, page: u64, now: Time) -> Time {
     let transfer = Transfer {
         handle,
         process: ProcessId(0),

@@ -2,16 +2,16 @@
 //! requests go out, completions come back, reads are done.
 //!
 //! # The poll contract
-//! 1. Commands: [`open`](ReadPath::open), [`read`](ReadPath::read),
-//!    [`write`](ReadPath::write), [`advise`](ReadPath::advise). They never block.
-//! 2. [`poll_request`](ReadPath::poll_request) until it gives none: what to hand to the device.
+//! 1. Commands: [`open`](Machine::open), [`read`](Machine::read),
+//!    [`write`](Machine::write), [`advise`](Machine::advise). They never block.
+//! 2. [`poll_request`](Machine::poll_request) until it gives none: what to hand to the device.
 //!    Requests that were made since the last poll are *plugged* until then: they
 //!    are merged with each other before the device sees the first of them.
-//! 3. [`handle_completion`](ReadPath::handle_completion) for each request that the device finished.
-//! 4. [`poll_done`](ReadPath::poll_done) until it gives none: which reads are done. Their
-//!    pages stay pinned until [`release`](ReadPath::release).
+//! 3. [`handle_completion`](Machine::handle_completion) for each request that the device finished.
+//! 4. [`poll_done`](Machine::poll_done) until it gives none: which reads are done. Their
+//!    pages stay pinned until [`release`](Machine::release).
 //! 5. When there is nothing to do, wait for a completion, a new command, or the
-//!    time that [`next_wake`](ReadPath::next_wake) names.
+//!    time that [`next_wake`](Machine::next_wake) names.
 //!
 //! `now` never goes backwards from one call to the next.
 //!
@@ -103,7 +103,7 @@ struct Waiting {
 }
 
 /// The read path over one device. See the [module](self) for the order of calls.
-pub struct ReadPath {
+pub struct Machine {
     config: Config,
     base: Base,
     files: Files,
@@ -113,20 +113,20 @@ pub struct ReadPath {
     retry: Option<Time>,
 }
 
-impl ReadPath {
+impl Machine {
     /// An idle path with an empty cache.
     ///
     /// # Errors
     /// A law is unknown or has a bad parameter; memory, depth or the device's
     /// largest request is too small.
-    pub fn new(config: Config) -> Result<ReadPath, ConfigError> {
+    pub fn new(config: Config) -> Result<Machine, ConfigError> {
         let frames = Frames::new(&config)?;
         let queue = Queue::new(&config)?;
         let files = Files::new(&config)?;
         let raw = raw::build(&config.raw).map_err(ConfigError::Law)?;
         let base = Base { queue, frames, waiting: VecDeque::new() };
         let memory = Memory::new(config.open_reads_max);
-        Ok(ReadPath { config, base, files, memory, raw, retry: None })
+        Ok(Machine { config, base, files, memory, raw, retry: None })
     }
 
     /// Adds a file of `bytes` bytes that lies on the device from `start_sector` on, in one piece.
@@ -160,7 +160,7 @@ impl ReadPath {
         self.invalidate_file(self.files.file_of(handle), range);
     }
 
-    /// As [`invalidate`](ReadPath::invalidate), for a file, whatever its handles.
+    /// As [`invalidate`](Machine::invalidate), for a file, whatever its handles.
     pub fn invalidate_file(&mut self, file: FileId, range: PageRange) {
         self.base.frames.cache.invalidate(file, range);
     }
@@ -343,14 +343,14 @@ impl ReadPath {
     }
 
     /// A program has touched a page. True: the page is mapped, and that is all;
-    /// else the touch is a [`fault`](ReadPath::fault). For worlds that see
+    /// else the touch is a [`fault`](Machine::fault). For worlds that see
     /// every touch.
     #[inline]
     pub fn touch(&mut self, memory: MemoryId, page: u64, access: MemoryAccess) -> bool {
         self.memory.touch(&mut self.base, memory, page, access)
     }
 
-    /// A program has faulted on a page: [`poll_faulted`](ReadPath::poll_faulted) gives the result.
+    /// A program has faulted on a page: [`poll_faulted`](Machine::poll_faulted) gives the result.
     ///
     /// # Errors
     /// It is one too many.
@@ -382,7 +382,7 @@ impl ReadPath {
     }
 
     /// The next page to be taken out of a program's address space. Answer each
-    /// with [`handle_unmapped`](ReadPath::handle_unmapped), before anything else
+    /// with [`handle_unmapped`](Machine::handle_unmapped), before anything else
     /// is called but this.
     pub fn poll_unmap(&mut self) -> Option<Unmap> {
         self.memory.poll_unmap(&mut self.base)
@@ -454,7 +454,7 @@ impl ReadPath {
         self.base.queue.next_wake().into_iter().chain(self.retry).min()
     }
 
-    /// The device has finished a request that [`poll_request`](ReadPath::poll_request) gave it.
+    /// The device has finished a request that [`poll_request`](Machine::poll_request) gave it.
     pub fn handle_completion(&mut self, now: Time, completion: Completion) {
         let base = &mut self.base;
         base.queue.handle_completion(now, completion);
@@ -585,8 +585,8 @@ impl ReadPath {
 /// takes a few microseconds, and where it takes longer, its memory is being brought in.
 const RETRY: Time = Time::from_us(500);
 
-impl fmt::Debug for ReadPath {
+impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadPath").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Machine").field("config", &self.config).finish_non_exhaustive()
     }
 }

@@ -10,30 +10,30 @@
 //! mark off and is a *hit*, on which a law may go on reading.
 //!
 //! # How a world drives memory
-//! The machine is [`ReadPath`](crate::machine::ReadPath), over the same cache,
+//! The machine is [`Machine`](crate::machine::Machine), over the same cache,
 //! frames and budget as for files:
 //!
-//! 1. [`add_swap`](crate::machine::ReadPath::add_swap) names the swap area once,
-//!    [`add_memory`](crate::machine::ReadPath::add_memory) each mapping.
-//! 2. A page fault: [`fault`](crate::machine::ReadPath::fault), with read or
+//! 1. [`add_swap`](crate::machine::Machine::add_swap) names the swap area once,
+//!    [`add_memory`](crate::machine::Machine::add_memory) each mapping.
+//! 2. A page fault: [`fault`](crate::machine::Machine::fault), with read or
 //!    write. A write fault on a page that is mapped read-only makes it dirty.
-//! 3. [`poll_unmap`](crate::machine::ReadPath::poll_unmap) until it gives none: take the page out
+//! 3. [`poll_unmap`](crate::machine::Machine::poll_unmap) until it gives none: take the page out
 //!    of the program's address space, then answer with
-//!    [`handle_unmapped`](crate::machine::ReadPath::handle_unmapped) before any other call, and say
+//!    [`handle_unmapped`](crate::machine::Machine::handle_unmapped) before any other call, and say
 //!    whether the page was written since it was mapped (a world that takes write
 //!    faults says no, it has told of them; one that looks at dirty bits says what
 //!    it found). After the answer nobody can change the page without a fault.
-//! 4. [`poll_request`](crate::machine::ReadPath::poll_request) and
-//!    [`handle_completion`](crate::machine::ReadPath::handle_completion) as for files;
-//!    [`request_buffers`](crate::machine::ReadPath::request_buffers) names the
+//! 4. [`poll_request`](crate::machine::Machine::poll_request) and
+//!    [`handle_completion`](crate::machine::Machine::handle_completion) as for files;
+//!    [`request_buffers`](crate::machine::Machine::request_buffers) names the
 //!    frames, which a write request takes its bytes from.
-//! 5. [`poll_faulted`](crate::machine::ReadPath::poll_faulted) until it gives
+//! 5. [`poll_faulted`](crate::machine::Machine::poll_faulted) until it gives
 //!    none: map the frame (or fill it with zeros first, where it says so),
 //!    writable only where it says so, let the program go on, and
-//!    [`release`](crate::machine::ReadPath::release).
+//!    [`release`](crate::machine::Machine::release).
 //!
 //! A world that sees accessed bits, as the modelled one does, tells of every
-//! touch of a mapped page by [`touch`](crate::machine::ReadPath::touch). One
+//! touch of a mapped page by [`touch`](crate::machine::Machine::touch). One
 //! that doesn't gives [`second_chance_pages`](crate::machine::SwapConfig): so
 //! many pages wait, unmapped, before they go, and one that is used again is
 //! mapped without a read.

@@ -1,12 +1,12 @@
 //! Carries the machine's requests out on a real device: the plumbing between
-//! [`ReadPath`] and [`RealDevice`].
+//! [`Machine`] and [`RealDevice`].
 //!
 //! All memory is frames of one pool: first the cache's, then, for each direct
 //! transfer that may be open at once, a buffer of consecutive frames. A buffer
 //! is named by the transfer's tag. So the bytes of everything that is done can
 //! be lent safely, and nothing is allocated for a request that was not merged.
 
-use readpath_core::machine::{Buffer, Done, ReadPath};
+use readpath_core::machine::{Buffer, Done, Machine};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
@@ -120,7 +120,7 @@ impl<S: Storage> Carrier<S> {
     }
 
     /// Takes a request of the machine in.
-    pub fn submit(&mut self, path: &ReadPath, request: DeviceRequest) {
+    pub fn submit(&mut self, path: &Machine, request: DeviceRequest) {
         let (first_buffer, buffer_frames) = (self.cache_frames, self.buffer_frames);
         let pieces = &mut self.pieces;
         path.request_buffers(request.id, |buffer| {
@@ -153,7 +153,7 @@ impl<S: Storage> Carrier<S> {
     }
 
     /// Lends the bytes of what is done and not yet released, in order.
-    pub fn bytes_of(&self, path: &ReadPath, done: &Done, mut each: impl FnMut(&[u8])) {
+    pub fn bytes_of(&self, path: &Machine, done: &Done, mut each: impl FnMut(&[u8])) {
         let bytes = done.result.unwrap_or(0) as usize;
         let mut skip = (path.offset(done.read) % PAGE_BYTES) as usize;
         let mut left = bytes;

@@ -89,7 +89,7 @@ pub(crate) struct OpenFile {
 impl Engine {
     /// An engine of `machine` over `files`, whose completions `sleeper` sleeps for.
     pub(crate) fn new(
-        machine: machine::ReadPath,
+        machine: machine::Machine,
         files: Below,
         sleeper: Arc<dyn Sleeper>,
         shelf: Arc<Shelf>,

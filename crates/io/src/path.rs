@@ -350,7 +350,7 @@ impl Builder {
             depth_max: self.depth,
             ..Config::new(caps)
         };
-        let mut machine = machine::ReadPath::new(config).map_err(BuildError::Config)?;
+        let mut machine = machine::Machine::new(config).map_err(BuildError::Config)?;
         machine.readahead_decisions().turn(self.logs_decisions);
         if let Some(log) = machine.scheduler_decisions() {
             log.turn(self.logs_decisions);

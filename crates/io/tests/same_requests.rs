@@ -29,7 +29,7 @@ fn alone(temp: &TempFile, law: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
         limits: ReadaheadLimits { request_pages_max: 1024, ..ReadaheadLimits::default() },
         ..Config::new(carrier.caps())
     };
-    let mut machine = machine::ReadPath::new(config).unwrap();
+    let mut machine = machine::Machine::new(config).unwrap();
     let file = machine.add_file(bytes, 0).unwrap();
     let handle = machine.open(file);
     let mut completions = Vec::new();

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use readpath_core::machine::{Done, ReadPath};
+use readpath_core::machine::{Done, Machine};
 use readpath_core::readahead::{Advice, Ask, DeviceEvidence, Evidence, Folio, Pages, ReadaheadLaw};
 use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
@@ -148,7 +148,7 @@ impl World for ObservedWorld<'_> {
         now
     }
 
-    fn submit(&mut self, path: &ReadPath, request: DeviceRequest) {
+    fn submit(&mut self, path: &Machine, request: DeviceRequest) {
         let event = RequestEvent {
             sector: request.start,
             sectors: request.sectors,
@@ -169,7 +169,7 @@ impl World for ObservedWorld<'_> {
         self.world.flush(id);
     }
 
-    fn take(&mut self, path: &ReadPath, done: &Done) -> Time {
+    fn take(&mut self, path: &Machine, done: &Done) -> Time {
         let event = ReadEvent {
             process: done.process.0,
             offset: path.offset(done.read),

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use std::fmt;
 
 use readpath_core::cache::FileId;
-use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, ReadError, ReadPath, Transfer};
+use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, Machine, ReadError, Transfer};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, Op, ProcessId};
 use readpath_core::scheduler::decision::Decided;
@@ -135,7 +135,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Has the laws keep their decisions, if anybody hears of them.
-    pub(crate) fn begin(&self, path: &mut ReadPath) {
+    pub(crate) fn begin(&self, path: &mut Machine) {
         if self.decided.is_none() {
             return;
         }
@@ -146,7 +146,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Takes the decisions of the last turn out of the laws' logs, in the order of time.
-    pub(crate) fn hand_out_decisions(&mut self, path: &mut ReadPath) {
+    pub(crate) fn hand_out_decisions(&mut self, path: &mut Machine) {
         let Some(decided) = &mut self.decided else { return };
         let mut all: Vec<Decided> = Vec::new();
         let readahead = path.readahead_decisions();
@@ -189,7 +189,7 @@ struct Under {
 /// # Errors
 /// The workload's files don't fit on the device, or the world breaks down.
 pub fn run(
-    path: &mut ReadPath,
+    path: &mut Machine,
     workload: Workload,
     world: &mut dyn World,
     mut watch: Watch<'_>,
@@ -202,7 +202,7 @@ pub fn run(
 
 /// Adds the workload's files to the machine, side by side.
 pub(crate) fn add_files(
-    path: &mut ReadPath,
+    path: &mut Machine,
     workload: &Workload,
 ) -> Result<Vec<FileId>, BeyondDevice> {
     let (starts, _) = workload.side_by_side();
@@ -211,7 +211,7 @@ pub(crate) fn add_files(
 }
 
 struct Run<'a> {
-    path: &'a mut ReadPath,
+    path: &'a mut Machine,
     world: &'a mut dyn World,
     files: Vec<FileId>,
     processes: Vec<Running>,
@@ -236,7 +236,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(
-        path: &'a mut ReadPath,
+        path: &'a mut Machine,
         workload: Workload,
         world: &'a mut dyn World,
     ) -> Result<Run<'a>, BeyondDevice> {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::machine::{Config, ConfigError, LawMaker, ReadPath, SwapError};
+use readpath_core::machine::{Config, ConfigError, LawMaker, Machine, SwapError};
 use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS};
@@ -199,7 +199,7 @@ pub(crate) fn simulate_workload(
     watch: Watch<'_>,
 ) -> Result<Row, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    let mut path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    let mut path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = ModelledWorld::new(device, setup.host);
     let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::Run)?;
     let mut row = Row::new("listed", &setup.device.to_string(), &measured.total)
@@ -225,11 +225,11 @@ pub fn check(job_file: &JobFile, setup: &Setup) -> Result<(), SimulateError> {
 fn prepare(
     job_file: &JobFile,
     setup: &Setup,
-) -> Result<(BoxedDevice, Workload, ReadPath), SimulateError> {
+) -> Result<(BoxedDevice, Workload, Machine), SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let workload = Workload::new(job_file, Placement::Modelled, setup.seed)
         .map_err(SimulateError::Workload)?;
-    let path = ReadPath::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    let path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     Ok((device, workload, path))
 }
 

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use readpath_core::machine::{Done, ReadPath};
+use readpath_core::machine::{Done, Machine};
 use readpath_core::request::{Completion, DeviceError, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
@@ -19,7 +19,7 @@ pub trait World {
     fn now(&mut self) -> Time;
 
     /// Carries a request out; it comes back from [`wait`](World::wait).
-    fn submit(&mut self, path: &ReadPath, request: DeviceRequest);
+    fn submit(&mut self, path: &Machine, request: DeviceRequest);
 
     /// Asks the device to keep what was reported written by now, whatever happens to its
     /// power; a completion of this name, which no request has, comes back from
@@ -28,7 +28,7 @@ pub trait World {
 
     /// Hands the bytes of what is done to its process. Gives how long that
     /// keeps the process busy, where time does not pass by itself.
-    fn take(&mut self, path: &ReadPath, done: &Done) -> Time;
+    fn take(&mut self, path: &Machine, done: &Done) -> Time;
 
     /// Pins and describes the memory of a raw chunk of so many bytes. Gives how long
     /// that keeps the process busy, where time does not pass by itself.
@@ -173,7 +173,7 @@ impl World for ModelledWorld {
         self.now
     }
 
-    fn submit(&mut self, _path: &ReadPath, request: DeviceRequest) {
+    fn submit(&mut self, _path: &Machine, request: DeviceRequest) {
         let index = request.id.0 as usize;
         if index >= self.requests.len() {
             self.requests.resize(index + 1, Asked { request, retries: 0 });
@@ -187,7 +187,7 @@ impl World for ModelledWorld {
         self.device.flush(self.now, id);
     }
 
-    fn take(&mut self, path: &ReadPath, done: &Done) -> Time {
+    fn take(&mut self, path: &Machine, done: &Done) -> Time {
         let bytes = done.result.unwrap_or(0);
         if path.is_fault(done.read) {
             return self.charged(Time(self.host.fault_ns));

@@ -4,7 +4,7 @@
 //! Where `recorded_kernel.rs` drives the law alone, here it sits in the machine,
 //! with its cache, its plug and its requests, over a device that answers at once.
 
-use readpath_core::machine::{Access, Config, HandleId, ReadPath, Transfer};
+use readpath_core::machine::{Access, Config, HandleId, Machine, Transfer};
 use readpath_core::readahead::{Advice, Recording, Step};
 use readpath_core::request::{Completion, DeviceCaps, Outcome, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
@@ -38,7 +38,7 @@ fn the_device_is_asked_for_the_pages_that_linux_read() {
 
 /// One file on a device that answers at once, with memory for all of it.
 struct Path {
-    machine: ReadPath,
+    machine: Machine,
     file: readpath_core::cache::FileId,
     handle: HandleId,
     kernel: Recording,
@@ -60,7 +60,7 @@ impl Path {
             limits: kernel.limits,
             ..Config::new(caps)
         };
-        let mut machine = ReadPath::new(config).unwrap();
+        let mut machine = Machine::new(config).unwrap();
         let file = machine.add_file(kernel.file_bytes, 0).unwrap();
         let handle = machine.open(file);
         Path { machine, file, handle, kernel: kernel.clone() }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use readpath_core::law::Spec;
-use readpath_core::machine::{Done, ReadPath};
+use readpath_core::machine::{Done, Machine};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
@@ -156,7 +156,7 @@ impl World for Passing {
         self.now
     }
 
-    fn submit(&mut self, _path: &ReadPath, request: DeviceRequest) {
+    fn submit(&mut self, _path: &Machine, request: DeviceRequest) {
         let at = self.now + Time::from_us(100);
         self.in_flight.push_back(Completion::at(at, request.id, Outcome::Done));
     }
@@ -165,7 +165,7 @@ impl World for Passing {
         self.in_flight.push_back(Completion::at(self.now, id, Outcome::Done));
     }
 
-    fn take(&mut self, _path: &ReadPath, _done: &Done) -> Time {
+    fn take(&mut self, _path: &Machine, _done: &Done) -> Time {
         Time::ZERO
     }
 
@@ -208,7 +208,7 @@ fn a_process_that_never_waits_does_not_hold_up_completions() {
         alignment_sectors: 1,
     };
     let workload = Workload::new(&job, Placement::Modelled, 1).unwrap();
-    let mut path = ReadPath::new(setup.config(caps)).unwrap();
+    let mut path = Machine::new(setup.config(caps)).unwrap();
     let mut tell = |_| Go::On;
     let watch = Watch::progress(&mut tell);
     let measured = run::run(&mut path, workload, &mut Passing::default(), watch).unwrap();

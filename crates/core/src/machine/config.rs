@@ -22,7 +22,7 @@ pub struct Config {
     /// turned round). Default yes; no shows what the laws alone make.
     pub merges: bool,
     /// How large transfers past the cache are cut, for those who drive them
-    /// chunk by chunk ([`ReadPath::raw_law`](super::ReadPath::raw_law)). Default `ring`.
+    /// chunk by chunk ([`Machine::raw_law`](super::Machine::raw_law)). Default `ring`.
     pub raw: Spec,
     /// How many requests the queue is made for (the kernel's
     /// `queue/nr_requests`; default 128). Once seven eighths of them and one
@@ -33,7 +33,7 @@ pub struct Config {
     /// takes. Default: what the device takes.
     pub depth_max: u32,
     /// How much of the memory the world may lend for longer than a copy takes,
-    /// past the machine ([`lend_through`](super::ReadPath::lend_through)), in bytes; rounded down to whole
+    /// past the machine ([`lend_through`](super::Machine::lend_through)), in bytes; rounded down to whole
     /// pages. Reads have the rest to themselves. Default 0.
     pub lent_bytes_max: u64,
     /// The most reads that may be open at once, waiting ones included. Default 65,536.

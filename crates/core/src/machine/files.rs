@@ -202,7 +202,7 @@ impl Files {
         &mut *self.handles[handle.0 as usize].law
     }
 
-    /// A hint about a range of an open file: see [`ReadPath::advise`](super::ReadPath::advise).
+    /// A hint about a range of an open file: see [`Machine::advise`](super::Machine::advise).
     pub(super) fn advise(
         &mut self,
         now: Time,

@@ -145,10 +145,10 @@ pub enum Source {
 }
 
 /// A fault that has ended: map the frame, then
-/// [release it](super::ReadPath::release_fault).
+/// [release it](super::Machine::release_fault).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faulted {
-    /// Its name; call [`release_fault`](super::ReadPath::release_fault) with it once the page is
+    /// Its name; call [`release_fault`](super::Machine::release_fault) with it once the page is
     /// mapped.
     pub fault: FaultId,
     /// The caller's tag.

@@ -51,7 +51,7 @@ pub enum Buffer {
 /// A read or a write that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its name; call [`release`](super::ReadPath::release) with it once its bytes were taken.
+    /// Its name; call [`release`](super::Machine::release) with it once its bytes were taken.
     pub read: ReadId,
     /// The caller's tag.
     pub tag: u64,

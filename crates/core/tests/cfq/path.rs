@@ -1,7 +1,7 @@
 //! The law within the read path: it is chosen by name, and its decisions come out.
 
 use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config, ReadPath, Transfer};
+use readpath_core::machine::{Access, Config, Machine, Transfer};
 use readpath_core::request::ProcessId;
 use readpath_core::unit::Time;
 
@@ -10,7 +10,7 @@ use super::rig::SPINDLE;
 #[test]
 fn the_read_path_hands_out_what_its_scheduler_decided() {
     let config = Config { scheduler: Spec::plain("cfq"), ..Config::new(SPINDLE.caps()) };
-    let mut path = ReadPath::new(config).unwrap();
+    let mut path = Machine::new(config).unwrap();
     path.scheduler_decisions().unwrap().turn(true);
     let file = path.add_file(1 << 20, 80_000).unwrap();
     let handle = path.open(file);
@@ -26,6 +26,6 @@ fn the_read_path_hands_out_what_its_scheduler_decided() {
 
 #[test]
 fn a_law_without_a_log_hands_out_nothing() {
-    let mut path = ReadPath::new(Config::new(SPINDLE.caps())).unwrap();
+    let mut path = Machine::new(Config::new(SPINDLE.caps())).unwrap();
     assert!(path.scheduler_decisions().is_none());
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Config, Done, HandleId, ReadError, ReadPath, Transfer,
+    Access, Buffer, Config, Done, HandleId, Machine, ReadError, Transfer,
 };
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{
@@ -17,7 +17,7 @@ pub const DEVICE_PAGES: u64 = 4096;
 pub const REQUEST_PAGES_MAX: u64 = 16;
 
 pub struct World {
-    pub path: ReadPath,
+    pub path: Machine,
     pub now: Time,
     /// The number of the device page that each frame holds.
     memory: Vec<Option<u64>>,
@@ -53,7 +53,7 @@ impl World {
     pub fn new(config: Config) -> World {
         let frames = (config.memory_bytes / PAGE_BYTES) as usize;
         World {
-            path: ReadPath::new(config).unwrap(),
+            path: Machine::new(config).unwrap(),
             now: Time::ZERO,
             memory: vec![None; frames],
             in_device: Vec::new(),

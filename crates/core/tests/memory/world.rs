@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Config, HandleId, MemoryAccess, MemoryFault, MemoryKind, ReadError, ReadPath,
+    Access, Buffer, Config, HandleId, Machine, MemoryAccess, MemoryFault, MemoryKind, ReadError,
     Source, SwapConfig, Transfer, Unmap,
 };
 use readpath_core::request::{
@@ -52,7 +52,7 @@ struct Mapped {
 }
 
 pub struct World {
-    pub path: ReadPath,
+    pub path: Machine,
     pub now: Time,
     pub sight: Sight,
     memory: Vec<Content>,
@@ -92,7 +92,7 @@ impl World {
             alignment_sectors: 8,
         };
         let mut path =
-            ReadPath::new(Config { memory_bytes: memory_pages * PAGE_BYTES, ..Config::new(caps) })
+            Machine::new(Config { memory_bytes: memory_pages * PAGE_BYTES, ..Config::new(caps) })
                 .unwrap();
         path.add_swap(swap).unwrap();
         for (nth, &(pages, kind)) in mappings.iter().enumerate() {

@@ -100,7 +100,7 @@ struct Line {
 
 /// The state of an engine.
 pub(crate) struct Desk {
-    pub(crate) machine: machine::ReadPath,
+    pub(crate) machine: machine::Machine,
     pub(crate) files: Below,
     shelf: Arc<Shelf>,
     pub(super) clock: Clock,
@@ -159,7 +159,7 @@ impl Buried {
 
 impl Desk {
     pub(crate) fn new(
-        machine: machine::ReadPath,
+        machine: machine::Machine,
         files: Below,
         shelf: Arc<Shelf>,
         clock: Clock,
@@ -299,7 +299,7 @@ impl Desk {
     }
 
     /// Does to the machine what `change` does, and sends out what it made.
-    pub(crate) fn command(&mut self, change: impl FnOnce(&mut machine::ReadPath, Time)) {
+    pub(crate) fn command(&mut self, change: impl FnOnce(&mut machine::Machine, Time)) {
         let now = self.clock.now();
         self.machine.take_returned(now);
         change(&mut self.machine, now);

@@ -179,7 +179,7 @@ fn path_over(
         readahead: Spec::parse(law).unwrap(),
         ..Config::new(files.caps())
     };
-    let mut machine = machine::ReadPath::new(config).unwrap();
+    let mut machine = machine::Machine::new(config).unwrap();
     let pages = (memory_bytes / 4096) as u32;
     let shelf = Arc::new(Shelf::new(pages, pages / 4).unwrap());
     machine.lend_through(Box::new(Clerk(Arc::clone(&shelf))));

@@ -28,7 +28,7 @@ use std::sync::mpsc::SyncSender;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Config, Done, HandleId, ReadError, ReadPath, Transfer,
+    Access, Buffer, Config, Done, HandleId, Machine, ReadError, Transfer,
 };
 use readpath_core::readahead::{Advice, ReadaheadLimits};
 use readpath_core::request::{DeviceRequest, Op, Outcome, ProcessId};
@@ -137,7 +137,7 @@ pub(super) struct Server {
     shadow: Area,
     /// What is put into the shadow before a transfer.
     zeros: Vec<u8>,
-    machine: ReadPath,
+    machine: Machine,
     handle: HandleId,
     file_bytes: u64,
     piece_bytes_max: u64,
@@ -175,7 +175,7 @@ impl Server {
             open_reads_max: u32::MAX,
             ..Config::new(caps)
         };
-        let mut machine = ReadPath::new(config).map_err(PagerError::Config)?;
+        let mut machine = Machine::new(config).map_err(PagerError::Config)?;
         let file = machine.add_file(file_bytes, 0).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
         let uffd = Uffd::open().map_err(PagerError::Uffd)?;

@@ -30,7 +30,7 @@ use std::sync::mpsc::SyncSender;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Buffer, Config, Faulted, MemoryAccess, MemoryFault, MemoryKind, ReadError, ReadPath, Source,
+    Buffer, Config, Faulted, Machine, MemoryAccess, MemoryFault, MemoryKind, ReadError, Source,
     SwapConfig, Unmap,
 };
 use readpath_core::request::{DeviceRequest, Op, ProcessId};
@@ -142,7 +142,7 @@ pub(super) struct Server {
     /// business there. (Without one, none could be moved there.)
     area_uffd: Uffd,
     area: Area,
-    machine: ReadPath,
+    machine: Machine,
     memory: MemoryId,
     frames: Vec<Frame>,
     /// The frame that is mapped at each page.
@@ -178,7 +178,7 @@ impl Server {
             open_reads_max: u32::MAX,
             ..Config::new(caps)
         };
-        let mut machine = ReadPath::new(config).map_err(PagerError::Config)?;
+        let mut machine = Machine::new(config).map_err(PagerError::Config)?;
         let swap = SwapConfig {
             law: swapin,
             second_chance_pages: (memory_pages / SECOND_CHANCE_DIVISOR).min(SECOND_CHANCE_PAGES_MAX)

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use readpath::carrier::Carrier;
 use readpath::storage::Storage;
 use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config, HandleId, ReadError, ReadPath, Transfer};
+use readpath_core::machine::{Access, Config, HandleId, Machine, ReadError, Transfer};
 use readpath_core::readahead::Advice;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PageRange, Time};
 
 /// A file that is open, under a law.
 pub struct Rig<S: Storage> {
-    pub machine: ReadPath,
+    pub machine: Machine,
     pub carrier: Carrier<S>,
     handle: HandleId,
     /// By tag: what was asked.
@@ -37,7 +37,7 @@ impl<S: Storage> Rig<S> {
             scheduler: Spec::parse(scheduler).unwrap(),
             ..Config::new(carrier.caps())
         };
-        let mut machine = ReadPath::new(config).unwrap();
+        let mut machine = Machine::new(config).unwrap();
         let file = machine.add_file(file_bytes, 0).unwrap();
         let handle = machine.open(file);
         Rig { machine, carrier, handle, asked: BTreeMap::new() }

@@ -64,21 +64,21 @@ const POLICIES: [(&str, &str); 6] = [
 ];
 
 /// A machine, and how much of it the files are spread over.
-struct Machine {
+struct Testbed {
     device: &'static str,
     words: &'static str,
     volume_mib: u64,
 }
 
 /// The array of the source.
-const ARRAY: Machine = Machine {
+const ARRAY: Testbed = Testbed {
     device: TWELVE_DISKS,
     words: "12 drives of 7,200 rpm in RAID-0 behind a controller (its link, overheads and \
             read-ahead are fitted to these tables)",
     volume_mib: 10_900 << 10,
 };
 
-const SPINDLE: Machine = Machine {
+const SPINDLE: Testbed = Testbed {
     device: "hdd,drive=sata2010",
     words: "one drive of 7,200 rpm (SATA, 2009)",
     volume_mib: 900 << 10,
@@ -169,7 +169,7 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
 }
 
 fn table(
-    machine: &Machine,
+    machine: &Testbed,
     load: &Load,
     published: &[Published; 5],
     seed: u64,
@@ -209,7 +209,7 @@ fn table(
 }
 
 /// One section for each process: its file is an equal part of the volume.
-fn job(machine: &Machine, load: &Load, processes: u32, seed: u64) -> String {
+fn job(machine: &Testbed, load: &Load, processes: u32, seed: u64) -> String {
     let part_mib = machine.volume_mib / u64::from(processes);
     let mut parts: Vec<u64> = (0..processes.into()).collect();
     let mut draw = Draw::new(seed);

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Config, Faulted, MemoryAccess, MemoryFault, MemoryKind, ReadPath, Source, SwapConfig,
+    Config, Faulted, Machine, MemoryAccess, MemoryFault, MemoryKind, Source, SwapConfig,
     SwapCounters, SwapOut,
 };
 use readpath_core::request::{Completion, ProcessId};
@@ -83,9 +83,9 @@ pub fn check_load(load: &Load, setup: &LoadSetup) -> Result<(), SimulateError> {
     prepare(load, setup).map(|_| ())
 }
 
-fn prepare(load: &Load, setup: &LoadSetup) -> Result<(ModelledWorld, ReadPath), SimulateError> {
+fn prepare(load: &Load, setup: &LoadSetup) -> Result<(ModelledWorld, Machine), SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    let mut path = ReadPath::new(Config {
+    let mut path = Machine::new(Config {
         memory_bytes: load.memory_bytes,
         readahead: Spec::plain("none"),
         scheduler: setup.scheduler.clone(),
@@ -123,7 +123,7 @@ struct Run<'a> {
     load: &'a Load,
     host: MemoryHost,
     world: ModelledWorld,
-    path: ReadPath,
+    path: Machine,
     processes: Vec<Running>,
     /// Those that can go on, and when.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
@@ -158,7 +158,7 @@ impl Counted {
 }
 
 impl<'a> Run<'a> {
-    fn new(load: &'a Load, setup: &LoadSetup, world: ModelledWorld, path: ReadPath) -> Run<'a> {
+    fn new(load: &'a Load, setup: &LoadSetup, world: ModelledWorld, path: Machine) -> Run<'a> {
         let memory_of = |process: u32| match load.share {
             Share::Private => MemoryId(process),
             Share::Shared => MemoryId(0),

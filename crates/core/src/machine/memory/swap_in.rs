@@ -15,7 +15,7 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 impl Memory {
     /// Reads the swapped-out pages of the range ahead of faults, as far as there is room; gives the
-    /// first page that was not dealt with. See [`ReadPath::will_need`](crate::machine::ReadPath).
+    /// first page that was not dealt with. See [`Machine::will_need`](crate::machine::Machine).
     pub(in crate::machine) fn will_need(
         &mut self,
         now: Time,
