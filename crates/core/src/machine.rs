@@ -449,6 +449,11 @@ impl Machine {
         self.base.queue.poll(now)
     }
 
+    /// Whether the read waits for the request, which has not been completed.
+    pub fn awaits(&self, read: ReadId, request: RequestId) -> bool {
+        self.base.queue.is_awaited(request, Waiter::Read(read))
+    }
+
     /// When to poll again though nothing has come or completed; None: no need.
     pub fn next_wake(&self) -> Option<Time> {
         self.base.queue.next_wake().into_iter().chain(self.retry).min()

@@ -188,7 +188,7 @@ impl Aio {
     }
 
     /// Takes the answers that there are.
-    fn collect(&mut self, answers: &mut Vec<Answer>) {
+    fn take_answers(&mut self, answers: &mut Vec<Answer>) {
         let (context, before) = (&self.context, answers.len());
         let queue = context.shared();
         let mut head = queue.head.load(Ordering::Relaxed);
@@ -331,6 +331,10 @@ impl Sleeper for AioSleeper {
         Ok(true)
     }
 
+    fn hand_over(&self) {
+        self.0.hand_over();
+    }
+
     fn wake(&self) {
         // It can only fail when the count is full: then the bell rings already.
         let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
@@ -381,6 +385,11 @@ impl Backend for Aio {
         self.context.has_answers()
     }
 
+    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+        self.take_answers(answers);
+        Ok(false)
+    }
+
     /// What the kernel has is not to be had back from it.
     fn cancel(&mut self, token: u64) {
         let mut queued = self.context.queued();
@@ -409,11 +418,11 @@ impl Backend for Aio {
             // Before looking, so that what comes meanwhile rings again.
             self.context.quieten();
         }
-        self.collect(answers);
+        self.take_answers(answers);
         if answers.len() == count_before && self.unanswered > 0 && sleep != Sleep::Never {
             self.context.sleep(sleep);
             self.context.quieten();
-            self.collect(answers);
+            self.take_answers(answers);
         }
         Ok(())
     }

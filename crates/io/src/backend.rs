@@ -275,6 +275,15 @@ pub trait Sleeper: Send + Sync {
     /// The kernel refuses the exchange as such.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError>;
 
+    /// Hands over what was queued. What hinders it is told by the next [`sleep`](Sleeper::sleep).
+    fn hand_over(&self) {
+        let _ = self.sleep(Sleep::Never);
+    }
+
+    /// Takes in what lies in the kernel for one who sleeps and doesn't come for it. Nothing to do where answers lie in
+    /// memory that is shared with the kernel.
+    fn look(&self) {}
+
     /// Ends the sleep of whoever sleeps, or else the next one. From any thread.
     fn wake(&self);
 
@@ -318,6 +327,15 @@ pub(crate) trait Backend: Send {
     /// Asks the kernel to withdraw a transfer. It is answered all the same: with
     /// `-ECANCELED` if that came in time.
     fn cancel(&mut self, token: u64);
+
+    /// Adds the answers that there are to `answers`, without a system call where somebody else sleeps
+    /// for them. True if something is to be handed over for that.
+    ///
+    /// # Errors
+    /// As [`exchange`](Backend::exchange).
+    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+        self.exchange(Sleep::Never, answers).map(|()| false)
+    }
 
     /// Hands over what was queued, and adds the answers that there are to
     /// `answers`, sleeping in the kernel for the first one as long as `sleep`

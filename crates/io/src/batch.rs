@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::engine::Owner;
+use crate::engine::batches::{Asked, Lent};
 use crate::engine::copy::copy_out;
 use crate::engine::copy::slices;
-use crate::engine::desk::{Landed, LineId};
-use crate::engine::turn::{Asked, Lent};
+use crate::engine::state::{CompletedRead, QueueId};
+use crate::engine::{Owner, Waited};
 use crate::file::File;
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
@@ -45,7 +45,7 @@ const GROUP: usize = 8;
 /// ```
 pub struct Batch {
     engine: Arc<Owner>,
-    line: LineId,
+    queue: QueueId,
     /// Not started yet.
     asked: Vec<Asked>,
     /// Done, and to be lent.
@@ -61,10 +61,10 @@ impl ReadPath {
     pub fn batch(&self) -> Batch {
         // Where there is none in this child, each use of the batch says so.
         let engine = self.engine().here().unwrap_or_else(|_| Arc::clone(self.engine()));
-        let line = if engine.is_ours() { engine.desk().open_line(false) } else { 0 };
+        let queue = if engine.is_ours() { engine.lock().open_queue(false) } else { 0 };
         Batch {
             engine,
-            line,
+            queue,
             asked: Vec::new(),
             ready: VecDeque::new(),
             lent: None,
@@ -111,17 +111,17 @@ impl Batch {
         if !self.engine.is_ours() {
             return;
         }
-        let mut desk = self.engine.desk();
-        desk.turn(self.line, &mut self.returned, &self.asked, &mut self.ready);
-        self.engine.leave_and_hand_over(desk);
+        let mut state = self.engine.lock();
+        state.turn(self.queue, &mut self.returned, &self.asked, &mut self.ready);
+        drop(state);
         self.asked.clear();
     }
 
     /// How many reads are under way, or done and not yet waited for.
     pub fn len(&self) -> usize {
         let is_ours = self.engine.is_ours();
-        let line_len = if is_ours { self.engine.desk().line_len(self.line) } else { 0 };
-        self.asked.len() + line_len + self.ready.len()
+        let queue_len = if is_ours { self.engine.lock().queue_len(self.queue) } else { 0 };
+        self.asked.len() + queue_len + self.ready.len()
     }
 
     /// Whether there is nothing to wait for.
@@ -148,7 +148,7 @@ impl Batch {
         }
         self.lent = self.ready.pop_front();
         let engine = &*self.engine;
-        Ok(self.lent.as_ref().map(|Lent { landed, .. }| BatchRead { engine, landed }))
+        Ok(self.lent.as_ref().map(|Lent { completed, .. }| BatchRead { engine, completed }))
     }
 
     /// # Errors
@@ -163,17 +163,17 @@ impl Batch {
     /// Waits for the next read to be done, and has all that are done lent; none if
     /// there are none to wait for.
     fn wait_for_some(&mut self) -> Result<(), ReadError> {
-        let mut desk = self.engine.desk();
-        desk.turn(self.line, &mut self.returned, &self.asked, &mut self.ready);
+        let mut state = self.engine.lock();
+        state.turn(self.queue, &mut self.returned, &self.asked, &mut self.ready);
         let mut result = Ok(());
-        if self.ready.is_empty() && desk.line_len(self.line) > 0 {
-            let (waited, done) = self.engine.wait(desk, self.line);
-            desk = waited;
-            result = done
-                .map(|seat| desk.lend(self.line, seat, &mut self.ready))
-                .map_err(|error| ReadError::Storage { error });
+        if self.ready.is_empty() && state.queue_len(self.queue) > 0 {
+            let (mut locked, waited) = self.engine.wait(state, self.queue, false);
+            match waited {
+                Waited::Done(id) => locked.lend(self.queue, id, &mut self.ready),
+                Waited::Failed(error) => result = Err(ReadError::Storage { error }),
+                Waited::HeldUp => unreachable!("who waits for many is patient"),
+            }
         }
-        self.engine.leave_and_hand_over(desk);
         self.asked.clear();
         result
     }
@@ -186,23 +186,22 @@ impl Drop for Batch {
         }
         self.returned.extend(self.lent.take());
         self.returned.extend(self.ready.drain(..));
-        let mut desk = self.engine.desk();
-        desk.turn(self.line, &mut self.returned, &[], &mut self.ready);
-        desk.close_line(self.line);
-        self.engine.leave(desk);
+        let mut state = self.engine.lock();
+        state.turn(self.queue, &mut self.returned, &[], &mut self.ready);
+        state.close_queue(self.queue);
     }
 }
 
 /// A read of a [`Batch`] that is done, with its bytes, until the batch is used again.
 pub struct BatchRead<'a> {
     engine: &'a Owner,
-    landed: &'a Landed,
+    completed: &'a CompletedRead,
 }
 
 impl BatchRead<'_> {
     /// The name that was given at the start.
     pub fn ticket(&self) -> u64 {
-        self.landed.ticket
+        self.completed.ticket
     }
 
     /// How many bytes there are: fewer than asked only at the end of the file.
@@ -213,7 +212,7 @@ impl BatchRead<'_> {
         if !self.engine.is_ours() {
             return Err(ReadError::Forked { why: Forked::UnderWay });
         }
-        self.landed.result.expect("a read that is done has a result").map_err(ReadError::of)
+        self.completed.result.expect("a read that is done has a result").map_err(ReadError::of)
     }
 
     /// The bytes, as they lie in the cache: a page or less each.
@@ -222,7 +221,7 @@ impl BatchRead<'_> {
     /// Why there are none.
     pub fn slices(&self) -> Result<impl Iterator<Item = &[u8]>, ReadError> {
         self.bytes()?;
-        Ok(slices(&self.engine.shelf, self.landed))
+        Ok(slices(&self.engine.shelf, self.completed))
     }
 
     /// Copies the bytes to the start of `buffer`; gives how many.

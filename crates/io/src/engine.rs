@@ -2,8 +2,9 @@
 //! shared by any number of threads.
 //!
 //! A read that finds everything takes it from the [shelf](shelf) and never comes
-//! here. Any other read takes the lock of the [`Desk`](desk), starts, and then
-//! *waits*: a thread that has to wait becomes the *leader* if there is none. The
+//! here. Any other read takes the lock of the [state](state), starts, and then
+//! *waits* (see [pending](pending)). What it doesn't carry itself it waits for like this: a thread becomes the
+//! *leader* if there is none. The
 //! leader sleeps in the storage (for AIO: in `poll`), without the
 //! lock; it takes in what is completed for everybody, wakes exactly the threads
 //! and tasks whose reads are done, and when its own is among them it wakes one
@@ -17,12 +18,12 @@
 //! thread that leads whenever futures wait and nobody else does, and sleeps on a
 //! condition otherwise.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use readpath_core::cache::FileId;
-use readpath_core::machine;
+use readpath_core::machine::Machine;
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
@@ -32,25 +33,28 @@ use crate::storage::{Sleep, Sleeper};
 use crate::target::Mode;
 use crate::thread;
 
+pub(crate) mod batches;
 pub(crate) mod below;
 pub(crate) mod copy;
-pub(crate) mod desk;
 #[cfg(test)]
 mod faults;
 mod handle;
 #[cfg(test)]
 mod held_up;
 pub(crate) mod index;
+pub(crate) mod locked;
 pub(crate) mod opening;
+pub(crate) mod pending;
 pub(crate) mod readers;
 pub(crate) mod shelf;
+pub(crate) mod state;
 pub(crate) mod tally;
-pub(crate) mod turn;
 
 use below::{Below, Opening};
-use desk::{Buried, Desk, LineId, SeatId, Who};
 pub(crate) use handle::{Handle, Owner};
+use locked::Locked;
 use shelf::Shelf;
+use state::{InFlightId, Parked, QueueId, State};
 
 const POISON: &str = "the engine's own code doesn't panic under its lock";
 
@@ -60,18 +64,35 @@ const POISON: &str = "the engine's own code doesn't panic under its lock";
 const PATIENCE: Duration = Duration::from_millis(4);
 const PATIENCE_MAX: Duration = Duration::from_millis(64);
 
+/// Who waits for a request that another thread carries reads for itself after so long: that one is stopped, or
+/// gets no processor.
+const HELD_UP: Duration = Duration::from_secs(1);
+
 /// One cache over one storage.
 pub(crate) struct Engine {
     // Dropped before the shelf, whose frames its storage fills.
-    desk: Mutex<Desk>,
+    state: Mutex<State>,
     pub(crate) shelf: Arc<Shelf>,
     sleeper: Arc<dyn Sleeper>,
     pub(crate) clock: Clock,
     /// The most bytes that one read of the machine takes; larger ones are cut.
     pub(crate) read_bytes_max: u64,
+    /// Whether a thread carries requests that it waits for by itself.
+    lets_carry: bool,
     /// There is something to lead, or the end.
     driver_called: Condvar,
     driver: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What waiting came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// This read is done.
+    Done(InFlightId),
+    /// The storage carries nothing any more.
+    Failed(BackendError),
+    /// A thread that carries a request doesn't come back with it.
+    HeldUp,
 }
 
 /// A file that is open in an engine, under all its handles.
@@ -89,7 +110,7 @@ pub(crate) struct OpenFile {
 impl Engine {
     /// An engine of `machine` over `files`, whose completions `sleeper` sleeps for.
     pub(crate) fn new(
-        machine: machine::Machine,
+        machine: Machine,
         files: Below,
         sleeper: Arc<dyn Sleeper>,
         shelf: Arc<Shelf>,
@@ -99,8 +120,10 @@ impl Engine {
         // four of the largest requests.
         let read_bytes_max = (machine.read_bytes_max() / 2).min(16 << 20);
         let page = readpath_core::unit::PAGE_BYTES;
+        let lets_carry = files.lets_carry();
         Engine {
-            desk: Mutex::new(Desk::new(machine, files, Arc::clone(&shelf), clock)),
+            state: Mutex::new(State::new(machine, files, Arc::clone(&shelf), clock)),
+            lets_carry,
             shelf,
             sleeper,
             clock,
@@ -110,125 +133,85 @@ impl Engine {
         }
     }
 
-    /// The desk, for one caller at a time; never held while anybody sleeps.
-    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().expect(POISON)
+    /// The state, for one caller at a time; never held while anybody sleeps.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked::new(self, self.state.lock().expect(POISON))
     }
 
-    /// Lets the desk go, and wakes those whose reads are done.
-    pub(crate) fn leave(&self, mut desk: MutexGuard<'_, Desk>) {
-        let calls = desk.take_calls();
-        let is_driver_called = desk.call_driver();
-        let is_leader_late = desk.take_is_leader_late();
-        // Who leads has handed over before, and sleeps.
-        let is_queued = desk.is_led() && desk.take_is_queued();
-        let graveyard = desk.take_graveyard();
-        drop(desk);
-        if is_queued {
-            self.hand_over();
-        }
-        calls.into_iter().for_each(Who::call);
-        if is_driver_called {
-            self.driver_called.notify_one();
-        }
-        if is_leader_late {
-            self.sleeper.wake();
-        }
-        graveyard.into_iter().for_each(Buried::drop_quietly);
-    }
-
-    /// Waits for a read of the line to be done, and gives its seat; the desk is
-    /// the caller's still. One of the line must be under way.
-    ///
-    /// # Errors
-    /// The storage carries nothing any more.
+    /// Waits for a read of the queue to be done; the lock is the caller's still. One of the queue must be under
+    /// way. With `is_own` one gives up once threads that carry requests hold it up.
     pub(crate) fn wait<'a>(
         &'a self,
-        mut desk: MutexGuard<'a, Desk>,
-        line: LineId,
-    ) -> (MutexGuard<'a, Desk>, Result<SeatId, BackendError>) {
+        mut state: Locked<'a>,
+        queue: QueueId,
+        is_own: bool,
+    ) -> (Locked<'a>, Waited) {
         let mut patience = PATIENCE;
+        let mut begun: Option<Instant> = None;
         loop {
-            if let Some(done) = desk.next_done(line) {
-                desk.pass_the_lead_on();
-                return (desk, done);
+            match state.next_done(queue) {
+                Some(Ok(id)) => {
+                    state.pass_the_lead_on();
+                    return (state, Waited::Done(id));
+                }
+                Some(Err(error)) => return (state, Waited::Failed(error)),
+                None => {}
+            }
+            if is_own && state.own_under_way > 0 {
+                let begun = *begun.get_or_insert_with(Instant::now);
+                if begun.elapsed() >= HELD_UP {
+                    return (state, Waited::HeldUp);
+                }
             }
             if self.sleeper.has_work() {
-                desk = self.work(desk);
-            } else if desk.is_led() {
-                desk.park(line, Who::Thread(std::thread::current()));
-                self.leave(desk);
+                state = self.work(state);
+            } else if state.is_led() {
+                state.park(queue, Parked::Thread(std::thread::current()));
+                drop(state);
                 let parked = Instant::now();
                 std::thread::park_timeout(patience);
                 let is_called = parked.elapsed() < patience;
-                desk = self.desk();
-                desk.unpark(line);
+                if !is_called {
+                    self.sleeper.look();
+                }
+                state = self.lock();
+                state.unpark(queue);
                 if !is_called {
                     patience = (2 * patience).min(PATIENCE_MAX);
-                    desk.take_in_for_the_leader();
+                    state.take_in_for_the_leader();
                 }
             } else {
-                desk = self.lead(desk, Some(line));
+                state = self.lead(state, Some(queue));
             }
         }
     }
 
     /// Carries a transfer that takes a thread, in place of one that would have to be woken.
-    fn work<'a>(&'a self, desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
-        self.leave(desk);
+    fn work<'a>(&'a self, state: Locked<'a>) -> Locked<'a> {
+        drop(state);
         let worked = self.sleeper.work();
-        let mut desk = self.desk();
+        let mut state = self.lock();
         if let Some(is_awaited) = worked {
-            desk.take_in(Ok(is_awaited));
+            state.take_in(Ok(is_awaited));
         }
-        self.call(desk)
+        state.again()
     }
 
     /// Sleeps in the storage for everybody, once, and takes in what is completed.
-    fn lead<'a>(
-        &'a self,
-        mut desk: MutexGuard<'a, Desk>,
-        line: Option<LineId>,
-    ) -> MutexGuard<'a, Desk> {
-        let (term, deadline) = desk.lead(line);
+    fn lead<'a>(&'a self, mut state: Locked<'a>, queue: Option<QueueId>) -> Locked<'a> {
+        let (term, deadline) = state.lead(queue);
         // Who was only slow when another took its place sleeps beside that one, and a call to wake up
         // may end the other's sleep alone. So nobody sleeps for long without a look.
         let span = deadline.map_or(PATIENCE_MAX, |deadline| self.clock.until(deadline));
-        self.leave(desk);
+        state.unlock_to_sleep();
         let result = self.sleeper.sleep(Sleep::AtMost(span.min(PATIENCE_MAX)));
-        let mut desk = self.desk();
-        desk.led(term, result);
-        if line.is_none() && !desk.is_driver_due() {
+        let mut state = self.lock();
+        state.led(term, result);
+        if queue.is_none() && !state.is_driver_due() {
             // The driver goes back to sleep; threads may wait still.
-            desk.pass_the_lead_on();
+            state.pass_the_lead_on();
         }
-        self.call(desk)
-    }
-
-    /// Wakes those whose reads are done, without the lock.
-    fn call<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
-        let calls = desk.take_calls();
-        if !calls.is_empty() {
-            drop(desk);
-            calls.into_iter().for_each(Who::call);
-            desk = self.desk();
-        }
-        desk
-    }
-
-    /// Lets the desk go, and has what was submitted carried out though nobody waits.
-    pub(crate) fn leave_and_hand_over(&self, mut desk: MutexGuard<'_, Desk>) {
-        let is_queued = desk.take_is_queued();
-        self.leave(desk);
-        if is_queued {
-            self.hand_over();
-        }
-    }
-
-    /// Hands what was submitted to the storage, while somebody else leads.
-    pub(crate) fn hand_over(&self) {
-        // What hinders it is met, and told, by the one who leads.
-        let _ = self.sleeper.sleep(Sleep::Never);
+        state.again()
     }
 
     /// Has a thread lead for futures from now on.
@@ -246,21 +229,26 @@ impl Engine {
 
     /// The life of the driver.
     fn drive(&self) {
-        let mut desk = self.desk();
-        while !desk.is_closing {
-            if desk.is_driver_due() {
-                desk = self.lead(desk, None);
-            } else if desk.has_futures() {
-                let waited = self.driver_called.wait_timeout(desk, PATIENCE_MAX);
-                let (waited, timed_out) = waited.expect(POISON);
-                desk = waited;
+        let mut state = self.lock();
+        while !state.is_closing {
+            if state.is_driver_due() {
+                state = self.lead(state, None);
+            } else if state.has_tasks() {
+                let guard = state.into_guard();
+                let waited = self.driver_called.wait_timeout(guard, PATIENCE_MAX);
+                let (guard, timed_out) = waited.expect(POISON);
+                state = Locked::new(self, guard);
                 if timed_out.timed_out() {
-                    desk.take_in_for_the_leader();
-                    desk = self.call(desk);
+                    drop(state);
+                    self.sleeper.look();
+                    state = self.lock();
+                    state.take_in_for_the_leader();
+                    state = state.again();
                 }
             } else {
-                desk.is_driver_idle = true;
-                desk = self.driver_called.wait(desk).expect(POISON);
+                state.is_driver_idle = true;
+                let guard = self.driver_called.wait(state.into_guard()).expect(POISON);
+                state = Locked::new(self, guard);
             }
         }
     }
@@ -269,7 +257,7 @@ impl Engine {
     pub(crate) fn close(&self) {
         let driver = self.driver.lock().expect("nothing panics under this lock").take();
         let Some(driver) = driver else { return };
-        self.desk().is_closing = true;
+        self.lock().is_closing = true;
         self.driver_called.notify_one();
         self.sleeper.wake();
         if driver.thread().id() != std::thread::current().id() {

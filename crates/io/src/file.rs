@@ -10,7 +10,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
-use crate::engine::copy::slices;
+use crate::engine::pending::PendingRead;
 use crate::engine::shelf::Held;
 use crate::guard::PageGuard;
 use crate::opening::{OpenFileError, find_again};
@@ -160,25 +160,17 @@ impl File {
         buffers: &mut [IoSliceMut<'_>],
         offset: u64,
     ) -> io::Result<usize> {
-        let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let within = |handle: &Handle| {
-            let left = handle.file.bytes.saturating_sub(offset);
-            wanted.min(usize::try_from(left).unwrap_or(usize::MAX))
-        };
-        // What is absent comes in whole first; then every buffer finds its part.
-        let (handle, shelf) = (&self.handle, &self.handle.engine.shelf);
-        let range = PageRange::covering(offset, within(handle) as u64);
-        if !handle.lends() || !shelf.has(handle.file.id, range) {
+        let wanted: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        let handle = &self.handle;
+        let within = |handle: &Handle| wanted.min(handle.file.bytes.saturating_sub(offset));
+        let range = PageRange::covering(offset, within(handle));
+        if !handle.lends() || !handle.engine.shelf.has(handle.file.id, range) {
+            // What is absent comes in whole first; each part of it goes where it belongs.
             let handle = handle.here()?;
-            let mut all = vec![0; within(&handle)];
-            let bytes = handle.read(&mut all, offset)?;
-            let mut rest = &all[..];
-            for buffer in buffers {
-                let (part, after) = rest.split_at(buffer.len().min(rest.len()));
-                buffer[..part.len()].copy_from_slice(part);
-                rest = after;
-            }
-            return Ok(bytes);
+            let bytes = within(&handle);
+            let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
+            handle.read_through(offset, bytes, |part| to.put(part))?;
+            return Ok(bytes as usize);
         }
         let mut done = 0;
         for buffer in buffers {
@@ -247,10 +239,8 @@ impl File {
     pub fn invalidate(&self, offset: u64, bytes: u64) {
         let Ok(handle) = self.handle.here_as_seen() else { return };
         let bytes = bytes.min(handle.file.bytes.saturating_sub(offset));
-        let mut desk = handle.engine.desk();
         let range = PageRange::covering(offset, bytes);
-        desk.command(|machine, _| machine.invalidate(handle.id, range));
-        handle.engine.leave_and_hand_over(desk);
+        handle.engine.lock().command(|machine, _| machine.invalidate(handle.id, range));
     }
 
     /// Looks whether the file of that name has changed since it was opened (device,
@@ -303,8 +293,7 @@ impl File {
             }
             // Absent, marked, or seen by the law: through the machine, and then
             // it is lent, unless memory is so short that it is gone again.
-            let mut bytes = [0; PAGE_BYTES as usize];
-            handle.read_through(&mut bytes[part.clone()], offset)?;
+            handle.read_through(offset, part.len() as u64, |_| ())?;
             let shelf = &handle.engine.shelf;
             if let Some(held) = shelf.hold(handle.file.id, page, true).map_err(ReadError::from)? {
                 return Ok(PageGuard::of(held, part.start, part.end));
@@ -341,67 +330,57 @@ impl Handle {
             && !self.read_cached(offset, buffer)
             && !self.read_from_kernel(offset, buffer)
         {
-            self.read_through(buffer, offset)?;
+            let mut done = 0;
+            self.read_through(offset, buffer.len() as u64, |part| {
+                copy_out(part, &mut buffer[done..done + part.len()]);
+                done += part.len();
+            })?;
         }
         Ok(buffer.len())
     }
 
-    /// Reads through the machine what is not lent.
-    fn read_through(&self, buffer: &mut [u8], offset: u64) -> Result<(), ReadError> {
-        let engine = &self.engine;
-        let mut offset = offset;
-        let mut buffer = buffer;
-        while !buffer.is_empty() {
-            // Pieces end where a page ends.
-            let piece_end = (offset + engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
-            let bytes = buffer.len().min((piece_end - offset) as usize);
-            let (piece, rest) = buffer.split_at_mut(bytes);
-            self.read_piece(piece, offset)?;
-            offset += bytes as u64;
-            buffer = rest;
+    /// Reads bytes of which the file has all through the machine, and gives them to `put`, in order.
+    fn read_through(
+        &self,
+        offset: u64,
+        bytes: u64,
+        mut put: impl FnMut(&[u8]),
+    ) -> Result<(), ReadError> {
+        let (mut at, end) = (offset, offset + bytes);
+        while at < end {
+            let bytes = self.piece_bytes(at, end);
+            PendingRead::new(self, at, bytes).wait(&mut put)?;
+            at += bytes;
         }
         Ok(())
     }
 
-    fn read_piece(&self, buffer: &mut [u8], offset: u64) -> Result<(), ReadError> {
-        let engine = &self.engine;
-        let mut desk = engine.desk();
-        let line = desk.open_line(false);
-        if let Err(error) = desk.start(self, offset, buffer.len() as u64, line, 0) {
-            desk.close_line(line);
-            engine.leave(desk);
-            return Err(ReadError::of(error));
-        }
-        let (mut desk, done) = engine.wait(desk, line);
-        let seat = match done {
-            Ok(seat) => seat,
-            Err(error) => {
-                desk.close_line(line);
-                engine.leave(desk);
-                return Err(ReadError::Storage { error });
+    /// How many bytes from `offset` on, up to `end`, one read of the machine takes: it ends where a page ends.
+    pub(crate) fn piece_bytes(&self, offset: u64, end: u64) -> u64 {
+        let piece_end = (offset + self.engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
+        piece_end.min(end) - offset
+    }
+}
+
+/// The buffers of a vectored read.
+struct Destination<'a, 'b> {
+    /// Those that nothing has been put into yet.
+    buffers: std::slice::IterMut<'a, IoSliceMut<'b>>,
+    /// What is left of the one before them.
+    rest: &'a mut [u8],
+}
+
+impl Destination<'_, '_> {
+    /// Puts bytes after those that are there; there is room for them.
+    fn put(&mut self, mut part: &[u8]) {
+        while !part.is_empty() {
+            if self.rest.is_empty() {
+                self.rest = self.buffers.next().expect("no more is read than there is room for");
             }
-        };
-        let landed = desk.land(seat);
-        let is_queued = desk.take_is_queued();
-        engine.leave(desk);
-        if is_queued {
-            // What the law reads ahead goes out before the bytes are copied.
-            engine.hand_over();
-        }
-        let mut rest = buffer;
-        for part in slices(&engine.shelf, &landed) {
-            let (here, after) = rest.split_at_mut(part.len());
-            copy_out(part, here);
-            rest = after;
-        }
-        let result = landed.result.expect("a read that is done has a result");
-        let mut desk = engine.desk();
-        desk.take_off(seat, landed);
-        desk.close_line(line);
-        engine.leave(desk);
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) => Err(ReadError::of(error)),
+            let bytes = part.len().min(self.rest.len());
+            let (here, after) = std::mem::take(&mut self.rest).split_at_mut(bytes);
+            copy_out(&part[..bytes], here);
+            (self.rest, part) = (after, &part[bytes..]);
         }
     }
 }

@@ -6,12 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use readpath_core::unit::PAGE_BYTES;
-
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
-use crate::engine::copy::slices;
-use crate::engine::desk::{LineId, Who};
+use crate::engine::pending::{PendingRead, Polled};
 use crate::file::{File, cut};
 use crate::read_error::{Forked, ReadError};
 
@@ -32,7 +29,9 @@ pub struct ReadFuture<B> {
     /// How many bytes are to be read, once it has begun; and how many are there.
     bytes: usize,
     done: usize,
-    line: Option<LineId>,
+    pending: Option<PendingRead<Arc<Handle>>>,
+    /// It was polled, and is not over.
+    has_begun: bool,
 }
 
 impl File {
@@ -56,7 +55,15 @@ impl File {
     /// ```
     pub fn read_at_async<B: AsMut<[u8]> + Unpin>(&self, buffer: B, offset: u64) -> ReadFuture<B> {
         let handle = Arc::clone(self.handle());
-        ReadFuture { handle, buffer: Some(buffer), offset, bytes: 0, done: 0, line: None }
+        ReadFuture {
+            handle,
+            buffer: Some(buffer),
+            offset,
+            bytes: 0,
+            done: 0,
+            pending: None,
+            has_begun: false,
+        }
     }
 }
 
@@ -71,7 +78,7 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(result) => result,
         };
-        this.close();
+        this.pending = None;
         let buffer = this.buffer.take().expect("a future is not polled after its result");
         Poll::Ready((result.map(|()| this.bytes), buffer))
     }
@@ -81,7 +88,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
     /// Reads piece after piece until one has to be waited for.
     fn go_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
-        if self.line.is_none() {
+        if !self.has_begun {
             let within = cut(buffer.as_mut(), &self.handle, self.offset);
             if !within.is_empty() && self.handle.read_lent(self.offset, within) {
                 self.bytes = within.len();
@@ -96,72 +103,28 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
         } else if !self.handle.engine.is_ours() {
             return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
         }
+        self.has_begun = true;
         let buffer = &mut buffer.as_mut()[..self.bytes];
-        let handle = Arc::clone(&self.handle);
-        let engine = &handle.engine;
-        // The waker's own code runs without the lock.
-        let waker = context.waker().clone();
-        let mut desk = engine.desk();
-        let line = *self.line.get_or_insert_with(|| desk.open_line(true));
         while self.done < self.bytes {
-            if desk.line_len(line) == 0 {
-                let offset = self.offset + self.done as u64;
-                let end = (offset + engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
-                let bytes = ((self.bytes - self.done) as u64).min(end - offset);
-                if let Err(error) = desk.start(&handle, offset, bytes, line, 0) {
-                    engine.leave(desk);
-                    return Poll::Ready(Err(ReadError::of(error).into()));
-                }
-            }
-            let seat = match desk.next_done(line) {
-                Some(Ok(seat)) => seat,
-                Some(Err(error)) => {
-                    engine.leave(desk);
-                    return Poll::Ready(Err(ReadError::Storage { error }.into()));
-                }
+            let pending = match self.pending.take() {
+                Some(pending) => pending,
                 None => {
-                    desk.park(line, Who::Task(waker));
-                    engine.leave_and_hand_over(desk);
-                    return match engine.start_driver() {
-                        Ok(()) => Poll::Pending,
-                        Err(error) => Poll::Ready(Err(error)),
-                    };
+                    let at = self.offset + self.done as u64;
+                    let bytes = self.handle.piece_bytes(at, self.offset + self.bytes as u64);
+                    PendingRead::new(Arc::clone(&self.handle), at, bytes)
                 }
             };
-            let landed = desk.land(seat);
-            engine.leave_and_hand_over(desk);
-            for part in slices(&engine.shelf, &landed) {
-                copy_out(part, &mut buffer[self.done..self.done + part.len()]);
-                self.done += part.len();
-            }
-            let result = landed.result.expect("a read that is done has a result");
-            desk = engine.desk();
-            desk.take_off(seat, landed);
-            if let Err(error) = result {
-                engine.leave(desk);
-                return Poll::Ready(Err(ReadError::of(error).into()));
+            let done = &mut self.done;
+            let polled = pending.poll(context.waker().clone(), |part| {
+                copy_out(part, &mut buffer[*done..*done + part.len()]);
+                *done += part.len();
+            })?;
+            if let Polled::Pending(pending) = polled {
+                self.pending = Some(pending);
+                self.handle.engine.start_driver()?;
+                return Poll::Pending;
             }
         }
-        engine.leave_and_hand_over(desk);
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<B> ReadFuture<B> {
-    /// Gives up what is under way.
-    fn close(&mut self) {
-        if let Some(line) = self.line.take()
-            && self.handle.engine.is_ours()
-        {
-            let mut desk = self.handle.engine.desk();
-            desk.close_line(line);
-            self.handle.engine.leave(desk);
-        }
-    }
-}
-
-impl<B> Drop for ReadFuture<B> {
-    fn drop(&mut self) {
-        self.close();
     }
 }

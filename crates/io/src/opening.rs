@@ -85,7 +85,7 @@ pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileErro
     if !engine.is_ours() {
         return Err(OpenFileError::Forked { why: Forked::Server });
     }
-    let finder = engine.desk().files.finder().expect("the engine of a server's file has one");
+    let finder = engine.lock().files.finder().expect("the engine of a server's file has one");
     let found = finder.find_again()?;
     Ok(Some(Handle::open(engine, Opening::Server(found), identity(&found))))
 }

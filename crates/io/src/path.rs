@@ -85,10 +85,11 @@ impl ReadPath {
     /// first used there.
     pub fn stats(&self) -> Stats {
         let Some(engine) = self.engine.here_already() else { return Stats::default() };
-        let mut desk = engine.desk();
-        desk.machine.settle();
-        let (meter, cache) = (*desk.machine.meter(), desk.machine.cache_counters());
-        let stats = Stats {
+        let mut state = engine.lock();
+        state.take_in(Ok(false));
+        state.machine.settle();
+        let (meter, cache) = (*state.machine.meter(), state.machine.cache_counters());
+        Stats {
             device_reads: meter.device_reads,
             device_bytes: meter.device_read_bytes,
             in_flight: meter.in_device(),
@@ -98,10 +99,8 @@ impl ReadPath {
             evicted_bytes: cache.evicted_pages * PAGE_BYTES,
             depth_mean_milli: meter.depth_mean_milli(),
             depth_max: meter.depth_max,
-            backend: desk.backend(),
-        };
-        engine.leave(desk);
-        stats
+            backend: state.backend(),
+        }
     }
 
     /// What the scheduler and the readahead law have decided since this was last asked, and by
@@ -112,15 +111,14 @@ impl ReadPath {
     /// [`Lost`](crate::Decision::Lost) says how many are missing. Empty where neither law keeps a
     /// log (of the schedulers `cfq` and `adaptive` do, of the readahead laws `adaptive`).
     pub fn take_decisions(&self) -> Vec<Decided> {
-        let mut desk = self.engine.desk();
-        let machine = &mut desk.machine;
+        let mut state = self.engine.lock();
+        let machine = &mut state.machine;
         let mut all: Vec<Decided> = Vec::new();
         if let Some(log) = machine.scheduler_decisions() {
             all.extend(std::iter::from_fn(|| log.poll()));
         }
         let log = machine.readahead_decisions();
         all.extend(std::iter::from_fn(|| log.poll()));
-        self.engine.leave(desk);
         all.sort_by_key(|decided| decided.at);
         all
     }

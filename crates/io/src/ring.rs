@@ -184,8 +184,9 @@ impl Ring {
         self.pushed.drain(..handed_over);
     }
 
-    /// Takes the answers that lie in the shared queue.
-    fn collect(&mut self, answers: &mut Vec<Answer>) {
+    /// Takes the answers that lie in the shared queue. True if the bell has rung, and is to be listened for
+    /// again.
+    fn take_answers(&mut self, answers: &mut Vec<Answer>) -> bool {
         let mut is_woken = false;
         // SAFETY: `&mut self` makes this the only access to the queue of answers.
         for entry in unsafe { self.ring.completion_shared() } {
@@ -201,6 +202,7 @@ impl Ring {
         if is_woken {
             self.listen_again();
         }
+        is_woken
     }
 
     /// Whether transfers are with the kernel, and not only in the queue.
@@ -370,12 +372,19 @@ impl Backend for Ring {
         self.push(&opcode::AsyncCancel::new(token).build().user_data(NOBODY));
     }
 
+    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+        if let Some(errno) = self.refused {
+            return self.give_up(errno, answers).map(|()| false);
+        }
+        Ok(self.take_answers(answers))
+    }
+
     fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
         if let Some(errno) = self.refused {
             return self.give_up(errno, answers);
         }
         let count_before = answers.len();
-        self.collect(answers);
+        self.take_answers(answers);
         let has_answers = answers.len() > count_before;
         let sleep = if has_answers || self.unanswered == 0 { Sleep::Never } else { sleep };
         if sleep == Sleep::Never && !self.is_enter_due() {
@@ -390,7 +399,7 @@ impl Backend for Ring {
             }
             Err(errno) => return self.give_up(errno, answers),
         }
-        self.collect(answers);
+        self.take_answers(answers);
         Ok(())
     }
 }
@@ -409,10 +418,10 @@ impl Ring {
         let never_given: Vec<u64> =
             self.pushed.drain(..).skip(skipped).filter(is_transfer).collect();
         self.unanswered -= never_given.len() as u32;
-        self.collect(answers);
+        self.take_answers(answers);
         while self.unanswered > 0 && !self.ring.params().is_setup_single_issuer() {
             std::thread::sleep(NAP);
-            self.collect(answers);
+            self.take_answers(answers);
         }
         answers.extend(never_given.iter().map(|&token| Answer { token, raw: -errno }));
         Err(BackendError::Exchange { errno })

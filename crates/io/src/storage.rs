@@ -15,14 +15,13 @@ use crate::backend::{Backend, BackendError, BackendInUse, BackendKind};
 pub use crate::backend::{Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::target::{TRANSFER_BYTES_MAX, Target};
-use crate::transfers::{Place, Start, Transfers};
+use crate::transfers::{Place, Progress, Start, Transfers};
 
 /// Carries requests between memory and what is stored.
 ///
 /// Order of calls: `submit` while fewer than the depth are in flight;
 /// `exchange` to hand over and to take in. A storage that several threads share
-/// comes with a [`Sleeper`]: then one of them sleeps there, and `exchange` is
-/// called with [`Sleep::Never`] alone. Each request that was submitted is
+/// comes with a [`Sleeper`]: then one of them sleeps there, and `collect` takes in what that brings. Each request that was submitted is
 /// completed exactly once. Dropped with requests in flight, a storage withdraws
 /// them and returns only when nobody touches their memory any more.
 pub trait Storage: Send {
@@ -43,6 +42,15 @@ pub trait Storage: Send {
     /// Withdraws a request if that is still possible. It is completed all the
     /// same: with `Cancelled` if it was.
     fn cancel(&mut self, id: RequestId);
+
+    /// Adds what is completed to `completions`, without a system call, where a [`Sleeper`] sleeps for it. True if
+    /// something of it is to be handed over again.
+    ///
+    /// # Errors
+    /// As [`exchange`](Storage::exchange).
+    fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
+        self.exchange(Sleep::Never, completions).map(|()| false)
+    }
 
     /// Hands over what was submitted and adds what is completed to
     /// `completions`, stamped with the time of the clock that the storage was
@@ -73,6 +81,7 @@ pub struct Files {
     free: Vec<usize>,
     caps: DeviceCaps,
     in_use: BackendInUse,
+    lets_carry: bool,
 }
 
 impl Files {
@@ -88,7 +97,8 @@ impl Files {
         let caps = target.caps();
         let (backend, in_use) = backend.build(caps.depth_max)?;
         let transfers = Transfers::over(backend, caps.depth_max, clock);
-        Ok(Files { transfers, targets: vec![Some(target)], free: Vec::new(), caps, in_use })
+        let targets = vec![Some(target)];
+        Ok(Files { transfers, targets, free: Vec::new(), caps, in_use, lets_carry: false })
     }
 
     /// The storage of any number of files, for several threads, with what one
@@ -101,8 +111,10 @@ impl Files {
         backend: BackendKind,
         clock: Clock,
     ) -> Result<(Files, Arc<dyn Sleeper>), BackendError> {
+        let lets_carry = backend == BackendKind::Auto;
         let ((backend, sleeper), in_use) = backend.build_shared(depth)?;
-        Ok((Files::over(backend, in_use, depth, clock), sleeper))
+        let files = Files { lets_carry, ..Files::over(backend, in_use, depth, clock) };
+        Ok((files, sleeper))
     }
 
     /// The storage of any number of files, carried by `backend`.
@@ -121,7 +133,8 @@ impl Files {
             alignment_sectors: PAGE_SECTORS as u32,
         };
         let transfers = Transfers::over(backend, depth, clock);
-        Files { transfers, targets: Vec::new(), free: Vec::new(), caps, in_use }
+        let (targets, free) = (Vec::new(), Vec::new());
+        Files { transfers, targets, free, caps, in_use, lets_carry: false }
     }
 
     /// What carries the bytes now.
@@ -154,6 +167,33 @@ impl Files {
             .as_ref()
             .expect("a request is for a file that is there")
     }
+
+    /// Whether a thread that waits for a request may [carry](Files::progress) it by itself: where nobody asked for
+    /// something else.
+    pub(crate) fn lets_carry(&self) -> bool {
+        self.lets_carry
+    }
+
+    /// A request at its begin, to be carried by the caller; nothing of it is known here.
+    pub(crate) fn progress(&self, request: DeviceRequest, segments: Vec<libc::iovec>) -> Progress {
+        Progress::begun(&self.start_of(request), segments)
+    }
+
+    fn start_of(&self, request: DeviceRequest) -> Start {
+        let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
+        Start {
+            id: request.id,
+            place: Place::of(self.target(request.start)),
+            op: request.op,
+            offset: sector * SECTOR_BYTES,
+            bytes: u64::from(request.sectors) * SECTOR_BYTES,
+        }
+    }
+
+    fn take_ended(&mut self, completions: &mut Vec<Completion>) {
+        let ended = std::iter::from_fn(|| self.transfers.next_ended());
+        completions.extend(ended.map(|ended| ended.completion));
+    }
 }
 
 impl Storage for Files {
@@ -161,15 +201,14 @@ impl Storage for Files {
         self.caps
     }
 
+    fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
+        let result = self.transfers.collect();
+        self.take_ended(completions);
+        result
+    }
+
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
-        let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
-        let start = Start {
-            id: request.id,
-            place: Place::of(self.target(request.start)),
-            op: request.op,
-            offset: sector * SECTOR_BYTES,
-            bytes: u64::from(request.sectors) * SECTOR_BYTES,
-        };
+        let start = self.start_of(request);
         // SAFETY: the caller's promise for the memory; a target is removed only
         // when none of its requests is in flight, and dropped after the transfers.
         unsafe {
@@ -187,8 +226,7 @@ impl Storage for Files {
         completions: &mut Vec<Completion>,
     ) -> Result<(), BackendError> {
         let result = self.transfers.exchange(sleep);
-        completions
-            .extend(std::iter::from_fn(|| self.transfers.next_ended()).map(|e| e.completion));
+        self.take_ended(completions);
         result
     }
 }

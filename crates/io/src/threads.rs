@@ -291,6 +291,10 @@ impl Sleeper for ThreadsSleeper {
         Ok(is_awaited)
     }
 
+    fn hand_over(&self) {
+        self.0.hand_over();
+    }
+
     fn wake(&self) {
         self.0.lock().is_woken = true;
         self.0.answered.notify_all();
@@ -313,6 +317,11 @@ impl Backend for Threads {
 
     fn has_answers(&mut self) -> bool {
         self.pool.has_answers()
+    }
+
+    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+        self.take_answers(answers);
+        Ok(false)
     }
 
     fn cancel(&mut self, token: u64) {

@@ -1,8 +1,8 @@
 //! Transfers in flight: each is carried to its end, however often the kernel
 //! stops in the middle, and then reported once.
 //!
-//! A transfer lives in a slot from its start until it is reported. Its token is
-//! the slot's number. Invariants:
+//! A transfer lives in a slot from its start until it is reported. The slot's number is the
+//! name of its request, and that is the backend's token too. Invariants:
 //!
 //! 1. A slot that is taken has exactly one transfer with the backend.
 //! 2. Its segments describe the memory that is still to be moved.
@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 
-use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
+use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
 use crate::clock::Clock;
 use crate::outcome::{AGAIN_MAX, Asked, Verdict, verdict};
 use crate::target::{Mode, Target};
@@ -49,7 +49,7 @@ impl Place {
 /// What is asked of [`Transfers::start`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
-    /// The name under which the end is reported.
+    /// The name under which the end is reported; no other transfer in flight has it.
     pub id: RequestId,
     /// On which file.
     pub place: Place,
@@ -59,6 +59,128 @@ pub(crate) struct Start {
     pub offset: u64,
     /// How many bytes; as many as the segments hold.
     pub bytes: u64,
+}
+
+/// A transfer as far as it has come: what the kernel is to be asked for next, and what its answers
+/// have come to.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    fd: RawFd,
+    is_direct: bool,
+    asked: Asked,
+    /// The memory that is still to be moved, in the order of the file.
+    segments: Vec<libc::iovec>,
+    is_withdrawn: bool,
+}
+
+// SAFETY: the addresses in the segments are for the kernel alone; that they are
+// valid until the transfer ends is its starter's promise, on whatever thread.
+unsafe impl Send for Progress {}
+
+impl Progress {
+    /// Nothing is asked for.
+    fn idle() -> Progress {
+        let asked = Asked {
+            op: Op::Read,
+            offset: 0,
+            bytes: 0,
+            bytes_before: 0,
+            agains: 0,
+            file_bytes: 0,
+            alignment_bytes: 1,
+        };
+        // Room for the pieces of most, so that it is not asked for later.
+        let segments = Vec::with_capacity(4);
+        Progress { fd: -1, is_direct: false, asked, segments, is_withdrawn: false }
+    }
+
+    /// At its begin, over the memory of `segments`.
+    pub(crate) fn begun(start: &Start, segments: Vec<libc::iovec>) -> Progress {
+        let mut progress = Progress { segments, ..Progress::idle() };
+        progress.begin(start);
+        progress
+    }
+
+    fn begin(&mut self, start: &Start) {
+        debug_assert_eq!(
+            self.segments.iter().map(|segment| segment.iov_len as u64).sum::<u64>(),
+            start.bytes
+        );
+        self.fd = start.place.fd;
+        self.is_direct = start.place.is_direct;
+        self.is_withdrawn = false;
+        self.asked = Asked {
+            op: start.op,
+            offset: start.offset,
+            bytes: start.bytes,
+            bytes_before: 0,
+            agains: 0,
+            file_bytes: start.place.file_bytes,
+            alignment_bytes: start.place.alignment_bytes,
+        };
+    }
+
+    /// What is to be asked for under the name `token`.
+    fn next(&self, token: u64) -> Transfer<'_> {
+        Transfer {
+            token,
+            fd: self.fd,
+            op: self.asked.op,
+            offset: self.asked.offset + self.asked.bytes_before,
+            segments: &self.segments,
+            is_direct: self.is_direct,
+        }
+    }
+
+    /// Takes the kernel's answer in; gives how the transfer has ended, or nothing while there is more to
+    /// be asked for.
+    fn answered(&mut self, raw: i32) -> Option<Outcome> {
+        match verdict(raw, &self.asked) {
+            // A thread that ends while a request of its own waits for a worker
+            // of the kernel takes it along; whoever is here now asks again.
+            // A device that answers so itself is not asked for ever.
+            Verdict::Over(Outcome::Failed(DeviceError::Cancelled))
+                if !self.is_withdrawn && self.asked.agains < AGAIN_MAX =>
+            {
+                self.asked.agains += 1;
+                None
+            }
+            Verdict::Over(outcome) => Some(outcome),
+            Verdict::Again | Verdict::Continue { .. } if self.is_withdrawn => {
+                Some(Outcome::Failed(DeviceError::Cancelled))
+            }
+            Verdict::Again => {
+                self.asked.agains += 1;
+                None
+            }
+            Verdict::Continue { bytes } => {
+                self.asked.agains = 0;
+                self.asked.bytes_before += bytes;
+                skip(&mut self.segments, bytes as usize);
+                None
+            }
+        }
+    }
+
+    /// Carries it to its end on the calling thread.
+    ///
+    /// # Safety
+    /// As [`Transfers::start`], for as long as this lasts.
+    pub(crate) unsafe fn carry(&mut self) -> Outcome {
+        loop {
+            let Transfer { fd, op, offset, segments, .. } = self.next(0);
+            // SAFETY: the caller's promise.
+            let raw = unsafe { carry(fd, op, offset, segments) };
+            if let Some(outcome) = self.answered(raw) {
+                return outcome;
+            }
+        }
+    }
+
+    /// The list of its memory, for its room.
+    pub(crate) fn into_segments(self) -> Vec<libc::iovec> {
+        self.segments
+    }
 }
 
 /// A transfer that has ended, with what was kept for it.
@@ -78,60 +200,39 @@ pub(crate) struct Ended<K> {
 pub(crate) struct Transfers<K> {
     // Dropped before the slots, whose segments the kernel may refer to.
     backend: Box<dyn Backend>,
+    /// By the name of the request.
     slots: Vec<Slot<K>>,
-    free: Vec<u32>,
+    in_flight: u32,
+    depth: u32,
     answers: Vec<Answer>,
     ended: VecDeque<Ended<K>>,
     clock: Clock,
     /// No answer was there that has not been taken in.
     looked: Time,
+    /// A transfer has been queued again since this was last cleared.
+    is_again: bool,
 }
 
 struct Slot<K> {
-    fd: RawFd,
-    is_direct: bool,
-    asked: Asked,
-    id: RequestId,
-    segments: Vec<libc::iovec>,
-    is_withdrawn: bool,
+    progress: Progress,
     /// Present while the slot is taken.
     kept: Option<K>,
 }
 
-// SAFETY: the addresses in the segments are for the kernel alone; that they are
-// valid until the transfer ends is its starter's promise, on whatever thread.
-unsafe impl<K: Send> Send for Slot<K> {}
-
 impl<K> Transfers<K> {
     /// Room for `depth` transfers at once, carried by `backend`.
     pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Transfers<K> {
-        let asked = Asked {
-            op: Op::Read,
-            offset: 0,
-            bytes: 0,
-            bytes_before: 0,
-            agains: 0,
-            file_bytes: 0,
-            alignment_bytes: 1,
-        };
-        let slots = (0..depth).map(|_| Slot {
-            fd: -1,
-            is_direct: false,
-            asked,
-            id: RequestId(0),
-            // Room for the pieces of most, so that it is not asked for later.
-            segments: Vec::with_capacity(4),
-            is_withdrawn: false,
-            kept: None,
-        });
+        let slot = |_| Slot { progress: Progress::idle(), kept: None };
         Transfers {
             backend,
-            slots: slots.collect(),
-            free: (0..depth).rev().collect(),
+            slots: (0..depth).map(slot).collect(),
+            in_flight: 0,
+            depth,
             answers: Vec::with_capacity(depth as usize),
             ended: VecDeque::with_capacity(depth as usize),
             clock,
             looked: clock.now(),
+            is_again: false,
         }
     }
 
@@ -147,12 +248,12 @@ impl<K> Transfers<K> {
 
     /// How many transfers are in flight.
     pub(crate) fn in_flight(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32
+        self.in_flight
     }
 
     /// How many more can be started.
     pub(crate) fn room(&self) -> u32 {
-        self.free.len() as u32
+        self.depth - self.in_flight
     }
 
     /// Starts a transfer; `describe` fills in the memory, in the order of the file.
@@ -170,39 +271,27 @@ impl<K> Transfers<K> {
         kept: K,
         describe: impl FnOnce(&K, &mut Vec<libc::iovec>),
     ) {
-        let index = self.free.pop().expect("no more requests than the depth are in flight");
-        let slot = &mut self.slots[index as usize];
-        slot.id = start.id;
-        slot.fd = start.place.fd;
-        slot.is_direct = start.place.is_direct;
-        slot.asked = Asked {
-            op: start.op,
-            offset: start.offset,
-            bytes: start.bytes,
-            bytes_before: 0,
-            agains: 0,
-            file_bytes: start.place.file_bytes,
-            alignment_bytes: start.place.alignment_bytes,
-        };
-        slot.is_withdrawn = false;
-        slot.segments.clear();
-        describe(&kept, &mut slot.segments);
-        debug_assert_eq!(
-            slot.segments.iter().map(|segment| segment.iov_len as u64).sum::<u64>(),
-            start.bytes
-        );
+        assert!(self.room() > 0, "no more requests than the depth are in flight");
+        let index = start.id.0 as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, || Slot { progress: Progress::idle(), kept: None });
+        }
+        let slot = &mut self.slots[index];
+        debug_assert!(slot.kept.is_none(), "one transfer of a name is in flight at a time");
+        slot.progress.segments.clear();
+        describe(&kept, &mut slot.progress.segments);
+        slot.progress.begin(&start);
         slot.kept = Some(kept);
-        self.queue(index);
+        self.in_flight += 1;
+        self.queue(start.id);
     }
 
     /// Withdraws a transfer if the kernel lets it; it is reported all the same.
     pub(crate) fn cancel(&mut self, id: RequestId) {
-        let found = self.slots.iter().position(|slot| slot.kept.is_some() && slot.id == id);
-        if let Some(index) = found
-            && !self.slots[index].is_withdrawn
-        {
-            self.slots[index].is_withdrawn = true;
-            self.backend.cancel(index as u64);
+        let slot = self.slots.get_mut(id.0 as usize).filter(|slot| slot.kept.is_some());
+        if let Some(slot) = slot.filter(|slot| !slot.progress.is_withdrawn) {
+            slot.progress.is_withdrawn = true;
+            self.backend.cancel(id.0.into());
         }
     }
 
@@ -225,12 +314,7 @@ impl<K> Transfers<K> {
 
     /// Withdraws everything in flight and waits until all of it has ended.
     pub(crate) fn drain(&mut self) {
-        for index in 0..self.slots.len() {
-            if self.slots[index].kept.is_some() && !self.slots[index].is_withdrawn {
-                self.slots[index].is_withdrawn = true;
-                self.backend.cancel(index as u64);
-            }
-        }
+        (0..self.slots.len() as u32).for_each(|id| self.cancel(RequestId(id)));
         while self.in_flight() > 0 {
             // On an error nothing more will end.
             if self.exchange(Sleep::UntilAnswered).is_err() {
@@ -246,9 +330,29 @@ impl<K> Transfers<K> {
 
     /// Hands over what was started, and takes in what has ended.
     pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
-        let mut answers = std::mem::take(&mut self.answers);
         let is_awaited = sleep != Sleep::Never && !self.backend.has_answers();
-        let result = self.backend.exchange(sleep, &mut answers);
+        self.take_in(is_awaited, |backend, answers| backend.exchange(sleep, answers))
+    }
+
+    /// Takes in what has ended, without a system call. True if something of it is to be asked again, and
+    /// waits to be handed over.
+    pub(crate) fn collect(&mut self) -> Result<bool, BackendError> {
+        self.is_again = false;
+        let mut has_queued = false;
+        self.take_in(false, |backend, answers| {
+            has_queued = backend.collect(answers)?;
+            Ok(())
+        })?;
+        Ok(has_queued || self.is_again)
+    }
+
+    fn take_in(
+        &mut self,
+        is_awaited: bool,
+        take: impl FnOnce(&mut dyn Backend, &mut Vec<Answer>) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        let mut answers = std::mem::take(&mut self.answers);
+        let result = take(&mut *self.backend, &mut answers);
         let now = self.clock.now();
         let looked = std::mem::replace(&mut self.looked, now);
         let not_before = if is_awaited { now } else { looked };
@@ -260,55 +364,27 @@ impl<K> Transfers<K> {
     }
 
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: Answer) {
-        let index = answer.token as u32;
-        let slot = &mut self.slots[index as usize];
-        let outcome = match verdict(answer.raw, &slot.asked) {
-            // A thread that ends while a request of its own waits for a worker
-            // of the kernel takes it along; whoever is here now asks again.
-            // A device that answers so itself is not asked for ever.
-            Verdict::Over(Outcome::Failed(DeviceError::Cancelled))
-                if !slot.is_withdrawn && slot.asked.agains < AGAIN_MAX =>
-            {
-                slot.asked.agains += 1;
-                return self.queue(index);
-            }
-            Verdict::Over(outcome) => outcome,
-            Verdict::Again | Verdict::Continue { .. } if slot.is_withdrawn => {
-                Outcome::Failed(DeviceError::Cancelled)
-            }
-            Verdict::Again => {
-                slot.asked.agains += 1;
-                return self.queue(index);
-            }
-            Verdict::Continue { bytes } => {
-                slot.asked.agains = 0;
-                slot.asked.bytes_before += bytes;
-                skip(&mut slot.segments, bytes as usize);
-                return self.queue(index);
-            }
+        let id = RequestId(answer.token as u32);
+        let slot = &mut self.slots[id.0 as usize];
+        let Some(outcome) = slot.progress.answered(answer.raw) else {
+            self.is_again = true;
+            return self.queue(id);
         };
         let kept = slot.kept.take().expect("only a slot that is taken is answered");
-        let completion = Completion { id: slot.id, at: now, not_before, outcome };
+        let Asked { op, bytes, .. } = slot.progress.asked;
+        let completion = Completion { id, at: now, not_before, outcome };
         let bytes = match outcome {
-            Outcome::Done => slot.asked.bytes,
+            Outcome::Done => bytes,
             Outcome::Short { bytes } => bytes,
             Outcome::Failed(_) => 0,
         };
-        self.ended.push_back(Ended { completion, op: slot.asked.op, bytes, kept });
-        self.free.push(index);
+        self.ended.push_back(Ended { completion, op, bytes, kept });
+        self.in_flight -= 1;
     }
 
-    /// Gives what is still to be moved of a slot to the backend.
-    fn queue(&mut self, index: u32) {
-        let slot = &self.slots[index as usize];
-        let transfer = Transfer {
-            token: index as u64,
-            fd: slot.fd,
-            op: slot.asked.op,
-            offset: slot.asked.offset + slot.asked.bytes_before,
-            segments: &slot.segments,
-            is_direct: slot.is_direct,
-        };
+    /// Gives what is still to be moved of a transfer to the backend.
+    fn queue(&mut self, id: RequestId) {
+        let transfer = self.slots[id.0 as usize].progress.next(id.0.into());
         // SAFETY: the memory is valid until the transfer ends (the contract of
         // `start`), the file is open as long, and the segments belong to the
         // slot and don't move until then.

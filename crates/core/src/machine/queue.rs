@@ -208,6 +208,11 @@ impl Queue {
         self.requests.wait(id, waiter);
     }
 
+    /// Whether `waiter` is to be told of the end of the request, or of one that was merged into it.
+    pub(super) fn is_awaited(&self, id: RequestId, waiter: Waiter) -> bool {
+        self.requests.is_awaited(id, waiter)
+    }
+
     /// The next request for the device; none when it is full, or when the
     /// scheduler has nothing for it now.
     pub(super) fn poll(&mut self, now: Time) -> Option<DeviceRequest> {

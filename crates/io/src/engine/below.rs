@@ -9,8 +9,9 @@ use readpath_core::request::{Completion, DeviceRequest};
 use crate::backend::{BackendError, BackendInUse};
 use crate::nfs::lookup::Found;
 use crate::nfs::storage::{NfsStorage, Shared};
-use crate::storage::{Files, Sleep, Storage};
+use crate::storage::{Files, Storage};
 use crate::target::{Mode, Target};
+use crate::transfers::Progress;
 
 /// What an engine stands on.
 pub(crate) enum Below {
@@ -84,6 +85,25 @@ impl Below {
         }
     }
 
+    /// Whether a thread that waits for a request may [carry](Below::progress) it by itself.
+    pub(crate) fn lets_carry(&self) -> bool {
+        match self {
+            Below::Files(files) => files.lets_carry(),
+            Below::Server(_) => false,
+        }
+    }
+
+    /// A request at its begin, to be carried by the caller.
+    ///
+    /// # Panics
+    /// The storage lets nobody carry.
+    pub(crate) fn progress(&self, request: DeviceRequest, segments: Vec<iovec>) -> Progress {
+        match self {
+            Below::Files(files) => files.progress(request, segments),
+            Below::Server(_) => unreachable!("a server's answers come to everybody"),
+        }
+    }
+
     /// As [`Storage::submit`].
     ///
     /// # Safety
@@ -98,18 +118,17 @@ impl Below {
         }
     }
 
-    /// As [`Storage::exchange`].
+    /// As [`Storage::collect`].
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn exchange(
+    pub(crate) fn collect(
         &mut self,
-        sleep: Sleep,
         completions: &mut Vec<Completion>,
-    ) -> Result<(), BackendError> {
+    ) -> Result<bool, BackendError> {
         match self {
-            Below::Files(files) => files.exchange(sleep, completions),
-            Below::Server(server) => server.exchange(sleep, completions),
+            Below::Files(files) => files.collect(completions),
+            Below::Server(server) => server.collect(completions),
         }
     }
 }

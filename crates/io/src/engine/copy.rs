@@ -7,10 +7,11 @@
 //! places of 64 MiB took 2,190 ns without that and 1,980 with it, pages of 4 KiB 276
 //! and 270 (Zen 5; the first quartile of 150 rounds of each, beside other load).
 
+use readpath_core::cache::FrameId;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::desk::Landed;
 use super::shelf::Shelf;
+use super::state::CompletedRead;
 
 const PAGE: usize = PAGE_BYTES as usize;
 
@@ -72,26 +73,45 @@ pub(super) fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
     }
 }
 
-/// The bytes of a read that is done, in pieces as large as its frames lie side by side: a
-/// copy of 64 KiB costs two thirds of one of sixteen pages, where they come from memory.
-pub(crate) fn slices<'a>(shelf: &'a Shelf, landed: &'a Landed) -> impl Iterator<Item = &'a [u8]> {
-    let bytes = match landed.result {
-        Some(Ok(bytes)) => bytes as usize,
-        _ => 0,
-    };
-    let mut left = if landed.spilled.is_some() { 0 } else { bytes };
-    let mut skip = landed.skip;
-    let runs = landed.frames.chunk_by(|one, next| next.0 == one.0 + 1);
-    let pieces = runs.map_while(move |run| {
-        // SAFETY: the machine keeps the frames pinned until the read is released,
-        // and `landed` is given back for that.
-        let pages = unsafe { shelf.run(run[0].0, run.len()) };
-        let part = &pages[skip..pages.len().min(skip + left)];
-        left -= part.len();
-        skip = 0;
-        (!part.is_empty()).then_some(part)
-    });
-    landed.spilled.as_deref().into_iter().chain(pieces)
+/// Where the bytes of a read that is done are.
+pub(crate) struct Bytes<'a> {
+    /// The frames of its pages, which keep them as long as the bytes are looked at.
+    pub(super) frames: &'a [FrameId],
+    /// The first byte, from the start of the first frame.
+    pub(super) skip: usize,
+    pub(super) bytes: usize,
+    /// The bytes themselves, if they had to leave their frames.
+    pub(super) copied: Option<&'a [u8]>,
+}
+
+impl<'a> Bytes<'a> {
+    /// The bytes, in pieces as large as the frames lie side by side: a
+    /// copy of 64 KiB costs two thirds of one of sixteen pages, where they come from memory.
+    pub(crate) fn slices(&self, shelf: &'a Shelf) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let Bytes { frames, mut skip, bytes, copied } = *self;
+        let mut left = if copied.is_some() { 0 } else { bytes };
+        let runs = frames.chunk_by(|one, next| next.0 == one.0 + 1);
+        let pieces = runs.map_while(move |run| {
+            // SAFETY: the frames keep their pages: pinned by the machine, or because the
+            // reader is signed in for them.
+            let pages = unsafe { shelf.run(run[0].0, run.len()) };
+            let part = &pages[skip..pages.len().min(skip + left)];
+            left -= part.len();
+            skip = 0;
+            (!part.is_empty()).then_some(part)
+        });
+        copied.into_iter().chain(pieces)
+    }
+}
+
+/// The bytes of a read that is done and not given back.
+pub(crate) fn slices<'a>(
+    shelf: &'a Shelf,
+    completed: &'a CompletedRead,
+) -> impl Iterator<Item = &'a [u8]> {
+    let CompletedRead { result, frames, skip, copied, .. } = completed;
+    let bytes = result.and_then(Result::ok).unwrap_or(0) as usize;
+    Bytes { frames, skip: *skip, bytes, copied: copied.as_deref() }.slices(shelf)
 }
 
 #[cfg(test)]

@@ -217,11 +217,11 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             assert!(all == content);
             let engine = Arc::clone(path.engine());
             drop((file, path));
-            let mut desk = engine.desk();
-            while desk.machine.meter().in_device() > 0 {
-                desk = engine.lead(desk, None);
+            let mut state = engine.lock();
+            while state.machine.meter().in_device() > 0 {
+                state = engine.lead(state, None);
             }
-            assert!(desk.machine.is_idle(), "{law}: nothing is open or reserved");
+            assert!(state.machine.is_idle(), "{law}: nothing is open or reserved");
         }
     }
     // The file itself was never in doubt.

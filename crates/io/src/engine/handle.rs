@@ -10,14 +10,15 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use readpath_core::machine::HandleId;
+use readpath_core::machine::{HandleId, Machine};
 use readpath_core::readahead::Advice;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
 use super::below::Opening;
-use super::desk::Desk;
+use super::locked::Locked;
 use super::shelf::{Held, HeldMax};
+use super::state::State;
 use super::tally::{Tally, thread_number};
 use super::{Engine, OpenFile};
 use crate::identity::{Identity, file_time};
@@ -70,13 +71,13 @@ impl Owner {
         }
     }
 
-    /// The desk, for one caller at a time.
+    /// The state, for one caller at a time.
     ///
     /// # Panics
     /// The engine was inherited: whoever comes here has passed the door by.
-    pub(crate) fn desk(&self) -> std::sync::MutexGuard<'_, Desk> {
+    pub(crate) fn lock(&self) -> Locked<'_> {
         assert!(self.is_ours(), "the lock of another process is never taken");
-        self.engine.inherited().desk()
+        self.engine.inherited().lock()
     }
 
     /// Has a thread lead for futures from now on.
@@ -129,7 +130,7 @@ const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random]
 impl Handle {
     /// Opens `target`, or finds it open already and unchanged.
     pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
-        Handle::with(engine, |desk| desk.open(target, identity))
+        Handle::with(engine, |state| state.open(target, identity))
     }
 
     /// One more handle of the same file.
@@ -139,20 +140,20 @@ impl Handle {
 
     /// A handle of a file that is open in the engine.
     pub(crate) fn of(engine: &Arc<Owner>, file: Arc<OpenFile>) -> Handle {
-        Handle::with(engine, |desk| {
-            let id = desk.open_again(&file);
+        Handle::with(engine, |state| {
+            let id = state.open_again(&file);
             (file, id)
         })
     }
 
     fn with(
         engine: &Arc<Owner>,
-        open: impl FnOnce(&mut Desk) -> (Arc<OpenFile>, HandleId),
+        open: impl FnOnce(&mut State) -> (Arc<OpenFile>, HandleId),
     ) -> Handle {
-        let mut desk = engine.desk();
-        let (file, id) = open(&mut desk);
-        let sees_every_hit = desk.machine.sees_every_hit(id);
-        engine.leave(desk);
+        let mut state = engine.lock();
+        let (file, id) = open(&mut state);
+        let sees_every_hit = state.machine.sees_every_hit(id);
+        drop(state);
         let lends = !sees_every_hit && engine.coherence != Coherence::EachRead;
         Handle {
             engine: Arc::clone(engine),
@@ -259,10 +260,8 @@ impl Handle {
 
     /// Drops what is cached of the file in the state that this handle knows.
     fn forget_all(&self) {
-        let mut desk = self.engine.desk();
         let all = PageRange { first: 0, end: u64::MAX };
-        desk.command(|machine, _| machine.invalidate(self.id, all));
-        self.engine.leave_and_hand_over(desk);
+        self.engine.lock().command(|machine, _| machine.invalidate(self.id, all));
     }
 
     fn newest(&self) -> Option<Arc<Handle>> {
@@ -293,10 +292,10 @@ impl Handle {
         if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
             self.advice.store(number as u8, Ordering::Relaxed);
         }
-        let mut desk = self.engine.desk();
         let process = ProcessId(self.id.0);
-        desk.command(|machine, now| machine.advise(now, self.id, process, advice, range));
-        self.engine.leave_and_hand_over(desk);
+        let advise =
+            |machine: &mut Machine, now| machine.advise(now, self.id, process, advice, range);
+        self.engine.lock().command(advise);
     }
 
     /// Whether what is cached may be given past the door.
@@ -348,9 +347,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.engine.is_ours() {
-            let mut desk = self.engine.desk();
-            desk.close(self.id);
-            self.engine.leave(desk);
+            self.engine.lock().close(self.id);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A leader that has slept and doesn't get on: stopped, or without a processor. Those who wait
-//! behind it do its work.
+//! A thread that doesn't get on: stopped, or without a processor. It may lead, and then those who wait
+//! behind it do its work; or carry a request, which they then read once more.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Owner;
 use super::below::Below;
+use super::pending::carried;
 use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::file::File;
@@ -63,7 +64,12 @@ fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static)
     let file = path.open(&name).unwrap();
     let theirs = file.reopen();
     let leader = std::thread::Builder::new().name("held".to_owned());
-    let leader = leader.spawn(move || theirs.read_exact_at(&mut [0], 0).unwrap()).unwrap();
+    let leads = move || {
+        let mut batch = theirs.read_path().batch();
+        batch.read(&theirs, 0, 1, 0).unwrap();
+        batch.wait().unwrap().expect("one read is under way").bytes().unwrap();
+    };
+    let leader = leader.spawn(leads).unwrap();
     // A file in memory is read by the thread itself, which then doesn't sleep.
     if has_begun.recv_timeout(Duration::from_secs(2)).is_err() && leader.is_finished() {
         eprintln!("skipped: this program's file is read without a sleep");
@@ -123,4 +129,28 @@ fn a_page_that_it_asked_for_is_there_for_others() {
     if let Some(byte) = beside_a_leader_that_is_gone(read) {
         assert_eq!(byte, byte_at(17));
     }
+}
+
+#[test]
+fn what_a_thread_carries_and_does_not_come_back_with_is_read_once_more() {
+    let name = std::env::current_exe().expect("this program has a file");
+    let path = ReadPath::builder().readahead("none").memory(1 << 20).build().unwrap();
+    let file = path.open(name).unwrap();
+    let engine = path.engine();
+    let mut state = engine.lock();
+    let queue = state.open_queue(false);
+    let own = state.start_here(file.handle(), 300_001, 1, queue).unwrap();
+    let own = own.expect("what is absent is given to the thread that waits");
+    drop(state);
+    let mut bytes = [0; 2];
+    file.read_exact_at(&mut bytes, 300_001).unwrap();
+    assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
+    // It comes back after all: the page is there for everybody, and nothing stays behind.
+    let mut state = carried(engine, own);
+    state.close_queue(queue);
+    assert!(state.machine.is_idle());
+    drop(state);
+    file.read_exact_at(&mut bytes, 300_001).unwrap();
+    assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
+    assert_eq!(path.stats().device_reads, 1);
 }

@@ -149,6 +149,20 @@ impl<A: Atomics> PageIndex<A> {
         Some(frame)
     }
 
+    /// Whether the page of the group that `reading` is signed in for is lent in `frame`, marked or not: the
+    /// frame keeps it as long as that is so.
+    pub(crate) fn keeps(
+        &self,
+        reading: &Reading<'_, A>,
+        file: FileId,
+        page: u64,
+        frame: u32,
+    ) -> bool {
+        let (key, entry) = (key(file, page), &self.entries[frame as usize]);
+        debug_assert!(reading.covers(key));
+        entry.state.load(SeqCst) & LENT != 0 && entry.key.load(Acquire) == key
+    }
+
     /// Holds the page, if it is lent, and gives its frame; counts a use of it.
     /// With `is_seen` also if it carries the mark, which its law has been shown.
     #[inline]

@@ -12,7 +12,7 @@ use readpath_core::unit::PageRange;
 
 use super::OpenFile;
 use super::below::Opening;
-use super::desk::{Buried, Desk};
+use super::state::{DeferredDrop, State};
 use crate::identity::Identity;
 use crate::kernel_pages::KernelPages;
 
@@ -71,7 +71,7 @@ pub(super) struct InUse {
     is_dropped: bool,
 }
 
-impl Desk {
+impl State {
     /// Opens `target`, or finds it open already and unchanged, with a new handle.
     pub(crate) fn open(
         &mut self,
@@ -79,7 +79,7 @@ impl Desk {
         identity: Identity,
     ) -> (Arc<OpenFile>, HandleId) {
         if let Some(&id) = self.open.by_identity.get(&identity) {
-            self.graveyard.push(Buried::Opening(target));
+            self.deferred.drops.push(DeferredDrop::Opening(target));
             let file = Arc::clone(&self.open.of(id).file);
             let handle = self.open_again(&file);
             return (file, handle);
@@ -182,7 +182,7 @@ impl Desk {
             }
             let file = self.removing.swap_remove(at);
             self.files.remove(file.start_sector);
-            self.graveyard.push(Buried::File(file));
+            self.deferred.drops.push(DeferredDrop::File(file));
         }
     }
 }

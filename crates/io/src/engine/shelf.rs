@@ -17,10 +17,11 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::copy::copy_out;
 use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
 use super::readers::{Copies, Reading};
+use super::tally::thread_number;
 use crate::frames::{FrameMemory, FramePoolError};
 
 /// How many pages are copied together.
-const TOGETHER: u64 = 1 << GROUP_LOG2;
+pub(super) const TOGETHER: u64 = 1 << GROUP_LOG2;
 
 /// At most so many copies are under way at a time, and at least so many may be;
 /// between them it is twice as many as there are processors, or a little more. Powers of two.
@@ -130,6 +131,25 @@ impl Shelf {
             (skip, rest) = (0, after);
         }
         Some(())
+    }
+
+    /// Keeps pages that are pinned, `first` and those after it, in their `frames` as long as what it gives lives,
+    /// also when the machine lets them go; `None` where they don't lie in one group, or are not lent.
+    pub(super) fn keep(
+        &self,
+        file: FileId,
+        first: u64,
+        frames: &[FrameId],
+    ) -> Option<Reading<'_, Std>> {
+        let last = first + (frames.len() as u64).saturating_sub(1);
+        if first / TOGETHER != last / TOGETHER {
+            return None;
+        }
+        let reading = self.index.sign_in(file, first, thread_number())?;
+        let mut pages = (first..).zip(frames);
+        pages
+            .all(|(page, frame)| self.index.keeps(&reading, file, page, frame.0))
+            .then_some(reading)
     }
 
     /// Whether all pages of the range are lent, as far as one can tell now.

@@ -181,6 +181,16 @@ impl Storage for NfsStorage {
         self.caps
     }
 
+    fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
+        let mut state = self.shared.lock();
+        let ended = state.link.clock().now();
+        let looked = std::mem::replace(&mut state.looked, ended);
+        // They may have come in since the last look.
+        state.completed.iter_mut().for_each(|completion| completion.not_before = looked);
+        completions.append(&mut state.completed);
+        Ok(true)
+    }
+
     /// A write is refused: files on a server are read here, and nothing else.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
@@ -242,6 +252,11 @@ impl Storage for NfsStorage {
 }
 
 impl Sleeper for NfsSleeper {
+    fn look(&self) {
+        // What hinders it is told to the next who sleeps.
+        let _ = self.sleep(Sleep::AtMost(Duration::ZERO));
+    }
+
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         if sleep == Sleep::Never {

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use slab::Slab;
 
 use super::beside::Overwriting;
 use super::{RawError, RawFault, RawFile, RawMemory};
@@ -42,6 +43,8 @@ pub struct RawBatch<'f> {
     file: &'f RawFile,
     place: Place,
     transfers: Own<Transfers<Kept<'f>>>,
+    /// The names of what is under way.
+    names: Slab<()>,
     of_one_thread: PhantomData<*mut ()>,
 }
 
@@ -75,7 +78,8 @@ impl RawFile {
         let (backend, _) = self.spare.backend.build(depth).map_err(refused)?;
         let transfers = Own::new(Transfers::over(backend, depth, Clock::start()));
         let place = Place::of(&self.spare.target);
-        Ok(RawBatch { file: self, place, transfers, of_one_thread: PhantomData })
+        let names = Slab::new();
+        Ok(RawBatch { file: self, place, transfers, names, of_one_thread: PhantomData })
     }
 }
 
@@ -146,8 +150,9 @@ impl<'f> RawBatch<'f> {
         let beside = self.file.beside.as_ref().filter(|_| op == Op::Write);
         let overwriting = beside.map(|beside| beside.overwrite(range));
         let kept = Kept { memory, offset, ticket, _overwriting: overwriting };
-        let start = Start { id: RequestId(0), place: self.place, op, offset, bytes: bytes as u64 };
         let transfers = own(self.file, &mut self.transfers)?;
+        let id = RequestId(self.names.insert(()) as u32);
+        let start = Start { id, place: self.place, op, offset, bytes: bytes as u64 };
         // SAFETY: the transfer keeps the memory, which doesn't move, until it has ended; nobody
         // else has it until then. The file, which is borrowed, outlives the batch.
         unsafe {
@@ -167,6 +172,7 @@ impl<'f> RawBatch<'f> {
         let transfers = own(self.file, &mut self.transfers)?;
         loop {
             if let Some(ended) = transfers.next_ended() {
+                self.names.remove(ended.completion.id.0 as usize);
                 return Ok(Some(moved(self.file, ended)));
             }
             if transfers.in_flight() == 0 {

@@ -95,19 +95,17 @@ impl Beside {
     fn invalidate(&self, range: PageRange) {
         // In a child that can have no engine nothing is cached.
         let Ok(handle) = self.here() else { return };
-        let mut desk = handle.engine.desk();
-        desk.invalidate_states(handle.file.id, range);
-        handle.engine.leave_and_hand_over(desk);
+        handle.engine.lock().invalidate_states(handle.file.id, range);
     }
 
     /// Waits until what is on its way now has come, so that nobody shares it any more.
     fn wait_for_stale(&self, range: PageRange) {
         let Ok(handle) = self.here() else { return };
         let engine = &handle.engine;
-        let stale = engine.desk().in_flight_of_states(handle.file.id, range);
+        let stale = engine.lock().in_flight_of_states(handle.file.id, range);
         for (file, page) in stale {
             let this = PageRange { first: page, end: page + 1 };
-            if engine.desk().machine.first_in_flight(file.id, this).is_none() {
+            if engine.lock().machine.first_in_flight(file.id, this).is_none() {
                 continue; // it came with an earlier one
             }
             let reader = File::new(Handle::of(engine, Arc::clone(&file)), self.file.name());

@@ -166,6 +166,11 @@ impl Requests {
         self.entry_mut(id).waiters.push(waiter);
     }
 
+    /// Whether `waiter` waits for the head or for a part of it.
+    pub(super) fn is_awaited(&self, head: RequestId, waiter: Waiter) -> bool {
+        self.parts(head).any(|part| self.entry(part).waiters.contains(&waiter))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

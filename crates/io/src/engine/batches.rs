@@ -1,4 +1,4 @@
-//! The turn of a batch at the desk: what it was lent comes back, what it asks for
+//! The turn of a batch under the lock: what it was lent comes back, what it asks for
 //! is started, what is done for it is lent, under one lock and by one look at the
 //! clock; all the requests go out together.
 //!
@@ -14,7 +14,7 @@ use readpath_core::machine::ReadError;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::Handle;
-use super::desk::{Desk, Landed, LineId, SeatId};
+use super::state::{CompletedRead, InFlightId, QueueId, State};
 
 /// A read that a batch asks for, and that is not started.
 pub(crate) struct Asked {
@@ -24,19 +24,20 @@ pub(crate) struct Asked {
     pub(crate) ticket: u64,
 }
 
-/// A read that is done, lent to a batch; to be given back by [`Desk::take_back`].
+/// A read that is done, lent to a batch; to be given back by [`State::turn`].
 pub(crate) struct Lent {
-    pub(crate) landed: Landed,
+    pub(crate) completed: CompletedRead,
     /// None for a read that was refused.
-    seat: Option<SeatId>,
+    id: Option<InFlightId>,
     /// How many pages of the machine it pins.
     pages: u64,
 }
 
 impl Lent {
     fn refused(ticket: u64, error: ReadError) -> Lent {
-        let landed = Landed { ticket, result: Some(Err(error)), ..Landed::default() };
-        Lent { landed, seat: None, pages: 0 }
+        let result = Some(Err(error));
+        let completed = CompletedRead { ticket, result, ..CompletedRead::default() };
+        Lent { completed, id: None, pages: 0 }
     }
 }
 
@@ -45,12 +46,12 @@ pub(super) const fn lent_pages_max(read_bytes_max: u64) -> u64 {
     read_bytes_max / PAGE_BYTES / 4
 }
 
-impl Desk {
+impl State {
     /// Takes back what is `returned`, and starts what is `asked`; what the machine
     /// refuses is `ready` at once. The caller drops `asked` without the lock.
     pub(crate) fn turn(
         &mut self,
-        line: LineId,
+        queue: QueueId,
         returned: &mut Vec<Lent>,
         asked: &[Asked],
         ready: &mut VecDeque<Lent>,
@@ -59,33 +60,33 @@ impl Desk {
         self.machine.take_returned(now);
         returned.drain(..).for_each(|lent| self.take_back(now, lent));
         for Asked { handle, offset, bytes, ticket } in asked {
-            if let Err(error) = self.seat(now, handle, *offset, *bytes, line, *ticket) {
+            if let Err(error) = self.begin(now, handle, *offset, *bytes, queue, *ticket) {
                 ready.push_back(Lent::refused(*ticket, error));
             }
         }
         self.pump(now);
     }
 
-    /// Lends what of the line is done: `first`, and then as many as may be pinned.
-    pub(crate) fn lend(&mut self, line: LineId, first: SeatId, ready: &mut VecDeque<Lent>) {
+    /// Lends what of the queue is done: `first`, and then as many as may be pinned.
+    pub(crate) fn lend(&mut self, queue: QueueId, first: InFlightId, ready: &mut VecDeque<Lent>) {
         if !self.may_lend(first) {
             let now = self.clock.now();
-            if self.spill_one(now, first) {
+            if self.copy_out(now, first) {
                 self.pump(now);
             }
         }
         let mut next = Some(first);
-        while let Some(seat) = next {
-            let landed = self.land(seat);
-            let pages = landed.frames.len() as u64;
+        while let Some(id) = next {
+            let completed = self.take_completed(id);
+            let pages = completed.frames.len() as u64;
             self.lent_pages += pages;
-            ready.push_back(Lent { landed, seat: Some(seat), pages });
-            next = self.next_done_if(line, |desk, seat| desk.may_lend(seat));
+            ready.push_back(Lent { completed, id: Some(id), pages });
+            next = self.next_done_if(queue, |state, id| state.may_lend(id));
         }
     }
 
-    fn may_lend(&self, seat: SeatId) -> bool {
-        self.lent_pages + self.pages_landed(seat) <= self.lent_pages_max
+    fn may_lend(&self, id: InFlightId) -> bool {
+        self.lent_pages + self.pages_of(id) <= self.lent_pages_max
     }
 
     /// How many pages batches lend now.
@@ -96,8 +97,8 @@ impl Desk {
 
     fn take_back(&mut self, now: Time, lent: Lent) {
         self.lent_pages -= lent.pages;
-        if let Some(seat) = lent.seat {
-            self.vacate_with(now, seat, lent.landed);
+        if let Some(id) = lent.id {
+            self.give_back(now, id, lent.completed);
         }
     }
 }
@@ -118,9 +119,9 @@ mod tests {
             // Bytes 20,000 to 28,192 lie in pages 4 to 6.
             let pages = [2, 3, 3][round as usize];
             assert!(batch.wait().unwrap().is_some());
-            assert_eq!(path.engine().desk().lent_pages(), pages);
+            assert_eq!(path.engine().lock().lent_pages(), pages);
         }
         assert!(batch.wait().unwrap().is_none());
-        assert_eq!(path.engine().desk().lent_pages(), 0);
+        assert_eq!(path.engine().lock().lent_pages(), 0);
     }
 }

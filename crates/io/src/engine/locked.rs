@@ -1,0 +1,109 @@
+//! The engine's lock. Whatever is done under it ends the same way: once the guard is dropped the lock is free, and
+//! only then is handed over what was submitted, woken who waits, and dropped what takes a system call or
+//! runs code of others.
+
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::MutexGuard;
+
+use super::Engine;
+use super::state::{DeferredDrop, Parked, State};
+
+/// The state of an engine, for one caller at a time; never held while anybody sleeps.
+pub(crate) struct Locked<'e> {
+    engine: &'e Engine,
+    /// Present until the guard is dropped.
+    state: Option<MutexGuard<'e, State>>,
+}
+
+impl<'e> Locked<'e> {
+    pub(super) fn new(engine: &'e Engine, state: MutexGuard<'e, State>) -> Locked<'e> {
+        Locked { engine, state: Some(state) }
+    }
+
+    /// Lets the lock go for a moment, so that what was put off is done, if there is anything.
+    pub(super) fn again(self) -> Locked<'e> {
+        let is_due = !self.deferred.to_wake.is_empty();
+        if !is_due {
+            return self;
+        }
+        let engine = self.engine;
+        drop(self);
+        engine.lock()
+    }
+
+    /// Lets the lock go of one who is about to sleep in the storage, which hands over as well.
+    pub(super) fn unlock_to_sleep(mut self) {
+        self.deferred.is_queued = false;
+    }
+
+    /// The guard of the mutex alone, for a condition to be waited for: nothing is put off.
+    pub(super) fn into_guard(mut self) -> MutexGuard<'e, State> {
+        self.state.take().expect("present until the guard is dropped")
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        self.state.as_ref().expect("present until the guard is dropped")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_mut().expect("present until the guard is dropped")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Some(mut state) = self.state.take() else { return };
+        let is_driver_called = state.call_driver();
+        let deferred = &mut state.deferred;
+        let is_queued = std::mem::take(&mut deferred.is_queued);
+        let is_leader_late = std::mem::take(&mut deferred.is_leader_late);
+        let to_wake = std::mem::take(&mut deferred.to_wake);
+        let drops = std::mem::take(&mut deferred.drops);
+        drop(state);
+        if is_queued {
+            // What hinders it is met, and told, by the one who leads.
+            self.engine.sleeper.hand_over();
+        }
+        to_wake.into_iter().for_each(Parked::wake);
+        if is_driver_called {
+            self.engine.driver_called.notify_one();
+        }
+        if is_leader_late {
+            self.engine.sleeper.wake();
+        }
+        drops.into_iter().for_each(DeferredDrop::drop_quietly);
+    }
+}
+
+impl Parked {
+    fn wake(self) {
+        match self {
+            Parked::Thread(thread) => thread.unpark(),
+            Parked::Task(waker) => contain(|| waker.wake()),
+        }
+    }
+}
+
+impl DeferredDrop {
+    fn drop_quietly(self) {
+        contain(|| drop(self));
+    }
+}
+
+/// Runs code of others on a thread that has nothing to do with it: should it panic, the panic
+/// hook has told so, and who waits beside it is not to suffer.
+fn contain(act: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
+        // Its drop might panic as well.
+        std::mem::forget(payload);
+    }
+}

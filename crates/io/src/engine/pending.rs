@@ -1,0 +1,204 @@
+//! A read through the machine that a thread or a task waits for, from its start to the copy of its bytes.
+//! Everything that reads but a batch, which waits for many at once, does so through here.
+//!
+//! Two times under the lock: one starts the read, one takes what is done and gives the pages back.
+//! In between, a thread carries a request of its own read by itself, where the storage lets it: that spares the
+//! detour over a leader, and eight threads have eight requests under way. What else the read waits for, and what is
+//! read ahead, the storage carries as ever.
+//!
+//! The bytes are copied without the lock, and nobody waits for that: pages of one 64 KiB are kept in
+//! their frames by *signing in* for them (see [readers](super::readers)) before the machine lets them go. A larger read
+//! stays pinned until it is copied.
+
+use std::cell::Cell;
+use std::ops::Deref;
+use std::task::Waker;
+
+use readpath_core::cache::FrameId;
+use readpath_core::machine;
+use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
+
+use super::copy::{Bytes, slices};
+use super::locked::Locked;
+use super::shelf::TOGETHER;
+use super::state::{CompletedRead, InFlightId, OwnRequest, Parked, QueueId, State};
+use super::{Engine, Handle, Waited};
+use crate::frames::FrameMemory;
+use crate::read_error::ReadError;
+
+/// A read that is wanted, or under way; dropped, it is given up.
+pub(crate) struct PendingRead<H: Deref<Target = Handle>> {
+    handle: H,
+    offset: u64,
+    bytes: u64,
+    /// Open from its start to its end.
+    queue: Cell<Option<QueueId>>,
+}
+
+/// A read that was looked for.
+pub(crate) enum Polled<H: Deref<Target = Handle>> {
+    /// It is not done; its task will be woken.
+    Pending(PendingRead<H>),
+    /// Its bytes were given.
+    Done,
+}
+
+impl<H: Deref<Target = Handle>> PendingRead<H> {
+    /// A read of bytes of which the file has all, no more than one read of the machine takes.
+    pub(crate) fn new(handle: H, offset: u64, bytes: u64) -> Self {
+        PendingRead { handle, offset, bytes, queue: Cell::new(None) }
+    }
+
+    /// Starts it, waits until it is done, and gives its bytes to `put`, in order.
+    ///
+    /// # Errors
+    /// The machine refuses it, the storage failed on it, or the file has become shorter.
+    pub(crate) fn wait(self, put: impl FnMut(&[u8])) -> Result<(), ReadError> {
+        let engine: &Engine = &self.handle.engine;
+        let mut state = engine.lock();
+        let queue = self.open_queue(&mut state, false);
+        let own = state.start_here(&self.handle, self.offset, self.bytes, queue);
+        if let Some(own) = own.map_err(ReadError::of)? {
+            drop(state);
+            state = carried(engine, own);
+        }
+        let (state, waited) = engine.wait(state, queue, engine.lets_carry);
+        match waited {
+            Waited::Done(id) => self.finish(state, id, put),
+            Waited::Failed(error) => Err(ReadError::Storage { error }),
+            Waited::HeldUp => {
+                drop(state);
+                self.read_past(put)
+            }
+        }
+    }
+
+    /// Gives its bytes to `put`, in order, if it is done; has `waker` be called otherwise. The first call starts it.
+    ///
+    /// # Errors
+    /// As [`wait`](PendingRead::wait).
+    pub(crate) fn poll(self, waker: Waker, put: impl FnMut(&[u8])) -> Result<Polled<H>, ReadError> {
+        let mut state = self.handle.engine.lock();
+        let queue = match self.queue.get() {
+            Some(queue) => queue,
+            None => {
+                let queue = self.open_queue(&mut state, true);
+                let started = state.start(&self.handle, self.offset, self.bytes, queue);
+                started.map_err(ReadError::of)?;
+                queue
+            }
+        };
+        match state.next_done(queue) {
+            Some(Ok(id)) => self.finish(state, id, put).map(|()| Polled::Done),
+            Some(Err(error)) => Err(ReadError::Storage { error }),
+            None => {
+                state.park(queue, Parked::Task(waker));
+                drop(state);
+                Ok(Polled::Pending(self))
+            }
+        }
+    }
+
+    fn open_queue(&self, state: &mut State, is_task: bool) -> QueueId {
+        let queue = state.open_queue(is_task);
+        self.queue.set(Some(queue));
+        queue
+    }
+
+    /// Gives the bytes of the read, which is done, to `put`, and its pages to the machine.
+    fn finish(
+        &self,
+        mut state: Locked<'_>,
+        id: InFlightId,
+        put: impl FnMut(&[u8]),
+    ) -> Result<(), ReadError> {
+        let shelf = &self.handle.engine.shelf;
+        let completed = state.take_completed(id);
+        let result = completed.result.expect("a read that is done has a result");
+        let CompletedRead { frames, skip, copied, .. } = &completed;
+        let first = self.offset / PAGE_BYTES;
+        let reading = match copied {
+            None if result.is_ok() => shelf.keep(self.handle.file.id, first, frames),
+            _ => None,
+        };
+        let bytes = result.unwrap_or(0) as usize;
+        if reading.is_none() && bytes > 0 {
+            drop(state);
+            slices(shelf, &completed).for_each(put);
+            self.release(self.handle.engine.lock(), id, completed);
+            return Ok(());
+        }
+        let mut kept = [FrameId(0); TOGETHER as usize];
+        let kept = &mut kept[..frames.len().min(TOGETHER as usize)];
+        kept.copy_from_slice(&frames[..kept.len()]);
+        let found = Bytes { frames: kept, skip: *skip, bytes, copied: None };
+        self.release(state, id, completed);
+        found.slices(shelf).for_each(put);
+        drop(reading);
+        result.map(drop).map_err(ReadError::of)
+    }
+
+    fn release(&self, mut state: Locked<'_>, id: InFlightId, completed: CompletedRead) {
+        state.give_back_and_close(id, completed, self.queue.take());
+    }
+
+    /// A thread that carries a request which this read waits for doesn't get on: it is stopped, or gets no
+    /// processor. The bytes are read once more, past the cache.
+    #[cold]
+    fn read_past(&self, mut put: impl FnMut(&[u8])) -> Result<(), ReadError> {
+        let file = &self.handle.file;
+        let pages = PageRange::covering(self.offset, self.bytes);
+        let memory = FrameMemory::new(pages.count() as u32);
+        let no_room = DeviceError::Other(libc::ENOMEM);
+        let memory =
+            memory.map_err(|_| ReadError::Device { offset: self.offset, error: no_room })?;
+        let request = DeviceRequest {
+            id: RequestId(0),
+            op: Op::Read,
+            start: file.start_sector + pages.first * PAGE_SECTORS,
+            sectors: (pages.count() * PAGE_SECTORS) as u32,
+        };
+        let iov_len = (pages.count() * PAGE_BYTES) as usize;
+        let segments = vec![libc::iovec { iov_base: memory.address(0).cast(), iov_len }];
+        let mut progress = self.handle.engine.lock().files.progress(request, segments);
+        // SAFETY: the memory is this call's own, and the handle keeps the file open.
+        let outcome = unsafe { progress.carry() };
+        let skip = self.offset % PAGE_BYTES;
+        let end = match outcome {
+            Outcome::Done => u64::MAX,
+            Outcome::Short { bytes } => bytes,
+            Outcome::Failed(error) => {
+                return Err(ReadError::Device { offset: self.offset, error });
+            }
+        };
+        if end < skip + self.bytes {
+            let offset = self.offset.max(pages.first * PAGE_BYTES + end);
+            return Err(ReadError::of(machine::ReadError::Shrunk { offset }));
+        }
+        // SAFETY: filled by the kernel up to there, and nobody else's.
+        let all = unsafe { std::slice::from_raw_parts(memory.address(0), iov_len) };
+        put(&all[skip as usize..][..self.bytes as usize]);
+        Ok(())
+    }
+}
+
+impl<H: Deref<Target = Handle>> Drop for PendingRead<H> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.take()
+            && self.handle.engine.is_ours()
+        {
+            self.handle.engine.lock().close_queue(queue);
+        }
+    }
+}
+
+/// Carries a request on this thread, and tells the machine.
+pub(super) fn carried(engine: &Engine, mut own: OwnRequest) -> Locked<'_> {
+    // SAFETY: its frames are filled by this request alone, and looked at by nobody until it is completed;
+    // the engine has them, and the pages in flight keep the file open.
+    let outcome = unsafe { own.progress.carry() };
+    let mut state = engine.lock();
+    state.complete_own(own, outcome);
+    state
+}
