@@ -1,4 +1,4 @@
-//! How fast the device below the machine reads, beside fio, on the same file in the same run.
+//! How fast the storage below the machine reads, beside fio, on the same file in the same run.
 //!
 //! `cargo run --release -p readpath --example ring_speed -- FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]`
 //!
@@ -11,9 +11,9 @@ use std::process::{Command, ExitCode};
 
 use readpath::backend::BackendKind;
 use readpath::clock::Clock;
-use readpath::device::RealDevice;
-use readpath::frames::FramePool;
 use readpath::kernel::{KernelEngine, KernelFile, KernelOptions};
+use readpath::raw::RawMemory;
+use readpath::storage::{Files, Sleep, Storage};
 use readpath::target::{OpenOptions, Target};
 use readpath::usage::CpuTime;
 use readpath_core::readahead::Advice;
@@ -49,23 +49,32 @@ pub enum Layout {
     Scattered,
 }
 
-/// Reads `load` from `path` through a device of ours.
+/// Reads `load` from `path` through a storage of ours.
 pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Speed {
     let target = Target::open(path, OpenOptions::default()).expect("the file can be opened");
     let blocks = target.bytes() / load.block_bytes;
     assert!(blocks > 0, "the file is smaller than one read");
-    let pages = (load.block_bytes / PAGE_BYTES) as u32;
-    let pool = FramePool::new(pages * load.depth).expect("there is memory for the frames");
-    let mut device =
-        RealDevice::new(target, pool, backend, Clock::start()).expect("the backend is there");
-    let lists: Vec<Vec<u32>> = (0..load.depth)
+    let (pages, depth) = ((load.block_bytes / PAGE_BYTES) as usize, load.depth as usize);
+    let mut memory =
+        RawMemory::new(depth * load.block_bytes as usize).expect("there is memory for the frames");
+    let base = memory.as_mut_ptr();
+    let piece = |frame: usize, iov_len| libc::iovec {
+        iov_base: base.wrapping_add(frame * PAGE_BYTES as usize).cast(),
+        iov_len,
+    };
+    let pieces: Vec<Vec<libc::iovec>> = (0..depth)
         .map(|id| match layout {
-            Layout::Contiguous => (id * pages..(id + 1) * pages).collect(),
-            Layout::Scattered => (0..pages).map(|page| page * load.depth + id).collect(),
+            Layout::Contiguous => vec![piece(id * pages, load.block_bytes as usize)],
+            Layout::Scattered => {
+                (0..pages).map(|page| piece(page * depth + id, PAGE_BYTES as usize)).collect()
+            }
         })
         .collect();
+    let clock = Clock::start();
+    // Declared after the memory, and so dropped before it.
+    let mut storage = Files::one(target, backend, clock).expect("the backend is there");
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut submit = |device: &mut RealDevice, id: u32| {
+    let mut submit = |storage: &mut Files, id: u32| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let block = (state >> 32) % blocks;
         let request = DeviceRequest {
@@ -74,24 +83,27 @@ pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Sp
             start: block * (load.block_bytes / SECTOR_BYTES),
             sectors: (load.block_bytes / SECTOR_BYTES) as u32,
         };
-        device.submit(request, &lists[id as usize]);
+        // SAFETY: pieces that this request alone has until it is completed, of memory that
+        // outlives the storage.
+        unsafe { storage.submit(request, &pieces[id as usize]) };
     };
-    let (cpu, start) = (CpuTime::of_process(), device.now());
+    let (cpu, start) = (CpuTime::of_process(), clock.now());
     let mut submitted = load.depth.min(load.reads);
-    (0..submitted).for_each(|id| submit(&mut device, id));
+    (0..submitted).for_each(|id| submit(&mut storage, id));
     let mut completed = 0;
+    let mut completions = Vec::new();
     while completed < load.reads {
-        device.wait(None).expect("the ring goes on");
-        while let Some(completion) = device.poll() {
+        storage.exchange(Sleep::UntilAnswered, &mut completions).expect("the ring goes on");
+        for completion in completions.drain(..) {
             assert_eq!(completion.outcome, Outcome::Done);
             completed += 1;
             if submitted < load.reads {
-                submit(&mut device, completion.id.0);
+                submit(&mut storage, completion.id.0);
                 submitted += 1;
             }
         }
     }
-    let seconds = device.now().since(start).seconds();
+    let seconds = clock.now().since(start).seconds();
     let cpu_seconds = CpuTime::of_process().since(cpu).seconds();
     speed(load, seconds, cpu_seconds)
 }

@@ -23,9 +23,6 @@
 //! them out: memory, files, AIO and io_uring, the wall clock. Its modules, from the
 //! machine downwards, and then the peers that it is measured against:
 //!
-//! - [`carrier`]: the machine's requests, carried out on a real device;
-//! - [`device`]: requests over page frames in, completions out: what stands
-//!   under the machine;
 //! - [`storage`]: what carries requests: files, block devices, or a server;
 //! - [`frames`]: the page frames;
 //! - [`nfs`]: a file on an NFS server, under the machine in the same way;
@@ -44,10 +41,8 @@
 mod aio;
 pub mod backend;
 mod batch;
-pub mod carrier;
 pub mod clock;
 pub mod cold;
-pub mod device;
 mod engine;
 mod file;
 pub mod frames;
