@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use readpath::Region;
 use readpath::pager::region::RegionStatistics;
-use readpath::usage::CpuTime;
 use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::usage::CpuTime;
 use readpath_sim::load::{Load, LoadRow, Share};
 
 use crate::exit::Failure;

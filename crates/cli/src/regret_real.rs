@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 use indicatif::ProgressBar;
-use readpath::clock::Clock;
+use readpath::ReadPath;
 use readpath::target::{OpenOptions, Target};
-use readpath::{ReadPath, cold};
 use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::clock::Clock;
+use readpath_peers::cold;
 use readpath_sim::regret::work::{Work, classic_readaheads};
 use readpath_sim::regret::{Judged, Laws, Size};
 use readpath_sim::report::{Row, Tally};
@@ -29,6 +30,7 @@ use readpath_sim::workload::{self, FileId, Next, Process, Workload};
 
 use crate::exit::Failure;
 use crate::made_files::MadeFiles;
+use crate::peer::queue_of;
 use crate::progress::Interrupt;
 
 /// How often a contender runs.
@@ -214,7 +216,7 @@ fn ours(data: &Data, workload: Workload, laws: &Laws) -> Result<Row, Box<dyn std
 
 fn kernel(data: &Data, workload: Workload) -> Result<Row, Box<dyn std::error::Error>> {
     data.make_cold()?;
-    let queue = Target::open(&data.paths[0], OpenOptions::default())?.queue().cloned();
+    let queue = queue_of(&data.paths[0]);
     let handle = |at: usize| -> io::Result<ReadAt> {
         let file = std::fs::File::open(&data.paths[at])?;
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))

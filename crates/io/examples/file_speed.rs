@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use readpath::usage::CpuTime;
 use readpath::{Advice, ReadPath};
+use readpath_peers::usage::CpuTime;
 
 /// How much is read.
 #[derive(Clone, Copy, Debug)]

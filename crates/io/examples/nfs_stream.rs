@@ -13,8 +13,8 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use readpath::usage::CpuTime;
 use readpath::{File, ReadPath};
+use readpath_peers::usage::CpuTime;
 
 /// What a program does with the file: a URL, bytes a read, a seed, the memory in bytes.
 type Run = fn(&str, usize, u64, u64) -> Cost;

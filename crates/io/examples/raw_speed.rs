@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use readpath::raw::{RawMemory, RawOptions};
-use readpath::usage::{CpuTime, minor_faults};
 use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::usage::{CpuTime, minor_faults};
 
 /// Memory of a program that knows of huge pages, or of one that doesn't.
 enum Memory {

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use readpath::oracle;
+use readpath_peers::oracle;
 use readpath_sim::conform;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

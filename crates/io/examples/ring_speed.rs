@@ -10,15 +10,16 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use readpath::backend::BackendKind;
-use readpath::clock::Clock;
-use readpath::kernel::{KernelEngine, KernelFile, KernelOptions};
+use readpath::clock::Clock as DeviceClock;
 use readpath::raw::RawMemory;
 use readpath::storage::{Files, Sleep, Storage};
 use readpath::target::{OpenOptions, Target};
-use readpath::usage::CpuTime;
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
+use readpath_peers::clock::Clock;
+use readpath_peers::kernel::{KernelEngine, KernelFile, KernelOptions};
+use readpath_peers::usage::CpuTime;
 
 /// What is read.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +71,7 @@ pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Sp
             }
         })
         .collect();
-    let clock = Clock::start();
+    let clock = DeviceClock::start();
     // Declared after the memory, and so dropped before it.
     let mut storage = Files::one(target, backend, clock).expect("the backend is there");
     let mut state = 0x9e37_79b9_7f4a_7c15u64;

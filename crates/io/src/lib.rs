@@ -21,7 +21,7 @@
 //!
 //! The decisions are made by the pure core, `readpath-core`. This crate carries
 //! them out: memory, files, AIO and io_uring, the wall clock. Its modules, from the
-//! machine downwards, and then the peers that it is measured against:
+//! machine downwards:
 //!
 //! - [`storage`]: what carries requests: files, block devices, or a server;
 //! - [`frames`]: the page frames;
@@ -31,33 +31,21 @@
 //! - [`backend`]: AIO, io_uring or a pool of threads, by name or the first that there is;
 //! - [`sysfs`]: what the kernel says of a device;
 //! - [`clock`]: the wall clock as the core's time;
-//! - [`cold`]: a cold start, checked;
-//! - [`usage`]: processor time;
-//! - [`pager`]: memory whose pages are brought in by us;
-//! - [`kernel`]: the peer: the same reads through the kernel's own path;
-//! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
-//! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
+//! - [`pager`]: memory whose pages are brought in by us.
 
 mod aio;
 pub mod backend;
 mod batch;
 pub mod clock;
-pub mod cold;
 mod engine;
 mod file;
 pub mod frames;
 mod future;
 mod guard;
 mod identity;
-pub mod kernel;
 mod kernel_pages;
-pub mod kernel_swap;
-pub mod kernel_trace;
-pub mod leftover;
-mod mapping;
 pub mod nfs;
 mod opening;
-pub mod oracle;
 mod outcome;
 pub mod pager;
 mod path;
@@ -72,7 +60,6 @@ pub mod target;
 mod thread;
 mod threads;
 mod transfers;
-pub mod usage;
 
 pub use batch::{Batch, BatchRead};
 pub use file::{File, FileStats};

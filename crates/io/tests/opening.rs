@@ -5,9 +5,9 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use readpath::cold::{Residency, drop_pages, resident};
 use readpath::target::{BufferedBecause, Direct, Mode, OpenError, OpenOptions, Target};
 use readpath_core::unit::PageRange;
+use readpath_peers::cold::{Residency, drop_pages, resident};
 use support::*;
 
 #[test]

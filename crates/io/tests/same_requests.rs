@@ -91,7 +91,7 @@ fn reads() -> Vec<(u64, u64)> {
 fn the_same_reads_make_the_same_requests() {
     let temp = TempFile::new(FILE_BYTES);
     // Large reads take what the kernel holds from there.
-    readpath::cold::drop_pages(&temp.path).unwrap();
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
     let reads = reads();
     for law in ["none", "ondemand", "ondemand,read_ahead_kb=2048", "window-fixed", "window"] {
         let (alone, through) = (alone(&temp, law, &reads), through_file(&temp, law, &reads));

@@ -51,13 +51,14 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.bytes) }
     }
 
-    /// The first `bytes` bytes, as the kernel takes them.
-    ///
-    /// # Panics
-    /// The buffer is smaller.
-    pub(super) fn segment(&self, bytes: usize) -> libc::iovec {
-        assert!(bytes <= self.bytes, "larger than the largest read that was announced");
-        libc::iovec { iov_base: self.address.as_ptr().cast(), iov_len: bytes }
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where they begin.
+    pub(super) fn address(&self) -> *mut u8 {
+        self.address.as_ptr()
     }
 }
 

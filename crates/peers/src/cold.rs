@@ -101,8 +101,7 @@ fn ask(is_wanted: Wanted<'_>) -> io::Result<()> {
 /// How many of the file's `pages` pages are cached, as the kernel counts them; `None` where it
 /// doesn't (before Linux 6.5, and on hugetlbfs).
 fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
-    // 0 bytes: to the end.
-    let error = match cached_pages(file, 0, 0) {
+    let error = match cached_pages(file) {
         Ok(cached) => return Ok(Some(cached)),
         Err(error) => error,
     };
@@ -114,13 +113,10 @@ fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
     }
 }
 
-/// How many pages of `bytes` bytes at `offset`, or of all from there on if `bytes` is 0, the kernel's
-/// cache has: `cachestat(2)`.
-///
-/// # Errors
-/// The kernel doesn't say.
-pub(crate) fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
-    let range = raw::cachestat_range { off: offset, len: bytes };
+/// How many pages of the file the kernel's cache has: `cachestat(2)`.
+fn cached_pages(file: &File) -> io::Result<u64> {
+    // 0 bytes: to the end.
+    let range = raw::cachestat_range { off: 0, len: 0 };
     let mut counted = raw::cachestat {
         nr_cache: 0,
         nr_dirty: 0,

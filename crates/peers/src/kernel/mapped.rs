@@ -8,60 +8,57 @@
 //! (Within the page that holds the new end there is no bus error: the kernel
 //! gives zeros there, to everybody.)
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::time::Duration;
 
 use readpath_core::readahead::Advice;
 use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
-use super::{KernelError, bus};
-use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer};
-use crate::target::Target;
+use super::bus;
+use super::under_way::{Answer, Call, Engine};
 
 /// What one system call moves at most (read(2)); a larger copy is continued, as there.
 const MOVED_BYTES_MAX: usize = 0x7fff_f000;
 
 /// The mapping engine.
 pub(super) struct Mapped {
-    file: OwnedFd,
+    file: File,
     address: *mut u8,
     /// The length of the file when it was mapped.
     file_bytes: u64,
     protection: ProtFlags,
     advice: Advice,
-    answers: Vec<Answer>,
+    answers: VecDeque<Answer>,
 }
 
 impl Mapped {
-    /// Maps the whole of `target`.
+    /// Maps the whole file, which has so many bytes.
     ///
     /// # Errors
     /// The file system can't, or the address space is too small.
     pub(super) fn new(
-        target: &Target,
+        file: &File,
+        file_bytes: u64,
         is_writable: bool,
         advice: Advice,
-    ) -> Result<Mapped, KernelError> {
-        let refused = |error: std::io::Error| KernelError::Map {
-            path: target.path().to_path_buf(),
-            errno: error.raw_os_error().unwrap_or(0),
-        };
-        bus::install().map_err(refused)?;
-        let file = target.as_fd().try_clone_to_owned().map_err(refused)?;
+    ) -> io::Result<Mapped> {
+        bus::install()?;
+        let file = file.try_clone()?;
         let protection = match is_writable {
             true => ProtFlags::READ | ProtFlags::WRITE,
             false => ProtFlags::READ,
         };
-        let file_bytes = target.bytes();
         let null = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice.
         let address =
-            unsafe { mm::mmap(null, file_bytes as usize, protection, MapFlags::SHARED, &file, 0) };
-        let address = address.map_err(|errno| refused(errno.into()))?.cast();
-        let answers = Vec::new();
+            unsafe { mm::mmap(null, file_bytes as usize, protection, MapFlags::SHARED, &file, 0)? };
+        let (address, answers) = (address.cast(), VecDeque::new());
         let mapped = Mapped { file, address, file_bytes, protection, advice, answers };
-        mapped.advise(0, file_bytes).map_err(|errno| refused(errno.into()))?;
+        mapped.advise(0, file_bytes)?;
         Ok(mapped)
     }
 
@@ -126,7 +123,7 @@ impl Mapped {
             )
         };
         let is_repaired = mapped.is_ok() && self.advise(first, end - first).is_ok();
-        let file_bytes = length(self.file.as_fd());
+        let file_bytes = length(&self.file);
         if is_repaired
             && let Some(file_bytes) = file_bytes
             && file_bytes < offset + bytes
@@ -138,32 +135,24 @@ impl Mapped {
 }
 
 /// The length of a file or block device now.
-fn length(file: BorrowedFd<'_>) -> Option<u64> {
+fn length(file: &File) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).ok()
 }
 
-// SAFETY: the mapping belongs to this value alone, and nothing in it depends on the thread.
-unsafe impl Send for Mapped {}
-
-impl Backend for Mapped {
-    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
-        let [segment] = transfer.segments else {
-            unreachable!("the peer's transfers have one buffer each")
-        };
+impl Engine for Mapped {
+    unsafe fn start(&mut self, call: Call) -> io::Result<()> {
         // SAFETY: the caller's promise.
-        let raw = unsafe {
-            self.copy(transfer.op, transfer.offset, segment.iov_base.cast(), segment.iov_len)
-        };
-        self.answers.push(Answer { token: transfer.token, raw });
-    }
-
-    fn cancel(&mut self, _token: u64) {
-        // What is queued is over already.
-    }
-
-    fn exchange(&mut self, _sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
-        answers.append(&mut self.answers);
+        let raw = unsafe { self.copy(call.op, call.offset, call.memory, call.bytes) };
+        self.answers.push_back(Answer { token: call.token, raw });
         Ok(())
+    }
+
+    fn wait(&mut self, _at_most: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn next_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
     }
 }
 

@@ -3,12 +3,11 @@
 
 mod support;
 
-use readpath::clock::Clock;
-use readpath::cold::drop_pages;
-use readpath::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
-use readpath::target::{BufferedBecause, Mode, OpenError};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, Outcome, RequestId};
+use readpath_peers::clock::Clock;
+use readpath_peers::cold::drop_pages;
+use readpath_peers::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 use support::*;
 
 const ENGINES: [KernelEngine; 3] = [KernelEngine::Psync, KernelEngine::Mmap, KernelEngine::IoUring];
@@ -84,7 +83,7 @@ fn many_are_in_flight_past_the_cache_and_through_it() {
         }
         let wanted = KernelOptions { is_direct, ..options(KernelEngine::IoUring) };
         let mut peer = open_peer(&file, wanted);
-        assert_eq!(peer.mode() == Mode::Direct, is_direct);
+        assert_eq!(peer.is_direct(), is_direct);
         for round in 0..10u32 {
             let place = |id: u32| u64::from((id * 5 + round * 3) % 16) * 65_536;
             assert_eq!(peer.room(), 8);
@@ -159,14 +158,15 @@ fn the_engine_that_runs_is_named() {
     assert_eq!(of("rbd"), None);
     let file = TempFile::new(4096);
     let peer = open_peer(&file, KernelOptions { is_direct: true, ..options(KernelEngine::Mmap) });
-    assert_eq!(peer.mode(), Mode::Buffered(BufferedBecause::Asked), "a mapping is never direct");
+    assert!(!peer.is_direct(), "a mapping is never direct");
 }
 
 #[test]
 fn what_can_not_run_says_why_and_what_to_do() {
     let missing = std::path::Path::new("/nowhere/at/all");
     let error = KernelFile::open(missing, options(KernelEngine::Psync), Clock::start()).err();
-    assert!(matches!(error, Some(KernelError::Open(OpenError::Missing { .. }))), "{error:?}");
+    // ENOENT is 2 in errno(3).
+    assert!(matches!(error, Some(KernelError::Open { errno: 2, .. })), "{error:?}");
     let file = TempFile::new(4096);
     let large =
         KernelOptions { bytes_max: u32::MAX, depth: 1 << 20, ..options(KernelEngine::Psync) };
@@ -195,7 +195,7 @@ fn the_kernel_reads_ahead_by_its_own_advice() {
         ended(&mut peer);
         let handle = std::fs::File::open(&file.path).unwrap();
         let pages = readpath_core::unit::PageRange::new(0, 1024);
-        let resident = readpath::cold::resident(&handle, pages).unwrap();
+        let resident = readpath_peers::cold::resident(&handle, pages).unwrap();
         let held: Vec<usize> = (0..1024).filter(|&page| resident[page]).collect();
         assert_eq!(held, [512], "{engine:?}");
     }

@@ -10,25 +10,30 @@
 //! while fewer than the depth are in flight, `wait`, `poll`. The synchronous
 //! engines have a depth of 1 and do the work inside `read`.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, Op, RequestId};
 use readpath_core::unit::Time;
 
-use crate::backend::{Backend, BackendError, BackendKind};
 use crate::clock::Clock;
-use crate::target::{Direct, Mode, OpenError, OpenOptions, Target};
-use crate::transfers::{Ended, Place, Start, Transfers};
 
 mod buffer;
 mod bus;
 mod calls;
 mod mapped;
+mod ring;
+mod under_way;
 
 use buffer::Buffer;
 use calls::Calls;
 use mapped::Mapped;
+use ring::Ring;
+use under_way::{Ended, Engine, UnderWay};
 
 /// The system calls that a program uses to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +79,7 @@ pub struct KernelOptions {
     /// With which system calls.
     pub engine: KernelEngine,
     /// Whether past the kernel's cache (`O_DIRECT`). A mapping can't be: there
-    /// it has no effect, as in fio, and [`KernelFile::mode`] says so.
+    /// it has no effect, as in fio, and [`KernelFile::is_direct`] says so.
     pub is_direct: bool,
     /// How many at once; 1 for the synchronous engines whatever is said here.
     pub depth: u32,
@@ -94,14 +99,16 @@ pub struct KernelOptions {
 /// [`write`](KernelFile::write) while fewer than the depth are in flight;
 /// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it gives nothing.
 pub struct KernelFile {
-    // Dropped before the target, which its transfers read.
-    transfers: Transfers<Buffer>,
-    target: Target,
+    // Dropped before the file, which its transfers read.
+    under_way: UnderWay,
+    _file: File,
+    bytes: u64,
+    is_direct: bool,
     engine: KernelEngine,
     /// Buffers of no transfer: as many as may still be started.
     spare: Vec<Buffer>,
     /// The last transfer that was given back, whose bytes may still be lent.
-    polled: Option<Ended<Buffer>>,
+    polled: Option<Ended>,
 }
 
 impl KernelFile {
@@ -117,16 +124,22 @@ impl KernelFile {
         clock: Clock,
     ) -> Result<KernelFile, KernelError> {
         let KernelOptions { engine, bytes_max, is_writable, advice, mapping_advice, .. } = options;
-        let direct = match options.is_direct && engine != KernelEngine::Mmap {
-            true => Direct::Required,
-            false => Direct::Never,
+        let is_direct = options.is_direct && engine != KernelEngine::Mmap;
+        let unopened = |error: io::Error| KernelError::Open {
+            path: path.to_path_buf(),
+            errno: error.raw_os_error().unwrap_or(0),
+            is_direct,
         };
-        let target = Target::open(path, OpenOptions { is_writable, direct })?;
+        let mut open = File::options();
+        open.read(true).write(is_writable).custom_flags(if is_direct { libc::O_DIRECT } else { 0 });
+        let file = open.open(path).map_err(unopened)?;
+        let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0));
+        let bytes = bytes.map_err(|errno| unopened(errno.into()))?;
         let refused =
             |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
         // As fio does when a job starts (`invalidate`): what is cached goes.
-        rustix::fs::fadvise(&target, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
-        rustix::fs::fadvise(&target, 0, None, on_file(advice)).map_err(refused)?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
+        rustix::fs::fadvise(&file, 0, None, on_file(advice)).map_err(refused)?;
         let depth = match engine {
             KernelEngine::Psync | KernelEngine::Mmap => 1,
             KernelEngine::IoUring => options.depth.max(1),
@@ -134,13 +147,23 @@ impl KernelFile {
         // One more than are in flight: the last one given back is still lent.
         let spare = Buffer::several(depth + 1, bytes_max)
             .ok_or(KernelError::Memory { bytes: bytes_max, count: depth + 1 })?;
-        let backend: Box<dyn Backend> = match engine {
-            KernelEngine::Psync => Box::new(Calls::default()),
-            KernelEngine::Mmap => Box::new(Mapped::new(&target, is_writable, mapping_advice)?),
-            KernelEngine::IoUring => BackendKind::Ring.build(depth)?.0,
+        let errno_of = |error: io::Error| error.raw_os_error().unwrap_or(0);
+        let carrier: Box<dyn Engine> = match engine {
+            KernelEngine::Psync => Box::new(Calls::new(file.as_raw_fd())),
+            KernelEngine::Mmap => {
+                let mapped = Mapped::new(&file, bytes, is_writable, mapping_advice);
+                Box::new(mapped.map_err(|error| KernelError::Map {
+                    path: path.to_path_buf(),
+                    errno: errno_of(error),
+                })?)
+            }
+            KernelEngine::IoUring => {
+                let ring = Ring::new(file.as_raw_fd(), depth);
+                Box::new(ring.map_err(|error| KernelError::Ring { errno: errno_of(error) })?)
+            }
         };
-        let transfers = Transfers::over(backend, depth, clock);
-        Ok(KernelFile { transfers, target, engine, spare, polled: None })
+        let under_way = UnderWay::over(carrier, depth, clock);
+        Ok(KernelFile { under_way, _file: file, bytes, is_direct, engine, spare, polled: None })
     }
 
     /// Writes to every buffer once, so that no fault on them is measured as the
@@ -156,22 +179,22 @@ impl KernelFile {
 
     /// Its length when it was opened.
     pub fn bytes(&self) -> u64 {
-        self.target.bytes()
+        self.bytes
     }
 
-    /// The way that bytes take.
-    pub fn mode(&self) -> Mode {
-        self.target.mode()
+    /// Whether the kernel's cache is passed by.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
     }
 
     /// The time, on the clock that completions are stamped with.
     pub fn now(&self) -> Time {
-        self.transfers.clock().now()
+        self.under_way.clock().now()
     }
 
     /// How many more reads or writes can be started now.
     pub fn room(&self) -> u32 {
-        self.transfers.room()
+        self.under_way.room()
     }
 
     /// Starts a read of `bytes` bytes at `offset`.
@@ -198,21 +221,23 @@ impl KernelFile {
     ///
     /// # Errors
     /// The kernel refuses the exchange as such.
-    pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
-        self.transfers.wait(deadline)
+    pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), KernelError> {
+        let exchange =
+            |error: io::Error| KernelError::Exchange { errno: error.raw_os_error().unwrap_or(0) };
+        self.under_way.wait(deadline).map_err(exchange)
     }
 
     /// The next completion, and the bytes that a read brought.
     pub fn poll(&mut self) -> Option<(Completion, &[u8])> {
         if let Some(previous) = self.polled.take() {
-            self.spare.push(previous.kept);
+            self.spare.push(previous.buffer);
         }
-        let ended = self.polled.insert(self.transfers.next_ended()?);
+        let ended = self.polled.insert(self.under_way.next_ended()?);
         let brought = match ended.op {
-            Op::Read => ended.bytes as usize,
+            Op::Read => ended.bytes,
             Op::Write => 0,
         };
-        Some((ended.completion, &ended.kept.bytes()[..brought]))
+        Some((ended.completion, &ended.buffer.bytes()[..brought]))
     }
 
     fn take_buffer(&mut self) -> Buffer {
@@ -220,15 +245,7 @@ impl KernelFile {
     }
 
     fn start(&mut self, id: RequestId, op: Op, offset: u64, bytes: u32, buffer: Buffer) {
-        let place = Place::of(&self.target);
-        let start = Start { id, place, op, offset, bytes: bytes as u64 };
-        // SAFETY: the transfer keeps the buffer, and with it the memory, until
-        // it has ended; nobody else has it until then. The target outlives it.
-        unsafe {
-            self.transfers.start(start, buffer, |buffer, segments| {
-                segments.push(buffer.segment(bytes as usize));
-            });
-        }
+        self.under_way.start(id, op, offset, bytes as usize, buffer);
     }
 }
 
@@ -257,16 +274,31 @@ pub(crate) fn on_file(advice: Advice) -> rustix::fs::Advice {
     }
 }
 
-/// Why the kernel's own path can't be run.
+/// Why the kernel's own path can't be run. Each `errno` is the kernel's answer, as in `errno(3)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelError {
     /// The file can't be opened.
-    Open(OpenError),
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        errno: i32,
+        /// Whether past the kernel's cache.
+        is_direct: bool,
+    },
     /// The kernel gives no ring.
-    Backend(BackendError),
+    Ring {
+        /// Why not.
+        errno: i32,
+    },
+    /// The kernel takes no requests over the ring any more.
+    Exchange {
+        /// Why not.
+        errno: i32,
+    },
     /// The kernel takes no advice on this file.
     Advice {
-        /// Its answer, as in `errno(3)`.
+        /// Why not.
         errno: i32,
     },
     /// There is no memory for the buffers.
@@ -280,29 +312,29 @@ pub enum KernelError {
     Map {
         /// Which file.
         path: PathBuf,
-        /// The kernel's answer, as in `errno(3)`.
+        /// Why not.
         errno: i32,
     },
 }
 
-impl From<OpenError> for KernelError {
-    fn from(error: OpenError) -> KernelError {
-        KernelError::Open(error)
-    }
-}
-
-impl From<BackendError> for KernelError {
-    fn from(error: BackendError) -> KernelError {
-        KernelError::Backend(error)
-    }
-}
-
 impl std::fmt::Display for KernelError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let told = |errno: i32| std::io::Error::from_raw_os_error(errno);
+        let told = |errno: i32| io::Error::from_raw_os_error(errno);
         match self {
-            KernelError::Open(error) => error.fmt(f),
-            KernelError::Backend(error) => error.fmt(f),
+            KernelError::Open { path, errno: libc::EINVAL, is_direct: true } => write!(
+                f,
+                "{}: can't be read past the kernel's cache; run the job without direct=1",
+                path.display()
+            ),
+            KernelError::Open { path, errno, .. } => {
+                write!(f, "{}: can't be opened: {}", path.display(), told(*errno))
+            }
+            KernelError::Ring { errno } => {
+                write!(f, "the kernel gives no io_uring: {}; use another ioengine", told(*errno))
+            }
+            KernelError::Exchange { errno } => {
+                write!(f, "the kernel takes nothing over io_uring any more: {}", told(*errno))
+            }
             KernelError::Advice { errno } => {
                 write!(f, "posix_fadvise: {}; run the job without advice", told(*errno))
             }

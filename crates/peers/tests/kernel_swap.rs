@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use readpath::kernel_swap::area::SwapArea;
-use readpath::kernel_swap::group::{MemoryGroup, Version};
-use readpath::kernel_swap::{SwapError, Turn};
+use readpath_peers::kernel_swap::area::SwapArea;
+use readpath_peers::kernel_swap::group::{MemoryGroup, Version};
+use readpath_peers::kernel_swap::{SwapError, Turn};
 
 const MIB: u64 = 1 << 20;
 

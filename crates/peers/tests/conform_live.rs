@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use readpath::oracle::{self, OracleError};
 use readpath_core::readahead::{Recording, Step};
+use readpath_peers::oracle::{self, OracleError};
 use readpath_sim::conform;
 
 /// Not a whole number of pages.
