@@ -2,7 +2,7 @@
 //! the floor that [`readpath::pager`] is measured against.
 //!
 //! ```text
-//! cargo run --release -p readpath --example fault_ways -- [ROUNDS]
+//! cargo bench -p readpath-peers --bench fault_ways -- [ROUNDS]
 //! ```
 //!
 //! One thread, pinned to a core, touches every page, or every 8th or 16th, of
@@ -51,7 +51,10 @@ enum Fill {
 }
 
 fn main() {
-    let rounds: usize = std::env::args().nth(1).map_or(5, |text| text.parse().expect("ROUNDS"));
+    let rounds: usize = std::env::args()
+        .skip(1)
+        .find(|word| word != "--bench")
+        .map_or(5, |text| text.parse().expect("ROUNDS"));
     println!("{:12} {:>5} {:>6} {:>8}", "way", "fill", "pages", "us");
     for fill in [Fill::Move, Fill::Copy] {
         for pages in [1, 8, 16] {

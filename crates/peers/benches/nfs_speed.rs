@@ -4,17 +4,17 @@
 //! sent whole. And the whole file in sequence, without the delay, beside
 //! libnfs's `nfs-cat` where that is installed.
 //!
-//! `cargo run --release -p readpath --example nfs_speed [ROUNDS]`
+//! `cargo bench -p readpath-peers --bench nfs_speed -- [ROUNDS]`
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use readpath::{File, ReadPath};
 
-#[path = "../tests/nfs/proxy.rs"]
+#[path = "../../io/tests/nfs/proxy.rs"]
 #[allow(dead_code, reason = "most of its weather is for the tests")]
 mod proxy;
-#[path = "../tests/nfs/server.rs"]
+#[path = "../../io/tests/nfs/server.rs"]
 #[allow(dead_code, reason = "its faults are for the tests")]
 mod server;
 
@@ -26,8 +26,10 @@ const FILE_BYTES: u64 = 64 << 20;
 const LAWS: [(&str, &str); 2] = [("a page at a time", "window,read_ahead_kb=0"), ("whole", "none")];
 
 fn main() {
-    let rounds =
-        std::env::args().nth(1).map_or(5, |text| text.parse().expect("ROUNDS is a number"));
+    let rounds = std::env::args()
+        .skip(1)
+        .find(|word| word != "--bench")
+        .map_or(5, |text| text.parse().expect("ROUNDS is a number"));
     let server = Server::start((0..FILE_BYTES).map(|at| ((at * 31) >> 7) as u8).collect(), 32_768);
     let proxy = Proxy::to(server.port);
     for round in 0..rounds {

@@ -1,6 +1,6 @@
 //! How fast a program reads through a `File`, beside the peers in the same run.
 //!
-//! `cargo run --release -p readpath --example file_speed -- FILE [ROUNDS [GROUP]] [--json]`
+//! `cargo bench -p readpath-peers --bench file_speed -- FILE [ROUNDS [GROUP]] [--json]`
 //!
 //! FILE has at least 1 GiB. Cached reads stand beside `pread` of what the kernel
 //! has cached and beside `memcpy`; cold ones beside fio and beside the kernel's
@@ -350,7 +350,8 @@ fn fio(name: &Path, options: &[&str], bytes: u64, io_bytes: u64) -> Option<Cost>
 
 #[allow(dead_code, reason = "the smoke test uses the functions above without this one")]
 fn main() -> ExitCode {
-    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let is_json = arguments.iter().position(|argument| argument == "--json");
     is_json.map(|at| arguments.remove(at));
     let Some((name, rest)) = arguments.split_first() else {

@@ -1,6 +1,6 @@
 //! How fast the storage below the machine reads, beside fio, on the same file in the same run.
 //!
-//! `cargo run --release -p readpath --example ring_speed -- FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]`
+//! `cargo bench -p readpath-peers --bench ring_speed -- FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]`
 //!
 //! Random direct reads of 64 KiB at depth 32 unless told otherwise, in rounds
 //! that alternate between the two, so that a neighbour's noise hits both; the
@@ -186,7 +186,8 @@ fn median(mut speeds: Vec<Speed>) -> Speed {
 
 #[allow(dead_code, reason = "the smoke test uses the functions above without this one")]
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let Some((path, numbers)) = arguments.split_first() else {
         eprintln!("usage: ring_speed FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]");
         return ExitCode::from(2);

@@ -1,7 +1,7 @@
 //! Slices of a mapped file, touched page by page: our mapping and the kernel's.
 //!
 //! ```text
-//! cargo run --release -p readpath --example mapping_speed -- \
+//! cargo bench -p readpath-peers --bench mapping_speed -- \
 //!     FILE [SLICES [ROUNDS [SLICE_KIB [ORDER [cached]]]]]
 //! ```
 //!
@@ -76,7 +76,7 @@ struct Cost {
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).filter(|word| word != "--bench");
     let path = args.next().expect("FILE");
     let mut number = |default| args.next().map_or(default, |text| text.parse().expect("a number"));
     let (slices, rounds, slice_bytes) = (number(500), number(5), number(64) << 10);

@@ -1,6 +1,6 @@
 //! What a cached read costs, and what it costs more when it looks whether the file has changed.
 //!
-//! `cargo run --release -p readpath --example hit_cost -- ROUNDS [opened|miss|read]`
+//! `cargo bench -p readpath-peers --bench hit_cost -- ROUNDS [opened|miss|read]`
 //!
 //! Prints nanoseconds a read of 4 KiB, all cached. Under `valgrind --tool=callgrind` two runs of
 //! different `ROUNDS` give the instructions of one.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use readpath::{Coherence, ReadPath};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut words = std::env::args().skip(1);
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     let rounds: u64 = words.next().map_or(Ok(1_000_000), |word| word.parse())?;
     let wanted = words.next();
     let name = std::env::temp_dir().join(format!("readpath-hit-cost-{}", std::process::id()));

@@ -1,7 +1,7 @@
 //! What reading a server's file costs beside libnfs's `nfs-cat`: time and processor time.
 //!
 //! ```text
-//! cargo run --release -p readpath --example nfs_stream -- URL [ROUNDS [MEMORY_MIB [ROW]]]
+//! cargo bench -p readpath-peers --bench nfs_stream -- URL [ROUNDS [MEMORY_MIB [ROW]]]
 //! ```
 //!
 //! The file that URL names has 64 MiB at least. Each round reads the whole of it in sequence by 1 MiB and
@@ -38,7 +38,7 @@ struct Cost {
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).filter(|word| word != "--bench");
     let url = args.next().expect("URL");
     let rounds = args.next().map_or(5, |text| text.parse().expect("ROUNDS is a number"));
     let memory = args.next().map_or(64, |text| text.parse().expect("MEMORY_MIB is a number"));

@@ -1,6 +1,6 @@
 //! Reads that are not cached, as a program makes them, to be counted.
 //!
-//! `cargo run --release -p readpath --example miss_cost -- FILE one|threads|batch|stream READS`
+//! `cargo bench -p readpath-peers --bench miss_cost -- FILE one|threads|batch|stream READS`
 //!
 //! Default settings. FILE has at least 256 MiB, of which nothing may be in the kernel's cache. `one` reads
 //! 4 KiB at random places, one after the other; `threads` the same on eight threads; `batch` with 32 under
@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 const FILE_BYTES: u64 = 256 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let [name, way, reads] = &words[..] else {
         return Err("give FILE, one|threads|batch|stream, READS".into());
     };

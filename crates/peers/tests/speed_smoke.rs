@@ -2,14 +2,15 @@
 
 mod support;
 
-#[path = "../examples/file_speed.rs"]
+#[path = "../benches/file_speed.rs"]
 mod file_speed;
-#[path = "../examples/ring_speed.rs"]
+#[path = "../benches/ring_speed.rs"]
 mod ring_speed;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use readpath::backend::BackendKind;
 use ring_speed::{Layout, Load, fio, ours, peer};
 use support::*;
 
@@ -17,7 +18,7 @@ use support::*;
 fn the_benchmark_measures_both_sides() {
     let file = TempFile::new(1 << 20);
     let load = Load { block_bytes: 16_384, depth: 4, reads: 40 };
-    for backend in BACKENDS {
+    for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
         for layout in [Layout::Contiguous, Layout::Scattered] {
             let speed = ours(&file.path, load, backend, layout);
             assert!(speed.mib_per_s > 0.0 && speed.cpu_us >= 0.0, "{speed:?}");
@@ -59,12 +60,8 @@ fn the_benchmark_of_files_measures_every_row() {
 #[test]
 fn the_benchmark_of_raw_transfers_runs() {
     let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    // Where cargo puts the examples, which it builds with the tests unless one alone is named.
-    let deps = std::env::current_exe().expect("this program has a file");
-    let raw_speed =
-        deps.parent().and_then(Path::parent).map(|base| base.join("examples/raw_speed"));
-    let Some(raw_speed) = raw_speed.filter(|program| program.exists()) else {
-        return eprintln!("skipped: the example raw_speed is not built");
+    let Some(raw_speed) = built("raw_speed") else {
+        return eprintln!("skipped: the benchmark raw_speed is not built");
     };
     if !has("fio") || !has("python3") {
         return eprintln!("skipped: fio or python3 is not installed");
@@ -88,4 +85,16 @@ fn the_benchmark_of_raw_transfers_runs() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 11);
     assert!(is_empty, "its file is gone");
     assert_eq!(results(), before, "a small run leaves the results alone");
+}
+
+/// The program of a benchmark, where cargo puts it beside this one as it builds the tests, unless one
+/// alone is named: the last of those under its name.
+fn built(name: &str) -> Option<PathBuf> {
+    let tests = std::env::current_exe().expect("this program has a file");
+    let entries = std::fs::read_dir(tests.parent()?).ok()?.flatten();
+    let programs = entries.map(|entry| entry.path()).filter(|path| {
+        let stem = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+        path.extension().is_none() && stem.starts_with(&format!("{name}-"))
+    });
+    programs.max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
 }
