@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
+use readpath::RawFile;
 use readpath::backend::BackendKind;
-use readpath::raw::RawOptions;
 use readpath::target::Direct;
 use readpath_core::law::Spec;
 use readpath_peers::usage::CpuTime;
@@ -56,7 +56,7 @@ pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, F
     let note = notes(&target, &residency);
     drop(target);
     let backend = plan.args.backend;
-    let one = RawOptions::new().backend(backend).open(path).map_err(Failure::usage)?;
+    let one = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = join(note, carried_by(one.backend()));
     drop(one);
     let cpu = CpuTime::of_process();
@@ -85,9 +85,8 @@ fn run_process(
     law: &Spec,
     backend: BackendKind,
 ) -> Result<Ended, Failure> {
-    let mut options = RawOptions::new();
-    options.write(process.writes()).law(law.clone()).backend(backend);
-    let file = options.open(shared.path).map_err(Failure::usage)?;
+    let builder = RawFile::builder().write(process.writes()).law(&law.to_string());
+    let file = builder.backend(backend).open(shared.path).map_err(Failure::usage)?;
     let mut ended = Ended::by(Engine::Raw.name());
     run_calls(process, shared, &mut ended, |operation, offset, memory| {
         move_raw(&file, memory, operation, offset)

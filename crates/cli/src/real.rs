@@ -21,7 +21,7 @@ use readpath::backend::{BackendInUse, BackendKind};
 use readpath::clock::Clock;
 use readpath::nfs::target::NfsTarget;
 use readpath::nfs::url::NfsUrl;
-use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved, RawOptions};
+use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved};
 use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath::{File, Mapping, ReadPath};
 use readpath_core::request::Op;
@@ -154,13 +154,12 @@ fn build(plan: &Plan<'_>, setup: &Setup, logs_decisions: bool) -> Result<ReadPat
 
 /// Maps the file, under the mapping's own law unless another is named.
 fn map(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<Mapping, readpath::PagerError> {
-    let mut options =
-        Mapping::options().memory_bytes(setup.memory_bytes).backend(plan.args.backend);
+    let mut builder = Mapping::builder().memory(setup.memory_bytes).backend(plan.args.backend);
     if plan.args.readahead.is_some() {
-        options = options.readahead(setup.readahead.clone());
+        builder = builder.readahead(&setup.readahead.to_string());
     }
     // SAFETY: nobody changes the file of a run while it runs: a job that maps does not write.
-    unsafe { options.open(path) }
+    unsafe { builder.open(path) }
 }
 
 /// The readahead laws that run: a mapping has one of its own.
@@ -170,7 +169,7 @@ fn laws(plan: &Plan<'_>, setup: &Setup) -> String {
     if plan.args.readahead.is_some() || !jobs.iter().any(is_mapped) {
         return setup.readahead.to_string();
     }
-    let own = Mapping::options().law().to_string();
+    let own = Mapping::builder().law().to_string();
     if jobs.iter().all(is_mapped) { own } else { format!("{}, {own}", setup.readahead) }
 }
 
@@ -319,9 +318,8 @@ fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<E
 
 /// The way past the cache, of whose writes the read path takes notice.
 fn raw(process: &Process, shared: &Shared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
-    let mut options = RawOptions::new();
-    options.write(process.writes()).backend(stack.backend);
-    let file = if process.writes() { stack.file.raw(&options) } else { options.open(shared.path) };
+    let builder = RawFile::builder().write(process.writes()).backend(stack.backend);
+    let file = if process.writes() { stack.file.raw(builder) } else { builder.open(shared.path) };
     file.map_err(Failure::usage)
 }
 

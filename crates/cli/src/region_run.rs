@@ -51,7 +51,7 @@ pub fn run(plan: &RegionPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
     let mut row = LoadRow::new(load, &format!("region:{}", plan.path.display()));
     row.swapin = Some(plan.swapin.to_string());
     row.engine = Some("userfaultfd".to_owned());
-    let options = Region::options().memory_bytes(load.memory_bytes).swapin(plan.swapin.clone());
+    let options = Region::builder().memory(load.memory_bytes).swapin(&plan.swapin.to_string());
     let bytes = load.mapped_bytes();
     let region = match plan.path.is_dir() {
         true => options.in_folder(bytes, plan.path),

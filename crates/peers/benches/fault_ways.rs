@@ -23,7 +23,6 @@ use std::time::Instant;
 
 use readpath::Mapping;
 use readpath::pager::uffd::{Uffd, Watch};
-use readpath_core::law::Spec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -166,7 +165,7 @@ fn by_mapping(bytes: usize) -> f64 {
     let path = std::env::temp_dir().join(format!("readpath-fault-ways-{}", std::process::id()));
     std::fs::write(&path, vec![7; 2 * BYTES]).expect("a file in the folder for temporary files");
     // SAFETY: nobody else knows of the file.
-    let mapping = unsafe { Mapping::options().readahead(Spec::plain("none")).open(&path) };
+    let mapping = unsafe { Mapping::builder().readahead("none").open(&path) };
     let mapping = mapping.expect("a mapping");
     std::fs::remove_file(&path).expect("it was made just now");
     let places = || (0..2 * BYTES).step_by(2 * bytes);

@@ -150,7 +150,7 @@ fn measure(way: Way, work: &Work<'_>) -> Cost {
     let us_per_slice = match way {
         Way::Ours | Way::OursWillNeed => {
             // SAFETY: nobody changes the file that is measured.
-            let mapping = unsafe { Mapping::options().open(path) }.expect("a mapping");
+            let mapping = unsafe { Mapping::builder().open(path) }.expect("a mapping");
             touch_slices(work, |offset| {
                 if way == Way::OursWillNeed {
                     mapping.advise(Advice::WillNeed, offset as u64, slice_bytes as u64);

@@ -12,7 +12,8 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use readpath::raw::{RawMemory, RawOptions};
+use readpath::RawFile;
+use readpath::raw::RawMemory;
 use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::usage::{CpuTime, minor_faults};
@@ -54,9 +55,9 @@ fn main() -> ExitCode {
     let op = if op == "write" { Op::Write } else { Op::Read };
     let lends = pages == "chunks" && op == Op::Read;
     let mut memory = Memory::new(if lends { 1 } else { number(call) as usize }, pages);
-    let mut options = RawOptions::new();
-    options.write(op == Op::Write).chunk_bytes(number(chunk)).depth(number(depth) as u32);
-    let mut file = options.open(path.as_ref()).expect("the file can be opened");
+    let builder = RawFile::builder().write(op == Op::Write);
+    let builder = builder.chunk_bytes(number(chunk)).depth(number(depth) as u32);
+    let mut file = builder.open(path).expect("the file can be opened");
     let bytes = file.bytes().expect("it has a length");
     let (faults, cpu, start) = (minor_faults(), CpuTime::of_process(), Instant::now());
     let mut offset = 0;

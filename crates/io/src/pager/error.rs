@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use readpath_core::law::SpecError;
 use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
 
 use super::uffd::{CallError, UffdError};
@@ -45,6 +46,8 @@ pub enum PagerError {
         /// The system's answer.
         errno: rustix::io::Errno,
     },
+    /// A law is not of the form `NAME,key=value,…`.
+    Law(SpecError),
     /// Faults can't be served in user space here.
     Uffd(UffdError),
     /// They can, and a call for it was refused all the same.
@@ -100,6 +103,7 @@ impl fmt::Display for PagerError {
                 "{} has {bytes} bytes, and the region needs {needed_bytes}; name a larger device",
                 path.display()
             ),
+            PagerError::Law(error) => error.fmt(f),
             PagerError::Swap(error) => error.fmt(f),
             PagerError::Uffd(error) => error.fmt(f),
             PagerError::Call(error) => error.fmt(f),

@@ -164,7 +164,7 @@ impl Server {
     /// Builds it on the thread that will run it.
     ///
     /// # Errors
-    /// As [`MappingOptions::open`](super::mapping::MappingOptions::open).
+    /// As [`MappingBuilder::open`](super::mapping::MappingBuilder::open).
     pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
         let Setup { target, user, shadow, memory_bytes, readahead, window_bytes_max, backend } =
             setup;

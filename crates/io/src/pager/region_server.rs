@@ -173,7 +173,7 @@ impl Server {
     /// Builds it on the thread that will run it.
     ///
     /// # Errors
-    /// As [`RegionOptions::in_folder`](super::region::RegionOptions::in_folder).
+    /// As [`RegionBuilder::in_folder`](super::region::RegionBuilder::in_folder).
     pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
         let Setup { target, user, pages, frames: area, memory_pages, slots, swapin, backend } =
             setup;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use readpath_core::law::Spec;
+use readpath_core::law::{Spec, SpecError};
 use readpath_core::raw;
 
 use super::beside::Beside;
@@ -13,59 +13,60 @@ use crate::backend::BackendKind;
 use crate::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
 
-/// How a [`RawFile`] is opened: to be filled in, and then
-/// [`open`](RawOptions::open)ed.
+/// How a [`RawFile`] is to be opened: [`RawFile::builder`], then [`open`](RawFileBuilder::open).
 ///
 /// ```
-/// use readpath::raw::RawOptions;
+/// use readpath::RawFile;
 ///
 /// # let path = std::env::temp_dir().join(format!("readpath-doc-options-{}", std::process::id()));
-/// let mut options = RawOptions::new();
-/// options.write(true).create(true).chunk_bytes(1 << 20).depth(2);
-/// let file = options.open(&path)?;
+/// let builder = RawFile::builder().write(true).create(true).chunk_bytes(1 << 20).depth(2);
+/// let file = builder.open(&path)?;
 /// assert_eq!((file.chunk_bytes(), file.depth()), (1 << 20, 2));
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct RawOptions {
-    law: Spec,
+pub struct RawFileBuilder {
+    law: Result<Spec, SpecError>,
     is_writable: bool,
     creates: bool,
     direct: Direct,
     backend: BackendKind,
 }
 
-impl Default for RawOptions {
-    fn default() -> RawOptions {
-        RawOptions::new()
-    }
-}
-
-impl RawOptions {
-    /// For reading; the law `ring` with chunks of 512 KiB, four at once; direct
-    /// I/O where it can be had; over what suits of what the kernel gives.
-    pub fn new() -> RawOptions {
-        RawOptions {
-            law: Spec::plain("ring"),
+impl Default for RawFileBuilder {
+    fn default() -> RawFileBuilder {
+        RawFileBuilder {
+            law: Ok(Spec::plain("ring")),
             is_writable: false,
             creates: false,
             direct: Direct::default(),
             backend: BackendKind::default(),
         }
     }
+}
 
+impl RawFile {
+    /// How a raw file is to be opened: for reading; the law `ring` with chunks of 512 KiB, four at
+    /// once; direct I/O where it can be had; over what suits of what the kernel gives.
+    pub fn builder() -> RawFileBuilder {
+        RawFileBuilder::default()
+    }
+}
+
+impl RawFileBuilder {
     /// Bytes in a chunk, a whole number of pages of 4 KiB, from one to 64 MiB.
     /// Default 512 KiB. Large ones cost memory (a buffer of that size for each
     /// chunk in flight), small ones system calls.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
-    /// let error = RawOptions::new().chunk_bytes(1000).open("/etc/passwd".as_ref()).err().unwrap();
+    /// # use readpath::RawFile;
+    /// let error = RawFile::builder().chunk_bytes(1000).open("/etc/passwd").err().unwrap();
     /// assert!(error.to_string().contains("expected a size from 4096"));
     /// ```
-    pub fn chunk_bytes(&mut self, bytes: u64) -> &mut RawOptions {
-        self.law.parameters.insert("chunk".to_owned(), bytes.to_string());
+    #[must_use]
+    pub fn chunk_bytes(mut self, bytes: u64) -> RawFileBuilder {
+        self.set("chunk", bytes.to_string());
         self
     }
 
@@ -73,58 +74,60 @@ impl RawOptions {
     /// a chunk's for each.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
-    /// let error = RawOptions::new().depth(0).open("/etc/passwd".as_ref()).err().unwrap();
+    /// # use readpath::RawFile;
+    /// let error = RawFile::builder().depth(0).open("/etc/passwd").err().unwrap();
     /// assert_eq!(error.to_string(), "`ring,depth=0`: expected a whole number from 1 to 256");
     /// ```
-    pub fn depth(&mut self, chunks: u32) -> &mut RawOptions {
-        self.law.parameters.insert("depth".to_owned(), chunks.to_string());
+    #[must_use]
+    pub fn depth(mut self, chunks: u32) -> RawFileBuilder {
+        self.set("depth", chunks.to_string());
         self
     }
 
-    /// The law, in place of `ring`: `kiobuf,chunk=64KiB`, …; takes the place of
-    /// what [`chunk_bytes`](RawOptions::chunk_bytes) and
-    /// [`depth`](RawOptions::depth) said before.
+    /// The law, as `readpath laws` names it, in place of `ring`; takes the place of
+    /// what [`chunk_bytes`](RawFileBuilder::chunk_bytes) and
+    /// [`depth`](RawFileBuilder::depth) said before.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
-    /// # use readpath_core::law::Spec;
+    /// # use readpath::RawFile;
     /// # let path = std::env::current_exe()?;
-    /// let law = Spec::parse("kiobuf,chunk=64KiB")?;
-    /// let file = RawOptions::new().law(law).open(&path)?;
+    /// let file = RawFile::builder().law("kiobuf,chunk=64KiB").open(&path)?;
     /// assert_eq!((file.chunk_bytes(), file.depth()), (65_536, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn law(&mut self, law: Spec) -> &mut RawOptions {
-        self.law = law;
+    #[must_use]
+    pub fn law(mut self, law: &str) -> RawFileBuilder {
+        self.law = Spec::parse(law);
         self
     }
 
     /// Whether it will be written to. Default no.
     ///
     /// ```
-    /// # use readpath::raw::{RawFault, RawOptions};
+    /// # use readpath::{RawFile, raw::RawFault};
     /// # let path = std::env::current_exe()?;
-    /// let file = RawOptions::new().write(false).open(&path)?;
+    /// let file = RawFile::builder().write(false).open(&path)?;
     /// assert_eq!(file.write_at(b"x", 0).unwrap_err().fault, RawFault::ReadOnly);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn write(&mut self, writes: bool) -> &mut RawOptions {
+    #[must_use]
+    pub fn write(mut self, writes: bool) -> RawFileBuilder {
         self.is_writable = writes;
         self
     }
 
-    /// Whether a file that isn't there is made; takes [`write`](RawOptions::write). Default no.
+    /// Whether a file that isn't there is made; takes [`write`](RawFileBuilder::write). Default no.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # let path = std::env::temp_dir().join(format!("readpath-doc-create-{}", std::process::id()));
-    /// assert!(RawOptions::new().write(true).open(&path).is_err());
-    /// assert_eq!(RawOptions::new().write(true).create(true).open(&path)?.bytes()?, 0);
+    /// assert!(RawFile::builder().write(true).open(&path).is_err());
+    /// assert_eq!(RawFile::builder().write(true).create(true).open(&path)?.bytes()?, 0);
     /// # std::fs::remove_file(&path)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn create(&mut self, creates: bool) -> &mut RawOptions {
+    #[must_use]
+    pub fn create(mut self, creates: bool) -> RawFileBuilder {
         self.creates = creates;
         self
     }
@@ -133,14 +136,15 @@ impl RawOptions {
     /// [`RawFile::mode`] says why. Default [`Direct::Preferred`].
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # use readpath::target::{BufferedBecause, Direct, Mode};
     /// # let path = std::env::current_exe()?;
-    /// let file = RawOptions::new().direct(Direct::Never).open(&path)?;
+    /// let file = RawFile::builder().direct(Direct::Never).open(&path)?;
     /// assert_eq!(file.mode(), Mode::Buffered(BufferedBecause::Asked));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn direct(&mut self, direct: Direct) -> &mut RawOptions {
+    #[must_use]
+    pub fn direct(mut self, direct: Direct) -> RawFileBuilder {
         self.direct = direct;
         self
     }
@@ -152,14 +156,15 @@ impl RawOptions {
     ///
     /// ```
     /// # use readpath::backend::BackendKind;
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # let path = std::env::current_exe()?;
-    /// let file = RawOptions::new().backend(BackendKind::Threads).open(&path)?;
+    /// let file = RawFile::builder().backend(BackendKind::Threads).open(&path)?;
     /// assert_eq!(file.backend().kind, BackendKind::Threads);
     /// assert_eq!(file.read_at(&mut [0; 4], 0)?, 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn backend(&mut self, backend: BackendKind) -> &mut RawOptions {
+    #[must_use]
+    pub fn backend(mut self, backend: BackendKind) -> RawFileBuilder {
         self.backend = backend;
         self
     }
@@ -168,31 +173,39 @@ impl RawOptions {
     /// that it will need.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
-    /// let error = RawOptions::new().open("/no/such/file".as_ref()).err().unwrap();
+    /// # use readpath::RawFile;
+    /// let error = RawFile::builder().open("/no/such/file").err().unwrap();
     /// assert!(error.to_string().contains("there is no such file; check the path, or make it"));
     /// ```
     ///
     /// # Errors
     /// It can't be opened so; the law is wrong; there is no memory for the
     /// buffers; or the backend isn't to be had here.
-    pub fn open(&self, path: &Path) -> Result<RawFile, RawOpenError> {
-        self.open_beside(path, None)
+    pub fn open(self, path: impl AsRef<Path>) -> Result<RawFile, RawOpenError> {
+        self.open_beside(path.as_ref(), None)
+    }
+
+    /// Sets a parameter of the law; of one that is no law, nothing.
+    fn set(&mut self, name: &str, value: String) {
+        if let Ok(law) = &mut self.law {
+            law.parameters.insert(name.to_owned(), value);
+        }
     }
 
     pub(super) fn open_beside(
-        &self,
+        self,
         path: &Path,
         beside: Option<Beside>,
     ) -> Result<RawFile, RawOpenError> {
-        let law = raw::build(&self.law).map_err(RawOpenError::Law)?;
+        let spec = self.law.map_err(RawOpenError::Law)?;
+        let law = raw::build(&spec).map_err(RawOpenError::Law)?;
         let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };
         let creates = self.creates && self.is_writable;
         let target = Target::open_to_fill(path, options, creates).map_err(RawOpenError::Open)?;
         if let Some(beside) = &beside {
             beside.check(&target, path)?;
         }
-        let spare = Spare { target: target.clone(), law: self.law.clone(), backend: self.backend };
+        let spare = Spare { target: target.clone(), law: spec, backend: self.backend };
         let lane = Lane::new(target, law, self.backend, Clock::start())?;
         Ok(RawFile::over(lane, spare, self.is_writable, beside))
     }
