@@ -11,8 +11,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use readpath::pager::PagerError;
-use readpath::pager::mapping::{LoadError, Mapping};
-use readpath::pager::region::Region;
+use readpath::pager::{LoadError, Mapping};
+use readpath::pager::Region;
 use readpath_core::readahead::Advice;
 
 use crate::law::advice_named;
@@ -311,7 +311,7 @@ fn no_memory(error: PagerError) -> PyErr {
             return PyOSError::new_err((errno, words, path.clone().into_os_string()));
         }
         PagerError::System(error) => error.raw_os_error(),
-        PagerError::AddressSpace { errno, .. } => Some(errno.raw_os_error()),
+        PagerError::AddressSpace { errno, .. } => Some(*errno),
         PagerError::Small { .. } => Some(28),      // ENOSPC
         PagerError::NotADevice { .. } => Some(15), // ENOTBLK
         _ => Some(38),                             // ENOSYS: faults or a ring can't be had here

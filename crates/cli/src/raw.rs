@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use readpath::BackendKind;
+use readpath::Direct;
 use readpath::RawFile;
-use readpath::backend::BackendKind;
-use readpath::target::Direct;
 use readpath_core::law::Spec;
 use readpath_peers::usage::CpuTime;
 use readpath_sim::job::Engine;

@@ -17,12 +17,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use readpath::backend::{BackendInUse, BackendKind};
 use readpath::clock::Clock;
+use readpath::nfs::NfsUrl;
 use readpath::nfs::target::NfsTarget;
-use readpath::nfs::url::NfsUrl;
 use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved};
-use readpath::target::{Direct, Mode, OpenOptions, Target};
+use readpath::target::{OpenOptions, Target};
+use readpath::{BackendInUse, BackendKind};
+use readpath::{Direct, Mode};
 use readpath::{File, Mapping, ReadPath};
 use readpath_core::request::Op;
 use readpath_core::unit::Time;

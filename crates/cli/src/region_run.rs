@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use readpath::Region;
-use readpath::pager::region::RegionStatistics;
+use readpath::pager::RegionStatistics;
 use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::usage::CpuTime;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use readpath::ReadPath;
-use readpath::nfs::url::NfsUrl;
+use readpath::nfs::NfsUrl;
 use readpath_sim::experiment::c::{READ_BYTES, READ_CASES, RSIZE_BYTES, ReadCase};
 use serde::Serialize;
 

@@ -369,7 +369,7 @@ impl RawFile {
     /// The way that bytes take: directly, or through the kernel's cache, and why.
     ///
     /// ```
-    /// use readpath::target::{BufferedBecause, Mode};
+    /// use readpath::{BufferedBecause, Mode};
     ///
     /// # let path = std::env::current_exe()?;
     /// match readpath::RawFile::open(&path)?.mode() {
@@ -428,7 +428,7 @@ impl RawFile {
     ///
     /// ```
     /// use readpath::RawFile;
-    /// use readpath::backend::BackendKind;
+    /// use readpath::BackendKind;
     ///
     /// # let path = std::env::current_exe()?;
     /// let over_threads = RawFile::builder().backend(BackendKind::Threads).open(&path)?;

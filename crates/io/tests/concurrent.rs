@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use readpath::backend::BackendKind;
+use readpath::BackendKind;
 use readpath::{File, ReadPath};
 use support::*;
 

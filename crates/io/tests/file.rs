@@ -4,7 +4,7 @@ mod support;
 
 use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
 
-use readpath::backend::BackendKind;
+use readpath::BackendKind;
 use readpath::{Advice, File, ReadError, ReadPath};
 use readpath_core::readahead;
 use support::*;

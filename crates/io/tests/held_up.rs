@@ -7,7 +7,7 @@ use std::io::{PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use readpath::backend::BackendKind;
+use readpath::BackendKind;
 use readpath::{File, ReadPath};
 use support::*;
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use readpath::OpenError;
 use readpath::raw::RawFile;
-use readpath::target::OpenError;
 use readpath::{Advice, Mapping, ReadPath};
 use support::TempFile;
 

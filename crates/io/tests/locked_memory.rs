@@ -7,8 +7,8 @@ mod support;
 
 use std::path::PathBuf;
 
-use readpath::pager::mapping::MappingBuilder;
-use readpath::pager::uffd::FaultScope;
+use readpath::pager::FaultScope;
+use readpath::pager::MappingBuilder;
 use readpath::{Mapping, Region};
 use readpath_core::readahead::Advice;
 use support::{TempFile, can_serve, in_child, resident_bytes, splitmix};

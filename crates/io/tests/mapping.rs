@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use readpath::Mapping;
-use readpath::pager::mapping::{LoadError, MappingBuilder};
-use readpath::pager::uffd::FaultScope;
+use readpath::pager::FaultScope;
+use readpath::pager::{LoadError, MappingBuilder};
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::{self, Advice};
 use support::{BACKENDS, TempFile, can_serve, in_child, resident_bytes, splitmix};

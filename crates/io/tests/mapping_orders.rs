@@ -4,7 +4,7 @@
 mod support;
 
 use readpath::Mapping;
-use readpath::pager::mapping::MappingStatistics;
+use readpath::pager::MappingStatistics;
 use support::{TempFile, can_serve, splitmix};
 
 const PAGE: usize = 4096;

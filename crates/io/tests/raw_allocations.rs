@@ -5,8 +5,8 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use readpath::BackendKind;
 use readpath::RawFile;
-use readpath::backend::BackendKind;
 use support::*;
 
 thread_local! {

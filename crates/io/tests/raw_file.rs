@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use proptest::prelude::*;
+use readpath::BackendKind;
 use readpath::RawFile;
-use readpath::backend::BackendKind;
 use readpath::raw::{RawFault, RawFileBuilder};
-use readpath::target::{BufferedBecause, Direct, Mode};
+use readpath::{BufferedBecause, Direct, Mode};
 use readpath_core::request::{DeviceError, Op};
 use support::*;
 

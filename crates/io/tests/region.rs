@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use readpath::pager::uffd::FaultScope;
+use readpath::pager::FaultScope;
 use readpath::{PagerError, Region};
 use readpath_core::swapin;
 use support::{BACKENDS, can_serve, resident_bytes, splitmix};

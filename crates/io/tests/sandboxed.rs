@@ -7,10 +7,10 @@ mod support;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use readpath::backend::{BackendError, BackendKind};
-use readpath::pager::mapping::MappingMode;
-use readpath::pager::uffd::UffdError;
-use readpath::target::{Direct, Mode};
+use readpath::pager::MappingMode;
+use readpath::pager::UffdError;
+use readpath::{BackendError, BackendKind};
+use readpath::{Direct, Mode};
 use readpath::{Mapping, PagerError, RawFile, ReadPath, Region};
 use support::*;
 

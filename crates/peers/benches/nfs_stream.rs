@@ -167,7 +167,7 @@ fn nfs_cat(url: &str) -> Option<Cost> {
 
 /// The URL as libnfs writes it: its ports are options.
 fn libnfs_url(url: &str) -> String {
-    let url = readpath::nfs::url::NfsUrl::parse(url).expect("it was opened");
+    let url = readpath::nfs::NfsUrl::parse(url).expect("it was opened");
     let path = String::from_utf8_lossy(&url.path).into_owned();
     let ports = url.port.map(|port| {
         let mount = url.options.mount_port.unwrap_or(port);

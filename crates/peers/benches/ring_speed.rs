@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use readpath::backend::BackendKind;
+use readpath::BackendKind;
 use readpath::clock::Clock as DeviceClock;
 use readpath::raw::RawMemory;
 use readpath::storage::{Files, Sleep, Storage};

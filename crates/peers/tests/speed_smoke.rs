@@ -10,7 +10,7 @@ mod ring_speed;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use readpath::backend::BackendKind;
+use readpath::BackendKind;
 use ring_speed::{Layout, Load, fio, ours, peer};
 use support::*;
 

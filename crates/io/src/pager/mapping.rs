@@ -104,7 +104,8 @@ impl MappingBuilder {
         let bytes = target.bytes();
         let pages = bytes.div_ceil(PAGE_BYTES);
         let area = Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(pages)?)));
-        let (user, shadow) = area.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
+        let (user, shadow) =
+            area.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let heir = Heir::of(&user, target.as_fd()).map_err(PagerError::System)?;
         let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
             let most = self.memory_bytes / 8;

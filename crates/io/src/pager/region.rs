@@ -145,7 +145,8 @@ impl RegionBuilder {
         }
         let areas =
             Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(memory_pages)?)));
-        let (user, frames) = areas.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
+        let (user, frames) = areas
+            .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let heir = Heir::none(&user).map_err(PagerError::System)?;
         let setup = Setup {
             target,

@@ -137,7 +137,7 @@ impl RawFileBuilder {
     ///
     /// ```
     /// # use readpath::RawFile;
-    /// # use readpath::target::{BufferedBecause, Direct, Mode};
+    /// # use readpath::{BufferedBecause, Direct, Mode};
     /// # let path = std::env::current_exe()?;
     /// let file = RawFile::builder().direct(Direct::Never).open(&path)?;
     /// assert_eq!(file.mode(), Mode::Buffered(BufferedBecause::Asked));
@@ -155,7 +155,7 @@ impl RawFileBuilder {
     /// then depends on the one that began it.
     ///
     /// ```
-    /// # use readpath::backend::BackendKind;
+    /// # use readpath::BackendKind;
     /// # use readpath::RawFile;
     /// # let path = std::env::current_exe()?;
     /// let file = RawFile::builder().backend(BackendKind::Threads).open(&path)?;

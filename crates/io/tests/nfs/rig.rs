@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use readpath::clock::Clock;
-use readpath::nfs::error::NfsError;
+use readpath::nfs::NfsError;
+use readpath::nfs::NfsUrl;
+use readpath::nfs::NfsUrl;
 use readpath::nfs::storage::NfsStorage;
 use readpath::nfs::target::NfsTarget;
-use readpath::nfs::url::NfsUrl;
 use readpath_core::law::Spec;
 use readpath_core::machine::{
     Access, Buffer, Carrier, Config, Done, Driver, HandleId, Machine, ReadError, Transfer,
