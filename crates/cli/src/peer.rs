@@ -98,11 +98,10 @@ impl Ended {
 
 /// Runs the job on `path` and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
-    let (target, workload) = open(plan, path, Direct::Never)?;
+    let (mode, workload) = open(plan, path, Direct::Never)?;
     let residency = make_cold(path, &mut || bar.is_wanted())?;
     let queue = queue_of(path);
-    let is_warm = notes(&target, &residency).filter(|_| residency.resident > 0);
-    drop(target);
+    let is_warm = notes(mode, &residency).filter(|_| residency.resident > 0);
 
     let cpu = CpuTime::of_process();
     let live = |process: Process, shared: &Shared<'_>| {

@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use readpath::BackendKind;
-use readpath::Direct;
-use readpath::RawFile;
+use readpath::{BackendKind, Direct, RawFile};
 use readpath_core::law::Spec;
 use readpath_peers::usage::CpuTime;
 use readpath_sim::job::Engine;
@@ -51,10 +49,9 @@ pub fn check(plan: &Plan<'_>, storages: &[Storage]) -> Checked {
 
 /// Runs the job on `path` under `law`, and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, Failure> {
-    let (target, workload) = open(plan, path, Direct::Preferred)?;
+    let (mode, workload) = open(plan, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || bar.is_wanted())?;
-    let note = notes(&target, &residency);
-    drop(target);
+    let note = notes(mode, &residency);
     let backend = plan.args.backend;
     let one = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = join(note, carried_by(one.backend()));

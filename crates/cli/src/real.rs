@@ -17,14 +17,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use readpath::clock::Clock;
 use readpath::nfs::NfsUrl;
-use readpath::nfs::target::NfsTarget;
-use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved};
-use readpath::target::{OpenOptions, Target};
-use readpath::{BackendInUse, BackendKind};
-use readpath::{Direct, Mode};
-use readpath::{File, Mapping, ReadPath};
+use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawFileBuilder, RawMemory, RawMoved};
+use readpath::{BackendInUse, BackendKind, Direct, File, Mapping, Mode, OpenError, ReadPath};
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_peers::cold;
@@ -50,11 +45,10 @@ pub fn check(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<(), Failure>
 /// Runs the job on `path` and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Result<Row, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
-    let (target, workload) = open(plan, path, Direct::Preferred)?;
+    let (mode, workload) = open(plan, path, Direct::Preferred)?;
     let nothing_yet = Progress { now: Time::ZERO, bytes: 0, bytes_total: None };
     let residency = make_cold(path, &mut || matches!((watch.tell)(nothing_yet), Go::On))?;
-    let note = notes(&target, &residency);
-    drop(target);
+    let note = notes(mode, &residency);
     let cpu = CpuTime::of_process();
     let read_path = build(plan, setup, watch.decided.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
@@ -84,8 +78,7 @@ pub fn make_cold(path: &Path, is_wanted: cold::Wanted<'_>) -> Result<cold::Resid
 
 /// Finds out whether [`run_nfs`] would begin, without running.
 pub fn check_nfs(plan: &Plan<'_>, url: &NfsUrl, setup: &Setup) -> Result<(), Failure> {
-    open_nfs(plan, url)?;
-    build(plan, setup, false).map(drop)
+    open_nfs(plan, url, builder(plan, setup, false)).map(drop)
 }
 
 /// Runs the job on a file of an NFS server and gives its row.
@@ -95,26 +88,31 @@ pub fn run_nfs(
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, Failure> {
-    let (target, workload) = open_nfs(plan, url)?;
-    let port = if target.is_from_reserved_port() { "a reserved" } else { "an unprivileged" };
-    let note = format!("READs of at most {} bytes, from {port} port", target.read_bytes());
-    drop(target);
     let cpu = CpuTime::of_process();
+    let (file, workload) = open_nfs(plan, url, builder(plan, setup, watch.decided.is_some()))?;
+    let note = file.connection().map(|connection| {
+        let port = match connection.is_from_reserved_port {
+            true => "a reserved",
+            false => "an unprivileged",
+        };
+        format!("READs of at most {} bytes, from {port} port", connection.read_bytes_max)
+    });
     let name = url.to_string();
-    let file = builder(plan, setup, watch.decided.is_some())
-        .open(&name)
-        .map_err(|error| Failure::about(url, error))?;
     let stack = Stack::new(file, None, plan.args.backend);
     let mut row = run_on(plan, &name, Path::new(&name), stack, workload, watch)?;
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
-    row.note = join(row.note, Some(note));
+    row.note = join(row.note, note);
     Ok(row)
 }
 
 /// Finds the file and lays the job out on it.
-fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload), Failure> {
+fn open_nfs(
+    plan: &Plan<'_>,
+    url: &NfsUrl,
+    builder: readpath::Builder,
+) -> Result<(File, Workload), Failure> {
     let past_the_cache =
         |job: &&readpath_sim::job::Job| job.is_direct || job.engine == Engine::Mmap;
     if plan.writes() {
@@ -130,14 +128,14 @@ fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload), Fail
             job.name
         )));
     }
-    let target = NfsTarget::open(url, Clock::start()).map_err(Failure::usage)?;
-    if target.bytes() == 0 {
+    let file = builder.open(url.to_string()).map_err(Failure::usage)?;
+    if file.is_empty() {
         return Err(Failure::Usage(format!(
             "{url}: is empty; write the data to be read into it first"
         )));
     }
-    let workload = workload_on(plan, &url.to_string(), target.bytes())?;
-    Ok((target, workload))
+    let workload = workload_on(plan, &url.to_string(), file.len())?;
+    Ok((file, workload))
 }
 
 fn builder(plan: &Plan<'_>, setup: &Setup, logs_decisions: bool) -> readpath::Builder {
@@ -520,12 +518,20 @@ fn run_raw_batch(
     }
 }
 
-/// Opens the storage and lays the job out on it.
-pub fn open(plan: &Plan<'_>, path: &Path, direct: Direct) -> Result<(Target, Workload), Failure> {
-    let options = OpenOptions { is_writable: plan.writes(), direct };
-    let target = Target::open(path, options).map_err(Failure::usage)?;
-    let workload = workload_on(plan, &path.display().to_string(), target.bytes())?;
-    Ok((target, workload))
+/// Opens the storage and lays the job out on it; says which way its bytes take.
+pub fn open(plan: &Plan<'_>, path: &Path, direct: Direct) -> Result<(Mode, Workload), Failure> {
+    let builder = RawFile::builder().write(plan.writes()).direct(direct);
+    let (mode, bytes) = found(path, builder)?;
+    Ok((mode, workload_on(plan, &path.display().to_string(), bytes)?))
+}
+
+/// Which way the bytes of a file or device take, and how many there are.
+pub fn found(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failure> {
+    let file = builder.open(path).map_err(Failure::usage)?;
+    match file.bytes().map_err(Failure::usage)? {
+        0 => Err(Failure::usage(OpenError::Empty { path: path.to_path_buf() })),
+        bytes => Ok((file.mode(), bytes)),
+    }
 }
 
 /// Lays the job's files out side by side on one existing file; a job that
@@ -553,8 +559,8 @@ fn workload_on(plan: &Plan<'_>, name: &str, have_bytes: u64) -> Result<Workload,
 }
 
 /// What a reader of the row must know of how it began.
-pub fn notes(target: &Target, residency: &cold::Residency) -> Option<String> {
-    let mode = (target.mode() != Mode::Direct).then(|| target.mode().to_string());
+pub fn notes(mode: Mode, residency: &cold::Residency) -> Option<String> {
+    let mode = (mode != Mode::Direct).then(|| mode.to_string());
     let warm = (residency.resident > 0).then(|| {
         format!("not cold: {} of {} pages stayed in memory", residency.resident, residency.pages)
     });

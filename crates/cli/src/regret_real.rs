@@ -17,8 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 use indicatif::ProgressBar;
-use readpath::ReadPath;
-use readpath::target::{OpenOptions, Target};
+use readpath::{RawFile, ReadPath};
 use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::clock::Clock;
@@ -32,6 +31,7 @@ use crate::exit::Failure;
 use crate::made_files::MadeFiles;
 use crate::peer::queue_of;
 use crate::progress::Interrupt;
+use crate::real::found;
 
 /// How often a contender runs.
 const ROUNDS: usize = 5;
@@ -78,13 +78,12 @@ pub fn judge_all(
 fn check_bytes(path: &Path, work: &[Work], size: Size) -> Result<(), Failure> {
     let bytes = |work: &Work| work.workload(size.seed, size.part).side_by_side().1;
     let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
-    let target = Target::open(path, OpenOptions::default()).map_err(Failure::usage)?;
-    if target.bytes() < need_bytes {
+    let (_, have_bytes) = found(path, RawFile::builder())?;
+    if have_bytes < need_bytes {
         return Err(Failure::Usage(format!(
-            "{}: has {} bytes, and these workloads need {need_bytes}; name a larger file, or a \
+            "{}: has {have_bytes} bytes, and these workloads need {need_bytes}; name a larger file, or a \
              folder, in which files are made for the run, or fewer --cells",
-            path.display(),
-            target.bytes()
+            path.display()
         )));
     }
     Ok(())

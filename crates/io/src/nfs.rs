@@ -44,4 +44,5 @@ pub use error::{NfsError, Step};
 pub use options::{NfsOptions, SourcePort};
 pub use rpc::{CallError, Credentials};
 pub use status::Status;
+pub use storage::Connection;
 pub use url::{NfsUrl, UrlError};

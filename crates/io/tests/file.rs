@@ -4,8 +4,7 @@ mod support;
 
 use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
 
-use readpath::BackendKind;
-use readpath::{Advice, File, ReadError, ReadPath};
+use readpath::{Advice, BackendKind, File, ReadError, ReadPath};
 use readpath_core::readahead;
 use support::*;
 

@@ -9,9 +9,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use readpath::OpenError;
 use readpath::raw::RawFile;
-use readpath::{Advice, Mapping, ReadPath};
+use readpath::{Advice, Mapping, OpenError, ReadPath};
 use support::TempFile;
 
 /// Bytes that are allocated now, and the most that ever were since `most` was last called.

@@ -5,8 +5,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use readpath::BackendKind;
-use readpath::RawFile;
+use readpath::{BackendKind, RawFile};
 use support::*;
 
 thread_local! {

@@ -6,9 +6,8 @@ mod support;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use readpath::RawFile;
 use readpath::raw::{RawMemory, RawOpenError};
-use readpath::{File, ReadPath};
+use readpath::{File, RawFile, ReadPath};
 use support::*;
 
 const PAGE: usize = 4096;

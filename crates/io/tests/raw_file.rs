@@ -7,10 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use proptest::prelude::*;
-use readpath::BackendKind;
-use readpath::RawFile;
 use readpath::raw::{RawFault, RawFileBuilder};
-use readpath::{BufferedBecause, Direct, Mode};
+use readpath::{BackendKind, BufferedBecause, Direct, Mode, RawFile};
 use readpath_core::request::{DeviceError, Op};
 use support::*;
 

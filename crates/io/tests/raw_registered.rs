@@ -3,8 +3,7 @@
 
 mod support;
 
-use readpath::BackendKind;
-use readpath::RawFile;
+use readpath::{BackendKind, RawFile};
 use support::*;
 
 /// `CAP_IPC_LOCK` of capabilities(7): with it no limit of locked memory counts.

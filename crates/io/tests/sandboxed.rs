@@ -9,9 +9,9 @@ use std::process::Command;
 
 use readpath::pager::MappingMode;
 use readpath::pager::UffdError;
-use readpath::{BackendError, BackendKind};
-use readpath::{Direct, Mode};
-use readpath::{Mapping, PagerError, RawFile, ReadPath, Region};
+use readpath::{
+    BackendError, BackendKind, Direct, Mapping, Mode, PagerError, RawFile, ReadPath, Region,
+};
 use support::*;
 
 /// Set in the process of a test's own.

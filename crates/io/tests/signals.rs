@@ -6,8 +6,7 @@ mod support;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use readpath::BackendKind;
-use readpath::{File, Mapping, ReadPath, Region};
+use readpath::{BackendKind, File, Mapping, ReadPath, Region};
 use support::{TempFile, can_serve, in_child, splitmix};
 
 const PAGE: usize = 4096;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use readpath::clock::Clock;
 use readpath::nfs::NfsError;
 use readpath::nfs::NfsUrl;
-use readpath::nfs::NfsUrl;
 use readpath::nfs::storage::NfsStorage;
 use readpath::nfs::target::NfsTarget;
 use readpath_core::law::Spec;
