@@ -3,7 +3,7 @@
 
 usage: bench/file.py FILE [ROUNDS]   (FILE of at least 1 GiB on the storage to be measured; default 5 rounds)
 
-Builds and runs the example file_speed, prints each figure as a ratio to its
+Builds and runs the benchmark file_speed, prints each figure as a ratio to its
 peer, and writes the raw medians to bench/results/file.json.
 """
 
@@ -46,7 +46,7 @@ RATIOS = [
 def main() -> None:
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    command = ["cargo", "run", "--release", "--quiet", "-p", "readpath", "--example", "file_speed",
+    command = ["cargo", "bench", "--quiet", "-p", "readpath-peers", "--bench", "file_speed",
                "--", str(pathlib.Path(sys.argv[1]).resolve()), *sys.argv[2:], "--json"]
     output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     rows = [json.loads(line) for line in output.splitlines()]

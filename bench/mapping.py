@@ -5,7 +5,7 @@ usage: bench/mapping.py [SLICES [ROUNDS]]   (default 300 and 5; about four minut
 
 `readpath serve` puts a device behind a file that takes about a millisecond for
 each request, eight at once; a loop device makes it a block device. Then
-`examples/mapping_speed.rs` touches random slices of 64 KiB page by page, with the
+`crates/peers/benches/mapping_speed.rs` touches random slices of 64 KiB page by page, with the
 kernel's own readahead for most devices (128 KiB) and with 8 MiB, as some virtual
 disks have. The rows go to bench/results/mapping.json.
 """
@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+import built
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEVICE = ("object,first_byte_min=1000,first_byte_p50=1000,first_byte_p90=1000,first_byte_p99=1000,"
           "first_byte_max=1000,connection=1000,connections=8,get_rate=1000000")
@@ -31,14 +33,13 @@ def main() -> None:
         sys.exit(__doc__)
     numbers = (sys.argv[1:] + ["300", "5"][len(sys.argv) - 1:])[:2]
     subprocess.run(["cargo", "build", "--release", "--quiet", "--bin", "readpath"], cwd=ROOT, check=True)
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "readpath", "--example",
-                    "mapping_speed"], cwd=ROOT, check=True)
-    built = target() / "release"
+    mapping_speed = built.bench("mapping_speed")
+    command = target() / "release/readpath"
     with tempfile.TemporaryDirectory() as mount:
-        server = subprocess.Popen([built / "readpath", "serve", DEVICE, "--at", mount, "--size", "1GiB"],
+        server = subprocess.Popen([command, "serve", DEVICE, "--at", mount, "--size", "1GiB"],
                                   stdout=subprocess.DEVNULL)
         try:
-            rows = measure(built / "examples/mapping_speed", pathlib.Path(mount) / "device", numbers)
+            rows = measure(mapping_speed, pathlib.Path(mount) / "device", numbers)
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait()
@@ -51,7 +52,7 @@ def main() -> None:
     (ROOT / "bench/results/mapping.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
-def measure(example: pathlib.Path, file: pathlib.Path, numbers: list[str]) -> list[dict]:
+def measure(program: str, file: pathlib.Path, numbers: list[str]) -> list[dict]:
     while not file.exists():
         time.sleep(0.1)
     output = subprocess.run(["losetup", "--direct-io=on", "--find", "--show", file], check=True,
@@ -68,7 +69,7 @@ def measure(example: pathlib.Path, file: pathlib.Path, numbers: list[str]) -> li
         rows = []
         for kib in READ_AHEAD_KIB:
             pathlib.Path(f"/sys/block/{loop.name}/queue/read_ahead_kb").write_text(str(kib))
-            output = subprocess.run([example, loop, *numbers], check=True, capture_output=True,
+            output = subprocess.run([program, loop, *numbers], check=True, capture_output=True,
                                     text=True).stdout
             rows += [{"read_ahead_kb": kib, **json.loads(line)} for line in output.splitlines()]
         return rows

@@ -3,7 +3,7 @@
 
     bench/miss.py FOLDER [--program PROGRAM] [--json]
 
-Counts with callgrind, by the difference of two runs of `miss_cost` (crates/io/examples/miss_cost.rs) that
+Counts with callgrind, by the difference of two runs of `miss_cost` (crates/peers/benches/miss_cost.rs) that
 differ in the number of reads: what starting up costs falls out. 4 KiB at random by one thread, one after the
 other; the same with 32 under way in a batch; 64 KiB in order; and 4 KiB at random by eight threads. What the
 kernel does is not counted. PROGRAM is `miss_cost` of another build, to be counted in place of this one's.
@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+import built
 
 WAYS = {"one": (2000, 5000), "batch": (2000, 5000), "stream": (1000, 3000), "threads": (2000, 5000)}
 FILE_BYTES = 256 << 20
@@ -37,12 +39,9 @@ def main():
     parser.add_argument("--program", help="`miss_cost` of another build")
     parser.add_argument("--json", action="store_true", help="print JSON")
     words = parser.parse_args()
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     program = words.program
     if program is None:
-        build = ["cargo", "build", "--release", "--quiet", "-p", "readpath", "--example", "miss_cost"]
-        subprocess.run(build, cwd=root, check=True)
-        program = os.path.join(root, "target/release/examples/miss_cost")
+        program = built.bench("miss_cost")
     result = {}
     with tempfile.NamedTemporaryFile(dir=words.folder) as file:
         for _ in range(FILE_BYTES >> 20):

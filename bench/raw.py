@@ -4,7 +4,7 @@
 usage: bench/raw.py FOLDER [TURNS [MIB]]   (FOLDER on the storage to be measured, where a file of
 MIB mebibytes, 512 by default, is made and removed; default 9 turns)
 
-Reads the file, and writes it, through RawFile (the example raw_speed) and with fio (io_uring,
+Reads the file, and writes it, through RawFile (the benchmark raw_speed) and with fio (io_uring,
 direct, so many requests of a chunk's size at once), one after the other, in short turns that change
 who is first. Ours twice: with its memory in pages of 4 KiB, as fio's is, and in huge pages
 (RawMemory), which fio can't have without a reserve of them. A call moves depth x chunk bytes, so
@@ -27,6 +27,8 @@ import statistics
 import subprocess
 import sys
 
+import built
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB = 1 << 10
 # Chunk, depth, bytes of a call.
@@ -42,7 +44,7 @@ def main() -> None:
     data = pathlib.Path(sys.argv[1]) / "readpath-raw.data"
     turns = int(sys.argv[2]) if len(sys.argv) > 2 else 9
     mib = int(sys.argv[3]) if len(sys.argv) > 3 else FULL_MIB
-    command = os.environ.get("RAW_SPEED") or build()
+    command = os.environ.get("RAW_SPEED") or built.bench("raw_speed")
     raw = {"machine": f"{platform.machine()}, Linux {platform.release()}", "mib": mib,
            "load_average": os.getloadavg(), "fio": text("fio", "--version"), "jobs": {}}
     print(f"{'job':6} {'chunk':>6} {'depth':>5} {'call':>6} {'fio MiB/s':>10} "
@@ -61,13 +63,6 @@ def main() -> None:
     if mib >= FULL_MIB:
         results = ROOT / "bench/results/raw.json"
         results.write_text(json.dumps(raw, indent=1) + "\n")
-
-
-def build() -> str:
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "readpath", "--example",
-                    "raw_speed"], cwd=ROOT, check=True)
-    target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
-    return str(pathlib.Path(target) / "release/examples/raw_speed")
 
 
 def text(*command: object) -> str:

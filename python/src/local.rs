@@ -15,11 +15,9 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use readpath::backend::{BackendKind, UnknownBackend};
-use readpath::nfs::error::NfsError;
-use readpath::nfs::url::NfsUrl;
-use readpath::target::OpenError;
-use readpath::{Advice, Builder, File, OpenFileError, ReadError, ReadFuture, ReadPath};
+use readpath::nfs::NfsError;
+use readpath::nfs::NfsUrl;
+use readpath::{Advice, BackendKind, Builder, File, OpenError, OpenFileError, ReadError, ReadFuture, ReadPath, UnknownBackend};
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PAGE_BYTES;
 

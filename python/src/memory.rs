@@ -11,9 +11,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use readpath::pager::PagerError;
-use readpath::pager::mapping::{LoadError, Mapping};
-use readpath::pager::region::Region;
-use readpath_core::law::Spec;
+use readpath::pager::{LoadError, Mapping};
+use readpath::pager::Region;
 use readpath_core::readahead::Advice;
 
 use crate::law::advice_named;
@@ -145,9 +144,9 @@ impl MappedFile {
         backend: &str,
     ) -> PyResult<MappedFile> {
         check_name(&path)?;
-        let options = Mapping::options()
-            .memory_bytes(memory_bytes)
-            .readahead(Spec::parse(readahead).map_err(refused)?)
+        let options = Mapping::builder()
+            .memory(memory_bytes)
+            .readahead(readahead)
             .backend(backend_named(backend)?);
         // SAFETY: Python's buffers make no promise that their bytes stay as they are; that the
         // file must not change is said to the caller.
@@ -241,9 +240,9 @@ impl PagedMemory {
         swapin: &str,
         backend: &str,
     ) -> PyResult<PagedMemory> {
-        let options = Region::options()
-            .memory_bytes(memory_bytes)
-            .swapin(Spec::parse(swapin).map_err(refused)?)
+        let options = Region::builder()
+            .memory(memory_bytes)
+            .swapin(swapin)
             .backend(backend_named(backend)?);
         let region = py.detach(|| match swap.is_dir() {
             true => options.in_folder(bytes, &swap),
@@ -303,7 +302,7 @@ impl PagedMemory {
 fn no_memory(error: PagerError) -> PyErr {
     let errno = match &error {
         PagerError::Open(error) => return not_opened_here(error),
-        PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
+        PagerError::Law(_) | PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
         PagerError::Space { error: errno, path, .. } => {
             let text = error.to_string();
             let words =
@@ -312,7 +311,7 @@ fn no_memory(error: PagerError) -> PyErr {
             return PyOSError::new_err((errno, words, path.clone().into_os_string()));
         }
         PagerError::System(error) => error.raw_os_error(),
-        PagerError::AddressSpace { errno, .. } => Some(errno.raw_os_error()),
+        PagerError::AddressSpace { errno, .. } => Some(*errno),
         PagerError::Small { .. } => Some(28),      // ENOSPC
         PagerError::NotADevice { .. } => Some(15), // ENOTBLK
         _ => Some(38),                             // ENOSYS: faults or a ring can't be had here

@@ -6,7 +6,7 @@
 //! bytes. Nothing here waits. A read that would fill half of the cache alone goes
 //! past it, into a buffer of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -16,10 +16,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Config, HandleId, ReadError, ReadId, Machine, Transfer,
+    Access, Buffer, Carrier, Config, Done, Driver, HandleId, Machine, ReadError, ReadId, Transfer,
 };
 use readpath_core::readahead::ReadaheadLimits;
-use readpath_core::request::{Completion, DeviceCaps, DeviceError, Outcome, ProcessId, RequestId};
+use readpath_core::request::{
+    Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome, ProcessId, RequestId,
+};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 
 use crate::buffers::writable;
@@ -30,21 +32,30 @@ use crate::spec::refused;
 pub struct Planner(Mutex<Plan>);
 
 struct Plan {
-    path: Machine,
+    machine: Machine,
     handle: HandleId,
-    file_bytes: u64,
     memory_bytes: u64,
     /// The frames of the cache, side by side; the system gives memory as they are first filled.
     pool: Vec<u8>,
+    work: Work,
+    began: Instant,
+}
+
+/// What Python has to do, and has done.
+struct Work {
+    file_bytes: u64,
+    /// Ranges to fetch and reads that have ended, since they were last told.
+    told: (Vec<Range>, Vec<u32>),
     /// Ranges that are being fetched: first byte and end.
     fetching: BTreeMap<u32, (u64, u64)>,
+    /// Those that were fetched, or could not be.
+    fetched: VecDeque<Completion>,
     /// Buffers of reads that go past the cache.
     direct: BTreeMap<u32, Direct>,
     /// Reads that have ended and wait to be taken.
     ended: BTreeMap<u32, Result<u64, ReadError>>,
     /// Reads that nobody will take.
     abandoned: BTreeSet<u32>,
-    began: Instant,
 }
 
 struct Direct {
@@ -57,6 +68,31 @@ struct Direct {
 /// A range to fetch: its name, its first byte, and its end.
 type Range = (u32, u64, u64);
 
+impl Carrier for Work {
+    fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
+        let start = request.start * SECTOR_BYTES;
+        let end = (request.end() * SECTOR_BYTES).min(self.file_bytes);
+        self.fetching.insert(request.id.0, (start, end));
+        self.told.0.push((request.id.0, start, end));
+    }
+
+    fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
+        self.fetched.pop_front()
+    }
+}
+
+impl Driver for Work {
+    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+        if self.abandoned.remove(&done.read.0) {
+            self.direct.remove(&done.read.0);
+            machine.release(now, done.read);
+        } else {
+            self.ended.insert(done.read.0, done.result);
+            self.told.1.push(done.read.0);
+        }
+    }
+}
+
 impl Plan {
     fn now(&self) -> Time {
         Time(self.began.elapsed().as_nanos() as u64)
@@ -64,54 +100,40 @@ impl Plan {
 
     fn start(&mut self, offset: u64, bytes: u64) -> Result<u32, ReadError> {
         let now = self.now();
-        let bytes = bytes.min(self.file_bytes.saturating_sub(offset));
+        let bytes = bytes.min(self.work.file_bytes.saturating_sub(offset));
         let transfer =
             Transfer { handle: self.handle, process: ProcessId(0), offset, bytes, tag: 0 };
         if bytes <= self.memory_bytes / 2 - PAGE_BYTES {
-            return Ok(self.path.read(now, Access::Buffered, transfer)?.0);
+            return Ok(self.machine.read(now, Access::Buffered, transfer)?.0);
         }
         let skipped = offset % SECTOR_BYTES;
         let whole = (skipped + bytes).next_multiple_of(SECTOR_BYTES);
         let aligned = Transfer { offset: offset - skipped, bytes: whole, ..transfer };
-        let read = self.path.read(now, Access::Direct, aligned)?.0;
+        let read = self.machine.read(now, Access::Direct, aligned)?.0;
         let buffer = vec![0; whole as usize];
-        self.direct.insert(read, Direct { buffer, skipped, bytes });
+        self.work.direct.insert(read, Direct { buffer, skipped, bytes });
         Ok(read)
     }
 
     fn poll(&mut self) -> (Vec<Range>, Vec<u32>) {
         let now = self.now();
-        let mut ranges = Vec::new();
-        while let Some(request) = self.path.poll_request(now) {
-            let start = request.start * SECTOR_BYTES;
-            let end = (request.end() * SECTOR_BYTES).min(self.file_bytes);
-            self.fetching.insert(request.id.0, (start, end));
-            ranges.push((request.id.0, start, end));
-        }
-        let mut ended = Vec::new();
-        while let Some(done) = self.path.poll_done() {
-            if self.abandoned.remove(&done.read.0) {
-                self.release(done.read.0);
-            } else {
-                self.ended.insert(done.read.0, done.result);
-                ended.push(done.read.0);
-            }
-        }
-        (ranges, ended)
+        while self.machine.turn(now, &mut self.work) {}
+        std::mem::take(&mut self.work.told)
     }
 
     /// Puts the bytes of a range where the machine wants them.
     fn fill(&mut self, id: u32, data: &[u8]) {
-        let Plan { path, pool, direct, .. } = self;
+        let Plan { machine, pool, work, .. } = self;
         let mut left = data;
-        path.request_buffers(RequestId(id), |buffer| {
+        machine.request_buffers(RequestId(id), |buffer| {
             let place = match buffer {
                 Buffer::Frame(frame) => {
                     let at = frame.0 as usize * PAGE_BYTES as usize;
                     &mut pool[at..at + PAGE_BYTES as usize]
                 }
                 Buffer::Caller { read, offset, bytes } => {
-                    let buffer = &mut direct.get_mut(&read.0).expect("it reads directly").buffer;
+                    let buffer =
+                        &mut work.direct.get_mut(&read.0).expect("it reads directly").buffer;
                     let end = buffer.len().min((offset + bytes) as usize);
                     &mut buffer[offset as usize..end]
                 }
@@ -123,19 +145,18 @@ impl Plan {
     }
 
     fn end(&mut self, id: u32, outcome: Outcome) {
-        self.fetching.remove(&id);
-        let at = self.now();
-        self.path.handle_completion(at, Completion::at(at, RequestId(id), outcome));
+        self.work.fetching.remove(&id);
+        self.work.fetched.push_back(Completion::at(self.now(), RequestId(id), outcome));
     }
 
     /// Gives the pieces of a read that has ended well to `each`, in order.
     fn pieces(&self, read: u32, bytes: u64, mut each: impl FnMut(&[u8])) {
-        if let Some(direct) = self.direct.get(&read) {
+        if let Some(direct) = self.work.direct.get(&read) {
             return each(&direct.buffer[direct.skipped as usize..][..bytes as usize]);
         }
-        let mut skipped = self.path.offset(ReadId(read)) % PAGE_BYTES;
+        let mut skipped = self.machine.offset(ReadId(read)) % PAGE_BYTES;
         let mut left = bytes;
-        for frame in self.path.read_frames(ReadId(read)) {
+        for frame in self.machine.read_frames(ReadId(read)) {
             let part = left.min(PAGE_BYTES - skipped);
             let at = u64::from(frame.0) * PAGE_BYTES + skipped;
             each(&self.pool[at as usize..][..part as usize]);
@@ -144,15 +165,15 @@ impl Plan {
     }
 
     fn release(&mut self, read: u32) {
-        self.direct.remove(&read);
+        self.work.direct.remove(&read);
         let now = self.now();
-        self.path.release(now, ReadId(read));
+        self.machine.release(now, ReadId(read));
     }
 
     /// How a read that is to be taken has ended: its bytes, or its error.
     fn outcome(&mut self, read: u32) -> PyResult<u64> {
-        let result = self.ended.remove(&read).ok_or_else(|| refused(no_read(read)))?;
-        let direct = self.direct.get(&read);
+        let result = self.work.ended.remove(&read).ok_or_else(|| refused(no_read(read)))?;
+        let direct = self.work.direct.get(&read);
         // What the device gave beyond what was asked is not the caller's.
         let bytes = |given: u64| {
             direct.map_or(given, |direct| given.saturating_sub(direct.skipped).min(direct.bytes))
@@ -228,19 +249,23 @@ impl Planner {
             },
             ..Config::new(caps)
         };
-        let mut path = Machine::new(config).map_err(refused)?;
-        let file = path.add_file(file_bytes, 0).map_err(refused)?;
-        let handle = path.open(file);
+        let mut machine = Machine::new(config).map_err(refused)?;
+        let file = machine.add_file(file_bytes, 0).map_err(refused)?;
+        let handle = machine.open(file);
         let plan = Plan {
-            path,
+            machine,
             handle,
-            file_bytes,
             memory_bytes,
             pool: vec![0; (memory_bytes / PAGE_BYTES * PAGE_BYTES) as usize],
-            fetching: BTreeMap::new(),
-            direct: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            abandoned: BTreeSet::new(),
+            work: Work {
+                file_bytes,
+                told: Default::default(),
+                fetching: BTreeMap::new(),
+                fetched: VecDeque::new(),
+                direct: BTreeMap::new(),
+                ended: BTreeMap::new(),
+                abandoned: BTreeSet::new(),
+            },
             began: Instant::now(),
         };
         Ok(Planner(Mutex::new(plan)))
@@ -256,7 +281,7 @@ impl Planner {
             match plan.start(offset, bytes) {
                 Ok(read) => reads.push(read),
                 Err(error) => {
-                    plan.abandoned.extend(reads);
+                    plan.work.abandoned.extend(reads);
                     return Err(PyOSError::new_err((EAGAIN, error.to_string())));
                 }
             }
@@ -278,7 +303,7 @@ impl Planner {
         // Large pieces are copied without Python's lock.
         py.detach(|| {
             let mut plan = self.plan();
-            let Some(&(start, end)) = plan.fetching.get(&id) else {
+            let Some(&(start, end)) = plan.work.fetching.get(&id) else {
                 return Err(refused(format!("no range {id} is being fetched")));
             };
             let given = data.len() as u64;
@@ -297,7 +322,7 @@ impl Planner {
     /// A range could not be fetched.
     fn fail(&self, id: u32) {
         let mut plan = self.plan();
-        if plan.fetching.contains_key(&id) {
+        if plan.work.fetching.contains_key(&id) {
             plan.end(id, Outcome::Failed(DeviceError::Medium));
         }
     }
@@ -349,10 +374,10 @@ impl Planner {
     fn abandon(&self, reads: Vec<u32>) {
         let mut plan = self.plan();
         for read in reads {
-            if plan.ended.remove(&read).is_some() {
+            if plan.work.ended.remove(&read).is_some() {
                 plan.release(read);
             } else {
-                plan.abandoned.insert(read);
+                plan.work.abandoned.insert(read);
             }
         }
     }
@@ -360,7 +385,7 @@ impl Planner {
     /// What was counted so far: `asked_bytes`, `hit_bytes`, `fetches`, `fetched_bytes`, `depth_max`.
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let plan = self.plan();
-        let meter = plan.path.meter();
+        let meter = plan.machine.meter();
         BTreeMap::from([
             ("asked_bytes", meter.asked_bytes),
             ("hit_bytes", meter.hit_bytes),

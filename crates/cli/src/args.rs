@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use readpath::backend::BackendKind;
+use readpath::BackendKind;
 use readpath_core::law::Spec;
 
 use crate::exit::Failure;

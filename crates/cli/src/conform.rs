@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use readpath::oracle::{self, OracleError};
 use readpath_core::readahead::{Folio, Step};
+use readpath_peers::oracle::{self, OracleError};
 use readpath_sim::conform::{self, Difference, Report};
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use readpath::leftover::{Kind, Record};
+use readpath_peers::leftover::{Kind, Record};
 use readpath_sim::workload::{Placement, Workload};
 
 use crate::exit::Failure;

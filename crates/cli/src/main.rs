@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let command = Cli::parse().command;
     // Not a part of another run: that one lives.
     if !matches!(command, Command::TouchMemory) {
-        for leftover in readpath::leftover::undo_abandoned() {
+        for leftover in readpath_peers::leftover::undo_abandoned() {
             eprintln!("readpath: {leftover}");
         }
     }

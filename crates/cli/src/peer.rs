@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use readpath::clock::Clock;
-use readpath::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
-use readpath::sysfs::QueueLimits;
-use readpath::target::Direct;
-use readpath::usage::CpuTime;
+use readpath::Direct;
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::Time;
+use readpath_peers::clock::Clock;
+use readpath_peers::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
+use readpath_peers::queue::Queue;
+use readpath_peers::usage::CpuTime;
 use readpath_sim::report::{Row, Stream, Tally};
 use readpath_sim::run::{Go, Measured, Progress};
 use readpath_sim::workload::{Next, Operation, Process, Workload};
@@ -98,11 +98,10 @@ impl Ended {
 
 /// Runs the job on `path` and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
-    let (target, workload) = open(plan, path, Direct::Never)?;
+    let (mode, workload) = open(plan, path, Direct::Never)?;
     let residency = make_cold(path, &mut || bar.is_wanted())?;
-    let queue = target.queue().cloned();
-    let is_warm = notes(&target, &residency).filter(|_| residency.resident > 0);
-    drop(target);
+    let queue = queue_of(path);
+    let is_warm = notes(mode, &residency).filter(|_| residency.resident > 0);
 
     let cpu = CpuTime::of_process();
     let live = |process: Process, shared: &Shared<'_>| {
@@ -118,7 +117,12 @@ pub fn run(plan: &Plan<'_>, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     Ok(row)
 }
 
-fn window_kib(queue: &QueueLimits) -> u64 {
+/// What the kernel decides by for the device below a path, where it says so.
+pub fn queue_of(path: &Path) -> Option<Queue> {
+    Queue::of(&std::fs::metadata(path).ok()?)
+}
+
+fn window_kib(queue: &Queue) -> u64 {
     queue.read_ahead_bytes / 1024
 }
 
@@ -249,17 +253,17 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
             }
             Next::WaitUntil(time) if under.is_empty() => sleep_until(time, shared),
             Next::WaitUntil(time) => {
-                file.wait(Some(time)).map_err(KernelError::Backend)?;
+                file.wait(Some(time))?;
                 collect(&mut file, &mut under, &mut process, &mut ended, shared);
             }
             Next::WaitForCompletion => {
-                file.wait(None).map_err(KernelError::Backend)?;
+                file.wait(None)?;
                 collect(&mut file, &mut under, &mut process, &mut ended, shared);
             }
             Next::Ended => return Ok(ended),
         }
         if file.room() == 0 && !under.is_empty() {
-            file.wait(Some(Time::ZERO)).map_err(KernelError::Backend)?;
+            file.wait(Some(Time::ZERO))?;
             collect(&mut file, &mut under, &mut process, &mut ended, shared);
         }
     }

@@ -3,11 +3,9 @@
 
 use std::path::Path;
 
-use readpath::backend::BackendKind;
-use readpath::raw::RawOptions;
-use readpath::target::Direct;
-use readpath::usage::CpuTime;
+use readpath::{BackendKind, Direct, RawFile};
 use readpath_core::law::Spec;
+use readpath_peers::usage::CpuTime;
 use readpath_sim::job::Engine;
 use readpath_sim::report::Row;
 use readpath_sim::workload::Process;
@@ -51,12 +49,11 @@ pub fn check(plan: &Plan<'_>, storages: &[Storage]) -> Checked {
 
 /// Runs the job on `path` under `law`, and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, Failure> {
-    let (target, workload) = open(plan, path, Direct::Preferred)?;
+    let (mode, workload) = open(plan, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || bar.is_wanted())?;
-    let note = notes(&target, &residency);
-    drop(target);
+    let note = notes(mode, &residency);
     let backend = plan.args.backend;
-    let one = RawOptions::new().backend(backend).open(path).map_err(Failure::usage)?;
+    let one = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = join(note, carried_by(one.backend()));
     drop(one);
     let cpu = CpuTime::of_process();
@@ -85,9 +82,8 @@ fn run_process(
     law: &Spec,
     backend: BackendKind,
 ) -> Result<Ended, Failure> {
-    let mut options = RawOptions::new();
-    options.write(process.writes()).law(law.clone()).backend(backend);
-    let file = options.open(shared.path).map_err(Failure::usage)?;
+    let builder = RawFile::builder().write(process.writes()).law(&law.to_string());
+    let file = builder.backend(backend).open(shared.path).map_err(Failure::usage)?;
     let mut ended = Ended::by(Engine::Raw.name());
     run_calls(process, shared, &mut ended, |operation, offset, memory| {
         move_raw(&file, memory, operation, offset)

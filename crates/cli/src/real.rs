@@ -17,18 +17,14 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use readpath::backend::{BackendInUse, BackendKind};
-use readpath::clock::Clock;
-use readpath::cold;
-use readpath::kernel::copy_mapped;
-use readpath::nfs::target::NfsTarget;
-use readpath::nfs::url::NfsUrl;
-use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved, RawOptions};
-use readpath::target::{Direct, Mode, OpenOptions, Target};
-use readpath::usage::CpuTime;
-use readpath::{File, Mapping, ReadPath};
+use readpath::nfs::NfsUrl;
+use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawFileBuilder, RawMemory, RawMoved};
+use readpath::{BackendInUse, BackendKind, Direct, File, Mapping, Mode, OpenError, ReadPath};
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
+use readpath_peers::cold;
+use readpath_peers::kernel::copy_mapped;
+use readpath_peers::usage::CpuTime;
 use readpath_sim::job::Engine;
 use readpath_sim::report::Row;
 use readpath_sim::run::{Go, Progress, Watch};
@@ -49,11 +45,10 @@ pub fn check(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<(), Failure>
 /// Runs the job on `path` and gives its row.
 pub fn run(plan: &Plan<'_>, path: &Path, setup: &Setup, watch: Watch<'_>) -> Result<Row, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
-    let (target, workload) = open(plan, path, Direct::Preferred)?;
+    let (mode, workload) = open(plan, path, Direct::Preferred)?;
     let nothing_yet = Progress { now: Time::ZERO, bytes: 0, bytes_total: None };
     let residency = make_cold(path, &mut || matches!((watch.tell)(nothing_yet), Go::On))?;
-    let note = notes(&target, &residency);
-    drop(target);
+    let note = notes(mode, &residency);
     let cpu = CpuTime::of_process();
     let read_path = build(plan, setup, watch.decided.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
@@ -83,8 +78,7 @@ pub fn make_cold(path: &Path, is_wanted: cold::Wanted<'_>) -> Result<cold::Resid
 
 /// Finds out whether [`run_nfs`] would begin, without running.
 pub fn check_nfs(plan: &Plan<'_>, url: &NfsUrl, setup: &Setup) -> Result<(), Failure> {
-    open_nfs(plan, url)?;
-    build(plan, setup, false).map(drop)
+    open_nfs(plan, url, builder(plan, setup, false)).map(drop)
 }
 
 /// Runs the job on a file of an NFS server and gives its row.
@@ -94,26 +88,31 @@ pub fn run_nfs(
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, Failure> {
-    let (target, workload) = open_nfs(plan, url)?;
-    let port = if target.is_from_reserved_port() { "a reserved" } else { "an unprivileged" };
-    let note = format!("READs of at most {} bytes, from {port} port", target.read_bytes());
-    drop(target);
     let cpu = CpuTime::of_process();
+    let (file, workload) = open_nfs(plan, url, builder(plan, setup, watch.decided.is_some()))?;
+    let note = file.connection().map(|connection| {
+        let port = match connection.is_from_reserved_port {
+            true => "a reserved",
+            false => "an unprivileged",
+        };
+        format!("READs of at most {} bytes, from {port} port", connection.read_bytes_max)
+    });
     let name = url.to_string();
-    let file = builder(plan, setup, watch.decided.is_some())
-        .open(&name)
-        .map_err(|error| Failure::about(url, error))?;
     let stack = Stack::new(file, None, plan.args.backend);
     let mut row = run_on(plan, &name, Path::new(&name), stack, workload, watch)?;
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
-    row.note = join(row.note, Some(note));
+    row.note = join(row.note, note);
     Ok(row)
 }
 
 /// Finds the file and lays the job out on it.
-fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload), Failure> {
+fn open_nfs(
+    plan: &Plan<'_>,
+    url: &NfsUrl,
+    builder: readpath::Builder,
+) -> Result<(File, Workload), Failure> {
     let past_the_cache =
         |job: &&readpath_sim::job::Job| job.is_direct || job.engine == Engine::Mmap;
     if plan.writes() {
@@ -129,14 +128,14 @@ fn open_nfs(plan: &Plan<'_>, url: &NfsUrl) -> Result<(NfsTarget, Workload), Fail
             job.name
         )));
     }
-    let target = NfsTarget::open(url, Clock::start()).map_err(Failure::usage)?;
-    if target.bytes() == 0 {
+    let file = builder.open(url.to_string()).map_err(Failure::usage)?;
+    if file.is_empty() {
         return Err(Failure::Usage(format!(
             "{url}: is empty; write the data to be read into it first"
         )));
     }
-    let workload = workload_on(plan, &url.to_string(), target.bytes())?;
-    Ok((target, workload))
+    let workload = workload_on(plan, &url.to_string(), file.len())?;
+    Ok((file, workload))
 }
 
 fn builder(plan: &Plan<'_>, setup: &Setup, logs_decisions: bool) -> readpath::Builder {
@@ -154,13 +153,12 @@ fn build(plan: &Plan<'_>, setup: &Setup, logs_decisions: bool) -> Result<ReadPat
 
 /// Maps the file, under the mapping's own law unless another is named.
 fn map(plan: &Plan<'_>, path: &Path, setup: &Setup) -> Result<Mapping, readpath::PagerError> {
-    let mut options =
-        Mapping::options().memory_bytes(setup.memory_bytes).backend(plan.args.backend);
+    let mut builder = Mapping::builder().memory(setup.memory_bytes).backend(plan.args.backend);
     if plan.args.readahead.is_some() {
-        options = options.readahead(setup.readahead.clone());
+        builder = builder.readahead(&setup.readahead.to_string());
     }
     // SAFETY: nobody changes the file of a run while it runs: a job that maps does not write.
-    unsafe { options.open(path) }
+    unsafe { builder.open(path) }
 }
 
 /// The readahead laws that run: a mapping has one of its own.
@@ -170,7 +168,7 @@ fn laws(plan: &Plan<'_>, setup: &Setup) -> String {
     if plan.args.readahead.is_some() || !jobs.iter().any(is_mapped) {
         return setup.readahead.to_string();
     }
-    let own = Mapping::options().law().to_string();
+    let own = Mapping::builder().law().to_string();
     if jobs.iter().all(is_mapped) { own } else { format!("{}, {own}", setup.readahead) }
 }
 
@@ -319,9 +317,8 @@ fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<E
 
 /// The way past the cache, of whose writes the read path takes notice.
 fn raw(process: &Process, shared: &Shared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
-    let mut options = RawOptions::new();
-    options.write(process.writes()).backend(stack.backend);
-    let file = if process.writes() { stack.file.raw(&options) } else { options.open(shared.path) };
+    let builder = RawFile::builder().write(process.writes()).backend(stack.backend);
+    let file = if process.writes() { stack.file.raw(builder) } else { builder.open(shared.path) };
     file.map_err(Failure::usage)
 }
 
@@ -521,12 +518,20 @@ fn run_raw_batch(
     }
 }
 
-/// Opens the storage and lays the job out on it.
-pub fn open(plan: &Plan<'_>, path: &Path, direct: Direct) -> Result<(Target, Workload), Failure> {
-    let options = OpenOptions { is_writable: plan.writes(), direct };
-    let target = Target::open(path, options).map_err(Failure::usage)?;
-    let workload = workload_on(plan, &path.display().to_string(), target.bytes())?;
-    Ok((target, workload))
+/// Opens the storage and lays the job out on it; says which way its bytes take.
+pub fn open(plan: &Plan<'_>, path: &Path, direct: Direct) -> Result<(Mode, Workload), Failure> {
+    let builder = RawFile::builder().write(plan.writes()).direct(direct);
+    let (mode, bytes) = found(path, builder)?;
+    Ok((mode, workload_on(plan, &path.display().to_string(), bytes)?))
+}
+
+/// Which way the bytes of a file or device take, and how many there are.
+pub fn found(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failure> {
+    let file = builder.open(path).map_err(Failure::usage)?;
+    match file.bytes().map_err(Failure::usage)? {
+        0 => Err(Failure::usage(OpenError::Empty { path: path.to_path_buf() })),
+        bytes => Ok((file.mode(), bytes)),
+    }
 }
 
 /// Lays the job's files out side by side on one existing file; a job that
@@ -554,8 +559,8 @@ fn workload_on(plan: &Plan<'_>, name: &str, have_bytes: u64) -> Result<Workload,
 }
 
 /// What a reader of the row must know of how it began.
-pub fn notes(target: &Target, residency: &cold::Residency) -> Option<String> {
-    let mode = (target.mode() != Mode::Direct).then(|| target.mode().to_string());
+pub fn notes(mode: Mode, residency: &cold::Residency) -> Option<String> {
+    let mode = (mode != Mode::Direct).then(|| mode.to_string());
     let warm = (residency.resident > 0).then(|| {
         format!("not cold: {} of {} pages stayed in memory", residency.resident, residency.pages)
     });

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use readpath::Region;
-use readpath::pager::region::RegionStatistics;
-use readpath::usage::CpuTime;
+use readpath::pager::RegionStatistics;
 use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::usage::CpuTime;
 use readpath_sim::load::{Load, LoadRow, Share};
 
 use crate::exit::Failure;
@@ -51,7 +51,7 @@ pub fn run(plan: &RegionPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
     let mut row = LoadRow::new(load, &format!("region:{}", plan.path.display()));
     row.swapin = Some(plan.swapin.to_string());
     row.engine = Some("userfaultfd".to_owned());
-    let options = Region::options().memory_bytes(load.memory_bytes).swapin(plan.swapin.clone());
+    let options = Region::builder().memory(load.memory_bytes).swapin(&plan.swapin.to_string());
     let bytes = load.mapped_bytes();
     let region = match plan.path.is_dir() {
         true => options.in_folder(bytes, plan.path),

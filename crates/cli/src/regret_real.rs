@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 use indicatif::ProgressBar;
-use readpath::clock::Clock;
-use readpath::target::{OpenOptions, Target};
-use readpath::{ReadPath, cold};
+use readpath::{RawFile, ReadPath};
 use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::clock::Clock;
+use readpath_peers::cold;
 use readpath_sim::regret::work::{Work, classic_readaheads};
 use readpath_sim::regret::{Judged, Laws, Size};
 use readpath_sim::report::{Row, Tally};
@@ -29,7 +29,9 @@ use readpath_sim::workload::{self, FileId, Next, Process, Workload};
 
 use crate::exit::Failure;
 use crate::made_files::MadeFiles;
+use crate::peer::queue_of;
 use crate::progress::Interrupt;
+use crate::real::found;
 
 /// How often a contender runs.
 const ROUNDS: usize = 5;
@@ -76,13 +78,12 @@ pub fn judge_all(
 fn check_bytes(path: &Path, work: &[Work], size: Size) -> Result<(), Failure> {
     let bytes = |work: &Work| work.workload(size.seed, size.part).side_by_side().1;
     let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
-    let target = Target::open(path, OpenOptions::default()).map_err(Failure::usage)?;
-    if target.bytes() < need_bytes {
+    let (_, have_bytes) = found(path, RawFile::builder())?;
+    if have_bytes < need_bytes {
         return Err(Failure::Usage(format!(
-            "{}: has {} bytes, and these workloads need {need_bytes}; name a larger file, or a \
+            "{}: has {have_bytes} bytes, and these workloads need {need_bytes}; name a larger file, or a \
              folder, in which files are made for the run, or fewer --cells",
-            path.display(),
-            target.bytes()
+            path.display()
         )));
     }
     Ok(())
@@ -214,7 +215,7 @@ fn ours(data: &Data, workload: Workload, laws: &Laws) -> Result<Row, Box<dyn std
 
 fn kernel(data: &Data, workload: Workload) -> Result<Row, Box<dyn std::error::Error>> {
     data.make_cold()?;
-    let queue = Target::open(&data.paths[0], OpenOptions::default())?.queue().cloned();
+    let queue = queue_of(&data.paths[0]);
     let handle = |at: usize| -> io::Result<ReadAt> {
         let file = std::fs::File::open(&data.paths[at])?;
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))

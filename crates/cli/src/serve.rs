@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use clap::Args;
 use fuser::{BackgroundSession, Config, MountOption, Session};
-use readpath::leftover::{Kind, Record};
 use readpath_core::law::Spec;
 use readpath_core::unit::{SECTOR_BYTES, Time};
+use readpath_peers::leftover::{Kind, Record};
 use readpath_sim::device::{BoxedDevice, registry};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use readpath::nfs::url::NfsUrl;
+use readpath::nfs::NfsUrl;
 use readpath_core::law::Spec;
 
 use crate::args;

@@ -15,18 +15,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use readpath::kernel_swap::area::SwapArea;
-use readpath::kernel_swap::counters::{self, DeviceCounts, SwappedPages};
-use readpath::kernel_swap::group::MemoryGroup;
-use readpath::kernel_swap::memory::shared_object;
-use readpath::kernel_swap::page_cluster::{self, PageCluster};
-use readpath::kernel_swap::{SwapError, Turn};
-use readpath::sysfs::QueueLimits;
+use readpath_peers::kernel_swap::area::SwapArea;
+use readpath_peers::kernel_swap::counters::{self, DeviceCounts, SwappedPages};
+use readpath_peers::kernel_swap::group::MemoryGroup;
+use readpath_peers::kernel_swap::memory::shared_object;
+use readpath_peers::kernel_swap::page_cluster::{self, PageCluster};
+use readpath_peers::kernel_swap::{SwapError, Turn};
 use readpath_sim::load::{Load, LoadRow, Share};
 use readpath_sim::report::Tally;
 use rustix::process::Signal;
 
 use crate::exit::Failure;
+use crate::peer::queue_of;
 use crate::progress::Interrupt;
 use crate::real::join;
 use crate::touch_memory::{Answer, Order, Touched};
@@ -72,9 +72,7 @@ impl From<SwapError> for Stopped {
 pub fn run(plan: &PeerPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
     let mut row = LoadRow::new(load, &format!("kernel:{}", plan.path.display()));
     row.engine = Some("kernel swap".to_owned());
-    row.scheduler = std::fs::metadata(plan.path)
-        .ok()
-        .and_then(|metadata| QueueLimits::of(&metadata)?.scheduler);
+    row.scheduler = queue_of(plan.path).and_then(|queue| queue.scheduler);
     let lacking = |row: LoadRow, reason| LoadRow { note: Some(reason), ..row };
     let mut oom_kills = 0;
     for _ in 0..ATTEMPTS {

@@ -7,10 +7,10 @@
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
-use readpath::clock::Clock;
-use readpath::kernel_swap::memory::{LoadMemory, WrongPage, shared_object_passed_on};
-use readpath::usage::{self, CpuTime};
 use readpath_core::unit::{PAGE_BYTES, Time};
+use readpath_peers::clock::Clock;
+use readpath_peers::kernel_swap::memory::{LoadMemory, WrongPage, shared_object_passed_on};
+use readpath_peers::usage::{self, CpuTime};
 use readpath_sim::load::{Load, Share};
 use readpath_sim::report::Tally;
 use rustix::process::{Signal, set_parent_process_death_signal};

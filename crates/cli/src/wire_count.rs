@@ -1,4 +1,5 @@
-//! `readpath reproduce C --server URL`: table C's first half on a real wire.
+//! `readpath reproduce C --server URL`: table C's first half on a real wire, read as a
+//! program reads it: through the cache, which is the library's way to a server's files.
 //!
 //! Between this program and the server stands a tap: it passes all bytes on,
 //! takes the calls apart with a parser of its own, and writes down each READ.
@@ -10,14 +11,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use readpath::carrier::{Carrier, CarrierMemory};
-use readpath::clock::Clock;
-use readpath::nfs::storage::NfsStorage;
-use readpath::nfs::target::NfsTarget;
-use readpath::nfs::url::NfsUrl;
-use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config, Machine, Transfer};
-use readpath_core::request::ProcessId;
+use readpath::ReadPath;
+use readpath::nfs::NfsUrl;
 use readpath_sim::experiment::c::{READ_BYTES, READ_CASES, RSIZE_BYTES, ReadCase};
 use serde::Serialize;
 
@@ -65,7 +60,8 @@ pub fn count(url: &str) -> Result<Vec<Counted>, Failure> {
     through.port = Some(tap.port);
     through.options.mount_port = mount_tap.map(|tap| tap.port);
     through.options.rsize_bytes_max = Some(RSIZE_BYTES);
-    READ_CASES.iter().map(|case| one(case, &url, &through, &tap)).collect()
+    let through_the_cache = READ_CASES.iter().filter(|case| !case.is_direct);
+    through_the_cache.map(|case| one(case, &url, &through, &tap)).collect()
 }
 
 /// The rows as text.
@@ -89,16 +85,17 @@ pub fn text(rows: &[Counted]) -> String {
 }
 
 fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Counted, Failure> {
-    let clock = Clock::start();
-    let target = NfsTarget::open(through, clock).map_err(|error| Failure::about(url, error))?;
-    if target.bytes() < READ_BYTES {
+    let opened = ReadPath::builder().readahead(case.readahead).open(through.to_string());
+    let file = opened.map_err(|error| Failure::about(url, error))?;
+    if file.len() < READ_BYTES {
         return Err(Failure::Usage(format!(
             "{url}: has {} bytes, and {READ_BYTES} are to be read; name a larger file",
-            target.bytes()
+            file.len()
         )));
     }
     tap.reads.lock().expect("nothing panics under this lock").clear();
-    read_once(case, target, clock).map_err(|what| Failure::Run(format!("{url}: {what}")))?;
+    let read = file.read_exact_at(&mut [0; READ_BYTES as usize], 0);
+    read.map_err(|what| Failure::Run(format!("{url}: {what}")))?;
     let reads = tap.reads.lock().expect("nothing panics under this lock");
     let bytes: u64 = reads.iter().map(|read| u64::from(read.bytes)).sum();
     Ok(Counted {
@@ -111,41 +108,6 @@ fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Cou
         read_kib_mean: bytes as f64 / 1024.0 / reads.len().max(1) as f64,
         reads_before_answer: reads.iter().filter(|read| !read.is_after_answer).count(),
     })
-}
-
-/// One read of the source's size from the start of the file, under the case's law.
-fn read_once(case: &ReadCase, target: NfsTarget, clock: Clock) -> Result<(), String> {
-    let told = |error: &dyn std::fmt::Display| error.to_string();
-    let memory = CarrierMemory { cache_bytes: 1 << 20, buffers: 1, buffer_bytes: READ_BYTES };
-    let file_bytes = target.bytes();
-    let mut carrier =
-        Carrier::over(NfsStorage::one(target), memory, clock).map_err(|error| told(&error))?;
-    let config = Config {
-        memory_bytes: memory.cache_bytes,
-        readahead: Spec::parse(case.readahead).expect("the table's law is well formed"),
-        ..Config::new(carrier.caps())
-    };
-    let mut machine = Machine::new(config).map_err(|error| told(&error))?;
-    let file = machine.add_file(file_bytes, 0).map_err(|error| told(&error))?;
-    let handle = machine.open(file);
-    let access = if case.is_direct { Access::Direct } else { Access::Buffered };
-    let (process, tag) = (ProcessId(0), 0);
-    let transfer = Transfer { handle, process, offset: 0, bytes: READ_BYTES, tag };
-    machine.read(clock.now(), access, transfer).map_err(|error| told(&error))?;
-    let mut completions = Vec::new();
-    loop {
-        while let Some(request) = machine.poll_request(clock.now()) {
-            carrier.submit(&machine, request);
-        }
-        if let Some(done) = machine.poll_done() {
-            machine.release(clock.now(), done.read);
-            return done.result.map(|_| ()).map_err(|error| told(&error));
-        }
-        carrier.wait(machine.next_wake(), &mut completions).map_err(|error| told(&error))?;
-        for completion in completions.drain(..) {
-            machine.handle_completion(clock.now(), completion);
-        }
-    }
 }
 
 /// A READ that went by.

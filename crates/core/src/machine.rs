@@ -13,6 +13,8 @@
 //! 5. When there is nothing to do, wait for a completion, a new command, or the
 //!    time that [`next_wake`](Machine::next_wake) names.
 //!
+//! Whoever drives a machine implements [`Driver`], and lets [`turn`](Machine::turn) call 2 to 4.
+//!
 //! `now` never goes backwards from one call to the next.
 //!
 //! # What holds
@@ -59,6 +61,7 @@ mod memory;
 mod meter;
 mod queue;
 mod transfer;
+mod turn;
 
 pub use config::Config;
 pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
@@ -70,6 +73,7 @@ pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
 use queue::{Content, Queue, Waiter};
 pub use transfer::{Access, Buffer, Done, Transfer};
+pub use turn::{Carrier, Driver};
 
 /// Names an open file: a file of the cache, with the readahead state of one opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

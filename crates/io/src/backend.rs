@@ -21,7 +21,7 @@ use crate::threads::{Threads, ThreadsSleeper};
 /// Its name, as the command and Python take it, is one of `auto`, `aio`, `io_uring`, `threads`.
 ///
 /// ```
-/// use readpath::backend::BackendKind;
+/// use readpath::BackendKind;
 ///
 /// assert_eq!("aio".parse(), Ok(BackendKind::Aio));
 /// let error = "libaio".parse::<BackendKind>().unwrap_err();

@@ -10,53 +10,14 @@
 //! on a virtual disk (2,270 against 1,090 MiB/s, `examples/ring_speed.rs`, with
 //! contiguous and with scattered frames). The price is that memory is taken
 //! 2 MiB at a time.
-//!
-//! While a request is in flight the kernel reads or writes its frames behind
-//! the compiler's back. Two rules keep that sound without a lock:
-//!
-//! 1. A frame that is being filled is lent to nobody, and a frame that is being
-//!    written out is lent for reading only. The pool keeps one byte a frame for
-//!    that and checks it whenever a frame is lent: to break the rule is a bug
-//!    of the caller, and stops the program.
-//! 2. Frames are handed to the kernel through `&mut` on whoever owns the pool.
-//!    So no slice that was lent before can still be alive.
 
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
-/// The state of a frame that belongs to nobody but its pool.
-const AT_REST: u8 = 0;
-/// The state of a frame into which a request reads. Between the two: the
-/// number of requests that write the frame out.
-const FILLING: u8 = u8::MAX;
-
 /// The size of a huge page on x86-64, and on 64-bit Arm with pages of 4 KiB.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
-
-/// Bytes in consecutive frames: from the start of `frame` on, `bytes` of them,
-/// at least 1. The last frame need not be filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// The first frame.
-    pub frame: u32,
-    /// How many bytes.
-    pub bytes: u32,
-}
-
-impl Piece {
-    /// All bytes of one frame.
-    pub const fn whole(frame: u32) -> Piece {
-        Piece { frame, bytes: PAGE_BYTES as u32 }
-    }
-}
-
-fn ends_at(segment: &libc::iovec, address: *mut u8) -> bool {
-    segment.iov_base.cast::<u8>().wrapping_add(segment.iov_len) == address
-}
 
 /// The memory of a fixed number of frames, in one piece, aligned to a page; who
 /// may use which frame when is its owner's affair.
@@ -114,129 +75,6 @@ impl Drop for FrameMemory {
     }
 }
 
-/// A fixed number of page frames, of which one thread keeps account.
-pub struct FramePool {
-    memory: ManuallyDrop<FrameMemory>,
-    states: Vec<u8>,
-    in_flight: u32,
-}
-
-impl FramePool {
-    /// A pool of `frames` frames of [`PAGE_BYTES`] each, all zero.
-    ///
-    /// # Errors
-    /// The system has no room for that much memory, or `frames` is 0.
-    pub fn new(frames: u32) -> Result<FramePool, FramePoolError> {
-        let memory = ManuallyDrop::new(FrameMemory::new(frames)?);
-        Ok(FramePool { memory, states: vec![AT_REST; frames as usize], in_flight: 0 })
-    }
-
-    /// How many frames there are; their numbers are 0 up to, and without, this.
-    pub fn frames(&self) -> u32 {
-        self.states.len() as u32
-    }
-
-    /// How many frames belong to requests in flight now; a frame that several
-    /// requests write out counts once for each.
-    pub fn in_flight(&self) -> u32 {
-        self.in_flight
-    }
-
-    /// The bytes of a frame.
-    ///
-    /// # Panics
-    /// There is no such frame, or a request in flight is filling it.
-    pub fn bytes(&self, frame: u32) -> &[u8] {
-        assert!(self.states[frame as usize] != FILLING, "frame {frame} is read while it is filled");
-        // SAFETY: the frame lies in the mapping (the index above), which is
-        // initialised and lives as long as `self`; nobody writes to it: the
-        // kernel doesn't, by its state, and no `&mut` exists beside this `&self`.
-        unsafe { std::slice::from_raw_parts(self.address(frame), PAGE_BYTES as usize) }
-    }
-
-    /// The bytes of a frame, to be changed.
-    ///
-    /// # Panics
-    /// There is no such frame, or it belongs to a request in flight.
-    pub fn bytes_mut(&mut self, frame: u32) -> &mut [u8] {
-        assert!(self.states[frame as usize] == AT_REST, "frame {frame} is changed while in flight");
-        // SAFETY: as in `bytes`; that the frame is at rest, and `&mut self`,
-        // make this the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.address(frame), PAGE_BYTES as usize) }
-    }
-
-    /// Marks the frames of `pieces` as in flight, adds their numbers to
-    /// `departed`, and describes their memory, in order, with as few segments
-    /// as it has gaps.
-    ///
-    /// # Panics
-    /// A frame doesn't exist, or is in flight in a way that excludes `op`.
-    pub(crate) fn depart(
-        &mut self,
-        op: Op,
-        pieces: impl Iterator<Item = Piece>,
-        departed: &mut Vec<u32>,
-        segments: &mut Vec<libc::iovec>,
-    ) {
-        let departed_before = departed.len();
-        for piece in pieces {
-            let frames = piece.bytes.div_ceil(PAGE_BYTES as u32);
-            for frame in piece.frame..piece.frame + frames {
-                self.mark(op, frame);
-                departed.push(frame);
-            }
-            let (address, length) = (self.address(piece.frame), piece.bytes as usize);
-            match segments.last_mut() {
-                Some(last) if ends_at(last, address) => last.iov_len += length,
-                _ => segments.push(libc::iovec { iov_base: address.cast(), iov_len: length }),
-            }
-        }
-        self.in_flight += (departed.len() - departed_before) as u32;
-    }
-
-    fn mark(&mut self, op: Op, frame: u32) {
-        let state = &mut self.states[frame as usize];
-        match op {
-            Op::Read => {
-                assert!(*state == AT_REST, "frame {frame} is filled while in flight");
-                *state = FILLING;
-            }
-            Op::Write => {
-                assert!(*state < FILLING - 1, "frame {frame} is written while it is filled");
-                *state += 1;
-            }
-        }
-    }
-
-    /// Marks `frames`, which departed for `op`, as back.
-    pub(crate) fn arrive(&mut self, op: Op, frames: &[u32]) {
-        for &frame in frames {
-            let state = &mut self.states[frame as usize];
-            match op {
-                Op::Read => *state = AT_REST,
-                Op::Write => *state -= 1,
-            }
-        }
-        self.in_flight -= frames.len() as u32;
-    }
-
-    fn address(&self, frame: u32) -> *mut u8 {
-        self.memory.address(frame)
-    }
-}
-
-impl Drop for FramePool {
-    fn drop(&mut self) {
-        if self.in_flight > 0 {
-            // The kernel may still write there. Memory that is lost is better
-            // than memory that somebody else gets while it is written to.
-            return;
-        }
-        // SAFETY: dropped here, once, and not used after it.
-        unsafe { ManuallyDrop::drop(&mut self.memory) };
-    }
-}
-
 /// Maps `bytes` bytes of empty memory that starts, if it is large enough to
 /// gain by it, where a huge page can.
 pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
@@ -259,7 +97,7 @@ pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
         }
     }
     // SAFETY: the mapping made above; the advice changes no bytes. A kernel
-    // without huge pages refuses it, and the pool works all the same.
+    // without huge pages refuses it, and it is memory all the same.
     let _ = unsafe { mm::madvise(base, bytes, mm::Advice::LinuxHugepage) };
     Ok(NonNull::new(base.cast()).expect("a mapping is never at address zero"))
 }
@@ -308,85 +146,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contiguous_frames_share_a_segment() {
-        let mut pool = FramePool::new(16).unwrap();
-        let mut segments = Vec::new();
-        let frames = [3, 4, 5, 9, 8, 10];
-        let mut departed = Vec::new();
-        pool.depart(Op::Read, frames.map(Piece::whole).into_iter(), &mut departed, &mut segments);
-        assert_eq!(departed, frames);
-        let lengths: Vec<usize> = segments.iter().map(|segment| segment.iov_len).collect();
-        assert_eq!(lengths, [3 * 4096, 4096, 4096, 4096]);
-        let first = segments[0].iov_base as usize;
-        assert_eq!(segments[1].iov_base as usize, first + 6 * 4096);
-        assert_eq!(segments[2].iov_base as usize, first + 5 * 4096);
-        assert_eq!(first % 4096, 0);
-        assert_eq!(pool.in_flight(), 6);
-        pool.arrive(Op::Read, &[3, 4, 5, 9, 8, 10]);
-        assert_eq!(pool.in_flight(), 0);
-    }
-
-    #[test]
-    fn a_large_pool_starts_where_a_huge_page_can_and_a_small_one_at_a_page() {
+    fn large_memory_starts_where_a_huge_page_can_and_small_memory_at_a_page() {
         for (frames, alignment) in [(1, 4096), (511, 4096), (512, 2 << 20), (1_000, 2 << 20)] {
-            let mut pool = FramePool::new(frames).unwrap();
-            assert_eq!(pool.bytes(0).as_ptr() as usize % alignment, 0, "{frames} frames");
-            // Both ends are there.
-            pool.bytes_mut(0)[0] = 1;
-            pool.bytes_mut(frames - 1)[4095] = 2;
-            assert_eq!((pool.bytes(0)[0], pool.bytes(frames - 1)[4095]), (1, 2));
+            let memory = FrameMemory::new(frames).unwrap();
+            let (first, last) = (memory.address(0), memory.address(frames - 1));
+            assert_eq!(first as usize % alignment, 0, "{frames} frames");
+            assert_eq!(last as usize - first as usize, (frames as usize - 1) * 4096);
+            // Both ends are there, and empty.
+            let last_byte = last.wrapping_add(4095);
+            // SAFETY: bytes of the mapping, which nobody else knows of.
+            unsafe {
+                assert_eq!((first.read(), last_byte.read()), (0, 0));
+                last_byte.write(2);
+                assert_eq!(last_byte.read(), 2);
+            }
         }
     }
 
     #[test]
-    fn a_frame_keeps_what_was_put_into_it() {
-        let mut pool = FramePool::new(2).unwrap();
-        assert!(pool.bytes(1).iter().all(|&byte| byte == 0));
-        pool.bytes_mut(1).fill(7);
-        assert!(pool.bytes(1).iter().all(|&byte| byte == 7));
-        assert!(pool.bytes(0).iter().all(|&byte| byte == 0));
-    }
-
-    #[test]
-    fn a_frame_that_is_written_out_can_be_read_and_written_out_again() {
-        let mut pool = FramePool::new(1).unwrap();
-        pool.depart(Op::Write, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
-        pool.depart(Op::Write, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
-        assert_eq!(pool.bytes(0)[0], 0);
-        pool.arrive(Op::Write, &[0]);
-        pool.arrive(Op::Write, &[0]);
-        pool.bytes_mut(0)[0] = 1;
-    }
-
-    #[test]
-    #[should_panic(expected = "read while it is filled")]
-    fn a_frame_that_is_filled_is_lent_to_nobody() {
-        let mut pool = FramePool::new(1).unwrap();
-        pool.depart(Op::Read, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
-        pool.bytes(0);
-    }
-
-    #[test]
-    #[should_panic(expected = "filled while in flight")]
-    fn a_frame_is_filled_by_one_request_at_a_time() {
-        let mut pool = FramePool::new(1).unwrap();
-        pool.depart(Op::Read, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
-        pool.depart(Op::Read, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
-    }
-
-    #[test]
-    #[should_panic(expected = "changed while in flight")]
-    fn a_frame_that_is_written_out_is_not_changed() {
-        let mut pool = FramePool::new(1).unwrap();
-        pool.depart(Op::Write, [Piece::whole(0)].into_iter(), &mut Vec::new(), &mut Vec::new());
-        pool.bytes_mut(0);
-    }
-
-    #[test]
     fn memory_that_is_not_there_is_an_error_with_a_next_step() {
-        assert_eq!(FramePool::new(0).err(), Some(FramePoolError::Empty));
+        assert_eq!(FrameMemory::new(0).err(), Some(FramePoolError::Empty));
         // 16 TiB: more than this machine, under any setting of overcommit but "always".
-        if let Err(error) = FramePool::new(u32::MAX) {
+        if let Err(error) = FrameMemory::new(u32::MAX) {
             assert!(error.to_string().contains("ask for less memory"), "{error}");
             assert!(error.to_string().contains("16777215 MiB"), "{error}");
         }

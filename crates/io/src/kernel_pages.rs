@@ -18,11 +18,11 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 
+use linux_raw_sys::general as raw;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{ReadWriteFlags, preadv2};
 
-use crate::cold::cached_pages;
 use crate::engine::Handle;
 use crate::engine::below::Opening;
 use crate::file::File;
@@ -60,8 +60,7 @@ impl KernelPages {
         let (direct, identity) = self.direct?;
         let file = self.through.get_or_init(|| opened_again(direct, identity)).as_ref()?;
         let pages = PageRange::covering(offset, bytes);
-        let cached =
-            cached_pages(file, pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES).ok()?;
+        let cached = cached_pages(file, pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES)?;
         (cached == pages.count()).then_some(file)
     }
 
@@ -112,6 +111,24 @@ impl File {
                 && !engine.shelf.has_any(file.id, range)
                 && file.kernel_pages.holding(offset, bytes).is_some()
     }
+}
+
+/// How many pages of `bytes` bytes at `offset` the kernel's cache has: `cachestat(2)`; `None` where it
+/// doesn't say.
+fn cached_pages(file: &StdFile, offset: u64, bytes: u64) -> Option<u64> {
+    let range = raw::cachestat_range { off: offset, len: bytes };
+    let mut counted = raw::cachestat {
+        nr_cache: 0,
+        nr_dirty: 0,
+        nr_writeback: 0,
+        nr_evicted: 0,
+        nr_recently_evicted: 0,
+    };
+    // SAFETY: the kernel reads the one and writes to the other, and both live.
+    let result = unsafe {
+        libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
+    };
+    (result == 0).then_some(counted.nr_cache)
 }
 
 /// The file of a descriptor once more, through the kernel's cache, and without its readahead.

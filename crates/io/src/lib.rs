@@ -19,50 +19,32 @@
 //! place by any number of threads; [`Reader`], [`Batch`], [`ReadFuture`] and
 //! [`PageGuard`] are other ways to the same bytes.
 //!
-//! The decisions are made by the pure core, `readpath-core`. This crate carries
-//! them out: memory, files, AIO and io_uring, the wall clock. Its modules, from the
-//! machine downwards, and then the peers that it is measured against:
+//! [`RawFile`] moves large transfers past every cache. [`Mapping`] is a file as memory,
+//! [`Region`] memory larger than its budget. Each comes from a builder: `T::builder()`, what is
+//! to be said, and the last word, `build` or `open`; laws are named as `readpath laws` lists
+//! them, `ondemand,read_ahead_kb=1024`. Every type that is met on the way is in this crate:
 //!
-//! - [`carrier`]: the machine's requests, carried out on a real device;
-//! - [`device`]: requests over page frames in, completions out: what stands
-//!   under the machine;
-//! - [`storage`]: what carries requests: files, block devices, or a server;
-//! - [`frames`]: the page frames;
-//! - [`nfs`]: a file on an NFS server, under the machine in the same way;
-//! - [`raw`]: large transfers past every cache, in chunks;
-//! - [`target`]: the file or block device, opened, with all that is known of it;
-//! - [`backend`]: AIO, io_uring or a pool of threads, by name or the first that there is;
-//! - [`sysfs`]: what the kernel says of a device;
-//! - [`clock`]: the wall clock as the core's time;
-//! - [`cold`]: a cold start, checked;
-//! - [`usage`]: processor time;
+//! - here: what is used, what a builder takes, and errors;
+//! - [`raw`]: large transfers in chunks;
 //! - [`pager`]: memory whose pages are brought in by us;
-//! - [`kernel`]: the peer: the same reads through the kernel's own path;
-//! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
-//! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read.
+//! - [`nfs`]: a file on an NFS server.
+//!
+//! The decisions are made by the pure core, `readpath-core`. This crate carries them out:
+//! memory, files, AIO and io_uring, the wall clock.
 
 mod aio;
 pub mod backend;
 mod batch;
-pub mod carrier;
 pub mod clock;
-pub mod cold;
-pub mod device;
 mod engine;
 mod file;
 pub mod frames;
 mod future;
 mod guard;
 mod identity;
-pub mod kernel;
 mod kernel_pages;
-pub mod kernel_swap;
-pub mod kernel_trace;
-pub mod leftover;
-mod mapping;
 pub mod nfs;
 mod opening;
-pub mod oracle;
 mod outcome;
 pub mod pager;
 mod path;
@@ -72,24 +54,32 @@ mod read_error;
 mod reader;
 mod ring;
 pub mod storage;
-pub mod sysfs;
+mod sysfs;
 pub mod target;
 mod thread;
 mod threads;
 mod transfers;
-pub mod usage;
 
+pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead};
 pub use file::{File, FileStats};
+pub use frames::FramePoolError;
 pub use future::ReadFuture;
 pub use guard::PageGuard;
+pub use nfs::{NfsError, NfsUrl};
 pub use opening::OpenFileError;
-pub use pager::PagerError;
-pub use pager::mapping::Mapping;
-pub use pager::region::Region;
+pub use pager::{Mapping, PagerError, Region};
 pub use path::{BuildError, Builder, Coherence, ReadPath, Stats};
 pub use raw::RawFile;
 pub use read_error::{Forked, ReadError};
 pub use reader::Reader;
+pub use target::{BufferedBecause, Direct, Mode, OpenError};
+
+// The core's, as far as a program meets them: what it says, errors, and the log of decisions.
+pub use readpath_core::law::SpecError;
+pub use readpath_core::machine::ReadError as MemoryError;
+pub use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
 pub use readpath_core::readahead::Advice;
+pub use readpath_core::request::{Class, DeviceError, Op, ProcessId, RequestId};
 pub use readpath_core::scheduler::decision::{Decided, Decision};
+pub use readpath_core::unit::Time;

@@ -4,12 +4,12 @@
 //! (`rsize`) allows, all in flight at once on one connection. From the bottom up:
 //!
 //! - `xdr`, `records`, `rpc`: values, records on a stream, calls and replies;
-//! - `calls`, `mount`, [`status`]: the procedures that reading a file takes;
+//! - `calls`, `mount`, `status`: the procedures that reading a file takes;
 //! - `client`: which calls are sent, sent again, answered, given up; pure; `caller`: for whom;
 //! - `connection`, `link`: the socket, and the client on it;
-//! - [`url`], [`options`]: what a user says;
+//! - `url`, `options`: what a user says ([`NfsUrl`], [`NfsOptions`]);
 //! - `lookup`: from names to a file, over symbolic links;
-//! - [`target`]: the file, found; [`error`]: why not;
+//! - [`target`]: the file, found; `error`: why not ([`NfsError`]);
 //! - [`storage`]: the file under the machine; `reading`: its READs and their memory.
 //!
 //! The protocol is written here and not taken from a library. Of those that
@@ -24,20 +24,25 @@ mod caller;
 mod calls;
 mod client;
 mod connection;
-pub mod error;
+pub(crate) mod error;
 mod link;
 pub(crate) mod lookup;
 mod mount;
-pub mod options;
+mod options;
 mod reading;
 mod records;
 mod rpc;
-pub mod status;
+mod status;
 pub mod storage;
 pub mod target;
-pub mod url;
+pub(crate) mod url;
 mod xdr;
 
 pub use calls::{Attributes, FileKind};
 pub use client::Traffic;
+pub use error::{NfsError, Step};
+pub use options::{NfsOptions, SourcePort};
 pub use rpc::{CallError, Credentials};
+pub use status::Status;
+pub use storage::Connection;
+pub use url::{NfsUrl, UrlError};

@@ -12,12 +12,12 @@ use crate::engine::below::{Below, Opening};
 use crate::engine::{Handle, Owner};
 use crate::file::File;
 use crate::identity::Identity;
-use crate::nfs::Attributes;
 use crate::nfs::error::NfsError;
 use crate::nfs::lookup::Found;
 use crate::nfs::storage::NfsStorage;
 use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
+use crate::nfs::{Attributes, Connection};
 use crate::path::{BuildError, Builder, Coherence, ReadPath};
 use crate::read_error::{Forked, kind_of};
 use crate::target::OpenError;
@@ -39,6 +39,14 @@ impl File {
     /// As [`Builder::open`].
     pub fn open(name: impl AsRef<Path>) -> Result<File, OpenFileError> {
         ReadPath::builder().open(name)
+    }
+
+    /// How a server's file is read, and what went over the wire so far; `None` of a file of this
+    /// machine, and in a child made by `fork`, which has no connection.
+    pub fn connection(&self) -> Option<Connection> {
+        let engine = &self.handle().engine;
+        let finder = engine.is_ours().then(|| engine.desk().files.finder()).flatten();
+        finder.map(|finder| finder.connection())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Memory whose pages are brought in by us: faults served in user space.
 //!
-//! - [`mapping`]: a file as memory, with reads decided by a readahead law;
-//! - [`region`]: memory larger than its budget, the rest in a file or on a device;
-//! - [`uffd`]: the kernel's interface for it, userfaultfd, call by call.
+//! - [`Mapping`]: a file as memory, with reads decided by a readahead law;
+//! - [`Region`]: memory larger than its budget, the rest in a file or on a device;
+//! - [`FaultScope`]: whose touches can be served here; [`UffdError`], [`CallError`]: why none.
 //!
 //! # Which thread serves a fault
 //! A thread of ours that keeps to the core of the faulting thread (`follow.rs`).
@@ -19,12 +19,17 @@ mod error;
 mod follow;
 mod inherited;
 mod link;
-pub mod mapping;
+mod mapping;
 mod mapping_server;
 mod page_map;
-pub mod region;
+mod region;
 mod region_server;
+// Hidden: for the tests and the benchmark of ways to serve a fault.
+#[doc(hidden)]
 pub mod uffd;
 mod wait;
 
 pub use error::PagerError;
+pub use mapping::{LoadError, Mapping, MappingBuilder, MappingMode, MappingStatistics};
+pub use region::{Region, RegionBuilder, RegionStatistics};
+pub use uffd::{CallError, FaultScope, UffdError};

@@ -44,14 +44,13 @@
 //!
 //! **Where there is no direct I/O** (tmpfs, some network file systems) the same
 //! calls go through the kernel's cache; [`RawFile::mode`] says so, and why, and
-//! [`RawOptions::direct`] can make it an error.
+//! [`RawFileBuilder::direct`] can make it an error.
 //!
 //! ```
 //! use readpath::RawFile;
-//! use readpath::raw::RawOptions;
 //!
 //! # let path = std::env::temp_dir().join(format!("readpath-doc-raw-{}", std::process::id()));
-//! let file = RawOptions::new().write(true).create(true).open(&path)?;
+//! let file = RawFile::builder().write(true).create(true).open(&path)?;
 //! let data = vec![7; 3_000_001];
 //! file.write_all_at(&data, 100)?;
 //! file.sync_data()?;
@@ -75,11 +74,11 @@ use crate::target::Mode;
 mod batch;
 mod beside;
 mod buffers;
+mod builder;
 mod error;
 mod lane;
 mod layout;
 mod memory;
-mod options;
 mod reader;
 mod spare;
 #[cfg(test)]
@@ -87,10 +86,10 @@ mod tests;
 
 pub use batch::{RawBatch, RawMoved};
 use beside::Beside;
+pub use builder::RawFileBuilder;
 pub use error::{RawError, RawFault, RawOpenError};
 use lane::Lane;
 pub use memory::RawMemory;
-pub use options::RawOptions;
 pub use reader::{RawChunk, RawReader};
 use spare::{Lanes, Spare};
 
@@ -132,7 +131,7 @@ pub struct RawCounters {
 }
 
 impl RawFile {
-    /// Opens a file or block device for reading, with the defaults of [`RawOptions`].
+    /// Opens a file or block device for reading, with the defaults of [`RawFile::builder`].
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -142,9 +141,9 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// As [`RawOptions::open`].
+    /// As [`RawFileBuilder::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<RawFile, RawOpenError> {
-        RawOptions::new().open(path.as_ref())
+        RawFile::builder().open(path)
     }
 
     fn over(lane: Lane, spare: Spare, is_writable: bool, beside: Option<Beside>) -> RawFile {
@@ -247,10 +246,10 @@ impl RawFile {
     /// as is needed; what lies between its end and `offset` reads as zeros.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # let path = std::env::temp_dir().join(format!("readpath-doc-write-{}", std::process::id()));
     /// std::fs::write(&path, "0123456789")?;
-    /// let file = RawOptions::new().write(true).open(&path)?;
+    /// let file = RawFile::builder().write(true).open(&path)?;
     /// assert_eq!(file.write_at(b"abcd", 8)?, 4);
     /// assert_eq!(std::fs::read(&path)?, b"01234567abcd");
     /// # std::fs::remove_file(&path)?;
@@ -277,9 +276,9 @@ impl RawFile {
     /// Writes all of `memory`.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # let path = std::env::temp_dir().join(format!("readpath-doc-all-{}", std::process::id()));
-    /// let file = RawOptions::new().write(true).create(true).open(&path)?;
+    /// let file = RawFile::builder().write(true).create(true).open(&path)?;
     /// file.write_all_at(&[1; 70_000], 5)?;
     /// assert_eq!(file.bytes()?, 70_005);
     /// # std::fs::remove_file(&path)?;
@@ -307,9 +306,9 @@ impl RawFile {
     /// thread is writing meanwhile may be kept or not.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # let path = std::env::temp_dir().join(format!("readpath-doc-sync-{}", std::process::id()));
-    /// let file = RawOptions::new().write(true).create(true).open(&path)?;
+    /// let file = RawFile::builder().write(true).create(true).open(&path)?;
     /// file.write_all_at(b"to last", 0)?;
     /// file.sync_data()?;
     /// # std::fs::remove_file(&path)?;
@@ -328,9 +327,9 @@ impl RawFile {
     /// lasts when its directory has been synced, which is not done here.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # let path = std::env::temp_dir().join(format!("readpath-doc-sync-all-{}", std::process::id()));
-    /// RawOptions::new().write(true).create(true).open(&path)?.sync_all()?;
+    /// RawFile::builder().write(true).create(true).open(&path)?.sync_all()?;
     /// # std::fs::remove_file(&path)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -370,7 +369,7 @@ impl RawFile {
     /// The way that bytes take: directly, or through the kernel's cache, and why.
     ///
     /// ```
-    /// use readpath::target::{BufferedBecause, Mode};
+    /// use readpath::{BufferedBecause, Mode};
     ///
     /// # let path = std::env::current_exe()?;
     /// match readpath::RawFile::open(&path)?.mode() {
@@ -398,9 +397,9 @@ impl RawFile {
     /// The largest chunk in bytes.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # let path = std::env::current_exe()?;
-    /// assert_eq!(RawOptions::new().chunk_bytes(65_536).open(&path)?.chunk_bytes(), 65_536);
+    /// assert_eq!(RawFile::builder().chunk_bytes(65_536).open(&path)?.chunk_bytes(), 65_536);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn chunk_bytes(&self) -> u64 {
@@ -410,9 +409,9 @@ impl RawFile {
     /// The most chunks in flight.
     ///
     /// ```
-    /// # use readpath::raw::RawOptions;
+    /// # use readpath::RawFile;
     /// # let path = std::env::current_exe()?;
-    /// assert_eq!(RawOptions::new().depth(7).open(&path)?.depth(), 7);
+    /// assert_eq!(RawFile::builder().depth(7).open(&path)?.depth(), 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn depth(&self) -> u32 {
@@ -428,11 +427,11 @@ impl RawFile {
     /// of those of 512 KiB it makes no difference that could be measured.
     ///
     /// ```
-    /// use readpath::backend::BackendKind;
-    /// use readpath::raw::RawOptions;
+    /// use readpath::RawFile;
+    /// use readpath::BackendKind;
     ///
     /// # let path = std::env::current_exe()?;
-    /// let over_threads = RawOptions::new().backend(BackendKind::Threads).open(&path)?;
+    /// let over_threads = RawFile::builder().backend(BackendKind::Threads).open(&path)?;
     /// assert!(!over_threads.buffers_are_registered());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -19,6 +19,10 @@ use crate::transfers::{Place, Progress, Start, Transfers};
 
 /// Carries requests between memory and what is stored.
 ///
+/// A machine knows its [`Carrier`](readpath_core::machine::Carrier), which asks it where a
+/// request's memory is; a storage knows no machine and is told the addresses, and it can be
+/// slept in: so whoever drives a machine in real time is the carrier, over a storage.
+///
 /// Order of calls: `submit` while fewer than the depth are in flight;
 /// `exchange` to hand over and to take in. A storage that several threads share
 /// comes with a [`Sleeper`]: then one of them sleeps there, and `collect` takes in what that brings. Each request that was submitted is
@@ -89,11 +93,7 @@ impl Files {
     ///
     /// # Errors
     /// The backend isn't to be had here.
-    pub(crate) fn one(
-        target: Target,
-        backend: BackendKind,
-        clock: Clock,
-    ) -> Result<Files, BackendError> {
+    pub fn one(target: Target, backend: BackendKind, clock: Clock) -> Result<Files, BackendError> {
         let caps = target.caps();
         let (backend, in_use) = backend.build(caps.depth_max)?;
         let transfers = Transfers::over(backend, caps.depth_max, clock);

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use crate::backend::BackendError;
 use crate::frames::FramePoolError;
 use crate::identity::Identity;
+use crate::raw::RawMemory;
 use crate::read_error::Forked;
 use crate::storage::FILE_BYTES_MAX;
 use crate::sysfs::QueueLimits;
@@ -349,8 +350,8 @@ fn alignment(file: &File, known: Option<u32>) -> Result<u32, BufferedBecause> {
 
 /// Tries direct I/O, on a file system that can't be asked whether it has it.
 fn first_page_can_be_read(file: &File) -> bool {
-    let Ok(mut pool) = crate::frames::FramePool::new(1) else { return false };
-    rustix::io::pread(file, pool.bytes_mut(0), 0).is_ok()
+    let Ok(mut memory) = RawMemory::new(PAGE_BYTES as usize) else { return false };
+    rustix::io::pread(file, &mut memory[..], 0).is_ok()
 }
 
 /// Why a target could not be opened.

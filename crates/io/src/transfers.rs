@@ -236,11 +236,6 @@ impl<K> Transfers<K> {
         }
     }
 
-    /// The clock that completions are stamped with.
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock
-    }
-
     /// Why what carries them is no longer what was built.
     pub(crate) fn refused(&self) -> Option<BackendError> {
         self.backend.refused()

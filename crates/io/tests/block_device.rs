@@ -7,12 +7,12 @@ mod support;
 use std::path::PathBuf;
 use std::process::Command;
 
-use readpath::clock::Clock;
-use readpath::kernel::{KernelEngine, KernelFile, KernelOptions};
 use readpath::target::{Direct, Mode};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 use readpath_core::unit::PageRange;
+use readpath_peers::clock::Clock;
+use readpath_peers::kernel::{KernelEngine, KernelFile, KernelOptions};
 use support::*;
 
 /// A loop device over a file; both are gone when the test ends.

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use readpath::backend::BackendKind;
-use readpath::{File, ReadPath};
+use readpath::{BackendKind, File, ReadPath};
 use support::*;
 
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;

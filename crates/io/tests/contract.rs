@@ -142,32 +142,12 @@ fn a_misaligned_direct_request_is_refused_by_number() {
     }
     for backend in BACKENDS {
         let target = open(&file.path, Direct::Required);
-        let mut device = device(target, backend, 1);
-        let mut memory = vec![0u8; 8192];
-        let address = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(4096) + 1);
-        let request = read_pages(1, PageRange::new(0, 1));
-        let address = std::ptr::NonNull::new(address).unwrap();
-        // SAFETY: one byte into an aligned page of a buffer with room for a
-        // page behind; it lives until the completion below.
-        unsafe { device.submit_raw(request, address) };
+        let mut device = device(target, backend, 2);
+        let pieces = std::iter::once((1, PAGE_BYTES as usize));
+        device.submit_pieces(read_pages(1, PageRange::new(0, 1)), pieces);
         let outcome = completion(&mut device).outcome;
         assert_eq!(outcome, Outcome::Failed(DeviceError::Other(22)), "EINVAL is 22 in errno(3)");
     }
-}
-
-#[test]
-fn bytes_are_moved_past_the_frames_into_the_callers_memory() {
-    let file = TempFile::new(1 << 20);
-    everywhere(|backend, direct| {
-        let mut device = device(open(&file.path, direct), backend, 1);
-        let mut memory = vec![0u8; 131_072 + 4096];
-        let skip = memory.as_ptr().align_offset(4096);
-        let address = std::ptr::NonNull::new(memory.as_mut_ptr().wrapping_add(skip)).unwrap();
-        // SAFETY: 128 KiB fit behind the aligned address; used after the completion only.
-        unsafe { device.submit_raw(read_pages(1, PageRange::new(3, 32)), address) };
-        assert_eq!(completion(&mut device).outcome, Outcome::Done);
-        assert!(memory[skip..skip + 131_072] == pread(&file.path, 3 * 4096, 131_072));
-    });
 }
 
 #[test]

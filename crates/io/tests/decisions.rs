@@ -9,7 +9,7 @@ const PAGE: usize = 4096;
 
 fn stream(path: &ReadPath, temp: &TempFile) {
     // What the kernel's cache holds would be taken from there.
-    readpath::cold::drop_pages(&temp.path).unwrap();
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut buffer = vec![0; 16 * PAGE];
     for at in 0..64 {

@@ -4,8 +4,8 @@ mod support;
 
 use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
 
-use readpath::backend::BackendKind;
-use readpath::{Advice, File, ReadError, ReadPath};
+use readpath::{Advice, BackendKind, File, ReadError, ReadPath};
+use readpath_core::readahead;
 use support::*;
 
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
@@ -39,7 +39,7 @@ fn every_byte_is_the_files_whatever_the_memory_and_the_law() {
     let content = std::fs::read(&temp.path).unwrap();
     let rounds = std::env::var("READPATH_ROUNDS").map_or(60, |text| text.parse().unwrap());
     for backend in BACKENDS {
-        for law in ["none", "ondemand", "window", "window-fixed"] {
+        for law in readahead::LAWS.iter().map(|law| law.name) {
             for memory in [2 * 4096, 5 * 4096, 300 << 10, 8 << 20] {
                 let path = path(memory, law, backend);
                 let file = path.open(&temp.path).unwrap();
@@ -178,7 +178,7 @@ fn a_thread_never_waits_for_what_it_was_lent_itself() {
 fn what_is_cached_costs_no_device_read_and_one_byte_more_costs_one() {
     let temp = TempFile::new(FILE_BYTES);
     // Nor in the kernel's, from which it was written.
-    readpath::cold::drop_pages(&temp.path).unwrap();
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
     let path = path(8 << 20, "none", BackendKind::Ring);
     let file = path.open(&temp.path).unwrap();
     let mut buffer = vec![0; 65_537];

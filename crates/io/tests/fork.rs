@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use readpath::raw::{RawFault, RawOptions};
+use readpath::raw::RawFault;
 use readpath::{Advice, File, RawFile, ReadError, ReadPath};
 use support::child::Child;
 use support::*;
@@ -226,9 +226,8 @@ fn a_raw_file_is_read_and_written_by_parent_and_child() {
     unless_stuck(|| {
         for backend in BACKENDS {
             let temp = TempFile::new(FILE_BYTES);
-            let mut options = RawOptions::new();
-            options.backend(backend).chunk_bytes(65_536).write(true);
-            let mut file = options.open(&temp.path).unwrap();
+            let builder = RawFile::builder().backend(backend).chunk_bytes(65_536).write(true);
+            let mut file = builder.open(&temp.path).unwrap();
             let mut content = content(FILE_BYTES);
             for round in 0..ROUNDS {
                 // Halves of their own, in whole blocks.

@@ -13,7 +13,7 @@ const BYTES: u64 = 4 << 20;
 const SEGMENTATION_FAULT: libc::c_int = 11;
 
 fn region() -> Region {
-    let options = Region::options().memory_bytes(1 << 20);
+    let options = Region::builder().memory(1 << 20);
     let mut region = options.in_folder(BYTES, env!("CARGO_TARGET_TMPDIR")).unwrap();
     let pages = region.as_mut_slice().chunks_mut(PAGE).enumerate();
     pages.for_each(|(at, page)| page.fill(at as u8));

@@ -7,8 +7,7 @@ use std::io::{PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use readpath::backend::BackendKind;
-use readpath::{File, ReadPath};
+use readpath::{BackendKind, File, ReadPath};
 use support::*;
 
 /// How long a thread is held up where it holds up others too: a test that passes

@@ -10,8 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use readpath::raw::RawFile;
-use readpath::target::OpenError;
-use readpath::{Advice, Mapping, ReadPath};
+use readpath::{Advice, Mapping, OpenError, ReadPath};
 use support::TempFile;
 
 /// Bytes that are allocated now, and the most that ever were since `most` was last called.
@@ -115,7 +114,7 @@ fn what_can_not_be_addressed_is_refused_by_name() {
     let error = RawFile::open(&temp.path).err().unwrap().to_string();
     assert!(error.contains("4 PiB"), "{error}");
     // SAFETY: it is never opened.
-    let error = unsafe { Mapping::options().open(&temp.path) }.err().unwrap().to_string();
+    let error = unsafe { Mapping::builder().open(&temp.path) }.err().unwrap().to_string();
     assert!(error.contains("4 PiB"), "{error}");
     drop(path);
     assert!(MOST.load(Ordering::Relaxed) - before < 8 << 20);

@@ -31,7 +31,11 @@ fn on_a_device() -> Option<(TempFile, ReadPath, File)> {
 fn held_pages(temp: &TempFile) -> usize {
     let file = std::fs::File::open(&temp.path).unwrap();
     let pages = PageRange { first: 0, end: FILE_BYTES as u64 / 4096 };
-    readpath::cold::resident(&file, pages).unwrap().into_iter().filter(|&is_held| is_held).count()
+    readpath_peers::cold::resident(&file, pages)
+        .unwrap()
+        .into_iter()
+        .filter(|&is_held| is_held)
+        .count()
 }
 
 #[test]
@@ -55,7 +59,7 @@ fn a_large_read_of_what_the_kernel_holds_asks_the_device_for_nothing() {
 fn a_read_of_what_the_kernel_does_not_hold_goes_past_it_and_leaves_nothing_there() {
     let Some((temp, path, file)) = on_a_device() else { return };
     let content = std::fs::read(&temp.path).unwrap();
-    readpath::cold::drop_pages(&temp.path).unwrap();
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
     if held_pages(&temp) > 0 {
         eprintln!("skipped: the kernel keeps the pages");
         return;

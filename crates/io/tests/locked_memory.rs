@@ -7,8 +7,8 @@ mod support;
 
 use std::path::PathBuf;
 
-use readpath::pager::mapping::MappingOptions;
-use readpath::pager::uffd::FaultScope;
+use readpath::pager::FaultScope;
+use readpath::pager::MappingBuilder;
 use readpath::{Mapping, Region};
 use readpath_core::readahead::Advice;
 use support::{TempFile, can_serve, in_child, resident_bytes, splitmix};
@@ -24,13 +24,13 @@ const FUTURES: [libc::c_int; 4] = [
     libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT,
 ];
 
-fn map(file: &TempFile, options: MappingOptions) -> Mapping {
+fn map(file: &TempFile, options: MappingBuilder) -> Mapping {
     // SAFETY: the file belongs to the test, which doesn't change it.
     unsafe { options.open(&file.path) }.unwrap()
 }
 
-fn small() -> MappingOptions {
-    Mapping::options().memory_bytes(MEMORY_BYTES)
+fn small() -> MappingBuilder {
+    Mapping::builder().memory(MEMORY_BYTES)
 }
 
 fn lock_all(flags: libc::c_int) {
@@ -232,7 +232,7 @@ fn torture(mut region: Region, mut lock_anew: impl FnMut(usize, &[u8])) -> bool 
 
 fn region() -> Region {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    Region::options().memory_bytes(MEMORY_BYTES).in_folder(4 * MEMORY_BYTES, folder).unwrap()
+    Region::builder().memory(MEMORY_BYTES).in_folder(4 * MEMORY_BYTES, folder).unwrap()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod support;
 
 use readpath::Mapping;
-use readpath::pager::mapping::MappingStatistics;
+use readpath::pager::MappingStatistics;
 use support::{TempFile, can_serve, splitmix};
 
 const PAGE: usize = 4096;
@@ -13,7 +13,7 @@ const SLICES: usize = 32;
 
 fn map(file: &TempFile, memory_bytes: u64) -> Mapping {
     // SAFETY: the file belongs to the test, which doesn't change it.
-    unsafe { Mapping::options().memory_bytes(memory_bytes).open(&file.path) }.unwrap()
+    unsafe { Mapping::builder().memory(memory_bytes).open(&file.path) }.unwrap()
 }
 
 fn touch(mapping: &Mapping, pages: impl Iterator<Item = usize>) {

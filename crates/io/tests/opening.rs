@@ -5,9 +5,10 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use readpath::cold::{Residency, drop_pages, resident};
-use readpath::target::{BufferedBecause, Direct, Mode, OpenError, OpenOptions, Target};
+use readpath::target::{OpenOptions, Target};
+use readpath::{BufferedBecause, Direct, Mode, OpenError};
 use readpath_core::unit::PageRange;
+use readpath_peers::cold::{Residency, drop_pages, resident};
 use support::*;
 
 #[test]

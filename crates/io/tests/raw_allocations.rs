@@ -5,8 +5,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use readpath::backend::BackendKind;
-use readpath::raw::RawOptions;
+use readpath::{BackendKind, RawFile};
 use support::*;
 
 thread_local! {
@@ -58,9 +57,8 @@ fn no_transfer_allocates_from_the_first_one_on() {
 
 fn none_allocates_over(backend: BackendKind) {
     let file = TempFile::new(1 << 20);
-    let mut options = RawOptions::new();
-    options.write(true).chunk_bytes(16 << 10).depth(4).backend(backend);
-    let mut raw = options.open(&file.path).unwrap();
+    let builder = RawFile::builder().write(true).chunk_bytes(16 << 10).depth(4).backend(backend);
+    let mut raw = builder.open(&file.path).unwrap();
     let mut memory = vec![0; 500_000];
     // The counter counts.
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);

@@ -5,7 +5,7 @@ mod support;
 use std::os::unix::fs::FileExt;
 
 use readpath::RawFile;
-use readpath::raw::{RawFault, RawMemory, RawMoved, RawOptions};
+use readpath::raw::{RawFault, RawMemory, RawMoved};
 use support::{BACKENDS, TempFile, splitmix};
 
 const BLOCK: usize = 16 << 10;
@@ -23,7 +23,7 @@ fn numbered() -> TempFile {
 fn each_read_has_its_own_bytes() {
     let temp = numbered();
     for backend in BACKENDS {
-        let file = RawOptions::new().backend(backend).open(&temp.path).unwrap();
+        let file = RawFile::builder().backend(backend).open(&temp.path).unwrap();
         let mut batch = file.batch(8).unwrap();
         let mut spare: Vec<RawMemory> = (0..8).map(|_| RawMemory::new(BLOCK).unwrap()).collect();
         let (mut seed, mut started, mut ended) = (5, 0, 0);
@@ -53,7 +53,7 @@ fn what_is_written_is_there_for_everybody_and_for_a_read_path_that_had_it_cached
     let mut byte = [0];
     cached.read_exact_at(&mut byte, 3 * BLOCK as u64).unwrap();
     assert_eq!(byte, [3]);
-    let file = cached.raw(RawOptions::new().write(true)).unwrap();
+    let file = cached.raw(RawFile::builder().write(true)).unwrap();
     let mut batch = file.batch(4).unwrap();
     for block in 0..4 {
         let mut memory = RawMemory::new(BLOCK).unwrap();

@@ -6,8 +6,8 @@ mod support;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use readpath::raw::{RawMemory, RawOpenError, RawOptions};
-use readpath::{File, ReadPath};
+use readpath::raw::{RawMemory, RawOpenError};
+use readpath::{File, RawFile, ReadPath};
 use support::*;
 
 const PAGE: usize = 4096;
@@ -33,7 +33,7 @@ fn what_is_overwritten_is_not_served_from_the_cache() {
         let later = path.open(&temp.path).unwrap();
         assert_eq!(byte_at(&later, 100), 2);
 
-        let raw = file.raw(RawOptions::new().write(true).backend(backend)).unwrap();
+        let raw = file.raw(RawFile::builder().write(true).backend(backend)).unwrap();
         raw.write_all_at(&[3; 200], 50).unwrap();
         for handle in [&file, &file.reopen(), &later] {
             assert_eq!([byte_at(handle, 49), byte_at(handle, 250)], [2, 2]);
@@ -56,7 +56,7 @@ fn no_read_goes_back_behind_a_write_that_has_returned() {
         std::fs::write(&temp.path, vec![0; PAGES * PAGE]).unwrap();
         let path = ReadPath::builder().memory(24 * PAGE as u64).backend(backend).build().unwrap();
         let file = path.open(&temp.path).unwrap();
-        let raw = file.raw(RawOptions::new().write(true).chunk_bytes(16 << 10)).unwrap();
+        let raw = file.raw(RawFile::builder().write(true).chunk_bytes(16 << 10)).unwrap();
         let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for reader in 0..3u64 {
@@ -103,7 +103,7 @@ fn another_file_of_the_same_name_is_refused() {
     let file = ReadPath::builder().build().unwrap().open(&temp.path).unwrap();
     let other = TempFile::new(PAGE);
     std::fs::rename(&other.path, &temp.path).unwrap();
-    let error = file.raw(&RawOptions::new()).err().unwrap();
+    let error = file.raw(RawFile::builder()).err().unwrap();
     assert_eq!(error, RawOpenError::Replaced { path: temp.path.clone() });
     assert!(error.to_string().ends_with("open or revalidate the cached one first"), "{error}");
 }

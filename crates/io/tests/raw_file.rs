@@ -7,17 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use proptest::prelude::*;
-use readpath::RawFile;
-use readpath::backend::BackendKind;
-use readpath::raw::{RawFault, RawOptions};
-use readpath::target::{BufferedBecause, Direct, Mode};
+use readpath::raw::{RawFault, RawFileBuilder};
+use readpath::{BackendKind, BufferedBecause, Direct, Mode, RawFile};
 use readpath_core::request::{DeviceError, Op};
 use support::*;
 
-fn options(backend: BackendKind, direct: Direct) -> RawOptions {
-    let mut options = RawOptions::new();
-    options.write(true).chunk_bytes(16 << 10).depth(3).backend(backend).direct(direct);
-    options
+fn options(backend: BackendKind, direct: Direct) -> RawFileBuilder {
+    let builder = RawFile::builder().write(true).chunk_bytes(16 << 10).depth(3);
+    builder.backend(backend).direct(direct)
 }
 
 proptest! {
@@ -217,7 +214,7 @@ fn a_block_device_keeps_what_it_had_around_a_write_and_has_an_end() {
     let Some(device) = LoopDevice::over(&backing) else { return };
     let mut expected = content(1 << 20);
     for backend in BACKENDS {
-        let raw = options(backend, Direct::Required).open(device.0.as_ref()).unwrap();
+        let raw = options(backend, Direct::Required).open(&device.0).unwrap();
         assert_eq!(raw.bytes().unwrap(), 1 << 20);
         for (offset, bytes) in [(700, 100_000), (5, 3), (1_048_570, 6), (512, 512), (0, 1 << 20)] {
             let data = content(bytes + 7)[7..].to_vec();
@@ -244,7 +241,7 @@ fn a_medium_error_says_what_was_read_before_it() {
     let Some(device) = LoopDevice::over(&backing) else { return };
     std::fs::File::options().write(true).open(&backing.path).unwrap().set_len(1 << 19).unwrap();
     for backend in BACKENDS {
-        let raw = options(backend, Direct::Required).open(device.0.as_ref()).unwrap();
+        let raw = options(backend, Direct::Required).open(&device.0).unwrap();
         let mut memory = vec![0; 1 << 20];
         let error = raw.read_at(&mut memory, 0).unwrap_err();
         let RawFault::Device { op: Op::Read, bytes_done, error, .. } = error.fault else {
@@ -278,8 +275,8 @@ fn a_full_file_system_is_told_as_such() {
         eprintln!("skipped: no tmpfs of its own (it needs root)");
         return;
     }
-    let mut options = options(BackendKind::Ring, Direct::Preferred);
-    let raw = options.create(true).open(&mounted.0.join("file")).unwrap();
+    let builder = options(BackendKind::Ring, Direct::Preferred).create(true);
+    let raw = builder.open(mounted.0.join("file")).unwrap();
     let error = raw.write_all_at(&vec![1; 2 << 20], 0).unwrap_err();
     let RawFault::Device { error: DeviceError::Full, bytes_done, .. } = error.fault else {
         panic!("{error}");

@@ -3,8 +3,7 @@
 
 mod support;
 
-use readpath::backend::BackendKind;
-use readpath::raw::RawOptions;
+use readpath::{BackendKind, RawFile};
 use support::*;
 
 /// `CAP_IPC_LOCK` of capabilities(7): with it no limit of locked memory counts.
@@ -28,12 +27,11 @@ fn forgo_locking() {
 fn a_refusal_to_hold_the_buffers_is_told() {
     let file = TempFile::new(1 << 20);
     let content = std::fs::read(&file.path).unwrap();
-    let mut options = RawOptions::new();
     // Others than the ring hold none.
-    options.chunk_bytes(256 << 10).depth(4).backend(BackendKind::Ring);
+    let options = RawFile::builder().chunk_bytes(256 << 10).depth(4).backend(BackendKind::Ring);
     // SAFETY: asks for no memory of ours.
     if unsafe { libc::geteuid() } == 0 {
-        assert!(options.open(&file.path).unwrap().buffers_are_registered());
+        assert!(options.clone().open(&file.path).unwrap().buffers_are_registered());
     } else {
         eprintln!("skipped in part: only root is never refused");
     }

@@ -7,9 +7,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use readpath::pager::uffd::FaultScope;
+use readpath::pager::FaultScope;
 use readpath::{PagerError, Region};
-use readpath_core::law::Spec;
 use readpath_core::swapin;
 use support::{BACKENDS, can_serve, resident_bytes, splitmix};
 
@@ -93,8 +92,8 @@ fn what_was_written_is_read_back_under_every_law_and_backend() {
     let pages = 768;
     for law in swapin::LAWS {
         for backend in BACKENDS {
-            let options = Region::options().memory_bytes(256 * PAGE as u64).backend(backend);
-            let options = options.swapin(Spec::plain(law.name));
+            let options = Region::builder().memory(256 * PAGE as u64).backend(backend);
+            let options = options.swapin(law.name);
             let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
             let region = torture(region, pages, 3, 1_500, 11);
             settled(&region, 256);
@@ -118,7 +117,7 @@ fn what_was_written_is_read_back_for_minutes() {
         let threads = 1 + splitmix(&mut state) as usize % 6;
         let touches = 20_000;
         println!("seed {seed}: {law}, {budget} of {pages} pages, {threads} threads");
-        let options = Region::options().memory_bytes(budget * PAGE as u64).swapin(Spec::plain(law));
+        let options = Region::builder().memory(budget * PAGE as u64).swapin(law);
         let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
         settled(&torture(region, pages, threads, touches, seed), budget);
         seed += 1;
@@ -136,7 +135,7 @@ fn memory_stays_within_the_budget_and_nothing_is_left_behind() {
     }
     let own = folder().join(format!("readpath-region-{}", std::process::id()));
     std::fs::create_dir(&own).unwrap();
-    let mut region = Region::options().memory_bytes(1 << 20).in_folder(4 << 20, &own).unwrap();
+    let mut region = Region::builder().memory(1 << 20).in_folder(4 << 20, &own).unwrap();
     let address = region.as_slice().as_ptr() as usize;
     for (at, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
         page[0] = 1;
@@ -182,7 +181,7 @@ fn memory_that_was_never_written_costs_the_storage_nothing() {
     if !can_serve() {
         return;
     }
-    let options = Region::options().memory_bytes(1 << 20);
+    let options = Region::builder().memory(1 << 20);
     let region = options.in_folder(8 << 20, folder()).unwrap();
     assert!(region.as_slice().iter().all(|&byte| byte == 0));
     let statistics = region.statistics();
@@ -196,7 +195,7 @@ fn system_calls_may_be_given_its_memory() {
         return;
     }
     let file = support::TempFile::new(4 << 20);
-    let options = Region::options().memory_bytes(1 << 20);
+    let options = Region::builder().memory(1 << 20);
     let mut region = options.in_folder(4 << 20, folder()).unwrap();
     let read = File::open(&file.path).unwrap().read_exact_at(region.as_mut_slice(), 0);
     if region.scope() == FaultScope::UserOnly {
@@ -215,19 +214,19 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     if !can_serve() {
         return;
     }
-    let error = Region::options().in_folder(1 << 20, "/nowhere").unwrap_err().to_string();
+    let error = Region::builder().in_folder(1 << 20, "/nowhere").unwrap_err().to_string();
     assert!(error.contains("/nowhere") && error.contains("name a folder"), "{error}");
     // More than any disk: refused now, and not when it is full.
-    let error = Region::options().in_folder(1 << 55, folder()).unwrap_err();
+    let error = Region::builder().in_folder(1 << 55, folder()).unwrap_err();
     assert!(matches!(error, PagerError::Space { .. }), "{error}");
-    let law = Region::options().swapin(Spec::plain("guess"));
+    let law = Region::builder().swapin("guess");
     let error = law.in_folder(1 << 20, folder()).unwrap_err().to_string();
     assert!(error.contains("`guess`"), "{error}");
     // What is no block device is not overwritten.
     let file = support::TempFile::new(4 << 20);
     let before = std::fs::read(&file.path).unwrap();
     for path in [&file.path, Path::new("/dev/null")] {
-        let error = Region::options().on_device(1 << 20, path).unwrap_err();
+        let error = Region::builder().on_device(1 << 20, path).unwrap_err();
         assert!(matches!(error, PagerError::NotADevice { .. }), "{error}");
         assert!(error.to_string().contains("is no block device"), "{error}");
     }
@@ -248,8 +247,8 @@ fn what_is_loaded_is_there_without_a_fault() {
 
 /// Version 1 in every page of a region of four times its memory.
 fn filled(pages: usize, law: &str) -> Region {
-    let options = Region::options().memory_bytes((pages / 4 * PAGE) as u64);
-    let options = options.swapin(Spec::plain(law));
+    let options = Region::builder().memory((pages / 4 * PAGE) as u64);
+    let options = options.swapin(law);
     let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
     let memory = region.as_mut_slice().chunks_mut(PAGE).enumerate();
     memory.for_each(|(at, page)| fill(at as u64, 1, page));

@@ -134,7 +134,7 @@ fn a_device_that_takes_no_writes_is_an_error_before_anything_is_lost() {
     File::create(&backing).unwrap().set_len(8 << 20).unwrap();
     let Some(device) = Loop::over(&backing) else { return };
     let mut region =
-        Region::options().memory_bytes(64 * PAGE as u64).on_device(2 << 20, &device.0).unwrap();
+        Region::builder().memory(64 * PAGE as u64).on_device(2 << 20, &device.0).unwrap();
     let content = TempFile::new(2 << 20);
     let filled = fill(&mut region, &content);
     assert!((64..=96).contains(&filled), "{filled} pages");
@@ -155,7 +155,7 @@ fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
     let backing = TempFile::new(8 << 20);
     let Some(device) = Loop::over(&backing.path) else { return };
     let mut region =
-        Region::options().memory_bytes(64 * PAGE as u64).on_device(2 << 20, &device.0).unwrap();
+        Region::builder().memory(64 * PAGE as u64).on_device(2 << 20, &device.0).unwrap();
     let content = TempFile::new(2 << 20);
     assert_eq!(fill(&mut region, &content), 512);
     // Read back once, memory holds nothing that is still to be written: a write
@@ -207,7 +207,7 @@ fn a_process_that_is_killed_leaves_no_file() {
 #[test]
 #[ignore = "runs until it is killed, by the test above"]
 fn writes_until_it_is_killed() {
-    let mut region = Region::options().memory_bytes(1 << 20).in_folder(8 << 20, ".").unwrap();
+    let mut region = Region::builder().memory(1 << 20).in_folder(8 << 20, ".").unwrap();
     loop {
         region.as_mut_slice().chunks_mut(PAGE).for_each(|page| page[0] = page[0].wrapping_add(1));
         println!("swept");

@@ -3,55 +3,56 @@
 
 mod support;
 
+use std::collections::VecDeque;
+
 use readpath::ReadPath;
-use readpath::backend::BackendKind;
-use readpath::carrier::{Carrier, CarrierMemory};
-use readpath::clock::Clock;
 use readpath::target::{OpenOptions, Target};
 use readpath_core::law::Spec;
-use readpath_core::machine::{self, Access, Config, Transfer};
+use readpath_core::machine::{Access, Carrier, Config, Driver, Machine, Transfer};
 use readpath_core::readahead::ReadaheadLimits;
-use readpath_core::request::ProcessId;
+use readpath_core::request::{Completion, DeviceRequest, Outcome, ProcessId};
+use readpath_core::unit::Time;
 use support::TempFile;
 
 const FILE_BYTES: usize = 9 << 20;
 const MEMORY_BYTES: u64 = 32 << 20;
 
+/// A device that answers at the next look.
+#[derive(Default)]
+struct AtOnce(VecDeque<DeviceRequest>);
+
+impl Carrier for AtOnce {
+    fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
+        self.0.push_back(request);
+    }
+
+    fn poll_completion(&mut self, now: Time) -> Option<Completion> {
+        let request = self.0.pop_front()?;
+        Some(Completion::at(now, request.id, Outcome::Done))
+    }
+}
+
+impl Driver for AtOnce {}
+
 /// Requests and bytes after each read, by the machine alone.
 fn alone(temp: &TempFile, law: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let target = Target::open(&temp.path, OpenOptions::default()).unwrap();
-    let bytes = target.bytes();
-    let memory = CarrierMemory { cache_bytes: MEMORY_BYTES, buffers: 0, buffer_bytes: 0 };
-    let mut carrier = Carrier::new(target, memory, BackendKind::Ring, Clock::start()).unwrap();
     let config = Config {
         memory_bytes: MEMORY_BYTES,
         readahead: Spec::parse(law).unwrap(),
         limits: ReadaheadLimits { request_pages_max: 1024, ..ReadaheadLimits::default() },
-        ..Config::new(carrier.caps())
+        ..Config::new(target.caps())
     };
-    let mut machine = machine::Machine::new(config).unwrap();
-    let file = machine.add_file(bytes, 0).unwrap();
+    let (mut machine, mut device) = (Machine::new(config).unwrap(), AtOnce::default());
+    let file = machine.add_file(target.bytes(), 0).unwrap();
     let handle = machine.open(file);
-    let mut completions = Vec::new();
-    let mut counts = Vec::new();
-    for &(offset, bytes) in reads {
+    let counts = reads.iter().map(|&(offset, bytes)| {
         let transfer = Transfer { handle, process: ProcessId(0), offset, bytes, tag: 0 };
-        machine.read(carrier.now(), Access::Buffered, transfer).unwrap();
-        loop {
-            while let Some(request) = machine.poll_request(carrier.now()) {
-                carrier.submit(&machine, request);
-            }
-            if let Some(done) = machine.poll_done() {
-                machine.release(carrier.now(), done.read);
-                break;
-            }
-            carrier.wait(machine.next_wake(), &mut completions).unwrap();
-            let now = carrier.now();
-            completions.drain(..).for_each(|done| machine.handle_completion(now, done));
-        }
-        counts.push((machine.meter().device_reads, machine.meter().device_read_bytes));
-    }
-    counts
+        machine.read(Time::ZERO, Access::Buffered, transfer).unwrap();
+        while machine.turn(Time::ZERO, &mut device) {}
+        (machine.meter().device_reads, machine.meter().device_read_bytes)
+    });
+    counts.collect()
 }
 
 fn through_file(temp: &TempFile, law: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
@@ -90,7 +91,7 @@ fn reads() -> Vec<(u64, u64)> {
 fn the_same_reads_make_the_same_requests() {
     let temp = TempFile::new(FILE_BYTES);
     // Large reads take what the kernel holds from there.
-    readpath::cold::drop_pages(&temp.path).unwrap();
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
     let reads = reads();
     for law in ["none", "ondemand", "ondemand,read_ahead_kb=2048", "window-fixed", "window"] {
         let (alone, through) = (alone(&temp, law, &reads), through_file(&temp, law, &reads));

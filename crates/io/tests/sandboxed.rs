@@ -7,12 +7,11 @@ mod support;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use readpath::backend::{BackendError, BackendKind};
-use readpath::pager::mapping::MappingMode;
-use readpath::pager::uffd::UffdError;
-use readpath::raw::RawOptions;
-use readpath::target::{Direct, Mode};
-use readpath::{Mapping, PagerError, RawFile, ReadPath, Region};
+use readpath::pager::MappingMode;
+use readpath::pager::UffdError;
+use readpath::{
+    BackendError, BackendKind, Direct, Mapping, Mode, PagerError, RawFile, ReadPath, Region,
+};
 use support::*;
 
 /// Set in the process of a test's own.
@@ -83,14 +82,14 @@ fn everything_is_read(file: &TempFile) -> (BackendKind, BackendKind) {
             });
         }
     });
-    let raw = RawOptions::new().write(true).chunk_bytes(64 << 10).open(&file.path).unwrap();
+    let raw = RawFile::builder().write(true).chunk_bytes(64 << 10).open(&file.path).unwrap();
     let mut all = vec![0; expected.len()];
     raw.read_exact_at(&mut all, 0).unwrap();
     assert!(all == expected);
     raw.write_all_at(&expected[100..300_000], 100).unwrap();
     assert!(std::fs::read(&file.path).unwrap() == expected);
     // SAFETY: nobody changes the file any more.
-    let mapping = unsafe { Mapping::options().memory_bytes(1 << 20).open(&file.path) }.unwrap();
+    let mapping = unsafe { Mapping::builder().memory(1 << 20).open(&file.path) }.unwrap();
     assert!(mapping.as_slice() == expected);
     mapping.load(5_000, 100_000).unwrap();
     let mut some = vec![0; 70_000];
@@ -109,13 +108,13 @@ fn under_a_containers_profile_all_is_read_and_says_by_what() {
         let is_direct = RawFile::open(&file.path).unwrap().mode() == Mode::Direct;
         assert_eq!(raw, if is_direct { BackendKind::Aio } else { BackendKind::Threads });
         // SAFETY: nobody changes the file.
-        let mapping = unsafe { Mapping::options().open(&file.path) }.unwrap();
+        let mapping = unsafe { Mapping::builder().open(&file.path) }.unwrap();
         let because = UffdError::Forbidden { errno: libc::EPERM };
         assert_eq!(mapping.mode(), MappingMode::Kernel { because });
         assert!(mapping.mode().to_string().contains("seccomp"), "{}", mapping.mode());
         // What a region promises the kernel's mapping of a file doesn't keep: a page that could not be
         // written would come back as it was before.
-        let error = Region::options().in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")).unwrap_err();
+        let error = Region::builder().in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")).unwrap_err();
         assert!(matches!(error, PagerError::Uffd(UffdError::Forbidden { .. })), "{error}");
         // A backend that is asked for by name is that or an error.
         let error = ReadPath::builder().backend(BackendKind::Ring).build().err().unwrap();
@@ -153,7 +152,7 @@ fn what_comes_to_be_forbidden_ends_no_process() {
         };
         let (aio_path, aio) = built(BackendKind::Aio);
         let (_ring_path, ring) = built(BackendKind::Ring);
-        let raw = RawOptions::new().backend(BackendKind::Ring).open(&file.path).unwrap();
+        let raw = RawFile::builder().backend(BackendKind::Ring).open(&file.path).unwrap();
         let mut alone = device(open(&file.path, Direct::Preferred), BackendKind::Ring, 128);
         let pages = readpath_core::unit::PageRange::new(0, 64);
         alone.submit(read_pages(0, pages), &(0..64).collect::<Vec<_>>());

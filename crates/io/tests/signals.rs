@@ -6,8 +6,7 @@ mod support;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use readpath::backend::BackendKind;
-use readpath::{File, Mapping, ReadPath, Region};
+use readpath::{BackendKind, File, Mapping, ReadPath, Region};
 use support::{TempFile, can_serve, in_child, splitmix};
 
 const PAGE: usize = 4096;
@@ -53,7 +52,7 @@ fn a_handler_may_touch_a_mapping_whoever_blocks_its_signal() {
             // SAFETY: nobody changes the file; the handler does what any handler may.
             let mapping = unsafe {
                 libc::signal(libc::SIGUSR1, touch_a_page as *const () as usize);
-                let options = Mapping::options().memory_bytes(1 << 20).backend(backend);
+                let options = Mapping::builder().memory(1 << 20).backend(backend);
                 options.open(&file.path).unwrap()
             };
             ADDRESS.store(mapping.as_slice().as_ptr() as usize, Ordering::Relaxed);
@@ -93,9 +92,9 @@ fn every_thread_of_the_crate_blocks_every_signal() {
     let file = TempFile::new(FILE_BYTES);
     assert!(in_child(|| {
         // SAFETY: nobody changes the file.
-        let mapping = unsafe { Mapping::options().backend(BackendKind::Threads).open(&file.path) };
+        let mapping = unsafe { Mapping::builder().backend(BackendKind::Threads).open(&file.path) };
         let folder = env!("CARGO_TARGET_TMPDIR");
-        let region = Region::options().memory_bytes(1 << 20).in_folder(1 << 20, folder);
+        let region = Region::builder().memory(1 << 20).in_folder(1 << 20, folder);
         let opened = File::open(&file.path).unwrap();
         let (count, _) = pollster::block_on(opened.read_at_async(vec![0; 10], 0));
         assert_eq!(count.unwrap(), 10);

@@ -2,12 +2,12 @@
 //! device, each decision of a readahead law, with its time. For plots, and for
 //! finding out why a figure is what it is.
 //!
-//! An [`Observer`] is looked through, not asked: [`ObservedWorld`] stands in
-//! front of any world and [`Observer::watch`] around any law; both let
-//! everything pass unchanged. A law has no clock, so the world tells the time
-//! to the log, and what a law does is noted with the time of its call.
+//! An [`Observer`] is told by the world that it looks at
+//! ([`ModelledWorld::observed_by`](crate::world::ModelledWorld::observed_by)), and stands around any
+//! law ([`Observer::watch`]), letting everything pass unchanged. A law has no clock, so the world
+//! tells the time to the log, and what a law does is noted with the time of its call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use readpath_core::machine::{Done, Machine};
@@ -15,8 +15,6 @@ use readpath_core::readahead::{Advice, Ask, DeviceEvidence, Evidence, Folio, Pag
 use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use serde::Serialize;
-
-use crate::world::{World, WorldError};
 
 /// One read or write of the machine: an operation of the job, or one fault of a mapped one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -113,6 +111,48 @@ impl Observer {
         std::mem::take(&mut self.log().events)
     }
 
+    /// The device was given a request.
+    pub(crate) fn submitted(&self, now: Time, request: &DeviceRequest) {
+        let event = RequestEvent {
+            sector: request.start,
+            sectors: request.sectors,
+            is_write: request.op == Op::Write,
+            issued_ns: now.ns(),
+            done_ns: None,
+        };
+        let mut log = self.log();
+        let Log { events, events_max, under_way, .. } = &mut *log;
+        if let Some(at) = note(&mut events.requests, &mut events.dropped, *events_max, event) {
+            under_way.insert(request.id, at);
+        }
+    }
+
+    /// A process takes the bytes of what is done.
+    pub(crate) fn taken(&self, now: Time, machine: &Machine, done: &Done) {
+        let event = ReadEvent {
+            process: done.process.0,
+            offset: machine.offset(done.read),
+            bytes: done.result.ok(),
+            issued_ns: done.started.ns(),
+            done_ns: now.ns(),
+        };
+        let mut log = self.log();
+        let Log { events, events_max, .. } = &mut *log;
+        note(&mut events.reads, &mut events.dropped, *events_max, event);
+    }
+
+    /// It is now `now`, and these were completed.
+    pub(crate) fn advanced(&self, now: Time, completed: &VecDeque<Completion>) {
+        let mut log = self.log();
+        log.now = now;
+        let Log { events, under_way, .. } = &mut *log;
+        for completion in completed {
+            if let Some(at) = under_way.remove(&completion.id) {
+                events.requests[at].done_ns = Some(completion.at.ns());
+            }
+        }
+    }
+
     fn log(&self) -> MutexGuard<'_, Log> {
         self.0.lock().expect("nobody panics while holding the log")
     }
@@ -126,88 +166,6 @@ fn note<T>(list: &mut Vec<T>, dropped: &mut u64, events_max: usize, event: T) ->
     }
     list.push(event);
     Some(list.len() - 1)
-}
-
-/// A world that an observer looks at.
-pub struct ObservedWorld<'a> {
-    world: &'a mut dyn World,
-    observer: Observer,
-}
-
-impl<'a> ObservedWorld<'a> {
-    /// Stands in front of `world`.
-    pub fn new(world: &'a mut dyn World, observer: Observer) -> ObservedWorld<'a> {
-        ObservedWorld { world, observer }
-    }
-}
-
-impl World for ObservedWorld<'_> {
-    fn now(&mut self) -> Time {
-        let now = self.world.now();
-        self.observer.log().now = now;
-        now
-    }
-
-    fn submit(&mut self, path: &Machine, request: DeviceRequest) {
-        let event = RequestEvent {
-            sector: request.start,
-            sectors: request.sectors,
-            is_write: request.op == Op::Write,
-            issued_ns: self.world.now().ns(),
-            done_ns: None,
-        };
-        let mut log = self.observer.log();
-        let Log { events, events_max, under_way, .. } = &mut *log;
-        if let Some(at) = note(&mut events.requests, &mut events.dropped, *events_max, event) {
-            under_way.insert(request.id, at);
-        }
-        drop(log);
-        self.world.submit(path, request);
-    }
-
-    fn flush(&mut self, id: RequestId) {
-        self.world.flush(id);
-    }
-
-    fn take(&mut self, path: &Machine, done: &Done) -> Time {
-        let event = ReadEvent {
-            process: done.process.0,
-            offset: path.offset(done.read),
-            bytes: done.result.ok(),
-            issued_ns: done.started.ns(),
-            done_ns: self.world.now().ns(),
-        };
-        let mut log = self.observer.log();
-        let Log { events, events_max, .. } = &mut *log;
-        note(&mut events.reads, &mut events.dropped, *events_max, event);
-        drop(log);
-        self.world.take(path, done)
-    }
-
-    fn pin(&mut self, bytes: u64) -> Time {
-        self.world.pin(bytes)
-    }
-
-    fn wait(
-        &mut self,
-        until: Option<Time>,
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), WorldError> {
-        let before = completions.len();
-        self.world.wait(until, completions)?;
-        let mut log = self.observer.log();
-        let Log { events, under_way, .. } = &mut *log;
-        for completion in &completions[before..] {
-            if let Some(at) = under_way.remove(&completion.id) {
-                events.requests[at].done_ns = Some(completion.at.ns());
-            }
-        }
-        Ok(())
-    }
-
-    fn turns_per_progress(&self) -> u32 {
-        self.world.turns_per_progress()
-    }
 }
 
 /// A law that an observer looks at.

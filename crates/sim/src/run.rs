@@ -1,4 +1,4 @@
-//! Runs a workload through the read path, in either world.
+//! Runs a workload through the read path, in the modelled world.
 //!
 //! Each process of the workload says what it does next; the runner turns that
 //! into reads of the machine, a fault a page for mapped files, and tells the
@@ -8,19 +8,20 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fmt;
 
 use readpath_core::cache::FileId;
-use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, Machine, ReadError, Transfer};
+use readpath_core::machine::{
+    Access, BeyondDevice, Carrier, Done, Driver, HandleId, Machine, ReadError, Transfer,
+};
 use readpath_core::readahead::Advice;
-use readpath_core::request::{Completion, Op, ProcessId};
+use readpath_core::request::{Completion, DeviceRequest, Op, ProcessId};
 use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use crate::job::{Engine, JobFile};
 use crate::report::{Row, Stream, Tally, jain_index, stream_rows};
 use crate::workload::{self, Next, Operation, Process, Workload};
-use crate::world::{World, WorldError};
+use crate::world::ModelledWorld;
 
 mod raw;
 mod writes;
@@ -95,30 +96,6 @@ pub enum Go {
     Stop,
 }
 
-/// Why a run could not be begun, or not be ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunError {
-    /// The workload's files don't fit on the device.
-    TooLarge(BeyondDevice),
-    /// The world broke down in the middle.
-    World(WorldError),
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::TooLarge(error) => write!(
-                f,
-                "the job's files are larger than the device: {error}; give a smaller size or a \
-                 larger device"
-            ),
-            RunError::World(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
 /// Who looks on while a run goes on.
 pub struct Watch<'a> {
     /// Hears of the progress now and then.
@@ -187,16 +164,16 @@ struct Under {
 /// have been added yet.
 ///
 /// # Errors
-/// The workload's files don't fit on the device, or the world breaks down.
+/// The workload's files don't fit on the device.
 pub fn run(
-    path: &mut Machine,
+    machine: &mut Machine,
     workload: Workload,
-    world: &mut dyn World,
+    world: &mut ModelledWorld,
     mut watch: Watch<'_>,
-) -> Result<Measured, RunError> {
-    watch.begin(path);
-    let mut run = Run::new(path, workload, world).map_err(RunError::TooLarge)?;
-    run.go(&mut watch).map_err(RunError::World)?;
+) -> Result<Measured, BeyondDevice> {
+    watch.begin(machine);
+    let mut run = Run::new(machine, workload, world)?;
+    run.go(machine, &mut watch);
     Ok(run.measured())
 }
 
@@ -211,8 +188,7 @@ pub(crate) fn add_files(
 }
 
 struct Run<'a> {
-    path: &'a mut Machine,
-    world: &'a mut dyn World,
+    world: &'a mut ModelledWorld,
     files: Vec<FileId>,
     processes: Vec<Running>,
     under: Vec<Under>,
@@ -234,19 +210,22 @@ struct Run<'a> {
     is_stopping: bool,
 }
 
+/// After how many turns of a run its progress is told: a turn takes about a microsecond.
+pub(crate) const TURNS_PER_PROGRESS: u32 = 4096;
+
 impl<'a> Run<'a> {
     fn new(
-        path: &'a mut Machine,
+        machine: &mut Machine,
         workload: Workload,
-        world: &'a mut dyn World,
+        world: &'a mut ModelledWorld,
     ) -> Result<Run<'a>, BeyondDevice> {
-        let files = add_files(path, &workload)?;
+        let files = add_files(machine, &workload)?;
         let job_count = workload.processes.iter().map(|process| process.job() + 1).max();
         let bytes_total = workload.bytes_planned();
         let mut processes = Vec::new();
         for process in workload.processes {
             if let Some(priority) = process.priority() {
-                path.set_priority(process.id(), priority);
+                machine.set_priority(process.id(), priority);
             }
             processes.push(Running {
                 stream: Stream::new(&process),
@@ -259,7 +238,6 @@ impl<'a> Run<'a> {
             });
         }
         Ok(Run {
-            path,
             world,
             files,
             ready: Vec::new(),
@@ -280,14 +258,13 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn go(&mut self, watch: &mut Watch<'_>) -> Result<(), WorldError> {
-        let mut completions = Vec::new();
+    fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) {
         let mut turns: u32 = 0;
         loop {
-            let is_more = self.turn();
-            watch.hand_out_decisions(self.path);
+            let is_more = self.turn(machine);
+            watch.hand_out_decisions(machine);
             turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(self.world.turns_per_progress()) {
+            if turns.is_multiple_of(TURNS_PER_PROGRESS) {
                 let now = self.world.now();
                 let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
                 if (watch.tell)(progress) == Go::Stop && !self.is_stopping {
@@ -296,28 +273,17 @@ impl<'a> Run<'a> {
                 }
             }
             if is_more {
-                // Where time passes by itself a process that finds all it wants in the
-                // cache has always more to do: the others' completions must not wait for it.
-                if self.is_device_busy() {
-                    let now = self.world.now();
-                    self.world.wait(Some(now), &mut completions)?;
-                    self.handle(&mut completions);
-                }
                 continue;
             }
-            let wakes = [self.path.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
+            let wakes = [machine.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
             let until = wakes.into_iter().flatten().min();
-            if !self.is_device_busy() && until.is_none() {
-                assert!(self.path.is_idle(), "nothing is under way, so nothing is waited for");
-                return Ok(());
+            let is_device_busy = machine.meter().in_device() > 0 || self.flushes_under_way > 0;
+            if !is_device_busy && until.is_none() {
+                assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
+                return;
             }
-            self.world.wait(until, &mut completions)?;
-            self.handle(&mut completions);
+            self.world.advance(until);
         }
-    }
-
-    fn is_device_busy(&self) -> bool {
-        self.path.meter().in_device() > 0 || self.flushes_under_way > 0
     }
 
     /// Issues nothing more: processes that have not begun never do, and the
@@ -333,8 +299,9 @@ impl<'a> Run<'a> {
     }
 
     /// Lets everybody do what can be done at this time; gives whether there is more.
-    fn turn(&mut self) -> bool {
+    fn turn(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
+        machine.take_in(now, self);
         if self.running == 0 {
             self.next_phase(now);
         }
@@ -346,13 +313,10 @@ impl<'a> Run<'a> {
             self.ready.push(process);
         }
         while let Some(process) = self.ready.pop() {
-            self.issue(now, process);
-        }
-        while let Some(request) = self.path.poll_request(now) {
-            self.world.submit(self.path, request);
+            self.issue(machine, now, process);
         }
         let is_phase_over = self.running == 0 && !self.held_back.is_empty();
-        self.collect() || is_phase_over
+        machine.turn(now, self) || is_phase_over
     }
 
     /// Lets the processes of the next phase start, each after its delay.
@@ -369,18 +333,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn handle(&mut self, completions: &mut Vec<Completion>) {
-        let now = self.world.now();
-        for completion in completions.drain(..) {
-            match process_of_flush(completion.id) {
-                Some(process) => self.flushed(now, process),
-                None => self.path.handle_completion(now, completion),
-            }
-        }
-    }
-
     /// Lets one process issue as much as it can.
-    fn issue(&mut self, now: Time, id: u32) {
+    fn issue(&mut self, machine: &mut Machine, now: Time, id: u32) {
         loop {
             let running = &mut self.processes[id as usize];
             if running.has_ended && running.raw.is_none() {
@@ -391,16 +345,16 @@ impl<'a> Run<'a> {
                 return;
             }
             if running.raw.is_some() {
-                return self.submit_pinned(now, id);
+                return self.submit_pinned(machine, now, id);
             }
             if self.is_stopping {
-                return self.end_process(now, id);
+                return self.end_process(machine, now, id);
             }
             match running.process.next(now) {
                 Next::Operation(operation) => {
                     running.batch.push(operation);
                     if operation.is_batch_end {
-                        self.submit_batch(now, id);
+                        self.submit_batch(machine, now, id);
                     }
                 }
                 Next::WaitUntil(time) => {
@@ -408,31 +362,31 @@ impl<'a> Run<'a> {
                     return;
                 }
                 Next::Sync { .. } => {
-                    self.submit_batch(now, id);
+                    self.submit_batch(machine, now, id);
                     self.flushes_under_way += 1;
                     self.world.flush(flush_of(id));
                     return;
                 }
                 Next::WaitForCompletion if running.batch.is_empty() => return,
-                Next::WaitForCompletion => return self.submit_batch(now, id),
-                Next::Ended => return self.end_process(now, id),
+                Next::WaitForCompletion => return self.submit_batch(machine, now, id),
+                Next::Ended => return self.end_process(machine, now, id),
             }
         }
     }
 
-    fn submit_batch(&mut self, now: Time, id: u32) {
+    fn submit_batch(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let mut batch = std::mem::take(&mut self.processes[id as usize].batch);
-        batch.drain(..).for_each(|operation| self.start(now, id, operation));
+        batch.drain(..).for_each(|operation| self.start(machine, now, id, operation));
         self.processes[id as usize].batch = batch;
     }
 
-    fn end_process(&mut self, now: Time, id: u32) {
+    fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         self.processes[id as usize].has_ended = true;
-        self.path.process_ended(now, ProcessId(id));
+        machine.process_ended(now, ProcessId(id));
         self.running -= 1;
     }
 
-    fn start(&mut self, now: Time, process: u32, operation: Operation) {
+    fn start(&mut self, machine: &mut Machine, now: Time, process: u32, operation: Operation) {
         let under = Under { process, operation, issued: now, next_byte: operation.offset };
         let tag = match self.under_free.pop() {
             Some(tag) => {
@@ -444,17 +398,17 @@ impl<'a> Run<'a> {
                 self.under.len() as u32 - 1
             }
         };
-        self.step(now, tag);
+        self.step(machine, now, tag);
     }
 
     /// Starts an operation, or the next fault of one that is mapped.
-    fn step(&mut self, now: Time, tag: u32) {
+    fn step(&mut self, machine: &mut Machine, now: Time, tag: u32) {
         let under = self.under[tag as usize];
         let operation = under.operation;
         if self.processes[under.process as usize].process.engine() == Engine::Raw {
-            return self.start_raw(now, tag);
+            return self.start_raw(machine, now, tag);
         }
-        let handle = self.handle_of(now, under.process, operation.file);
+        let handle = self.handle_of(machine, now, under.process, operation.file);
         let process = &self.processes[under.process as usize].process;
         let mut transfer = Transfer {
             handle,
@@ -466,46 +420,25 @@ impl<'a> Run<'a> {
         let started = match (operation.op, process.engine(), process.is_direct()) {
             (Op::Write, _, is_direct) => {
                 if !is_direct {
-                    transfer = self.whole_units(transfer);
+                    transfer = Self::whole_units(machine, transfer);
                 }
-                self.path.write(now, transfer, true)
+                machine.write(now, transfer, true)
             }
             (Op::Read, Engine::Mmap, _) => {
                 transfer.offset = under.next_byte;
                 let page_end = (under.next_byte / PAGE_BYTES + 1) * PAGE_BYTES;
                 transfer.bytes = page_end.min(operation.offset + operation.bytes) - under.next_byte;
-                self.path.read(now, Access::Fault, transfer)
+                machine.read(now, Access::Fault, transfer)
             }
-            (Op::Read, _, true) => self.path.read(now, Access::Direct, transfer),
-            (Op::Read, _, false) => self.path.read(now, Access::Buffered, transfer),
+            (Op::Read, _, true) => machine.read(now, Access::Direct, transfer),
+            (Op::Read, _, false) => machine.read(now, Access::Buffered, transfer),
         };
         if let Err(error) = started {
             self.end(now, tag, Err(error));
         }
     }
 
-    /// Takes what is done; gives whether there was anything.
-    fn collect(&mut self) -> bool {
-        let mut is_any = false;
-        while let Some(done) = self.path.poll_done() {
-            is_any = true;
-            if raw::is_chunk(&done) {
-                let now = self.world.now();
-                self.take_chunk(now, &done);
-                continue;
-            }
-            let tag = done.tag as u32;
-            let span = self.world.take(self.path, &done);
-            let now = self.world.now();
-            self.path.release(now, done.read);
-            let running = &mut self.processes[self.under[tag as usize].process as usize];
-            running.busy_until = running.busy_until.max(now) + span;
-            self.go_on(now, tag, &done);
-        }
-        is_any
-    }
-
-    fn go_on(&mut self, now: Time, tag: u32, done: &Done) {
+    fn go_on(&mut self, machine: &mut Machine, now: Time, tag: u32, done: &Done) {
         let under = &mut self.under[tag as usize];
         let process = &self.processes[under.process as usize].process;
         let end = under.operation.offset + under.operation.bytes;
@@ -514,7 +447,7 @@ impl<'a> Run<'a> {
         match done.result {
             Ok(bytes) if is_mapped && bytes > 0 && under.next_byte + bytes < end => {
                 under.next_byte += bytes;
-                self.step(now, tag);
+                self.step(machine, now, tag);
             }
             Ok(bytes) if is_mapped => {
                 let moved = under.next_byte + bytes - under.operation.offset;
@@ -555,22 +488,28 @@ impl<'a> Run<'a> {
     /// The process's handle on a file, opened when it first uses it: what is
     /// cached of it is dropped, as fio does (`invalidate`), and the process's
     /// advice is given.
-    fn handle_of(&mut self, now: Time, process: u32, file: workload::FileId) -> HandleId {
+    fn handle_of(
+        &mut self,
+        machine: &mut Machine,
+        now: Time,
+        process: u32,
+        file: workload::FileId,
+    ) -> HandleId {
         let running = &mut self.processes[process as usize];
         if let Some(&(_, handle)) = running.handles.iter().find(|opened| opened.0 == file) {
             return handle;
         }
-        let handle = self.path.open(self.files[file.0 as usize]);
+        let handle = machine.open(self.files[file.0 as usize]);
         running.handles.push((file, handle));
         let process_of = &running.process;
         let advice = match process_of.engine() {
             Engine::Mmap => process_of.mapping_advice(),
             _ => process_of.advice(),
         };
-        let whole = PageRange::covering(0, self.path.file_bytes(handle));
-        self.path.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
+        let whole = PageRange::covering(0, machine.file_bytes(handle));
+        machine.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
         if advice != Advice::Normal {
-            self.path.advise(now, handle, ProcessId(process), advice, whole);
+            machine.advise(now, handle, ProcessId(process), advice, whole);
         }
         handle
     }
@@ -585,5 +524,35 @@ impl<'a> Run<'a> {
             first_error: self.first_error,
             is_interrupted: self.is_stopping,
         }
+    }
+}
+
+impl Carrier for Run<'_> {
+    fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest) {
+        self.world.submit(machine, now, request);
+    }
+
+    fn poll_completion(&mut self, now: Time) -> Option<Completion> {
+        loop {
+            let completion = self.world.poll_completion(now)?;
+            match process_of_flush(completion.id) {
+                Some(process) => self.flushed(now, process),
+                None => return Some(completion),
+            }
+        }
+    }
+}
+
+impl Driver for Run<'_> {
+    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+        if raw::is_chunk(&done) {
+            return self.take_chunk(machine, now, &done);
+        }
+        let tag = done.tag as u32;
+        let span = self.world.take(machine, &done);
+        machine.release(now, done.read);
+        let running = &mut self.processes[self.under[tag as usize].process as usize];
+        running.busy_until = running.busy_until.max(now) + span;
+        self.go_on(machine, now, tag, &done);
     }
 }

@@ -3,16 +3,16 @@
 use std::fmt;
 
 use readpath_core::law::{Spec, SpecError};
-use readpath_core::machine::{Config, ConfigError, LawMaker, Machine, SwapError};
+use readpath_core::machine::{BeyondDevice, Config, ConfigError, LawMaker, Machine, SwapError};
 use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS};
 
 use crate::device::{BoxedDevice, registry};
 use crate::job::{Engine, Job, JobFile};
-use crate::observe::{ObservedWorld, Observer};
+use crate::observe::Observer;
 use crate::report::Row;
-use crate::run::{Go, Progress, RunError, Watch, add_files, run};
+use crate::run::{Go, Progress, Watch, add_files, run};
 use crate::workload::{Placement, Workload, WorkloadError};
 use crate::world::{Host, ModelledWorld};
 
@@ -97,8 +97,8 @@ pub enum SimulateError {
     Swap(SwapError),
     /// The job asks for something that can't be.
     Workload(WorkloadError),
-    /// The job can't be run: its files don't fit on the device.
-    Run(RunError),
+    /// The job's files don't fit on the device.
+    TooLarge(BeyondDevice),
 }
 
 /// What a [`SimulateError`] is about, for those who name it in front of the error.
@@ -163,21 +163,15 @@ pub fn simulate_with(
     let (device, workload, mut path) = prepare(job_file, setup)?;
     let mut world = ModelledWorld::new(device, setup.host);
     let Guests { law_maker, observer } = guests;
-    let measured = match observer {
-        None => {
-            if let Some(make) = law_maker {
-                path.set_law_maker(make);
-            }
-            run(&mut path, workload, &mut world, watch)
-        }
-        Some(observer) => {
-            let mut make = law_maker.unwrap_or_else(|| named_laws(setup.readahead.clone()));
-            let watcher = observer.clone();
-            path.set_law_maker(Box::new(move |limits| watcher.watch(make(limits))));
-            run(&mut path, workload, &mut ObservedWorld::new(&mut world, observer), watch)
-        }
-    };
-    let measured = measured.map_err(SimulateError::Run)?;
+    if let Some(observer) = observer {
+        let mut make = law_maker.unwrap_or_else(|| named_laws(setup.readahead.clone()));
+        let watcher = observer.clone();
+        path.set_law_maker(Box::new(move |limits| watcher.watch(make(limits))));
+        world = world.observed_by(observer);
+    } else if let Some(make) = law_maker {
+        path.set_law_maker(make);
+    }
+    let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::TooLarge)?;
     let mut row = measured
         .row(job, &setup.device.to_string(), job_file)
         .with_meter(path.meter(), &path.cache_counters());
@@ -201,7 +195,7 @@ pub(crate) fn simulate_workload(
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let mut path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = ModelledWorld::new(device, setup.host);
-    let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::Run)?;
+    let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::TooLarge)?;
     let mut row = Row::new("listed", &setup.device.to_string(), &measured.total)
         .with_meter(path.meter(), &path.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
@@ -216,9 +210,7 @@ pub(crate) fn simulate_workload(
 /// As [`simulate`].
 pub fn check(job_file: &JobFile, setup: &Setup) -> Result<(), SimulateError> {
     let (_, workload, mut path) = prepare(job_file, setup)?;
-    add_files(&mut path, &workload)
-        .map_err(|error| SimulateError::Run(RunError::TooLarge(error)))?;
-    Ok(())
+    add_files(&mut path, &workload).map(drop).map_err(SimulateError::TooLarge)
 }
 
 /// Everything that a run needs, from its description.
@@ -289,7 +281,11 @@ impl fmt::Display for SimulateError {
             SimulateError::Config(error) => error.fmt(f),
             SimulateError::Swap(error) => error.fmt(f),
             SimulateError::Workload(error) => error.fmt(f),
-            SimulateError::Run(error) => error.fmt(f),
+            SimulateError::TooLarge(error) => write!(
+                f,
+                "the job's files are larger than the device: {error}; give a smaller size or a \
+                 larger device"
+            ),
         }
     }
 }

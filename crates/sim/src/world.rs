@@ -1,66 +1,14 @@
-//! The two worlds behind one seam: where requests go, what time it is, and what
-//! it costs a process to take its bytes.
-//!
-//! The runner drives the same machine over either. [`ModelledWorld`] has a
-//! modelled device and virtual time; the real world has a ring and a clock, and
-//! lives where system calls may be made.
+//! The modelled world: where requests go, what time it is, and what it costs a process
+//! to take its bytes.
 
-use std::fmt;
+use std::collections::VecDeque;
 
-use readpath_core::machine::{Done, Machine};
+use readpath_core::machine::{Carrier, Done, Machine};
 use readpath_core::request::{Completion, DeviceError, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
 use crate::device::BoxedDevice;
-
-/// A world in which a job can run.
-pub trait World {
-    /// The time since the start of the run.
-    fn now(&mut self) -> Time;
-
-    /// Carries a request out; it comes back from [`wait`](World::wait).
-    fn submit(&mut self, path: &Machine, request: DeviceRequest);
-
-    /// Asks the device to keep what was reported written by now, whatever happens to its
-    /// power; a completion of this name, which no request has, comes back from
-    /// [`wait`](World::wait).
-    fn flush(&mut self, id: RequestId);
-
-    /// Hands the bytes of what is done to its process. Gives how long that
-    /// keeps the process busy, where time does not pass by itself.
-    fn take(&mut self, path: &Machine, done: &Done) -> Time;
-
-    /// Pins and describes the memory of a raw chunk of so many bytes. Gives how long
-    /// that keeps the process busy, where time does not pass by itself.
-    fn pin(&mut self, bytes: u64) -> Time;
-
-    /// Sleeps until something was completed or `until` has come, and adds what
-    /// was completed to `completions`. May wake up early with nothing.
-    ///
-    /// # Errors
-    /// Nothing that was submitted will come back any more.
-    fn wait(
-        &mut self,
-        until: Option<Time>,
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), WorldError>;
-
-    /// After how many turns of the runner it tells its progress, and hears
-    /// whether it is to stop: rarely where a turn takes a microsecond.
-    fn turns_per_progress(&self) -> u32;
-}
-
-/// A world that can't carry requests any more, and why, in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorldError(pub String);
-
-impl fmt::Display for WorldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WorldError {}
+use crate::observe::Observer;
 
 /// What the host's processor costs: measured on one core of a shared virtual
 /// machine (Linux 6.18) with `pread` of cached pages spread over 1 GiB: 1.07 µs
@@ -97,6 +45,9 @@ pub struct ModelledWorld {
     decisions: Digest,
     /// What was given to the device, or what of it is asked again, by the request's name.
     requests: Vec<Asked>,
+    /// What was completed by now and not polled yet.
+    completed: VecDeque<Completion>,
+    observer: Option<Observer>,
 }
 
 /// A request as the device has it.
@@ -120,7 +71,19 @@ impl ModelledWorld {
             host_time: Time::ZERO,
             decisions: Digest::default(),
             requests: Vec::new(),
+            completed: VecDeque::new(),
+            observer: None,
         }
+    }
+
+    /// The same, looked at by an observer.
+    pub fn observed_by(self, observer: Observer) -> ModelledWorld {
+        ModelledWorld { observer: Some(observer), ..self }
+    }
+
+    /// The time since the start of the run.
+    pub fn now(&self) -> Time {
+        self.now
     }
 
     /// Asks for the rest of a request of which the device moved a part, as the kernel does;
@@ -147,6 +110,63 @@ impl ModelledWorld {
         self.device.submit(self.now, request);
     }
 
+    /// Asks the device to keep what was reported written by now, whatever happens to its
+    /// power; a completion of this name, which no request has, says when it does.
+    pub fn flush(&mut self, id: RequestId) {
+        self.decisions.add([self.now.ns(), id.0.into(), 0, 3]);
+        self.device.flush(self.now, id);
+    }
+
+    /// Hands the bytes of what is done to its process; gives how long that keeps it busy.
+    pub fn take(&mut self, machine: &Machine, done: &Done) -> Time {
+        if let Some(observer) = &self.observer {
+            observer.taken(self.now, machine, done);
+        }
+        let bytes = done.result.unwrap_or(0);
+        if machine.is_fault(done.read) {
+            return self.charged(Time(self.host.fault_ns));
+        }
+        let copied = if machine.read_frames(done.read).is_empty() { 0 } else { bytes };
+        self.charged(Time(self.host.operation_ns + copied * self.host.byte_ps / 1000))
+    }
+
+    /// Pins and describes the memory of a raw chunk of so many bytes; gives how long that
+    /// keeps its process busy.
+    pub fn pin(&mut self, bytes: u64) -> Time {
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        self.charged(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
+    }
+
+    /// Lets time pass until something is completed, or until `until`.
+    ///
+    /// # Panics
+    /// Neither will ever be.
+    pub fn advance(&mut self, until: Option<Time>) {
+        // What goes on inside the device is no event for those who wait: a scheduler
+        // that is asked again without one may decide otherwise than it would have.
+        loop {
+            let event = self.device.next_event();
+            let time = match (event, until) {
+                (Some(event), Some(until)) => event.min(until),
+                (event, until) => event.or(until).expect("something is under way or due"),
+            };
+            self.now = self.now.max(time);
+            if event.is_some_and(|event| event <= self.now) {
+                while let Some(completion) = self.device.poll(self.now) {
+                    self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
+                    let settled = self.settled(completion);
+                    self.completed.extend(settled);
+                }
+            }
+            if !self.completed.is_empty() || until.is_some_and(|until| until <= self.now) {
+                break;
+            }
+        }
+        if let Some(observer) = &self.observer {
+            observer.advanced(self.now, &self.completed);
+        }
+    }
+
     /// Processor time that the host was charged with so far.
     pub fn host_time(&self) -> Time {
         self.host_time
@@ -168,67 +188,23 @@ impl ModelledWorld {
     }
 }
 
-impl World for ModelledWorld {
-    fn now(&mut self) -> Time {
-        self.now
-    }
-
-    fn submit(&mut self, _path: &Machine, request: DeviceRequest) {
+impl Carrier for ModelledWorld {
+    fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
         let index = request.id.0 as usize;
         if index >= self.requests.len() {
             self.requests.resize(index + 1, Asked { request, retries: 0 });
         }
         self.requests[index] = Asked { request, retries: 0 };
+        if let Some(observer) = &self.observer {
+            observer.submitted(self.now, &request);
+        }
         self.give(request);
     }
 
-    fn flush(&mut self, id: RequestId) {
-        self.decisions.add([self.now.ns(), id.0.into(), 0, 3]);
-        self.device.flush(self.now, id);
-    }
-
-    fn take(&mut self, path: &Machine, done: &Done) -> Time {
-        let bytes = done.result.unwrap_or(0);
-        if path.is_fault(done.read) {
-            return self.charged(Time(self.host.fault_ns));
-        }
-        let copied = if path.read_frames(done.read).is_empty() { 0 } else { bytes };
-        self.charged(Time(self.host.operation_ns + copied * self.host.byte_ps / 1000))
-    }
-
-    fn pin(&mut self, bytes: u64) -> Time {
-        let pages = bytes.div_ceil(PAGE_BYTES);
-        self.charged(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
-    }
-
-    fn wait(
-        &mut self,
-        until: Option<Time>,
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), WorldError> {
-        // What goes on inside the device is no event for those who wait: a scheduler
-        // that is asked again without one may decide otherwise than it would have.
-        loop {
-            let event = self.device.next_event();
-            let time = match (event, until) {
-                (Some(event), Some(until)) => event.min(until),
-                (event, until) => event.or(until).expect("something is under way or due"),
-            };
-            self.now = self.now.max(time);
-            if event.is_some_and(|event| event <= self.now) {
-                while let Some(completion) = self.device.poll(self.now) {
-                    self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
-                    completions.extend(self.settled(completion));
-                }
-            }
-            if !completions.is_empty() || until.is_some_and(|until| until <= self.now) {
-                return Ok(());
-            }
-        }
-    }
-
-    fn turns_per_progress(&self) -> u32 {
-        4096
+    /// Of those that were completed when time last [advanced](ModelledWorld::advance): what was
+    /// submitted since is not looked for, whatever its device.
+    fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
+        self.completed.pop_front()
     }
 }
 

@@ -1,10 +1,10 @@
 //! The law `ondemand` against recordings of the running kernel.
 //!
 //! Each file in `recorded/` is a list of reads, made or by hand, and what Linux
-//! 6.18 brought into the page cache for each, as written by `cargo run -p readpath
+//! 6.18 brought into the page cache for each, as written by `cargo run -p readpath-peers
 //! --example record_kernel`. The seeds are those whose lists found out the most
 //! of 35 small changes to the law. With root and tracefs the same comparison runs
-//! live, in the crate `readpath`.
+//! live, in the crate `readpath-peers`.
 
 use readpath_core::law::Spec;
 use readpath_sim::conform::{compare, kernel_law, parse_recording, play};

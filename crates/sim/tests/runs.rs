@@ -1,18 +1,10 @@
 //! Whole runs in virtual time.
 
-use std::collections::VecDeque;
-
 use readpath_core::law::Spec;
-use readpath_core::machine::{Done, Machine};
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome, RequestId};
-use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::Row;
 use readpath_sim::run::Go;
-use readpath_sim::run::{self, Watch};
 use readpath_sim::simulate::{Setup, simulate};
-use readpath_sim::workload::{Placement, Workload};
-use readpath_sim::world::{World, WorldError};
 
 fn run(job: &str, setup: &Setup) -> Row {
     simulate("test", &JobFile::parse(job).unwrap(), setup, &mut |_| Go::On).unwrap()
@@ -135,86 +127,15 @@ fn a_run_that_is_told_to_stop_waits_for_what_is_under_way_and_begins_nothing() {
     assert_eq!((row.sections[1].bytes, row.errors), (0, 0));
 }
 
-/// A world like the real one: time passes by itself, a microsecond at each look at the clock,
-/// and each request takes 100 µs.
-#[derive(Default)]
-struct Passing {
-    now: Time,
-    in_flight: VecDeque<Completion>,
-}
-
-impl Passing {
-    fn due(&mut self) -> Option<Completion> {
-        self.in_flight.front().filter(|next| next.at <= self.now)?;
-        self.in_flight.pop_front()
-    }
-}
-
-impl World for Passing {
-    fn now(&mut self) -> Time {
-        self.now += Time::from_us(1);
-        self.now
-    }
-
-    fn submit(&mut self, _path: &Machine, request: DeviceRequest) {
-        let at = self.now + Time::from_us(100);
-        self.in_flight.push_back(Completion::at(at, request.id, Outcome::Done));
-    }
-
-    fn flush(&mut self, id: RequestId) {
-        self.in_flight.push_back(Completion::at(self.now, id, Outcome::Done));
-    }
-
-    fn take(&mut self, _path: &Machine, _done: &Done) -> Time {
-        Time::ZERO
-    }
-
-    fn pin(&mut self, _bytes: u64) -> Time {
-        Time::ZERO
-    }
-
-    fn wait(
-        &mut self,
-        until: Option<Time>,
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), WorldError> {
-        let first = self.in_flight.front().map(|completion| completion.at);
-        let wake = [first, until].into_iter().flatten().min().expect("something is waited for");
-        self.now = self.now.max(wake);
-        while let Some(completion) = self.due() {
-            completions.push(completion);
-        }
-        Ok(())
-    }
-
-    fn turns_per_progress(&self) -> u32 {
-        1
-    }
-}
-
 /// A process that finds all it wants in the cache never waits; another one, whose reads go to
-/// the device, must hear of their ends meanwhile.
+/// the device, hears of their ends meanwhile.
 #[test]
 fn a_process_that_never_waits_does_not_hold_up_completions() {
     let job = "[global]\nruntime=20ms\ntime_based=1\nbs=4k\n\
                [cached]\nrw=read\nsize=64k\n[direct]\nrw=randread\nsize=1m\ndirect=1\n";
-    let job = JobFile::parse(job).unwrap();
-    let setup = setup("ssd");
-    let caps = DeviceCaps {
-        sectors: 1 << 20,
-        request_sectors_max: 256,
-        depth_max: 32,
-        is_rotational: false,
-        alignment_sectors: 1,
-    };
-    let workload = Workload::new(&job, Placement::Modelled, 1).unwrap();
-    let mut path = Machine::new(setup.config(caps)).unwrap();
-    let mut tell = |_| Go::On;
-    let watch = Watch::progress(&mut tell);
-    let measured = run::run(&mut path, workload, &mut Passing::default(), watch).unwrap();
-    let [cached, direct] = &measured.streams[..] else { panic!("two processes") };
-    // 100 µs each, and a look at the clock or two: some 190 reads in 20 ms.
+    let row = run(job, &setup("ssd"));
+    let [cached, direct] = &row.sections[..] else { panic!("two jobs") };
+    // About 100 µs each, whatever the other does: some 200 reads in 20 ms.
     assert!(direct.bytes > 150 * 4096, "{} bytes past the cache", direct.bytes);
-    assert!(direct.latency_max.unwrap() < Time::from_us(120), "{:?}", direct.latency_max);
-    assert!(cached.bytes > direct.bytes);
+    assert!(cached.bytes > 10 * direct.bytes);
 }

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use readpath::clock::Clock;
 use readpath_core::request::{DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
+use readpath_peers::clock::Clock;
 use readpath_sim::device::BoxedDevice;
 
 use super::lateness::Lateness;

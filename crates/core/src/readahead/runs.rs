@@ -53,7 +53,7 @@
 //! Advice: `sequential` takes every run for a stream from its first page;
 //! `random` reads one page where nothing is known yet, and makes no streams.
 //!
-//! Our own. Its constants were chosen with `examples/mapping_speed.rs` and
+//! Our own. Its constants were chosen with `crates/peers/benches/mapping_speed.rs` and
 //! `bench/python_tensors.py` on a device of one millisecond.
 
 use alloc::collections::VecDeque;

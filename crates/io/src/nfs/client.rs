@@ -106,7 +106,7 @@ pub(crate) enum Wish {
     Disconnect,
 }
 
-/// What was counted.
+/// What went over the wire since the file was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Calls made.

@@ -63,6 +63,18 @@ struct State {
     in_flight: u32,
 }
 
+/// How a server's file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connection {
+    /// `rsize`: the most bytes of one READ.
+    pub read_bytes_max: u32,
+    /// Whether calls come from a reserved port, as servers may ask.
+    pub is_from_reserved_port: bool,
+    /// What went over the wire so far.
+    pub traffic: Traffic,
+}
+
 /// A poll(2) that finds something comes back sooner than this; one that took longer has slept.
 const SLEPT: Time = Time::from_us(5);
 
@@ -355,6 +367,16 @@ fn ring(bell: &OwnedFd) {
 }
 
 impl Shared {
+    /// How the file is read now.
+    pub(crate) fn connection(&self) -> Connection {
+        let state = self.lock();
+        Connection {
+            read_bytes_max: state.read_bytes,
+            is_from_reserved_port: state.link.is_reserved(),
+            traffic: state.link.traffic(),
+        }
+    }
+
     /// Looks for the file anew, by its name, beside the reads that are under way.
     pub(crate) fn find_again(&self) -> Result<Found, NfsError> {
         self.place.find(&mut &*self)

@@ -63,8 +63,12 @@ impl Area {
         // the userfaultfd, which was named first.
         unsafe {
             uffd.register(self.address(0), self.bytes(), watch).map_err(PagerError::Call)?;
-            mm::mprotect(self.base.as_ptr().cast(), self.bytes(), touchable)
-                .map_err(|errno| PagerError::AddressSpace { bytes: self.pages * PAGE_BYTES, errno })
+            mm::mprotect(self.base.as_ptr().cast(), self.bytes(), touchable).map_err(|errno| {
+                PagerError::AddressSpace {
+                    bytes: self.pages * PAGE_BYTES,
+                    errno: errno.raw_os_error(),
+                }
+            })
         }
     }
 

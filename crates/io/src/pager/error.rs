@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use readpath_core::law::SpecError;
 use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
 
 use super::uffd::{CallError, UffdError};
@@ -42,9 +43,11 @@ pub enum PagerError {
     AddressSpace {
         /// How many were asked for.
         bytes: u64,
-        /// The system's answer.
-        errno: rustix::io::Errno,
+        /// The system's answer, as in `errno(3)`.
+        errno: i32,
     },
+    /// A law is not of the form `NAME,key=value,…`.
+    Law(SpecError),
     /// Faults can't be served in user space here.
     Uffd(UffdError),
     /// They can, and a call for it was refused all the same.
@@ -66,7 +69,7 @@ impl fmt::Display for PagerError {
         match self {
             PagerError::Open(error) => error.fmt(f),
             // What mmap(2) answers where all future memory is locked, and the limit of that is met.
-            PagerError::AddressSpace { bytes, errno: rustix::io::Errno::AGAIN } => write!(
+            PagerError::AddressSpace { bytes, errno: libc::EAGAIN } => write!(
                 f,
                 "the process locks all its memory (`mlockall`) and may not lock twice {bytes} \
                  bytes of addresses more; raise its limit (`ulimit -l`), or lock what it needs \
@@ -74,8 +77,9 @@ impl fmt::Display for PagerError {
             ),
             PagerError::AddressSpace { bytes, errno } => write!(
                 f,
-                "the process has no room for twice {bytes} bytes of addresses ({errno}); map \
-                 less, or raise its limit (`ulimit -v`)"
+                "the process has no room for twice {bytes} bytes of addresses ({}); map \
+                 less, or raise its limit (`ulimit -v`)",
+                std::io::Error::from_raw_os_error(*errno)
             ),
             PagerError::Space { path, bytes, error } => {
                 let next = match error.raw_os_error() {
@@ -100,6 +104,7 @@ impl fmt::Display for PagerError {
                 "{} has {bytes} bytes, and the region needs {needed_bytes}; name a larger device",
                 path.display()
             ),
+            PagerError::Law(error) => error.fmt(f),
             PagerError::Swap(error) => error.fmt(f),
             PagerError::Uffd(error) => error.fmt(f),
             PagerError::Call(error) => error.fmt(f),

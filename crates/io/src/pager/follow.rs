@@ -3,7 +3,7 @@
 //! A thread that faults sleeps, so its core is free; a server on that core is
 //! switched to directly. One that sleeps on another core must first be woken
 //! there, which costs as much as a read of 4 KiB: 43 µs against 7 on an idle
-//! virtual machine (`examples/fault_ways.rs`). The kernel's scheduler doesn't
+//! virtual machine (`crates/peers/benches/fault_ways.rs`). The kernel's scheduler doesn't
 //! know that and places a woken thread where it ran last.
 //!
 //! So now and then the server asks where the thread whose fault it is serving

@@ -27,46 +27,46 @@ use crate::target::{OpenOptions, Target};
 /// The law unless another is named.
 const LAW: &str = "runs";
 
-/// How a file is mapped.
+/// How a file is to be mapped: [`Mapping::builder`], then [`open`](MappingBuilder::open).
 #[derive(Clone, Debug)]
-pub struct MappingOptions {
+pub struct MappingBuilder {
     memory_bytes: u64,
-    readahead: Spec,
+    readahead: String,
     window_bytes_max: Option<u64>,
     backend: BackendKind,
 }
 
-impl Default for MappingOptions {
-    fn default() -> MappingOptions {
-        MappingOptions {
+impl Default for MappingBuilder {
+    fn default() -> MappingBuilder {
+        MappingBuilder {
             memory_bytes: 256 << 20,
-            readahead: Spec::plain(LAW),
+            readahead: LAW.to_owned(),
             window_bytes_max: None,
             backend: BackendKind::default(),
         }
     }
 }
 
-impl MappingOptions {
+impl MappingBuilder {
     /// The most memory for pages of the file, in bytes, at least one page;
     /// default 256 MiB. Pages beyond it are given up and read again when they
     /// are touched again. Beside it the mapping takes about 200 bytes a page
     /// of this memory.
     #[must_use]
-    pub fn memory_bytes(mut self, bytes: u64) -> MappingOptions {
+    pub fn memory(mut self, bytes: u64) -> MappingBuilder {
         self.memory_bytes = bytes;
         self
     }
 
-    /// The readahead law; default `runs`.
+    /// The readahead law, as `readpath laws` names it, with its parameters; default `runs`.
     #[must_use]
-    pub fn readahead(mut self, law: Spec) -> MappingOptions {
-        self.readahead = law;
+    pub fn readahead(mut self, law: &str) -> MappingBuilder {
+        law.clone_into(&mut self.readahead);
         self
     }
 
     /// The readahead law that is set.
-    pub fn law(&self) -> &Spec {
+    pub fn law(&self) -> &str {
         &self.readahead
     }
 
@@ -75,14 +75,14 @@ impl MappingOptions {
     /// device's `read_ahead_kb`, or 128 KiB where it has none. Larger windows cost
     /// more memory and time where the guess is wrong.
     #[must_use]
-    pub fn window_bytes_max(mut self, bytes: u64) -> MappingOptions {
+    pub fn window_bytes_max(mut self, bytes: u64) -> MappingBuilder {
         self.window_bytes_max = Some(bytes);
         self
     }
 
     /// What carries the bytes; default [`BackendKind::Auto`].
     #[must_use]
-    pub fn backend(mut self, backend: BackendKind) -> MappingOptions {
+    pub fn backend(mut self, backend: BackendKind) -> MappingBuilder {
         self.backend = backend;
         self
     }
@@ -99,22 +99,24 @@ impl MappingOptions {
     /// no userfaultfd the kernel maps the file ([`Mapping::mode`]).
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
+        let readahead = Spec::parse(&self.readahead).map_err(PagerError::Law)?;
         let target = Target::open(path, OpenOptions::default()).map_err(PagerError::Open)?;
         let bytes = target.bytes();
         let pages = bytes.div_ceil(PAGE_BYTES);
         let area = Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(pages)?)));
-        let (user, shadow) = area.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
+        let (user, shadow) =
+            area.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let heir = Heir::of(&user, target.as_fd()).map_err(PagerError::System)?;
         let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
             let most = self.memory_bytes / 8;
-            if self.readahead.name == LAW { most } else { window_of(&target).min(most) }
+            if readahead.name == LAW { most } else { window_of(&target).min(most) }
         });
         let setup = Setup {
             target,
             user: Arc::clone(&user),
             shadow,
             memory_bytes: self.memory_bytes.min(pages * PAGE_BYTES),
-            readahead: self.readahead,
+            readahead,
             window_bytes_max,
             backend: self.backend,
         };
@@ -162,7 +164,23 @@ fn window_of(target: &Target) -> u64 {
     own.unwrap_or(ReadaheadLimits::default().window_pages_max * PAGE_BYTES)
 }
 
-/// A file as memory. See [`MappingOptions::open`].
+/// A file as memory, in a budget of its own.
+///
+/// ```
+/// use readpath::Mapping;
+///
+/// # let path = std::env::temp_dir().join(format!("readpath-doc-mapping-{}", std::process::id()));
+/// # let numbers: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+/// # std::fs::write(&path, numbers)?;
+/// // SAFETY: nobody changes the file while it is mapped.
+/// let mapping = unsafe { Mapping::builder().memory(1 << 20).open(&path)? };
+/// let numbers = mapping.as_slice().chunks_exact(4);
+/// let sum: u64 = numbers.map(|number| u64::from(u32::from_le_bytes(number.try_into().unwrap()))).sum();
+/// assert_eq!(sum, 99_999 * 100_000 / 2);
+/// println!("{}: {:?}", mapping.mode(), mapping.statistics());
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// Any number of threads may touch it at once. A page that can't be read is
 /// *poisoned*: to touch it is a bus error (`SIGBUS`), as with the kernel's
@@ -231,9 +249,9 @@ pub enum LoadError {
 }
 
 impl Mapping {
-    /// How a file is mapped, with the defaults.
-    pub fn options() -> MappingOptions {
-        MappingOptions::default()
+    /// How a file is to be mapped, with the defaults.
+    pub fn builder() -> MappingBuilder {
+        MappingBuilder::default()
     }
 
     /// The bytes of the file.

@@ -12,7 +12,7 @@
 //! That is why a transfer's pages are put there before it starts.
 //!
 //! Invariants:
-//! 1. A page is present in at most one of the areas, and [`Server::resident`]
+//! 1. A page is present in at most one of the areas, and [`Areas::resident`]
 //!    says in which; it names a frame of the machine that holds it, so no more
 //!    pages are present than the budget has frames. (When a transfer still
 //!    holds on to its pages they are copied, and present twice until the end of
@@ -28,10 +28,10 @@ use std::sync::mpsc::SyncSender;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Config, Done, HandleId, Machine, ReadError, Transfer,
+    Access, Buffer, Carrier, Config, Done, Driver, HandleId, Machine, ReadError, Transfer,
 };
 use readpath_core::readahead::{Advice, ReadaheadLimits};
-use readpath_core::request::{DeviceRequest, Op, Outcome, ProcessId};
+use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 use rustix::io::Errno;
 
@@ -128,6 +128,12 @@ struct Asked {
 
 /// See the [module](self).
 pub(super) struct Server {
+    machine: Machine,
+    areas: Areas,
+}
+
+/// Both areas, and all else beside the machine: what carries its requests, and who waits.
+struct Areas {
     // Dropped first: it withdraws transfers into the shadow.
     transfers: Transfers<PageRange>,
     target: Target,
@@ -137,7 +143,6 @@ pub(super) struct Server {
     shadow: Area,
     /// What is put into the shadow before a transfer.
     zeros: Vec<u8>,
-    machine: Machine,
     handle: HandleId,
     file_bytes: u64,
     piece_bytes_max: u64,
@@ -159,7 +164,7 @@ impl Server {
     /// Builds it on the thread that will run it.
     ///
     /// # Errors
-    /// As [`MappingOptions::open`](super::mapping::MappingOptions::open).
+    /// As [`MappingBuilder::open`](super::mapping::MappingBuilder::open).
     pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
         let Setup { target, user, shadow, memory_bytes, readahead, window_bytes_max, backend } =
             setup;
@@ -186,7 +191,7 @@ impl Server {
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
         let (built, _) = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
-        Ok(Server {
+        let areas = Areas {
             transfers: Transfers::over(built, caps.depth_max, clock),
             target,
             uffd,
@@ -194,7 +199,6 @@ impl Server {
             shadow_uffd,
             shadow,
             zeros: vec![0; ZERO_BYTES],
-            machine,
             handle,
             file_bytes,
             piece_bytes_max: (memory_bytes / 4).clamp(PAGE_BYTES, PIECE_BYTES_MAX),
@@ -208,14 +212,17 @@ impl Server {
             inbox,
             faults: Vec::new(),
             pages: Vec::new(),
-        })
+        };
+        Ok(Server { machine, areas })
     }
+}
 
+impl Areas {
     fn now(&self) -> Time {
         self.clock.now()
     }
 
-    fn handle_faults(&mut self) {
+    fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.faults);
         self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
         for fault in faults.drain(..) {
@@ -228,13 +235,13 @@ impl Server {
                 let _ = unsafe { self.uffd.poison(fault.address, PAGE_BYTES as usize) };
                 continue;
             };
-            let is_mapped = |server: &Server| {
-                let found = server.resident.get(&page);
+            let is_mapped = |areas: &Areas| {
+                let found = areas.resident.get(&page);
                 found.is_some_and(|found| found.place == Place::User)
             };
             if is_mapped(self) && !self.user.is_present(page) {
                 // The program has given it up by itself (madvise(2)).
-                self.advise(Advice::DontNeed, PageRange::new(page, 1));
+                self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
             }
             if is_mapped(self) {
                 // It came in since the thread told of it.
@@ -244,16 +251,16 @@ impl Server {
                     self.resident.get(&page).map(|found| found.place) == Some(Place::Shadow);
                 self.statistics.faults_read += u64::from(!is_there);
                 let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
-                self.read(Access::Fault, range, FAULT)
+                self.read(machine, Access::Fault, range, FAULT)
                     .expect("a page fits, and reads have no limit");
             }
         }
         self.faults = faults;
     }
 
-    fn handle_command(&mut self, command: Command) {
+    fn handle_command(&mut self, machine: &mut Machine, command: Command) {
         match command {
-            Command::Advise { advice, range } => self.advise(advice, range),
+            Command::Advise { advice, range } => self.advise(machine, advice, range),
             Command::Read { range, wants_bytes, reply } => {
                 // To a whole page, so that the next piece starts at one.
                 let end = range.offset + self.piece_bytes_max;
@@ -264,14 +271,14 @@ impl Server {
                 }
                 let asked = Asked { wants_bytes, reply };
                 let range = ByteRange { bytes, ..range };
-                match self.read(Access::Buffered, range, slot as u64) {
+                match self.read(machine, Access::Buffered, range, slot as u64) {
                     Ok(()) => self.asked[slot] = Some(asked),
                     // Who gave up waiting needs no answer.
                     Err(error) => drop(asked.reply.send(Err(error))),
                 }
             }
             Command::Statistics { reply } => {
-                let meter = self.machine.meter();
+                let meter = machine.meter();
                 let _ = reply.send(MappingStatistics {
                     resident_pages: self.resident.len() as u64,
                     device_reads: meter.device_reads,
@@ -282,96 +289,30 @@ impl Server {
         }
     }
 
-    fn advise(&mut self, advice: Advice, range: PageRange) {
-        self.machine.advise(self.now(), self.handle, PROCESS, advice, range);
+    fn advise(&mut self, machine: &mut Machine, advice: Advice, range: PageRange) {
+        machine.advise(self.now(), self.handle, PROCESS, advice, range);
         if advice == Advice::DontNeed {
-            self.drop_range(range);
+            self.drop_range(machine, range);
         }
     }
 
-    fn read(&mut self, access: Access, range: ByteRange, tag: u64) -> Result<(), ReadError> {
+    fn read(
+        &mut self,
+        machine: &mut Machine,
+        access: Access,
+        range: ByteRange,
+        tag: u64,
+    ) -> Result<(), ReadError> {
         let ByteRange { offset, bytes } = range;
         let transfer = Transfer { handle: self.handle, process: PROCESS, offset, bytes, tag };
-        self.machine.read(self.now(), access, transfer).map(drop)
+        machine.read(self.now(), access, transfer).map(drop)
     }
 
-    /// Does what there is to do without sleeping: requests go out, what has
-    /// ended is mapped, and answers of the backend come in.
-    fn work(&mut self) {
-        loop {
-            let mut is_idle = true;
-            while let Some(request) = self.machine.poll_request(self.clock.now()) {
-                self.start(request);
-                is_idle = false;
-            }
-            while let Some(done) = self.machine.poll_done() {
-                self.finish(&done);
-                self.machine.release(self.clock.now(), done.read);
-                is_idle = false;
-            }
-            // A ring that refuses the exchange as such has never been seen. Nothing
-            // would come back any more, and threads would wait for ever.
-            self.transfers
-                .exchange(Sleep::Never)
-                .expect("the backend exchanges requests for answers");
-            while let Some(ended) = self.transfers.next_ended() {
-                self.note_end(ended.kept, ended.completion.outcome);
-                self.machine.handle_completion(ended.completion.at, ended.completion);
-                is_idle = false;
-            }
-            if is_idle {
-                return;
-            }
-        }
-    }
-
-    /// Hands a request of the machine to the device. Its frames may have held
-    /// other pages: those have been given up.
-    fn start(&mut self, request: DeviceRequest) {
-        let range =
-            PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
-        let (owners, resident, evicted) = (&mut self.owners, &mut self.resident, &mut self.pages);
-        let mut page = range.first;
-        self.machine.request_buffers(request.id, |buffer| {
-            let Buffer::Frame(frame) = buffer else {
-                unreachable!("no read here passes the cache")
-            };
-            let before = owners[frame.0 as usize].replace(page);
-            let is_held =
-                |other: &u64| resident.get(other).is_some_and(|held| held.frame == frame.0);
-            if let Some(other) = before.filter(|&other| other != page).filter(is_held) {
-                evicted.push(other);
-            }
-            if resident.contains_key(&page) {
-                // The machine had dropped the page, and reads it anew.
-                evicted.push(page);
-            }
-            page += 1;
-        });
-        self.evict();
-        let mut page = range.first;
-        let resident = &mut self.resident;
-        self.machine.request_buffers(request.id, |buffer| {
-            if let Buffer::Frame(frame) = buffer {
-                resident.insert(page, Resident { frame: frame.0, place: Place::Filling });
-                page += 1;
-            }
-        });
-        self.make_present(range);
-        let start = Start {
-            id: request.id,
-            place: transfers::Place::of(&self.target),
-            op: Op::Read,
-            offset: request.start * SECTOR_BYTES,
-            bytes: u64::from(request.sectors) * SECTOR_BYTES,
-        };
-        let segment = libc::iovec {
-            iov_base: self.shadow.address(range.first) as *mut _,
-            iov_len: start.bytes as usize,
-        };
-        // SAFETY: pages of the shadow, which outlives the transfers. Nobody else
-        // touches them while they are `Filling`.
-        unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
+    /// Hands over what was started, and takes in what has ended, without sleeping.
+    fn exchange(&mut self) {
+        // A ring that refuses the exchange as such has never been seen. Nothing
+        // would come back any more, and threads would wait for ever.
+        self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
     /// Puts pages into the shadow, for a transfer to fill.
@@ -412,8 +353,8 @@ impl Server {
     }
 
     /// Gives up what the machine has dropped of a range, and takes poison off.
-    fn drop_range(&mut self, range: PageRange) {
-        let is_dropped = |page: &u64| !self.machine.is_cached(self.handle, *page);
+    fn drop_range(&mut self, machine: &Machine, range: PageRange) {
+        let is_dropped = |page: &u64| !machine.is_cached(self.handle, *page);
         let gone = |page: &u64| range.contains(*page) && is_dropped(page);
         self.pages.extend(self.resident.keys().copied().filter(gone));
         for &page in &self.pages {
@@ -448,29 +389,9 @@ impl Server {
         self.evict();
     }
 
-    /// A read of the machine is done; its pages are pinned.
-    fn finish(&mut self, done: &Done) {
-        let offset = self.machine.offset(done.read);
-        if done.tag == FAULT {
-            let page = offset / PAGE_BYTES;
-            match done.result {
-                Ok(_) => self.map_around(page),
-                Err(_) => self.poison(page),
-            }
-            return;
-        }
-        let asked = self.asked[done.tag as usize].take().expect("a command's slot is its own");
-        let piece = done.result.map(|bytes| {
-            let copied = if asked.wants_bytes { self.bytes(offset, bytes) } else { Vec::new() };
-            Piece { bytes, copied }
-        });
-        // Who gave up waiting needs no answer.
-        let _ = asked.reply.send(piece);
-    }
-
     /// Maps a page that was touched, and what is there around it: pages that are
     /// filled, up to the nearest one that is not, or whose touch the law wants to see.
-    fn map_around(&mut self, page: u64) {
+    fn map_around(&mut self, machine: &Machine, page: u64) {
         let is_filled =
             |page: u64| self.resident.get(&page).is_some_and(|held| held.place == Place::Shadow);
         if !is_filled(page) {
@@ -479,7 +400,7 @@ impl Server {
         }
         let is_mappable = |page: &u64| {
             is_filled(*page)
-                && !self.machine.is_marked(self.handle, *page)
+                && !machine.is_marked(self.handle, *page)
                 && !self.poisoned.contains(page)
         };
         let before = (0..page).rev().take(AROUND_PAGES_MAX).take_while(is_mappable).count() as u64;
@@ -558,30 +479,110 @@ impl Server {
     }
 }
 
+impl Carrier for Areas {
+    /// The request's frames may have held other pages: those have been given up.
+    fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
+        let range =
+            PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
+        let (owners, resident, evicted) = (&mut self.owners, &mut self.resident, &mut self.pages);
+        let mut page = range.first;
+        machine.request_buffers(request.id, |buffer| {
+            let Buffer::Frame(frame) = buffer else {
+                unreachable!("no read here passes the cache")
+            };
+            let before = owners[frame.0 as usize].replace(page);
+            let is_held =
+                |other: &u64| resident.get(other).is_some_and(|held| held.frame == frame.0);
+            if let Some(other) = before.filter(|&other| other != page).filter(is_held) {
+                evicted.push(other);
+            }
+            if resident.contains_key(&page) {
+                // The machine had dropped the page, and reads it anew.
+                evicted.push(page);
+            }
+            page += 1;
+        });
+        self.evict();
+        let mut page = range.first;
+        let resident = &mut self.resident;
+        machine.request_buffers(request.id, |buffer| {
+            if let Buffer::Frame(frame) = buffer {
+                resident.insert(page, Resident { frame: frame.0, place: Place::Filling });
+                page += 1;
+            }
+        });
+        self.make_present(range);
+        let start = Start {
+            id: request.id,
+            place: transfers::Place::of(&self.target),
+            op: Op::Read,
+            offset: request.start * SECTOR_BYTES,
+            bytes: u64::from(request.sectors) * SECTOR_BYTES,
+        };
+        let segment = libc::iovec {
+            iov_base: self.shadow.address(range.first) as *mut _,
+            iov_len: start.bytes as usize,
+        };
+        // SAFETY: pages of the shadow, which outlives the transfers. Nobody else
+        // touches them while they are `Filling`.
+        unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
+    }
+
+    fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
+        let ended = self.transfers.next_ended()?;
+        self.note_end(ended.kept, ended.completion.outcome);
+        Some(ended.completion)
+    }
+}
+
+impl Driver for Areas {
+    /// Maps or poisons what was touched, or answers who asked, while the pages are pinned.
+    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+        let offset = machine.offset(done.read);
+        match (done.tag, done.result) {
+            (FAULT, Ok(_)) => self.map_around(machine, offset / PAGE_BYTES),
+            (FAULT, Err(_)) => self.poison(offset / PAGE_BYTES),
+            (slot, result) => {
+                let asked = self.asked[slot as usize].take().expect("a command's slot is its own");
+                let bytes =
+                    |bytes| if asked.wants_bytes { self.bytes(offset, bytes) } else { vec![] };
+                let piece = result.map(|count| Piece { bytes: count, copied: bytes(count) });
+                // Who gave up waiting needs no answer.
+                let _ = asked.reply.send(piece);
+            }
+        }
+        machine.release(now, done.read);
+    }
+}
+
 impl Serve for Server {
     fn scope(&self) -> FaultScope {
-        self.uffd.scope()
+        self.areas.uffd.scope()
     }
 
     fn run(&mut self) {
+        let Server { machine, areas } = self;
         loop {
-            let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
-            let woken = sleep(&self.uffd, self.inbox.bell(), span);
-            self.transfers.watched();
+            let span = machine.next_wake().map(|wake| areas.clock.until(wake));
+            let woken = sleep(&areas.uffd, areas.inbox.bell(), span);
+            areas.transfers.watched();
             // First, since who advises and then touches means it in that order.
             if woken.by_bell {
-                self.inbox.bell().quieten();
-                while let Some(command) = self.inbox.next() {
-                    self.handle_command(command);
+                areas.inbox.bell().quieten();
+                while let Some(command) = areas.inbox.next() {
+                    areas.handle_command(machine, command);
                 }
-                if self.inbox.is_closed() {
+                if areas.inbox.is_closed() {
                     return;
                 }
             }
             if woken.by_faults {
-                self.handle_faults();
+                areas.handle_faults(machine);
             }
-            self.work();
+            areas.exchange();
+            while machine.turn(areas.clock.now(), areas) {
+                areas.exchange();
+            }
         }
     }
 }

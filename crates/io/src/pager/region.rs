@@ -31,45 +31,47 @@ const SPARE_SLOTS_MIN: u64 = 256;
 /// the program works on.
 const MEMORY_PAGES_MIN: u64 = 64;
 
-/// How a region is made.
+/// How a region is to be made: [`Region::builder`], then [`in_folder`](RegionBuilder::in_folder) or
+/// [`on_device`](RegionBuilder::on_device).
 #[derive(Clone, Debug)]
-pub struct RegionOptions {
+pub struct RegionBuilder {
     memory_bytes: u64,
-    swapin: Spec,
+    swapin: String,
     backend: BackendKind,
 }
 
-impl Default for RegionOptions {
-    fn default() -> RegionOptions {
-        RegionOptions {
+impl Default for RegionBuilder {
+    fn default() -> RegionBuilder {
+        RegionBuilder {
             memory_bytes: 256 << 20,
-            swapin: Spec::plain("adaptive"),
+            swapin: "adaptive".to_owned(),
             backend: BackendKind::default(),
         }
     }
 }
 
-impl RegionOptions {
+impl RegionBuilder {
     /// The most memory that pages of the region may take, in bytes; default 256
     /// MiB, at least 256 KiB (less is raised to that). Beside it the region
     /// takes about 100 bytes a page of this memory and 12 bytes a page of its
     /// length.
     #[must_use]
-    pub fn memory_bytes(mut self, bytes: u64) -> RegionOptions {
+    pub fn memory(mut self, bytes: u64) -> RegionBuilder {
         self.memory_bytes = bytes;
         self
     }
 
-    /// The swap-in law: what is read beyond the page of a fault; default `adaptive`.
+    /// The swap-in law: what is read beyond the page of a fault; as `readpath laws` names it, with its
+    /// parameters; default `adaptive`.
     #[must_use]
-    pub fn swapin(mut self, law: Spec) -> RegionOptions {
-        self.swapin = law;
+    pub fn swapin(mut self, law: &str) -> RegionBuilder {
+        law.clone_into(&mut self.swapin);
         self
     }
 
     /// What carries the bytes; default [`BackendKind::Auto`].
     #[must_use]
-    pub fn backend(mut self, backend: BackendKind) -> RegionOptions {
+    pub fn backend(mut self, backend: BackendKind) -> RegionBuilder {
         self.backend = backend;
         self
     }
@@ -110,7 +112,7 @@ impl RegionOptions {
     ///
     /// # Errors
     /// It is no block device (a regular file is not touched), in use (mounted,
-    /// swapped to), smaller than the region, or can't be opened for writing; and as for [`in_folder`](RegionOptions::in_folder).
+    /// swapped to), smaller than the region, or can't be opened for writing; and as for [`in_folder`](RegionBuilder::in_folder).
     pub fn on_device(self, bytes: u64, path: impl AsRef<Path>) -> Result<Region, PagerError> {
         let path = path.as_ref();
         let refused = |error| PagerError::Space { path: path.to_path_buf(), bytes, error };
@@ -128,6 +130,7 @@ impl RegionOptions {
     }
 
     fn over(self, bytes: u64, path: &Path, claim: File) -> Result<Region, PagerError> {
+        let swapin = Spec::parse(&self.swapin).map_err(PagerError::Law)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         let memory_pages = (self.memory_bytes / PAGE_BYTES).max(MEMORY_PAGES_MIN);
         let options = OpenOptions { is_writable: true, ..OpenOptions::default() };
@@ -142,7 +145,8 @@ impl RegionOptions {
         }
         let areas =
             Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(memory_pages)?)));
-        let (user, frames) = areas.map_err(|errno| PagerError::AddressSpace { bytes, errno })?;
+        let (user, frames) = areas
+            .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let heir = Heir::none(&user).map_err(PagerError::System)?;
         let setup = Setup {
             target,
@@ -151,7 +155,7 @@ impl RegionOptions {
             frames,
             memory_pages,
             slots,
-            swapin: self.swapin,
+            swapin,
             backend: self.backend,
         };
         let (link, scope) = Link::start("readpath-swap", move |inbox| Server::new(setup, inbox))?;
@@ -164,7 +168,25 @@ fn slots_wanted(bytes: u64) -> u64 {
     pages + (pages / SPARE_SLOTS_DIVISOR).max(SPARE_SLOTS_MIN)
 }
 
-/// Memory larger than memory. See [`RegionOptions::in_folder`].
+/// Memory larger than memory: the rest lies in a folder, or on a block device.
+///
+/// ```
+/// use readpath::{PagerError, Region};
+///
+/// // 8 MiB, of which 1 MiB is in memory at a time.
+/// let made = Region::builder().memory(1 << 20).in_folder(8 << 20, std::env::temp_dir());
+/// # if let Err(PagerError::Uffd(_) | PagerError::Space { .. }) = &made {
+/// #     eprintln!("skipped: {}", made.unwrap_err());
+/// #     return Ok(());
+/// # }
+/// let mut region = made?;
+/// for (number, page) in region.as_mut_slice().chunks_exact_mut(4096).enumerate() {
+///     page.fill(number as u8);
+/// }
+/// assert_eq!(region.as_slice()[300 * 4096], 44);
+/// assert!(region.statistics().swap_out_pages > 0);
+/// # Ok::<(), PagerError>(())
+/// ```
 ///
 /// Any number of threads may touch it at once. What was written is what is
 /// read: a page whose only copy can't be read back is *poisoned*, and to touch
@@ -240,9 +262,9 @@ pub struct RegionStatistics {
 }
 
 impl Region {
-    /// How a region is made, with the defaults.
-    pub fn options() -> RegionOptions {
-        RegionOptions::default()
+    /// How a region is to be made, with the defaults.
+    pub fn builder() -> RegionBuilder {
+        RegionBuilder::default()
     }
 
     /// The memory.

@@ -30,12 +30,12 @@ use std::sync::mpsc::SyncSender;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Buffer, Config, Faulted, Machine, MemoryAccess, MemoryFault, MemoryKind, ReadError, Source,
-    SwapConfig, Unmap,
+    Buffer, Carrier, Config, Driver, Faulted, Machine, MemoryAccess, MemoryFault, MemoryKind,
+    ReadError, Source, SwapConfig, Unmap,
 };
-use readpath_core::request::{DeviceRequest, Op, ProcessId};
+use readpath_core::request::{Completion, DeviceRequest, Op, ProcessId};
 use readpath_core::swapin::MemoryId;
-use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES};
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use rustix::io::Errno;
 
 use super::area::Area;
@@ -133,6 +133,12 @@ type Moved = Vec<u32>;
 
 /// See the [module](self).
 pub(super) struct Server {
+    machine: Machine,
+    areas: Areas,
+}
+
+/// Both areas, and all else beside the machine: what carries its requests, and who waits.
+struct Areas {
     // Dropped first: it withdraws transfers to and from the frames.
     transfers: Transfers<Moved>,
     target: Target,
@@ -142,7 +148,6 @@ pub(super) struct Server {
     /// business there. (Without one, none could be moved there.)
     area_uffd: Uffd,
     area: Area,
-    machine: Machine,
     memory: MemoryId,
     frames: Vec<Frame>,
     /// The frame that is mapped at each page.
@@ -168,7 +173,7 @@ impl Server {
     /// Builds it on the thread that will run it.
     ///
     /// # Errors
-    /// As [`RegionOptions::in_folder`](super::region::RegionOptions::in_folder).
+    /// As [`RegionBuilder::in_folder`](super::region::RegionBuilder::in_folder).
     pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
         let Setup { target, user, pages, frames: area, memory_pages, slots, swapin, backend } =
             setup;
@@ -195,14 +200,13 @@ impl Server {
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
         let (built, _) = built.map_err(PagerError::Backend)?;
         let empty = Frame { place: Place::Nowhere, writes: 0, is_double: false };
-        Ok(Server {
+        let areas = Areas {
             transfers: Transfers::over(built, caps.depth_max, clock),
             target,
             uffd,
             user,
             area_uffd,
             area,
-            machine,
             memory,
             frames: vec![empty; memory_pages as usize],
             mapped: vec![NO_FRAME; pages as usize],
@@ -220,10 +224,13 @@ impl Server {
             faults: Vec::new(),
             unmaps: Vec::new(),
             spare: Vec::new(),
-        })
+        };
+        Ok(Server { machine, areas })
     }
+}
 
-    fn handle_faults(&mut self) {
+impl Areas {
+    fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.faults);
         self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
         for fault in faults.drain(..) {
@@ -248,7 +255,7 @@ impl Server {
                 }
                 _ => false,
             };
-            if is_stale && !self.give_up_lost(page) {
+            if is_stale && !self.give_up_lost(machine, page) {
                 self.wake(page);
                 continue;
             }
@@ -256,18 +263,25 @@ impl Server {
                 FaultKind::Read => MemoryAccess::Read,
                 FaultKind::Write | FaultKind::Protected => MemoryAccess::Write,
             };
-            self.fault(page, access, TOUCH);
+            self.fault(machine, self.clock.now(), page, access, TOUCH);
         }
         self.faults = faults;
     }
 
-    fn fault(&mut self, page: u64, access: MemoryAccess, tag: u64) {
+    fn fault(
+        &mut self,
+        machine: &mut Machine,
+        now: Time,
+        page: u64,
+        access: MemoryAccess,
+        tag: u64,
+    ) {
         let fault = MemoryFault { memory: self.memory, page, access, process: PROCESS, tag };
-        let begun = self.machine.fault(self.clock.now(), fault);
+        let begun = machine.fault(now, fault);
         begun.expect("there is no limit to open faults");
     }
 
-    fn handle_command(&mut self, command: Command) {
+    fn handle_command(&mut self, machine: &mut Machine, command: Command) {
         match command {
             Command::Load { range, reply } => {
                 let slot = self.loads.iter().position(Option::is_none).unwrap_or(self.loads.len());
@@ -280,7 +294,9 @@ impl Server {
                     return;
                 }
                 self.loads[slot] = Some(Load { left: range.count(), error: None, reply });
-                range.pages().for_each(|page| self.fault(page, MemoryAccess::Read, slot as u64));
+                range.pages().for_each(|page| {
+                    self.fault(machine, self.clock.now(), page, MemoryAccess::Read, slot as u64)
+                });
             }
             Command::WillNeed { range, reply } => {
                 self.advised.add(range);
@@ -293,13 +309,13 @@ impl Server {
                 let _ = reply.send(self.first_error.map_or(Ok(()), Err));
             }
             Command::Statistics { reply } => {
-                let _ = reply.send(self.counted());
+                let _ = reply.send(self.counted(machine));
             }
         }
     }
 
-    fn counted(&self) -> RegionStatistics {
-        let (meter, swap) = (self.machine.meter(), self.machine.swap_counters());
+    fn counted(&self, machine: &Machine) -> RegionStatistics {
+        let (meter, swap) = (machine.meter(), machine.swap_counters());
         RegionStatistics {
             faults_major: swap.faults_major,
             faults_minor: swap.faults_minor,
@@ -316,83 +332,11 @@ impl Server {
         }
     }
 
-    /// Does what there is to do without sleeping. Who waits comes first, then
-    /// what the device can begin with, then room for later.
-    fn work(&mut self) {
-        loop {
-            let mut is_idle = true;
-            while let Some(faulted) = self.machine.poll_faulted() {
-                self.finish(&faulted);
-                self.machine.release_fault(self.clock.now(), faulted.fault);
-                is_idle = false;
-            }
-            while let Some(request) = self.machine.poll_request(self.clock.now()) {
-                self.start(request);
-                is_idle = false;
-            }
-            // A ring that refuses the exchange as such has never been seen. Nothing
-            // would come back any more, and threads would wait for ever.
-            self.transfers
-                .exchange(Sleep::Never)
-                .expect("the backend exchanges requests for answers");
-            while let Some(ended) = self.transfers.next_ended() {
-                self.note_end(ended.op, ended.kept);
-                self.machine.handle_completion(ended.completion.at, ended.completion);
-                is_idle = false;
-            }
-            is_idle &= !self.unmap();
-            is_idle &= !self.discard();
-            is_idle &= !self.read_advised();
-            if is_idle {
-                return;
-            }
-        }
-    }
-
-    /// Hands a request of the machine to the device.
-    fn start(&mut self, request: DeviceRequest) {
-        let mut frames = self.spare.pop().unwrap_or_default();
-        self.machine.request_buffers(request.id, |buffer| match buffer {
-            Buffer::Frame(frame) => frames.push(frame.0),
-            Buffer::Caller { .. } => unreachable!("no transfer here passes the cache"),
-        });
-        for &frame in &frames {
-            match request.op {
-                Op::Read => self.make_present(frame),
-                Op::Write => self.frames[frame as usize].writes += 1,
-            }
-        }
-        let start = Start {
-            id: request.id,
-            place: transfers::Place::of(&self.target),
-            op: request.op,
-            offset: request.start * SECTOR_BYTES,
-            bytes: u64::from(request.sectors) * SECTOR_BYTES,
-        };
-        let (user, area, all) = (&self.user, &self.area, &self.frames);
-        let address = |frame: u32| match all[frame as usize] {
-            // It is stuck there, and dirty: should the program write to it
-            // meanwhile, what is written out is never read.
-            Frame { place: Place::Mapped { page, .. }, is_double: false, .. } => user.address(page),
-            _ => area.address(u64::from(frame)),
-        };
-        // SAFETY: pages that are present, here or stuck (invariant 2), of areas
-        // that outlive the transfers; nobody else touches those that are filled.
-        unsafe {
-            self.transfers.start(start, frames, |frames, segments| {
-                for &frame in frames {
-                    let address = address(frame) as *mut libc::c_void;
-                    match segments.last_mut() {
-                        Some(libc::iovec { iov_base, iov_len })
-                            if iov_base.wrapping_byte_add(*iov_len) == address =>
-                        {
-                            *iov_len += PAGE;
-                        }
-                        _ => segments.push(libc::iovec { iov_base: address, iov_len: PAGE }),
-                    }
-                }
-            });
-        }
+    /// Hands over what was started, and takes in what has ended, without sleeping.
+    fn exchange(&mut self) {
+        // A ring that refuses the exchange as such has never been seen. Nothing
+        // would come back any more, and threads would wait for ever.
+        self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
     /// Gives a frame a page of its own, for a transfer to fill: the kernel's
@@ -441,8 +385,73 @@ impl Server {
         self.statistics.memory_pages_max = self.statistics.memory_pages_max.max(self.present_pages);
     }
 
-    /// A fault has ended: its page is pinned until it is released.
-    fn finish(&mut self, faulted: &Faulted) {
+    fn finish_load(&mut self, slot: usize, error: Option<ReadError>) {
+        let load = self.loads[slot].as_mut().expect("a load stays until its last page");
+        load.left -= 1;
+        load.error = load.error.or(error);
+        if load.left == 0 {
+            let load = self.loads[slot].take().expect("it was there just now");
+            let _ = load.reply.send(load.error.map_or(Ok(()), Err));
+        }
+    }
+}
+
+impl Carrier for Areas {
+    fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
+        let mut frames = self.spare.pop().unwrap_or_default();
+        machine.request_buffers(request.id, |buffer| match buffer {
+            Buffer::Frame(frame) => frames.push(frame.0),
+            Buffer::Caller { .. } => unreachable!("no transfer here passes the cache"),
+        });
+        for &frame in &frames {
+            match request.op {
+                Op::Read => self.make_present(frame),
+                Op::Write => self.frames[frame as usize].writes += 1,
+            }
+        }
+        let start = Start {
+            id: request.id,
+            place: transfers::Place::of(&self.target),
+            op: request.op,
+            offset: request.start * SECTOR_BYTES,
+            bytes: u64::from(request.sectors) * SECTOR_BYTES,
+        };
+        let (user, area, all) = (&self.user, &self.area, &self.frames);
+        let address = |frame: u32| match all[frame as usize] {
+            // It is stuck there, and dirty: should the program write to it
+            // meanwhile, what is written out is never read.
+            Frame { place: Place::Mapped { page, .. }, is_double: false, .. } => user.address(page),
+            _ => area.address(u64::from(frame)),
+        };
+        // SAFETY: pages that are present, here or stuck (invariant 2), of areas
+        // that outlive the transfers; nobody else touches those that are filled.
+        unsafe {
+            self.transfers.start(start, frames, |frames, segments| {
+                for &frame in frames {
+                    let address = address(frame) as *mut libc::c_void;
+                    match segments.last_mut() {
+                        Some(libc::iovec { iov_base, iov_len })
+                            if iov_base.wrapping_byte_add(*iov_len) == address =>
+                        {
+                            *iov_len += PAGE;
+                        }
+                        _ => segments.push(libc::iovec { iov_base: address, iov_len: PAGE }),
+                    }
+                }
+            });
+        }
+    }
+
+    fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
+        let ended = self.transfers.next_ended()?;
+        self.note_end(ended.op, ended.kept);
+        Some(ended.completion)
+    }
+}
+
+impl Driver for Areas {
+    /// Maps or poisons the page, while it is pinned.
+    fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         let page = faulted.page;
         let error = match faulted.result {
             Ok((frame, source)) => {
@@ -461,42 +470,48 @@ impl Server {
             }
             load => self.finish_load(load as usize, error),
         }
+        machine.release_fault(now, faulted.fault);
     }
 
-    fn finish_load(&mut self, slot: usize, error: Option<ReadError>) {
-        let load = self.loads[slot].as_mut().expect("a load stays until its last page");
-        load.left -= 1;
-        load.error = load.error.or(error);
-        if load.left == 0 {
-            let load = self.loads[slot].take().expect("it was there just now");
-            let _ = load.reply.send(load.error.map_or(Ok(()), Err));
-        }
+    fn unmap(&mut self, machine: &mut Machine, now: Time, unmap: Unmap) {
+        // To move pages takes a while: the device begins first with what is read for a fault.
+        self.exchange();
+        self.unmaps.push(unmap);
+        self.unmaps.extend(std::iter::from_fn(|| machine.poll_unmap()));
+        self.move_all_out(machine, now);
     }
 }
 
 impl Serve for Server {
     fn scope(&self) -> FaultScope {
-        self.uffd.scope()
+        self.areas.uffd.scope()
     }
 
     fn run(&mut self) {
+        let Server { machine, areas } = self;
         loop {
-            let span = self.machine.next_wake().map(|wake| self.clock.until(wake));
-            let woken = sleep(&self.uffd, self.inbox.bell(), span);
-            self.transfers.watched();
+            let span = machine.next_wake().map(|wake| areas.clock.until(wake));
+            let woken = sleep(&areas.uffd, areas.inbox.bell(), span);
+            areas.transfers.watched();
             if woken.by_faults {
-                self.handle_faults();
+                areas.handle_faults(machine);
             }
             if woken.by_bell {
-                self.inbox.bell().quieten();
-                while let Some(command) = self.inbox.next() {
-                    self.handle_command(command);
+                areas.inbox.bell().quieten();
+                while let Some(command) = areas.inbox.next() {
+                    areas.handle_command(machine, command);
                 }
-                if self.inbox.is_closed() {
+                if areas.inbox.is_closed() {
                     return;
                 }
             }
-            self.work();
+            loop {
+                areas.exchange();
+                let is_any = machine.turn(areas.clock.now(), areas);
+                if !(is_any | areas.discard(machine) | areas.read_advised(machine)) {
+                    break;
+                }
+            }
         }
     }
 }

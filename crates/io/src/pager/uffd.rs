@@ -485,7 +485,7 @@ pub struct CallError {
     /// Which call.
     pub call: &'static str,
     /// The kernel's answer.
-    pub errno: Errno,
+    pub(crate) errno: Errno,
     /// How much of the range was done before.
     pub bytes_done: usize,
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::{RawFile, RawOpenError, RawOptions};
+use super::{RawFile, RawFileBuilder, RawOpenError};
 use crate::engine::Handle;
 use crate::file::File;
 use crate::nfs::url::NfsUrl;
@@ -42,15 +42,14 @@ impl File {
     /// [`open`](crate::ReadPath::open) reads it afresh.
     ///
     /// ```
-    /// use readpath::ReadPath;
-    /// use readpath::raw::RawOptions;
+    /// use readpath::{RawFile, ReadPath};
     ///
     /// # let name = std::env::temp_dir().join(format!("readpath-doc-beside-{}", std::process::id()));
     /// std::fs::write(&name, vec![1; 100_000])?;
     /// let file = ReadPath::builder().build()?.open(&name)?;
     /// let mut byte = [0];
     /// file.read_exact_at(&mut byte, 50_000)?; // cached now
-    /// file.raw(RawOptions::new().write(true))?.write_all_at(&[2], 50_000)?;
+    /// file.raw(RawFile::builder().write(true))?.write_all_at(&[2], 50_000)?;
     /// file.read_exact_at(&mut byte, 50_000)?;
     /// assert_eq!(byte, [2]);
     /// # std::fs::remove_file(&name)?;
@@ -58,14 +57,14 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`RawOptions::open`]; the file is a server's; or another one has taken
+    /// As [`RawFileBuilder::open`]; the file is a server's; or another one has taken
     /// its name.
-    pub fn raw(&self, options: &RawOptions) -> Result<RawFile, RawOpenError> {
+    pub fn raw(&self, builder: RawFileBuilder) -> Result<RawFile, RawOpenError> {
         let name = self.name();
         if name.to_str().is_some_and(NfsUrl::is_meant) {
             return Err(RawOpenError::Remote { path: name.to_path_buf() });
         }
-        options.open_beside(name, Some(Beside { file: self.reopen() }))
+        builder.open_beside(name, Some(Beside { file: self.reopen() }))
     }
 }
 

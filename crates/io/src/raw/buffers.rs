@@ -14,7 +14,7 @@ use crate::frames::{FramePoolError, HUGE_PAGE_BYTES, keep_from_children, map};
 ///
 /// The buffers lie in huge pages where there are any, so that a chunk is one piece of memory
 /// for the device: four of 64 KiB, read into over and over, ran at 1.5 times the speed that
-/// they have in pages of 4 KiB (`examples/raw_speed.rs`).
+/// they have in pages of 4 KiB (`crates/peers/benches/raw_speed.rs`).
 #[derive(Debug)]
 pub(super) struct Buffers {
     base: NonNull<u8>,

@@ -190,9 +190,7 @@ impl std::fmt::Display for RawFault {
                 "{value} is no whole multiple of {alignment_bytes} bytes, as a batch asks of places \
                  and lengths; align it, or use read_at and write_at"
             ),
-            RawFault::ReadOnly => {
-                f.write_str("was opened for reading alone; open it with RawOptions::write")
-            }
+            RawFault::ReadOnly => f.write_str("was opened for reading alone; open it with `write`"),
             RawFault::Length { errno } => write!(
                 f,
                 "its length can't be told or set: {}; check the file system",

@@ -7,7 +7,7 @@ use readpath_core::readahead::{self, Advice};
 use readpath_core::unit::PageRange;
 
 use crate::proxy::{Proxy, Weather};
-use crate::rig::{self, Draw};
+use crate::rig::{Draw, Rig};
 use crate::server::Server;
 use crate::support::content;
 
@@ -30,8 +30,8 @@ fn serve() -> (Server, Proxy, Vec<u8>) {
 #[test]
 fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
     let (_server, proxy, content) = serve();
-    let mut rig = rig::open(proxy.port, SOON, "none");
-    assert_eq!(u64::from(rig.carrier.storage().read_bytes()), RSIZE, "what the server prefers");
+    let mut rig = Rig::open(proxy.port, SOON, "none");
+    assert_eq!(u64::from(rig.storage().read_bytes()), RSIZE, "what the server prefers");
     for access in [Access::Buffered, Access::Direct] {
         proxy.weather(Weather { hold_until: 3, ..Weather::default() });
         rig.read(access, 1 << 20, 98_304, 0);
@@ -66,7 +66,7 @@ fn a_read_is_as_few_reads_as_rsize_allows_under_every_law_and_advice() {
             continue;
         }
         for advice in [Advice::Normal, Advice::Sequential, Advice::Random] {
-            let mut rig = rig::open(proxy.port, SOON, law.name);
+            let mut rig = Rig::open(proxy.port, SOON, law.name);
             rig.advise(advice, whole);
             for turn in 0..24 {
                 // Nothing is cached: a page that was would be asked for by nobody.
@@ -100,7 +100,7 @@ fn a_read_is_as_few_reads_as_rsize_allows_under_every_law_and_advice() {
 #[test]
 fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
     let (server, proxy, content) = serve();
-    let mut rig = rig::open(proxy.port, "attributes=1s", "none");
+    let mut rig = Rig::open(proxy.port, "attributes=1s", "none");
     proxy.weather(Weather::default());
     for at in 0..50 {
         rig.read(Access::Direct, at * 65_536, 65_536, 0);
@@ -111,12 +111,12 @@ fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
     assert!(calls.iter().all(|call| call.read.is_some()));
 
     proxy.weather(Weather::default());
-    assert_eq!(rig.carrier.storage_mut().attributes().unwrap().bytes, FILE_BYTES);
+    assert_eq!(rig.storage().attributes().unwrap().bytes, FILE_BYTES);
     assert_eq!(proxy.calls(), [], "the last READ has told them");
     std::thread::sleep(Duration::from_millis(1_100));
     server.faults.lock().unwrap().shrunk_bytes = Some(5_000);
     for _ in 0..3 {
-        assert_eq!(rig.carrier.storage_mut().attributes().unwrap().bytes, 5_000);
+        assert_eq!(rig.storage().attributes().unwrap().bytes, 5_000);
     }
     let procedures: Vec<u32> = proxy.calls().iter().map(|call| call.procedure).collect();
     assert_eq!(procedures, [1], "one GETATTR");
@@ -128,7 +128,7 @@ fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
 fn rsize_is_the_servers_unless_the_option_says_otherwise() {
     let (_server, proxy, content) = serve();
     for (options, rsize) in [(SOON, 32_768), ("rsize=8192", 8_192), ("rsize=262144", 262_144)] {
-        let mut rig = rig::open(proxy.port, options, "none");
+        let mut rig = Rig::open(proxy.port, options, "none");
         proxy.weather(Weather::default());
         rig.read(Access::Buffered, 0, 524_288, 0);
         rig.check(&content);
@@ -141,7 +141,7 @@ fn rsize_is_the_servers_unless_the_option_says_otherwise() {
 #[test]
 fn slots_bound_the_calls_in_flight() {
     let (_server, proxy, content) = serve();
-    let mut rig = rig::open(proxy.port, "slots=4&rsize=4096", "none");
+    let mut rig = Rig::open(proxy.port, "slots=4&rsize=4096", "none");
     let delay = Duration::from_millis(20);
     proxy.weather(Weather { hold_until: 4, delay, ..Weather::default() });
     rig.read(Access::Buffered, 0, 64 << 10, 0);
@@ -156,7 +156,7 @@ fn slots_bound_the_calls_in_flight() {
 #[test]
 fn the_law_that_splits_makes_a_read_of_each_page() {
     let (_server, proxy, content) = serve();
-    let mut rig = rig::open(proxy.port, SOON, "window,read_ahead_kb=0");
+    let mut rig = Rig::open(proxy.port, SOON, "window,read_ahead_kb=0");
     proxy.weather(Weather::default());
     rig.read(Access::Buffered, 1 << 20, 98_304, 0);
     rig.check(&content);

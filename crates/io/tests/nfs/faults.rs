@@ -3,17 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use readpath::nfs::storage::NfsStorage;
 use readpath_core::machine::{Access, ReadError};
 use readpath_core::readahead::Advice;
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PageRange;
 
 use crate::proxy::{Proxy, Weather};
-use crate::rig::{self, Draw};
+use crate::rig::{Draw, Rig};
 use crate::server::{Faults, Server};
 use crate::support::content;
-use crate::support::rig::Rig;
 
 const FILE_BYTES: u64 = 8 * (1 << 20) + 1234;
 
@@ -31,7 +29,7 @@ fn serve() -> (Server, Proxy, Vec<u8>) {
 }
 
 /// Reads of all sorts, several at once; every byte is the file's.
-fn read_all_sorts(rig: &mut Rig<NfsStorage>, content: &[u8], turns: u32, seed: u64) {
+fn read_all_sorts(rig: &mut Rig, content: &[u8], turns: u32, seed: u64) {
     let begun = Instant::now();
     let mut draw = Draw(seed);
     for _ in 0..turns {
@@ -79,7 +77,7 @@ fn bytes_are_right_in_every_weather() {
     ];
     for (what, weather) in weathers {
         eprintln!("{what}");
-        let mut rig = rig::open(proxy.port, OPTIONS, "ondemand");
+        let mut rig = Rig::open(proxy.port, OPTIONS, "ondemand");
         proxy.weather(weather);
         read_all_sorts(&mut rig, &content, 8, 5);
         rig.settle();
@@ -90,7 +88,7 @@ fn bytes_are_right_in_every_weather() {
 #[test]
 fn replies_in_the_wrong_order_find_their_reads() {
     let (_server, proxy, content) = serve();
-    let mut rig = rig::open(proxy.port, OPTIONS, "none");
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     proxy.weather(Weather { reverse: 8, ..Weather::default() });
     for turn in 0..10 {
         // Eight READs, answered the other way round.
@@ -105,7 +103,7 @@ fn replies_in_the_wrong_order_find_their_reads() {
 fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
     let content = content(FILE_BYTES as usize);
     let mut server = Server::start(content.clone(), 32_768);
-    let mut rig = rig::open(server.port, "repeat=1s&timeout=60s", "ondemand");
+    let mut rig = Rig::open(server.port, "repeat=1s&timeout=60s", "ondemand");
     for turn in 0..6u64 {
         for tag in 0..8 {
             rig.read(Access::Buffered, (turn * 8 + tag) * 131_072, 131_072, tag);
@@ -120,7 +118,7 @@ fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
         rig.check(&content);
         server = restarting.join().unwrap();
     }
-    let traffic = rig.carrier.storage().traffic();
+    let traffic = rig.storage().traffic();
     assert!(traffic.connections > 1, "{traffic:?}");
 }
 
@@ -129,7 +127,7 @@ fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
 #[test]
 fn a_server_that_stays_away_is_an_error_in_time() {
     let (mut server, proxy, _) = serve();
-    let mut rig = rig::open(proxy.port, "repeat=100ms&timeout=600ms", "none");
+    let mut rig = Rig::open(proxy.port, "repeat=100ms&timeout=600ms", "none");
     server.kill();
     let begun = Instant::now();
     for at in 0..4 {
@@ -151,7 +149,7 @@ fn an_error_of_the_server_reaches_the_reads_that_needed_those_bytes() {
     let broken = 1_000_000..1_000_001;
     *server.faults.lock().unwrap() = Faults { broken: Some(broken), ..Faults::default() };
     for law in ["none", "ondemand"] {
-        let mut rig = rig::open(proxy.port, OPTIONS, law);
+        let mut rig = Rig::open(proxy.port, OPTIONS, law);
         for tag in 0..16 {
             rig.read(Access::Buffered, tag * 131_072, 131_072, tag);
         }
@@ -176,7 +174,7 @@ fn stale_refused_and_shrunk_are_told_as_such() {
     let (server, proxy, content) = serve();
     let set = |faults: Faults| *server.faults.lock().unwrap() = faults;
     let whole = PageRange::new(0, 1 << 20);
-    let mut rig = rig::open(proxy.port, OPTIONS, "none");
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     assert!(rig.one(0, 10_000).unwrap() == content[..10_000]);
     for (faults, error) in [
         (Faults { is_stale: true, ..Faults::default() }, DeviceError::Stale),
@@ -199,7 +197,7 @@ fn stale_refused_and_shrunk_are_told_as_such() {
 #[test]
 fn a_server_that_asks_to_come_later_is_asked_later() {
     let (server, proxy, content) = serve();
-    let mut rig = rig::open(proxy.port, OPTIONS, "none");
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     *server.faults.lock().unwrap() = Faults { jukebox: 5, ..Faults::default() };
     assert!(rig.one(0, 98_304).unwrap() == content[..98_304]);
     // Each asks again under another transaction id.
@@ -212,7 +210,7 @@ fn a_server_that_asks_to_come_later_is_asked_later() {
 #[test]
 fn a_server_that_brings_less_is_asked_for_the_rest() {
     let (server, proxy, content) = serve();
-    let mut rig = rig::open(proxy.port, OPTIONS, "none");
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     *server.faults.lock().unwrap() = Faults { short_bytes: Some(10_001), ..Faults::default() };
     read_all_sorts(&mut rig, &content, 3, 9);
     assert!(rig.one(FILE_BYTES - 5, 100).unwrap() == content[content.len() - 5..]);
@@ -220,9 +218,9 @@ fn a_server_that_brings_less_is_asked_for_the_rest() {
 
 /// Reads that are withdrawn or abandoned leave nothing behind.
 #[test]
-fn a_carrier_is_dropped_with_reads_in_flight() {
+fn a_storage_is_dropped_with_reads_in_flight() {
     let (_server, proxy, _) = serve();
-    let mut rig = rig::open(proxy.port, OPTIONS, "none");
+    let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     proxy.weather(Weather { delay: Duration::from_millis(200), ..Weather::default() });
     for tag in 0..8 {
         rig.read(Access::Buffered, tag * 65_536, 65_536, tag);

@@ -3,9 +3,9 @@
 use std::net::TcpListener;
 
 use readpath::clock::Clock;
-use readpath::nfs::error::NfsError;
+use readpath::nfs::NfsError;
+use readpath::nfs::NfsUrl;
 use readpath::nfs::target::NfsTarget;
-use readpath::nfs::url::NfsUrl;
 
 use crate::rig::find;
 use crate::server::Server;

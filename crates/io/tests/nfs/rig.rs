@@ -1,17 +1,28 @@
-//! A file on a server, under the machine.
+//! A file on a server, under the machine: reads that are started together, and what they give.
 
-use readpath::carrier::{Carrier, CarrierMemory};
+use std::collections::BTreeMap;
+
 use readpath::clock::Clock;
-use readpath::nfs::error::NfsError;
+use readpath::nfs::NfsError;
+use readpath::nfs::NfsUrl;
 use readpath::nfs::storage::NfsStorage;
 use readpath::nfs::target::NfsTarget;
-use readpath::nfs::url::NfsUrl;
+use readpath_core::law::Spec;
+use readpath_core::machine::{
+    Access, Buffer, Carrier, Config, Done, Driver, HandleId, Machine, ReadError, Transfer,
+};
+use readpath_core::readahead::Advice;
+use readpath_core::request::{Completion, DeviceRequest, ProcessId};
+use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
-use crate::support::rig::Rig;
+use crate::support::device::Device;
 
-pub const MEMORY_BYTES: u64 = 4 << 20;
+const PAGE: usize = PAGE_BYTES as usize;
+const MEMORY_BYTES: u64 = 4 << 20;
+const CACHE_FRAMES: u32 = (MEMORY_BYTES / PAGE_BYTES) as u32;
+/// Behind the cache's frames, those of one direct read for each tag.
 const BUFFERS: u32 = 16;
-const BUFFER_BYTES: u64 = 1 << 20;
+const BUFFER_FRAMES: u32 = 256;
 
 /// Finds `data/file` behind this port; `options` as in a URL.
 pub fn find(port: u16, options: &str) -> Result<NfsTarget, NfsError> {
@@ -19,16 +30,157 @@ pub fn find(port: u16, options: &str) -> Result<NfsTarget, NfsError> {
     NfsTarget::open(&url, Clock::start())
 }
 
-/// Opens `data/file` behind this port, under a law.
-pub fn open(port: u16, options: &str, law: &str) -> Rig<NfsStorage> {
-    let url = NfsUrl::parse(&format!("nfs://127.0.0.1:{port}/data/file?{options}")).unwrap();
-    let clock = Clock::start();
-    let target = NfsTarget::open(&url, clock).unwrap_or_else(|error| panic!("{error}"));
-    let bytes = target.bytes();
-    let memory =
-        CarrierMemory { cache_bytes: MEMORY_BYTES, buffers: BUFFERS, buffer_bytes: BUFFER_BYTES };
-    let carrier = Carrier::over(NfsStorage::one(target), memory, clock).unwrap();
-    Rig::over(carrier, bytes, MEMORY_BYTES, law, "deadline")
+/// A file that is open, under a law.
+pub struct Rig {
+    machine: Machine,
+    desk: Desk,
+    handle: HandleId,
+    /// By tag: what was asked.
+    asked: BTreeMap<u64, (u64, u64)>,
+}
+
+/// Has requests carried, and keeps what reads gave.
+struct Desk {
+    device: Device<NfsStorage>,
+    ended: Vec<(u64, Result<Vec<u8>, ReadError>)>,
+}
+
+impl Carrier for Desk {
+    fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
+        let mut pieces = Vec::new();
+        machine.request_buffers(request.id, |buffer| {
+            pieces.push(match buffer {
+                Buffer::Frame(frame) => (frame.0 as usize * PAGE, PAGE),
+                Buffer::Caller { read, offset, bytes } => {
+                    let first = first_of_buffer(machine.tag(read));
+                    (first as usize * PAGE + offset as usize, bytes as usize)
+                }
+            });
+        });
+        self.device.submit_pieces(request, pieces.into_iter());
+    }
+
+    fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
+        self.device.poll()
+    }
+}
+
+fn first_of_buffer(tag: u64) -> u32 {
+    assert!(tag < BUFFERS.into());
+    CACHE_FRAMES + tag as u32 * BUFFER_FRAMES
+}
+
+impl Driver for Desk {
+    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+        let bytes = done.result.map(|count| {
+            let mut frames: Vec<u32> =
+                machine.read_frames(done.read).iter().map(|frame| frame.0).collect();
+            let mut skip = machine.offset(done.read) as usize % PAGE;
+            if frames.is_empty() && count > 0 {
+                let first = first_of_buffer(done.tag);
+                (frames, skip) = ((first..first + BUFFER_FRAMES).collect(), 0);
+            }
+            let bytes = frames.iter().flat_map(|&frame| self.device.frame(frame));
+            bytes.skip(skip).take(count as usize).copied().collect()
+        });
+        self.ended.push((done.tag, bytes));
+        machine.release(now, done.read);
+    }
+}
+
+impl Rig {
+    /// Opens `data/file` behind this port, under a law.
+    pub fn open(port: u16, options: &str, law: &str) -> Rig {
+        let url = NfsUrl::parse(&format!("nfs://127.0.0.1:{port}/data/file?{options}")).unwrap();
+        let clock = Clock::start();
+        let target = NfsTarget::open(&url, clock).unwrap_or_else(|error| panic!("{error}"));
+        let file_bytes = target.bytes();
+        let frames = CACHE_FRAMES + BUFFERS * BUFFER_FRAMES;
+        let device = Device::over(NfsStorage::one(target), frames, clock);
+        let config = Config {
+            memory_bytes: MEMORY_BYTES,
+            readahead: Spec::parse(law).unwrap(),
+            scheduler: Spec::plain("deadline"),
+            ..Config::new(device.caps())
+        };
+        let mut machine = Machine::new(config).unwrap();
+        let file = machine.add_file(file_bytes, 0).unwrap();
+        let handle = machine.open(file);
+        let desk = Desk { device, ended: Vec::new() };
+        Rig { machine, desk, handle, asked: BTreeMap::new() }
+    }
+
+    pub fn storage(&mut self) -> &mut NfsStorage {
+        self.desk.device.storage_mut()
+    }
+
+    /// Starts a read; its tag is free until it is finished.
+    pub fn read(&mut self, access: Access, offset: u64, bytes: u64, tag: u64) {
+        let transfer = Transfer { handle: self.handle, process: ProcessId(0), offset, bytes, tag };
+        self.machine.read(self.desk.device.now(), access, transfer).unwrap();
+        self.asked.insert(tag, (offset, bytes));
+    }
+
+    pub fn advise(&mut self, advice: Advice, pages: PageRange) {
+        self.machine.advise(self.desk.device.now(), self.handle, ProcessId(0), advice, pages);
+    }
+
+    fn turn(&mut self) {
+        while self.machine.turn(self.desk.device.now(), &mut self.desk) {}
+    }
+
+    /// Takes in what comes.
+    fn wait(&mut self) {
+        let until = self.machine.next_wake();
+        let is_awaited = until.is_some() || self.machine.meter().in_device() > 0;
+        assert!(is_awaited, "the machine waits for something, and nothing is on its way");
+        self.desk.device.wait(until).unwrap();
+    }
+
+    /// Has the requests of what was started on their way, and waits for none of them.
+    pub fn send(&mut self) {
+        self.turn();
+        self.desk.device.flush().unwrap();
+    }
+
+    /// Runs until all reads have ended; gives each result, with its bytes.
+    pub fn finish(&mut self) -> Vec<(u64, Result<Vec<u8>, ReadError>)> {
+        loop {
+            self.turn();
+            if self.desk.ended.len() == self.asked.len() {
+                self.asked.clear();
+                return std::mem::take(&mut self.desk.ended);
+            }
+            self.wait();
+        }
+    }
+
+    /// Runs until nothing is on its way any more, read ahead or not.
+    pub fn settle(&mut self) {
+        self.turn();
+        while self.machine.meter().in_device() > 0 {
+            self.wait();
+            self.turn();
+        }
+    }
+
+    /// All that was started ends with the file's bytes.
+    pub fn check(&mut self, content: &[u8]) {
+        let asked = self.asked.clone();
+        for (tag, result) in self.finish() {
+            let (offset, bytes) = asked[&tag];
+            let start = (offset as usize).min(content.len());
+            let end = ((offset + bytes) as usize).min(content.len());
+            let got = result.unwrap_or_else(|error| panic!("{bytes} bytes at {offset}: {error}"));
+            assert!(got == content[start..end], "{bytes} bytes at {offset}");
+        }
+    }
+
+    /// One read, buffered, alone.
+    pub fn one(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
+        self.read(Access::Buffered, offset, bytes, 0);
+        self.finish().remove(0).1
+    }
 }
 
 /// Numbers below a bound, from a seed.

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod child;
-pub mod rig;
+pub mod device;
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use readpath::backend::BackendKind;
 use readpath::clock::Clock;
-use readpath::device::RealDevice;
-use readpath::frames::FramePool;
 use readpath::pager::uffd::Uffd;
+use readpath::storage::Files;
 use readpath::target::{Direct, Mode, OpenOptions, Target};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
+
+use device::Device;
 
 pub const BACKENDS: [BackendKind; 3] = [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads];
 pub const DIRECTS: [Direct; 2] = [Direct::Preferred, Direct::Never];
@@ -91,9 +92,9 @@ pub fn takes_direct(path: &Path) -> bool {
     mode == Mode::Direct
 }
 
-pub fn device(target: Target, backend: BackendKind, frames: u32) -> RealDevice {
-    let pool = FramePool::new(frames).unwrap();
-    RealDevice::new(target, pool, backend, Clock::start()).unwrap()
+pub fn device(target: Target, backend: BackendKind, frames: u32) -> Device {
+    let clock = Clock::start();
+    Device::over(Files::one(target, backend, clock).unwrap(), frames, clock)
 }
 
 /// A request for whole pages.
@@ -107,7 +108,7 @@ pub fn read_pages(id: u32, pages: PageRange) -> DeviceRequest {
 }
 
 /// Sleeps until there is a completion.
-pub fn completion(device: &mut RealDevice) -> Completion {
+pub fn completion(device: &mut Device) -> Completion {
     loop {
         if let Some(completion) = device.poll() {
             return completion;
@@ -119,7 +120,7 @@ pub fn completion(device: &mut RealDevice) -> Completion {
 
 /// Reads `bytes` bytes at `offset` by whole pages through frames that lie in
 /// memory in an order of their own, and cuts out what was asked.
-pub fn read_bytes(device: &mut RealDevice, offset: u64, bytes: u64) -> Vec<u8> {
+pub fn read_bytes(device: &mut Device, offset: u64, bytes: u64) -> Vec<u8> {
     let pages = PageRange::covering(offset, bytes);
     // Backwards in pairs: 1 0, 3 2, …: neither contiguous nor all apart.
     let frames: Vec<u32> =

@@ -10,19 +10,19 @@ use std::collections::BinaryHeap;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Config, Faulted, Machine, MemoryAccess, MemoryFault, MemoryKind, Source, SwapConfig,
-    SwapCounters, SwapOut,
+    Carrier, Config, Driver, Faulted, Machine, MemoryAccess, MemoryFault, MemoryKind, Source,
+    SwapConfig, SwapCounters, SwapOut,
 };
-use readpath_core::request::{Completion, ProcessId};
+use readpath_core::request::{Completion, DeviceRequest, ProcessId};
 use readpath_core::swapin::MemoryId;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::{Load, LoadRow, MemoryHost, Share, Touch, Touches};
 use crate::device::registry;
 use crate::report::Tally;
-use crate::run::{Go, Progress, RunError, Watch};
+use crate::run::{Go, Progress, TURNS_PER_PROGRESS, Watch};
 use crate::simulate::SimulateError;
-use crate::world::{Host, ModelledWorld, World};
+use crate::world::{Host, ModelledWorld};
 
 /// What a row is of, beside the load.
 #[derive(Clone, Debug)]
@@ -67,12 +67,12 @@ pub fn simulate_load(
     setup: &LoadSetup,
     mut watch: Watch<'_>,
 ) -> Result<LoadRow, SimulateError> {
-    let (world, path) = prepare(load, setup)?;
-    let mut run = Run::new(load, setup, world, path);
-    run.fill(&mut Watch::progress(watch.tell)).map_err(SimulateError::Run)?;
-    let filled = Counted::of(&run);
-    run.touch_all(&mut watch).map_err(SimulateError::Run)?;
-    Ok(run.row(setup, &filled))
+    let (world, mut machine) = prepare(load, setup)?;
+    let mut run = Run::new(load, setup, world);
+    run.fill(&mut machine, &mut Watch::progress(watch.tell));
+    let filled = Counted::of(&machine);
+    run.touch_all(&mut machine, &mut watch);
+    Ok(run.row(&machine, setup, &filled))
 }
 
 /// Finds out whether [`simulate_load`] would run, without running.
@@ -123,7 +123,6 @@ struct Run<'a> {
     load: &'a Load,
     host: MemoryHost,
     world: ModelledWorld,
-    path: Machine,
     processes: Vec<Running>,
     /// Those that can go on, and when.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
@@ -145,11 +144,11 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(run: &Run<'_>) -> Counted {
-        let meter = run.path.meter();
-        let cache = run.path.cache_counters();
+    fn of(machine: &Machine) -> Counted {
+        let meter = machine.meter();
+        let cache = machine.cache_counters();
         Counted {
-            swap: run.path.swap_counters(),
+            swap: machine.swap_counters(),
             waste_pages: cache.readahead_pages - cache.used_pages,
             device_requests: meter.device_reads + meter.device_writes,
             device_bytes: meter.device_read_bytes + meter.device_write_bytes,
@@ -158,7 +157,7 @@ impl Counted {
 }
 
 impl<'a> Run<'a> {
-    fn new(load: &'a Load, setup: &LoadSetup, world: ModelledWorld, path: Machine) -> Run<'a> {
+    fn new(load: &'a Load, setup: &LoadSetup, world: ModelledWorld) -> Run<'a> {
         let memory_of = |process: u32| match load.share {
             Share::Private => MemoryId(process),
             Share::Shared => MemoryId(0),
@@ -173,7 +172,6 @@ impl<'a> Run<'a> {
             load,
             host: setup.host,
             world,
-            path,
             processes: processes.collect(),
             ready: BinaryHeap::new(),
             tally: Tally::default(),
@@ -185,7 +183,7 @@ impl<'a> Run<'a> {
     }
 
     /// Every page of every mapping is written once, in order.
-    fn fill(&mut self, watch: &mut Watch<'_>) -> Result<(), RunError> {
+    fn fill(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) {
         let filling = Load {
             pattern: super::Pattern::Sequential,
             writes_percent: 100,
@@ -201,32 +199,30 @@ impl<'a> Run<'a> {
             let touches = touches.touches_of(process as u32, 0);
             measured.push(std::mem::replace(&mut running.touches, touches));
         }
-        self.go(watch)?;
+        self.go(machine, watch);
         for (running, touches) in self.processes.iter_mut().zip(measured) {
             running.touches = touches;
         }
         self.tally = Tally::default();
-        Ok(())
     }
 
-    fn touch_all(&mut self, watch: &mut Watch<'_>) -> Result<(), RunError> {
-        watch.begin(&mut self.path);
+    fn touch_all(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) {
+        watch.begin(machine);
         self.began = self.world.now();
-        self.go(watch)
+        self.go(machine, watch);
     }
 
     /// Lets all processes touch until their touches are used up.
-    fn go(&mut self, watch: &mut Watch<'_>) -> Result<(), RunError> {
+    fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) {
         let start = self.world.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
         let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
-        let mut completions: Vec<Completion> = Vec::new();
         let mut turns = 0u32;
         loop {
             let now = self.world.now();
-            watch.hand_out_decisions(&mut self.path);
+            watch.hand_out_decisions(machine);
             turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(self.world.turns_per_progress()) {
+            if turns.is_multiple_of(TURNS_PER_PROGRESS) {
                 let progress =
                     Progress { now, bytes: self.tally.bytes, bytes_total: Some(bytes_total) };
                 self.is_stopping |= (watch.tell)(progress) == Go::Stop;
@@ -236,27 +232,23 @@ impl<'a> Run<'a> {
                 && time <= now
             {
                 self.ready.pop();
-                self.run_on(now, id);
+                self.run_on(machine, now, id);
                 continue;
             }
-            let until = [next, self.path.next_wake()].into_iter().flatten().min();
-            if self.path.meter().in_device() == 0 && until.is_none() {
-                assert!(self.path.is_idle(), "nothing is under way, so nothing is waited for");
-                return Ok(());
+            let until = [next, machine.next_wake()].into_iter().flatten().min();
+            if machine.meter().in_device() == 0 && until.is_none() {
+                assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
+                return;
             }
-            self.world.wait(until, &mut completions).map_err(RunError::World)?;
-            let now = self.world.now();
-            for completion in completions.drain(..) {
-                self.path.handle_completion(now, completion);
-            }
-            self.settle(now);
+            self.world.advance(until);
+            self.settle(machine);
         }
     }
 
     /// One process touches until it faults, or until something else happens.
-    fn run_on(&mut self, now: Time, id: u32) {
+    fn run_on(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let others = self.ready.peek().map(|Reverse((time, _))| *time);
-        let events = [others, self.world.next_event(), self.path.next_wake()];
+        let events = [others, self.world.next_event(), machine.next_wake()];
         let horizon = events.into_iter().flatten().min();
         let touch_time = Time(self.host.touch_ns);
         let running = &mut self.processes[id as usize];
@@ -265,7 +257,7 @@ impl<'a> Run<'a> {
             let Some(touch) = running.next.take().or_else(|| running.touches.next()) else {
                 return;
             };
-            if self.path.touch(running.memory, touch.page, access(touch)) {
+            if machine.touch(running.memory, touch.page, access(touch)) {
                 self.tally.record(time, time + touch_time, PAGE_BYTES);
                 time += touch_time;
                 if horizon.is_none_or(|horizon| time < horizon) {
@@ -273,7 +265,7 @@ impl<'a> Run<'a> {
                 }
             } else if time == now {
                 running.next = Some(touch);
-                return self.fault(now, id, touch);
+                return self.fault(machine, now, id, touch);
             } else {
                 running.next = Some(touch);
             }
@@ -281,7 +273,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn fault(&mut self, now: Time, id: u32, touch: Touch) {
+    fn fault(&mut self, machine: &mut Machine, now: Time, id: u32, touch: Touch) {
         let running = &mut self.processes[id as usize];
         running.issued = now;
         let fault = MemoryFault {
@@ -291,58 +283,22 @@ impl<'a> Run<'a> {
             process: ProcessId(id),
             tag: id.into(),
         };
-        self.path.fault(now, fault).expect("a process has one fault at a time");
-        self.settle(now);
+        machine.fault(now, fault).expect("a process has one fault at a time");
+        self.settle(machine);
     }
 
-    /// Does everything that the machine has to do at this time.
-    fn settle(&mut self, now: Time) {
-        loop {
-            let mut is_done = true;
-            while let Some(unmap) = self.path.poll_unmap() {
-                self.path.handle_unmapped(now, unmap, false);
-                is_done = false;
-            }
-            while let Some(request) = self.path.poll_request(now) {
-                self.world.submit(&self.path, request);
-                is_done = false;
-            }
-            while let Some(faulted) = self.path.poll_faulted() {
-                self.end_fault(now, &faulted);
-                is_done = false;
-            }
-            if is_done {
-                return;
-            }
-        }
-    }
-
-    /// A fault has ended: its process has touched the page, and goes on when
-    /// the kernel's work for it is done.
-    fn end_fault(&mut self, now: Time, faulted: &Faulted) {
-        self.path.release_fault(now, faulted.fault);
-        let id = faulted.process.0;
-        let running = &mut self.processes[id as usize];
-        let touch = running.next.take().expect("a process that faults is touching");
-        let issued = running.issued;
-        let memory = running.memory;
-        let ended = now + self.host_time(faulted, now > issued);
-        match faulted.result {
-            Ok(_) => {
-                self.path.touch(memory, touch.page, access(touch));
-                self.tally.record(issued, ended, PAGE_BYTES);
-            }
-            Err(error) => {
-                self.tally.record_error(issued, ended);
-                self.first_error.get_or_insert_with(|| error.to_string());
-            }
-        }
-        self.ready.push(Reverse((ended, id)));
+    /// Does everything that the machine has to do at this time. Pages are unmapped before
+    /// anything goes out, so that the scheduler sees what is written with what is read.
+    fn settle(&mut self, machine: &mut Machine) {
+        let now = self.world.now();
+        machine.take_in(now, self);
+        machine.unmap(now, self);
+        while machine.turn(now, self) {}
     }
 
     /// What a fault costs the processor, with all pages that went in and out since the last one.
-    fn host_time(&mut self, faulted: &Faulted, has_waited: bool) -> Time {
-        let counters = self.path.swap_counters();
+    fn host_time(&mut self, machine: &Machine, faulted: &Faulted, has_waited: bool) -> Time {
+        let counters = machine.swap_counters();
         let pages_in = counters.swap_in_pages - self.charged.swap_in_pages;
         let pages_out = counters.swap_out_pages - self.charged.swap_out_pages;
         self.charged = counters;
@@ -355,11 +311,11 @@ impl<'a> Run<'a> {
         Time(fault_ns + pages_in * self.host.page_in_ns + pages_out * self.host.page_out_ns)
     }
 
-    fn row(&self, setup: &LoadSetup, filled: &Counted) -> LoadRow {
-        let counted = Counted::of(self);
+    fn row(&self, machine: &Machine, setup: &LoadSetup, filled: &Counted) -> LoadRow {
+        let counted = Counted::of(machine);
         let swap = |of: fn(&SwapCounters) -> u64| Some(of(&counted.swap) - of(&filled.swap));
         let seconds = self.tally.last.since(self.began).seconds();
-        let meter = self.path.meter();
+        let meter = machine.meter();
         let touches = self.tally.operations;
         let mut row = LoadRow::new(self.load, &setup.device.to_string())
             .with_touches(touches, seconds)
@@ -389,6 +345,41 @@ impl<'a> Run<'a> {
             None => self.is_stopping.then(|| "interrupted before its end".to_owned()),
         };
         row
+    }
+}
+
+impl Carrier for Run<'_> {
+    fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest) {
+        self.world.submit(machine, now, request);
+    }
+
+    fn poll_completion(&mut self, now: Time) -> Option<Completion> {
+        self.world.poll_completion(now)
+    }
+}
+
+impl Driver for Run<'_> {
+    /// A fault has ended: its process has touched the page, and goes on when
+    /// the kernel's work for it is done.
+    fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
+        machine.release_fault(now, faulted.fault);
+        let id = faulted.process.0;
+        let running = &mut self.processes[id as usize];
+        let touch = running.next.take().expect("a process that faults is touching");
+        let issued = running.issued;
+        let memory = running.memory;
+        let ended = now + self.host_time(machine, &faulted, now > issued);
+        match faulted.result {
+            Ok(_) => {
+                machine.touch(memory, touch.page, access(touch));
+                self.tally.record(issued, ended, PAGE_BYTES);
+            }
+            Err(error) => {
+                self.tally.record_error(issued, ended);
+                self.first_error.get_or_insert_with(|| error.to_string());
+            }
+        }
+        self.ready.push(Reverse((ended, id)));
     }
 }
 

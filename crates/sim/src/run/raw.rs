@@ -1,7 +1,7 @@
 //! Raw operations in the runner: one large transfer, chunk by chunk.
 //!
 //! Before a chunk goes out its memory is pinned and described, which keeps the
-//! process busy ([`World::pin`]); then it is a direct read or write of the
+//! process busy ([`ModelledWorld::pin`]); then it is a direct read or write of the
 //! machine. How large it is, and whether the next is pinned while it is in
 //! flight, is the raw law's decision. A process has one raw operation at a time.
 
@@ -58,26 +58,26 @@ pub(super) fn is_chunk(done: &Done) -> bool {
 
 impl Run<'_> {
     /// Starts a raw operation: pins its first chunk.
-    pub(super) fn start_raw(&mut self, now: Time, tag: u32) {
+    pub(super) fn start_raw(&mut self, machine: &mut Machine, now: Time, tag: u32) {
         let Under { process, operation, .. } = self.under[tag as usize];
         // What a misaligned write would have to read first is not modelled: such a
         // write reaches the machine as it is, which refuses it where a device must.
         let alignment_bytes = match operation.op {
-            Op::Read => u64::from(self.path.caps().alignment_sectors) * SECTOR_BYTES,
+            Op::Read => u64::from(machine.caps().alignment_sectors) * SECTOR_BYTES,
             Op::Write => 1,
         };
         let transfer = RawTransfer::new(operation.offset, operation.bytes, alignment_bytes);
         let raw = RawOperation { tag, transfer, pinned: None, error: None };
         let running = &mut self.processes[process as usize];
         assert!(running.raw.replace(raw).is_none(), "one raw operation at a time");
-        self.pin_next(now, process);
+        self.pin_next(machine, now, process);
     }
 
     /// Pins the next chunk, if the law wants one now and none is being pinned.
-    fn pin_next(&mut self, now: Time, process: u32) {
+    fn pin_next(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = running.raw.as_mut().filter(|raw| raw.pinned.is_none()) else { return };
-        let Some(chunk) = raw.transfer.poll_chunk(self.path.raw_law()) else { return };
+        let Some(chunk) = raw.transfer.poll_chunk(machine.raw_law()) else { return };
         raw.pinned = Some(chunk);
         let span = self.world.pin(chunk.bytes);
         running.busy_until = running.busy_until.max(now) + span;
@@ -86,12 +86,12 @@ impl Run<'_> {
 
     /// Submits what a process has pinned by now, and pins on. `now` is not
     /// before the process is free.
-    pub(super) fn submit_pinned(&mut self, now: Time, process: u32) {
+    pub(super) fn submit_pinned(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = &mut running.raw else { return };
         let Some(chunk) = raw.pinned.take() else { return };
         let operation = self.under[raw.tag as usize].operation;
-        let handle = self.handle_of(now, process, operation.file);
+        let handle = self.handle_of(machine, now, process, operation.file);
         let transfer = Transfer {
             handle,
             process: ProcessId(process),
@@ -100,22 +100,22 @@ impl Run<'_> {
             tag: self.chunks.open(process, chunk),
         };
         let started = match operation.op {
-            Op::Read => self.path.read(now, Access::Direct, transfer),
-            Op::Write => self.path.write(now, transfer, true),
+            Op::Read => machine.read(now, Access::Direct, transfer),
+            Op::Write => machine.write(now, transfer, true),
         };
         if let Err(error) = started {
             self.chunks.close(transfer.tag);
             self.chunk_ended(now, process, chunk, Err(error));
         }
-        self.pin_next(now, process);
+        self.pin_next(machine, now, process);
     }
 
     /// A chunk is done: its place is free for the next.
-    pub(super) fn take_chunk(&mut self, now: Time, done: &Done) {
+    pub(super) fn take_chunk(&mut self, machine: &mut Machine, now: Time, done: &Done) {
         let (process, chunk) = self.chunks.close(done.tag);
-        self.path.release(now, done.read);
+        machine.release(now, done.read);
         self.chunk_ended(now, process, chunk, done.result);
-        self.pin_next(now, process);
+        self.pin_next(machine, now, process);
     }
 
     fn chunk_ended(

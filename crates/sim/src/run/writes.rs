@@ -1,6 +1,6 @@
 //! What writes ask for beyond what reads do: whole units of the device, and syncs.
 
-use readpath_core::machine::Transfer;
+use readpath_core::machine::{Machine, Transfer};
 use readpath_core::request::RequestId;
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
@@ -32,9 +32,9 @@ impl Run<'_> {
 
     /// The transfer of a write through the page cache, which takes any bytes: what the kernel
     /// writes of them is whole units of the device, as far as the file has them.
-    pub(super) fn whole_units(&self, transfer: Transfer) -> Transfer {
-        let unit = u64::from(self.path.caps().alignment_sectors) * SECTOR_BYTES;
-        let file_end = self.path.file_bytes(transfer.handle) / unit * unit;
+    pub(super) fn whole_units(machine: &Machine, transfer: Transfer) -> Transfer {
+        let unit = u64::from(machine.caps().alignment_sectors) * SECTOR_BYTES;
+        let file_end = machine.file_bytes(transfer.handle) / unit * unit;
         let offset = transfer.offset / unit * unit;
         let end = (transfer.offset + transfer.bytes).next_multiple_of(unit).min(file_end);
         // What lies in the file's last part of a unit takes the unit before it along.

@@ -57,14 +57,14 @@ pub(super) struct Discard {
     pub(super) reply: SyncSender<()>,
 }
 
-impl Server {
+impl Areas {
     /// Reads what will be needed as far as memory is ready; gives whether
     /// there was anything to do. What is left goes on when more is.
-    pub(super) fn read_advised(&mut self) -> bool {
+    pub(super) fn read_advised(&mut self, machine: &mut Machine) -> bool {
         let mut did_any = false;
         while let Some(range) = self.advised.first() {
             let now = self.clock.now();
-            let reached = self.machine.will_need(now, self.memory, range, PROCESS);
+            let reached = machine.will_need(now, self.memory, range, PROCESS);
             self.advised.note_reached(reached);
             did_any |= reached > range.first;
             if reached < range.end {
@@ -76,13 +76,13 @@ impl Server {
 
     /// Forgets pages that are to be discarded; gives whether there were any.
     /// Those that are on their way somewhere wait until they have come there.
-    pub(super) fn discard(&mut self) -> bool {
+    pub(super) fn discard(&mut self, machine: &mut Machine) -> bool {
         let mut did_any = false;
         let mut discards = std::mem::take(&mut self.discards);
         discards.retain_mut(|discard| {
             let before = discard.pages.len();
             let mut seen = Vec::new();
-            discard.pages.retain(|&page| !self.forget(page, &mut seen));
+            discard.pages.retain(|&page| !self.forget(machine, page, &mut seen));
             for_each_run(&mut seen, |run| {
                 // SAFETY: the owner gave the bytes up, and borrows the region
                 // for writing while it waits: nobody holds a reference.
@@ -101,9 +101,9 @@ impl Server {
 
     /// Forgets a page; false when a transfer is under way for it. Adds it to
     /// `seen` if the program has it before its eyes, or its poison.
-    fn forget(&mut self, page: u64, seen: &mut Vec<u64>) -> bool {
+    fn forget(&mut self, machine: &mut Machine, page: u64, seen: &mut Vec<u64>) -> bool {
         let range = PageRange::new(page, 1);
-        if self.machine.discard(self.clock.now(), self.memory, range) > 0 {
+        if machine.discard(self.clock.now(), self.memory, range) > 0 {
             return false;
         }
         let frame = std::mem::replace(&mut self.mapped[page as usize], NO_FRAME);

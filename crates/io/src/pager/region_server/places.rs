@@ -3,7 +3,7 @@
 use super::*;
 use crate::pager::uffd::CallError;
 
-impl Server {
+impl Areas {
     /// Puts a frame's page where the program sees it.
     pub(super) fn map(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
         if self.poisoned.remove(&page) {
@@ -50,14 +50,14 @@ impl Server {
 
     /// Whether a page that is mapped isn't there any more: the program has given it up
     /// by itself (madvise(2)). It has zeros then, which are to be kept as if it had written them.
-    pub(super) fn give_up_lost(&mut self, page: u64) -> bool {
+    pub(super) fn give_up_lost(&mut self, machine: &mut Machine, page: u64) -> bool {
         let zeros = self.zeros.as_ptr() as usize;
         // SAFETY: `zeros` is ours; where a page is present nothing is done.
         let put = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
         if put.is_ok() {
             self.frames[self.mapped[page as usize] as usize].place =
                 Place::Mapped { page, is_protected: true };
-            self.fault(page, MemoryAccess::Write, STUCK);
+            self.fault(machine, self.clock.now(), page, MemoryAccess::Write, STUCK);
         }
         put.is_ok()
     }
@@ -98,11 +98,9 @@ impl Server {
         self.frames[frame as usize].place = Place::Mapped { page, is_protected: false };
     }
 
-    /// Takes the pages that the machine names out of the program's sight; gives
-    /// whether there were any.
-    pub(super) fn unmap(&mut self) -> bool {
+    /// Takes the pages of `self.unmaps` out of the program's sight.
+    pub(super) fn move_all_out(&mut self, machine: &mut Machine, now: Time) {
         let mut unmaps = std::mem::take(&mut self.unmaps);
-        unmaps.extend(std::iter::from_fn(|| self.machine.poll_unmap()));
         // Neighbours that lie side by side in frames too go with one call.
         let mut first = 0;
         while first < unmaps.len() {
@@ -112,24 +110,21 @@ impl Server {
             let count = 1 + unmaps[first..].windows(2).take_while(|pair| follows(pair)).count();
             first += self.move_out(&unmaps[first..first + count]);
         }
-        let had_any = !unmaps.is_empty();
         let is_stuck =
             |all: &[Frame], unmap: &Unmap| all[unmap.frame.0 as usize].place != Place::Here;
         for &unmap in &unmaps {
             // Every write to a clean page was told by a fault. One that is stuck
             // may be written to by whoever holds it.
-            let was_written = is_stuck(&self.frames, &unmap);
-            self.machine.handle_unmapped(self.clock.now(), unmap, was_written);
+            machine.handle_unmapped(now, unmap, is_stuck(&self.frames, &unmap));
         }
         // All are answered for: now the machine may be asked again.
         for unmap in unmaps.drain(..) {
             if is_stuck(&self.frames, &unmap) {
                 self.statistics.busy_pages += 1;
-                self.fault(unmap.page, MemoryAccess::Write, STUCK);
+                self.fault(machine, now, unmap.page, MemoryAccess::Write, STUCK);
             }
         }
         self.unmaps = unmaps;
-        had_any
     }
 
     /// Moves neighbours out, as far as the first that is in use by the kernel;

@@ -1,0 +1,32 @@
+//! Copies a file past every cache, in large chunks: what moves once leaves nothing behind.
+//!
+//! ```text
+//! cargo run --release -p readpath --example raw_copy -- FROM TO
+//! ```
+
+use std::error::Error;
+
+use readpath::RawFile;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [from, to] = &words[..] else { return Err("usage: raw_copy FROM TO".into()) };
+
+    let mut source = RawFile::builder().chunk_bytes(1 << 20).depth(8).open(from)?;
+    // What it had before is gone: a raw file overwrites, and makes longer.
+    std::fs::File::create(to)?;
+    let target = RawFile::builder().write(true).open(to)?;
+    println!("from {} ({}), to {} ({})", from, source.mode(), to, target.mode());
+
+    let bytes = source.bytes()?;
+    // The ring's own buffers, one after the other, while the next ones are on their way.
+    let mut reader = source.reader(0, bytes)?;
+    let mut offset = 0;
+    while let Some(chunk) = reader.next_chunk()? {
+        target.write_all_at(&chunk, offset)?;
+        offset += chunk.len() as u64;
+    }
+    target.sync_data()?;
+    println!("{offset} bytes, {:?}", target.counters());
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! How a raw file is opened.
+
+use std::path::Path;
+
+use readpath_core::law::{Spec, SpecError};
+use readpath_core::raw;
+
+use super::beside::Beside;
+use super::lane::Lane;
+use super::spare::Spare;
+use super::{RawFile, RawOpenError};
+use crate::backend::BackendKind;
+use crate::clock::Clock;
+use crate::target::{Direct, OpenOptions, Target};
+
+/// How a [`RawFile`] is to be opened: [`RawFile::builder`], then [`open`](RawFileBuilder::open).
+///
+/// ```
+/// use readpath::RawFile;
+///
+/// # let path = std::env::temp_dir().join(format!("readpath-doc-options-{}", std::process::id()));
+/// let builder = RawFile::builder().write(true).create(true).chunk_bytes(1 << 20).depth(2);
+/// let file = builder.open(&path)?;
+/// assert_eq!((file.chunk_bytes(), file.depth()), (1 << 20, 2));
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RawFileBuilder {
+    law: Result<Spec, SpecError>,
+    is_writable: bool,
+    creates: bool,
+    direct: Direct,
+    backend: BackendKind,
+}
+
+impl Default for RawFileBuilder {
+    fn default() -> RawFileBuilder {
+        RawFileBuilder {
+            law: Ok(Spec::plain("ring")),
+            is_writable: false,
+            creates: false,
+            direct: Direct::default(),
+            backend: BackendKind::default(),
+        }
+    }
+}
+
+impl RawFile {
+    /// How a raw file is to be opened: for reading; the law `ring` with chunks of 512 KiB, four at
+    /// once; direct I/O where it can be had; over what suits of what the kernel gives.
+    pub fn builder() -> RawFileBuilder {
+        RawFileBuilder::default()
+    }
+}
+
+impl RawFileBuilder {
+    /// Bytes in a chunk, a whole number of pages of 4 KiB, from one to 64 MiB.
+    /// Default 512 KiB. Large ones cost memory (a buffer of that size for each
+    /// chunk in flight), small ones system calls.
+    ///
+    /// ```
+    /// # use readpath::RawFile;
+    /// let error = RawFile::builder().chunk_bytes(1000).open("/etc/passwd").err().unwrap();
+    /// assert!(error.to_string().contains("expected a size from 4096"));
+    /// ```
+    #[must_use]
+    pub fn chunk_bytes(mut self, bytes: u64) -> RawFileBuilder {
+        self.set("chunk", bytes.to_string());
+        self
+    }
+
+    /// Chunks in flight at once, 1 to 256. Default 4. What it costs is memory,
+    /// a chunk's for each.
+    ///
+    /// ```
+    /// # use readpath::RawFile;
+    /// let error = RawFile::builder().depth(0).open("/etc/passwd").err().unwrap();
+    /// assert_eq!(error.to_string(), "`ring,depth=0`: expected a whole number from 1 to 256");
+    /// ```
+    #[must_use]
+    pub fn depth(mut self, chunks: u32) -> RawFileBuilder {
+        self.set("depth", chunks.to_string());
+        self
+    }
+
+    /// The law, as `readpath laws` names it, in place of `ring`; takes the place of
+    /// what [`chunk_bytes`](RawFileBuilder::chunk_bytes) and
+    /// [`depth`](RawFileBuilder::depth) said before.
+    ///
+    /// ```
+    /// # use readpath::RawFile;
+    /// # let path = std::env::current_exe()?;
+    /// let file = RawFile::builder().law("kiobuf,chunk=64KiB").open(&path)?;
+    /// assert_eq!((file.chunk_bytes(), file.depth()), (65_536, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn law(mut self, law: &str) -> RawFileBuilder {
+        self.law = Spec::parse(law);
+        self
+    }
+
+    /// Whether it will be written to. Default no.
+    ///
+    /// ```
+    /// # use readpath::{RawFile, raw::RawFault};
+    /// # let path = std::env::current_exe()?;
+    /// let file = RawFile::builder().write(false).open(&path)?;
+    /// assert_eq!(file.write_at(b"x", 0).unwrap_err().fault, RawFault::ReadOnly);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn write(mut self, writes: bool) -> RawFileBuilder {
+        self.is_writable = writes;
+        self
+    }
+
+    /// Whether a file that isn't there is made; takes [`write`](RawFileBuilder::write). Default no.
+    ///
+    /// ```
+    /// # use readpath::RawFile;
+    /// # let path = std::env::temp_dir().join(format!("readpath-doc-create-{}", std::process::id()));
+    /// assert!(RawFile::builder().write(true).open(&path).is_err());
+    /// assert_eq!(RawFile::builder().write(true).create(true).open(&path)?.bytes()?, 0);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn create(mut self, creates: bool) -> RawFileBuilder {
+        self.creates = creates;
+        self
+    }
+
+    /// Whether the kernel's cache is passed by; where it can't be,
+    /// [`RawFile::mode`] says why. Default [`Direct::Preferred`].
+    ///
+    /// ```
+    /// # use readpath::RawFile;
+    /// # use readpath::{BufferedBecause, Direct, Mode};
+    /// # let path = std::env::current_exe()?;
+    /// let file = RawFile::builder().direct(Direct::Never).open(&path)?;
+    /// assert_eq!(file.mode(), Mode::Buffered(BufferedBecause::Asked));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn direct(mut self, direct: Direct) -> RawFileBuilder {
+        self.direct = direct;
+        self
+    }
+
+    /// What carries the bytes. Default [`BackendKind::Auto`]: Linux AIO, and threads where the kernel
+    /// gives none, or the file goes through its cache; [`RawFile::backend`] says which. Over io_uring the kernel can
+    /// [hold the buffers](RawFile::buffers_are_registered), but a reader that is handed to another thread
+    /// then depends on the one that began it.
+    ///
+    /// ```
+    /// # use readpath::BackendKind;
+    /// # use readpath::RawFile;
+    /// # let path = std::env::current_exe()?;
+    /// let file = RawFile::builder().backend(BackendKind::Threads).open(&path)?;
+    /// assert_eq!(file.backend().kind, BackendKind::Threads);
+    /// assert_eq!(file.read_at(&mut [0; 4], 0)?, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn backend(mut self, backend: BackendKind) -> RawFileBuilder {
+        self.backend = backend;
+        self
+    }
+
+    /// Opens the regular file or block device at `path`, with all the memory
+    /// that it will need.
+    ///
+    /// ```
+    /// # use readpath::RawFile;
+    /// let error = RawFile::builder().open("/no/such/file").err().unwrap();
+    /// assert!(error.to_string().contains("there is no such file; check the path, or make it"));
+    /// ```
+    ///
+    /// # Errors
+    /// It can't be opened so; the law is wrong; there is no memory for the
+    /// buffers; or the backend isn't to be had here.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<RawFile, RawOpenError> {
+        self.open_beside(path.as_ref(), None)
+    }
+
+    /// Sets a parameter of the law; of one that is no law, nothing.
+    fn set(&mut self, name: &str, value: String) {
+        if let Ok(law) = &mut self.law {
+            law.parameters.insert(name.to_owned(), value);
+        }
+    }
+
+    pub(super) fn open_beside(
+        self,
+        path: &Path,
+        beside: Option<Beside>,
+    ) -> Result<RawFile, RawOpenError> {
+        let spec = self.law.map_err(RawOpenError::Law)?;
+        let law = raw::build(&spec).map_err(RawOpenError::Law)?;
+        let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };
+        let creates = self.creates && self.is_writable;
+        let target = Target::open_to_fill(path, options, creates).map_err(RawOpenError::Open)?;
+        if let Some(beside) = &beside {
+            beside.check(&target, path)?;
+        }
+        let spare = Spare { target: target.clone(), law: spec, backend: self.backend };
+        let lane = Lane::new(target, law, self.backend, Clock::start())?;
+        Ok(RawFile::over(lane, spare, self.is_writable, beside))
+    }
+}

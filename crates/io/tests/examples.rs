@@ -1,0 +1,97 @@
+//! The examples do what they say, on small files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder below the build directory, removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("examples-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    /// A file in it, and what it is called.
+    fn file(&self, name: &str, content: &[u8]) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, content).unwrap();
+        path.into_os_string().into_string().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What an example prints; `None` where it isn't built, or the system has not what it takes.
+fn told(example: &str, words: &[&str]) -> Option<String> {
+    // Where cargo puts the examples, which it builds with the tests unless one alone is named.
+    let tests = std::env::current_exe().expect("this program has a file");
+    let program = tests.parent().unwrap().with_file_name("examples").join(example);
+    if !program.exists() {
+        eprintln!("skipped: the example {example} is not built");
+        return None;
+    }
+    let output = Command::new(program).args(words).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("userfaultfd") || error.contains("O_TMPFILE") {
+        eprintln!("skipped: {error}");
+        return None;
+    }
+    assert!(output.status.success(), "{example}: {error}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn random_reads_adds_up_what_it_was_asked_to_read() {
+    let folder = Folder::new("random");
+    let file = folder.file("records", &[3; 100 * 4096 + 17]);
+    let Some(told) = told("random_reads", &[&file, "500"]) else { return };
+    // 500 records of 4,096 bytes, each a 3.
+    assert!(told.starts_with("500 records, sum 6144000, "), "{told}");
+}
+
+#[test]
+fn stream_counts_every_line() {
+    let folder = Folder::new("stream");
+    let file = folder.file("lines", "one line\n".repeat(12_345).as_bytes());
+    let Some(told) = told("stream", &[&file]) else { return };
+    assert!(told.starts_with("12345 lines, 111105 bytes\n"), "{told}");
+}
+
+#[test]
+fn mapped_vectors_finds_the_nearest() {
+    let folder = Folder::new("vectors");
+    // Vectors of two: (0, 0), then (n, 100) for n = 50, 49, …: the nearest is (3, 4), put in the midst.
+    let mut vectors = vec![[0.0f32, 0.0]];
+    vectors.extend((1..=50).rev().map(|n| [n as f32, 100.0]));
+    vectors[20] = [3.0, 4.0];
+    let bytes: Vec<u8> = vectors.iter().flatten().flat_map(|float| float.to_le_bytes()).collect();
+    let file = folder.file("vectors", &bytes);
+    let Some(told) = told("mapped_vectors", &[&file, "2"]) else { return };
+    assert!(told.contains("\nvector 20, at 5\n"), "{told}");
+}
+
+#[test]
+fn large_table_sorts_more_than_its_memory() {
+    let folder = Folder::new("table");
+    let Some(told) = told("large_table", &[folder.0.to_str().unwrap(), "4", "1"]) else { return };
+    assert!(told.starts_with("524288 numbers from "), "{told}");
+    assert!(!told.contains("\n0 pages out"), "{told}");
+}
+
+#[test]
+fn raw_copy_gives_the_same_bytes_and_no_more() {
+    let folder = Folder::new("copy");
+    let content: Vec<u8> = (0..3_000_001u32).map(|at| ((at * 31) >> 7) as u8).collect();
+    let from = folder.file("from", &content);
+    let to = folder.file("to", &[9; 4_000_000]);
+    let Some(told) = told("raw_copy", &[&from, &to]) else { return };
+    assert!(told.contains("\n3000001 bytes, "), "{told}");
+    assert!(std::fs::read(&to).unwrap() == content);
+}

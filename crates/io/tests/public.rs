@@ -1,0 +1,140 @@
+//! A program that depends on this crate alone can name whatever it meets: what is asked, what is
+//! told, and why it was refused. Nothing here comes from another crate of the workspace.
+
+use std::path::PathBuf;
+
+use readpath::nfs::{NfsOptions, SourcePort};
+use readpath::pager::{FaultScope, LoadError, MappingBuilder, MappingMode, RegionStatistics};
+use readpath::raw::{RawError, RawFault, RawFileBuilder, RawMemory, RawOpenError};
+use readpath::{
+    Advice, BackendError, BackendInUse, BackendKind, BuildError, Builder, Coherence, ConfigError,
+    Decided, Decision, DeviceError, Direct, FramePoolError, Mapping, MemoryError, Mode, NfsError,
+    NfsUrl, Op, OpenError, OpenFileError, PagerError, ProcessId, RawFile, ReadError, ReadPath,
+    Region, RequestId, SpecError, SwapError, Time,
+};
+
+/// A file of 64 KiB below the build directory, removed when the test ends.
+struct Made(PathBuf);
+
+impl Made {
+    fn new(name: &str) -> Made {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("public-{name}-{}", std::process::id()));
+        std::fs::write(&path, [5; 64 << 10]).unwrap();
+        Made(path)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What a program would log of a decision.
+fn dispatched(decided: &Decided) -> Option<(Time, RequestId, ProcessId)> {
+    match decided.decision {
+        Decision::Dispatch { request, process, .. } => Some((decided.at, request, process)),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_path_is_built_read_and_asked_what_it_decided() {
+    let made = Made::new("path");
+    let builder: Builder = ReadPath::builder().scheduler("cfq").log_decisions(true);
+    let path = builder.coherence(Coherence::EachMiss).backend(BackendKind::Auto).build().unwrap();
+    let file = path.open(&made.0).unwrap();
+    file.advise(Advice::Random);
+    file.read_exact_at(&mut [0; 4096], 8192).unwrap();
+    let in_use: BackendInUse = path.stats().backend.unwrap();
+    let _why_not_better: Option<BackendError> = in_use.because;
+    let _way: Mode = file.mode();
+    // What the kernel's cache held was taken from there past the scheduler.
+    assert!(path.take_decisions().iter().filter_map(dispatched).count() <= 1);
+}
+
+#[test]
+fn every_builder_takes_its_laws_by_name_and_says_what_is_wrong_with_one() {
+    let made = Made::new("laws");
+    let known = |error: &SpecError| match error {
+        SpecError::UnknownName { known, .. } => known.len(),
+        other => panic!("{other}"),
+    };
+    let error = ReadPath::builder().readahead("psychic").build().err().unwrap();
+    let BuildError::Config(ConfigError::Law(error)) = error else { panic!("{error}") };
+    assert!(known(&error) > 3);
+    let error = ReadPath::builder().scheduler("a,b").build().err().unwrap();
+    assert!(matches!(error, BuildError::Law(SpecError::Malformed { .. })), "{error}");
+
+    let builder: RawFileBuilder = RawFile::builder().direct(Direct::Never).law("psychic");
+    let error = builder.open(&made.0).err().unwrap();
+    let RawOpenError::Law(error) = error else { panic!("{error}") };
+    assert!(known(&error) >= 2);
+    let error = RawFile::builder().law("a,b").chunk_bytes(4096).open(&made.0).err().unwrap();
+    assert!(matches!(error, RawOpenError::Law(SpecError::Malformed { .. })), "{error}");
+
+    let builder: MappingBuilder = Mapping::builder().readahead("a,b");
+    // SAFETY: nobody changes the file.
+    let error = unsafe { builder.open(&made.0) }.unwrap_err();
+    assert!(matches!(error, PagerError::Law(SpecError::Malformed { .. })), "{error}");
+    match Region::builder().swapin("psychic").in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")) {
+        Err(PagerError::Swap(SwapError::Law(error))) => assert!(known(&error) > 3),
+        Err(error) => eprintln!("skipped: {error}"),
+        Ok(_) => panic!("there is no such law"),
+    }
+}
+
+#[test]
+fn errors_are_told_apart_by_their_kinds() {
+    let missing = readpath::File::open("/nowhere/at/all").err().unwrap();
+    assert!(matches!(missing, OpenFileError::Open(OpenError::Missing { .. })), "{missing}");
+    let error = ReadPath::builder().memory(0).build().err().unwrap();
+    let is_memory = |error: &BuildError| match error {
+        BuildError::Config(ConfigError::NoMemory { memory_bytes }) => *memory_bytes == 0,
+        BuildError::Memory(FramePoolError::Empty) => true,
+        _ => false,
+    };
+    assert!(is_memory(&error), "{error}");
+
+    let made = Made::new("errors");
+    let file = RawFile::open(&made.0).unwrap();
+    let error: RawError = file.write_at(&RawMemory::new(4096).unwrap(), 0).unwrap_err();
+    let is_medium = |fault: &RawFault| {
+        matches!(fault, RawFault::Device { op: Op::Read, error: DeviceError::Medium, .. })
+    };
+    assert!(error.fault == RawFault::ReadOnly && !is_medium(&error.fault));
+
+    let file = readpath::File::open(&made.0).unwrap();
+    std::fs::File::options().write(true).open(&made.0).unwrap().set_len(4096).unwrap();
+    let error = file.read_exact_at(&mut [0; 4096], 8192).unwrap_err();
+    let inner = error.get_ref().and_then(|error| error.downcast_ref::<ReadError>());
+    // The first of the bytes that were asked for.
+    assert_eq!(inner, Some(&ReadError::Shrunk { offset: 8192 }), "{error}");
+}
+
+#[test]
+fn memory_says_who_serves_it_and_what_it_lacks() {
+    let made = Made::new("memory");
+    // SAFETY: nobody changes the file.
+    let mapping = unsafe { Mapping::builder().memory(1 << 20).open(&made.0) }.unwrap();
+    if let MappingMode::Kernel { because } = mapping.mode() {
+        eprintln!("the kernel serves it: {because}");
+    }
+    let error = mapping.load(0, 1 << 20).unwrap_err();
+    assert_eq!(error, LoadError::PastEnd { bytes: 64 << 10 });
+    let made = Region::builder().memory(1 << 20).in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR"));
+    let Ok(region) = made else { return eprintln!("skipped: {}", made.unwrap_err()) };
+    let checked: Result<(), MemoryError> = region.check();
+    assert_eq!((checked, region.statistics()), (Ok(()), RegionStatistics::default()));
+    assert!([FaultScope::All, FaultScope::UserOnly].contains(&region.scope()));
+}
+
+#[test]
+fn a_servers_file_is_named_by_a_url_with_its_options() {
+    let url = NfsUrl::parse("nfs://server:2050/export/file?slots=8&repeat=2s&source=any").unwrap();
+    let NfsOptions { slots, repeat_after, source_port, .. } = url.options;
+    assert_eq!((slots, repeat_after, source_port), (8, Time::from_s(2), SourcePort::Any));
+    let error = readpath::File::open("nfs://server/export/file?slots=none").err().unwrap();
+    assert!(matches!(error, OpenFileError::Nfs(NfsError::Url(_))), "{error}");
+}

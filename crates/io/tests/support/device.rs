@@ -1,0 +1,128 @@
+//! A storage with memory of its own: requests over its frames go in, completions come out.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::collections::VecDeque;
+
+use readpath::backend::BackendError;
+use readpath::clock::Clock;
+use readpath::raw::RawMemory;
+use readpath::storage::{Files, Sleep, Storage};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
+use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
+
+const PAGE: usize = PAGE_BYTES as usize;
+
+pub struct Device<S: Storage = Files> {
+    // Dropped first: then nobody touches the memory any more.
+    storage: S,
+    _memory: RawMemory,
+    /// Where the memory starts. It is looked at frame by frame, never as a whole.
+    base: *mut u8,
+    clock: Clock,
+    in_flight: u32,
+    completed: VecDeque<Completion>,
+}
+
+impl<S: Storage> Device<S> {
+    /// Over a storage whose completions are stamped by `clock`.
+    pub fn over(storage: S, frames: u32, clock: Clock) -> Device<S> {
+        let mut memory = RawMemory::new(frames as usize * PAGE).unwrap();
+        let base = memory.as_mut_ptr();
+        let completed = VecDeque::new();
+        Device { storage, _memory: memory, base, clock, in_flight: 0, completed }
+    }
+
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    pub fn storage_mut(&mut self) -> &mut S {
+        &mut self.storage
+    }
+
+    pub fn caps(&self) -> DeviceCaps {
+        self.storage.caps()
+    }
+
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// How many requests were submitted and not yet polled.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// A frame that no request in flight fills.
+    pub fn frame(&self, frame: u32) -> &[u8] {
+        // SAFETY: a page of the memory, all of which is initialised.
+        unsafe { std::slice::from_raw_parts(self.base.add(frame as usize * PAGE), PAGE) }
+    }
+
+    /// A frame that is in no request in flight.
+    pub fn frame_mut(&mut self, frame: u32) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(frame as usize * PAGE), PAGE) }
+    }
+
+    pub fn submit(&mut self, request: DeviceRequest, frames: &[u32]) {
+        self.submit_pieces(request, frames.iter().map(|&frame| (frame as usize * PAGE, PAGE)));
+    }
+
+    /// A request over pieces of the memory: first byte, and how many.
+    pub fn submit_pieces(
+        &mut self,
+        request: DeviceRequest,
+        pieces: impl Iterator<Item = (usize, usize)>,
+    ) {
+        let mut segments: Vec<libc::iovec> = Vec::new();
+        for (at, iov_len) in pieces {
+            let iov_base = self.base.wrapping_add(at).cast();
+            match segments.last_mut() {
+                Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == iov_base => {
+                    last.iov_len += iov_len;
+                }
+                _ => segments.push(libc::iovec { iov_base, iov_len }),
+            }
+        }
+        let bytes: usize = segments.iter().map(|segment| segment.iov_len).sum();
+        assert_eq!(bytes as u64, u64::from(request.sectors) * SECTOR_BYTES);
+        // SAFETY: memory of this value, which outlives the storage; the tests look at no frame
+        // that is being filled.
+        unsafe { self.storage.submit(request, &segments) };
+        self.in_flight += 1;
+    }
+
+    pub fn cancel(&mut self, id: RequestId) {
+        self.storage.cancel(id);
+    }
+
+    /// Hands over what was submitted, and sleeps until something is completed or `deadline` has
+    /// come; not at all where something is there to be polled.
+    pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
+        self.exchange(match deadline {
+            _ if !self.completed.is_empty() => Sleep::Never,
+            Some(deadline) => Sleep::AtMost(self.clock.until(deadline)),
+            None => Sleep::UntilAnswered,
+        })
+    }
+
+    /// The same without sleeping.
+    pub fn flush(&mut self) -> Result<(), BackendError> {
+        self.exchange(Sleep::Never)
+    }
+
+    fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
+        let mut completions = Vec::new();
+        let exchanged = self.storage.exchange(sleep, &mut completions);
+        self.completed.extend(completions);
+        exchanged
+    }
+
+    pub fn poll(&mut self) -> Option<Completion> {
+        let completion = self.completed.pop_front()?;
+        self.in_flight -= 1;
+        Some(completion)
+    }
+}

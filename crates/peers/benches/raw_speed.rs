@@ -1,0 +1,90 @@
+//! How fast a raw file moves, for `bench/raw.py`, which has fio move the same beside it.
+//!
+//! `cargo bench -p readpath-peers --bench raw_speed -- FILE read|write CHUNK DEPTH CALL huge|small|unaligned|chunks`
+//!
+//! Moves all of FILE once, in order, with calls of CALL bytes into (or from)
+//! the same memory, which lies in huge pages (`RawMemory`), in small ones, or in
+//! these out of step with the file, so that it goes through buffers; it has been
+//! touched before. With `chunks` it is read through a `RawReader`, which lends its own
+//! memory, and CALL says nothing. Sizes are bytes. Prints one JSON object; the times are from
+//! the first call to the end of the last.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use readpath::RawFile;
+use readpath::raw::RawMemory;
+use readpath_core::request::Op;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::usage::{CpuTime, minor_faults};
+
+/// Memory of a program that knows of huge pages, or of one that doesn't.
+enum Memory {
+    Huge(RawMemory),
+    /// In pages of 4 KiB, as fio's; with the first of its bytes that is aligned.
+    Small(Vec<u8>, usize),
+}
+
+impl Memory {
+    fn new(bytes: usize, pages: &str) -> Memory {
+        if pages == "huge" {
+            return Memory::Huge(RawMemory::new(bytes).expect("there is memory"));
+        }
+        let mut memory = vec![1; bytes + 2 * PAGE_BYTES as usize];
+        let aligned = memory.as_mut_ptr().align_offset(PAGE_BYTES as usize);
+        Memory::Small(memory, aligned + usize::from(pages == "unaligned"))
+    }
+
+    fn bytes(&mut self, bytes: usize) -> &mut [u8] {
+        match self {
+            Memory::Huge(memory) => &mut memory[..bytes],
+            Memory::Small(memory, start) => &mut memory[*start..][..bytes],
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let is_bench = args.iter().position(|word| word == "--bench").map(|at| args.remove(at));
+    let [path, op, chunk, depth, call, pages] = &args[..] else {
+        eprintln!("usage: raw_speed FILE read|write CHUNK DEPTH CALL huge|small|unaligned|chunks");
+        // The tests, which build it, run it without.
+        return ExitCode::from(if is_bench.is_some() { 2 } else { 0 });
+    };
+    let number = |text: &String| text.parse::<u64>().expect("a whole number");
+    let op = if op == "write" { Op::Write } else { Op::Read };
+    let lends = pages == "chunks" && op == Op::Read;
+    let mut memory = Memory::new(if lends { 1 } else { number(call) as usize }, pages);
+    let builder = RawFile::builder().write(op == Op::Write);
+    let builder = builder.chunk_bytes(number(chunk)).depth(number(depth) as u32);
+    let mut file = builder.open(path).expect("the file can be opened");
+    let bytes = file.bytes().expect("it has a length");
+    let (faults, cpu, start) = (minor_faults(), CpuTime::of_process(), Instant::now());
+    let mut offset = 0;
+    if lends {
+        let mut reader = file.reader(0, bytes).expect("it has a length");
+        while let Some(chunk) = reader.next_chunk().expect("it reads") {
+            offset += std::hint::black_box(&*chunk).len() as u64;
+        }
+    }
+    while offset < bytes {
+        let piece = memory.bytes(number(call).min(bytes - offset) as usize);
+        match op {
+            Op::Read => file.read_exact_at(piece, offset).expect("it reads"),
+            Op::Write => file.write_all_at(piece, offset).expect("it writes"),
+        }
+        offset += piece.len() as u64;
+    }
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), CpuTime::of_process().since(cpu));
+    let counters = file.counters();
+    println!(
+        "{{\"mib_per_s\": {}, \"cpu_seconds\": {}, \"user_seconds\": {}, \"requests\": {}, \
+         \"faults\": {}}}",
+        bytes as f64 / f64::from(1 << 20) / seconds,
+        cpu.seconds(),
+        cpu.user.as_secs_f64(),
+        counters.reads + counters.writes,
+        minor_faults() - faults,
+    );
+    ExitCode::SUCCESS
+}

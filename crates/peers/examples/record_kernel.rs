@@ -1,0 +1,39 @@
+//! Records what the kernel's readahead does, in the form of the recordings that
+//! the tests of `readpath-sim` keep, and says how the law `ondemand` compares.
+//!
+//! `record_kernel FILE LIST|COUNT|COUNTm [SEED [RECORDING]]`: the file to read,
+//! cold; a list of steps, or how many to make (`m`: with touches of the mapped
+//! file); where to write the recording. Needs root and tracefs.
+
+use std::path::Path;
+
+use readpath_peers::oracle;
+use readpath_sim::conform;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (file, list, seed, recording) = match &arguments[..] {
+        [file, list] => (file, list, 1, None),
+        [file, list, seed] => (file, list, seed.parse()?, None),
+        [file, list, seed, recording] => (file, list, seed.parse()?, Some(recording)),
+        _ => return Err("usage: record_kernel FILE LIST|COUNT|COUNTm [SEED [RECORDING]]".into()),
+    };
+    let file_bytes = std::fs::metadata(file)?.len();
+    let count = list.trim_end_matches('m').parse();
+    let steps = match count {
+        Ok(count) if list.ends_with('m') => conform::generate_mapped(count, seed, file_bytes),
+        Ok(count) => conform::generate(count, seed, file_bytes),
+        Err(_) => conform::parse_steps(&std::fs::read_to_string(list)?)?,
+    };
+    let kernel = oracle::record(Path::new(file), &steps).map_err(|error| error.to_string())?;
+    let law = conform::play(&conform::kernel_law(&kernel), &steps, &kernel)?;
+    let report = conform::compare(&steps, &kernel, &law);
+    println!("seed {seed}: {} reads, {} equal", report.reads, report.equal);
+    for difference in report.differences.iter().take(5) {
+        println!("{difference}");
+    }
+    if let Some(recording) = recording {
+        std::fs::write(recording, conform::format_recording(&steps, &kernel))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Reading by touching: the file is mapped, and each block is copied out of
+//! the mapping, or into it, as fio's `mmap` engine does. Each page that isn't
+//! there costs a fault, and the kernel decides what it reads for it.
+//!
+//! What a program that maps a file gets wrong is the file that changes under
+//! it: to touch a page past its new end, or one that the device can't read, is
+//! a bus error, which ends the program. Here it ends the transfer: see [`bus`].
+//! (Within the page that holds the new end there is no bus error: the kernel
+//! gives zeros there, to everybody.)
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use readpath_core::readahead::Advice;
+use readpath_core::request::Op;
+use readpath_core::unit::PAGE_BYTES;
+use rustix::mm::{self, MapFlags, ProtFlags};
+
+use super::bus;
+use super::under_way::{Answer, Call, Engine};
+
+/// What one system call moves at most (read(2)); a larger copy is continued, as there.
+const MOVED_BYTES_MAX: usize = 0x7fff_f000;
+
+/// The mapping engine.
+pub(super) struct Mapped {
+    file: File,
+    address: *mut u8,
+    /// The length of the file when it was mapped.
+    file_bytes: u64,
+    protection: ProtFlags,
+    advice: Advice,
+    answers: VecDeque<Answer>,
+}
+
+impl Mapped {
+    /// Maps the whole file, which has so many bytes.
+    ///
+    /// # Errors
+    /// The file system can't, or the address space is too small.
+    pub(super) fn new(
+        file: &File,
+        file_bytes: u64,
+        is_writable: bool,
+        advice: Advice,
+    ) -> io::Result<Mapped> {
+        bus::install()?;
+        let file = file.try_clone()?;
+        let protection = match is_writable {
+            true => ProtFlags::READ | ProtFlags::WRITE,
+            false => ProtFlags::READ,
+        };
+        let null = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address =
+            unsafe { mm::mmap(null, file_bytes as usize, protection, MapFlags::SHARED, &file, 0)? };
+        let (address, answers) = (address.cast(), VecDeque::new());
+        let mapped = Mapped { file, address, file_bytes, protection, advice, answers };
+        mapped.advise(0, file_bytes)?;
+        Ok(mapped)
+    }
+
+    /// Tells the kernel the advice for `bytes` bytes of the mapping at `offset`.
+    fn advise(&self, offset: u64, bytes: u64) -> rustix::io::Result<()> {
+        let advice = match self.advice {
+            Advice::Normal => return Ok(()),
+            Advice::Sequential => mm::Advice::Sequential,
+            Advice::Random => mm::Advice::Random,
+            Advice::WillNeed => mm::Advice::WillNeed,
+            Advice::DontNeed => mm::Advice::LinuxDontNeed,
+        };
+        // SAFETY: the range lies in the mapping, which is shared: no bytes are lost.
+        unsafe { mm::madvise(self.at(offset).cast(), bytes as usize, advice) }
+    }
+
+    /// The address of a byte of the file, which lies in the mapping.
+    fn at(&self, offset: u64) -> *mut u8 {
+        self.address.wrapping_add(offset as usize)
+    }
+
+    /// Copies `bytes` bytes between the mapping at `offset` and `memory`, and
+    /// gives a raw result, as the kernel would: bytes moved, or `-EIO`.
+    ///
+    /// # Safety
+    /// `memory` is valid for as many bytes, and nobody else uses it.
+    unsafe fn copy(&self, op: Op, offset: u64, memory: *mut u8, bytes: usize) -> i32 {
+        let left = self.file_bytes.saturating_sub(offset);
+        let bytes = bytes.min(left as usize).min(MOVED_BYTES_MAX);
+        let mapped = self.at(offset);
+        let touched = bus::watch(mapped as usize, bytes, || {
+            // SAFETY: both are valid for `bytes` bytes; a page of the mapping
+            // that can't be touched becomes one that can, by the watch. They
+            // don't overlap: the buffer is not part of the mapping.
+            unsafe {
+                match op {
+                    Op::Read => std::ptr::copy_nonoverlapping(mapped, memory, bytes),
+                    Op::Write => std::ptr::copy_nonoverlapping(memory, mapped, bytes),
+                }
+            }
+        });
+        match touched {
+            Ok(()) => bytes as i32,
+            Err(address) => self.repair(offset, bytes as u64, address),
+        }
+    }
+
+    /// After a bus error at `address`: puts the file back into the mapping,
+    /// where the watch has put empty pages, and says what happened.
+    fn repair(&self, offset: u64, bytes: u64, address: usize) -> i32 {
+        let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
+        let first = (address - self.address as usize) as u64 / PAGE_BYTES * PAGE_BYTES;
+        // SAFETY: the range lies in the mapping, and nothing refers to it.
+        let mapped = unsafe {
+            mm::mmap(
+                self.at(first).cast(),
+                (end - first) as usize,
+                self.protection,
+                MapFlags::SHARED | MapFlags::FIXED,
+                &self.file,
+                first,
+            )
+        };
+        let is_repaired = mapped.is_ok() && self.advise(first, end - first).is_ok();
+        let file_bytes = length(&self.file);
+        if is_repaired
+            && let Some(file_bytes) = file_bytes
+            && file_bytes < offset + bytes
+        {
+            return file_bytes.saturating_sub(offset) as i32;
+        }
+        -libc::EIO
+    }
+}
+
+/// The length of a file or block device now.
+fn length(file: &File) -> Option<u64> {
+    rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).ok()
+}
+
+impl Engine for Mapped {
+    unsafe fn start(&mut self, call: Call) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        let raw = unsafe { self.copy(call.op, call.offset, call.memory, call.bytes) };
+        self.answers.push_back(Answer { token: call.token, raw });
+        Ok(())
+    }
+
+    fn wait(&mut self, _at_most: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn next_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`; nothing refers to it.
+        let _ = unsafe { mm::munmap(self.address.cast(), self.file_bytes as usize) };
+    }
+}

@@ -1,0 +1,88 @@
+//! Many transfers at once, over a ring of the peer's own.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use io_uring::{IoUring, opcode, types};
+use readpath_core::request::Op;
+
+use super::under_way::{Answer, Call, Engine};
+
+/// How many transfers are queued before the kernel gets them: a larger batch spares system calls,
+/// but the device stands idle while it is put together. With random direct reads of 4 KiB at
+/// depth 32, each at once cost 4.7 us of processor time (fio's own: 4.8), in fours 3.7, and only
+/// when about to sleep 4.0 and an eighth of the throughput.
+const BATCH: usize = 4;
+
+/// The io_uring engine.
+pub(super) struct Ring {
+    ring: IoUring,
+    fd: RawFd,
+}
+
+impl Ring {
+    /// With room for `depth` transfers at once, on a file that stays open for as long.
+    ///
+    /// # Errors
+    /// The kernel gives none.
+    pub(super) fn new(fd: RawFd, depth: u32) -> io::Result<Ring> {
+        let entries = depth.next_power_of_two();
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(entries)
+            .or_else(|error| match error.raw_os_error() {
+                // A kernel before 6.1 doesn't know these flags.
+                Some(libc::EINVAL) => IoUring::new(entries),
+                _ => Err(error),
+            })?;
+        Ok(Ring { ring, fd })
+    }
+
+    /// Hands over what was queued, and sleeps for `count` answers.
+    fn enter(&mut self, count: usize, at_most: Option<Duration>) -> io::Result<()> {
+        let entered = match at_most {
+            None => self.ring.submit_and_wait(count),
+            Some(span) => {
+                let span = types::Timespec::from(span);
+                let args = types::SubmitArgs::new().timespec(&span);
+                self.ring.submitter().submit_with_args(count, &args)
+            }
+        };
+        match entered {
+            // The time is up, a signal came, or there are more answers to be taken first.
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(error),
+            },
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+impl Engine for Ring {
+    unsafe fn start(&mut self, call: Call) -> io::Result<()> {
+        let (file, bytes) = (types::Fd(self.fd), call.bytes as u32);
+        let entry = match call.op {
+            Op::Read => opcode::Read::new(file, call.memory, bytes).offset(call.offset).build(),
+            Op::Write => opcode::Write::new(file, call.memory, bytes).offset(call.offset).build(),
+        };
+        // SAFETY: the memory is valid until the answer has come, by the caller's promise.
+        unsafe { self.ring.submission().push(&entry.user_data(call.token.into())) }
+            .expect("no more than the depth are in flight");
+        let queued = self.ring.submission().len();
+        if queued >= BATCH { self.enter(0, None) } else { Ok(()) }
+    }
+
+    fn wait(&mut self, at_most: Option<Duration>) -> io::Result<()> {
+        let has_answers = !self.ring.completion().is_empty();
+        if has_answers { self.enter(0, None) } else { self.enter(1, at_most) }
+    }
+
+    fn next_answer(&mut self) -> Option<Answer> {
+        let entry = self.ring.completion().next()?;
+        Some(Answer { token: entry.user_data() as u32, raw: entry.result() })
+    }
+}

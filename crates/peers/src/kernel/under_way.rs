@@ -1,0 +1,301 @@
+//! What is under way: each transfer is carried to its end, however often the kernel stops in the
+//! middle, and then told once.
+//!
+//! A count smaller than what was asked for is not yet an answer: the rest is asked for, until the
+//! kernel gives nothing more. Direct I/O that ends at an odd place has met the end of the file; its
+//! rest can't be asked for, which the kernel says by `EINVAL`.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
+use readpath_core::unit::Time;
+
+use super::buffer::Buffer;
+use crate::clock::Clock;
+
+/// How often in a row the kernel may answer "again" before that is told: a file whose driver never
+/// has room would otherwise keep a loop busy for ever.
+const AGAIN_MAX: u32 = 64;
+
+/// Moves bytes between a file and memory.
+///
+/// Every transfer that was started is answered exactly once.
+pub(super) trait Engine {
+    /// Takes a transfer in; it begins with the next `wait` at the latest.
+    ///
+    /// # Errors
+    /// The kernel takes no transfers over any more; this one may be with it all the same.
+    ///
+    /// # Safety
+    /// The memory stays where it is, and nobody else uses it, until the answer has come.
+    unsafe fn start(&mut self, call: Call) -> io::Result<()>;
+
+    /// Hands over what was started, and sleeps until there is an answer, or for so long; may come
+    /// back early with none.
+    ///
+    /// # Errors
+    /// The kernel refuses the exchange as such.
+    fn wait(&mut self, at_most: Option<Duration>) -> io::Result<()>;
+
+    /// The next answer that has come.
+    fn next_answer(&mut self) -> Option<Answer>;
+}
+
+/// One transfer, as the kernel is asked for it.
+pub(super) struct Call {
+    pub token: u32,
+    pub op: Op,
+    /// The first byte in the file.
+    pub offset: u64,
+    pub memory: *mut u8,
+    pub bytes: usize,
+}
+
+/// The kernel's answer to it: bytes moved, or a negative `errno`.
+pub(super) struct Answer {
+    pub token: u32,
+    pub raw: i32,
+}
+
+/// All transfers of one file.
+pub(super) struct UnderWay {
+    engine: Box<dyn Engine>,
+    /// A transfer's place is its token.
+    transfers: Vec<Option<Transfer>>,
+    free: Vec<u32>,
+    ended: VecDeque<Ended>,
+    clock: Clock,
+    /// No answer was there that has not been taken in.
+    looked: Time,
+    /// The kernel took no more transfers over.
+    refused: Option<io::Error>,
+}
+
+struct Transfer {
+    id: RequestId,
+    op: Op,
+    offset: u64,
+    bytes: usize,
+    bytes_moved: usize,
+    agains: u32,
+    buffer: Buffer,
+}
+
+/// A transfer that has ended.
+pub(super) struct Ended {
+    pub completion: Completion,
+    /// Its bytes, of a read, lie at the begin.
+    pub buffer: Buffer,
+    pub op: Op,
+    pub bytes: usize,
+}
+
+impl UnderWay {
+    /// Room for `depth` transfers at once.
+    pub(super) fn over(engine: Box<dyn Engine>, depth: u32, clock: Clock) -> UnderWay {
+        UnderWay {
+            engine,
+            transfers: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            ended: VecDeque::with_capacity(depth as usize),
+            clock,
+            looked: clock.now(),
+            refused: None,
+        }
+    }
+
+    /// The clock that completions are stamped with.
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// How many more can be started.
+    pub(super) fn room(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Starts a transfer between the first `bytes` bytes of `buffer` and the file at `offset`.
+    ///
+    /// # Panics
+    /// There is no room, or the buffer is smaller.
+    pub(super) fn start(
+        &mut self,
+        id: RequestId,
+        op: Op,
+        offset: u64,
+        bytes: usize,
+        buffer: Buffer,
+    ) {
+        assert!(bytes <= buffer.len(), "larger than the largest read that was announced");
+        let token = self.free.pop().expect("no more than the depth are in flight");
+        let transfer = Transfer { id, op, offset, bytes, bytes_moved: 0, agains: 0, buffer };
+        self.transfers[token as usize] = Some(transfer);
+        self.ask(token);
+    }
+
+    /// Hands over what was started and takes in what has ended; sleeps until something has, or
+    /// until `deadline`.
+    ///
+    /// # Errors
+    /// The kernel refuses the exchange as such.
+    pub(super) fn wait(&mut self, deadline: Option<Time>) -> io::Result<()> {
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
+        let in_flight = self.transfers.len() - self.free.len();
+        if !self.ended.is_empty() || in_flight == 0 && deadline.is_none() {
+            return Ok(());
+        }
+        let at_most = deadline.map(|deadline| self.clock.until(deadline));
+        self.engine.wait(at_most)?;
+        let now = self.clock.now();
+        let looked = std::mem::replace(&mut self.looked, now);
+        while let Some(answer) = self.engine.next_answer() {
+            self.handle_answer(now, looked, answer);
+        }
+        Ok(())
+    }
+
+    /// The next transfer that has ended, among those taken in.
+    pub(super) fn next_ended(&mut self) -> Option<Ended> {
+        self.ended.pop_front()
+    }
+
+    /// Asks for what is left of a transfer.
+    fn ask(&mut self, token: u32) {
+        let transfer = self.transfers[token as usize].as_ref().expect("it is under way");
+        let moved = transfer.bytes_moved;
+        let call = Call {
+            token,
+            op: transfer.op,
+            offset: transfer.offset + moved as u64,
+            memory: transfer.buffer.address().wrapping_add(moved),
+            bytes: transfer.bytes - moved,
+        };
+        // SAFETY: the transfer keeps the buffer, and with it the memory, until it has ended; nobody
+        // else has it until then. Should the engine never answer, the buffer is never given back.
+        if let Err(error) = unsafe { self.engine.start(call) } {
+            self.refused = Some(error);
+        }
+    }
+
+    fn handle_answer(&mut self, now: Time, not_before: Time, answer: Answer) {
+        let place = &mut self.transfers[answer.token as usize];
+        let transfer = place.as_mut().expect("only what is under way is answered");
+        let outcome = match answer.raw {
+            0 => Outcome::Short { bytes: transfer.bytes_moved as u64 },
+            moved @ 1.. => {
+                (transfer.bytes_moved, transfer.agains) =
+                    (transfer.bytes_moved + moved as usize, 0);
+                match transfer.bytes_moved < transfer.bytes {
+                    true => return self.ask(answer.token),
+                    false => Outcome::Done,
+                }
+            }
+            failed => match -failed {
+                libc::EINTR | libc::EAGAIN if transfer.agains < AGAIN_MAX => {
+                    transfer.agains += 1;
+                    return self.ask(answer.token);
+                }
+                libc::EINVAL if transfer.bytes_moved > 0 => {
+                    Outcome::Short { bytes: transfer.bytes_moved as u64 }
+                }
+                libc::EIO => Outcome::Failed(DeviceError::Medium),
+                errno => Outcome::Failed(DeviceError::Other(errno)),
+            },
+        };
+        let Transfer { id, op, bytes_moved, buffer, .. } = place.take().expect("it is under way");
+        let completion = Completion { id, at: now, not_before, outcome };
+        let bytes = match outcome {
+            Outcome::Failed(_) => 0,
+            _ => bytes_moved,
+        };
+        self.ended.push_back(Ended { completion, buffer, op, bytes });
+        self.free.push(answer.token);
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        while self.free.len() < self.transfers.len() {
+            self.ended.clear();
+            // On an error one can't find out when the kernel is done with the memory: it stays.
+            if self.wait(None).is_err() {
+                return std::mem::forget(std::mem::take(&mut self.transfers));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives prepared answers, and writes down where each transfer was asked from, and how much.
+    struct Scripted {
+        raws: Vec<i32>,
+        asked: std::rc::Rc<std::cell::RefCell<Vec<(u64, usize)>>>,
+        answers: Vec<Answer>,
+    }
+
+    impl Engine for Scripted {
+        unsafe fn start(&mut self, call: Call) -> io::Result<()> {
+            self.asked.borrow_mut().push((call.offset, call.bytes));
+            self.answers.push(Answer { token: call.token, raw: self.raws.remove(0) });
+            Ok(())
+        }
+
+        fn wait(&mut self, _: Option<Duration>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn next_answer(&mut self) -> Option<Answer> {
+            self.answers.pop()
+        }
+    }
+
+    /// Reads 16,384 bytes at 4,096.
+    fn read(raws: &[i32]) -> (Outcome, usize, Vec<(u64, usize)>) {
+        let asked = std::rc::Rc::default();
+        let script = Scripted {
+            raws: raws.to_vec(),
+            asked: std::rc::Rc::clone(&asked),
+            answers: Vec::new(),
+        };
+        let mut under = UnderWay::over(Box::new(script), 1, Clock::start());
+        let buffer = Buffer::several(1, 16_384).unwrap().pop().unwrap();
+        under.start(RequestId(7), Op::Read, 4_096, 16_384, buffer);
+        assert_eq!(under.room(), 0);
+        while under.room() == 0 {
+            under.wait(None).unwrap();
+        }
+        let ended = under.next_ended().unwrap();
+        assert_eq!((ended.completion.id, under.room()), (RequestId(7), 1));
+        let asked = asked.borrow().clone();
+        (ended.completion.outcome, ended.bytes, asked)
+    }
+
+    #[test]
+    fn what_stops_in_the_middle_is_asked_for_the_rest() {
+        let whole = (4_096, 16_384);
+        let (short, rest) = (Outcome::Short { bytes: 5_000 }, (9_096, 11_384));
+        assert_eq!(read(&[16_384]), (Outcome::Done, 16_384, vec![whole]));
+        assert_eq!(read(&[5_000, 11_384]), (Outcome::Done, 16_384, vec![whole, rest]));
+        assert_eq!(read(&[5_000, 0]), (short, 5_000, vec![whole, rest]));
+        // EINVAL is 22 in errno(3): direct I/O has met the end.
+        assert_eq!(read(&[5_000, -22]), (short, 5_000, vec![whole, rest]));
+        assert_eq!(read(&[0]), (Outcome::Short { bytes: 0 }, 0, vec![whole]));
+    }
+
+    #[test]
+    fn a_failure_has_its_name_and_again_is_believed_a_limited_number_of_times() {
+        let failed = |raws: &[i32]| read(raws).0;
+        // EIO, EINTR, EAGAIN and EINVAL are 5, 4, 11 and 22 in errno(3).
+        assert_eq!(failed(&[-5]), Outcome::Failed(DeviceError::Medium));
+        assert_eq!(failed(&[-22]), Outcome::Failed(DeviceError::Other(22)));
+        assert_eq!(failed(&[-4, -11, 16_384]), Outcome::Done);
+        assert_eq!(failed(&[-11; 65]), Outcome::Failed(DeviceError::Other(11)));
+    }
+}

@@ -1,0 +1,23 @@
+//! What readpath is measured against, and what a measurement needs: for the command, tests and
+//! benchmarks; a program has no use of it.
+//!
+//! Nothing here is carried by the library: what it is held against must not share its mistakes.
+//!
+//! - [`kernel`]: the same reads through the kernel's own path;
+//! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
+//! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read;
+//! - [`cold`]: a cold start, checked;
+//! - [`leftover`]: what a run makes on the machine, undone by the next one if it is killed;
+//! - [`queue`]: what the kernel decides by for a device;
+//! - [`clock`], [`usage`]: wall-clock and processor time.
+
+pub mod clock;
+pub mod cold;
+pub mod kernel;
+pub mod kernel_swap;
+pub mod kernel_trace;
+pub mod leftover;
+mod mapping;
+pub mod oracle;
+pub mod queue;
+pub mod usage;

@@ -1,0 +1,51 @@
+//! What the kernel decides by for a block device, as it says in `/sys/dev/block/*/queue`.
+
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+
+use rustix::fs::{major, minor};
+
+/// The laws of the kernel over one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// How far it reads ahead, in bytes (`read_ahead_kb`).
+    pub read_ahead_bytes: u64,
+    /// Its scheduler (`scheduler`, the one in brackets).
+    pub scheduler: Option<String>,
+}
+
+impl Queue {
+    /// The queue below a file: of the device that it is, or that holds its file system. `None`
+    /// where there is no such device, or sysfs doesn't show it.
+    pub fn of(metadata: &Metadata) -> Option<Queue> {
+        let device = match metadata.file_type().is_block_device() {
+            true => metadata.rdev(),
+            false => metadata.dev(),
+        };
+        let node = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+        // A partition shares its disk's.
+        let folder = [node.join("queue"), node.join("../queue")];
+        let folder = folder.into_iter().find(|path| path.is_dir())?;
+        let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+        let read_ahead_kb: u64 = text("read_ahead_kb")?.trim().parse().ok()?;
+        let scheduler = text("scheduler").and_then(|line| chosen(&line).map(str::to_owned));
+        Some(Queue { read_ahead_bytes: read_ahead_kb << 10, scheduler })
+    }
+}
+
+/// The word in brackets of a line such as `none [mq-deadline] kyber`.
+fn chosen(line: &str) -> Option<&str> {
+    line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheduler_is_the_word_in_brackets() {
+        assert_eq!(chosen("none [mq-deadline] kyber\n"), Some("mq-deadline"));
+        assert_eq!(chosen("none\n"), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! Files with known bytes, for the tests.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A file that is removed when the test ends, however it ends.
+pub struct TempFile {
+    pub path: PathBuf,
+}
+
+impl TempFile {
+    /// A file of `bytes` bytes below the build directory (a real file system),
+    /// filled from a generator, so that no two of its pages are alike.
+    pub fn new(bytes: usize) -> TempFile {
+        TempFile::in_directory(Path::new(env!("CARGO_TARGET_TMPDIR")), bytes)
+    }
+
+    pub fn in_directory(directory: &Path, bytes: usize) -> TempFile {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!("readpath-test-{}-{number}", std::process::id()));
+        let file = TempFile { path };
+        std::fs::write(&file.path, content(bytes)).unwrap();
+        file
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Bytes of Marsaglia's xorshift64, an eight-byte word a step.
+pub fn content(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut content = Vec::with_capacity(bytes + 8);
+    while content.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        content.extend_from_slice(&state.to_le_bytes());
+    }
+    content.truncate(bytes);
+    content
+}
+
+/// The same bytes, through the standard library.
+pub fn pread(path: &Path, offset: u64, bytes: u64) -> Vec<u8> {
+    let file = File::open(path).unwrap();
+    let mut buffer = vec![0; bytes as usize];
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64).unwrap() {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    buffer.truncate(filled);
+    buffer
+}
+
+/// Whether the file can be read past the kernel's cache; says so if not.
+pub fn takes_direct(path: &Path) -> bool {
+    let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(path);
+    match opened {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("skipped: {} past the kernel's cache: {error}", path.display());
+            false
+        }
+    }
+}
