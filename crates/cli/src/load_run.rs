@@ -9,9 +9,9 @@ use std::path::Path;
 
 use readpath::kernel_swap::area::SwapArea;
 use readpath::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
+use readpath_core::decision::Decided;
 use readpath_core::law::Spec;
 use readpath_core::machine::{ConfigError, SwapError};
-use readpath_core::scheduler::decision::Decided;
 use readpath_core::swapin;
 use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_load};
 use readpath_sim::run::Watch;

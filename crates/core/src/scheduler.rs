@@ -7,6 +7,7 @@
 
 use alloc::boxed::Box;
 
+use crate::decision::DecisionLog;
 use crate::law::{self, Law, Spec, SpecError};
 use crate::request::{DeviceCaps, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
@@ -14,7 +15,6 @@ use crate::unit::Time;
 mod adaptive;
 pub mod cfq;
 mod deadline;
-pub mod decision;
 mod noop;
 pub mod replay;
 mod requests;
@@ -22,7 +22,6 @@ mod requests;
 pub use adaptive::Adaptive;
 pub use cfq::{Cfq, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
-use decision::DecisionLog;
 pub use noop::Noop;
 
 /// What became of a request that was inserted.

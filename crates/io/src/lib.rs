@@ -91,5 +91,5 @@ pub use path::{BuildError, Builder, Coherence, ReadPath, Stats};
 pub use raw::RawFile;
 pub use read_error::{Forked, ReadError};
 pub use reader::Reader;
+pub use readpath_core::decision::{Decided, Decision};
 pub use readpath_core::readahead::Advice;
-pub use readpath_core::scheduler::decision::{Decided, Decision};

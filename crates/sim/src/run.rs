@@ -11,10 +11,10 @@ use std::collections::BinaryHeap;
 use std::fmt;
 
 use readpath_core::cache::FileId;
+use readpath_core::decision::Decided;
 use readpath_core::machine::{Access, BeyondDevice, Done, HandleId, Machine, ReadError, Transfer};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, Op, ProcessId};
-use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use crate::job::{Engine, JobFile};

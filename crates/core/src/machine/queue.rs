@@ -20,10 +20,10 @@ use alloc::vec::Vec;
 
 use super::meter::Meter;
 use super::{Config, ConfigError};
+use crate::decision::DecisionLog;
 use crate::readahead::DeviceEvidence;
 use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome};
 use crate::request::{Priority, ProcessId, Request, RequestId, RequestTable};
-use crate::scheduler::decision::DecisionLog;
 use crate::scheduler::{self, Dispatch, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 

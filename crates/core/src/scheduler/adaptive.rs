@@ -45,9 +45,9 @@ use crate::request::{DeviceCaps, Op, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::deadline::{Deadline, DeadlineTunables};
-use super::decision::{Decision, DecisionLog};
 use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
+use crate::decision::{Decision, DecisionLog};
 
 mod crowd;
 #[cfg(test)]

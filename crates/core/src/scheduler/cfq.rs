@@ -32,9 +32,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::decision::{Decision, DecisionLog};
 use super::requests::{Merge, Waiting};
 use super::{Dispatch, Inserted, Scheduler};
+use crate::decision::{Decision, DecisionLog};
 use crate::request::{Class, DeviceCaps, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 

@@ -29,8 +29,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::decision::{Decided, Decision};
 use super::{Dispatch, Inserted, Scheduler};
+use crate::decision::{Decided, Decision};
 use crate::request::{Request, RequestId, RequestTable};
 use crate::unit::Time;
 
