@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use readpath_core::decision::Decided;
 use readpath_core::law::Spec;
 use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
-use readpath_core::scheduler::{self, decision::Decided};
+use readpath_core::scheduler;
 use readpath_core::swapin;
 
 use crate::exit::{Ended, Failure};

@@ -7,9 +7,9 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use readpath_core::decision::Decided;
 use readpath_core::law::Spec;
 use readpath_core::machine::{ConfigError, SwapError};
-use readpath_core::scheduler::decision::Decided;
 use readpath_core::swapin;
 use readpath_peers::kernel_swap::area::SwapArea;
 use readpath_peers::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;

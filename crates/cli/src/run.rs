@@ -4,8 +4,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use readpath_core::decision::Decided;
 use readpath_core::law::Spec;
-use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::job::{Job, JobFile};
 use readpath_sim::report::Row;

@@ -15,7 +15,9 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use readpath_core::law::Spec;
-use readpath_core::request::{DeviceCaps, Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::request::{
+    DeviceCaps, Op, Priority, ProcessId, Request, RequestId, RequestTable,
+};
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
 
@@ -82,21 +84,23 @@ fn round(law: &str, load: &Load, requests: u64, is_logged: bool) -> u64 {
     let mut readers: Vec<Reader> =
         (0..load.processes).map(|it| Reader::new(it, load.is_random)).collect();
     let mut now = Time::ZERO;
+    let mut requests_open = RequestTable::default();
     let mut in_device = VecDeque::new();
     for reader in &mut readers {
-        (0..load.depth).for_each(|slot| reader.ask(&mut *law, now, slot * load.processes));
+        (0..load.depth).for_each(|_| reader.ask(&mut *law, now, &mut requests_open));
     }
     let begin = Instant::now();
     let mut completed = 0;
     while completed < requests {
-        let wake = fill(&mut *law, now, &mut in_device, caps.depth_max as usize);
+        let wake = fill(&mut *law, now, &requests_open, &mut in_device, caps.depth_max as usize);
         now += Time::from_us(100);
         match in_device.pop_front() {
-            Some(request) => {
-                law.complete(now, &request);
+            Some(id) => {
+                law.complete(now, id, &requests_open);
                 completed += 1;
+                let (request, _) = requests_open.close(id);
                 let reader = &mut readers[request.process.0 as usize];
-                reader.ask(&mut *law, now, request.id.0 - request.process.0);
+                reader.ask(&mut *law, now, &mut requests_open);
             }
             None => now = wake.expect("a law with requests sends one, or says when").max(now),
         }
@@ -111,12 +115,13 @@ fn round(law: &str, load: &Load, requests: u64, is_logged: bool) -> u64 {
 fn fill(
     law: &mut dyn Scheduler,
     now: Time,
-    in_device: &mut VecDeque<Request>,
+    requests: &RequestTable,
+    in_device: &mut VecDeque<RequestId>,
     depth_max: usize,
 ) -> Option<Time> {
     while in_device.len() < depth_max {
-        match law.dispatch(now) {
-            Dispatch::Request(request) => in_device.push_back(request),
+        match law.dispatch(now, requests) {
+            Dispatch::Request(id) => in_device.push_back(id),
             Dispatch::WaitUntil(wake) => return Some(wake),
             Dispatch::Nothing => return None,
         }
@@ -136,8 +141,8 @@ impl Reader {
         Reader { process, is_random, count: 0, state: u64::from(process) + 1 }
     }
 
-    /// Asks for the next 4 KiB. Names are reused: one for each request in flight.
-    fn ask(&mut self, law: &mut dyn Scheduler, now: Time, slot: u32) {
+    /// Asks for the next 4 KiB.
+    fn ask(&mut self, law: &mut dyn Scheduler, now: Time, requests: &mut RequestTable) {
         self.count += 1;
         // A linear congruential generator (Knuth's MMIX).
         self.state = self
@@ -145,16 +150,16 @@ impl Reader {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let page = if self.is_random { self.state >> 43 } else { self.count };
-        let request = Request {
-            id: RequestId(self.process + slot),
+        let id = requests.open(Request {
             op: Op::Read,
             start: (u64::from(self.process) << 24) + 8 * page,
             sectors: 8,
             process: ProcessId(self.process),
             priority: Priority::default(),
             is_sync: true,
-        };
-        let inserted = law.insert(now, request);
+            is_awaited: true,
+        });
+        let inserted = law.insert(now, id, requests);
         debug_assert_eq!(inserted, Inserted::Queued, "no request is larger than 8 sectors");
     }
 }

@@ -14,6 +14,9 @@
 //! - [`swapin`] holds those that do so for memory that was swapped out, and how
 //!   a world drives memory larger than memory;
 //! - [`scheduler`] holds the laws that decide the order of the requests.
+//!
+//! Beside them, [`decision`] is the log in which laws of every kind say what they decided, and by
+//! which numbers.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,6 +26,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod cache;
+pub mod decision;
 pub mod estimate;
 pub mod law;
 pub mod machine;

@@ -46,10 +46,10 @@ use alloc::collections::VecDeque;
 use core::fmt;
 
 use crate::cache::{CacheCounters, FileId, FrameId, Lender};
+use crate::decision::DecisionLog;
 use crate::raw::{self, RawLaw};
 use crate::readahead::{Advice, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceRequest, Op, Priority, ProcessId, RequestId};
-use crate::scheduler::decision::DecisionLog;
 use crate::swapin::MemoryId;
 use crate::unit::{PAGE_BYTES, PageRange, Time};
 

@@ -2,6 +2,10 @@
 
 use crate::unit::{SECTOR_BYTES, Time};
 
+mod table;
+
+pub use table::RequestTable;
+
 /// Names a request from its creation in the machine until its completion; reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u32);
@@ -47,11 +51,10 @@ impl Default for Priority {
     }
 }
 
-/// What a scheduler knows of a request.
+/// A request: what is to be moved, for whom, and what for. It stands in a [`RequestTable`] from
+/// its making to its end; everybody else holds its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its name in the machine.
-    pub id: RequestId,
     /// The direction.
     pub op: Op,
     /// The first sector (512 bytes each) on the device.
@@ -62,8 +65,12 @@ pub struct Request {
     pub process: ProcessId,
     /// How urgent that process is.
     pub priority: Priority,
-    /// Whether somebody waits for it: every read, and a write that its caller waits for.
+    /// Whether it is of the kind that a process waits for: every read, read ahead or not, and a
+    /// write that its caller waits for (the kernel's `REQ_SYNC`).
     pub is_sync: bool,
+    /// Whether somebody waits for it now. Nobody waits for what is only read ahead, nor for pages
+    /// that are written to make room. It becomes true when somebody comes to wait.
+    pub is_awaited: bool,
 }
 
 impl Request {
@@ -75,6 +82,11 @@ impl Request {
     /// How many bytes it moves.
     pub const fn bytes(&self) -> u64 {
         self.sectors as u64 * SECTOR_BYTES
+    }
+
+    /// Whether one of the two ends where the other starts.
+    pub const fn touches(&self, other: &Request) -> bool {
+        self.end() == other.start || other.end() == self.start
     }
 }
 
@@ -157,7 +169,7 @@ pub struct DeviceCaps {
     pub alignment_sectors: u32,
 }
 
-/// What the machine hands to the device.
+/// What the machine hands to the device: as much of a request as is needed to carry it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
     /// The name under which the completion comes back.

@@ -7,14 +7,14 @@
 
 use alloc::boxed::Box;
 
+use crate::decision::DecisionLog;
 use crate::law::{self, Law, Spec, SpecError};
-use crate::request::{DeviceCaps, ProcessId, Request, RequestId};
+use crate::request::{DeviceCaps, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
 mod adaptive;
 pub mod cfq;
 mod deadline;
-pub mod decision;
 mod noop;
 pub mod replay;
 mod requests;
@@ -22,7 +22,6 @@ mod requests;
 pub use adaptive::Adaptive;
 pub use cfq::{Cfq, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
-use decision::DecisionLog;
 pub use noop::Noop;
 
 /// What became of a request that was inserted.
@@ -36,7 +35,7 @@ pub enum Inserted {
         /// The request that was there before.
         into: RequestId,
         /// Another one that waited, next to the two, and is part of `into` now as well.
-        with: Option<Request>,
+        with: Option<RequestId>,
     },
 }
 
@@ -44,7 +43,7 @@ pub enum Inserted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
     /// Give this request, with all that was merged into it, to the device.
-    Request(Request),
+    Request(RequestId),
     /// Nothing now, though something may be queued: ask again at this time, or
     /// when a request arrives or completes, whichever comes first.
     WaitUntil(Time),
@@ -54,6 +53,9 @@ pub enum Dispatch {
 
 /// A scheduling law.
 ///
+/// It holds names of requests; what each is stands in the table that it is lent. It changes that
+/// table only by [merging](RequestTable::merge).
+///
 /// Order of calls: `insert` for each new request; `dispatch`, as long as the
 /// device has room, until it gives no request; `complete` for each request
 /// that the device has finished. Time never goes backwards between calls.
@@ -61,13 +63,13 @@ pub trait Scheduler: Send {
     /// Takes a request in, and merges it when a neighbour of the same direction is queued and the
     /// two together are no larger than the device takes; and with what the two come to touch,
     /// on the same terms.
-    fn insert(&mut self, now: Time, request: Request) -> Inserted;
+    fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted;
 
     /// Says what goes to the device next; called only while the device has room.
-    fn dispatch(&mut self, now: Time) -> Dispatch;
+    fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch;
 
-    /// The device has finished a request that was dispatched.
-    fn complete(&mut self, now: Time, request: &Request);
+    /// The device has finished a request that was dispatched, and is in the table still.
+    fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable);
 
     /// How many requests are queued, merged ones counted as one.
     fn queued(&self) -> usize;
@@ -132,8 +134,10 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
 mod testing {
     //! What the tests of every scheduler need.
 
-    use super::{Dispatch, Scheduler};
-    use crate::request::{DeviceCaps, Op, ProcessId, Request, RequestId};
+    use alloc::boxed::Box;
+
+    use super::{Dispatch, Inserted, Scheduler};
+    use crate::request::{DeviceCaps, Op, ProcessId, Request, RequestTable};
     use crate::unit::Time;
 
     pub(super) fn caps() -> DeviceCaps {
@@ -146,40 +150,67 @@ mod testing {
         }
     }
 
-    pub(super) fn read(id: u32, start: u64, sectors: u32) -> Request {
+    pub(super) fn read(start: u64, sectors: u32) -> Request {
         Request {
-            id: RequestId(id),
             op: Op::Read,
             start,
             sectors,
             process: ProcessId(0),
             priority: Default::default(),
             is_sync: true,
+            is_awaited: true,
         }
     }
 
-    pub(super) fn write(id: u32, start: u64, sectors: u32) -> Request {
-        Request { op: Op::Write, is_sync: false, ..read(id, start, sectors) }
+    pub(super) fn write(start: u64, sectors: u32) -> Request {
+        Request { op: Op::Write, is_sync: false, is_awaited: false, ..read(start, sectors) }
     }
 
-    /// The next `N` dispatches as (name, first sector, sectors); there must be just `N`.
-    pub(super) fn dispatched<const N: usize>(
-        law: &mut dyn Scheduler,
-        now: Time,
-    ) -> [(u32, u64, u32); N] {
-        let got = core::array::from_fn(|_| match law.dispatch(now) {
-            Dispatch::Request(request) => (request.id.0, request.start, request.sectors),
-            other => panic!("expected a request, got {other:?}"),
-        });
-        assert_eq!(law.dispatch(now), Dispatch::Nothing);
-        got
+    /// A law with a table of its own, in which nothing is closed: so requests are named
+    /// 0, 1, 2, … in the order in which they come.
+    pub(super) struct Bench {
+        pub(super) law: Box<dyn Scheduler>,
+        requests: RequestTable,
+    }
+
+    impl Bench {
+        pub(super) fn new(law: impl Scheduler + 'static) -> Bench {
+            Bench::of(Box::new(law))
+        }
+
+        pub(super) fn of(law: Box<dyn Scheduler>) -> Bench {
+            Bench { law, requests: RequestTable::default() }
+        }
+
+        pub(super) fn insert(&mut self, now: Time, request: Request) -> Inserted {
+            let id = self.requests.open(request);
+            self.law.insert(now, id, &mut self.requests)
+        }
+
+        pub(super) fn dispatch(&mut self, now: Time) -> Dispatch {
+            self.law.dispatch(now, &self.requests)
+        }
+
+        /// The next `N` dispatches as (name, first sector, sectors); there must be just `N`.
+        pub(super) fn dispatched<const N: usize>(&mut self, now: Time) -> [(u32, u64, u32); N] {
+            let got = core::array::from_fn(|_| match self.dispatch(now) {
+                Dispatch::Request(id) => (id.0, self.requests[id].start, self.requests[id].sectors),
+                other => panic!("expected a request, got {other:?}"),
+            });
+            assert_eq!(self.dispatch(now), Dispatch::Nothing);
+            got
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{caps, dispatched, read, write};
+    use super::testing::{Bench, caps, read, write};
     use super::*;
+
+    fn bench(law: &str) -> Bench {
+        Bench::of(build(&Spec::plain(law), &caps()).unwrap())
+    }
 
     /// Whatever the order in which they come, and whichever law: 24 sectors in a row are one
     /// request, under the name of the oldest.
@@ -187,12 +218,12 @@ mod tests {
     fn two_that_wait_are_merged_by_what_comes_between_them() {
         for law in LAWS {
             for starts in [[100, 116, 108], [116, 100, 108], [100, 108, 116], [116, 108, 100]] {
-                let mut scheduler = build(&Spec::plain(law.name), &caps()).unwrap();
-                for (id, start) in (0..).zip(starts) {
-                    scheduler.insert(Time::ZERO, read(id, start, 8));
+                let mut scheduler = bench(law.name);
+                for start in starts {
+                    scheduler.insert(Time::ZERO, read(start, 8));
                 }
-                assert_eq!(scheduler.queued(), 1, "{} {starts:?}", law.name);
-                assert_eq!(dispatched(&mut *scheduler, Time::ZERO), [(0, 100, 24)], "{}", law.name);
+                assert_eq!(scheduler.law.queued(), 1, "{} {starts:?}", law.name);
+                assert_eq!(scheduler.dispatched(Time::ZERO), [(0, 100, 24)], "{}", law.name);
             }
         }
     }
@@ -201,16 +232,16 @@ mod tests {
     fn two_that_wait_stay_apart_when_they_are_too_large_together_or_differ() {
         for law in LAWS {
             // 128 + 8 + 128 sectors are more than the 256 that the device takes.
-            let mut scheduler = build(&Spec::plain(law.name), &caps()).unwrap();
-            scheduler.insert(Time::ZERO, read(0, 0, 128));
-            scheduler.insert(Time::ZERO, read(1, 136, 128));
-            scheduler.insert(Time::ZERO, read(2, 128, 8));
-            assert_eq!(scheduler.queued(), 2, "{}", law.name);
-            let mut scheduler = build(&Spec::plain(law.name), &caps()).unwrap();
-            scheduler.insert(Time::ZERO, read(0, 0, 8));
-            scheduler.insert(Time::ZERO, write(1, 16, 8));
-            scheduler.insert(Time::ZERO, read(2, 8, 8));
-            assert_eq!(scheduler.queued(), 2, "{}", law.name);
+            let mut scheduler = bench(law.name);
+            scheduler.insert(Time::ZERO, read(0, 128));
+            scheduler.insert(Time::ZERO, read(136, 128));
+            scheduler.insert(Time::ZERO, read(128, 8));
+            assert_eq!(scheduler.law.queued(), 2, "{}", law.name);
+            let mut scheduler = bench(law.name);
+            scheduler.insert(Time::ZERO, read(0, 8));
+            scheduler.insert(Time::ZERO, write(16, 8));
+            scheduler.insert(Time::ZERO, read(8, 8));
+            assert_eq!(scheduler.law.queued(), 2, "{}", law.name);
         }
     }
 }

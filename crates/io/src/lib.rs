@@ -76,10 +76,10 @@ pub use reader::Reader;
 pub use target::{BufferedBecause, Direct, Mode, OpenError};
 
 // The core's, as far as a program meets them: what it says, errors, and the log of decisions.
+pub use readpath_core::decision::{Decided, Decision};
 pub use readpath_core::law::SpecError;
 pub use readpath_core::machine::ReadError as MemoryError;
 pub use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
 pub use readpath_core::readahead::Advice;
 pub use readpath_core::request::{Class, DeviceError, Op, ProcessId, RequestId};
-pub use readpath_core::scheduler::decision::{Decided, Decision};
 pub use readpath_core::unit::Time;

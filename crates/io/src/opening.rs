@@ -45,7 +45,7 @@ impl File {
     /// machine, and in a child made by `fork`, which has no connection.
     pub fn connection(&self) -> Option<Connection> {
         let engine = &self.handle().engine;
-        let finder = engine.is_ours().then(|| engine.desk().files.finder()).flatten();
+        let finder = engine.is_ours().then(|| engine.lock().files.finder()).flatten();
         finder.map(|finder| finder.connection())
     }
 }

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use readpath_core::decision::Decided;
 use readpath_core::law::{Spec, SpecError};
 use readpath_core::machine::{self, Config, ConfigError};
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::DeviceCaps;
-use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::backend::{BackendError, BackendInUse, BackendKind};

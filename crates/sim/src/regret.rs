@@ -16,8 +16,8 @@
 //!
 //! The same seeds give the same cells to the bit.
 
+use readpath_core::decision::Decided;
 use readpath_core::law::Spec;
-use readpath_core::scheduler::decision::Decided;
 use serde::{Deserialize, Serialize};
 
 use crate::device::array::TWELVE_DISKS;

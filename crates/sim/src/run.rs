@@ -10,12 +10,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use readpath_core::cache::FileId;
+use readpath_core::decision::Decided;
 use readpath_core::machine::{
     Access, BeyondDevice, Carrier, Done, Driver, HandleId, Machine, ReadError, Transfer,
 };
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, DeviceRequest, Op, ProcessId};
-use readpath_core::scheduler::decision::Decided;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use crate::job::{Engine, JobFile};

@@ -4,8 +4,8 @@
 //! a depth the first one waits behind all that the device takes of the second's, and where that
 //! is more than the device takes, behind the rest too.
 
+use readpath_core::decision::{Decided, Decision};
 use readpath_core::law::Spec;
-use readpath_core::scheduler::decision::{Decided, Decision};
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::Row;

@@ -10,8 +10,9 @@
 //! 4. When there is nothing to do, wait for a completion, for something to send, or for the time
 //!    that [`next_wake`](Queue::next_wake) names.
 //!
-//! It knows sectors, processes and times, and what became of requests. What their bytes are for is
-//! told by their [`Content`], which it carries and does not look into.
+//! It knows sectors, processes and times, and what became of requests. Each stands once in its
+//! [`RequestTable`]; the plug, the scheduler and everybody else hold names. What the bytes are for
+//! is told by the [`Content`], which it carries and does not look into.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -19,37 +20,25 @@ use alloc::vec::Vec;
 
 use super::meter::Meter;
 use super::{Config, ConfigError};
+use crate::decision::DecisionLog;
 use crate::readahead::DeviceEvidence;
-use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome};
-use crate::request::{Priority, ProcessId, Request, RequestId};
-use crate::scheduler::decision::DecisionLog;
-use crate::scheduler::{self, Dispatch, Inserted, Scheduler};
+use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome};
+use crate::request::{Priority, ProcessId, Request, RequestId, RequestTable};
+use crate::scheduler::{self, Dispatch, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 
-mod requests;
+mod cargo;
 
-use requests::Requests;
-pub(super) use requests::{Behind, Content, Waiter};
+use cargo::Cargoes;
+pub(super) use cargo::{Behind, Content, Waiter};
 
 /// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
 const PLUG_REQUESTS_MAX: usize = 32;
 
-/// Where a request goes, and for whom.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
-    pub(super) op: Op,
-    /// The first sector.
-    pub(super) start: u64,
-    pub(super) sectors: u32,
-    pub(super) process: ProcessId,
-    /// Whether somebody waits for it, or will: every read, and a write that its caller waits for.
-    pub(super) is_sync: bool,
-}
-
 /// What became of one part of a request that the device has finished.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// The part, as it was sent.
+    /// The part as it was sent, taken out of the table.
     pub(super) request: Request,
     pub(super) content: Content,
     pub(super) outcome: PartOutcome,
@@ -93,11 +82,12 @@ pub(super) struct Queue {
     queue_requests: u32,
     priorities: Vec<Priority>,
     scheduler: Box<dyn Scheduler>,
-    requests: Requests,
+    requests: RequestTable,
+    cargoes: Cargoes,
     /// Made since the last poll.
-    plug: Vec<Request>,
+    plug: Vec<RequestId>,
     /// Parts of failed requests that are tried again on their own, past the scheduler.
-    retries: VecDeque<Request>,
+    retries: VecDeque<RequestId>,
     wake: Option<Time>,
     ending: Option<Ending>,
     /// What the laws know together: among it what a request of this device costs, from
@@ -126,7 +116,8 @@ impl Queue {
             queue_requests: config.queue_requests,
             priorities: Vec::new(),
             scheduler,
-            requests: Requests::default(),
+            requests: RequestTable::default(),
+            cargoes: Cargoes::default(),
             plug: Vec::new(),
             retries: VecDeque::new(),
             wake: None,
@@ -160,6 +151,11 @@ impl Queue {
         self.priorities[at] = priority;
     }
 
+    /// The priority of what a process sends now.
+    pub(super) fn priority(&self, process: ProcessId) -> Priority {
+        self.priorities.get(process.0 as usize).copied().unwrap_or_default()
+    }
+
     /// The process will send nothing more.
     pub(super) fn process_ended(&mut self, now: Time, process: ProcessId) {
         self.scheduler.process_ended(now, process);
@@ -181,36 +177,35 @@ impl Queue {
         self.requests.is_empty()
     }
 
-    /// Makes a request, which goes to the scheduler with the next poll. What it carries is to be
+    /// Takes a request in, which goes to the scheduler with the next poll. What it carries is to be
     /// told of its name before that.
-    pub(super) fn send(&mut self, now: Time, way: Way, content: Content) -> RequestId {
-        let Way { op, start, sectors, process, is_sync } = way;
-        let priority = self.priorities.get(process.0 as usize).copied().unwrap_or_default();
-        let id = RequestId(0);
-        let request = Request { id, op, start, sectors, process, priority, is_sync };
-        let request = self.requests.open(request, content, false);
-        self.plug.push(request);
+    pub(super) fn send(&mut self, now: Time, request: Request, content: Content) -> RequestId {
+        let id = self.requests.open(request);
+        self.cargoes.load(id, content, false);
+        self.plug.push(id);
         if self.plug.len() >= PLUG_REQUESTS_MAX {
             self.unplug(now);
         }
-        request.id
+        id
     }
 
     /// Makes a request of what has failed before: it goes to the device past the scheduler.
     pub(super) fn send_again(&mut self, request: Request, content: Content) -> RequestId {
-        let request = self.requests.open(request, content, true);
-        self.retries.push_back(request);
-        request.id
+        let id = self.requests.open(request);
+        self.cargoes.load(id, content, true);
+        self.retries.push_back(id);
+        id
     }
 
     /// Has `waiter` be told of the end of the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
-        self.requests.wait(id, waiter);
+        self.requests.set_awaited(id);
+        self.cargoes.wait(id, waiter);
     }
 
     /// Whether `waiter` is to be told of the end of the request, or of one that was merged into it.
     pub(super) fn is_awaited(&self, id: RequestId, waiter: Waiter) -> bool {
-        self.requests.is_awaited(id, waiter)
+        self.requests.parts(id).any(|part| self.cargoes.awaits(part, waiter))
     }
 
     /// The next request for the device; none when it is full, or when the
@@ -220,10 +215,10 @@ impl Queue {
         if self.meter.in_device() >= self.depth_max {
             return None;
         }
-        let request = match self.retries.pop_front() {
-            Some(request) => request,
-            None => match self.scheduler.dispatch(now) {
-                Dispatch::Request(request) => request,
+        let id = match self.retries.pop_front() {
+            Some(id) => id,
+            None => match self.scheduler.dispatch(now, &self.requests) {
+                Dispatch::Request(id) => id,
                 Dispatch::WaitUntil(time) => {
                     self.wake = Some(time);
                     return None;
@@ -235,15 +230,11 @@ impl Queue {
             },
         };
         self.wake = None;
-        debug_assert_eq!(request, self.requests.merged(request.id), "merged and dispatched alike");
-        self.meter.dispatched(now, &request);
-        self.evidence.estimate.dispatched(now, request.id);
-        Some(DeviceRequest {
-            id: request.id,
-            op: request.op,
-            start: request.start,
-            sectors: request.sectors,
-        })
+        let request = &self.requests[id];
+        self.meter.dispatched(now, request);
+        self.evidence.estimate.dispatched(now, id);
+        let Request { op, start, sectors, .. } = *request;
+        Some(DeviceRequest { id, op, start, sectors })
     }
 
     /// When to poll again though nothing has come or completed; none: no need.
@@ -253,36 +244,33 @@ impl Queue {
 
     /// The parts of a request in the order of its sectors: what each carries, and its bytes.
     pub(super) fn each_part_in_order(&self, id: RequestId, mut each: impl FnMut(Content, u64)) {
-        self.requests.each_part_in_order(id, |part| {
-            each(self.requests.content(part), self.requests.request(part).bytes());
-        });
+        for part in self.requests.parts(id) {
+            each(self.cargoes.content(part), self.requests.opened(part).bytes());
+        }
     }
 
     /// The device has finished a request; its parts are told by `poll_ended`, before
     /// anything else is done.
     pub(super) fn handle_completion(&mut self, now: Time, completion: Completion) {
         debug_assert!(self.ending.is_none_or(|ending| ending.next.is_none()), "one at a time");
-        let head = completion.id;
-        let merged = self.requests.merged(head);
+        let id = completion.id;
+        let Request { start, .. } = self.requests[id];
+        let bytes = self.requests[id].bytes();
         self.meter.completed(now);
-        self.evidence.estimate.completed(now, completion.not_before, head, merged.bytes());
-        if !self.requests.is_retry(head) {
-            self.scheduler.complete(now, &merged);
+        self.evidence.estimate.completed(now, completion.not_before, id, bytes);
+        if !self.cargoes.is_retry(id) {
+            self.scheduler.complete(now, id, &self.requests);
         }
-        self.ending = Some(Ending {
-            next: Some(head),
-            start: merged.start,
-            outcome: completion.outcome,
-            is_merged: self.requests.next_part(head).is_some(),
-        });
+        let (outcome, is_merged) = (completion.outcome, self.requests.is_merged(id));
+        self.ending = Some(Ending { next: Some(id), start, outcome, is_merged });
     }
 
     /// The next part of the request that was completed; its name may be given again.
     pub(super) fn poll_ended(&mut self) -> Option<Ended> {
         let ending = self.ending.as_mut()?;
         let part = ending.next?;
-        ending.next = self.requests.next_part(part);
-        let (request, content) = (*self.requests.request(part), self.requests.content(part));
+        let request;
+        (request, ending.next) = self.requests.close(part);
         let before = (request.start - ending.start) * SECTOR_BYTES;
         let outcome = match ending.outcome {
             Outcome::Done => PartOutcome::Moved(request.bytes()),
@@ -292,23 +280,19 @@ impl Queue {
             Outcome::Failed(error) => PartOutcome::Failed(error),
         };
         let is_merged = ending.is_merged;
-        let waiters = self.requests.close(part);
+        let (content, waiters) = self.cargoes.unload(part);
         Some(Ended { request, content, outcome, is_merged, waiters })
     }
 
     /// Takes back the list of waiters of a part that has ended.
     pub(super) fn recycle(&mut self, waiters: Vec<Waiter>) {
-        self.requests.recycle(waiters);
+        self.cargoes.recycle(waiters);
     }
 
     /// Hands what was plugged to the scheduler.
     fn unplug(&mut self, now: Time) {
-        for request in self.plug.drain(..) {
-            if let Inserted::Merged { into, with } = self.scheduler.insert(now, request) {
-                for part in with.map(|with| with.id).into_iter().chain([request.id]) {
-                    self.requests.merge(into, part);
-                }
-            }
+        for id in self.plug.drain(..) {
+            self.scheduler.insert(now, id, &mut self.requests);
         }
     }
 }
@@ -317,6 +301,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::law::Spec;
+    use crate::request::Op;
     use crate::unit::PageRange;
 
     const NOW: Time = Time::ZERO;
@@ -338,9 +323,16 @@ mod tests {
     }
 
     fn send(queue: &mut Queue, start: u64, sectors: u32) -> RequestId {
-        let process = ProcessId(0);
-        let way = Way { op: Op::Read, start, sectors, process, is_sync: true };
-        queue.send(NOW, way, Content::Slots { range: PageRange::default(), ahead_pages: 0 })
+        let request = Request {
+            op: Op::Read,
+            start,
+            sectors,
+            process: ProcessId(0),
+            priority: Priority::default(),
+            is_sync: true,
+            is_awaited: false,
+        };
+        queue.send(NOW, request, Content::Slots { range: PageRange::default(), ahead_pages: 0 })
     }
 
     fn places(queue: &mut Queue) -> Vec<(u64, u32)> {
@@ -404,6 +396,23 @@ mod tests {
         assert_eq!(places(&mut queue)[0], (0, 8));
         // A scheduler that was told of a request that it never dispatched would count it down.
         assert_eq!(told(&mut queue, again, Outcome::Done), [(0, PartOutcome::Moved(4096))]);
+    }
+
+    /// The second of two that were read ahead is waited for: by a read that came before they were
+    /// merged, or after.
+    #[test]
+    fn a_request_is_awaited_once_somebody_waits_for_a_part_of_it() {
+        for is_merged_first in [false, true] {
+            let mut queue = queue("noop");
+            let ids = [0, 8].map(|start| send(&mut queue, start, 8));
+            if is_merged_first {
+                queue.unplug(NOW);
+            }
+            assert!(!queue.requests[ids[0]].is_awaited);
+            queue.wait(ids[1], Waiter::Read(crate::machine::ReadId(7)));
+            queue.unplug(NOW);
+            assert!(queue.requests[ids[0]].is_awaited);
+        }
     }
 
     #[test]

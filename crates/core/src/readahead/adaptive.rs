@@ -46,8 +46,8 @@
 use alloc::collections::VecDeque;
 
 use super::{Advice, Ask, DeviceEvidence, Evidence, Pages, ReadaheadLaw};
+use crate::decision::Decision;
 use crate::law::{Spec, SpecError};
-use crate::scheduler::decision::Decision;
 use crate::unit::PageRange;
 
 mod stream;

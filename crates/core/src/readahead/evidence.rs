@@ -1,7 +1,7 @@
 //! What the laws of all handles know together: of the device, and of a file.
 
+use crate::decision::DecisionLog;
 use crate::estimate::DeviceEstimate;
-use crate::scheduler::decision::DecisionLog;
 use crate::unit::Time;
 
 /// How many pieces must agree before the next is read in one.

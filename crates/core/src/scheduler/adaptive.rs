@@ -41,13 +41,13 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::request::{DeviceCaps, Op, ProcessId, Request, RequestId};
+use crate::request::{DeviceCaps, Op, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::deadline::{Deadline, DeadlineTunables};
-use super::decision::{Decision, DecisionLog};
 use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
+use crate::decision::{Decision, DecisionLog};
 
 mod crowd;
 #[cfg(test)]
@@ -167,9 +167,9 @@ impl Adaptive {
     }
 
     /// Lets parked reads go, as far as the limit or the depth allows.
-    fn admit(&mut self, now: Time) {
+    fn admit(&mut self, now: Time, requests: &RequestTable) {
         match self.search.limit() {
-            Some(limit) => self.turn(now, limit),
+            Some(limit) => self.turn(now, limit, requests),
             None => {
                 if self.active > 0 {
                     self.processes.values_mut().for_each(|process| process.turn = None);
@@ -179,7 +179,7 @@ impl Adaptive {
                     && let Some(id) = self.fewest_under_way()
                     && self.shares.has_room(self.under_way(), self.processes[&id].under_way())
                 {
-                    self.open_oldest(id);
+                    self.open_oldest(id, requests);
                 }
             }
         }
@@ -191,18 +191,18 @@ impl Adaptive {
     }
 
     /// The oldest parked read of the process may go.
-    fn open_oldest(&mut self, id: ProcessId) {
+    fn open_oldest(&mut self, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         let (place, _) = process.parked.oldest().expect("it has parked reads");
         let waiting = process.parked.remove(place).expect("the oldest is there");
         self.parked -= usize::from(process.parked.is_empty());
         process.open += 1;
         self.reads_open += 1;
-        self.open.admit(waiting);
+        self.open.admit(waiting, requests);
     }
 
     /// Takes places away and gives them, up to the limit.
-    fn turn(&mut self, now: Time, limit: usize) {
+    fn turn(&mut self, now: Time, limit: usize, requests: &RequestTable) {
         if self.parked == 0 && self.active <= limit {
             return;
         }
@@ -219,7 +219,7 @@ impl Adaptive {
         while self.active < limit
             && let Some(process) = self.longest_parked()
         {
-            self.give_place(now, process);
+            self.give_place(now, process, requests);
         }
     }
 
@@ -234,13 +234,13 @@ impl Adaptive {
         parked.min_by_key(|(_, process)| process.parked_since).map(|(&id, _)| id)
     }
 
-    fn give_place(&mut self, now: Time, id: ProcessId) {
+    fn give_place(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         process.turn = Some(Turn { since: now, has_begun: false });
         self.turns += 1;
         self.active += 1;
         while self.processes.get(&id).is_some_and(|process| !process.parked.is_empty()) {
-            self.open_oldest(id);
+            self.open_oldest(id, requests);
         }
     }
 
@@ -324,12 +324,13 @@ fn near_processes(processes: &BTreeMap<ProcessId, Process>, now: Time) -> Near {
 }
 
 impl Scheduler for Adaptive {
-    fn insert(&mut self, now: Time, request: Request) -> Inserted {
+    fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
+        let request = &requests[id];
         if request.op == Op::Write {
-            return self.open.insert(now, request);
+            return self.open.insert(now, id, requests);
         }
         let process = self.processes.entry(request.process).or_default();
-        process.nearness.observe(&request);
+        process.nearness.observe(request);
         let under_way = self.reads_open + self.reads_in_device;
         process.asking.asks(process.under_way() + process.parked.count() as u32);
         let may_go = match self.search.limit() {
@@ -337,7 +338,7 @@ impl Scheduler for Adaptive {
             None => self.shares.has_room(under_way, process.under_way()),
         };
         if may_go && process.parked.is_empty() {
-            let inserted = self.open.insert(now, request);
+            let inserted = self.open.insert(now, id, requests);
             match inserted {
                 Inserted::Queued => {
                     process.open += 1;
@@ -346,7 +347,7 @@ impl Scheduler for Adaptive {
                 Inserted::Merged { with: None, .. } => {}
                 // It may have been another process's.
                 Inserted::Merged { with: Some(gone), .. } => {
-                    let process = self.processes.get_mut(&gone.process);
+                    let process = self.processes.get_mut(&requests[gone].process);
                     process.expect("who has open reads is known").open -= 1;
                     self.reads_open -= 1;
                 }
@@ -357,24 +358,25 @@ impl Scheduler for Adaptive {
             process.parked_since = now;
             self.parked += 1;
         }
-        process.parked.insert_or_merge(now, request, self.sectors_max)
+        process.parked.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    fn dispatch(&mut self, now: Time) -> Dispatch {
+    fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         let tried = self.search.waited(now);
         self.say(now, tried);
-        self.admit(now);
-        match self.open.dispatch(now) {
-            Dispatch::Request(request) => {
+        self.admit(now, requests);
+        match self.open.dispatch(now, requests) {
+            Dispatch::Request(id) => {
+                let request = &requests[id];
                 if request.op == Op::Read {
                     let process = self.processes.get_mut(&request.process);
                     let process = process.expect("who has open reads is known");
                     process.open -= 1;
                     process.in_device += 1;
                     self.reads_open -= 1;
-                    self.sent(now, request.id);
+                    self.sent(now, id);
                 }
-                Dispatch::Request(request)
+                Dispatch::Request(id)
             }
             _ if self.parked == 0 => Dispatch::Nothing,
             _ => {
@@ -384,12 +386,13 @@ impl Scheduler for Adaptive {
         }
     }
 
-    fn complete(&mut self, now: Time, request: &Request) {
+    fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
+        let request = &requests[id];
         if request.op == Op::Write {
             return;
         }
         let foreign = self.foreign_requests();
-        let latency = now.since(self.sent[request.id.0 as usize]);
+        let latency = now.since(self.sent[id.0 as usize]);
         self.served(now, request.process, latency, foreign);
         let served = Served {
             bytes: request.bytes(),

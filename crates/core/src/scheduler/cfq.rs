@@ -30,11 +30,12 @@
 //! as metadata or as not idled for.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
-use super::decision::{Decision, DecisionLog};
 use super::requests::{Merge, Waiting};
 use super::{Dispatch, Inserted, Scheduler};
-use crate::request::{Class, DeviceCaps, ProcessId, Request, RequestId};
+use crate::decision::{Decision, DecisionLog};
+use crate::request::{Class, DeviceCaps, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
 mod cooperators;
@@ -90,7 +91,8 @@ pub struct Cfq {
     /// Until when the device is kept idle for the active queue.
     idle_until: Option<Jiffies>,
 
-    sent: BTreeMap<RequestId, Sent>,
+    /// What is in the device, by name.
+    sent: Vec<Option<Sent>>,
     in_device_sync: u32,
     in_device_async: u32,
     /// The sector after the last request that was sent: where the head is.
@@ -137,7 +139,7 @@ impl Cfq {
             active: None,
             active_process: None,
             idle_until: None,
-            sent: BTreeMap::new(),
+            sent: Vec::new(),
             in_device_sync: 0,
             in_device_async: 0,
             head: 0,
@@ -155,11 +157,11 @@ impl Cfq {
     }
 
     /// Adds the request to a neighbour of its own queue, if there is one.
-    fn try_merge(&mut self, request: &Request) -> Option<Inserted> {
-        let id = self.present_queue(request)?;
+    fn try_merge(&mut self, request: RequestId, requests: &mut RequestTable) -> Option<Inserted> {
+        let id = self.present_queue(&requests[request])?;
         let queue = &mut self.queues[id];
         let Merge { into, with, from, to } =
-            queue.requests.merge(request, self.request_sectors_max)?;
+            queue.requests.merge(request, requests, self.request_sectors_max)?;
         self.queued -= usize::from(with.is_some());
         if from != [Some(to), None] {
             let next = queue.next.map(|next| if from.contains(&Some(next)) { to } else { next });
@@ -170,11 +172,12 @@ impl Cfq {
     }
 
     /// Puts the request into its queue and judges anew what the law knows of the queue.
-    fn enqueue(&mut self, now: Time, id: QueueId, request: Request) {
+    fn enqueue(&mut self, now: Time, id: QueueId, new: RequestId, requests: &RequestTable) {
         let jiffy = jiffies(now);
+        let request = &requests[new];
         self.queued += 1;
         let queue = &mut self.queues[id];
-        let place = queue.requests.insert(now, request);
+        let place = queue.requests.insert(Waiting { id: new, arrived: now }, requests);
         queue.next = nearer(queue.next, Some(place), self.head, &self.tunables);
         if queue.position.is_none() {
             self.put_in_trees(jiffy, id, false);
@@ -190,15 +193,21 @@ impl Cfq {
         self.update_idle_window(now, id, think);
 
         if self.active == Some(id) {
-            self.take_awaited(now, id, &request);
+            self.take_awaited(now, id, request);
         } else {
-            self.try_preempt(now, id, &request);
+            self.try_preempt(now, id, request);
         }
     }
 
     /// Sends one request of the active queue to the device: the oldest, when it
     /// has waited too long, which is looked at once in a slice; else the next by sector.
-    fn send(&mut self, now: Time, id: QueueId, limit: Option<u32>) -> Request {
+    fn send(
+        &mut self,
+        now: Time,
+        id: QueueId,
+        limit: Option<u32>,
+        requests: &RequestTable,
+    ) -> RequestId {
         let jiffy = jiffies(now);
         let queue = &mut self.queues[id];
         let expired = if core::mem::replace(&mut queue.is_fifo_checked, true) {
@@ -211,8 +220,9 @@ impl Cfq {
         };
         let place = expired.or(queue.next).expect("a queue with requests has a next one");
         queue.next = follower(&queue.requests, place, &self.tunables);
-        let Waiting { request, arrived } =
+        let Waiting { id: name, arrived } =
             queue.requests.remove(place).expect("next is among the requests");
+        let request = &requests[name];
         queue.in_device += 1;
         queue.slice_dispatched += 1;
         queue.must_dispatch = false;
@@ -222,10 +232,14 @@ impl Cfq {
         self.head = request.end();
         self.active_process = Some(request.process);
         *self.in_device_of(request.is_sync) += 1;
-        self.sent.insert(request.id, Sent { queue: id, arrived: jiffies(arrived) });
+        let at = name.0 as usize;
+        if at >= self.sent.len() {
+            self.sent.resize(at + 1, None);
+        }
+        self.sent[at] = Some(Sent { queue: id, arrived: jiffies(arrived) });
         let in_device = self.in_device();
         self.log.say(now, || Decision::Dispatch {
-            request: request.id,
+            request: name,
             queue: Some(id.0),
             process: request.process,
             start: request.start,
@@ -235,7 +249,7 @@ impl Cfq {
             in_device,
             limit,
         });
-        request
+        name
     }
 
     fn in_device_of(&mut self, is_sync: bool) -> &mut u32 {
@@ -244,16 +258,16 @@ impl Cfq {
 }
 
 impl Scheduler for Cfq {
-    fn insert(&mut self, now: Time, request: Request) -> Inserted {
-        if let Some(merged) = self.try_merge(&request) {
+    fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
+        if let Some(merged) = self.try_merge(id, requests) {
             return merged;
         }
-        let queue = self.queue_for(now, &request);
-        self.enqueue(now, queue, request);
+        let queue = self.queue_for(now, &requests[id]);
+        self.enqueue(now, queue, id, requests);
         Inserted::Queued
     }
 
-    fn dispatch(&mut self, now: Time) -> Dispatch {
+    fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.end_idling(now);
         let nothing = |cfq: &Cfq| match cfq.idle_until {
             Some(until) => Dispatch::WaitUntil(time_of(until)),
@@ -262,7 +276,7 @@ impl Scheduler for Cfq {
         let Some(id) = self.select_queue(now) else { return nothing(self) };
         match self.depth_limit(now, id) {
             Ok(limit) => {
-                let request = self.send(now, id, limit);
+                let request = self.send(now, id, limit, requests);
                 self.end_short_turn(now, id);
                 Dispatch::Request(request)
             }
@@ -278,10 +292,11 @@ impl Scheduler for Cfq {
         }
     }
 
-    fn complete(&mut self, now: Time, request: &Request) {
+    fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         let jiffy = jiffies(now);
+        let request = &requests[id];
         self.observe_load(now);
-        let sent = self.sent.remove(&request.id);
+        let sent = self.sent[id.0 as usize].take();
         let Sent { queue: id, arrived } = sent.expect("only what was sent completes");
         self.queues[id].in_device -= 1;
         *self.in_device_of(request.is_sync) -= 1;
@@ -315,8 +330,7 @@ impl Scheduler for Cfq {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Op, Priority};
-    use alloc::vec::Vec;
+    use crate::request::{Op, Priority, Request};
 
     /// Processes come, read close to each other and far apart, are joined and
     /// split, and end, with requests of theirs still waiting and in the device.
@@ -325,7 +339,8 @@ mod tests {
         let caps = super::super::testing::caps();
         for seeky in [Seekiness::Mean, Seekiness::History] {
             let mut cfq = Cfq::new(&caps, CfqTunables { seeky, ..CfqTunables::default() });
-            let mut in_device: Vec<Request> = Vec::new();
+            let mut requests = RequestTable::default();
+            let mut in_device: Vec<RequestId> = Vec::new();
             let (mut random, mut joins, mut splits) = (1u64, 0, 0);
             cfq.log.turn(true);
             for step in 0..60_000u64 {
@@ -338,26 +353,26 @@ mod tests {
                 let page = if is_near { step * 3 + dice % 3 } else { dice % 1_000_000_000 };
                 if cfq.queued() < 16 && cfq.in_device() < 4 {
                     let is_sync = dice % 50 > 0;
-                    cfq.insert(
-                        now,
-                        Request {
-                            id: RequestId(step as u32),
-                            op: if is_sync { Op::Read } else { Op::Write },
-                            start: page * 8,
-                            sectors: 8,
-                            process,
-                            priority: Priority::default(),
-                            is_sync,
-                        },
-                    );
+                    let new = requests.open(Request {
+                        op: if is_sync { Op::Read } else { Op::Write },
+                        start: page * 8,
+                        sectors: 8,
+                        process,
+                        priority: Priority::default(),
+                        is_sync,
+                        is_awaited: is_sync,
+                    });
+                    cfq.insert(now, new, &mut requests);
                 }
                 if in_device.len() < 4
-                    && let Dispatch::Request(request) = cfq.dispatch(now)
+                    && let Dispatch::Request(request) = cfq.dispatch(now, &requests)
                 {
                     in_device.push(request);
                 }
                 if dice % 4 != 0 && !in_device.is_empty() {
-                    cfq.complete(now, &in_device.remove(0));
+                    let request = in_device.remove(0);
+                    cfq.complete(now, request, &requests);
+                    requests.close_all(request);
                 }
                 if step % 12_000 == 11_999 {
                     (0..3).for_each(|back| {
@@ -372,15 +387,16 @@ mod tests {
             let mut now = Time::from_s(60);
             while cfq.queued() > 0 || !in_device.is_empty() {
                 now += Time::from_ms(10);
-                match cfq.dispatch(now) {
+                match cfq.dispatch(now, &requests) {
                     Dispatch::Request(request) => in_device.push(request),
                     _ if in_device.is_empty() => {}
-                    _ => cfq.complete(now, &in_device.remove(0)),
+                    _ => cfq.complete(now, in_device.remove(0), &requests),
                 }
             }
-            cfq.dispatch(now + Time::from_s(1));
+            cfq.dispatch(now + Time::from_s(1), &requests);
             assert!(joins > 0 && splits > 0, "{joins} joins, {splits} splits");
-            assert!(cfq.processes.is_empty() && cfq.sent.is_empty() && cfq.by_place.is_empty());
+            assert!(cfq.processes.is_empty() && cfq.by_place.is_empty());
+            assert!(cfq.sent.iter().all(Option::is_none));
             assert_eq!((cfq.in_device(), cfq.idle_until), (0, None));
             assert_eq!(cfq.queues.count(), cfq.async_queues.len(), "those stay");
         }

@@ -14,7 +14,7 @@
 //! `writes_starved` of them.
 
 use crate::law::{Spec, SpecError};
-use crate::request::{DeviceCaps, Op, Request};
+use crate::request::{DeviceCaps, Op, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::requests::{Place, Requests, Waiting};
@@ -90,8 +90,8 @@ impl Deadline {
     }
 
     /// Takes in a request that waited elsewhere, unmerged, with the time at which it came.
-    pub(super) fn admit(&mut self, waiting: Waiting) {
-        self.queued[waiting.request.op as usize].insert(waiting.arrived, waiting.request);
+    pub(super) fn admit(&mut self, waiting: Waiting, requests: &RequestTable) {
+        self.queued[requests[waiting.id].op as usize].insert(waiting, requests);
     }
 
     fn choose(&mut self, now: Time) -> Option<Place> {
@@ -141,20 +141,21 @@ impl Deadline {
 }
 
 impl Scheduler for Deadline {
-    fn insert(&mut self, now: Time, request: Request) -> Inserted {
-        self.queued[request.op as usize].insert_or_merge(now, request, self.sectors_max)
+    fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
+        let direction = requests[id].op as usize;
+        self.queued[direction].insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    fn dispatch(&mut self, now: Time) -> Dispatch {
+    fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         let Some(place) = self.choose(now) else { return Dispatch::Nothing };
         let direction = self.direction as usize;
         let chosen = self.queued[direction].remove(place);
-        let request = chosen.expect("what is chosen waits in this direction").request;
-        self.next_sector[direction] = request.end();
-        Dispatch::Request(request)
+        let id = chosen.expect("what is chosen waits in this direction").id;
+        self.next_sector[direction] = requests[id].end();
+        Dispatch::Request(id)
     }
 
-    fn complete(&mut self, _now: Time, _request: &Request) {}
+    fn complete(&mut self, _now: Time, _id: RequestId, _requests: &RequestTable) {}
 
     fn queued(&self) -> usize {
         self.queued.iter().map(Requests::count).sum()
@@ -163,44 +164,40 @@ impl Scheduler for Deadline {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{caps, dispatched, read, write};
+    use super::super::testing::{Bench, caps, read, write};
     use super::*;
 
-    fn deadline(tunables: DeadlineTunables) -> Deadline {
-        Deadline::new(&caps(), tunables)
+    fn deadline(tunables: DeadlineTunables) -> Bench {
+        Bench::new(Deadline::new(&caps(), tunables))
     }
 
     #[test]
     fn a_batch_goes_upwards_and_the_next_sweep_starts_at_the_oldest() {
         let mut law = deadline(DeadlineTunables::default());
-        for (id, start) in [(0, 5000), (1, 100), (2, 9000)] {
-            law.insert(Time::ZERO, read(id, start, 8));
+        for start in [5000, 100, 9000] {
+            law.insert(Time::ZERO, read(start, 8));
         }
         // The head is at sector 0: upwards from there.
-        assert_eq!(dispatched(&mut law, Time::ZERO), [(1, 100, 8), (0, 5000, 8), (2, 9000, 8)]);
-        for (id, start) in [(3, 700), (4, 200)] {
-            law.insert(Time::ZERO, read(id, start, 8));
+        assert_eq!(law.dispatched(Time::ZERO), [(1, 100, 8), (0, 5000, 8), (2, 9000, 8)]);
+        for start in [700, 200] {
+            law.insert(Time::ZERO, read(start, 8));
         }
         // Nothing above 9008: the oldest first, then upwards from it, then again the oldest.
-        assert_eq!(dispatched(&mut law, Time::ZERO), [(3, 700, 8), (4, 200, 8)]);
+        assert_eq!(law.dispatched(Time::ZERO), [(3, 700, 8), (4, 200, 8)]);
     }
 
     #[test]
     fn an_expired_request_starts_the_next_batch() {
-        let order = |fifo_batch| {
+        let order = |fifo_batch, at_ms| {
             let mut law = deadline(DeadlineTunables { fifo_batch, ..Default::default() });
-            law.insert(Time::ZERO, read(0, 9000, 8));
-            law.insert(Time::from_ms(400), read(1, 100, 8));
-            law.insert(Time::from_ms(400), read(2, 200, 8));
-            dispatched(&mut law, Time::from_ms(501)).map(|(id, ..)| id)
+            law.insert(Time::ZERO, read(9000, 8));
+            law.insert(Time::from_ms(400), read(100, 8));
+            law.insert(Time::from_ms(400), read(200, 8));
+            law.dispatched(Time::from_ms(at_ms)).map(|(id, ..)| id)
         };
-        assert_eq!(order(1), [0, 1, 2]);
+        assert_eq!(order(1, 501), [0, 1, 2]);
         // Not expired yet at 499 ms: by sector.
-        let mut law = deadline(DeadlineTunables { fifo_batch: 1, ..Default::default() });
-        law.insert(Time::ZERO, read(0, 9000, 8));
-        law.insert(Time::from_ms(400), read(1, 100, 8));
-        law.insert(Time::from_ms(400), read(2, 200, 8));
-        assert_eq!(dispatched(&mut law, Time::from_ms(499)).map(|(id, ..)| id), [1, 2, 0]);
+        assert_eq!(order(1, 499), [1, 2, 0]);
     }
 
     #[test]
@@ -208,14 +205,15 @@ mod tests {
         let order = |writes_starved| {
             let mut law =
                 deadline(DeadlineTunables { fifo_batch: 1, writes_starved, ..Default::default() });
-            law.insert(Time::ZERO, write(9, 50_000, 8));
-            for id in 0..3 {
-                law.insert(Time::ZERO, read(id, 1000 * u64::from(id), 8));
+            law.insert(Time::ZERO, write(50_000, 8));
+            for nth in 0..3 {
+                law.insert(Time::ZERO, read(1000 * nth, 8));
             }
-            dispatched::<4>(&mut law, Time::ZERO).map(|(id, ..)| id)
+            law.dispatched::<4>(Time::ZERO).map(|(id, ..)| id)
         };
-        assert_eq!(order(2), [0, 1, 9, 2]);
-        assert_eq!(order(1), [0, 9, 1, 2]);
+        // 0 is the write.
+        assert_eq!(order(2), [1, 2, 0, 3]);
+        assert_eq!(order(1), [1, 0, 2, 3]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! idle. How long a request waits depends only on what was queued before it.
 //! Source: KERNEL.md section 4.13.
 
-use crate::request::{DeviceCaps, Request};
+use crate::request::{DeviceCaps, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::requests::Requests;
@@ -28,19 +28,19 @@ impl Noop {
 }
 
 impl Scheduler for Noop {
-    fn insert(&mut self, now: Time, request: Request) -> Inserted {
-        self.queued.insert_or_merge(now, request, self.sectors_max)
+    fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
+        self.queued.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    fn dispatch(&mut self, _now: Time) -> Dispatch {
+    fn dispatch(&mut self, _now: Time, _requests: &RequestTable) -> Dispatch {
         let oldest = self.queued.oldest().map(|(place, _)| place);
         match oldest.and_then(|place| self.queued.remove(place)) {
-            Some(waiting) => Dispatch::Request(waiting.request),
+            Some(waiting) => Dispatch::Request(waiting.id),
             None => Dispatch::Nothing,
         }
     }
 
-    fn complete(&mut self, _now: Time, _request: &Request) {}
+    fn complete(&mut self, _now: Time, _id: RequestId, _requests: &RequestTable) {}
 
     fn queued(&self) -> usize {
         self.queued.count()
@@ -49,33 +49,27 @@ impl Scheduler for Noop {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{caps, dispatched, read};
+    use super::super::testing::{Bench, caps, read};
     use super::*;
-    use crate::request::RequestId;
 
     #[test]
     fn requests_leave_in_the_order_in_which_they_came() {
-        let mut noop = Noop::new(&caps());
-        for (id, start) in [(0, 5000), (1, 10), (2, 900)] {
-            noop.insert(Time::ZERO, read(id, start, 8));
+        let mut noop = Bench::new(Noop::new(&caps()));
+        for start in [5000, 10, 900] {
+            noop.insert(Time::ZERO, read(start, 8));
         }
-        assert_eq!(dispatched(&mut noop, Time::ZERO), [(0, 5000, 8), (1, 10, 8), (2, 900, 8)]);
+        assert_eq!(noop.dispatched(Time::ZERO), [(0, 5000, 8), (1, 10, 8), (2, 900, 8)]);
     }
 
     #[test]
     fn neighbours_merge_at_the_back_and_at_the_front_up_to_the_largest_request() {
-        let mut noop = Noop::new(&caps());
-        assert_eq!(noop.insert(Time::ZERO, read(0, 100, 8)), Inserted::Queued);
-        assert_eq!(
-            noop.insert(Time::ZERO, read(1, 108, 8)),
-            Inserted::Merged { into: RequestId(0), with: None }
-        );
-        assert_eq!(
-            noop.insert(Time::ZERO, read(2, 92, 8)),
-            Inserted::Merged { into: RequestId(0), with: None }
-        );
+        let mut noop = Bench::new(Noop::new(&caps()));
+        let merged = Inserted::Merged { into: RequestId(0), with: None };
+        assert_eq!(noop.insert(Time::ZERO, read(100, 8)), Inserted::Queued);
+        assert_eq!(noop.insert(Time::ZERO, read(108, 8)), merged);
+        assert_eq!(noop.insert(Time::ZERO, read(92, 8)), merged);
         // 24 + 240 sectors would be more than the 256 that the device takes.
-        assert_eq!(noop.insert(Time::ZERO, read(3, 116, 240)), Inserted::Queued);
-        assert_eq!(dispatched(&mut noop, Time::ZERO), [(0, 92, 24), (3, 116, 240)]);
+        assert_eq!(noop.insert(Time::ZERO, read(116, 240)), Inserted::Queued);
+        assert_eq!(noop.dispatched(Time::ZERO), [(0, 92, 24), (3, 116, 240)]);
     }
 }

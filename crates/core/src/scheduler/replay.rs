@@ -29,9 +29,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::decision::{Decided, Decision};
 use super::{Dispatch, Inserted, Scheduler};
-use crate::request::{Request, RequestId};
+use crate::decision::{Decided, Decision};
+use crate::request::{Request, RequestId, RequestTable};
 use crate::unit::Time;
 
 mod list;
@@ -203,7 +203,8 @@ enum Place {
 /// What is known of a request that has not completed in both.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    request: Request,
+    /// Its name in the table, as long as it is there.
+    id: RequestId,
     place: Place,
     /// The list was held against the law.
     is_judged: bool,
@@ -212,6 +213,8 @@ struct Known {
 }
 
 /// What is around the law: the device, the clock, the page that is written.
+///
+/// Names are the list's, where nothing else is said.
 #[derive(Default)]
 struct World {
     now: Time,
@@ -219,6 +222,9 @@ struct World {
     /// When the law wants to be asked again.
     wake: Option<Time>,
     known: BTreeMap<RequestId, Known>,
+    requests: RequestTable,
+    /// What the list calls the requests of the table, by their names there.
+    names: Vec<RequestId>,
     in_device: u32,
     /// What the law gave out and the list has not come to, in that order.
     ahead: Vec<RequestId>,
@@ -243,12 +249,12 @@ impl World {
         event: Event,
     ) -> Result<(), ReplayError> {
         match event {
-            Event::Arrive(request) => {
-                let known = self.known.get(&request.id).map(|known| known.place);
+            Event::Arrive(name, request) => {
+                let known = self.known.get(&name).map(|known| known.place);
                 if !matches!(known, None | Some(Place::DoneWith(_))) {
-                    return Err(ReplayError::Twice { line, request: request.id });
+                    return Err(ReplayError::Twice { line, request: name });
                 }
-                self.arrive(scheduler, request);
+                self.arrive(scheduler, name, request);
             }
             Event::Dispatch(id) => {
                 let known = self.known.get(&id).filter(|known| !known.is_judged);
@@ -273,17 +279,28 @@ impl World {
         Ok(())
     }
 
-    fn arrive(&mut self, scheduler: &mut dyn Scheduler, request: Request) {
-        let id = request.id;
-        let new = Known { request, place: Place::Waits, is_judged: false, has_completed: false };
-        self.known.insert(id, new);
-        let Inserted::Merged { into, with } = scheduler.insert(self.now, request) else { return };
-        self.known_mut(id).place = Place::With(into);
-        if let Some(gone) = with {
-            let parts = |it: &&mut Known| it.place == Place::With(gone.id);
-            self.known.values_mut().filter(parts).for_each(|it| it.place = Place::With(into));
-            self.known_mut(gone.id).place = Place::With(into);
+    fn arrive(&mut self, scheduler: &mut dyn Scheduler, name: RequestId, request: Request) {
+        let id = self.requests.open(request);
+        let at = id.0 as usize;
+        if at == self.names.len() {
+            self.names.push(name);
         }
+        self.names[at] = name;
+        let new = Known { id, place: Place::Waits, is_judged: false, has_completed: false };
+        self.known.insert(name, new);
+        let inserted = scheduler.insert(self.now, id, &mut self.requests);
+        let Inserted::Merged { into, with } = inserted else { return };
+        let into = self.name_of(into);
+        self.known_mut(name).place = Place::With(into);
+        if let Some(gone) = with.map(|gone| self.name_of(gone)) {
+            let parts = |it: &&mut Known| it.place == Place::With(gone);
+            self.known.values_mut().filter(parts).for_each(|it| it.place = Place::With(into));
+            self.known_mut(gone).place = Place::With(into);
+        }
+    }
+
+    fn name_of(&self, id: RequestId) -> RequestId {
+        self.names[id.0 as usize]
     }
 
     fn known_mut(&mut self, id: RequestId) -> &mut Known {
@@ -319,29 +336,30 @@ impl World {
         let parts = self.known.values_mut().filter(|it| it.place == Place::With(id));
         parts.for_each(|it| it.place = Place::DoneWith(id));
         self.in_device -= 1;
-        scheduler.complete(self.now, &known.request);
+        scheduler.complete(self.now, known.id, &self.requests);
+        self.requests.close_all(known.id);
     }
 
     /// Gives the device what the law gives out, and notes the law's decisions.
     fn pump(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake = None;
         while self.in_device < self.depth_max {
-            match scheduler.dispatch(self.now) {
-                Dispatch::Request(request) => {
+            match scheduler.dispatch(self.now, &self.requests) {
+                Dispatch::Request(id) => {
                     self.in_device += 1;
                     if scheduler.decisions().is_none() {
-                        self.note_dispatch(&request);
+                        self.note_dispatch(id);
                     }
-                    self.head = request.end();
-                    let known = self.known_mut(request.id);
-                    known.request = request;
+                    self.head = self.requests[id].end();
+                    let name = self.name_of(id);
+                    let known = self.known_mut(name);
                     known.place = Place::InDevice;
                     let Known { is_judged, has_completed, .. } = *known;
                     if !is_judged {
-                        self.ahead.push(request.id);
+                        self.ahead.push(name);
                     }
                     if has_completed {
-                        self.complete(scheduler, request.id);
+                        self.complete(scheduler, name);
                     }
                 }
                 Dispatch::WaitUntil(wake) => {
@@ -351,14 +369,18 @@ impl World {
                 Dispatch::Nothing => break,
             }
         }
-        while let Some(decided) = scheduler.decisions().and_then(|log| log.poll()) {
+        while let Some(mut decided) = scheduler.decisions().and_then(|log| log.poll()) {
+            if let Decision::Dispatch { request, .. } = &mut decided.decision {
+                *request = self.name_of(*request);
+            }
             self.replayed.lines.push(decided.to_string());
         }
     }
 
-    fn note_dispatch(&mut self, request: &Request) {
+    fn note_dispatch(&mut self, id: RequestId) {
+        let request = &self.requests[id];
         let decision = Decision::Dispatch {
-            request: request.id,
+            request: self.name_of(id),
             queue: None,
             process: request.process,
             start: request.start,

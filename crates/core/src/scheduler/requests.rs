@@ -4,11 +4,12 @@
 //! Two requests merge when one ends where the other starts, they go in the same
 //! direction, and both together are no larger than the device takes. The one
 //! that was there first keeps its name, and with it its age. One that has grown
-//! by that may touch another that waits: then these two merge as well.
+//! by that may touch another that waits: then these two merge as well. What a request covers
+//! stands in the [`RequestTable`], where it grows; here only names wait.
 
 use alloc::collections::BTreeMap;
 
-use crate::request::{Request, RequestId};
+use crate::request::{Request, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::Inserted;
@@ -32,7 +33,7 @@ impl Place {
 /// A request that waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    pub request: Request,
+    pub id: RequestId,
     /// When it came.
     pub arrived: Time,
 }
@@ -43,7 +44,7 @@ pub(super) struct Merge {
     /// The request that now covers all.
     pub into: RequestId,
     /// Another one that waited, and is covered now too.
-    pub with: Option<Request>,
+    pub with: Option<RequestId>,
     /// Where those stood that waited.
     pub from: [Option<Place>; 2],
     /// Where `into` stands now.
@@ -80,26 +81,27 @@ impl Requests {
     pub(super) fn insert_or_merge(
         &mut self,
         now: Time,
-        request: Request,
+        id: RequestId,
+        requests: &mut RequestTable,
         sectors_max: u32,
     ) -> Inserted {
-        match self.merge(&request, sectors_max) {
+        match self.merge(id, requests, sectors_max) {
             Some(Merge { into, with, .. }) => Inserted::Merged { into, with },
             None => {
-                self.insert(now, request);
+                self.insert(Waiting { id, arrived: now }, requests);
                 Inserted::Queued
             }
         }
     }
 
     /// Takes a request in, as it is.
-    pub(super) fn insert(&mut self, now: Time, request: Request) -> Place {
+    pub(super) fn insert(&mut self, waiting: Waiting, requests: &RequestTable) -> Place {
         self.arrivals += 1;
-        self.put(self.arrivals, Waiting { request, arrived: now })
+        self.put(self.arrivals, waiting, requests)
     }
 
-    fn put(&mut self, arrival: u64, waiting: Waiting) -> Place {
-        let place = Place { start: waiting.request.start, arrival };
+    fn put(&mut self, arrival: u64, waiting: Waiting, requests: &RequestTable) -> Place {
+        let place = Place { start: requests[waiting.id].start, arrival };
         if self.is_empty() {
             self.only = Some((place, waiting));
             return place;
@@ -162,49 +164,76 @@ impl Requests {
         self.by_sector.range(place..).next().map(|(&place, _)| place)
     }
 
-    /// Adds `request` to a neighbour that waits, if there is one. What has grown
+    /// Adds the request `id` to a neighbour that waits, if there is one. What has grown
     /// by that is merged once more, with what it touches now.
-    pub(super) fn merge(&mut self, request: &Request, sectors_max: u32) -> Option<Merge> {
-        let first = self.neighbour(request, sectors_max)?;
-        let waiting = self.remove(first)?;
-        let grown = Waiting { request: joined(waiting.request, request), ..waiting };
-        let second = self.neighbour(&grown.request, sectors_max);
+    pub(super) fn merge(
+        &mut self,
+        id: RequestId,
+        requests: &mut RequestTable,
+        sectors_max: u32,
+    ) -> Option<Merge> {
+        if let Some((place, waiting)) = &mut self.only {
+            let into = waiting.id;
+            if !may_merge(&requests[into], &requests[id], sectors_max) {
+                return None;
+            }
+            requests.merge(into, id);
+            let from = *place;
+            place.start = requests[into].start;
+            return Some(Merge { into, with: None, from: [Some(from), None], to: *place });
+        }
+        let first = self.neighbour(&requests[id], requests, sectors_max)?;
+        let one = self.remove(first)?;
+        let grown = joined(&requests[one.id], &requests[id]);
+        let second = self.neighbour(&grown, requests, sectors_max);
         let Some((second, other)) = second.and_then(|place| Some((place, self.remove(place)?)))
         else {
-            let to = self.put(first.arrival, grown);
-            let into = grown.request.id;
-            return Some(Merge { into, with: None, from: [Some(first), None], to });
+            requests.merge(one.id, id);
+            let to = self.put(first.arrival, one, requests);
+            return Some(Merge { into: one.id, with: None, from: [Some(first), None], to });
         };
         let is_first_older = first.arrival < second.arrival;
-        let (older, younger) = if is_first_older { (grown, other) } else { (other, grown) };
-        let all = Waiting { request: joined(older.request, &younger.request), ..older };
-        let to = self.put(first.arrival.min(second.arrival), all);
-        let with = if is_first_older { other.request } else { waiting.request };
+        let (older, younger) = if is_first_older { (one, other) } else { (other, one) };
+        // The new one lies between the two as a rule. Where requests overlap, the one that it
+        // touches may touch the other one itself.
+        let is_beside = requests[id].touches(&requests[younger.id]);
+        requests.merge(if is_beside { id } else { older.id }, younger.id);
+        requests.merge(older.id, id);
+        let to = self.put(first.arrival.min(second.arrival), older, requests);
         let from = [Some(first), Some(second)];
-        Some(Merge { into: all.request.id, with: Some(with), from, to })
+        Some(Merge { into: older.id, with: Some(younger.id), from, to })
     }
 
-    /// A request that waits and may be merged with `request`, which does not: both go in the same
-    /// direction and have together at most `sectors_max` sectors. First one that ends where it
-    /// starts, then one that starts where it ends.
-    fn neighbour(&self, request: &Request, sectors_max: u32) -> Option<Place> {
+    /// A request in the maps that may be merged with `request`, which is in none: first one that
+    /// ends where it starts, then one that starts where it ends.
+    fn neighbour(
+        &self,
+        request: &Request,
+        requests: &RequestTable,
+        sectors_max: u32,
+    ) -> Option<Place> {
         let fits = |place: &Place| {
-            self.get(*place).is_some_and(|Waiting { request: other, .. }| {
-                (other.end() == request.start || other.start == request.end())
-                    && other.op == request.op
-                    && other.is_sync == request.is_sync
-                    && other.sectors.saturating_add(request.sectors) <= sectors_max
-            })
+            let other = self.by_sector.get(place).map(|waiting| &requests[waiting.id]);
+            other.is_some_and(|other| may_merge(other, request, sectors_max))
         };
         let before = self.previous(Place::before_all_at(request.start));
         before.filter(fits).or_else(|| self.first_from(request.end()).filter(fits))
     }
 }
 
-/// One request for two that touch, under the name of the first.
-fn joined(one: Request, other: &Request) -> Request {
+/// Whether two requests may be one: they touch, go in the same direction, are of one kind, and
+/// have together at most `sectors_max` sectors.
+fn may_merge(one: &Request, other: &Request, sectors_max: u32) -> bool {
+    one.touches(other)
+        && one.op == other.op
+        && one.is_sync == other.is_sync
+        && one.sectors.saturating_add(other.sectors) <= sectors_max
+}
+
+/// What two that touch cover together.
+fn joined(one: &Request, other: &Request) -> Request {
     let sectors = one.sectors + other.sectors;
-    Request { start: one.start.min(other.start), sectors, ..one }
+    Request { start: one.start.min(other.start), sectors, ..*one }
 }
 
 #[cfg(test)]
@@ -214,17 +243,27 @@ mod tests {
 
     #[test]
     fn neighbours_merge_at_either_end_up_to_the_limit() {
+        let mut table = RequestTable::default();
         let mut requests = Requests::default();
-        let first = requests.insert(Time::ZERO, read(1, 100, 8));
-        let back = requests.merge(&read(2, 108, 8), 24);
-        let from = [Some(first), None];
-        assert_eq!(back, Some(Merge { into: RequestId(1), with: None, from, to: first }));
-        let front = requests.merge(&read(3, 92, 8), 24).unwrap();
-        assert_eq!((front.into, front.to.start), (RequestId(1), 92));
-        let (place, whole) = requests.oldest().unwrap();
-        assert_eq!((whole.request.start, whole.request.end(), place), (92, 116, front.to));
-        assert_eq!(requests.merge(&read(4, 116, 1), 24), None, "25 sectors");
-        assert_eq!(requests.merge(&write(5, 116, 1), 100), None, "the other direction");
+        let id = table.open(read(100, 8));
+        let first = requests.insert(Waiting { id, arrived: Time::ZERO }, &table);
+        let mut merge = |requests: &mut Requests, request: Request, sectors_max| {
+            let new = table.open(request);
+            (requests.merge(new, &mut table, sectors_max), table[id])
+        };
+        let (back, _) = merge(&mut requests, read(108, 8), 24);
+        assert_eq!(
+            back,
+            Some(Merge { into: id, with: None, from: [Some(first), None], to: first })
+        );
+        let (front, whole) = merge(&mut requests, read(92, 8), 24);
+        let front = front.unwrap();
+        assert_eq!((front.into, front.to.start), (id, 92));
+        let (place, oldest) = requests.oldest().unwrap();
+        assert_eq!((whole.start, whole.end()), (92, 116));
+        assert_eq!((oldest.id, place), (id, front.to));
+        assert_eq!(merge(&mut requests, read(116, 1), 24).0, None, "25 sectors");
+        assert_eq!(merge(&mut requests, write(116, 1), 100).0, None, "the other direction");
         assert_eq!(requests.count(), 1);
     }
 
@@ -232,16 +271,19 @@ mod tests {
     /// request from 92, with the name, the age and the place in the order of arrival of the old one.
     #[test]
     fn what_touches_after_a_merge_is_merged_under_the_name_of_the_oldest() {
+        let mut table = RequestTable::default();
         let mut requests = Requests::default();
-        let old = requests.insert(Time::from_ms(1), read(1, 108, 8));
-        let other = requests.insert(Time::from_ms(2), read(2, 5000, 8));
-        let young = requests.insert(Time::from_ms(3), read(3, 92, 8));
-        let merge = requests.merge(&read(4, 100, 8), 24).unwrap();
-        assert_eq!((merge.into, merge.with), (RequestId(1), Some(read(3, 92, 8))));
-        assert_eq!(merge.from, [Some(young), Some(old)]);
+        let [old, other, young] = [(1, 108), (2, 5000), (3, 92)].map(|(ms, start)| {
+            let id = table.open(read(start, 8));
+            (id, requests.insert(Waiting { id, arrived: Time::from_ms(ms) }, &table))
+        });
+        let new = table.open(read(100, 8));
+        let merge = requests.merge(new, &mut table, 24).unwrap();
+        assert_eq!((merge.into, merge.with), (old.0, Some(young.0)));
+        assert_eq!(merge.from, [Some(young.1), Some(old.1)]);
         let (place, oldest) = requests.oldest().unwrap();
         assert_eq!((place, oldest.arrived), (merge.to, Time::from_ms(1)));
-        assert_eq!(oldest.request, Request { id: RequestId(1), ..read(0, 92, 24) });
-        assert_eq!((requests.count(), requests.next(merge.to)), (2, Some(other)));
+        assert_eq!((oldest.id, table[old.0]), (old.0, read(92, 24)));
+        assert_eq!((requests.count(), requests.next(merge.to)), (2, Some(other.1)));
     }
 }

@@ -36,9 +36,9 @@
 use alloc::vec::Vec;
 
 use super::{SwapFault, SwapRead, SwapinLaw, Swapped};
+use crate::decision::Decision;
 use crate::law::{Spec, SpecError};
 use crate::readahead::DeviceEvidence;
-use crate::scheduler::decision::Decision;
 use crate::unit::PageRange;
 
 mod reach;

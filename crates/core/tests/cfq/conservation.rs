@@ -1,7 +1,7 @@
 //! Nothing is lost and nothing comes twice, whatever is done in whatever order.
 
 use proptest::prelude::*;
-use readpath_core::request::{Class, Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::request::{Class, Op, Priority, ProcessId, Request, RequestId, RequestTable};
 use readpath_core::scheduler::{Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
 
@@ -56,8 +56,10 @@ fn specs() -> impl Strategy<Value = String> {
 /// A law, a device, and what each request must cover when it comes out.
 struct World {
     law: Box<dyn Scheduler>,
+    /// Nothing is closed in it: so requests are named 0, 1, … in the order in which they come.
+    requests: RequestTable,
     now: Time,
-    in_device: Vec<Request>,
+    in_device: Vec<RequestId>,
     /// (first sector, sectors) of all that was merged into a request, and itself.
     parts: Vec<Vec<(u64, u32)>>,
     waiting: usize,
@@ -68,12 +70,13 @@ impl World {
     fn insert(&mut self, request: Request) {
         let part = (request.start, request.sectors);
         self.parts.push(vec![part]);
-        match self.law.insert(self.now, request) {
+        let id = self.requests.open(request);
+        match self.law.insert(self.now, id, &mut self.requests) {
             Inserted::Queued => self.waiting += 1,
             Inserted::Merged { into, with } => {
                 self.parts[into.0 as usize].push(part);
                 if let Some(with) = with {
-                    let parts = std::mem::take(&mut self.parts[with.id.0 as usize]);
+                    let parts = std::mem::take(&mut self.parts[with.0 as usize]);
                     self.parts[into.0 as usize].extend(parts);
                     self.waiting -= 1;
                 }
@@ -86,10 +89,11 @@ impl World {
         if self.in_device.len() == self.depth_max {
             return Ok(false);
         }
-        match self.law.dispatch(self.now) {
-            Dispatch::Request(request) => {
-                let mut parts = std::mem::take(&mut self.parts[request.id.0 as usize]);
-                prop_assert!(!parts.is_empty(), "{:?} comes a second time", request.id);
+        match self.law.dispatch(self.now, &self.requests) {
+            Dispatch::Request(id) => {
+                let mut parts = std::mem::take(&mut self.parts[id.0 as usize]);
+                prop_assert!(!parts.is_empty(), "{:?} comes a second time", id);
+                let request = &self.requests[id];
                 parts.sort_unstable();
                 let mut end = request.start;
                 for (start, sectors) in parts {
@@ -99,7 +103,7 @@ impl World {
                 prop_assert_eq!(end, request.end());
                 prop_assert!(request.sectors <= 1024);
                 self.waiting -= 1;
-                self.in_device.push(request);
+                self.in_device.push(id);
                 return Ok(true);
             }
             Dispatch::WaitUntil(time) => {
@@ -117,8 +121,8 @@ impl World {
 
     fn complete(&mut self, at: usize) {
         if !self.in_device.is_empty() {
-            let request = self.in_device.remove(at % self.in_device.len());
-            self.law.complete(self.now, &request);
+            let id = self.in_device.remove(at % self.in_device.len());
+            self.law.complete(self.now, id, &self.requests);
         }
     }
 }
@@ -136,6 +140,7 @@ proptest! {
         let device = Device { depth_max, is_rotational, ..SPINDLE };
         let mut world = World {
             law: law(&spec, &device),
+            requests: RequestTable::default(),
             now: Time::ZERO,
             in_device: Vec::new(),
             parts: Vec::new(),
@@ -145,9 +150,16 @@ proptest! {
         for step in steps {
             match step {
                 Step::Insert { process, start, sectors, priority, op, is_sync } => {
-                    let id = RequestId(world.parts.len() as u32);
-                    let process = ProcessId(process);
-                    world.insert(Request { id, op, start, sectors, process, priority, is_sync });
+                    let (process, is_awaited) = (ProcessId(process), is_sync);
+                    world.insert(Request {
+                        op,
+                        start,
+                        sectors,
+                        process,
+                        priority,
+                        is_sync,
+                        is_awaited,
+                    });
                 }
                 Step::Dispatch => {
                     world.dispatch()?;

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use readpath_core::law::Spec;
-use readpath_core::request::{Class, DeviceCaps, Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::request::{
+    Class, DeviceCaps, Op, Priority, ProcessId, Request, RequestId, RequestTable,
+};
 use readpath_core::scheduler::replay::replay;
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
@@ -180,7 +182,7 @@ pub struct Wait {
 }
 
 /// Lets requests come at given times, whatever was served before, until all
-/// are served. They must not merge, and be named 0, 1, ….
+/// are served. They must not merge.
 pub fn run_arrivals(
     spec: &str,
     device: Device,
@@ -205,11 +207,13 @@ enum Event {
 struct Spindle {
     /// Where the last requests ended, the newest last.
     ends: VecDeque<u64>,
-    queue: VecDeque<Request>,
+    queue: VecDeque<RequestId>,
 }
 
 struct World {
     law: Box<dyn Scheduler>,
+    /// Nothing is closed in it: so requests are named 0, 1, … in the order in which they come.
+    requests: RequestTable,
     device: Device,
     spindles: Vec<Spindle>,
     programs: Vec<Program>,
@@ -217,9 +221,8 @@ struct World {
     events: BTreeMap<(Time, u64), Event>,
     sequence: u64,
     in_device: u32,
-    next_id: u32,
     /// The requests that wait, with what is known already of their wait.
-    waiting: BTreeMap<RequestId, (Request, Wait)>,
+    waiting: BTreeMap<RequestId, (ProcessId, Wait)>,
     waits: Vec<Wait>,
     /// Whose requests were merged into another.
     merged: BTreeMap<RequestId, Vec<ProcessId>>,
@@ -235,6 +238,7 @@ impl World {
         let spindle = || Spindle { ends: VecDeque::new(), queue: VecDeque::new() };
         World {
             law,
+            requests: RequestTable::default(),
             device,
             spindles: (0..device.spindles).map(|_| spindle()).collect(),
             asked: vec![0; programs.len()],
@@ -243,7 +247,6 @@ impl World {
             events: BTreeMap::new(),
             sequence: 0,
             in_device: 0,
-            next_id: 0,
             waiting: BTreeMap::new(),
             waits: Vec::new(),
             merged: BTreeMap::new(),
@@ -288,20 +291,19 @@ impl World {
             return;
         };
         let request = Request {
-            id: RequestId(self.next_id),
             op: program.op,
             start,
             sectors: program.sectors,
             process: ProcessId(index as u32),
             priority: program.priority,
             is_sync: program.is_sync,
+            is_awaited: program.is_sync,
         };
-        self.next_id += 1;
         self.insert(now, request);
     }
 
     fn insert(&mut self, now: Time, request: Request) {
-        let of_process = |it: &&(Request, Wait)| it.0.process == request.process;
+        let of_process = |it: &&(ProcessId, Wait)| it.0 == request.process;
         let wait = Wait {
             arrived: now,
             dispatched: now,
@@ -309,16 +311,17 @@ impl World {
             ahead: self.waiting.values().filter(of_process).count() as u64,
             ahead_of_all: self.waiting.len() as u64,
         };
-        match self.law.insert(now, request) {
+        let id = self.requests.open(request);
+        match self.law.insert(now, id, &mut self.requests) {
             Inserted::Queued => {
-                self.waiting.insert(request.id, (request, wait));
+                self.waiting.insert(id, (request.process, wait));
             }
             Inserted::Merged { into, with } => {
                 let mut joined = vec![request.process];
                 if let Some(with) = with {
-                    self.waiting.remove(&with.id);
-                    joined.push(with.process);
-                    joined.extend(self.merged.remove(&with.id).unwrap_or_default());
+                    let (process, _) = self.waiting.remove(&with).unwrap();
+                    joined.push(process);
+                    joined.extend(self.merged.remove(&with).unwrap_or_default());
                 }
                 self.merged.entry(into).or_default().extend(joined);
             }
@@ -327,7 +330,7 @@ impl World {
 
     fn pump(&mut self, now: Time) {
         while self.in_device < self.device.depth_max {
-            match self.law.dispatch(now) {
+            match self.law.dispatch(now, &self.requests) {
                 Dispatch::Request(request) => self.submit(now, request),
                 Dispatch::WaitUntil(wake) if wake > now => {
                     self.at(wake, Event::Wake);
@@ -341,15 +344,16 @@ impl World {
         }
     }
 
-    fn submit(&mut self, now: Time, request: Request) {
-        let (_, wait) = self.waiting.remove(&request.id).unwrap();
+    fn submit(&mut self, now: Time, id: RequestId) {
+        let (_, wait) = self.waiting.remove(&id).unwrap();
+        let request = &self.requests[id];
         match self.outcomes.get_mut(request.process.0 as usize) {
             Some(outcome) => outcome.wait_max = outcome.wait_max.max(now.since(wait.arrived)),
             None => self.waits.push(Wait { dispatched: now, ..wait }),
         }
         self.in_device += 1;
         let index = (request.start / self.device.stripe_sectors % self.device.spindles) as usize;
-        self.spindles[index].queue.push_back(request);
+        self.spindles[index].queue.push_back(id);
         if self.spindles[index].queue.len() == 1 {
             self.serve(now, index);
         }
@@ -357,7 +361,8 @@ impl World {
 
     fn serve(&mut self, now: Time, index: usize) {
         let spindle = &mut self.spindles[index];
-        let Some(request) = spindle.queue.front() else { return };
+        let Some(&id) = spindle.queue.front() else { return };
+        let request = &self.requests[id];
         let near = spindle.ends.iter().position(|end| end.abs_diff(request.start) <= 800);
         match near {
             Some(stream) => {
@@ -374,12 +379,12 @@ impl World {
     }
 
     fn served(&mut self, now: Time, index: usize) {
-        let request = self.spindles[index].queue.pop_front().unwrap();
+        let id = self.spindles[index].queue.pop_front().unwrap();
         self.serve(now, index);
         self.in_device -= 1;
-        self.law.complete(now, &request);
-        let merged = self.merged.remove(&request.id).unwrap_or_default();
-        for process in merged.into_iter().chain([request.process]) {
+        self.law.complete(now, id, &self.requests);
+        let merged = self.merged.remove(&id).unwrap_or_default();
+        for process in merged.into_iter().chain([self.requests[id].process]) {
             let program = process.0 as usize;
             if program < self.programs.len() {
                 self.outcomes[program].requests += 1;

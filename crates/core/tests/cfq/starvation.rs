@@ -32,7 +32,7 @@
 //! however much that is, so that there is no bound that a process could rely on.
 
 use proptest::prelude::*;
-use readpath_core::request::{Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::request::{Op, Priority, ProcessId, Request};
 use readpath_core::unit::Time;
 
 use super::rig::*;
@@ -68,7 +68,6 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
                 for number in 0..count {
                     let is_sync = !(has_writer && process == 3);
                     let request = Request {
-                        id: RequestId(0),
                         op: if is_sync { Op::Read } else { Op::Write },
                         // Pages that don't touch, so that none is merged.
                         start: region * 10_000_000 + number * (step + 8),
@@ -79,14 +78,12 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
                             ..Priority::default()
                         },
                         is_sync,
+                        is_awaited: is_sync,
                     };
                     arrivals.push((Time::from_ms(at_ms + number), request));
                 }
             }
             arrivals.sort_by_key(|(at, _)| *at);
-            for (index, (_, request)) in arrivals.iter_mut().enumerate() {
-                request.id = RequestId(index as u32);
-            }
             arrivals
         },
     )

@@ -5,10 +5,10 @@ use super::pages::{FilePages, NO_FRAME, cut, demand_first, join_adjacent};
 use super::{Files, Handle, Kind, Read, ReadState};
 use crate::cache::{Cache, FileId, FrameState};
 use crate::machine::meter::Meter;
-use crate::machine::queue::{Behind, Content, Waiter, Way};
+use crate::machine::queue::{Behind, Content, Waiter};
 use crate::machine::{Access, Base, ReadId};
 use crate::readahead::{Ask, Evidence};
-use crate::request::{Op, ProcessId};
+use crate::request::{Op, ProcessId, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 impl Files {
@@ -160,6 +160,7 @@ impl Files {
     ) {
         let pages_max = base.queue.request_pages_max();
         let start_sector = self.file(file).start_sector;
+        let priority = base.queue.priority(process);
         // What was asked is joined across the windows that brought it in.
         let asked = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
         let (asked, windows) = self.runs.split_at_mut(asked);
@@ -167,21 +168,23 @@ impl Files {
             let joined = join_adjacent(window);
             for &run in &window[..joined] {
                 cut(run, demand, pages_max, |range| {
-                    let way = Way {
-                        op: Op::Read,
-                        start: start_sector + range.first * PAGE_SECTORS,
-                        sectors: (range.count() * PAGE_SECTORS) as u32,
-                        process,
-                        is_sync: true,
-                    };
                     let asked = PageRange {
                         first: range.first.max(demand.first),
                         end: range.end.min(demand.end),
                     };
                     let ahead_pages = (range.count() - asked.count()) as u32;
+                    let request = Request {
+                        op: Op::Read,
+                        start: start_sector + range.first * PAGE_SECTORS,
+                        sectors: (range.count() * PAGE_SECTORS) as u32,
+                        process,
+                        priority,
+                        is_sync: true,
+                        is_awaited: !asked.is_empty(),
+                    };
                     let content =
                         Content::Pages { file, range, ahead_pages, behind: Behind::none(range) };
-                    let request = base.queue.send(now, way, content);
+                    let request = base.queue.send(now, request, content);
                     base.frames.cache.carry_run(file, range, request);
                 });
             }
@@ -203,6 +206,7 @@ impl Files {
         let file = self.handles[read.transfer.handle.0 as usize].file;
         let start = self.files[file.0 as usize].start_sector + read.transfer.offset / SECTOR_BYTES;
         let process = read.transfer.process;
+        let priority = base.queue.priority(process);
         // The last piece reaches to the end of the sector, or of what the device can address.
         let unit = u64::from(base.queue.caps().alignment_sectors);
         let sectors = read.bytes.div_ceil(SECTOR_BYTES).next_multiple_of(unit);
@@ -214,9 +218,17 @@ impl Files {
         let mut at = 0;
         while at < sectors {
             let piece = piece_max.min(sectors - at);
-            let way = Way { op, start: start + at, sectors: piece as u32, process, is_sync };
+            let request = Request {
+                op,
+                start: start + at,
+                sectors: piece as u32,
+                process,
+                priority,
+                is_sync,
+                is_awaited: is_sync,
+            };
             let content = Content::Direct { read: id, offset: at * SECTOR_BYTES };
-            base.queue.send(now, way, content);
+            base.queue.send(now, request, content);
             at += piece;
         }
     }

@@ -201,7 +201,8 @@ impl Files {
         let start = self.file(file).start_sector + range.first * PAGE_SECTORS;
         let sectors = (range.count() * PAGE_SECTORS) as u32;
         let content = Content::Pages { file, range, ahead_pages: 0, behind };
-        let again = base.queue.send_again(Request { start, sectors, ..request }, content);
+        let request = Request { start, sectors, is_awaited: false, ..request };
+        let again = base.queue.send_again(request, content);
         base.frames.cache.carry_run(file, pages.whole(), again);
         for &read in readers {
             base.queue.wait(again, Waiter::Read(read));

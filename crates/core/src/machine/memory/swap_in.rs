@@ -6,7 +6,7 @@ use super::area::SwapArea;
 use super::{FaultId, Mapping, Memory};
 use crate::cache::{Cache, FrameState, Mark};
 use crate::machine::files::{cut, join_adjacent};
-use crate::machine::queue::{Content, Ended, Waiter, Way};
+use crate::machine::queue::{Content, Ended, Waiter};
 use crate::machine::{Base, ReadError};
 use crate::readahead::DeviceEvidence;
 use crate::request::{Op, ProcessId, Request, RequestId};
@@ -183,31 +183,42 @@ impl Memory {
         process: ProcessId,
     ) {
         self.swap.counters.swap_in_pages += range.count();
-        let way = self.way(Op::Read, range, process);
-        let request = base.queue.send(now, way, Content::Slots { range, ahead_pages });
+        let request = Request {
+            is_awaited: u64::from(ahead_pages) < range.count(),
+            ..self.slots_request(base, Op::Read, range, process)
+        };
+        let request = base.queue.send(now, request, Content::Slots { range, ahead_pages });
         for slot in range.pages() {
             let frame = self.frame_of_slot(base, slot);
             base.frames.cache.carry(frame, request);
         }
     }
 
-    /// The way of the bytes of some slots.
-    pub(super) fn way(&self, op: Op, range: PageRange, process: ProcessId) -> Way {
-        Way {
+    /// A request for the bytes of some slots, for which nobody waits yet.
+    pub(super) fn slots_request(
+        &self,
+        base: &Base,
+        op: Op,
+        range: PageRange,
+        process: ProcessId,
+    ) -> Request {
+        Request {
             op,
             start: self.swap.area.sector(range.first),
             sectors: (range.count() * PAGE_SECTORS) as u32,
             process,
+            priority: base.queue.priority(process),
             is_sync: op == Op::Read,
+            is_awaited: false,
         }
     }
 
     /// The request of one slot again, of one that failed.
     pub(super) fn alone(&self, base: &mut Base, failed: &Request, slot: u64) -> RequestId {
         let range = PageRange::new(slot, 1);
-        let Way { start, sectors, .. } = self.way(failed.op, range, failed.process);
-        let content = Content::Slots { range, ahead_pages: 0 };
-        base.queue.send_again(Request { start, sectors, ..*failed }, content)
+        let again = self.slots_request(base, failed.op, range, failed.process);
+        let again = Request { priority: failed.priority, ..again };
+        base.queue.send_again(again, Content::Slots { range, ahead_pages: 0 })
     }
 
     /// Slots have been read, or not. Of a failed request that carried more than

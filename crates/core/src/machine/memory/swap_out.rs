@@ -209,8 +209,8 @@ impl Memory {
                 self.take_slot(base, slot, frame);
             }
             self.swap.counters.swap_out_pages += run.count();
-            let way = self.way(Op::Write, run, self.swap.writer);
-            base.queue.send(now, way, Content::Slots { range: run, ahead_pages: 0 });
+            let request = self.slots_request(base, Op::Write, run, self.swap.writer);
+            base.queue.send(now, request, Content::Slots { range: run, ahead_pages: 0 });
             rest = later;
         }
         for &frame in rest {

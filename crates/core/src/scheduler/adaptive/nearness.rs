@@ -66,7 +66,7 @@ mod tests {
     fn after(starts_and_sectors: impl IntoIterator<Item = (u64, u32)>) -> Nearness {
         let mut nearness = Nearness::default();
         for (start, sectors) in starts_and_sectors {
-            nearness.observe(&read(0, start, sectors));
+            nearness.observe(&read(start, sectors));
         }
         nearness
     }

@@ -11,8 +11,8 @@ use alloc::collections::BTreeSet;
 use super::Cfq;
 use super::queue::QueueId;
 use super::tunables::{HZ, Jiffies};
+use crate::decision::Decision;
 use crate::request::Class;
-use crate::scheduler::decision::Decision;
 use crate::unit::Time;
 
 /// What counts as close: 8 × 1024 sectors, 4 MiB.

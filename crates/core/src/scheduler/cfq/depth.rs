@@ -4,7 +4,7 @@
 use super::Cfq;
 use super::queue::QueueId;
 use super::tunables::{Jiffies, jiffies};
-use crate::scheduler::decision::Decision;
+use crate::decision::Decision;
 use crate::unit::Time;
 
 /// A device that takes this many at once queues them itself.

@@ -4,8 +4,8 @@
 use super::Cfq;
 use super::queue::QueueId;
 use super::tunables::{Jiffies, jiffies};
+use crate::decision::Decision;
 use crate::request::Request;
-use crate::scheduler::decision::Decision;
 use crate::unit::{PAGE_BYTES, Time};
 
 /// A queue with so many requests waiting at once is deep: it gets a slice of

@@ -42,15 +42,27 @@ pub(super) fn nearer(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::RequestTable;
+    use crate::scheduler::requests::Waiting;
     use crate::scheduler::testing::read;
     use crate::unit::Time;
+
+    /// Requests that start there, and their places.
+    fn queued<const N: usize>(starts: [u64; N]) -> (Requests, [Place; N]) {
+        let mut table = RequestTable::default();
+        let mut requests = Requests::default();
+        let places = starts.map(|start| {
+            let id = table.open(read(start, 8));
+            requests.insert(Waiting { id, arrived: Time::ZERO }, &table)
+        });
+        (requests, places)
+    }
 
     #[test]
     fn the_nearer_is_ahead_or_a_little_behind() {
         let chosen = |a, b, head| {
-            let mut requests = Requests::default();
-            let [a, b] = [a, b].map(|start| Some(requests.insert(Time::ZERO, read(0, start, 8))));
-            nearer(a, b, head, &CfqTunables::default()).unwrap().start
+            let (_, [a, b]) = queued([a, b]);
+            nearer(Some(a), Some(b), head, &CfqTunables::default()).unwrap().start
         };
         assert_eq!(chosen(1_100, 1_300, 1_000), 1_100, "both ahead");
         assert_eq!(chosen(1_100, 960, 1_000), 960, "40 behind count 80");
@@ -63,9 +75,7 @@ mod tests {
 
     #[test]
     fn behind_the_last_comes_the_first() {
-        let mut requests = Requests::default();
-        let places =
-            [10, 500_000, 1_000_000].map(|start| requests.insert(Time::ZERO, read(0, start, 8)));
+        let (requests, places) = queued([10, 500_000, 1_000_000]);
         let tunables = CfqTunables::default();
         assert_eq!(follower(&requests, places[0], &tunables), Some(places[1]));
         // Back 500,000 sectors and back 999,990 are both too far: the lower one.

@@ -11,8 +11,8 @@ use super::cooperators::CLOSE_SECTORS;
 use super::queue::QueueId;
 use super::trees::Kind;
 use super::tunables::jiffies;
+use crate::decision::Decision;
 use crate::request::{Class, Request};
-use crate::scheduler::decision::Decision;
 use crate::unit::Time;
 
 impl Cfq {

@@ -7,8 +7,8 @@ use super::Cfq;
 use super::queue::{Queue, QueueId};
 use super::seek::{DecayingMean, SeekDetector};
 use super::tunables::{Jiffies, jiffies};
+use crate::decision::Decision;
 use crate::request::{Class, Priority, ProcessId, Request};
-use crate::scheduler::decision::Decision;
 use crate::unit::Time;
 
 /// What is known of a process that has not ended.

@@ -5,8 +5,8 @@ use super::slices::{self, Workload};
 use super::trees::Kind;
 use super::tunables::{HZ, Jiffies, jiffies};
 use super::{Cfq, Serving};
+use crate::decision::Decision;
 use crate::request::Class;
-use crate::scheduler::decision::Decision;
 use crate::unit::Time;
 
 /// The idle class is served for one jiffy; then the others are looked at again.

@@ -9,7 +9,7 @@ use crate::unit::Time;
 
 /// What a line says.
 pub(super) enum Event {
-    Arrive(Request),
+    Arrive(RequestId, Request),
     Dispatch(RequestId),
     Complete(RequestId),
     End(ProcessId),
@@ -69,7 +69,10 @@ pub(super) fn parse(text: &str) -> Result<(Time, Event), String> {
     let mut words = Words::split(text)?;
     let at = milliseconds(words.take("at_ms")?)?;
     let event = match words.take("event")? {
-        "arrive" => Event::Arrive(parse_request(&mut words)?),
+        "arrive" => {
+            let id = RequestId(words.number("request")?);
+            Event::Arrive(id, parse_request(&mut words)?)
+        }
         "dispatch" => Event::Dispatch(RequestId(words.number("request")?)),
         "complete" => Event::Complete(RequestId(words.number("request")?)),
         "end" => Event::End(ProcessId(words.number("process")?)),
@@ -94,14 +97,15 @@ fn parse_request(words: &mut Words<'_>) -> Result<Request, String> {
     let class = words.choice("class", Class::BestEffort, &classes)?;
     let levels = ["0", "1", "2", "3", "4", "5", "6", "7"];
     let levels: Vec<(&str, u8)> = levels.into_iter().zip(0..).collect();
+    let is_sync = words.choice("sync", op == Op::Read, &[("yes", true), ("no", false)])?;
     let request = Request {
-        id: RequestId(words.number("request")?),
         op,
         start: words.number("start")?,
         sectors: words.number("sectors")?,
         process: ProcessId(words.number("process")?),
         priority: Priority { class, level: words.choice("level", 4, &levels)? },
-        is_sync: words.choice("sync", op == Op::Read, &[("yes", true), ("no", false)])?,
+        is_sync,
+        is_awaited: is_sync,
     };
     if request.sectors == 0 {
         return Err("`sectors=0`: expected at least 1".to_string());

@@ -1,7 +1,9 @@
 //! The decision log: every decision of a law with the numbers that decided it.
 //!
-//! A law that keeps a [`DecisionLog`] hands it out by
-//! [`Scheduler::decisions`](super::Scheduler::decisions). The caller turns it
+//! A scheduler that keeps a [`DecisionLog`] hands it out by
+//! [`Scheduler::decisions`](crate::scheduler::Scheduler::decisions). Readahead and swap-in laws are
+//! lent one with what they know together
+//! ([`DeviceEvidence::log`](crate::readahead::DeviceEvidence::log)). The caller turns it
 //! on, and takes out what gathers in it after each call. Off, saying a
 //! decision costs one branch: the decision is not even formed.
 //!

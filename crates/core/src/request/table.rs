@@ -1,0 +1,230 @@
+//! The requests that are open, by name, and what each was merged from.
+
+use core::ops::Index;
+
+use slab::Slab;
+
+use super::{Request, RequestId};
+
+/// All open requests. Whoever deals with a request holds its name, and looks here.
+///
+/// A request that is merged into another one becomes a *part* of it, and is closed with it: the
+/// other one, its *head*, now covers both, and each of the two names still finds its own bytes.
+///
+/// 1. The parts of a request, itself among them, follow each other by sector without a gap, and
+///    together they are what the request covers.
+/// 2. A request is awaited if one of its parts is.
+/// 3. The parts of a request are closed together, the head first, and then the one that was merged
+///    into it last. A name that was closed is given again.
+#[derive(Debug, Default)]
+pub struct RequestTable {
+    slots: Slab<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Of a head, all that it covers; of any other part, what it covered when it was merged.
+    request: Request,
+    /// Where the request lay when it was opened.
+    start: u64,
+    sectors: u32,
+    /// The request that it is a part of; itself if it was not merged into another one.
+    head: RequestId,
+    /// The part that is closed after this one.
+    next: Option<RequestId>,
+    /// The first and the last part of a head, by sector.
+    first: RequestId,
+    last: RequestId,
+    /// The part behind this one, by sector.
+    behind: Option<RequestId>,
+}
+
+impl RequestTable {
+    /// Takes a request in, and names it.
+    pub fn open(&mut self, request: Request) -> RequestId {
+        let entry = self.slots.vacant_entry();
+        let id = RequestId(entry.key() as u32);
+        let Request { start, sectors, .. } = request;
+        let (head, first, last) = (id, id, id);
+        entry.insert(Slot { request, start, sectors, head, next: None, first, last, behind: None });
+        id
+    }
+
+    /// Ends a request that was not merged, or the next part of a merged one. Gives it as it was
+    /// opened, and the part that is to be closed now.
+    pub fn close(&mut self, id: RequestId) -> (Request, Option<RequestId>) {
+        let slot = self.slots.remove(id.0 as usize);
+        if slot.next.is_some_and(|part| self.slot(part).head == id) {
+            // The next request of this name is not the head of those that are left.
+            self.set_head(slot.next, |part| part);
+        }
+        (slot.opened(), slot.next)
+    }
+
+    /// Ends a request with all its parts.
+    pub fn close_all(&mut self, id: RequestId) {
+        let mut part = Some(id);
+        while let Some(id) = part {
+            (_, part) = self.close(id);
+        }
+    }
+
+    /// Makes `part`, with all its parts, a part of `into`, which it must touch.
+    pub fn merge(&mut self, into: RequestId, part: RequestId) {
+        let Slot { request, first, last, .. } = *self.slot(part);
+        let oldest = self.set_head(Some(part), |_| into).expect("a request is a part of itself");
+        let head = self.slot_mut(into);
+        debug_assert_eq!(head.request.op, request.op, "both go in one direction");
+        debug_assert!(head.request.touches(&request), "there is no gap between them");
+        let is_behind = head.request.end() == request.start;
+        head.request.start = head.request.start.min(request.start);
+        head.request.sectors += request.sectors;
+        head.request.is_awaited |= request.is_awaited;
+        let newest_before = head.next.replace(part);
+        if is_behind {
+            let last_before = core::mem::replace(&mut head.last, last);
+            self.slot_mut(last_before).behind = Some(first);
+        } else {
+            let first_before = core::mem::replace(&mut head.first, first);
+            self.slot_mut(last).behind = Some(first_before);
+        }
+        self.slot_mut(oldest).next = newest_before;
+    }
+
+    /// Somebody waits for the request, and so for the one that it is a part of.
+    pub fn set_awaited(&mut self, id: RequestId) {
+        let slot = self.slot_mut(id);
+        slot.request.is_awaited = true;
+        let head = slot.head;
+        self.slot_mut(head).request.is_awaited = true;
+    }
+
+    /// The parts of a request in the order of their sectors.
+    pub fn parts(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
+        core::iter::successors(Some(self.slot(id).first), |&part| self.slot(part).behind)
+    }
+
+    /// Whether the request was merged with others.
+    pub fn is_merged(&self, id: RequestId) -> bool {
+        self.slot(id).next.is_some()
+    }
+
+    /// A part as it was opened, whatever was merged into it since.
+    pub fn opened(&self, part: RequestId) -> Request {
+        self.slot(part).opened()
+    }
+
+    /// Whether no request is open.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Says of each part from this one on what its head is; gives the last of them.
+    fn set_head(
+        &mut self,
+        from: Option<RequestId>,
+        head: impl Fn(RequestId) -> RequestId,
+    ) -> Option<RequestId> {
+        let (mut next, mut last) = (from, None);
+        while let Some(part) = next {
+            let slot = self.slot_mut(part);
+            slot.head = head(part);
+            next = slot.next;
+            last = Some(part);
+        }
+        last
+    }
+
+    fn slot(&self, id: RequestId) -> &Slot {
+        &self.slots[id.0 as usize]
+    }
+
+    fn slot_mut(&mut self, id: RequestId) -> &mut Slot {
+        &mut self.slots[id.0 as usize]
+    }
+}
+
+impl Slot {
+    fn opened(&self) -> Request {
+        Request { start: self.start, sectors: self.sectors, ..self.request }
+    }
+}
+
+impl Index<RequestId> for RequestTable {
+    type Output = Request;
+
+    /// The request, with all that was merged into it.
+    fn index(&self, id: RequestId) -> &Request {
+        &self.slot(id).request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::request::{Op, ProcessId};
+
+    fn open(table: &mut RequestTable, start: u64, is_awaited: bool) -> RequestId {
+        table.open(Request {
+            op: Op::Read,
+            start,
+            sectors: 8,
+            process: ProcessId(0),
+            priority: Default::default(),
+            is_sync: true,
+            is_awaited,
+        })
+    }
+
+    fn extent(request: &Request) -> (u64, u32) {
+        (request.start, request.sectors)
+    }
+
+    /// 0 to 8, then 16 to 24, and what lies between them last.
+    #[test]
+    fn parts_follow_each_other_by_sector_in_whatever_order_they_were_merged() {
+        let mut table = RequestTable::default();
+        let [low, high, middle] = [0, 16, 8].map(|start| open(&mut table, start, false));
+        table.merge(high, middle);
+        assert_eq!(extent(&table[high]), (8, 16));
+        table.merge(low, high);
+        assert_eq!(extent(&table[low]), (0, 24));
+        assert_eq!(table.parts(low).collect::<Vec<_>>(), [low, middle, high]);
+        assert_eq!(extent(&table.opened(low)), (0, 8));
+        let (closed, next) = table.close(low);
+        assert_eq!((extent(&closed), next), ((0, 8), Some(high)));
+        assert_eq!(table.close(high).1, Some(middle));
+        let (closed, next) = table.close(middle);
+        assert_eq!((extent(&closed), next), ((8, 8), None));
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_request_is_awaited_as_soon_as_a_part_of_it_is() {
+        let mut table = RequestTable::default();
+        let [head, middle, last] = [0, 8, 16].map(|start| open(&mut table, start, false));
+        table.merge(middle, last);
+        table.merge(head, middle);
+        assert!(!table[head].is_awaited);
+        table.set_awaited(last);
+        assert!(table[head].is_awaited && !table.opened(middle).is_awaited);
+        let other = open(&mut table, 24, true);
+        let behind = open(&mut table, 32, false);
+        table.merge(behind, other);
+        assert!(table[behind].is_awaited);
+    }
+
+    /// The head's name is given again while the other part is still there.
+    #[test]
+    fn a_part_that_outlives_its_head_is_nobodys_part() {
+        let mut table = RequestTable::default();
+        let [head, part] = [0, 8].map(|start| open(&mut table, start, false));
+        table.merge(head, part);
+        table.close(head);
+        assert_eq!(open(&mut table, 100, false), head);
+        table.set_awaited(part);
+        assert!(!table[head].is_awaited && table[part].is_awaited);
+    }
+}
