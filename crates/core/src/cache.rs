@@ -181,7 +181,9 @@ impl Cache {
 
     /// Whether the frame's page was read ahead and not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
-        let lender = self.lender.as_ref();
+        // Of a frame whose page is on its way the lender knows only who used the one before.
+        let is_lent = self.state(frame) == FrameState::Filled;
+        let lender = self.lender.as_ref().filter(|_| is_lent);
         self.unused.contains(frame) && !lender.is_some_and(|lender| lender.is_used(frame))
     }
 
