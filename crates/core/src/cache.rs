@@ -181,7 +181,9 @@ impl Cache {
 
     /// Whether the frame's page was read ahead and not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
-        let lender = self.lender.as_ref();
+        // Of a frame whose page is on its way the lender knows only who used the one before.
+        let is_lent = self.state(frame) == FrameState::Filled;
+        let lender = self.lender.as_ref().filter(|_| is_lent);
         self.unused.contains(frame) && !lender.is_some_and(|lender| lender.is_used(frame))
     }
 
@@ -291,12 +293,9 @@ impl Cache {
 
     /// Drops the filled pages of the range that nobody holds, as `POSIX_FADV_DONTNEED` does.
     pub fn drop_unused(&mut self, file: FileId, range: PageRange) {
-        self.each_cached(file, range, |cache, id| {
-            let frame = cache.frame(id);
-            if frame.state == FrameState::Filled && frame.pins == 0 && cache.recall(id) {
-                cache.remove(id);
-            }
-        });
+        let mut ids = self.table.cached(&self.frames, file, range);
+        ids.retain(|&id| self.state(id) == FrameState::Filled && self.frame(id).pins == 0);
+        self.drop_all(&ids, |_, _| false);
     }
 
     /// Takes in which pages that the [`Lender`] was to forget are in use no more.
@@ -324,28 +323,34 @@ impl Cache {
     /// The bytes of the range have changed on the device: no page of it may be
     /// served again. Readers that hold one keep what they have.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {
-        self.each_cached(file, range, |cache, id| match cache.state(id) {
-            FrameState::Filled => {
-                if !cache.recall(id) {
-                    // Who uses it keeps it until it is returned.
-                    cache.lender.as_mut().expect("only a lender refuses").forget(id);
-                    cache.pin(id);
-                }
-                cache.remove(id);
-            }
-            _ => cache.frame_mut(id).is_stale = true,
+        let mut ids = self.table.cached(&self.frames, file, range);
+        ids.retain(|&id| {
+            let frame = self.frame_mut(id);
+            frame.is_stale |= frame.state != FrameState::Filled;
+            frame.state == FrameState::Filled
+        });
+        self.drop_all(&ids, |cache, id| {
+            // Who uses it keeps it until it is returned.
+            cache.lender.as_mut().expect("only a lender refuses").forget(id);
+            cache.pin(id);
+            true
         });
     }
 
-    fn each_cached(
-        &mut self,
-        file: FileId,
-        range: PageRange,
-        mut each: impl FnMut(&mut Cache, FrameId),
-    ) {
-        for id in self.table.cached(&self.frames, file, range) {
-            each(self, id);
+    /// Drops filled pages; of each that is in use only if `is_to_go` says so. The first to go is
+    /// the first whose frame is used again, as in reclaim.
+    fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
+        let free_before = self.free.len();
+        for ids in ids.chunks(reclaim::TOGETHER_MAX) {
+            let refused = self.recall_all(ids);
+            for (nth, &id) in ids.iter().enumerate() {
+                if refused >> nth & 1 == 0 || is_to_go(self, id) {
+                    self.remove(id);
+                }
+            }
         }
+        // Frames are popped from the end.
+        self.free[free_before..].reverse();
     }
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.

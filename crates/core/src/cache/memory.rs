@@ -197,7 +197,7 @@ impl Cache {
                     continue;
                 }
                 let is_used = self.is_used_again(id);
-                if !is_used && self.recall(id) {
+                if !is_used && self.recall_all(&[id]) == 0 {
                     self.evict(id);
                     return Some(Leaving::Gone);
                 }

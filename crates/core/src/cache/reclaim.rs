@@ -30,7 +30,7 @@ use super::{Cache, FrameId, FrameState, Uses};
 const SETTLED: u32 = 8;
 
 /// Pages that are recalled together at the most.
-const VICTIMS_MAX: usize = 64;
+pub(super) const TOGETHER_MAX: usize = 64;
 
 impl Cache {
     /// Promises frames for so many pages: they are kept free until as many are added pinned, or
@@ -130,9 +130,9 @@ impl Cache {
         let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
         let mut looks = 0;
         while looks < 2 * listed {
-            let mut victims = [FrameId(0); VICTIMS_MAX];
+            let mut victims = [FrameId(0); TOGETHER_MAX];
             let mut count = 0;
-            while looks < 2 * listed && count < VICTIMS_MAX.min(wanted as usize) {
+            while looks < 2 * listed && count < TOGETHER_MAX.min(wanted as usize) {
                 let Some(id) = self.lists.pop_victim(&mut self.frames, count as u32) else { break };
                 looks += 1;
                 if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
@@ -146,7 +146,7 @@ impl Cache {
                 count += 1;
             }
             let victims = &victims[..count];
-            let refused = self.lender.as_mut().map_or(0, |lender| lender.recall_all(victims));
+            let refused = self.recall_all(victims);
             for (nth, &id) in victims.iter().enumerate() {
                 match refused >> nth & 1 {
                     0 => self.evict(id),
@@ -206,12 +206,19 @@ impl Cache {
         self.settle_due %= pages_each;
     }
 
-    /// Has the page lent no more; false if somebody still holds it.
-    pub(super) fn recall(&mut self, id: FrameId) -> bool {
-        if self.uses(id) > 0 {
-            self.touch(id);
+    /// Has pages lent no more, [`TOGETHER_MAX`] at the most; gives a bit, the lowest for the first,
+    /// for each that somebody still holds.
+    pub(super) fn recall_all(&mut self, ids: &[FrameId]) -> u64 {
+        if self.lender.is_none() {
+            return 0;
         }
-        self.lender.as_mut().is_none_or(|lender| lender.recall(id))
+        for &id in ids {
+            // Of one that was used before it is known that it is no waste.
+            if self.unused.contains(id) && self.uses(id) > 0 {
+                self.touch(id);
+            }
+        }
+        self.lender.as_mut().map_or(0, |lender| lender.recall_all(ids))
     }
 
     pub(super) fn evict(&mut self, id: FrameId) {

@@ -138,7 +138,7 @@ impl Table {
             .min()
     }
 
-    /// The frames of the cached pages of the range, in order of the pages.
+    /// The frames of the cached pages of the range: in order of the pages, or of the frames.
     pub(super) fn cached(&self, frames: &[Frame], file: FileId, range: PageRange) -> Vec<FrameId> {
         if self.is_empty(file) {
             return Vec::new();
@@ -146,14 +146,8 @@ impl Table {
         if range.count() <= frames.len() as u64 {
             return range.pages().filter_map(|page| self.find(frames, file, page)).collect();
         }
-        let mut ids: Vec<FrameId> = (0..)
-            .map(FrameId)
-            .zip(frames)
-            .filter(|(_, frame)| frame.holds(file, range))
-            .map(|(id, _)| id)
-            .collect();
-        ids.sort_unstable_by_key(|id| frames[id.0 as usize].page);
-        ids
+        let all = (0..).map(FrameId).zip(frames);
+        all.filter(|(_, frame)| frame.holds(file, range)).map(|(id, _)| id).collect()
     }
 
     /// The head of the chain that a page belongs to.

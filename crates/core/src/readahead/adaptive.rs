@@ -50,9 +50,11 @@ use crate::decision::Decision;
 use crate::law::{Spec, SpecError};
 use crate::unit::PageRange;
 
+mod reaches;
 mod stream;
 mod sweep;
 
+use reaches::Reaches;
 use stream::{Shape, Stream};
 
 /// How many streams one handle may carry. Beyond it the one that was not seen
@@ -89,7 +91,7 @@ pub struct Adaptive {
     /// The streams, the one that was seen last at the end.
     streams: VecDeque<Stream>,
     /// What a request must touch to continue each of them.
-    reaches: VecDeque<PageRange>,
+    reaches: Reaches,
     /// How many of them have not been continued.
     waiting: u64,
     /// The last request that continued none, and how far it was from the one before.
@@ -179,14 +181,16 @@ impl Adaptive {
 
     /// The stream that the request continues, the one that was seen last first.
     fn continued_by(&self, request: PageRange, pages: &dyn Pages) -> Option<usize> {
-        let touches = |reach: &PageRange| reach.first <= request.end && request.first <= reach.end;
-        let touched = self.reaches.iter().enumerate().rev().filter(|(_, reach)| touches(reach));
-        touched.map(|(at, _)| at).find(|&at| self.streams[at].is_continued_by(request, pages))
+        self.reaches.last(request, |at| {
+            let reach = self.streams[at].reach();
+            let touches = reach.first <= request.end && request.first <= reach.end;
+            touches && self.streams[at].is_continued_by(request, pages)
+        })
     }
 
     /// The stream was seen last.
     fn push(&mut self, stream: Stream) {
-        self.reaches.push_back(stream.reach());
+        self.reaches.push(stream.reach());
         self.streams.push_back(stream);
     }
 
@@ -232,7 +236,7 @@ impl Adaptive {
         if self.streams.len() == STREAMS_MAX
             && let Some(mut forgotten) = self.streams.pop_front()
         {
-            self.reaches.pop_front();
+            self.reaches.remove(0);
             self.waiting -= u64::from(forgotten.proofs() == 0);
             forgotten.leave(pages.evidence().device);
         }

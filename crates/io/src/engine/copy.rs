@@ -2,10 +2,13 @@
 //!
 //! What is copied has mostly left the processor's caches, or was never in them:
 //! the device wrote it to memory. The processor foresees a stream of lines by itself,
-//! but within 4 KiB only, and anew in each. So all lines of a page are asked for
-//! before it is copied, and those of the next one meanwhile: pieces of 64 KiB at random
-//! places of 64 MiB took 2,190 ns without that and 1,980 with it, pages of 4 KiB 276
-//! and 270 (Zen 5; the first quartile of 150 rounds of each, beside other load).
+//! but within 4 KiB only, and anew in each. So the first lines of a page are asked for while the
+//! page before it is copied, until the processor does so itself.
+//!
+//! How many is a compromise. Pieces of 64 KiB at random places of 64 MiB, and pages of 4 KiB, in
+//! nanoseconds, the first quartile of 150 rounds, beside other load: on Zen 4 3,244 and 320 with none
+//! asked for, 3,441 and 331 with 16 lines of each page, 3,662 and 372 with all 64; on Zen 5 2,190 and 276
+//! with none, 1,980 and 270 with all. Each line asked for is an instruction or two besides.
 
 use readpath_core::cache::FrameId;
 use readpath_core::unit::PAGE_BYTES;
@@ -18,6 +21,12 @@ const PAGE: usize = PAGE_BYTES as usize;
 /// The bytes that one processor fetches together.
 const LINE: usize = 64;
 
+/// What is asked for of each page.
+const FETCHED: usize = 16 * LINE;
+
+/// So many lines at a time.
+const LINES_TOGETHER: usize = 4;
+
 /// Shorter copies are over before it would help.
 const FETCHED_LEAST: usize = 512;
 
@@ -28,24 +37,23 @@ pub(crate) fn copy_out(from: &[u8], to: &mut [u8]) {
     if from.len() < FETCHED_LEAST {
         return to.copy_from_slice(from);
     }
-    fetch(&from[..from.len().min(PAGE)]);
-    let mut done = 0;
-    while done < from.len() {
-        let end = (done + PAGE).min(from.len());
-        fetch(&from[end..(end + PAGE).min(from.len())]);
-        to[done..end].copy_from_slice(&from[done..end]);
-        done = end;
+    fetch(from);
+    let (mut start, mut end) = (0, PAGE - from.as_ptr().addr() % PAGE);
+    while start < from.len() {
+        end = end.min(from.len());
+        fetch(&from[end..]);
+        to[start..end].copy_from_slice(&from[start..end]);
+        (start, end) = (end, end + PAGE);
     }
 }
 
-/// Has the processor bring bytes into its caches.
-///
-/// One line after the other: the same 64 instructions in a row, without the loop's between
-/// them, are too many at a time, and a copy of 64 KiB takes 2,680 ns then.
+/// Has the processor bring the first bytes into its caches.
 #[inline]
 fn fetch(bytes: &[u8]) {
-    for line in bytes.chunks(LINE) {
-        fetch_line(line.as_ptr());
+    for lines in bytes[..bytes.len().min(FETCHED)].chunks(LINES_TOGETHER * LINE) {
+        for line in 0..LINES_TOGETHER {
+            fetch_line(lines.as_ptr().wrapping_add(line * LINE));
+        }
     }
 }
 
