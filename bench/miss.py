@@ -20,7 +20,7 @@ import tempfile
 import built
 
 WAYS = {"one": (2000, 5000), "batch": (2000, 5000), "stream": (1000, 3000), "threads": (2000, 5000)}
-FILE_BYTES = 256 << 20
+FILE_BYTES = 1 << 30
 
 
 def counted(program, name, way, reads):
@@ -35,7 +35,7 @@ def counted(program, name, way, reads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="where a file of 256 MiB is made, on the storage to be read")
+    parser.add_argument("folder", help="where a file of 1 GiB is made, on the storage to be read")
     parser.add_argument("--program", help="`miss_cost` of another build")
     parser.add_argument("--json", action="store_true", help="print JSON")
     words = parser.parse_args()

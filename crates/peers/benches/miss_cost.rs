@@ -1,38 +1,63 @@
-//! Reads that are not cached, as a program makes them, to be counted.
+//! Reads that are not cached, as a program makes them: to be counted, and to be timed beside the kernel's.
 //!
-//! `cargo bench -p readpath-peers --bench miss_cost -- FILE one|threads|batch|stream READS`
+//! `cargo bench -p readpath-peers --bench miss_cost -- FILE one|threads|batch|stream READS [pread|direct]`
 //!
-//! Default settings. FILE has at least 256 MiB, of which nothing may be in the kernel's cache. `one` reads
+//! Default settings. FILE has at least 1 GiB, of which nothing may be in the kernel's cache. `one` reads
 //! 4 KiB at random places, one after the other; `threads` the same on eight threads; `batch` with 32 under
 //! way; `stream` 64 KiB after 64 KiB. Under `valgrind --tool=callgrind` two runs that differ in READS give
-//! the instructions of one read: `bench/miss.py` does that.
+//! the instructions of one read: `bench/miss.py` does that. With a last word `one` and `threads` read with
+//! pread(2) instead, through the kernel's cache or past it: `bench/threads.py` times them. Prints seconds and
+//! seconds of processor time.
 
 use std::error::Error;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::time::Instant;
 
-use readpath::{File, ReadPath};
+use readpath::ReadPath;
+use readpath_peers::usage::CpuTime;
 
 const PAGE: u64 = 4096;
-const FILE_BYTES: u64 = 256 << 20;
+const FILE_BYTES: u64 = 1 << 30;
+const THREADS: u64 = 8;
+
+/// A page of memory that direct reads may fill.
+#[repr(align(4096))]
+struct Aligned([u8; PAGE as usize]);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    let [name, way, reads] = &words[..] else {
-        return Err("give FILE, one|threads|batch|stream, READS".into());
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (name, way, reads, with) = match words[..] {
+        [name, way, reads] => (name, way, reads.parse()?, "readpath"),
+        [name, way @ ("one" | "threads"), reads, with] => (name, way, reads.parse()?, with),
+        _ => return Err("give FILE, one|threads|batch|stream, READS, perhaps pread|direct".into()),
     };
-    let reads: u64 = reads.parse()?;
+    let (cpu, begun) = (CpuTime::of_process(), Instant::now());
+    match with {
+        "readpath" => with_readpath(name, way, reads)?,
+        "pread" => with_kernel(name, way, reads, 0)?,
+        "direct" => with_kernel(name, way, reads, libc::O_DIRECT)?,
+        _ => return Err(format!("reads are made with pread or direct, not with `{with}`").into()),
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{seconds} {}", CpuTime::of_process().since(cpu).seconds());
+    Ok(())
+}
+
+fn with_kernel(name: &str, way: &str, reads: u64, flags: i32) -> Result<(), Box<dyn Error>> {
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(name)?;
+    at_random(way, reads, |buffer, place| file.read_exact_at(buffer, place))
+}
+
+fn with_readpath(name: &str, way: &str, reads: u64) -> Result<(), Box<dyn Error>> {
     let path = ReadPath::builder().build()?;
     let file = path.open(name)?;
     if file.len() < FILE_BYTES {
         return Err(format!("{name} has fewer than {FILE_BYTES} bytes").into());
     }
-    match way.as_str() {
-        "one" => one_by_one(&file, places(reads, 0))?,
-        "threads" => std::thread::scope(|scope| {
-            for thread in 0..8 {
-                let (file, places) = (&file, places(reads / 8, thread));
-                scope.spawn(move || one_by_one(file, places).expect("the file can be read"));
-            }
-        }),
+    match way {
         "batch" => {
             let mut batch = path.batch();
             for place in places(reads, 0) {
@@ -51,9 +76,33 @@ fn main() -> Result<(), Box<dyn Error>> {
                 file.read_exact_at(&mut buffer, read * (64 << 10) % FILE_BYTES)?;
             }
         }
-        _ => return Err(format!("there is no way `{way}`").into()),
+        _ => at_random(way, reads, |buffer, place| file.read_exact_at(buffer, place))?,
     }
-    println!("{:?}", file.stats());
+    Ok(())
+}
+
+/// Reads one page after the other, on one thread or on several.
+fn at_random(
+    way: &str,
+    reads: u64,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()> + Sync,
+) -> Result<(), Box<dyn Error>> {
+    let threads = match way {
+        "one" => 1,
+        "threads" => THREADS,
+        _ => return Err(format!("there is no way `{way}`").into()),
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let read = &read;
+            scope.spawn(move || {
+                let mut buffer = Aligned([0; PAGE as usize]);
+                for place in places(reads / threads, thread) {
+                    read(&mut buffer.0, place).expect("the file can be read");
+                }
+            });
+        }
+    });
     Ok(())
 }
 
@@ -61,21 +110,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn places(reads: u64, seed: u64) -> impl Iterator<Item = u64> {
     let pages = FILE_BYTES / PAGE;
     let shuffled = move |number: u64| {
-        // Each step maps the 2^16 numbers of pages to themselves, one to one.
+        // Each step maps the numbers of pages, a power of two, to themselves, one to one.
         let mut at = number % pages;
         for odd in [0x9e3b, 0x6d2b, 0xb5c9] {
-            at ^= at >> 7;
+            at ^= at >> 9;
             at = at * odd % pages;
         }
         at ^ at >> 9
     };
-    (0..reads).map(move |read| shuffled(seed * pages / 8 + read) * PAGE)
-}
-
-fn one_by_one(file: &File, places: impl Iterator<Item = u64>) -> std::io::Result<()> {
-    let mut buffer = [0; PAGE as usize];
-    for place in places {
-        file.read_exact_at(&mut buffer, place)?;
-    }
-    Ok(())
+    (0..reads).map(move |read| shuffled(seed * pages / THREADS + read) * PAGE)
 }

@@ -215,6 +215,11 @@ impl Queue {
         if self.meter.in_device() >= self.depth_max {
             return None;
         }
+        if self.retries.is_empty() && self.scheduler.queued() == 0 {
+            // Nothing that it could send; it is not asked what it would wait for.
+            self.wake = None;
+            return None;
+        }
         let id = match self.retries.pop_front() {
             Some(id) => id,
             None => match self.scheduler.dispatch(now, &self.requests) {

@@ -411,6 +411,9 @@ impl Scheduler for Adaptive {
     }
 
     fn queued(&self) -> usize {
+        if self.parked == 0 {
+            return self.open.queued();
+        }
         let parked = self.processes.values().map(|process| process.parked.count());
         self.open.queued() + parked.sum::<usize>()
     }

@@ -146,7 +146,8 @@ fn what_a_thread_carries_and_does_not_come_back_with_is_read_once_more() {
     file.read_exact_at(&mut bytes, 300_001).unwrap();
     assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
     // It comes back after all: the page is there for everybody, and nothing stays behind.
-    let mut state = carried(engine, own);
+    let (mut state, now) = carried(engine, own);
+    state.pump(now);
     state.close_queue(queue);
     assert!(state.machine.is_idle());
     drop(state);

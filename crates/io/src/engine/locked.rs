@@ -73,14 +73,18 @@ impl Drop for Locked<'_> {
             // What hinders it is met, and told, by the one who leads.
             self.engine.sleeper.hand_over();
         }
-        to_wake.into_iter().for_each(Parked::wake);
+        if !to_wake.is_empty() {
+            to_wake.into_iter().for_each(Parked::wake);
+        }
         if is_driver_called {
             self.engine.driver_called.notify_one();
         }
         if is_leader_late {
             self.engine.sleeper.wake();
         }
-        drops.into_iter().for_each(DeferredDrop::drop_quietly);
+        if !drops.is_empty() {
+            drops.into_iter().for_each(DeferredDrop::drop_quietly);
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use std::task::Waker;
 use readpath_core::cache::FrameId;
 use readpath_core::machine;
 use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 use super::copy::{Bytes, slices};
 use super::locked::Locked;
@@ -61,11 +61,19 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let own = state.start_here(&self.handle, self.offset, self.bytes, queue);
         if let Some(own) = own.map_err(ReadError::of)? {
             drop(state);
-            state = carried(engine, own);
+            let now;
+            (state, now) = carried(engine, own);
+            if let Some(Ok(id)) = state.next_done(queue) {
+                return self.finish(state, now, id, put);
+            }
+            state.pump(now);
         }
         let (state, waited) = engine.wait(state, queue, engine.lets_carry);
         match waited {
-            Waited::Done(id) => self.finish(state, id, put),
+            Waited::Done(id) => {
+                let now = engine.clock.now();
+                self.finish(state, now, id, put)
+            }
             Waited::Failed(error) => Err(ReadError::Storage { error }),
             Waited::HeldUp => {
                 drop(state);
@@ -90,7 +98,10 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             }
         };
         match state.next_done(queue) {
-            Some(Ok(id)) => self.finish(state, id, put).map(|()| Polled::Done),
+            Some(Ok(id)) => {
+                let now = self.handle.engine.clock.now();
+                self.finish(state, now, id, put).map(|()| Polled::Done)
+            }
             Some(Err(error)) => Err(ReadError::Storage { error }),
             None => {
                 state.park(queue, Parked::Task(waker));
@@ -110,6 +121,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     fn finish(
         &self,
         mut state: Locked<'_>,
+        now: Time,
         id: InFlightId,
         put: impl FnMut(&[u8]),
     ) -> Result<(), ReadError> {
@@ -124,23 +136,26 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         };
         let bytes = result.unwrap_or(0) as usize;
         if reading.is_none() && bytes > 0 {
+            state.pump(now);
             drop(state);
             slices(shelf, &completed).for_each(put);
-            self.release(self.handle.engine.lock(), id, completed);
+            let state = self.handle.engine.lock();
+            let now = self.handle.engine.clock.now();
+            self.release(state, now, id, completed);
             return Ok(());
         }
         let mut kept = [FrameId(0); TOGETHER as usize];
         let kept = &mut kept[..frames.len().min(TOGETHER as usize)];
         kept.copy_from_slice(&frames[..kept.len()]);
         let found = Bytes { frames: kept, skip: *skip, bytes, copied: None };
-        self.release(state, id, completed);
+        self.release(state, now, id, completed);
         found.slices(shelf).for_each(put);
         drop(reading);
         result.map(drop).map_err(ReadError::of)
     }
 
-    fn release(&self, mut state: Locked<'_>, id: InFlightId, completed: CompletedRead) {
-        state.give_back_and_close(id, completed, self.queue.take());
+    fn release(&self, mut state: Locked<'_>, now: Time, id: InFlightId, completed: CompletedRead) {
+        state.give_back_and_close(now, id, completed, self.queue.take());
     }
 
     /// A thread that carries a request which this read waits for doesn't get on: it is stopped, or gets no
@@ -193,12 +208,13 @@ impl<H: Deref<Target = Handle>> Drop for PendingRead<H> {
     }
 }
 
-/// Carries a request on this thread, and tells the machine.
-pub(super) fn carried(engine: &Engine, mut own: OwnRequest) -> Locked<'_> {
+/// Carries a request on this thread, and tells the machine; gives the time of that. What it makes possible is still to be
+/// sent out.
+pub(super) fn carried(engine: &Engine, mut own: OwnRequest) -> (Locked<'_>, Time) {
     // SAFETY: its frames are filled by this request alone, and looked at by nobody until it is completed;
     // the engine has them, and the pages in flight keep the file open.
     let outcome = unsafe { own.progress.carry() };
     let mut state = engine.lock();
-    state.complete_own(own, outcome);
-    state
+    let now = state.complete_own(own, outcome);
+    (state, now)
 }

@@ -348,16 +348,19 @@ impl State {
     /// Gives a read that is done back, and its pages, and closes the queue of which it was the only one.
     pub(super) fn give_back_and_close(
         &mut self,
+        now: Time,
         id: InFlightId,
         completed: CompletedRead,
         queue: Option<QueueId>,
     ) {
-        let now = self.clock.now();
         self.give_back(now, id, completed);
         if let Some(queue) = queue {
             self.close_queue(queue);
         }
         self.pump(now);
+        if !self.removing.is_empty() {
+            self.remove_files();
+        }
     }
 
     /// Gives a read that is done back, and its pages.
@@ -394,11 +397,8 @@ impl State {
                     None => self.submit(request),
                 }
             }
-            let mut has_released = false;
-            while let Some(done) = self.machine.poll_done() {
-                has_released |= self.note_done(now, done);
-            }
-            has_released |= self.machine.is_short_of_memory() && self.copy_out_all(now);
+            let has_released =
+                self.take_done(now) || self.machine.is_short_of_memory() && self.copy_out_all(now);
             if !has_released {
                 break;
             }
@@ -440,8 +440,9 @@ impl State {
         });
     }
 
-    /// The request has been carried, with this outcome, by the thread that it was given to.
-    pub(crate) fn complete_own(&mut self, own: OwnRequest, outcome: Outcome) {
+    /// The request has been carried, with this outcome, by the thread that it was given to; the time now. What that
+    /// makes possible is sent out by `pump`, unless more has come meanwhile.
+    pub(crate) fn complete_own(&mut self, own: OwnRequest, outcome: Outcome) -> Time {
         let OwnRequest { request, progress } = own;
         self.own_under_way -= 1;
         let mut segments = progress.into_segments();
@@ -452,10 +453,19 @@ impl State {
         if self.machine.meter().in_device() > self.own_under_way {
             // What the storage carries, read ahead for one, may be there too.
             self.take_in(Ok(false));
-            return;
+        } else {
+            self.take_done(now);
         }
-        self.pump(now);
-        self.after_completions();
+        now
+    }
+
+    /// Takes in what is done; true if that let pages go that others may wait for.
+    fn take_done(&mut self, now: Time) -> bool {
+        let mut has_released = false;
+        while let Some(done) = self.machine.poll_done() {
+            has_released |= self.note_done(now, done);
+        }
+        has_released
     }
 
     /// Puts a read that is done into its queue; true if nobody wants it, and its
@@ -562,14 +572,10 @@ impl State {
         self.completions = completions;
         self.machine.take_returned(now);
         self.pump(now);
-        self.after_completions();
-        has_some
-    }
-
-    fn after_completions(&mut self) {
         if !self.removing.is_empty() {
             self.remove_files();
         }
+        has_some
     }
 
     /// The storage carries nothing any more: everybody is told.
