@@ -24,8 +24,8 @@
 //!    until frames are [promised](crate::cache::Cache::promise) to it. So a demand read that
 //!    has begun always finds frames, and two reads never wait for each other's memory.
 //! 2. What was asked reaches the device whole: each absent run of a read is cut
-//!    only where the device's largest request forces it, unless the law
-//!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
+//!    only where the device's largest request forces it, unless the law has it read
+//!    [page by page](crate::readahead::Demand::Page).
 //! 3. A page is filled only by a completion that says that its bytes are good.
 //! 4. A device error reaches exactly the reads that needed the bytes.
 //!

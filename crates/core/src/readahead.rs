@@ -3,9 +3,8 @@
 //! A law watches the reads of one open file and says which pages to add to the
 //! cache ahead of need. It never decides how what *was* asked reaches the
 //! device: whatever the law leaves absent, the machine reads in as few and as
-//! large requests as the device takes. The one exception is a law that
-//! [splits the demand](ReadaheadLaw::splits_demand), a fault of 2003 that is
-//! kept to be measured.
+//! large requests as the device takes. The one exception is a law that has it
+//! read [page by page](Demand::Page), a fault of 2003 that is kept to be measured.
 //!
 //! State belongs to the open file, as in the kernel: each handle has a law of
 //! its own, built by [`build`].
@@ -161,13 +160,21 @@ impl Ask {
     }
 }
 
+/// How a read goes on with what was asked and is absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// All of it is read now, in as few requests as the device takes.
+    Whole,
+    /// One page is read now, in a request of its own; once it is there, the law is asked again.
+    Page,
+}
+
 /// A readahead law: it watches the reads of one open file.
 ///
 /// Order of calls: any of `read`, `fault`, `advise`, in the order in which the
-/// program made them. `step` and `miss` are called only when [`splits_demand`] is
-/// true, `passed` only when [`sees_every_hit`] is false.
+/// program made them, and `demand` after each `read` or `fault`. `passed` is called
+/// only when [`sees_every_hit`] is false.
 ///
-/// [`splits_demand`]: ReadaheadLaw::splits_demand
 /// [`sees_every_hit`]: ReadaheadLaw::sees_every_hit
 pub trait ReadaheadLaw: Send {
     /// A read came. The law adds to `pages` what should be read now; whatever
@@ -181,19 +188,12 @@ pub trait ReadaheadLaw: Send {
     /// carried out by the machine; the law hears of them all the same.
     fn advise(&mut self, advice: Advice);
 
-    /// Whether what is still absent after [`read`](ReadaheadLaw::read) is read
-    /// page by page, each waited for before the next. False but for the law of 2003.
-    fn splits_demand(&self) -> bool {
-        false
+    /// The read has come to `page`, cached or not: how it goes on. Asked first after
+    /// [`read`](ReadaheadLaw::read) or [`fault`](ReadaheadLaw::fault), for the first page, and
+    /// after each [`Demand::Page`] for the next one, when the pages before it are there.
+    fn demand(&mut self, _page: u64, _ask: &Ask, _pages: &mut dyn Pages) -> Demand {
+        Demand::Whole
     }
-
-    /// The read has come to `page`, cached or not; called only when the law
-    /// splits the demand, for one page after the other, each when the pages
-    /// before it are there.
-    fn step(&mut self, _page: u64, _ask: &Ask, _pages: &mut dyn Pages) {}
-
-    /// The read came to `page`, which is absent and is now read alone.
-    fn miss(&mut self, _page: u64) {}
 
     /// Whether the law tells the log of the [`Evidence`] what it reads ahead, and why.
     fn keeps_log(&self) -> bool {

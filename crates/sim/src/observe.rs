@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use readpath_core::machine::{Done, Machine};
-use readpath_core::readahead::{Advice, Ask, DeviceEvidence, Evidence, Folio, Pages, ReadaheadLaw};
+use readpath_core::readahead::{
+    Advice, Ask, Demand, DeviceEvidence, Evidence, Folio, Pages, ReadaheadLaw,
+};
 use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use serde::Serialize;
@@ -176,48 +178,54 @@ struct Watched {
 }
 
 impl Watched {
-    fn call(
+    /// Has the law look at some pages, and notes what it added if `is_noted` says so of its answer.
+    fn call<T>(
         &mut self,
         page: u64,
         count: u64,
         pages: &mut dyn Pages,
-        call: impl FnOnce(&mut dyn ReadaheadLaw, &mut dyn Pages),
-    ) {
+        call: impl FnOnce(&mut dyn ReadaheadLaw, &mut dyn Pages) -> T,
+        is_noted: impl FnOnce(&T) -> bool,
+    ) -> T {
         let mut counting = Counting { pages, page, end: page + count, demand: 0, ahead: 0 };
-        call(&mut *self.law, &mut counting);
+        let answer = call(&mut *self.law, &mut counting);
         let (demand_pages, ahead_pages) = (counting.demand, counting.ahead);
-        let mut log = self.observer.log();
-        let (now_ns, handle) = (log.now.ns(), self.handle);
-        let event = WindowEvent { now_ns, handle, page, pages: count, demand_pages, ahead_pages };
-        let Log { events, events_max, .. } = &mut *log;
-        note(&mut events.windows, &mut events.dropped, *events_max, event);
+        if is_noted(&answer) {
+            let mut log = self.observer.log();
+            let (now_ns, handle) = (log.now.ns(), self.handle);
+            let event =
+                WindowEvent { now_ns, handle, page, pages: count, demand_pages, ahead_pages };
+            let Log { events, events_max, .. } = &mut *log;
+            note(&mut events.windows, &mut events.dropped, *events_max, event);
+        }
+        answer
     }
 }
 
 impl ReadaheadLaw for Watched {
     fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
         let request = ask.request().clipped(ask.file_pages());
-        self.call(request.first, request.count(), pages, |law, pages| law.read(ask, pages));
+        self.call(
+            request.first,
+            request.count(),
+            pages,
+            |law, pages| law.read(ask, pages),
+            |()| true,
+        );
     }
 
     fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
-        self.call(page, 1, pages, |law, pages| law.fault(page, ask, pages));
+        self.call(page, 1, pages, |law, pages| law.fault(page, ask, pages), |()| true);
+    }
+
+    fn demand(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) -> Demand {
+        let demand =
+            |law: &mut dyn ReadaheadLaw, pages: &mut dyn Pages| law.demand(page, ask, pages);
+        self.call(page, 1, pages, demand, |&demand| demand == Demand::Page)
     }
 
     fn advise(&mut self, advice: Advice) {
         self.law.advise(advice);
-    }
-
-    fn splits_demand(&self) -> bool {
-        self.law.splits_demand()
-    }
-
-    fn step(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
-        self.call(page, 1, pages, |law, pages| law.step(page, ask, pages));
-    }
-
-    fn miss(&mut self, page: u64) {
-        self.law.miss(page);
     }
 
     fn sees_every_hit(&self) -> bool {

@@ -9,8 +9,8 @@
 //!
 //! # What holds
 //! 1. What was asked reaches the device whole: each absent run of a read is cut only where the
-//!    device's largest request forces it, unless the law
-//!    [splits the demand](crate::readahead::ReadaheadLaw::splits_demand).
+//!    device's largest request forces it, unless the law has it read
+//!    [page by page](crate::readahead::Demand::Page).
 //! 2. A page is filled only by a completion that says that its bytes are good.
 //! 3. A device error reaches exactly the reads that needed the bytes.
 
@@ -31,7 +31,6 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 mod begin;
 mod complete;
-mod page_by_page;
 mod pages;
 
 pub(super) use complete::Pages;
@@ -82,7 +81,7 @@ struct Read {
     frames: Vec<FrameId>,
     /// How many requests are awaited.
     pending: u32,
-    /// Where a law that splits the demand has come to.
+    /// Up to which page what is absent has been asked for (exclusive).
     cursor: u64,
     error: Option<ReadError>,
 }

@@ -19,13 +19,13 @@
 //! page; and when several reads of one file are under way at once, their
 //! misses come in an order that looks random, so that readahead stays off.
 //! That is the failure of source A, kept here to be measured:
-//! [`splits_demand`](ReadaheadLaw::splits_demand) is true.
+//! [`demand`](ReadaheadLaw::demand) always answers [`Demand::Page`].
 //!
 //! Source: KERNEL.md section 1.
 
 use alloc::string::ToString;
 
-use super::{Advice, Ask, Folio, Pages, ReadaheadLaw, ReadaheadLimits, window_pages};
+use super::{Advice, Ask, Demand, Folio, Pages, ReadaheadLaw, ReadaheadLimits, window_pages};
 use crate::law::{Spec, SpecError};
 
 /// The smallest window that an evicted page may shrink it to: 16 KiB.
@@ -279,18 +279,14 @@ impl ReadaheadLaw for Window {
         self.note_advice(advice);
     }
 
-    fn splits_demand(&self) -> bool {
-        true
-    }
-
-    fn step(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+    fn demand(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) -> Demand {
         if self.announces_singly {
             self.announce(page, ask, pages);
         }
-    }
-
-    fn miss(&mut self, page: u64) {
-        self.note_miss(page);
+        if !pages.is_cached(page) {
+            self.note_miss(page);
+        }
+        Demand::Page
     }
 }
 
@@ -352,15 +348,15 @@ pub(super) mod tests {
         assert!(law.is_off());
         assert_eq!(ranges(&mut pages), []);
         // 16 pages missed: the first is no successor (size stays 0), 15 follow.
-        (160..176).for_each(|page| law.miss(page));
+        (160..176).for_each(|page| law.note_miss(page));
         assert_eq!(law.size, 15);
         // The next record starts elsewhere: 15 - 1 + 15 = 29; the third reaches
         // 32 with its fifth page: 28, 29, 30, 31, 32.
-        (480..496).for_each(|page| law.miss(page));
+        (480..496).for_each(|page| law.note_miss(page));
         assert_eq!(law.size, 29);
-        (800..804).for_each(|page| law.miss(page));
+        (800..804).for_each(|page| law.note_miss(page));
         assert!(law.is_off());
-        law.miss(804);
+        law.note_miss(804);
         assert_eq!((law.next, law.start, law.size), (Next::Pages(32), 773, 32));
     }
 
@@ -371,7 +367,7 @@ pub(super) mod tests {
         law.read(&ask(160, 16), &mut pages);
         for step in 0..1000 {
             for reader in 0..8 {
-                law.miss(1000 * reader + step);
+                law.note_miss(1000 * reader + step);
             }
         }
         assert!(law.is_off());

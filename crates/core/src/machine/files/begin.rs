@@ -1,14 +1,14 @@
 //! A read begins: what is cached is pinned, the law adds what it wants, and all that is absent
 //! becomes requests.
 
-use super::pages::{FilePages, NO_FRAME, cut, demand_first, join_adjacent};
+use super::pages::{FilePages, NO_FRAME, Turn, cut, demand_first, join_adjacent};
 use super::{Files, Handle, Kind, Read, ReadState};
 use crate::cache::{Cache, FileId, FrameState};
 use crate::machine::meter::Meter;
 use crate::machine::queue::{Behind, Content, Waiter};
-use crate::machine::{Access, Base, ReadId};
+use crate::machine::{Access, Base, ReadError, ReadId};
 use crate::readahead::{Ask, Evidence};
-use crate::request::{Op, ProcessId, Request};
+use crate::request::{DeviceError, Op, ProcessId, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 impl Files {
@@ -50,16 +50,43 @@ impl Files {
             Kind::Read(Access::Fault) => handle.law.fault(pages.demand.first, &ask, &mut pages),
             _ => handle.law.read(&ask, &mut pages),
         }
-        if handle.law.splits_demand() {
-            self.send_runs(now, base, id);
-            return self.next_page(now, base, id);
+        let turn = pages.take_turn(&mut *handle.law, &ask, pages.demand.first);
+        self.end_turn(now, base, id, turn);
+    }
+
+    /// Goes on with a read whose requests have all come: with what is left of it, or to its end.
+    pub(super) fn advance(&mut self, now: Time, base: &mut Base, id: ReadId) {
+        let read = self.get(id);
+        let (cursor, end) = (read.cursor, read.range.end);
+        if cursor >= end {
+            return self.finish(base, id);
         }
-        pages.add_demand();
-        self.send_runs(now, base, id);
-        self.await_in_flight(base, id);
-        if self.get(id).pending == 0 {
-            self.finish(base, id);
+        let turn = if read.error.is_some() {
+            Turn::Until(end)
+        } else {
+            let ask = self.ask(base, id);
+            let (handle, mut pages) = self.pages_for(base, id);
+            pages.take_turn(&mut *handle.law, &ask, cursor)
+        };
+        self.end_turn(now, base, id, turn);
+    }
+
+    /// Sends what a turn of a read has added, and has the read wait for it; or ends the read.
+    /// After an error nothing more is read, but what is on its way is waited for: until then its
+    /// frames are promised to this read.
+    fn end_turn(&mut self, now: Time, base: &mut Base, id: ReadId, turn: Turn) {
+        let read = &mut self.reads[id.0 as usize];
+        let (demand, transfer) = (read.range, &read.transfer);
+        if let Turn::Stuck(page) = turn {
+            let offset = (page * PAGE_BYTES).max(transfer.offset);
+            read.error = Some(ReadError::Device { offset, error: DeviceError::Medium });
         }
+        let end = if let Turn::Until(end) = turn { end } else { demand.end };
+        let from = core::mem::replace(&mut read.cursor, end);
+        let (file, process) =
+            (self.handles[transfer.handle.0 as usize].file, read.transfer.process);
+        self.send_file_runs(now, base, file, demand, turn == Turn::Whole, process);
+        self.await_in_flight(base, id, PageRange { first: from, end });
     }
 
     /// Reads the pages of `range` that are absent ahead of need, as far as memory allows.
@@ -125,12 +152,15 @@ impl Files {
         (handle, pages)
     }
 
-    /// Has the read wait for every request that brings one of its pages.
-    fn await_in_flight(&mut self, base: &mut Base, id: ReadId) {
+    /// Has the read wait for every request that brings one of these of its pages; ends it if there
+    /// is none.
+    fn await_in_flight(&mut self, base: &mut Base, id: ReadId, pages: PageRange) {
         let read = &mut self.reads[id.0 as usize];
+        let at = |page: u64| (page - read.range.first) as usize;
         let mut last = None;
-        for &frame in &read.frames {
-            if let FrameState::InFlight(request) = base.frames.cache.state(frame)
+        for &frame in &read.frames[at(pages.first)..at(pages.end)] {
+            if frame != NO_FRAME
+                && let FrameState::InFlight(request) = base.frames.cache.state(frame)
                 && last != Some(request)
             {
                 base.queue.wait(request, Waiter::Read(id));
@@ -138,17 +168,13 @@ impl Files {
                 last = Some(request);
             }
         }
+        if read.pending == 0 {
+            self.finish(base, id);
+        }
     }
 
-    /// Makes requests of the runs of pages that a read has added.
-    pub(super) fn send_runs(&mut self, now: Time, base: &mut Base, id: ReadId) {
-        let read = self.get(id);
-        let Handle { file, law } = self.handle(read.transfer.handle);
-        let (file, is_demand_whole) = (*file, !law.splits_demand());
-        let (demand, process) = (read.range, read.transfer.process);
-        self.send_file_runs(now, base, file, demand, is_demand_whole, process);
-    }
-
+    /// Makes requests of the runs of pages that were added. Of what was asked, `demand`, each run
+    /// that is absent is sent whole, if `is_demand_whole`.
     fn send_file_runs(
         &mut self,
         now: Time,

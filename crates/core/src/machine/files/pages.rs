@@ -6,7 +6,7 @@ use core::mem;
 
 use crate::cache::{Cache, Entry, FileId, FrameId, FrameState};
 use crate::machine::frames::Budget;
-use crate::readahead::{Evidence, Folio, Pages};
+use crate::readahead::{Ask, Demand, Evidence, Folio, Pages, ReadaheadLaw};
 use crate::unit::PageRange;
 
 /// Stands in a read's list of frames for a page that has none yet.
@@ -77,9 +77,69 @@ pub(super) struct FilePages<'a> {
     pub(super) evidence: Evidence<'a>,
 }
 
+/// How far a read goes before it waits for what it has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// To its end, and what is absent of it was added whole.
+    Whole,
+    /// To this page (exclusive).
+    Until(u64),
+    /// No further than this page, which failed for another read, and there is no frame to try again.
+    Stuck(u64),
+}
+
 impl FilePages<'_> {
+    /// Adds what the read asks for next, from page `from` on, as the law wants it.
+    pub(super) fn take_turn(&mut self, law: &mut dyn ReadaheadLaw, ask: &Ask, from: u64) -> Turn {
+        let mut page = from;
+        while page < self.demand.end {
+            if law.demand(page, ask, self) == Demand::Whole {
+                self.add_demand();
+                return Turn::Whole;
+            }
+            if !self.add_page(page) {
+                return Turn::Stuck(page);
+            }
+            let frame = self.frames[(page - self.demand.first) as usize];
+            page += 1;
+            if matches!(self.cache.state(frame), FrameState::InFlight(_)) {
+                break;
+            }
+        }
+        Turn::Until(page)
+    }
+
+    /// Adds a page of the demand on its own, if it is absent. False: another read's request for
+    /// it has failed, and there is no frame for this read to try for itself.
+    fn add_page(&mut self, page: u64) -> bool {
+        let at = (page - self.demand.first) as usize;
+        let frame = self.frames[at];
+        if frame != NO_FRAME && self.cache.state(frame) == FrameState::Failed {
+            if !self.cache.promise(1) {
+                return false;
+            }
+            self.cache.unpin(frame);
+            self.frames[at] = NO_FRAME;
+        }
+        if self.frames[at] == NO_FRAME {
+            // Another read may have brought it in the meantime.
+            match self.cache.find(self.file, page) {
+                Some(frame) => {
+                    self.cache.pin(frame);
+                    self.cache.give_back(1);
+                    self.frames[at] = frame;
+                }
+                None => {
+                    self.begin_window();
+                    self.add_run(PageRange::new(page, 1), 0, 0);
+                }
+            }
+        }
+        true
+    }
+
     /// Adds what is absent of the demand still.
-    pub(super) fn add_demand(&mut self) {
+    fn add_demand(&mut self) {
         let mut at = 0;
         while at < self.frames.len() {
             let absent = self.frames[at..].iter().take_while(|&&frame| frame == NO_FRAME).count();
