@@ -229,18 +229,32 @@ impl Cache {
 
     /// The device has delivered the page.
     pub fn fill(&mut self, id: FrameId) {
-        debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
-        self.frame_mut(id).state = FrameState::Filled;
-        if self.frame(id).memory.is_memory {
-            return self.list_memory(id);
+        if self.arrive(id) {
+            let Frame { file, page, is_marked, .. } = *self.frame(id);
+            self.lend(file, page, &[id], u64::from(is_marked));
         }
-        if self.frame(id).is_stale {
-            return self.remove(id);
+    }
+
+    /// A page has come; whether it is to be lent.
+    fn arrive(&mut self, id: FrameId) -> bool {
+        debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
+        let frame = self.frame_mut(id);
+        frame.state = FrameState::Filled;
+        if frame.memory.is_memory {
+            self.list_memory(id);
+            return false;
+        }
+        if frame.is_stale {
+            self.remove(id);
+            return false;
         }
         self.list_inactive(id);
-        let Frame { file, page, is_marked, .. } = *self.frame(id);
-        if let Some(lender) = &mut self.lender {
-            lender.lend(file, page, id, if is_marked { Mark::Set } else { Mark::Clear });
+        true
+    }
+
+    fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        if let Some(lender) = self.lender.as_mut().filter(|_| !frames.is_empty()) {
+            lender.lend(file, first, frames, marked);
         }
     }
 

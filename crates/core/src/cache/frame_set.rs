@@ -40,14 +40,9 @@ impl FrameSet {
         self.words.len() as u32
     }
 
-    /// Those of the frames of one word that are in the set now.
-    pub(super) fn of_word(&self, word: u32) -> impl Iterator<Item = FrameId> + use<> {
-        let mut left = self.words[word as usize];
-        core::iter::from_fn(move || {
-            let at = (left != 0).then(|| left.trailing_zeros())?;
-            left &= left - 1;
-            Some(FrameId(word * WORD_FRAMES + at))
-        })
+    /// The frames of one word: the first of them, and a bit for each that is in the set.
+    pub(super) fn word_at(&self, word: u32) -> (FrameId, u64) {
+        (FrameId(word * WORD_FRAMES), self.words[word as usize])
     }
 
     fn word(id: FrameId) -> usize {
@@ -69,9 +64,10 @@ mod tests {
         let ids = [0, 63, 64, 129].map(FrameId);
         ids.into_iter().for_each(|id| set.insert(id));
         assert!(ids.into_iter().all(|id| set.contains(id)) && !set.contains(FrameId(1)));
-        let found: Vec<FrameId> = (0..set.words()).flat_map(|word| set.of_word(word)).collect();
-        assert_eq!((set.words(), &found[..]), (3, &ids[..]));
+        let found: Vec<(u32, u64)> =
+            (0..set.words()).map(|word| set.word_at(word)).map(|(id, bits)| (id.0, bits)).collect();
+        assert_eq!(found, [(0, 1 | 1 << 63), (64, 1), (128, 2)]);
         assert!(set.remove(FrameId(63)) && !set.remove(FrameId(63)));
-        assert_eq!(set.of_word(0).collect::<Vec<_>>(), [FrameId(0)]);
+        assert_eq!(set.word_at(0), (FrameId(0), 1));
     }
 }

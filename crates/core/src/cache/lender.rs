@@ -13,7 +13,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::{FileId, FrameId, Mark};
+use super::{FileId, FrameId};
 
 /// How a page was used since that was last asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +28,28 @@ pub enum Uses {
 
 /// Lends filled pages to readers beside the machine.
 pub trait Lender: Send + fmt::Debug {
-    /// The page is filled, in this frame: it may be lent. A page that carries the
-    /// mark is not: its reader comes to the machine, so that the law hears of it.
-    fn lend(&mut self, file: FileId, page: u64, frame: FrameId, mark: Mark);
+    /// Pages from `first` on, 64 at the most, are filled, in these frames: they may be lent. One that
+    /// carries the mark (its bit is set in `marked`, the lowest for the first) is not: its
+    /// reader comes to the machine, so that the law hears of it.
+    fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64);
 
     /// The page in the frame carries the mark no more.
     fn unmark(&mut self, frame: FrameId);
 
     /// How the page in the frame was used since this was last asked.
     fn uses(&mut self, frame: FrameId) -> Uses;
+
+    /// How pages in the frames from `first` on were used whose bit is set in `wanted`: a bit for each
+    /// that was, and one for each that was more than once.
+    fn uses_of(&mut self, first: FrameId, wanted: u64) -> [u64; 2] {
+        let mut used = [0; 2];
+        for nth in (0..u64::BITS).filter(|nth| wanted >> nth & 1 != 0) {
+            let uses = self.uses(FrameId(first.0 + nth));
+            used[0] |= u64::from(uses != Uses::None) << nth;
+            used[1] |= u64::from(uses == Uses::Again) << nth;
+        }
+        used
+    }
 
     /// Whether [`uses`](Lender::uses) would tell of a use.
     fn is_used(&self, frame: FrameId) -> bool;

@@ -95,19 +95,22 @@ pub struct TwoLists {
 impl TwoLists {
     #[inline]
     pub(super) fn push_front(&mut self, frames: &mut [Frame], id: FrameId, list: List) {
+        frames[id.0 as usize].links = self.enter(frames, id, list);
+    }
+
+    /// As `push_front`, of a frame that the caller gives these links.
+    #[inline]
+    pub(super) fn enter(&mut self, frames: &mut [Frame], id: FrameId, list: List) -> Links {
         self.pushes = self.pushes.wrapping_add(1);
         let stamp = self.pushes;
         let ends = self.ends(list);
         let was_newest = core::mem::replace(&mut ends.newest, id.0);
-        if was_newest == NOBODY {
-            ends.oldest = id.0;
-        }
         ends.pages += 1;
-        if was_newest != NOBODY {
-            frames[was_newest as usize].links.newer = id.0;
+        match was_newest {
+            NOBODY => ends.oldest = id.0,
+            _ => frames[was_newest as usize].links.newer = id.0,
         }
-        frames[id.0 as usize].links =
-            Links { list: Some(list), newer: NOBODY, older: was_newest, stamp };
+        Links { list: Some(list), newer: NOBODY, older: was_newest, stamp }
     }
 
     #[inline]

@@ -197,13 +197,27 @@ impl Cache {
         for _ in 0..words.min(self.settle_due / pages_each) {
             let word = self.settle_from;
             self.settle_from = (word + 1) % words;
-            for id in self.unused.of_word(word) {
-                if self.state(id) == FrameState::Filled {
-                    (0..self.uses(id)).for_each(|_| self.touch(id));
-                }
-            }
+            self.settle_word(word);
         }
         self.settle_due %= pages_each;
+    }
+
+    fn settle_word(&mut self, word: u32) {
+        let (first, unused) = self.unused.word_at(word);
+        let is_filled = |&id: &FrameId| self.state(id) == FrameState::Filled;
+        let filled = frames_of(first, unused).filter(is_filled);
+        let wanted = filled.fold(0, |wanted, id| wanted | 1 << (id.0 - first.0));
+        if wanted == 0 {
+            return;
+        }
+        let Some(lender) = &mut self.lender else { return };
+        let [used, again] = lender.uses_of(first, wanted);
+        for id in frames_of(first, used) {
+            self.touch(id);
+            if again >> (id.0 - first.0) & 1 != 0 {
+                self.touch(id);
+            }
+        }
     }
 
     /// Has pages lent no more, [`TOGETHER_MAX`] at the most; gives a bit, the lowest for the first,
@@ -225,4 +239,13 @@ impl Cache {
         self.counters.evicted_pages += 1;
         self.remove(id);
     }
+}
+
+/// The frames whose bits are set, the lowest that of `first`.
+fn frames_of(first: FrameId, mut bits: u64) -> impl Iterator<Item = FrameId> {
+    core::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros())?;
+        bits &= bits - 1;
+        Some(FrameId(first.0 + lowest))
+    })
 }

@@ -3,7 +3,7 @@
 //! A stream brings in hundreds of pages at a time, and drives out as many. What
 //! is the same for all of them is done once: frames are freed for the whole run.
 
-use super::{Cache, FileId, Frame, FrameId, FrameState, Links, List, memory};
+use super::{Cache, FileId, Frame, FrameId, FrameState, List, memory};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
@@ -35,15 +35,16 @@ impl Cache {
         self.settle_next(wanted);
         let count = self.frames_for(wanted, entry.is_pinned);
         let Cache { frames, free, table, lists, unused, .. } = self;
-        for page in PageRange::new(range.first, count.into()).pages() {
+        let run = PageRange::new(range.first, count.into());
+        for (page, home) in table.homes(file, run) {
             let id = free.pop().expect("as many are free as are added");
             let frame = Frame {
                 file,
                 page,
                 pins: u32::from(entry.is_pinned),
                 state: FrameState::InFlight(RequestId(u32::MAX)),
-                links: Links::default(),
-                next_in_table: 0,
+                links: lists.enter(frames, id, List::Inactive),
+                next_in_table: table.insert(file, home, id),
                 order: entry.order,
                 is_marked: page - range.first < entry.marked,
                 is_referenced: false,
@@ -58,8 +59,6 @@ impl Cache {
             if entry.is_ahead {
                 unused.insert(id);
             }
-            table.insert(frames, id);
-            lists.push_front(frames, id, List::Inactive);
             added(page, id);
         }
         self.counters.readahead_pages += if entry.is_ahead { u64::from(count) } else { 0 };
@@ -78,18 +77,46 @@ impl Cache {
     }
 
     /// Tells the frames of pages that are all cached, in order.
-    pub fn each_frame(&self, file: FileId, range: PageRange, each: impl FnMut(FrameId)) {
-        range.pages().filter_map(|page| self.find(file, page)).for_each(each);
+    pub fn each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
+        for (page, home) in self.table.homes(file, range) {
+            if let Some(frame) = self.table.find_at(&self.frames, home, file, page) {
+                each(frame);
+            }
+        }
     }
 
     /// Says which request will deliver pages that are in flight.
     pub fn carry_run(&mut self, file: FileId, range: PageRange, request: RequestId) {
-        for page in range.pages() {
-            let frame = self.find(file, page).expect("a page in flight is in the table");
-            self.carry(frame, request);
+        for (page, home) in self.table.homes(file, range) {
+            let frame = self.table.find_at(&self.frames, home, file, page);
+            self.carry(frame.expect("a page in flight is in the table"), request);
         }
     }
+
+    /// The device has delivered pages that are in flight.
+    pub fn fill_run(&mut self, file: FileId, range: PageRange) {
+        let mut come = [FrameId(0); LENT_TOGETHER];
+        let (mut first, mut count, mut marked) = (range.first, 0, 0);
+        for (page, home) in self.table.homes(file, range) {
+            let id = self.table.find_at(&self.frames, home, file, page);
+            let id = id.expect("a page in flight is in the table");
+            let is_good = self.arrive(id);
+            if is_good {
+                come[count] = id;
+                marked |= u64::from(self.frame(id).is_marked) << count;
+                count += 1;
+            }
+            if !is_good || count == LENT_TOGETHER {
+                self.lend(file, first, &come[..count], marked);
+                (first, count, marked) = (page + 1, 0, 0);
+            }
+        }
+        self.lend(file, first, &come[..count], marked);
+    }
 }
+
+/// Pages that are lent together at the most.
+const LENT_TOGETHER: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -25,6 +25,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// Neighbours whose heads lie side by side.
 const GROUP_LOG2: u32 = 4;
+const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
 
 /// The table of a cache.
 #[derive(Debug)]
@@ -62,7 +63,19 @@ impl Table {
 
     #[inline]
     pub(super) fn find(&self, frames: &[Frame], file: FileId, page: u64) -> Option<FrameId> {
-        let mut at = self.heads[self.home(file, page)];
+        self.find_at(frames, self.group(file, page).home(page), file, page)
+    }
+
+    /// The frame of a page that belongs to the chain at `home`.
+    #[inline]
+    pub(super) fn find_at(
+        &self,
+        frames: &[Frame],
+        home: usize,
+        file: FileId,
+        page: u64,
+    ) -> Option<FrameId> {
+        let mut at = self.heads[home];
         while at != NOBODY {
             let frame = &frames[at as usize];
             if frame.page == page && frame.file == file {
@@ -73,20 +86,19 @@ impl Table {
         None
     }
 
-    /// Takes in a frame, whose page is absent.
+    /// Takes in the frame of an absent page, which belongs to the chain at `home`; gives the
+    /// next in it.
     #[inline]
-    pub(super) fn insert(&mut self, frames: &mut [Frame], id: FrameId) {
-        let frame = &mut frames[id.0 as usize];
-        let home = self.home(frame.file, frame.page);
-        frame.next_in_table = core::mem::replace(&mut self.heads[home], id.0);
-        self.pages[frame.file.0 as usize] += 1;
+    pub(super) fn insert(&mut self, file: FileId, home: usize, id: FrameId) -> u32 {
+        self.pages[file.0 as usize] += 1;
+        core::mem::replace(&mut self.heads[home], id.0)
     }
 
     /// Takes out a frame, whose page is in the table.
     #[inline]
     pub(super) fn remove(&mut self, frames: &mut [Frame], id: FrameId) {
         let Frame { file, page, next_in_table, .. } = frames[id.0 as usize];
-        let home = self.home(file, page);
+        let home = self.group(file, page).home(page);
         self.pages[file.0 as usize] -= 1;
         if self.heads[home] == id.0 {
             self.heads[home] = next_in_table;
@@ -106,7 +118,8 @@ impl Table {
         file: FileId,
         range: PageRange,
     ) -> Option<PageRange> {
-        let first = range.pages().find(|&page| self.find(frames, file, page).is_none())?;
+        let is_absent = |&(page, home): &_| self.find_at(frames, home, file, page).is_none();
+        let (first, _) = self.homes(file, range).find(is_absent)?;
         let rest = PageRange { first, ..range };
         let end =
             self.first_where(frames, file, rest, |_| true).map_or(range.end, |(page, _)| page);
@@ -125,8 +138,8 @@ impl Table {
             return None;
         }
         let near = range.clipped(range.first.saturating_add(frames.len() as u64));
-        let of = |page| Some((page, self.find(frames, file, page)?));
-        let found = near.pages().filter_map(of).find(|&(_, id)| wanted(&frames[id.0 as usize]));
+        let mut cached = self.cached_run(frames, file, near);
+        let found = cached.find(|&(_, id)| wanted(&frames[id.0 as usize]));
         if found.is_some() || near == range {
             return found;
         }
@@ -144,25 +157,75 @@ impl Table {
             return Vec::new();
         }
         if range.count() <= frames.len() as u64 {
-            return range.pages().filter_map(|page| self.find(frames, file, page)).collect();
+            return self.cached_run(frames, file, range).map(|(_, id)| id).collect();
         }
         let all = (0..).map(FrameId).zip(frames);
         all.filter(|(_, frame)| frame.holds(file, range)).map(|(id, _)| id).collect()
     }
 
-    /// The head of the chain that a page belongs to.
+    /// The cached pages of a range, and their frames.
+    fn cached_run(
+        &self,
+        frames: &[Frame],
+        file: FileId,
+        range: PageRange,
+    ) -> impl Iterator<Item = (u64, FrameId)> {
+        let of = move |(page, home)| Some((page, self.find_at(frames, home, file, page)?));
+        self.homes(file, range).filter_map(of)
+    }
+
+    /// The chains that the pages of a range belong to.
     #[inline]
-    fn home(&self, file: FileId, page: u64) -> usize {
+    pub(super) fn homes(
+        &self,
+        file: FileId,
+        range: PageRange,
+    ) -> impl Iterator<Item = (u64, usize)> + use<> {
+        let groups_log2 = self.groups_log2();
+        let mut group = Group::holding(file, range.first, groups_log2);
+        range.pages().map(move |page| {
+            if page & GROUP_MASK == 0 {
+                group = Group::holding(file, page, groups_log2);
+            }
+            (page, group.home(page))
+        })
+    }
+
+    #[inline]
+    fn group(&self, file: FileId, page: u64) -> Group {
+        Group::holding(file, page, self.groups_log2())
+    }
+
+    #[inline]
+    fn groups_log2(&self) -> u32 {
+        self.heads.len().trailing_zeros() - GROUP_LOG2
+    }
+}
+
+/// Where the heads of neighbours lie.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    first: u64,
+    turn: u64,
+}
+
+impl Group {
+    #[inline]
+    fn holding(file: FileId, page: u64, groups_log2: u32) -> Group {
         // Fibonacci hashing of the group (Knuth 6.4), twice: strides that are powers of two
         // leave the first product's high bits to a few patterns. Then the page's place in its
         // group, another one in each: or pages 64 KiB apart would all share a sixteenth.
         let group = page >> GROUP_LOG2 ^ u64::from(file.0).wrapping_mul(FILES_APART);
         let hash = group.wrapping_mul(GOLDEN);
         let hash = (hash ^ hash >> 32).wrapping_mul(GOLDEN);
-        let groups_log2 = self.heads.len().trailing_zeros() - GROUP_LOG2;
-        let place = (page ^ hash >> 32) & ((1 << GROUP_LOG2) - 1);
         let group = hash.checked_shr(64 - groups_log2).unwrap_or(0);
-        (group << GROUP_LOG2 | place) as usize
+        Group { first: group << GROUP_LOG2, turn: hash >> 32 }
+    }
+
+    /// The head of the chain that a page of the group belongs to.
+    #[inline]
+    fn home(self, page: u64) -> usize {
+        (self.first | (page ^ self.turn) & GROUP_MASK) as usize
     }
 }
 

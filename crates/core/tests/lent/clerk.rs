@@ -50,8 +50,12 @@ impl Books {
 pub struct Clerk(pub Arc<Mutex<Books>>);
 
 impl Lender for Clerk {
-    fn lend(&mut self, _file: FileId, page: u64, frame: FrameId, mark: Mark) {
-        self.0.lock().unwrap().lent.insert(frame.0, (page, mark));
+    fn lend(&mut self, _file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        let mut books = self.0.lock().unwrap();
+        for (nth, (page, frame)) in (first..).zip(frames).enumerate() {
+            let mark = if marked >> nth & 1 == 0 { Mark::Clear } else { Mark::Set };
+            books.lent.insert(frame.0, (page, mark));
+        }
     }
 
     fn unmark(&mut self, frame: FrameId) {

@@ -25,7 +25,7 @@ const LINE: usize = 64;
 const FETCHED: usize = 16 * LINE;
 
 /// So many lines at a time.
-const LINES_TOGETHER: usize = 4;
+const LINES_TOGETHER: usize = 8;
 
 /// Shorter copies are over before it would help.
 const FETCHED_LEAST: usize = 512;

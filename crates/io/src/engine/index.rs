@@ -18,6 +18,7 @@
 //! Generic over the atomics, so that `loom` can run it through every order of
 //! events.
 
+use std::array;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use readpath_core::cache::{FileId, FrameId, Uses};
@@ -34,6 +35,7 @@ const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << PAGE_BITS, "every page has
 /// Consecutive pages whose heads lie side by side, one cache line of them, and
 /// which are copied by one reader at a time: 64 KiB.
 pub(crate) const GROUP_LOG2: u32 = 4;
+const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
 /// A reader gives up after so many entries: the chain is being changed under it.
 const STEPS_MAX: u32 = 64;
 
@@ -97,7 +99,8 @@ pub(crate) enum Hold {
 
 /// The index of a cache of a fixed number of frames.
 pub(crate) struct PageIndex<A: Atomics> {
-    heads: Box<[A::Word]>,
+    /// A power of two of groups.
+    heads: Box<[[A::Word; 1 << GROUP_LOG2]]>,
     entries: Box<[Entry<A>]>,
     readers: Readers<A>,
 }
@@ -106,11 +109,11 @@ impl<A: Atomics> PageIndex<A> {
     /// An index of no pages over `frames` frames, 32 bytes a frame at the most,
     /// for so many copies at a time.
     pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<A> {
-        let heads = (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2);
+        let groups = (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2) >> GROUP_LOG2;
         let entry =
             || Entry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(NONE) };
         PageIndex {
-            heads: (0..heads).map(|_| A::Word::new(NONE)).collect(),
+            heads: (0..groups).map(|_| array::from_fn(|_| A::Word::new(NONE))).collect(),
             entries: (0..frames).map(|_| entry()).collect(),
             readers: Readers::new(readers),
         }
@@ -217,16 +220,24 @@ impl<A: Atomics> PageIndex<A> {
         self.find(key(file, page)).is_some_and(|(_, entry)| entry.state.load(Relaxed) & LENT != 0)
     }
 
-    /// Lends the page in `frame`, which is not lent. By one thread at a time.
-    pub(crate) fn lend(&self, file: FileId, page: u64, frame: u32, is_marked: bool) {
-        let key = key(file, page);
-        let head = &self.heads[self.home(key)];
-        let entry = &self.entries[frame as usize];
-        debug_assert_eq!(entry.state.load(Relaxed) & (LENT | HOLDS), 0);
-        entry.key.store(key, Release);
-        entry.next.store(head.load(Relaxed), Relaxed);
-        entry.state.store(LENT | if is_marked { MARKED } else { 0 }, Release);
-        head.store(frame, Release);
+    /// Lends pages from `first` on, 64 at the most, in `frames`, which are not lent; those with a
+    /// bit in `marked` carry the mark. By one thread at a time.
+    pub(crate) fn lend(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        let mut group = self.group(key(file, first));
+        for (nth, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
+            let key = key(file, page);
+            if key & GROUP_MASK == 0 {
+                group = self.group(key);
+            }
+            let head = &group[(key & GROUP_MASK) as usize];
+            let entry = &self.entries[frame as usize];
+            debug_assert_eq!(entry.state.load(Relaxed) & (LENT | HOLDS), 0);
+            entry.key.store(key, Release);
+            entry.next.store(head.load(Relaxed), Relaxed);
+            let mark = if marked >> nth & 1 == 0 { 0 } else { MARKED };
+            entry.state.store(LENT | mark, Release);
+            head.store(frame, Release);
+        }
     }
 
     /// Takes the mark off the page in `frame`. By one thread at a time.
@@ -245,6 +256,21 @@ impl<A: Atomics> PageIndex<A> {
             1 => Uses::Once,
             _ => Uses::Again,
         }
+    }
+
+    /// As `uses`, of the frames from `first` on whose bits are set in `wanted`: a bit for each that was
+    /// used, and one for each that was more than once.
+    pub(crate) fn uses_of(&self, first: u32, wanted: u64) -> [u64; 2] {
+        let mut used = [0; 2];
+        for nth in bits(wanted) {
+            let state = &self.entries[first as usize + nth].state;
+            if state.load(Relaxed) & USES != 0 {
+                let uses = state.fetch_and(!USES, Relaxed) & USES;
+                used[0] |= 1 << nth;
+                used[1] |= u64::from(uses != USE) << nth;
+            }
+        }
+        used
     }
 
     /// Whether the page in `frame` was used since `uses` was last asked.
@@ -315,7 +341,7 @@ impl<A: Atomics> PageIndex<A> {
     /// Takes the entry out of its chain. Its own link stays, for readers who are there.
     fn unchain(&self, frame: u32) {
         let entry = &self.entries[frame as usize];
-        let mut link = &self.heads[self.home(entry.key.load(Relaxed))];
+        let mut link = self.head(entry.key.load(Relaxed));
         while link.load(Relaxed) != frame {
             link = &self.entries[link.load(Relaxed) as usize].next;
         }
@@ -324,7 +350,7 @@ impl<A: Atomics> PageIndex<A> {
 
     #[inline]
     fn find(&self, key: u64) -> Option<(u32, &Entry<A>)> {
-        let mut frame = self.heads[self.home(key)].load(Acquire);
+        let mut frame = self.head(key).load(Acquire);
         for _ in 0..STEPS_MAX {
             let entry = self.entries.get(frame as usize)?;
             if entry.key.load(Relaxed) == key {
@@ -337,12 +363,17 @@ impl<A: Atomics> PageIndex<A> {
 
     /// The head of the chain that a key belongs to.
     #[inline]
-    fn home(&self, key: u64) -> usize {
-        // Fibonacci hashing of the group (Knuth 6.4), then the page's place in it.
-        let group = (key >> GROUP_LOG2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let groups_log2 = self.heads.len().trailing_zeros() - GROUP_LOG2;
-        let group = group.checked_shr(64 - groups_log2).unwrap_or(0);
-        (group << GROUP_LOG2 | key & ((1 << GROUP_LOG2) - 1)) as usize
+    fn head(&self, key: u64) -> &A::Word {
+        &self.group(key)[(key & GROUP_MASK) as usize]
+    }
+
+    /// The heads of a key's group, each at its page's place in it.
+    #[inline]
+    fn group(&self, key: u64) -> &[A::Word; 1 << GROUP_LOG2] {
+        // Fibonacci hashing (Knuth 6.4).
+        let hash = (key >> GROUP_LOG2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let groups_log2 = self.heads.len().trailing_zeros();
+        &self.heads[hash.checked_shr(64 - groups_log2).unwrap_or(0) as usize]
     }
 }
 
@@ -437,7 +468,7 @@ mod tests {
         // Pages far apart, so that chains grow.
         let pages: Vec<u64> = (0..64).map(|frame| frame * 977 % 1_000_003).collect();
         for (frame, &page) in pages.iter().enumerate() {
-            index.lend(FILE, page, frame as u32, false);
+            index.lend(FILE, page, &[FrameId(frame as u32)], 0);
         }
         for (frame, &page) in pages.iter().enumerate() {
             assert_eq!(found(&index, FILE, page), Some(frame as u32));
@@ -450,7 +481,7 @@ mod tests {
     #[test]
     fn a_hold_refuses_the_recall_and_the_last_one_of_what_is_forgotten_says_so() {
         let index = PageIndex::<Std>::new(2, 1);
-        index.lend(FILE, 7, 0, false);
+        index.lend(FILE, 7, &[FrameId(0)], 0);
         for _ in 0..2 {
             assert_eq!(index.hold(FILE, 7, false), Hold::Held(0));
             assert!(!index.recall(0));
@@ -459,7 +490,7 @@ mod tests {
         assert_eq!(found(&index, FILE, 7), None);
         assert!(!index.release(0));
         assert!(index.release(0));
-        index.lend(FILE, 8, 0, false);
+        index.lend(FILE, 8, &[FrameId(0)], 0);
         assert!(index.are_over(&mut index.forget(0)) && index.forgotten(0));
     }
 
@@ -467,7 +498,7 @@ mod tests {
     fn a_copy_refuses_the_recall_and_delays_what_is_forgotten() {
         let index = PageIndex::<Std>::new(4, 2);
         for (page, frame) in [(7, 0), (8, 1), (16, 2)] {
-            index.lend(FILE, page, frame, false);
+            index.lend(FILE, page, &[FrameId(frame)], 0);
         }
         let reading = index.sign_in(FILE, 8, 0).expect("nobody else is");
         // The pages of its group stay, and are lent as before.
@@ -482,7 +513,7 @@ mod tests {
     #[test]
     fn a_marked_page_is_not_lent_until_the_mark_is_off() {
         let index = PageIndex::<Std>::new(2, 1);
-        index.lend(FILE, 7, 1, true);
+        index.lend(FILE, 7, &[FrameId(1)], 1);
         assert!(!index.is_lent(FILE, 7) && found(&index, FILE, 7).is_none());
         assert_eq!(index.hold(FILE, 7, false), Hold::Absent);
         assert_eq!(index.hold(FILE, 7, true), Hold::Held(1));
@@ -507,7 +538,7 @@ mod tests {
         let index = PageIndex::<Std>::new(6, 1);
         // Two groups of sixteen pages; the fourth frame holds nothing.
         for (frame, page) in [(0, 14), (1, 15), (2, 16), (4, 17), (5, 40)] {
-            index.lend(FILE, page, frame, false);
+            index.lend(FILE, page, &[FrameId(frame)], 0);
         }
         assert_eq!(index.hold(FILE, 15, false), Hold::Held(1));
         assert_eq!(index.hold(FILE, 17, false), Hold::Held(4));

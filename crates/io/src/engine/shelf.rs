@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
+use readpath_core::cache::{FileId, FrameId, Lender, Uses};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::copy::copy_out;
@@ -281,8 +281,8 @@ impl Drop for Held {
 pub(crate) struct Clerk(pub(crate) Arc<Shelf>);
 
 impl Lender for Clerk {
-    fn lend(&mut self, file: FileId, page: u64, frame: FrameId, mark: Mark) {
-        self.0.index.lend(file, page, frame.0, mark == Mark::Set);
+    fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        self.0.index.lend(file, first, frames, marked);
     }
 
     fn unmark(&mut self, frame: FrameId) {
@@ -291,6 +291,10 @@ impl Lender for Clerk {
 
     fn uses(&mut self, frame: FrameId) -> Uses {
         self.0.index.uses(frame.0)
+    }
+
+    fn uses_of(&mut self, first: FrameId, wanted: u64) -> [u64; 2] {
+        self.0.index.uses_of(first.0, wanted)
     }
 
     fn is_used(&self, frame: FrameId) -> bool {

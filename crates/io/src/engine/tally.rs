@@ -68,12 +68,11 @@ impl Tally {
     /// once: that of the calling thread last, since only its own reads have an
     /// order with what it does next.
     pub(crate) fn take_passed(&self, mut passed: impl FnMut(u64)) {
-        let (own, lines) = (self.own(), self.lines.len());
-        for at in (own + 1..own + lines).chain([own]) {
-            let end = &self.lines[at % lines].passed_end;
+        let (up_to_own, others) = self.lines.split_at(self.own() + 1);
+        for Line { passed_end, .. } in others.iter().chain(up_to_own) {
             // Looked at first: a line that says nothing is not taken from its thread.
-            if end.load(Ordering::Relaxed) != NOT_PASSED {
-                let end = end.swap(NOT_PASSED, Ordering::Relaxed);
+            if passed_end.load(Ordering::Relaxed) != NOT_PASSED {
+                let end = passed_end.swap(NOT_PASSED, Ordering::Relaxed);
                 (end != NOT_PASSED).then(|| passed(end));
             }
         }

@@ -28,10 +28,7 @@ impl Files {
             return waiters;
         }
         if let Some(next) = pages.search(outcome).filter(|_| !waiters.is_empty()) {
-            for page in tried.first..next.range.first {
-                let frame = base.frames.cache.find(file, page);
-                base.frames.cache.fill(frame.expect("a page in flight is in its table"));
-            }
+            base.frames.cache.fill_run(file, tried.clipped(next.range.first));
             self.try_next(now, base, request, next, &waiters);
             return waiters;
         }
@@ -42,9 +39,9 @@ impl Files {
         // The last page of a file is good though the device moved only a part of it.
         let good = if good_end < self.file(file).bytes { good_end / PAGE_BYTES } else { range.end };
         let cache = &mut base.frames.cache;
-        for page in range.pages() {
-            let frame = cache.find(file, page).expect("a page in flight is in its table");
-            if page < good { cache.fill(frame) } else { cache.fail(frame) }
+        cache.fill_run(file, range.clipped(good));
+        for page in range.pages().skip_while(|&page| page < good) {
+            cache.fail(cache.find(file, page).expect("a page in flight is in its table"));
         }
         let first_bad = range.contains(good).then_some(good);
         for id in waiters.iter().copied().map(reader) {

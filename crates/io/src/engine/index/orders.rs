@@ -48,7 +48,7 @@ impl Cache {
 
     fn with_slots(slots: usize) -> Arc<Cache> {
         let index = PageIndex::new(1, slots);
-        index.lend(FILE, 1, 0, false);
+        index.lend(FILE, 1, &[FrameId(0)], 0);
         Arc::new(Cache { index, frame: UnsafeCell::new(1), returned: Mutex::new(0) })
     }
 
@@ -92,7 +92,7 @@ impl Cache {
     fn fill(&self, page: u64) {
         // SAFETY: `loom` checks it.
         self.frame.with_mut(|frame| unsafe { *frame = page });
-        self.index.lend(FILE, page, 0, false);
+        self.index.lend(FILE, page, &[FrameId(0)], 0);
     }
 }
 
@@ -120,8 +120,8 @@ fn a_copy_is_of_the_page_that_was_asked_while_frames_change_hands() {
 fn who_is_refused_one_frame_takes_another_and_waits_for_nobody() {
     in_every_order(|| {
         let index = Arc::new(PageIndex::<Loom>::new(2, 1));
-        index.lend(FILE, 1, 0, false);
-        index.lend(FILE, 17, 1, false);
+        index.lend(FILE, 1, &[FrameId(0)], 0);
+        index.lend(FILE, 17, &[FrameId(1)], 0);
         let reader = {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
@@ -230,8 +230,8 @@ fn a_chain_that_changes_gives_a_miss_at_the_worst() {
     in_every_order(|| {
         let index = Arc::new(PageIndex::<Loom>::new(2, 1));
         // The same place in a group, in a table of one group.
-        index.lend(FILE, 0, 0, false);
-        index.lend(FILE, 16, 1, false);
+        index.lend(FILE, 0, &[FrameId(0)], 0);
+        index.lend(FILE, 16, &[FrameId(1)], 0);
         let reader = {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
@@ -240,7 +240,7 @@ fn a_chain_that_changes_gives_a_miss_at_the_worst() {
             })
         };
         assert!(index.recall(1));
-        index.lend(FILE, 32, 1, false);
+        index.lend(FILE, 32, &[FrameId(1)], 0);
         reader.join().unwrap();
         assert!(index.is_lent(FILE, 0) && index.is_lent(FILE, 32));
     });
