@@ -403,7 +403,7 @@ fn a_region_is_refused_where_it_has_no_place() {
 
 /// Whether faults can be served in user space here; says why not.
 fn serves_faults(test: &str) -> bool {
-    match readpath::pager::uffd::Uffd::open() {
+    match readpath::inside::Uffd::open() {
         Ok(_) => true,
         Err(error) => {
             println!("skipped: {test}: {error}");

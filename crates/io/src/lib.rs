@@ -33,12 +33,12 @@
 //! memory, files, AIO and io_uring, the wall clock.
 
 mod aio;
-pub mod backend;
+mod backend;
 mod batch;
-pub mod clock;
+mod clock;
 mod engine;
 mod file;
-pub mod frames;
+mod frames;
 mod future;
 mod guard;
 mod identity;
@@ -53,9 +53,9 @@ pub mod raw;
 mod read_error;
 mod reader;
 mod ring;
-pub mod storage;
+mod storage;
 mod sysfs;
-pub mod target;
+mod target;
 mod thread;
 mod threads;
 mod transfers;
@@ -83,3 +83,15 @@ pub use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
 pub use readpath_core::readahead::Advice;
 pub use readpath_core::request::{Class, DeviceError, Op, ProcessId, RequestId};
 pub use readpath_core::unit::Time;
+
+/// What stands under the library, for this repository's own tests and benchmarks: a machine is held
+/// on it against the modelled one, and a fault served without a pager. It is no part of the interface.
+#[doc(hidden)]
+pub mod inside {
+    pub use crate::clock::Clock;
+    pub use crate::nfs::storage::NfsStorage;
+    pub use crate::nfs::target::NfsTarget;
+    pub use crate::pager::uffd::{Uffd, Watch};
+    pub use crate::storage::{Files, Sleep, Sleeper, Storage};
+    pub use crate::target::{OpenOptions, Target};
+}

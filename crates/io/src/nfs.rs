@@ -9,8 +9,8 @@
 //! - `connection`, `link`: the socket, and the client on it;
 //! - `url`, `options`: what a user says ([`NfsUrl`], [`NfsOptions`]);
 //! - `lookup`: from names to a file, over symbolic links;
-//! - [`target`]: the file, found; `error`: why not ([`NfsError`]);
-//! - [`storage`]: the file under the machine; `reading`: its READs and their memory.
+//! - `target`: the file, found; `error`: why not ([`NfsError`]);
+//! - `storage`: the file under the machine; `reading`: its READs and their memory.
 //!
 //! The protocol is written here and not taken from a library. Of those that
 //! there are, the pure ones (`nfs3_types`, and the clients upon it) believe a
@@ -33,12 +33,12 @@ mod reading;
 mod records;
 mod rpc;
 mod status;
-pub mod storage;
-pub mod target;
+pub(crate) mod storage;
+pub(crate) mod target;
 pub(crate) mod url;
 mod xdr;
 
-pub use calls::{Attributes, FileKind};
+pub(crate) use calls::Attributes;
 pub use client::Traffic;
 pub use error::{NfsError, Step};
 pub use options::{NfsOptions, SourcePort};

@@ -24,9 +24,7 @@ mod mapping_server;
 mod page_map;
 mod region;
 mod region_server;
-// Hidden: for the tests and the benchmark of ways to serve a fault.
-#[doc(hidden)]
-pub mod uffd;
+pub(crate) mod uffd;
 mod wait;
 
 pub use error::PagerError;

@@ -7,7 +7,7 @@ mod support;
 use std::path::PathBuf;
 use std::process::Command;
 
-use readpath::target::{Direct, Mode};
+use readpath::{Direct, Mode};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 use readpath_core::unit::PageRange;

@@ -6,8 +6,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use readpath::backend::BackendKind;
-use readpath::target::{Direct, OpenOptions, Target};
+use readpath::inside::{OpenOptions, Target};
+use readpath::{BackendKind, Direct};
 use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 use support::*;

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use readpath::target::{OpenOptions, Target};
+use readpath::inside::{OpenOptions, Target};
 use readpath::{BufferedBecause, Direct, Mode, OpenError};
 use readpath_core::unit::PageRange;
 use readpath_peers::cold::{Residency, drop_pages, resident};

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use readpath::Region;
-use readpath::pager::uffd::{FaultScope, Uffd};
+use readpath::inside::Uffd;
+use readpath::pager::FaultScope;
 use readpath_core::machine::ReadError;
 use readpath_core::request::DeviceError;
 use support::TempFile;

@@ -6,7 +6,7 @@ mod support;
 use std::collections::VecDeque;
 
 use readpath::ReadPath;
-use readpath::target::{OpenOptions, Target};
+use readpath::inside::{OpenOptions, Target};
 use readpath_core::law::Spec;
 use readpath_core::machine::{Access, Carrier, Config, Driver, Machine, Transfer};
 use readpath_core::readahead::ReadaheadLimits;

@@ -5,7 +5,7 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use readpath::pager::uffd::{Uffd, Watch};
+use readpath::inside::{Uffd, Watch};
 use readpath::{File, ReadPath};
 use rustix::mm::{MapFlags, ProtFlags};
 use support::*;

@@ -10,10 +10,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use readpath::BackendKind;
-use readpath::clock::Clock as DeviceClock;
+use readpath::inside::{Clock as DeviceClock, Files, OpenOptions, Sleep, Storage, Target};
 use readpath::raw::RawMemory;
-use readpath::storage::{Files, Sleep, Storage};
-use readpath::target::{OpenOptions, Target};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};

@@ -2,10 +2,9 @@
 
 use std::net::TcpListener;
 
-use readpath::clock::Clock;
+use readpath::inside::{Clock, NfsTarget};
 use readpath::nfs::NfsError;
 use readpath::nfs::NfsUrl;
-use readpath::nfs::target::NfsTarget;
 
 use crate::rig::find;
 use crate::server::Server;

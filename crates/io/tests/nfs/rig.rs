@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use readpath::clock::Clock;
+use readpath::inside::{Clock, NfsStorage, NfsTarget};
 use readpath::nfs::NfsError;
 use readpath::nfs::NfsUrl;
-use readpath::nfs::storage::NfsStorage;
-use readpath::nfs::target::NfsTarget;
 use readpath_core::law::Spec;
 use readpath_core::machine::{
     Access, Buffer, Carrier, Config, Done, Driver, HandleId, Machine, ReadError, Transfer,

@@ -4,10 +4,9 @@
 
 use std::collections::VecDeque;
 
-use readpath::backend::BackendError;
-use readpath::clock::Clock;
+use readpath::BackendError;
+use readpath::inside::{Clock, Files, Sleep, Storage};
 use readpath::raw::RawMemory;
-use readpath::storage::{Files, Sleep, Storage};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 

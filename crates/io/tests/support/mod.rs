@@ -9,11 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use readpath::backend::BackendKind;
-use readpath::clock::Clock;
-use readpath::pager::uffd::Uffd;
-use readpath::storage::Files;
-use readpath::target::{Direct, Mode, OpenOptions, Target};
+use readpath::inside::{Clock, Files, OpenOptions, Target, Uffd};
+use readpath::{BackendKind, Direct, Mode};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
