@@ -17,7 +17,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use readpath::nfs::NfsError;
 use readpath::nfs::NfsUrl;
-use readpath::{Advice, BackendKind, Builder, File, OpenError, OpenFileError, ReadError, ReadFuture, ReadPath, UnknownBackend};
+use readpath::{
+    Advice, BackendKind, Builder, File, OpenError, OpenFileError, ReadError, ReadFuture, ReadPath,
+    UnknownBackend,
+};
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PAGE_BYTES;
 

@@ -11,8 +11,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use readpath::pager::PagerError;
-use readpath::pager::{LoadError, Mapping};
 use readpath::pager::Region;
+use readpath::pager::{LoadError, Mapping};
 use readpath_core::readahead::Advice;
 
 use crate::law::advice_named;
@@ -240,10 +240,8 @@ impl PagedMemory {
         swapin: &str,
         backend: &str,
     ) -> PyResult<PagedMemory> {
-        let options = Region::builder()
-            .memory(memory_bytes)
-            .swapin(swapin)
-            .backend(backend_named(backend)?);
+        let options =
+            Region::builder().memory(memory_bytes).swapin(swapin).backend(backend_named(backend)?);
         let region = py.detach(|| match swap.is_dir() {
             true => options.in_folder(bytes, &swap),
             false => options.on_device(bytes, &swap),
