@@ -1,7 +1,7 @@
 //! One turn of a machine, whoever drives it.
 //!
 //! A machine has polls that are called in an order; here they are called, for everybody.
-//! What differs from world to world are two traits: who carries the requests, and who waits.
+//! What differs from world to world stands in two traits: what carries the requests, and who waits.
 
 use super::{Done, Faulted, Machine, Unmap};
 use crate::request::{Completion, DeviceRequest};
