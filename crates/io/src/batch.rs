@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::batches::{Asked, Lent};
 use crate::engine::copy::copy_out;
 use crate::engine::copy::slices;
-use crate::engine::state::{CompletedRead, QueueId};
+use crate::engine::in_flight::{CompletedRead, QueueId};
 use crate::engine::{Owner, Waited};
 use crate::file::File;
 use crate::path::ReadPath;
@@ -61,7 +61,7 @@ impl ReadPath {
     pub fn batch(&self) -> Batch {
         // Where there is none in this child, each use of the batch says so.
         let engine = self.engine().here().unwrap_or_else(|_| Arc::clone(self.engine()));
-        let queue = if engine.is_ours() { engine.lock().open_queue(false) } else { 0 };
+        let queue = if engine.is_ours() { engine.lock().in_flight.open_queue(false) } else { 0 };
         Batch {
             engine,
             queue,
@@ -120,7 +120,8 @@ impl Batch {
     /// How many reads are under way, or done and not yet waited for.
     pub fn len(&self) -> usize {
         let is_ours = self.engine.is_ours();
-        let queue_len = if is_ours { self.engine.lock().queue_len(self.queue) } else { 0 };
+        let queue_len =
+            if is_ours { self.engine.lock().in_flight.queue_len(self.queue) } else { 0 };
         self.asked.len() + queue_len + self.ready.len()
     }
 
@@ -166,7 +167,7 @@ impl Batch {
         let mut state = self.engine.lock();
         state.turn(self.queue, &mut self.returned, &self.asked, &mut self.ready);
         let mut result = Ok(());
-        if self.ready.is_empty() && state.queue_len(self.queue) > 0 {
+        if self.ready.is_empty() && state.in_flight.queue_len(self.queue) > 0 {
             let (mut locked, waited) = self.engine.wait(state, self.queue, false);
             match waited {
                 Waited::Done(id) => locked.lend(self.queue, id, &mut self.ready),

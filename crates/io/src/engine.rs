@@ -14,7 +14,7 @@
 //! the device itself, and hands nothing over to anybody. Idle, nobody sleeps in
 //! the storage, and nothing uses the processor.
 //!
-//! Futures have no thread that could lead. The first one starts the *driver*, a
+//! Futures have no thread that could lead. The first one starts the *reactor*, a
 //! thread that leads whenever futures wait and nobody else does, and sleeps on a
 //! condition otherwise.
 
@@ -41,6 +41,7 @@ mod faults;
 mod handle;
 #[cfg(test)]
 mod held_up;
+pub(crate) mod in_flight;
 pub(crate) mod index;
 pub(crate) mod locked;
 pub(crate) mod opening;
@@ -52,9 +53,10 @@ pub(crate) mod tally;
 
 use below::{Below, Opening};
 pub(crate) use handle::{Handle, Owner};
+use in_flight::{InFlightId, Parked, QueueId};
 use locked::Locked;
 use shelf::Shelf;
-use state::{InFlightId, Parked, QueueId, State};
+use state::State;
 
 const POISON: &str = "the engine's own code doesn't panic under its lock";
 
@@ -80,8 +82,8 @@ pub(crate) struct Engine {
     /// Whether a thread carries requests that it waits for by itself.
     lets_carry: bool,
     /// There is something to lead, or the end.
-    driver_called: Condvar,
-    driver: Mutex<Option<JoinHandle<()>>>,
+    reactor_called: Condvar,
+    reactor: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What waiting came to.
@@ -128,8 +130,8 @@ impl Engine {
             sleeper,
             clock,
             read_bytes_max: (read_bytes_max / page).max(1) * page,
-            driver_called: Condvar::new(),
-            driver: Mutex::default(),
+            reactor_called: Condvar::new(),
+            reactor: Mutex::default(),
         }
     }
 
@@ -149,15 +151,15 @@ impl Engine {
         let mut patience = PATIENCE;
         let mut begun: Option<Instant> = None;
         loop {
-            match state.next_done(queue) {
+            match state.in_flight.next_done(queue) {
                 Some(Ok(id)) => {
-                    state.pass_the_lead_on();
+                    state.in_flight.pass_the_lead_on();
                     return (state, Waited::Done(id));
                 }
                 Some(Err(error)) => return (state, Waited::Failed(error)),
                 None => {}
             }
-            if is_own && state.own_under_way > 0 {
+            if is_own && state.in_flight.own_under_way > 0 {
                 let begun = *begun.get_or_insert_with(Instant::now);
                 if begun.elapsed() >= HELD_UP {
                     return (state, Waited::HeldUp);
@@ -166,7 +168,7 @@ impl Engine {
             if self.sleeper.has_work() {
                 state = self.work(state);
             } else if state.is_led() {
-                state.park(queue, Parked::Thread(std::thread::current()));
+                state.in_flight.park(queue, Parked::Thread(std::thread::current()));
                 drop(state);
                 let parked = Instant::now();
                 std::thread::park_timeout(patience);
@@ -175,7 +177,7 @@ impl Engine {
                     self.sleeper.look();
                 }
                 state = self.lock();
-                state.unpark(queue);
+                state.in_flight.unpark(queue);
                 if !is_called {
                     patience = (2 * patience).min(PATIENCE_MAX);
                     state.take_in_for_the_leader();
@@ -207,9 +209,9 @@ impl Engine {
         let result = self.sleeper.sleep(Sleep::AtMost(span.min(PATIENCE_MAX)));
         let mut state = self.lock();
         state.led(term, result);
-        if queue.is_none() && !state.is_driver_due() {
-            // The driver goes back to sleep; threads may wait still.
-            state.pass_the_lead_on();
+        if queue.is_none() && !state.in_flight.is_reactor_due() {
+            // The reactor goes back to sleep; threads may wait still.
+            state.in_flight.pass_the_lead_on();
         }
         state.again()
     }
@@ -218,24 +220,24 @@ impl Engine {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn start_driver(self: &Arc<Engine>) -> std::io::Result<()> {
-        let mut driver = self.driver.lock().expect("nothing panics under this lock");
-        if driver.is_none() {
+    pub(crate) fn start_reactor(self: &Arc<Engine>) -> std::io::Result<()> {
+        let mut reactor = self.reactor.lock().expect("nothing panics under this lock");
+        if reactor.is_none() {
             let engine = Arc::clone(self);
-            *driver = Some(thread::spawn("readpath-driver", move || engine.drive())?);
+            *reactor = Some(thread::spawn("readpath-react", move || engine.react())?);
         }
         Ok(())
     }
 
-    /// The life of the driver.
-    fn drive(&self) {
+    /// The life of the reactor.
+    fn react(&self) {
         let mut state = self.lock();
         while !state.is_closing {
-            if state.is_driver_due() {
+            if state.in_flight.is_reactor_due() {
                 state = self.lead(state, None);
-            } else if state.has_tasks() {
+            } else if state.in_flight.has_tasks() {
                 let guard = state.into_guard();
-                let waited = self.driver_called.wait_timeout(guard, PATIENCE_MAX);
+                let waited = self.reactor_called.wait_timeout(guard, PATIENCE_MAX);
                 let (guard, timed_out) = waited.expect(POISON);
                 state = Locked::new(self, guard);
                 if timed_out.timed_out() {
@@ -246,23 +248,23 @@ impl Engine {
                     state = state.again();
                 }
             } else {
-                state.is_driver_idle = true;
-                let guard = self.driver_called.wait(state.into_guard()).expect(POISON);
+                state.is_reactor_idle = true;
+                let guard = self.reactor_called.wait(state.into_guard()).expect(POISON);
                 state = Locked::new(self, guard);
             }
         }
     }
 
-    /// Ends the driver, which holds the engine.
+    /// Ends the reactor, which holds the engine.
     pub(crate) fn close(&self) {
-        let driver = self.driver.lock().expect("nothing panics under this lock").take();
-        let Some(driver) = driver else { return };
+        let reactor = self.reactor.lock().expect("nothing panics under this lock").take();
+        let Some(reactor) = reactor else { return };
         self.lock().is_closing = true;
-        self.driver_called.notify_one();
+        self.reactor_called.notify_one();
         self.sleeper.wake();
-        if driver.thread().id() != std::thread::current().id() {
-            // A driver that panicked has told so; there is nothing to add.
-            let _ = driver.join();
+        if reactor.thread().id() != std::thread::current().id() {
+            // A reactor that panicked has told so; there is nothing to add.
+            let _ = reactor.join();
         }
     }
 }

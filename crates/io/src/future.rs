@@ -19,7 +19,7 @@ use crate::read_error::{Forked, ReadError};
 /// after they have come. So it may be dropped at any time.
 ///
 /// It wakes its task from whatever thread takes the completion in: a thread that
-/// reads from the same path, or else the path's driver, a thread that the first
+/// reads from the same path, or else the path's reactor, a thread that the first
 /// future starts and that sleeps when no future waits.
 pub struct ReadFuture<B> {
     handle: Arc<Handle>,
@@ -40,7 +40,7 @@ impl File {
     ///
     /// # Errors
     /// The future gives those of [`read_at`](File::read_at), and what the system says when it
-    /// gives no thread for the driver.
+    /// gives no thread for the reactor.
     ///
     /// ```
     /// # let name = std::env::temp_dir().join(format!("readpath-doc-future-{}", std::process::id()));
@@ -121,7 +121,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             })?;
             if let Polled::Pending(pending) = polled {
                 self.pending = Some(pending);
-                self.handle.engine.start_driver()?;
+                self.handle.engine.start_reactor()?;
                 return Poll::Pending;
             }
         }

@@ -45,7 +45,7 @@ impl File {
     /// machine, and in a child made by `fork`, which has no connection.
     pub fn connection(&self) -> Option<Connection> {
         let engine = &self.handle().engine;
-        let finder = engine.is_ours().then(|| engine.lock().files.finder()).flatten();
+        let finder = engine.is_ours().then(|| engine.lock().in_flight.files.finder()).flatten();
         finder.map(|finder| finder.connection())
     }
 }
@@ -93,7 +93,8 @@ pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileErro
     if !engine.is_ours() {
         return Err(OpenFileError::Forked { why: Forked::Server });
     }
-    let finder = engine.lock().files.finder().expect("the engine of a server's file has one");
+    let finder =
+        engine.lock().in_flight.files.finder().expect("the engine of a server's file has one");
     let found = finder.find_again()?;
     Ok(Some(Handle::open(engine, Opening::Server(found), identity(&found))))
 }

@@ -180,7 +180,7 @@ fn the_end_comes_with_reads_under_way() {
     // The drivers have ended, and with them their threads.
     let is_driver = |task: std::fs::DirEntry| {
         std::fs::read_to_string(task.path().join("comm"))
-            .is_ok_and(|name| name.trim() == "readpath-driver")
+            .is_ok_and(|name| name.trim() == "readpath-react")
     };
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while std::fs::read_dir("/proc/self/task").unwrap().flatten().any(is_driver) {

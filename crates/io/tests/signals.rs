@@ -105,7 +105,7 @@ fn every_thread_of_the_crate_blocks_every_signal() {
         (0..16).for_each(|at| batch.read(&pooled, at * 8192, 10, at).unwrap());
         while batch.wait().unwrap().is_some() {}
         let threads = threads_of_ours();
-        for name in ["readpath-map", "readpath-swap", "readpath-io-0", "readpath-driver"] {
+        for name in ["readpath-map", "readpath-swap", "readpath-io-0", "readpath-react"] {
             assert!(threads.iter().any(|(other, _)| other == name), "{name} in {threads:?}");
         }
         // The bit of signal n is n - 1; KILL and STOP can't be blocked (signal(7)).

@@ -58,14 +58,7 @@ impl Machine {
             driver.submit(self, now, request);
             is_any = true;
         }
-        while let Some(faulted) = self.poll_faulted() {
-            driver.faulted(self, now, faulted);
-            is_any = true;
-        }
-        while let Some(done) = self.poll_done() {
-            driver.done(self, now, done);
-            is_any = true;
-        }
+        is_any |= self.tell(now, driver);
         is_any | self.unmap(now, driver)
     }
 
@@ -76,6 +69,22 @@ impl Machine {
         let mut is_any = false;
         while let Some(completion) = carrier.poll_completion(now) {
             self.handle_completion(now, completion);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// The part of a [`turn`](Machine::turn) that tells of faults and reads that have ended alone, for those who
+    /// give back what they are told of before anything goes out.
+    #[inline]
+    pub fn tell<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
+        let mut is_any = false;
+        while let Some(faulted) = self.poll_faulted() {
+            driver.faulted(self, now, faulted);
+            is_any = true;
+        }
+        while let Some(done) = self.poll_done() {
+            driver.done(self, now, done);
             is_any = true;
         }
         is_any

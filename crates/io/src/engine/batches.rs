@@ -14,7 +14,8 @@ use readpath_core::machine::ReadError;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::Handle;
-use super::state::{CompletedRead, InFlightId, QueueId, State};
+use super::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
+use super::state::State;
 
 /// A read that a batch asks for, and that is not started.
 pub(crate) struct Asked {
@@ -77,16 +78,18 @@ impl State {
         }
         let mut next = Some(first);
         while let Some(id) = next {
-            let completed = self.take_completed(id);
+            let completed = self.in_flight.take_completed(id);
             let pages = completed.frames.len() as u64;
             self.lent_pages += pages;
             ready.push_back(Lent { completed, id: Some(id), pages });
-            next = self.next_done_if(queue, |state, id| state.may_lend(id));
+            let (lent, most) = (self.lent_pages, self.lent_pages_max);
+            let may_lend = |of: &InFlight, id| lent + of.pages_of(id) <= most;
+            next = self.in_flight.next_done_if(queue, may_lend);
         }
     }
 
     fn may_lend(&self, id: InFlightId) -> bool {
-        self.lent_pages + self.pages_of(id) <= self.lent_pages_max
+        self.lent_pages + self.in_flight.pages_of(id) <= self.lent_pages_max
     }
 
     /// How many pages batches lend now.

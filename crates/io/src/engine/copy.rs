@@ -13,8 +13,8 @@
 use readpath_core::cache::FrameId;
 use readpath_core::unit::PAGE_BYTES;
 
+use super::in_flight::CompletedRead;
 use super::shelf::Shelf;
-use super::state::CompletedRead;
 
 const PAGE: usize = PAGE_BYTES as usize;
 

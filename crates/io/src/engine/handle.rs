@@ -84,8 +84,8 @@ impl Owner {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn start_driver(&self) -> std::io::Result<()> {
-        self.engine.inherited().start_driver()
+    pub(crate) fn start_reactor(&self) -> std::io::Result<()> {
+        self.engine.inherited().start_reactor()
     }
 }
 

@@ -108,7 +108,7 @@ fn a_thread_that_waits_behind_it_takes_its_place() {
 }
 
 #[test]
-fn the_driver_takes_its_place_for_a_future() {
+fn the_reactor_takes_its_place_for_a_future() {
     let read = |file: &File| {
         let (count, buffer) = pollster::block_on(file.read_at_async([0u8], 300_001));
         assert_eq!(count.unwrap(), 1);
@@ -138,7 +138,7 @@ fn what_a_thread_carries_and_does_not_come_back_with_is_read_once_more() {
     let file = path.open(name).unwrap();
     let engine = path.engine();
     let mut state = engine.lock();
-    let queue = state.open_queue(false);
+    let queue = state.in_flight.open_queue(false);
     let own = state.start_here(file.handle(), 300_001, 1, queue).unwrap();
     let own = own.expect("what is absent is given to the thread that waits");
     drop(state);

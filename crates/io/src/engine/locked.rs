@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 
 use super::Engine;
-use super::state::{DeferredDrop, Parked, State};
+use super::in_flight::{DeferredDrop, Parked};
+use super::state::State;
 
 /// The state of an engine, for one caller at a time; never held while anybody sleeps.
 pub(crate) struct Locked<'e> {
@@ -23,7 +24,7 @@ impl<'e> Locked<'e> {
 
     /// Lets the lock go for a moment, so that what was put off is done, if there is anything.
     pub(super) fn again(self) -> Locked<'e> {
-        let is_due = !self.deferred.to_wake.is_empty();
+        let is_due = !self.in_flight.deferred.to_wake.is_empty();
         if !is_due {
             return self;
         }
@@ -34,7 +35,7 @@ impl<'e> Locked<'e> {
 
     /// Lets the lock go of one who is about to sleep in the storage, which hands over as well.
     pub(super) fn unlock_to_sleep(mut self) {
-        self.deferred.is_queued = false;
+        self.in_flight.deferred.is_queued = false;
     }
 
     /// The guard of the mutex alone, for a condition to be waited for: nothing is put off.
@@ -62,8 +63,8 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let Some(mut state) = self.state.take() else { return };
-        let is_driver_called = state.call_driver();
-        let deferred = &mut state.deferred;
+        let is_reactor_called = state.call_reactor();
+        let deferred = &mut state.in_flight.deferred;
         let is_queued = std::mem::take(&mut deferred.is_queued);
         let is_leader_late = std::mem::take(&mut deferred.is_leader_late);
         let to_wake = std::mem::take(&mut deferred.to_wake);
@@ -76,8 +77,8 @@ impl Drop for Locked<'_> {
         if !to_wake.is_empty() {
             to_wake.into_iter().for_each(Parked::wake);
         }
-        if is_driver_called {
-            self.engine.driver_called.notify_one();
+        if is_reactor_called {
+            self.engine.reactor_called.notify_one();
         }
         if is_leader_late {
             self.engine.sleeper.wake();

@@ -12,7 +12,8 @@ use readpath_core::unit::PageRange;
 
 use super::OpenFile;
 use super::below::Opening;
-use super::state::{DeferredDrop, State};
+use super::in_flight::DeferredDrop;
+use super::state::State;
 use crate::identity::Identity;
 use crate::kernel_pages::KernelPages;
 
@@ -79,14 +80,14 @@ impl State {
         identity: Identity,
     ) -> (Arc<OpenFile>, HandleId) {
         if let Some(&id) = self.open.by_identity.get(&identity) {
-            self.deferred.drops.push(DeferredDrop::Opening(target));
+            self.in_flight.deferred.drops.push(DeferredDrop::Opening(target));
             let file = Arc::clone(&self.open.of(id).file);
             let handle = self.open_again(&file);
             return (file, handle);
         }
         let (bytes, mode) = (target.bytes(), target.mode());
         let kernel_pages = KernelPages::of(&target, identity);
-        let start_sector = self.files.add(target.clone());
+        let start_sector = self.in_flight.files.add(target.clone());
         let id = self
             .machine
             .add_file(bytes, start_sector)
@@ -181,8 +182,8 @@ impl State {
                 continue;
             }
             let file = self.removing.swap_remove(at);
-            self.files.remove(file.start_sector);
-            self.deferred.drops.push(DeferredDrop::File(file));
+            self.in_flight.files.remove(file.start_sector);
+            self.in_flight.deferred.drops.push(DeferredDrop::File(file));
         }
     }
 }

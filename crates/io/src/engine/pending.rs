@@ -20,9 +20,10 @@ use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId}
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 use super::copy::{Bytes, slices};
+use super::in_flight::{CompletedRead, InFlightId, OwnRequest, Parked, QueueId};
 use super::locked::Locked;
 use super::shelf::TOGETHER;
-use super::state::{CompletedRead, InFlightId, OwnRequest, Parked, QueueId, State};
+use super::state::State;
 use super::{Engine, Handle, Waited};
 use crate::frames::FrameMemory;
 use crate::read_error::ReadError;
@@ -63,7 +64,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             drop(state);
             let now;
             (state, now) = carried(engine, own);
-            if let Some(Ok(id)) = state.next_done(queue) {
+            if let Some(Ok(id)) = state.in_flight.next_done(queue) {
                 return self.finish(state, now, id, put);
             }
             state.pump(now);
@@ -97,14 +98,14 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 queue
             }
         };
-        match state.next_done(queue) {
+        match state.in_flight.next_done(queue) {
             Some(Ok(id)) => {
                 let now = self.handle.engine.clock.now();
                 self.finish(state, now, id, put).map(|()| Polled::Done)
             }
             Some(Err(error)) => Err(ReadError::Storage { error }),
             None => {
-                state.park(queue, Parked::Task(waker));
+                state.in_flight.park(queue, Parked::Task(waker));
                 drop(state);
                 Ok(Polled::Pending(self))
             }
@@ -112,7 +113,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     }
 
     fn open_queue(&self, state: &mut State, is_task: bool) -> QueueId {
-        let queue = state.open_queue(is_task);
+        let queue = state.in_flight.open_queue(is_task);
         self.queue.set(Some(queue));
         queue
     }
@@ -126,7 +127,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         put: impl FnMut(&[u8]),
     ) -> Result<(), ReadError> {
         let shelf = &self.handle.engine.shelf;
-        let completed = state.take_completed(id);
+        let completed = state.in_flight.take_completed(id);
         let result = completed.result.expect("a read that is done has a result");
         let CompletedRead { frames, skip, copied, .. } = &completed;
         let first = self.offset / PAGE_BYTES;
@@ -176,7 +177,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         };
         let iov_len = (pages.count() * PAGE_BYTES) as usize;
         let segments = vec![libc::iovec { iov_base: memory.address(0).cast(), iov_len }];
-        let mut progress = self.handle.engine.lock().files.progress(request, segments);
+        let mut progress = self.handle.engine.lock().in_flight.files.progress(request, segments);
         // SAFETY: the memory is this call's own, and the handle keeps the file open.
         let outcome = unsafe { progress.carry() };
         let skip = self.offset % PAGE_BYTES;

@@ -294,8 +294,11 @@ impl Sleeper for NfsSleeper {
             // Empty when somebody was faster.
             let _ = rustix::io::read(bell, &mut [0; 8]);
         }
+        let mut state = self.shared.lock();
+        let woken = state.link.clock().now();
+        state.exchange(Some(woken));
         // What lay in the socket ends a sleep at once.
-        Ok(self.shared.lock().link.clock().now().since(now) >= SLEPT)
+        Ok(woken.since(now) >= SLEPT)
     }
 
     fn wake(&self) {
