@@ -5,15 +5,12 @@ use core::ops::{Index, IndexMut};
 
 use slab::Slab;
 
+use super::QueueId;
 use super::seek::SeekDetector;
 use super::trees::{Kind, Position};
 use super::tunables::Jiffies;
 use crate::request::{Class, Priority, ProcessId};
 use crate::scheduler::requests::{Place, Requests};
-
-/// Names a queue; reused when the queue is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueueId(pub u32);
 
 /// A queue.
 ///
