@@ -35,5 +35,6 @@ pub mod readahead;
 pub mod request;
 pub mod scheduler;
 pub mod size;
+pub mod splitmix;
 pub mod swapin;
 pub mod unit;

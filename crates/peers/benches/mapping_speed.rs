@@ -31,6 +31,7 @@ use std::time::Instant;
 
 use readpath::Mapping;
 use readpath_core::readahead::Advice;
+use readpath_core::splitmix;
 use rustix::fs::Advice as FileAdvice;
 use rustix::mm::{self, Advice as MemoryAdvice, MapFlags, ProtFlags};
 
@@ -123,16 +124,12 @@ fn main() {
     }
 }
 
-/// Different places, in an order that no law can guess: splitmix64.
+/// Different places, in an order that no law can guess.
 fn places(all: usize, count: usize) -> Vec<usize> {
     let mut state = 7u64;
     let mut places: Vec<usize> = (0..all).collect();
     for at in 0..count.min(all) {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        places.swap(at, at + (mixed ^ (mixed >> 31)) as usize % (all - at));
+        places.swap(at, at + splitmix::next(&mut state) as usize % (all - at));
     }
     places.truncate(count);
     places

@@ -17,6 +17,7 @@ use readpath_core::machine::{
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, DeviceRequest, Op, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
+use slab::Slab;
 
 use crate::job::{Engine, JobFile};
 use crate::report::{Row, Stream, Tally, jain_index, stream_rows};
@@ -191,8 +192,7 @@ struct Run<'a> {
     world: &'a mut ModelledWorld,
     files: Vec<FileId>,
     processes: Vec<Running>,
-    under: Vec<Under>,
-    under_free: Vec<u32>,
+    under: Slab<Under>,
     chunks: Chunks,
     /// Processes that can do something now.
     ready: Vec<u32>,
@@ -244,8 +244,7 @@ impl<'a> Run<'a> {
             // The processes come in the order of their phases.
             held_back: (0..processes.len() as u32).rev().collect(),
             processes,
-            under: Vec::new(),
-            under_free: Vec::new(),
+            under: Slab::new(),
             chunks: Chunks::default(),
             later: BinaryHeap::new(),
             running: 0,
@@ -388,16 +387,7 @@ impl<'a> Run<'a> {
 
     fn start(&mut self, machine: &mut Machine, now: Time, process: u32, operation: Operation) {
         let under = Under { process, operation, issued: now, next_byte: operation.offset };
-        let tag = match self.under_free.pop() {
-            Some(tag) => {
-                self.under[tag as usize] = under;
-                tag
-            }
-            None => {
-                self.under.push(under);
-                self.under.len() as u32 - 1
-            }
-        };
+        let tag = self.under.insert(under) as u32;
         self.step(machine, now, tag);
     }
 
@@ -464,8 +454,7 @@ impl<'a> Run<'a> {
 
     /// An operation has ended: it is counted, and its process goes on.
     fn end(&mut self, now: Time, tag: u32, result: Result<u64, ReadError>) {
-        let under = self.under[tag as usize];
-        self.under_free.push(tag);
+        let under = self.under.remove(tag as usize);
         let running = &mut self.processes[under.process as usize];
         let ended = running.busy_until.max(now);
         let tally = &mut self.jobs[running.process.job()];

@@ -296,9 +296,10 @@ impl Queue {
 
     /// Hands what was plugged to the scheduler.
     fn unplug(&mut self, now: Time) {
-        for id in self.plug.drain(..) {
+        for &id in &self.plug {
             self.scheduler.insert(now, id, &mut self.requests);
         }
+        self.plug.clear();
     }
 }
 

@@ -50,8 +50,6 @@ use super::{Dispatch, Inserted, Scheduler};
 use crate::decision::{Decision, DecisionLog};
 
 mod crowd;
-#[cfg(test)]
-mod draw;
 mod knee;
 mod nearness;
 mod search;

@@ -59,9 +59,13 @@ use depth::QueueingDetector;
 use idling::Think;
 use order::{follower, nearer};
 use processes::{AsyncQueues, Process};
-use queue::{QueueId, Queues};
+use queue::Queues;
 use trees::{Kind, ServiceTrees};
 use tunables::{HZ, Jiffies, jiffies, time_of};
+
+/// Names a queue; reused when the queue is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct QueueId(u32);
 
 /// The law `cfq` over one device.
 ///

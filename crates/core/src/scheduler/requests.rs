@@ -182,6 +182,9 @@ impl Requests {
             place.start = requests[into].start;
             return Some(Merge { into, with: None, from: [Some(from), None], to: *place });
         }
+        if self.by_sector.is_empty() {
+            return None;
+        }
         let first = self.neighbour(&requests[id], requests, sectors_max)?;
         let one = self.remove(first)?;
         let grown = joined(&requests[one.id], &requests[id]);

@@ -9,6 +9,7 @@ use readpath_core::request::{
 };
 use readpath_core::scheduler::replay::replay;
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
+use readpath_core::splitmix;
 use readpath_core::unit::Time;
 
 /// A device of equal spindles, striped; each takes one request at a time, the
@@ -104,12 +105,9 @@ pub fn random_records(first: u64, pages: u64) -> impl FnMut(u64) -> Option<u64> 
     }
 }
 
-/// Mixes the bits of `number` (the finisher of SplitMix64).
-pub fn scattered(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
+/// A number that looks random, for each number.
+pub fn scattered(mut number: u64) -> u64 {
+    splitmix::next(&mut number)
 }
 
 /// What came of a program.

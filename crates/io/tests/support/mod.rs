@@ -213,11 +213,7 @@ pub fn told_by_child(work: impl FnOnce() -> bool) -> (libc::c_int, String) {
     (status, text)
 }
 
-/// The next number of SplitMix64.
+/// The next number of the sequence of this state.
 pub fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    readpath_core::splitmix::next(state)
 }

@@ -5,6 +5,8 @@ use std::ops::Range;
 use readpath_core::readahead::{Advice, Step};
 use readpath_core::unit::PAGE_BYTES;
 
+use crate::device::random::Draw;
+
 /// The largest read that is made.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
@@ -36,7 +38,7 @@ pub fn generate_mapped(count: usize, seed: u64, file_bytes: u64) -> Vec<Step> {
 
 fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<Step> {
     let file_bytes = file_bytes.max(1);
-    let random = Random(seed);
+    let random = Draw::new(seed);
     let arena = 0..file_bytes;
     let mut maker = Maker { random, file_bytes, arena, is_mapped: false, steps: Vec::new() };
     let mut reads = 0;
@@ -49,7 +51,7 @@ fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<Step> {
 }
 
 struct Maker {
-    random: Random,
+    random: Draw,
     file_bytes: u64,
     /// The part of the file in which patterns begin, in bytes; not empty.
     arena: Range<u64>,
@@ -226,42 +228,9 @@ impl Maker {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `end`, which is not 0.
-    fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
-    }
-
-    fn between(&mut self, least: u64, most: u64) -> u64 {
-        least + self.below(most - least + 1)
-    }
-
-    fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_generator_is_splitmix64() {
-        // The first outputs for seed 1234567, as published with the reference code.
-        let mut random = Random(1_234_567);
-        assert_eq!(random.next(), 6_457_827_717_110_365_317);
-        assert_eq!(random.next(), 3_203_168_211_198_807_973);
-    }
 
     #[test]
     fn a_list_has_what_it_promises() {

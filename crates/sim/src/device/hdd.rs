@@ -15,6 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::splitmix;
 use readpath_core::unit::Time;
 
 use self::ahead::ReadAheadRun;
@@ -221,10 +222,7 @@ impl Device for Hdd {
     }
 }
 
-/// A well spread 64-bit number from a seed (the finalizer of SplitMix64, Steele et al. 2014).
-fn scrambled(seed: u64) -> u64 {
-    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+/// A well spread 64-bit number from a seed.
+fn scrambled(mut seed: u64) -> u64 {
+    splitmix::next(&mut seed)
 }

@@ -3,48 +3,37 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Things by number. Grows to the most that were there at once, and no further.
-#[derive(Clone, Debug)]
-pub struct Places<T> {
-    places: Vec<T>,
-    free: Vec<u32>,
-}
+use slab::Slab;
 
-impl<T: Copy> Places<T> {
+/// Things by number: a slab whose numbers are those that requests are named by.
+#[derive(Clone, Debug)]
+pub struct Places<T>(Slab<T>);
+
+impl<T> Places<T> {
     /// Nothing yet.
     pub const fn new() -> Places<T> {
-        Places { places: Vec::new(), free: Vec::new() }
+        Places(Slab::new())
     }
 
     /// Puts a thing in; gives its number.
     #[inline]
     pub fn add(&mut self, thing: T) -> u32 {
-        match self.free.pop() {
-            Some(number) => {
-                self.places[number as usize] = thing;
-                number
-            }
-            None => {
-                self.places.push(thing);
-                self.places.len() as u32 - 1
-            }
-        }
+        self.0.insert(thing) as u32
     }
 
     /// Takes a thing out; its number may be given out again.
     #[inline]
     pub fn take(&mut self, number: u32) -> T {
-        self.free.push(number);
-        self.places[number as usize]
+        self.0.remove(number as usize)
     }
 
     /// How many things are there.
     pub fn count(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.0.len()
     }
 }
 
-impl<T: Copy> Default for Places<T> {
+impl<T> Default for Places<T> {
     fn default() -> Places<T> {
         Places::new()
     }
@@ -54,14 +43,14 @@ impl<T> Index<u32> for Places<T> {
     type Output = T;
     #[inline]
     fn index(&self, number: u32) -> &T {
-        &self.places[number as usize]
+        &self.0[number as usize]
     }
 }
 
 impl<T> IndexMut<u32> for Places<T> {
     #[inline]
     fn index_mut(&mut self, number: u32) -> &mut T {
-        &mut self.places[number as usize]
+        &mut self.0[number as usize]
     }
 }
 

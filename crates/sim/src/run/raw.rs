@@ -29,25 +29,15 @@ pub(super) struct RawOperation {
 
 /// The chunks in flight, by their tags.
 #[derive(Debug, Default)]
-pub(super) struct Chunks {
-    of: Vec<(u32, Chunk)>,
-    free: Vec<u32>,
-}
+pub(super) struct Chunks(Slab<(u32, Chunk)>);
 
 impl Chunks {
     fn open(&mut self, process: u32, chunk: Chunk) -> u64 {
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.of.push((process, chunk));
-            self.of.len() as u32 - 1
-        });
-        self.of[at as usize] = (process, chunk);
-        CHUNK_TAG | u64::from(at)
+        CHUNK_TAG | self.0.insert((process, chunk)) as u64
     }
 
     fn close(&mut self, tag: u64) -> (u32, Chunk) {
-        let at = (tag & !CHUNK_TAG) as u32;
-        self.free.push(at);
-        self.of[at as usize]
+        self.0.remove((tag & !CHUNK_TAG) as usize)
     }
 }
 

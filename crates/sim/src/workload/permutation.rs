@@ -13,6 +13,8 @@
 //! `0..count`. The rectangle is less than `rows ≈ √count` too large, so this
 //! second walk is rare.
 
+use readpath_core::splitmix;
+
 /// A permutation of `0..count`, fixed by its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
@@ -49,7 +51,7 @@ impl Permutation {
     fn once(&self, number: u64) -> u64 {
         let (mut left, mut right) = (number / self.columns, number % self.columns);
         for round in 0..ROUNDS {
-            let key = self.key.wrapping_add(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let key = self.key.wrapping_add(round.wrapping_mul(splitmix::STEP));
             if round % 2 == 0 {
                 left = wrapped(left + mixed(right ^ key, self.rows), self.rows);
             } else {
@@ -65,13 +67,10 @@ fn wrapped(sum: u64, bound: u64) -> u64 {
     if sum >= bound { sum - bound } else { sum }
 }
 
-/// A number below `bound` that depends on every bit of `input`: the finishing
-/// steps of splitmix64 (Steele, Lea, Flood, 2014), then a multiplication in
+/// A number below `bound` that depends on every bit of `input`: mixed, then multiplied in
 /// place of a division. `bound` is below 2^33, the root of the largest count.
 fn mixed(input: u64, bound: u64) -> u64 {
-    let input = (input ^ (input >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let input = (input ^ (input >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((u128::from(input ^ (input >> 31)) * u128::from(bound)) >> 64) as u64
+    ((u128::from(splitmix::mixed(input)) * u128::from(bound)) >> 64) as u64
 }
 
 #[cfg(test)]

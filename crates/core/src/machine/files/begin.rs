@@ -190,7 +190,7 @@ impl Files {
         // What was asked is joined across the windows that brought it in.
         let asked = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
         let (asked, windows) = self.runs.split_at_mut(asked);
-        for window in core::iter::once(asked).chain(windows.split_mut(|run| run.is_empty())) {
+        let mut send = |window: &mut [PageRange]| {
             let joined = join_adjacent(window);
             for &run in &window[..joined] {
                 cut(run, demand, pages_max, |range| {
@@ -214,7 +214,9 @@ impl Files {
                     base.frames.cache.carry_run(file, range, request);
                 });
             }
-        }
+        };
+        send(asked);
+        windows.split_mut(|run| run.is_empty()).for_each(send);
         self.runs.clear();
     }
 

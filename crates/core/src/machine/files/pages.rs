@@ -28,6 +28,9 @@ pub(super) fn demand_first(runs: &mut [PageRange], demand: PageRange) -> usize {
 
 /// Sorts runs and joins those that touch; gives how many are left, in front.
 pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
+    if runs.len() < 2 {
+        return runs.len();
+    }
     runs.sort_unstable_by_key(|run| run.first);
     let mut joined = 0;
     for at in 0..runs.len() {
@@ -41,7 +44,7 @@ pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     joined
 }
 
-/// Cuts a run where the device's largest request forces it, and never so that
+/// Cuts a run, which is not empty, where the device's largest request forces it, and never so that
 /// the demand in it takes a request more than it must: if the run is too large,
 /// the demand starts a request of its own.
 pub(in crate::machine) fn cut(
@@ -50,8 +53,10 @@ pub(in crate::machine) fn cut(
     pages_max: u64,
     mut piece: impl FnMut(PageRange),
 ) {
-    let is_split_before_demand =
-        run.count() > pages_max && run.first < demand.first && demand.first < run.end;
+    if run.count() <= pages_max {
+        return piece(run);
+    }
+    let is_split_before_demand = run.first < demand.first && demand.first < run.end;
     let middle = if is_split_before_demand { demand.first } else { run.first };
     for half in [PageRange { first: run.first, end: middle }, PageRange { first: middle, ..run }] {
         let mut first = half.first;

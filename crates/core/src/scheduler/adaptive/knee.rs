@@ -323,8 +323,8 @@ fn is_within_a_quarter(rate: u64, of: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::draw::splitmix;
     use super::*;
+    use crate::splitmix;
     use alloc::vec;
     use alloc::vec::Vec;
 
@@ -356,7 +356,7 @@ mod tests {
                 let depth = self.knee.depth().unwrap_or(u32::MAX).min(wanted);
                 while self.under_way.len() < depth as usize {
                     let first = (0..self.free_at.len()).min_by_key(|&at| self.free_at[at]).unwrap();
-                    let drawn = splitmix(&mut self.seed) as usize % self.free_at.len();
+                    let drawn = splitmix::next(&mut self.seed) as usize % self.free_at.len();
                     let server = if is_striped { drawn } else { first };
                     self.free_at[server] = self.free_at[server].max(self.now) + service_us;
                     self.under_way.push(self.free_at[server]);

@@ -366,8 +366,8 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
-    use super::super::draw::splitmix;
     use super::*;
+    use crate::splitmix;
 
     /// A device in front of which so many processes read one request of 64 KiB after the other.
     struct Bench {
@@ -443,7 +443,7 @@ mod tests {
                 let tried = self.search.completed(back, served, || near);
                 self.log.extend(tried.map(|tried| (back, tried)));
                 // A turn of a hundred requests.
-                if splitmix(&mut self.seed).is_multiple_of(100) {
+                if splitmix::next(&mut self.seed).is_multiple_of(100) {
                     self.turn = (self.turn + limit) % self.processes;
                     self.turns += limit as u64;
                 }
@@ -484,7 +484,7 @@ mod tests {
         // 0.1 ms alone, and for some that are lucky; 0.5 GB/s for all.
         let mut bench = Bench::new(16, 1);
         bench.run(10_000, |bench, under_way, _| {
-            let is_lucky = splitmix(&mut bench.seed).is_multiple_of(16);
+            let is_lucky = splitmix::next(&mut bench.seed).is_multiple_of(16);
             if is_lucky { 100_000 } else { (131_000 * under_way).max(100_000) }
         });
         assert_eq!(bench.kept(), None, "{:?}", bench.log);
@@ -499,10 +499,11 @@ mod tests {
         for seed in 0..50 {
             let mut bench = Bench::new([4, 16, 64][seed as usize % 3], seed);
             bench.run(5_000, |bench, _, _| {
-                let slow =
-                    [20, 20, 30, 30, 40, 60, 100, 150][splitmix(&mut bench.seed) as usize % 8];
-                let outlier = if splitmix(&mut bench.seed).is_multiple_of(500) { 2_000 } else { 0 };
-                (10 + splitmix(&mut bench.seed) % slow + outlier) * 1_000_000
+                let slow = [20, 20, 30, 30, 40, 60, 100, 150]
+                    [splitmix::next(&mut bench.seed) as usize % 8];
+                let outlier =
+                    if splitmix::next(&mut bench.seed).is_multiple_of(500) { 2_000 } else { 0 };
+                (10 + splitmix::next(&mut bench.seed) % slow + outlier) * 1_000_000
             });
             assert!(
                 bench.log.iter().all(|(_, tried)| tried.why != "better"),

@@ -8,9 +8,8 @@
 
 use alloc::collections::BTreeSet;
 
-use super::Cfq;
-use super::queue::QueueId;
 use super::tunables::{HZ, Jiffies};
+use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::request::Class;
 use crate::unit::Time;

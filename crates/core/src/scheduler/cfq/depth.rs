@@ -1,9 +1,8 @@
 //! How many at once: how many requests of a queue may be in the device, and
 //! whether the device queues requests itself.
 
-use super::Cfq;
-use super::queue::QueueId;
 use super::tunables::{Jiffies, jiffies};
+use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::unit::Time;
 

@@ -1,9 +1,8 @@
 //! Idling: keeping the device free for the next request of the process that
 //! was just served, because that request will be close and any other far.
 
-use super::Cfq;
-use super::queue::QueueId;
 use super::tunables::{Jiffies, jiffies};
+use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::request::Request;
 use crate::unit::{PAGE_BYTES, Time};

@@ -6,11 +6,10 @@
 //! share, and two processes that keep cutting in can keep others out. Both are
 //! traits of the kernel's law, kept here as they are.
 
-use super::Cfq;
 use super::cooperators::CLOSE_SECTORS;
-use super::queue::QueueId;
 use super::trees::Kind;
 use super::tunables::jiffies;
+use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::request::{Class, Request};
 use crate::unit::Time;

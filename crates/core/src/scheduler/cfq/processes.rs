@@ -3,10 +3,10 @@
 
 use alloc::collections::BTreeMap;
 
-use super::Cfq;
-use super::queue::{Queue, QueueId};
+use super::queue::Queue;
 use super::seek::{DecayingMean, SeekDetector};
 use super::tunables::{Jiffies, jiffies};
+use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::request::{Class, Priority, ProcessId, Request};
 use crate::unit::Time;

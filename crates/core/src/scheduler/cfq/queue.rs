@@ -1,18 +1,16 @@
 //! A queue: the requests of one process for which it waits, or the shared
 //! asynchronous requests of one level; and what the law knows of it.
 
-use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
+use slab::Slab;
+
+use super::QueueId;
 use super::seek::SeekDetector;
 use super::trees::{Kind, Position};
 use super::tunables::Jiffies;
 use crate::request::{Class, Priority, ProcessId};
 use crate::scheduler::requests::{Place, Requests};
-
-/// Names a queue; reused when the queue is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueueId(pub u32);
 
 /// A queue.
 ///
@@ -153,41 +151,28 @@ impl Queue {
 
 /// All queues, by id.
 #[derive(Debug, Default)]
-pub(super) struct Queues {
-    slots: Vec<Option<Queue>>,
-    free: Vec<QueueId>,
-}
+pub(super) struct Queues(Slab<Queue>);
 
 impl Queues {
     /// Takes a queue in.
     pub(super) fn add(&mut self, queue: Queue) -> QueueId {
-        match self.free.pop() {
-            Some(id) => {
-                self.slots[id.0 as usize] = Some(queue);
-                id
-            }
-            None => {
-                self.slots.push(Some(queue));
-                QueueId(self.slots.len() as u32 - 1)
-            }
-        }
+        QueueId(self.0.insert(queue) as u32)
     }
 
     /// How many queues there are.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.0.len()
     }
 
-    /// Forgets a queue, unless it is forgotten already, when nothing needs it, and the one that it joins when
-    /// nothing but it needed that.
+    /// Forgets a queue that nothing needs, and the one that it joins when nothing but it needed
+    /// that. One that is forgotten already stays so.
     pub(super) fn release(&mut self, id: QueueId) {
-        let is_unused = self.slots[id.0 as usize].as_ref().is_some_and(Queue::is_unused);
+        let is_unused = self.0.get(id.0 as usize).is_some_and(Queue::is_unused);
         let mut unused = Some(id).filter(|_| is_unused);
         while let Some(id) = unused {
-            let queue = self.slots[id.0 as usize].take();
-            self.free.push(id);
-            unused = queue.and_then(|queue| queue.joins).filter(|&joined| {
+            let queue = self.0.remove(id.0 as usize);
+            unused = queue.joins.filter(|&joined| {
                 self[joined].joined_by -= 1;
                 self[joined].is_unused()
             });
@@ -198,12 +183,12 @@ impl Queues {
 impl Index<QueueId> for Queues {
     type Output = Queue;
     fn index(&self, id: QueueId) -> &Queue {
-        self.slots[id.0 as usize].as_ref().expect("a queue lives while its id is held")
+        &self.0[id.0 as usize]
     }
 }
 
 impl IndexMut<QueueId> for Queues {
     fn index_mut(&mut self, id: QueueId) -> &mut Queue {
-        self.slots[id.0 as usize].as_mut().expect("a queue lives while its id is held")
+        &mut self.0[id.0 as usize]
     }
 }

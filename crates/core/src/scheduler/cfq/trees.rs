@@ -12,9 +12,9 @@
 //! first. A key is a time: when the queue came, later the more queues there
 //! are and the lower its priority, earlier by what was left of its last slice.
 
+use super::QueueId;
 use alloc::collections::BTreeMap;
 
-use super::queue::QueueId;
 use super::tunables::Jiffies;
 use crate::request::Class;
 

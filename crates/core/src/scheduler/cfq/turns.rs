@@ -1,10 +1,9 @@
 //! Turns: which queue is the active one, how its turn ends, and who is next.
 
-use super::queue::QueueId;
 use super::slices::{self, Workload};
 use super::trees::Kind;
 use super::tunables::{HZ, Jiffies, jiffies};
-use super::{Cfq, Serving};
+use super::{Cfq, QueueId, Serving};
 use crate::decision::Decision;
 use crate::request::Class;
 use crate::unit::Time;
