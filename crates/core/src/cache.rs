@@ -368,21 +368,23 @@ impl Cache {
     }
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
+    #[inline]
     fn remove(&mut self, id: FrameId) {
-        let Frame { pins, links, memory, .. } = *self.frame(id);
-        if links.is_listed() {
+        let frame = self.frame(id);
+        let (is_held, is_memory) = (frame.pins > 0, frame.memory.is_memory);
+        if frame.links.is_listed() {
             self.lists.unlink(&mut self.frames, id);
         }
         self.table.remove(&mut self.frames, id);
         let was_unused = self.unused.remove(id);
-        if was_unused && pins > 0 {
+        if was_unused && is_held {
             // A reader holds it, and will say so only after it has left.
             self.counters.used_pages += 1;
         } else if was_unused {
             self.counters.waste_pages += 1;
-            self.counters.memory_waste_pages += u64::from(memory.is_memory);
+            self.counters.memory_waste_pages += u64::from(is_memory);
         }
-        if pins > 0 {
+        if is_held {
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
             self.release(id);
