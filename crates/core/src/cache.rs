@@ -112,15 +112,17 @@ pub struct Cache {
     lender: Option<Box<dyn Lender>>,
     /// Frames whose page was read ahead and not used yet.
     unused: FrameSet,
-    /// The word of `unused` at which [`settle_next`](Cache::settle_next) goes on, and
-    /// pages that were added since.
+    /// The word of `unused` at which [`settle_next`](Cache::settle_next) goes on, for how many
+    /// pages that are added it does so once, and how many were added since.
     settle_from: u32,
+    settle_each: u32,
     settle_due: u32,
 }
 
 impl Cache {
     /// An empty cache of `budget_pages` frames.
     pub fn new(budget_pages: u32) -> Cache {
+        let unused = FrameSet::new(budget_pages);
         Cache {
             frames: Vec::with_capacity(budget_pages as usize),
             budget_pages,
@@ -132,8 +134,9 @@ impl Cache {
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
             lender: None,
-            unused: FrameSet::new(budget_pages),
             settle_from: 0,
+            settle_each: (budget_pages / reclaim::SETTLED / unused.words().max(1)).max(1),
+            unused,
             settle_due: 0,
         }
     }

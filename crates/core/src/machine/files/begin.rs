@@ -18,14 +18,15 @@ impl Files {
         let read = &mut self.reads[id.0 as usize];
         let file = self.handles[read.transfer.handle.0 as usize].file;
         let cache = &mut base.frames.cache;
-        read.frames.extend(read.range.pages().map(|page| match cache.find(file, page) {
-            Some(frame) => {
-                cache.pin(frame);
-                frame
+        let mut absent = 0;
+        for page in read.range.pages() {
+            let frame = cache.find(file, page);
+            match frame {
+                Some(frame) => cache.pin(frame),
+                None => absent += 1,
             }
-            None => NO_FRAME,
-        }));
-        let absent = read.frames.iter().filter(|&&frame| frame == NO_FRAME).count() as u32;
+            read.frames.push(frame.unwrap_or(NO_FRAME));
+        }
         let is_had = cache.promise(absent);
         if !is_had {
             let pinned = read.frames.drain(..).filter(|&frame| frame != NO_FRAME);
@@ -163,7 +164,8 @@ impl Files {
         // What was asked is joined across the windows that brought it in.
         let asked = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
         let (asked, windows) = self.runs.split_at_mut(asked);
-        for window in core::iter::once(asked).chain(windows.split_mut(|run| run.is_empty())) {
+        let windows = windows.split_mut(|run| run.is_empty());
+        for window in core::iter::once(asked).chain(windows).filter(|window| !window.is_empty()) {
             let joined = join_adjacent(window);
             for &run in &window[..joined] {
                 cut(run, demand, pages_max, |range| {
