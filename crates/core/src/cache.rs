@@ -112,15 +112,17 @@ pub struct Cache {
     lender: Option<Box<dyn Lender>>,
     /// Frames whose page was read ahead and not used yet.
     unused: FrameSet,
-    /// The word of `unused` at which [`settle_next`](Cache::settle_next) goes on, and
-    /// pages that were added since.
+    /// The word of `unused` at which [`settle_next`](Cache::settle_next) goes on, for how many
+    /// pages that are added it does so once, and how many were added since.
     settle_from: u32,
+    settle_each: u32,
     settle_due: u32,
 }
 
 impl Cache {
     /// An empty cache of `budget_pages` frames.
     pub fn new(budget_pages: u32) -> Cache {
+        let unused = FrameSet::new(budget_pages);
         Cache {
             frames: Vec::with_capacity(budget_pages as usize),
             budget_pages,
@@ -132,8 +134,9 @@ impl Cache {
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
             lender: None,
-            unused: FrameSet::new(budget_pages),
             settle_from: 0,
+            settle_each: (budget_pages / reclaim::SETTLED / unused.words().max(1)).max(1),
+            unused,
             settle_due: 0,
         }
     }
@@ -368,21 +371,23 @@ impl Cache {
     }
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
+    #[inline]
     fn remove(&mut self, id: FrameId) {
-        let Frame { pins, links, memory, .. } = *self.frame(id);
-        if links.is_listed() {
+        let frame = self.frame(id);
+        let (is_held, is_memory) = (frame.pins > 0, frame.memory.is_memory);
+        if frame.links.is_listed() {
             self.lists.unlink(&mut self.frames, id);
         }
         self.table.remove(&mut self.frames, id);
         let was_unused = self.unused.remove(id);
-        if was_unused && pins > 0 {
+        if was_unused && is_held {
             // A reader holds it, and will say so only after it has left.
             self.counters.used_pages += 1;
         } else if was_unused {
             self.counters.waste_pages += 1;
-            self.counters.memory_waste_pages += u64::from(memory.is_memory);
+            self.counters.memory_waste_pages += u64::from(is_memory);
         }
-        if pins > 0 {
+        if is_held {
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
             self.release(id);

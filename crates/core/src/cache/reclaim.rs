@@ -27,7 +27,7 @@ use super::lists::List;
 use super::{Cache, FrameId, FrameState, Uses};
 
 /// While as many pages are added as an eighth of the frames, all frames are looked at once.
-const SETTLED: u32 = 8;
+pub(super) const SETTLED: u32 = 8;
 
 /// Pages that are recalled together at the most.
 pub(super) const TOGETHER_MAX: usize = 64;
@@ -89,6 +89,9 @@ impl Cache {
     /// the first to be used again: pages that came in side by side in memory leave their
     /// place to others that do.
     fn reserve(&mut self, wanted: u32) {
+        if self.free_pages() >= wanted {
+            return;
+        }
         let free_before = self.free.len();
         self.reclaim_up_to(wanted);
         if self.free_pages() < wanted && self.lender.is_some() {
@@ -192,14 +195,16 @@ impl Cache {
             return;
         }
         self.settle_due += added;
+        if self.settle_due < self.settle_each {
+            return;
+        }
         let words = self.unused.words();
-        let pages_each = (self.budget_pages() / SETTLED / words).max(1);
-        for _ in 0..words.min(self.settle_due / pages_each) {
+        for _ in 0..words.min(self.settle_due / self.settle_each) {
             let word = self.settle_from;
             self.settle_from = (word + 1) % words;
             self.settle_word(word);
         }
-        self.settle_due %= pages_each;
+        self.settle_due %= self.settle_each;
     }
 
     fn settle_word(&mut self, word: u32) {

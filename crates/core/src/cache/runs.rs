@@ -78,18 +78,21 @@ impl Cache {
 
     /// Tells the frames of pages that are all cached, in order.
     pub fn each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
-        for (page, home) in self.table.homes(file, range) {
-            if let Some(frame) = self.table.find_at(&self.frames, home, file, page) {
-                each(frame);
+        let mut before = FrameId(u32::MAX);
+        for page in range.pages() {
+            if let Some(id) = self.table.find_after(&self.frames, before, file, page) {
+                each(id);
+                before = id;
             }
         }
     }
 
     /// Says which request will deliver pages that are in flight.
     pub fn carry_run(&mut self, file: FileId, range: PageRange, request: RequestId) {
-        for (page, home) in self.table.homes(file, range) {
-            let frame = self.table.find_at(&self.frames, home, file, page);
-            self.carry(frame.expect("a page in flight is in the table"), request);
+        let mut id = FrameId(u32::MAX);
+        for page in range.pages() {
+            id = self.in_flight_after(id, file, page);
+            self.carry(id, request);
         }
     }
 
@@ -97,9 +100,9 @@ impl Cache {
     pub fn fill_run(&mut self, file: FileId, range: PageRange) {
         let mut come = [FrameId(0); LENT_TOGETHER];
         let (mut first, mut count, mut marked) = (range.first, 0, 0);
-        for (page, home) in self.table.homes(file, range) {
-            let id = self.table.find_at(&self.frames, home, file, page);
-            let id = id.expect("a page in flight is in the table");
+        let mut id = FrameId(u32::MAX);
+        for page in range.pages() {
+            id = self.in_flight_after(id, file, page);
             let is_good = self.arrive(id);
             if is_good {
                 come[count] = id;
@@ -112,6 +115,12 @@ impl Cache {
             }
         }
         self.lend(file, first, &come[..count], marked);
+    }
+
+    #[inline]
+    fn in_flight_after(&self, before: FrameId, file: FileId, page: u64) -> FrameId {
+        let found = self.table.find_after(&self.frames, before, file, page);
+        found.expect("a page in flight is in the table")
     }
 }
 

@@ -66,6 +66,24 @@ impl Table {
         self.find_at(frames, self.group(file, page).home(page), file, page)
     }
 
+    /// As `find`; first where a page lies that came in after the one in `before`, its neighbour.
+    #[inline]
+    pub(super) fn find_after(
+        &self,
+        frames: &[Frame],
+        before: FrameId,
+        file: FileId,
+        page: u64,
+    ) -> Option<FrameId> {
+        let next = FrameId(before.0.wrapping_add(1));
+        match frames.get(next.0 as usize) {
+            Some(frame) if frame.page == page && frame.file == file && frame.is_in_table() => {
+                Some(next)
+            }
+            _ => self.find(frames, file, page),
+        }
+    }
+
     /// The frame of a page that belongs to the chain at `home`.
     #[inline]
     pub(super) fn find_at(

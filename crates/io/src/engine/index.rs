@@ -290,28 +290,30 @@ impl<A: Atomics> PageIndex<A> {
     pub(crate) fn recall_all(&self, frames: &[FrameId]) -> u64 {
         let (mut refused, mut unlent) = (0, 0);
         for (nth, frame) in frames.iter().enumerate() {
-            let before = self.entries[frame.0 as usize].state.fetch_and(!LENT, SeqCst);
+            let state = &self.entries[frame.0 as usize].state;
             // Or it was filled, and dropped before it was ever lent.
-            if before & LENT != 0 {
+            if state.load(Relaxed) & LENT != 0 {
                 unlent |= 1u64 << nth;
-                refused |= u64::from(before & HOLDS != 0) << nth;
+                refused |= u64::from(state.fetch_sub(LENT, SeqCst) & HOLDS != 0) << nth;
             }
         }
         // Nobody can find any of them now: neighbours are asked for together.
-        let mut asked = None;
+        let mut asked: Option<(u64, &[A::Word; 1 << GROUP_LOG2], bool)> = None;
         for nth in bits(unlent & !refused) {
-            let key = self.entries[frames[nth].0 as usize].key.load(Relaxed);
-            let group = key >> GROUP_LOG2;
-            let (_, is_read) = asked
-                .filter(|&(before, _)| before == group)
-                .unwrap_or_else(|| (group, self.readers.are_in(key)));
-            asked = Some((group, is_read));
-            refused |= u64::from(is_read) << nth;
+            let frame = frames[nth].0;
+            let key = self.entries[frame as usize].key.load(Relaxed);
+            let (_, heads, is_read) = asked
+                .filter(|&(group, ..)| group == key >> GROUP_LOG2)
+                .unwrap_or_else(|| (key >> GROUP_LOG2, self.group(key), self.readers.are_in(key)));
+            asked = Some((key >> GROUP_LOG2, heads, is_read));
+            match is_read {
+                true => refused |= 1 << nth,
+                false => self.unchain(frame, &heads[(key & GROUP_MASK) as usize]),
+            }
         }
         for nth in bits(refused) {
             self.entries[frames[nth].0 as usize].state.fetch_or(LENT, Release);
         }
-        bits(unlent & !refused).for_each(|nth| self.unchain(frames[nth].0));
         refused
     }
 
@@ -321,8 +323,9 @@ impl<A: Atomics> PageIndex<A> {
     pub(crate) fn forget(&self, frame: u32) -> Copies {
         let entry = &self.entries[frame as usize];
         entry.state.fetch_and(!LENT, SeqCst);
-        self.unchain(frame);
-        self.readers.who_is_in(entry.key.load(Relaxed))
+        let key = entry.key.load(Relaxed);
+        self.unchain(frame, self.head(key));
+        self.readers.who_is_in(key)
     }
 
     /// Whether copies have come to their end.
@@ -339,13 +342,13 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Takes the entry out of its chain. Its own link stays, for readers who are there.
-    fn unchain(&self, frame: u32) {
-        let entry = &self.entries[frame as usize];
-        let mut link = self.head(entry.key.load(Relaxed));
+    #[inline]
+    fn unchain(&self, frame: u32, head: &A::Word) {
+        let mut link = head;
         while link.load(Relaxed) != frame {
             link = &self.entries[link.load(Relaxed) as usize].next;
         }
-        link.store(entry.next.load(Relaxed), Release);
+        link.store(self.entries[frame as usize].next.load(Relaxed), Release);
     }
 
     #[inline]

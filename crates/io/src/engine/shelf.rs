@@ -9,7 +9,7 @@
 use std::num::NonZero;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use readpath_core::cache::{FileId, FrameId, Lender, Uses};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -38,6 +38,8 @@ pub(crate) struct Shelf {
     /// Nobody may begin to hold a page.
     is_closed: AtomicBool,
     forgotten: Mutex<Forgotten>,
+    /// Whether there are any; changed under the lock.
+    has_forgotten: AtomicBool,
 }
 
 /// Frames whose page was to be forgotten.
@@ -64,6 +66,7 @@ impl Shelf {
             held_max,
             is_closed: AtomicBool::new(false),
             forgotten: Mutex::default(),
+            has_forgotten: AtomicBool::new(false),
         })
     }
 
@@ -213,7 +216,10 @@ impl Shelf {
 
     /// Frames that the machine is to be told of as returned.
     fn take_returned(&self) -> Vec<FrameId> {
-        let mut forgotten = self.forgotten();
+        if !self.has_forgotten.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut forgotten = self.forgotten.lock().expect("nothing panics under this lock");
         let Forgotten { copied, returned } = &mut *forgotten;
         copied.retain_mut(|(frame, copies)| {
             let is_over = self.index.are_over(copies);
@@ -222,6 +228,7 @@ impl Shelf {
             }
             !is_over
         });
+        self.has_forgotten.store(!copied.is_empty(), Ordering::Release);
         std::mem::take(returned)
     }
 
@@ -229,18 +236,20 @@ impl Shelf {
     fn forget(&self, frame: u32) {
         let mut copies = self.index.forget(frame);
         if !self.index.are_over(&mut copies) {
-            self.forgotten().copied.push((frame, copies));
+            self.add_forgotten(|forgotten| forgotten.copied.push((frame, copies)));
         } else if self.index.forgotten(frame) {
             self.push_returned(frame);
         }
     }
 
     fn push_returned(&self, frame: u32) {
-        self.forgotten().returned.push(FrameId(frame));
+        self.add_forgotten(|forgotten| forgotten.returned.push(FrameId(frame)));
     }
 
-    fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
-        self.forgotten.lock().expect("nothing panics under this lock")
+    fn add_forgotten(&self, add: impl FnOnce(&mut Forgotten)) {
+        let mut forgotten = self.forgotten.lock().expect("nothing panics under this lock");
+        add(&mut forgotten);
+        self.has_forgotten.store(true, Ordering::Release);
     }
 }
 

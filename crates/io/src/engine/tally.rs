@@ -69,10 +69,11 @@ impl Tally {
     /// order with what it does next.
     pub(crate) fn take_passed(&self, mut passed: impl FnMut(u64)) {
         let (up_to_own, others) = self.lines.split_at(self.own() + 1);
-        for Line { passed_end, .. } in others.iter().chain(up_to_own) {
+        for lines in [others, up_to_own] {
             // Looked at first: a line that says nothing is not taken from its thread.
-            if passed_end.load(Ordering::Relaxed) != NOT_PASSED {
-                let end = passed_end.swap(NOT_PASSED, Ordering::Relaxed);
+            let is_new = |line: &&Line| line.passed_end.load(Ordering::Relaxed) != NOT_PASSED;
+            for line in lines.iter().filter(is_new) {
+                let end = line.passed_end.swap(NOT_PASSED, Ordering::Relaxed);
                 (end != NOT_PASSED).then(|| passed(end));
             }
         }

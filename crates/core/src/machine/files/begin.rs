@@ -18,14 +18,15 @@ impl Files {
         let read = &mut self.reads[id.0 as usize];
         let file = self.handles[read.transfer.handle.0 as usize].file;
         let cache = &mut base.frames.cache;
-        read.frames.extend(read.range.pages().map(|page| match cache.find(file, page) {
-            Some(frame) => {
-                cache.pin(frame);
-                frame
+        let mut absent = 0;
+        for page in read.range.pages() {
+            let frame = cache.find(file, page);
+            match frame {
+                Some(frame) => cache.pin(frame),
+                None => absent += 1,
             }
-            None => NO_FRAME,
-        }));
-        let absent = read.frames.iter().filter(|&&frame| frame == NO_FRAME).count() as u32;
+            read.frames.push(frame.unwrap_or(NO_FRAME));
+        }
         let is_had = cache.promise(absent);
         if !is_had {
             let pinned = read.frames.drain(..).filter(|&frame| frame != NO_FRAME);

@@ -19,7 +19,9 @@ pub(super) fn demand_first(runs: &mut [PageRange], demand: PageRange) -> usize {
     for at in 0..runs.len() {
         let run = runs[at];
         if run.first.max(demand.first) < run.end.min(demand.end) {
-            runs[moved..=at].rotate_right(1);
+            if moved < at {
+                runs[moved..=at].rotate_right(1);
+            }
             moved += 1;
         }
     }

@@ -7,7 +7,7 @@
 //! reading what is not wanted: an eighth of the file was asked for by now, and
 //! the file fits in memory.
 
-use super::super::{FileEvidence, Pages};
+use super::super::{Evidence, FileEvidence, Pages};
 use super::{Ahead, say};
 use crate::unit::PageRange;
 
@@ -17,24 +17,24 @@ const SHARE_ASKED: u64 = 8;
 /// A request that continues no stream was seen: it counts, and the sweep goes on.
 pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
     let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
-    let evidence = pages.evidence();
-    let estimate = &evidence.device.estimate;
-    let cost_pages = estimate.request_cost_pages();
-    let occupied_pages = evidence.device.price_pages();
-    let file = evidence.file;
+    let Evidence { device, file } = pages.evidence();
     if absent > 0 {
         file.scattered_pages += absent;
         file.scattered_requests += 1;
     }
-    let spent_pages = file.scattered_requests * occupied_pages + file.scattered_pages;
-    let is_spent = 2 * spent_pages >= file_pages;
     let is_asked = file.scattered_pages >= file_pages.div_ceil(SHARE_ASKED);
-    let fits = file_pages <= evidence.device.memory_pages;
-    if file.swept_end.is_none() && !(is_spent && is_asked && fits) {
+    if file.swept_end.is_none() && !is_asked {
+        return;
+    }
+    let spent_pages = file.scattered_requests * device.price_pages() + file.scattered_pages;
+    let is_spent = 2 * spent_pages >= file_pages;
+    let fits = file_pages <= device.memory_pages;
+    if file.swept_end.is_none() && !(is_spent && fits) {
         return;
     }
     let first = file.swept_end.unwrap_or(0);
-    let chunk_pages = (16 * cost_pages).min(evidence.device.window_share_pages());
+    let cost_pages = device.estimate.request_cost_pages();
+    let chunk_pages = (16 * cost_pages).min(device.window_share_pages());
     if first >= file_pages {
         // It was read whole and still pages are missing: they were evicted. What was
         // spent since counts anew.
