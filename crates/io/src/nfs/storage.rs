@@ -294,8 +294,16 @@ impl Sleeper for NfsSleeper {
             // Empty when somebody was faster.
             let _ = rustix::io::read(bell, &mut [0; 8]);
         }
-        // What lay in the socket ends a sleep at once.
-        Ok(self.shared.lock().link.clock().now().since(now) >= SLEPT)
+        let mut state = self.shared.lock();
+        let woken = state.link.clock().now();
+        // What lay in the socket ends a sleep at once; what ended this one has just come.
+        let has_slept = woken.since(now) >= SLEPT;
+        if has_slept {
+            state.looked = woken;
+        }
+        // `collect` makes no system call: it finds what came.
+        state.exchange(Some(woken));
+        Ok(has_slept)
     }
 
     fn wake(&self) {
