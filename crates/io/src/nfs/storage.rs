@@ -296,9 +296,14 @@ impl Sleeper for NfsSleeper {
         }
         let mut state = self.shared.lock();
         let woken = state.link.clock().now();
+        // What lay in the socket ends a sleep at once; what ended this one has just come.
+        let has_slept = woken.since(now) >= SLEPT;
+        if has_slept {
+            state.looked = woken;
+        }
+        // `collect` makes no system call: it finds what came.
         state.exchange(Some(woken));
-        // What lay in the socket ends a sleep at once.
-        Ok(woken.since(now) >= SLEPT)
+        Ok(has_slept)
     }
 
     fn wake(&self) {
