@@ -16,9 +16,10 @@ use std::time::Duration;
 use clap::Args;
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use readpath_core::law::Spec;
-use readpath_core::unit::{SECTOR_BYTES, Time};
+use readpath_core::unit::SECTOR_BYTES;
 use readpath_peers::leftover::{Kind, Record};
 use readpath_sim::device::{BoxedDevice, registry};
+use readpath_sim::report::Tally;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, getgid, getppid, getuid};
@@ -27,10 +28,9 @@ use crate::exit::{Ended, Failure};
 use crate::size;
 
 mod engine;
-mod lateness;
 mod mount;
 
-use engine::{Engine, Served};
+use engine::Engine;
 use mount::{FILE_NAME, Mount};
 
 /// How often it looks whether its parent lives and the mount is there. Both are
@@ -99,7 +99,7 @@ pub fn run(args: &ServeArgs) -> Ended {
 
     let end = wait_for_end(&signals, parent, &session);
     let is_detached = end_mount(session, &args.folder, end);
-    report(&engine.served());
+    report(&engine.answered());
     if is_detached {
         eprintln!(
             "readpath: {} was still in use and has been detached; what had it open gets errors",
@@ -221,17 +221,15 @@ fn end_mount(session: BackgroundSession, folder: &Path, end: End) -> bool {
     }
 }
 
-fn report(served: &Served) {
-    let us = |time: Option<Time>| {
-        time.map_or("-".to_owned(), |time| format!("{} µs", time.ns() / 1_000))
-    };
-    let lateness = &served.lateness;
+fn report(answered: &Tally) {
+    let us = |late: Option<f64>| late.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
+    let late = answered.latency();
     println!(
         "served {} requests, {} bytes; answers late by {} (p50), {} (p99), {} (max)",
-        lateness.count(),
-        served.bytes,
-        us(lateness.percentile(50)),
-        us(lateness.percentile(99)),
-        us((lateness.count() > 0).then(|| lateness.max())),
+        answered.operations,
+        answered.bytes,
+        us(late.p50),
+        us(late.p99),
+        us(late.max),
     );
 }

@@ -15,8 +15,7 @@ use readpath_core::request::{DeviceCaps, DeviceError, DeviceRequest, Op, Outcome
 use readpath_core::unit::{SECTOR_BYTES, Time};
 use readpath_peers::clock::Clock;
 use readpath_sim::device::BoxedDevice;
-
-use super::lateness::Lateness;
+use readpath_sim::report::Tally;
 
 /// What is done with the outcome of a request.
 pub type Answer = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
@@ -44,8 +43,8 @@ struct State {
     requests: BTreeMap<u32, Pending>,
     next_number: u32,
     finished: Vec<(Time, Pending)>,
-    lateness: Lateness,
-    served_bytes: u64,
+    /// One entry for each answer: from when it was due to when it was given.
+    answered: Tally,
     is_stopping: bool,
 }
 
@@ -54,15 +53,6 @@ struct Pending {
     bytes: u64,
     result: Result<(), DeviceError>,
     answer: Answer,
-}
-
-/// What was served.
-#[derive(Clone, Debug)]
-pub struct Served {
-    /// How late the answers were; one entry a request.
-    pub lateness: Lateness,
-    /// Bytes of all requests.
-    pub bytes: u64,
 }
 
 impl Engine {
@@ -80,8 +70,7 @@ impl Engine {
             requests: BTreeMap::new(),
             next_number: 0,
             finished: Vec::new(),
-            lateness: Lateness::default(),
-            served_bytes: 0,
+            answered: Tally::default(),
             is_stopping: false,
         };
         let shared = Arc::new(Shared {
@@ -110,10 +99,10 @@ impl Engine {
         self.shared.wake.notify_one();
     }
 
-    /// What has been answered so far.
-    pub fn served(&self) -> Served {
-        let state = self.shared.lock();
-        Served { lateness: state.lateness.clone(), bytes: state.served_bytes }
+    /// What has been answered so far: how many requests and bytes; the latencies say how late the
+    /// answers were.
+    pub fn answered(&self) -> Tally {
+        self.shared.lock().answered.clone()
     }
 
     fn join(&mut self) {
@@ -151,9 +140,8 @@ impl Shared {
                 drop(state);
                 let answered = self.answer(finished);
                 state = self.lock();
-                for (late, bytes) in answered {
-                    state.lateness.add(late);
-                    state.served_bytes += bytes;
+                for (due, given, bytes) in answered {
+                    state.answered.record(due, given, bytes);
                 }
                 continue;
             }
@@ -171,13 +159,13 @@ impl Shared {
         }
     }
 
-    /// Gives the answers; by how much each was late, and its bytes.
-    fn answer(&self, finished: Vec<(Time, Pending)>) -> Vec<(Time, u64)> {
+    /// Gives the answers. Of each: when it was due, when it was given, and its bytes.
+    fn answer(&self, finished: Vec<(Time, Pending)>) -> Vec<(Time, Time, u64)> {
         finished
             .into_iter()
-            .map(|(at, pending)| {
+            .map(|(due, pending)| {
                 (pending.answer)(pending.result);
-                (self.clock.now().since(at), pending.bytes)
+                (due, self.clock.now(), pending.bytes)
             })
             .collect()
     }
@@ -288,11 +276,10 @@ mod tests {
         assert!(clock.now() >= Time::from_ms(60), "{}", clock.now());
         assert_eq!(answers, [(0, Ok(())), (4_096, Ok(())), (1 << 20, Ok(()))]);
         // The last answer is counted just after it was given.
-        while engine.served().lateness.count() < 3 {
+        while engine.answered().operations < 3 {
             std::thread::yield_now();
         }
-        let served = engine.served();
-        assert_eq!((served.lateness.count(), served.bytes), (3, 3 * 4_096));
+        assert_eq!(engine.answered().bytes, 3 * 4_096);
     }
 
     #[test]
