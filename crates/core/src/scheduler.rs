@@ -15,6 +15,7 @@ use crate::unit::Time;
 mod adaptive;
 pub mod cfq;
 mod deadline;
+mod fifo;
 mod noop;
 pub mod replay;
 mod requests;

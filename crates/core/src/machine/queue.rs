@@ -27,10 +27,10 @@ use crate::request::{Priority, ProcessId, Request, RequestId, RequestTable};
 use crate::scheduler::{self, Dispatch, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 
-mod cargo;
+mod payload;
 
-use cargo::Cargoes;
-pub(super) use cargo::{Behind, Content, Waiter};
+use payload::Payloads;
+pub(super) use payload::{Behind, Content, Waiter};
 
 /// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
 const PLUG_REQUESTS_MAX: usize = 32;
@@ -83,7 +83,7 @@ pub(super) struct Queue {
     priorities: Vec<Priority>,
     scheduler: Box<dyn Scheduler>,
     requests: RequestTable,
-    cargoes: Cargoes,
+    payloads: Payloads,
     /// Made since the last poll.
     plug: Vec<RequestId>,
     /// Parts of failed requests that are tried again on their own, past the scheduler.
@@ -117,7 +117,7 @@ impl Queue {
             priorities: Vec::new(),
             scheduler,
             requests: RequestTable::default(),
-            cargoes: Cargoes::default(),
+            payloads: Payloads::default(),
             plug: Vec::new(),
             retries: VecDeque::new(),
             wake: None,
@@ -181,7 +181,7 @@ impl Queue {
     /// told of its name before that.
     pub(super) fn send(&mut self, now: Time, request: Request, content: Content) -> RequestId {
         let id = self.requests.open(request);
-        self.cargoes.load(id, content, false);
+        self.payloads.put(id, content, false);
         self.plug.push(id);
         if self.plug.len() >= PLUG_REQUESTS_MAX {
             self.unplug(now);
@@ -192,7 +192,7 @@ impl Queue {
     /// Makes a request of what has failed before: it goes to the device past the scheduler.
     pub(super) fn send_again(&mut self, request: Request, content: Content) -> RequestId {
         let id = self.requests.open(request);
-        self.cargoes.load(id, content, true);
+        self.payloads.put(id, content, true);
         self.retries.push_back(id);
         id
     }
@@ -200,12 +200,12 @@ impl Queue {
     /// Has `waiter` be told of the end of the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
         self.requests.set_awaited(id);
-        self.cargoes.wait(id, waiter);
+        self.payloads.wait(id, waiter);
     }
 
     /// Whether `waiter` is to be told of the end of the request, or of one that was merged into it.
     pub(super) fn is_awaited(&self, id: RequestId, waiter: Waiter) -> bool {
-        self.requests.parts(id).any(|part| self.cargoes.awaits(part, waiter))
+        self.requests.parts(id).any(|part| self.payloads.awaits(part, waiter))
     }
 
     /// The next request for the device; none when it is full, or when the
@@ -250,7 +250,7 @@ impl Queue {
     /// The parts of a request in the order of its sectors: what each carries, and its bytes.
     pub(super) fn each_part_in_order(&self, id: RequestId, mut each: impl FnMut(Content, u64)) {
         for part in self.requests.parts(id) {
-            each(self.cargoes.content(part), self.requests.opened(part).bytes());
+            each(self.payloads.content(part), self.requests.opened(part).bytes());
         }
     }
 
@@ -263,7 +263,7 @@ impl Queue {
         let bytes = self.requests[id].bytes();
         self.meter.completed(now);
         self.evidence.estimate.completed(now, completion.not_before, id, bytes);
-        if !self.cargoes.is_retry(id) {
+        if !self.payloads.is_retry(id) {
             self.scheduler.complete(now, id, &self.requests);
         }
         let (outcome, is_merged) = (completion.outcome, self.requests.is_merged(id));
@@ -285,13 +285,13 @@ impl Queue {
             Outcome::Failed(error) => PartOutcome::Failed(error),
         };
         let is_merged = ending.is_merged;
-        let (content, waiters) = self.cargoes.unload(part);
+        let (content, waiters) = self.payloads.take(part);
         Some(Ended { request, content, outcome, is_merged, waiters })
     }
 
     /// Takes back the list of waiters of a part that has ended.
     pub(super) fn recycle(&mut self, waiters: Vec<Waiter>) {
-        self.cargoes.recycle(waiters);
+        self.payloads.recycle(waiters);
     }
 
     /// Hands what was plugged to the scheduler.

@@ -13,6 +13,7 @@ use crate::request::{Request, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::Inserted;
+use super::fifo::Fifo;
 
 /// A request's place in the order by sector: its first sector, then its arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,15 +54,14 @@ pub(super) struct Merge {
 
 /// Requests that wait.
 ///
-/// 1. Both maps hold the same requests.
-/// 2. They are empty while `only` holds one: where the device has room each request leaves
+/// 1. `by_sector` has the numbers in `by_arrival` of all that are there.
+/// 2. Both are empty while `only` holds one: where the device has room each request leaves
 ///    before the next one comes, and a map that is emptied gives its memory back.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     only: Option<(Place, Waiting)>,
-    by_sector: BTreeMap<Place, Waiting>,
-    /// First sector by arrival.
-    by_arrival: BTreeMap<u64, u64>,
+    by_sector: BTreeMap<Place, u32>,
+    by_arrival: Fifo<(Place, Waiting)>,
     /// The number of the last arrival.
     arrivals: u64,
 }
@@ -74,7 +74,7 @@ impl Requests {
 
     /// How many wait.
     pub(super) fn count(&self) -> usize {
-        self.by_sector.len() + usize::from(self.only.is_some())
+        self.by_arrival.count() + usize::from(self.only.is_some())
     }
 
     /// Takes a request in, merged with a neighbour or not.
@@ -97,18 +97,13 @@ impl Requests {
     /// Takes a request in, as it is.
     pub(super) fn insert(&mut self, waiting: Waiting, requests: &RequestTable) -> Place {
         self.arrivals += 1;
-        self.put(self.arrivals, waiting, requests)
-    }
-
-    fn put(&mut self, arrival: u64, waiting: Waiting, requests: &RequestTable) -> Place {
-        let place = Place { start: requests[waiting.id].start, arrival };
+        let place = Place { start: requests[waiting.id].start, arrival: self.arrivals };
         if self.is_empty() {
             self.only = Some((place, waiting));
             return place;
         }
         for (place, waiting) in self.only.take().into_iter().chain([(place, waiting)]) {
-            self.by_sector.insert(place, waiting);
-            self.by_arrival.insert(place.arrival, place.start);
+            self.by_sector.insert(place, self.by_arrival.push((place, waiting)));
         }
         place
     }
@@ -118,25 +113,14 @@ impl Requests {
         if let Some((_, only)) = self.only.take_if(|(at, _)| *at == place) {
             return Some(only);
         }
-        self.by_arrival.remove(&place.arrival);
-        self.by_sector.remove(&place)
+        let number = self.by_sector.remove(&place)?;
+        Some(self.by_arrival.remove(number).1)
     }
 
     /// The request that has waited longest.
     pub(super) fn oldest(&self) -> Option<(Place, &Waiting)> {
-        if let Some((place, waiting)) = &self.only {
-            return Some((*place, waiting));
-        }
-        let (&arrival, &start) = self.by_arrival.first_key_value()?;
-        let place = Place { start, arrival };
-        self.get(place).map(|waiting| (place, waiting))
-    }
-
-    fn get(&self, place: Place) -> Option<&Waiting> {
-        match &self.only {
-            Some((only, waiting)) => (*only == place).then_some(waiting),
-            None => self.by_sector.get(&place),
-        }
+        let (place, waiting) = self.only.as_ref().or_else(|| self.by_arrival.first())?;
+        Some((*place, waiting))
     }
 
     /// The first request that starts at `sector` or after it.
@@ -185,42 +169,54 @@ impl Requests {
         if self.by_sector.is_empty() {
             return None;
         }
-        let first = self.neighbour(&requests[id], requests, sectors_max)?;
-        let one = self.remove(first)?;
-        let grown = joined(&requests[one.id], &requests[id]);
-        let second = self.neighbour(&grown, requests, sectors_max);
-        let Some((second, other)) = second.and_then(|place| Some((place, self.remove(place)?)))
-        else {
-            requests.merge(one.id, id);
-            let to = self.put(first.arrival, one, requests);
-            return Some(Merge { into: one.id, with: None, from: [Some(first), None], to });
+        let (first, one) = self.neighbour(&requests[id], requests, sectors_max)?;
+        self.by_sector.remove(&first);
+        let one_id = self.by_arrival.get(one).1.id;
+        let grown = joined(&requests[one_id], &requests[id]);
+        let Some((second, other)) = self.neighbour(&grown, requests, sectors_max) else {
+            requests.merge(one_id, id);
+            let to = self.put_back(one, requests);
+            return Some(Merge { into: one_id, with: None, from: [Some(first), None], to });
         };
+        self.by_sector.remove(&second);
         let is_first_older = first.arrival < second.arrival;
         let (older, younger) = if is_first_older { (one, other) } else { (other, one) };
+        let (into, with) = (self.by_arrival.get(older).1.id, self.by_arrival.remove(younger).1.id);
         // The new one lies between the two as a rule. Where requests overlap, the one that it
         // touches may touch the other one itself.
-        let is_beside = requests[id].touches(&requests[younger.id]);
-        requests.merge(if is_beside { id } else { older.id }, younger.id);
-        requests.merge(older.id, id);
-        let to = self.put(first.arrival.min(second.arrival), older, requests);
+        let is_beside = requests[id].touches(&requests[with]);
+        requests.merge(if is_beside { id } else { into }, with);
+        requests.merge(into, id);
+        let to = self.put_back(older, requests);
         let from = [Some(first), Some(second)];
-        Some(Merge { into: older.id, with: Some(younger.id), from, to })
+        Some(Merge { into, with: Some(with), from, to })
     }
 
-    /// A request in the maps that may be merged with `request`, which is in none: first one that
-    /// ends where it starts, then one that starts where it ends.
+    /// Puts one that has grown back into the order by sector; its place by arrival is as it was.
+    fn put_back(&mut self, number: u32, requests: &RequestTable) -> Place {
+        let (place, waiting) = self.by_arrival.get_mut(number);
+        place.start = requests[waiting.id].start;
+        let place = *place;
+        self.by_sector.insert(place, number);
+        place
+    }
+
+    /// A request in the order by sector that may be merged with `request`, which is not in it, and
+    /// its number in the order by arrival: first one that ends where it starts, then one that starts
+    /// where it ends.
     fn neighbour(
         &self,
         request: &Request,
         requests: &RequestTable,
         sectors_max: u32,
-    ) -> Option<Place> {
-        let fits = |place: &Place| {
-            let other = self.by_sector.get(place).map(|waiting| &requests[waiting.id]);
-            other.is_some_and(|other| may_merge(other, request, sectors_max))
+    ) -> Option<(Place, u32)> {
+        let fits = |&(_, &number): &(&Place, &u32)| {
+            may_merge(&requests[self.by_arrival.get(number).1.id], request, sectors_max)
         };
-        let before = self.previous(Place::before_all_at(request.start));
-        before.filter(fits).or_else(|| self.first_from(request.end()).filter(fits))
+        let before = self.by_sector.range(..Place::before_all_at(request.start)).next_back();
+        let behind = || self.by_sector.range(Place::before_all_at(request.end())..).next();
+        let found = before.filter(fits).or_else(|| behind().filter(fits));
+        found.map(|(&place, &number)| (place, number))
     }
 }
 

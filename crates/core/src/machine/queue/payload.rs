@@ -71,7 +71,7 @@ pub(in crate::machine) enum Waiter {
 
 /// What one request has with it, beside what the device and the scheduler know.
 #[derive(Debug)]
-struct Cargo {
+struct Payload {
     content: Content,
     waiters: Vec<Waiter>,
     /// Tried again after a failure, past the scheduler.
@@ -80,29 +80,29 @@ struct Cargo {
 
 /// What each open request carries, by its name.
 #[derive(Debug, Default)]
-pub(super) struct Cargoes {
-    by_name: Vec<Cargo>,
+pub(super) struct Payloads {
+    by_name: Vec<Payload>,
     /// Empty lists of waiters, kept for their room.
     spare: Vec<Vec<Waiter>>,
 }
 
-impl Cargoes {
+impl Payloads {
     /// Takes in what the request `id`, which was opened just now, carries.
-    pub(super) fn load(&mut self, id: RequestId, content: Content, is_retry: bool) {
+    pub(super) fn put(&mut self, id: RequestId, content: Content, is_retry: bool) {
         let waiters = self.spare.pop().unwrap_or_default();
-        let cargo = Cargo { content, waiters, is_retry };
+        let payload = Payload { content, waiters, is_retry };
         match self.by_name.get_mut(id.0 as usize) {
-            Some(unloaded) => *unloaded = cargo,
+            Some(taken) => *taken = payload,
             // Names are given in order.
-            None => self.by_name.push(cargo),
+            None => self.by_name.push(payload),
         }
     }
 
     /// Gives out what the request carried and who waits for it, in a list to be given back to
-    /// [`recycle`](Cargoes::recycle).
-    pub(super) fn unload(&mut self, id: RequestId) -> (Content, Vec<Waiter>) {
-        let cargo = &mut self.by_name[id.0 as usize];
-        (cargo.content, core::mem::take(&mut cargo.waiters))
+    /// [`recycle`](Payloads::recycle).
+    pub(super) fn take(&mut self, id: RequestId) -> (Content, Vec<Waiter>) {
+        let payload = &mut self.by_name[id.0 as usize];
+        (payload.content, core::mem::take(&mut payload.waiters))
     }
 
     /// Keeps the memory of a list of waiters for the next request.
