@@ -239,6 +239,7 @@ impl Cache {
     }
 
     /// A page has come; whether it is to be lent.
+    #[inline]
     fn arrive(&mut self, id: FrameId) -> bool {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         let frame = self.frame_mut(id);

@@ -116,17 +116,13 @@ impl Table {
     #[inline]
     pub(super) fn remove(&mut self, frames: &mut [Frame], id: FrameId) {
         let Frame { file, page, next_in_table, .. } = frames[id.0 as usize];
-        let home = self.group(file, page).home(page);
         self.pages[file.0 as usize] -= 1;
-        if self.heads[home] == id.0 {
-            self.heads[home] = next_in_table;
-            return;
+        let home = self.group(file, page).home(page);
+        let mut link = &mut self.heads[home];
+        while *link != id.0 {
+            link = &mut frames[*link as usize].next_in_table;
         }
-        let mut before = self.heads[home];
-        while frames[before as usize].next_in_table != id.0 {
-            before = frames[before as usize].next_in_table;
-        }
-        frames[before as usize].next_in_table = next_in_table;
+        *link = next_in_table;
     }
 
     /// The first run of pages of the range that are absent.
