@@ -1,16 +1,10 @@
-//! The command line, and the lists in it.
+//! The command line: what each subcommand takes, as text that nobody has looked into yet.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
-use readpath_core::law::Spec;
-
-use crate::exit::Failure;
-use crate::regret::RegretArgs;
-use crate::replay::ReplayArgs;
-use crate::serve::ServeArgs;
-use crate::validate::ValidateArgs;
 
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
@@ -52,9 +46,6 @@ pub enum Command {
     #[command(hide = true)]
     TouchMemory,
 }
-
-/// The readahead law where none is named.
-pub const READAHEAD_DEFAULT: &str = "adaptive";
 
 /// `readpath run`.
 #[derive(Debug, Args)]
@@ -178,9 +169,132 @@ pub struct NameArgs {
     pub name: Option<String>,
 }
 
-/// Takes a list of laws or devices apart.
-pub fn specs(text: &str) -> Result<Vec<Spec>, Failure> {
-    Spec::parse_all(text).map_err(Failure::usage)
+/// `readpath serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    readpath serve hdd --at /mnt/slow --size 8G &\n  \
+    fio --filename=/mnt/slow/device --direct=1 --rw=randread --name=test\n  \
+    losetup --direct-io=on --find --show /mnt/slow/device\n\n\
+    Needs root, or fusermount3. `umount DIR` ends it too.")]
+pub struct ServeArgs {
+    /// A modelled device (`readpath devices`), with parameters after commas
+    #[arg(value_name = "DEVICE")]
+    pub device: String,
+    /// An empty folder, on which it is mounted; the file is DIR/device
+    #[arg(long = "at", value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Keep the data in this file, whose length is the file's
+    #[arg(long, value_name = "FILE", conflicts_with = "size")]
+    pub backing: Option<PathBuf>,
+    /// Keep the data in a temporary file of this length, with a unit [default: the device's size]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// Seed of everything that is random in the device
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `readpath validate`.
+#[derive(Debug, Args)]
+#[command(after_help = "A line of a trace, as DiskSim's validation set has them:\n  \
+    R|W  Hit|Miss  first-sector  sectors  service-time-µs  idle-time-µs\n\n\
+    Example:\n  readpath validate atlas10k.trace --on hdd,disksim=atlas10k.diskspecs")]
+pub struct ValidateArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// The disk: hdd,disksim=FILE.diskspecs, hdd,toml=FILE, hdd,drive=NAME
+    #[arg(long = "on", value_name = "DISK", default_value = "hdd")]
+    pub disk: String,
+    /// Tell also what each feature of the model is worth
+    #[arg(long)]
+    pub ablate: bool,
+    /// Seed of the platter's phase at the start
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON document in place of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `readpath regret`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its rivals are the classic readahead \
+    laws (of a\nload on memory, `swap-…`: the classic swap-in laws) under each classic scheduler; the \
+    figure is\nthe throughput of `adaptive` ÷ that of the best of them. What is below 0.95 is a regret.\n\n\
+    Example:\n  \
+    readpath regret --cells /hdd-1/,mmap"
+)]
+pub struct RegretArgs {
+    /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    pub cells: Vec<String>,
+    /// Run the workloads on this storage in place of the modelled devices: a file, a block device,
+    /// or a folder, in which their files, up to 3 GiB at a time, are made for the run
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
+    pub on: Option<PathBuf>,
+    /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
+    #[arg(long)]
+    pub smoke: bool,
+    /// Print every cell, not only the summary and the worst
+    #[arg(long)]
+    pub all: bool,
+    /// Judge these two laws in place of `adaptive` in both places
+    #[arg(long, value_name = "READAHEAD,SCHEDULER")]
+    pub laws: Option<String>,
+    /// Take the rivals' runs from this document, which `--json` printed with the same seeds, in
+    /// place of running them anew: where only a law under test has changed
+    #[arg(long, value_name = "FILE")]
+    pub beside: Option<PathBuf>,
+    /// How many cells run at a time [default: the processors that there are]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZero<usize>>,
+    /// First seed of everything that is random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How many seeds each run is the mean of
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+    /// Write every decision of the laws under test to this file, with the numbers that decided it,
+    /// one a line: of the chosen cells that read, with the first seed
+    #[arg(long, value_name = "FILE", conflicts_with = "on")]
+    pub log: Option<PathBuf>,
+    /// Print one JSON document in place of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `readpath replay`.
+#[derive(Debug, Args)]
+#[command(after_help = "FILE has one event a line, in the order of time:\n  \
+    at_ms=0    event=arrive request=1 process=1 op=read start=0 sectors=8\n  \
+    at_ms=0    event=dispatch request=1  the other scheduler gave it to the device\n  \
+    at_ms=1.25 event=complete request=1\n  \
+    at_ms=9    event=wait                time passes\n  \
+    at_ms=9    event=end process=1       the process is gone\n  \
+    # …                                  a comment\n\
+    An arrival may say class=rt|be|idle (be), level=0..7 (4) and sync=yes|no (yes for a read).\n\
+    Printed are the decisions, one a line, as `readpath run --log` writes them, among them as\n\
+    `event=divergence` where the list has a request in the device and the law did otherwise, and\n\
+    at the end how many requests are equal. Exit code 1: some are not.")]
+pub struct ReplayArgs {
+    /// The list of events
+    #[arg(value_name = "FILE")]
+    pub events: PathBuf,
+    /// The scheduler
+    #[arg(long, value_name = "LAW", default_value = "cfq")]
+    pub scheduler: String,
+    /// How many requests the device takes at once
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub depth: u32,
+    /// The device has no head that moves
+    #[arg(long)]
+    pub solid_state: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[cfg(test)]

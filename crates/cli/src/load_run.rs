@@ -17,14 +17,14 @@ use readpath_sim::load::{Load, LoadRow, LoadSetup, check_load, file, simulate_lo
 use readpath_sim::run::Watch;
 use readpath_sim::simulate::SimulateError;
 
-use crate::args::{self, RunArgs};
+use crate::args::RunArgs;
 use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
+use crate::input;
 use crate::output;
 use crate::progress::{Bar, Interrupt};
 use crate::region_run::{self, RegionPlan};
-use crate::run::{open_log, read_text};
-use crate::size;
+use crate::run::open_log;
 use crate::storage::Storage;
 use crate::swap_peer::{self, PeerPlan};
 use crate::table::{Table, duration, number};
@@ -93,8 +93,8 @@ fn some_or_default<'a>(laws: impl Iterator<Item = &'a Spec>) -> Vec<Option<&'a S
 pub fn run(args: &RunArgs) -> Ended {
     refuse_options_of_jobs(args)?;
     let storages = Storage::parse_all(&args.storages)?;
-    let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), args::specs)?;
-    let schedulers = args::specs(&args.scheduler)?;
+    let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), input::specs)?;
+    let schedulers = input::specs(&args.scheduler)?;
     let loads = read_loads(args)?;
     refuse_laws_of_nobody(&storages, &swapins)?;
     let all = combinations(&loads, &storages, &swapins, &schedulers);
@@ -133,10 +133,10 @@ fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
 }
 
 fn read_loads(args: &RunArgs) -> Result<Vec<Load>, Failure> {
-    let text = read_text(&args.job, "loads are text in TOML")?;
+    let text = input::text(&args.job, "loads are text in TOML")?;
     let mut loads = file::parse(&text, &args.job).map_err(Failure::usage)?;
     if let Some(text) = &args.memory {
-        let memory_bytes = size::parse("--memory", text)?;
+        let memory_bytes = input::size("--memory", text)?;
         for load in &mut loads {
             load.memory_bytes = memory_bytes;
             load.check().map_err(|error| {

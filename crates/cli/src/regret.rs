@@ -3,73 +3,24 @@
 use std::collections::HashMap;
 use std::fs;
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use clap::Args;
 use indicatif::ProgressBar;
 use readpath_core::law::Spec;
 use readpath_sim::regret::work::work;
 use readpath_sim::regret::{Cell, Judged, Laws, Run, Size, Summary, cells};
 use serde::{Deserialize, Serialize};
 
-use crate::args;
+use crate::args::RegretArgs;
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
+use crate::input;
 use crate::output::print;
 use crate::progress::Interrupt;
 use crate::regret_real;
 use crate::table::{Table, number};
-
-/// `readpath regret`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its rivals are the classic readahead \
-    laws (of a\nload on memory, `swap-…`: the classic swap-in laws) under each classic scheduler; the \
-    figure is\nthe throughput of `adaptive` ÷ that of the best of them. What is below 0.95 is a regret.\n\n\
-    Example:\n  \
-    readpath regret --cells /hdd-1/,mmap"
-)]
-pub struct RegretArgs {
-    /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`
-    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
-    pub cells: Vec<String>,
-    /// Run the workloads on this storage in place of the modelled devices: a file, a block device,
-    /// or a folder, in which their files, up to 3 GiB at a time, are made for the run
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
-    pub on: Option<PathBuf>,
-    /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
-    #[arg(long)]
-    pub smoke: bool,
-    /// Print every cell, not only the summary and the worst
-    #[arg(long)]
-    pub all: bool,
-    /// Judge these two laws in place of `adaptive` in both places
-    #[arg(long, value_name = "READAHEAD,SCHEDULER")]
-    pub laws: Option<String>,
-    /// Take the rivals' runs from this document, which `--json` printed with the same seeds, in
-    /// place of running them anew: where only a law under test has changed
-    #[arg(long, value_name = "FILE")]
-    pub beside: Option<PathBuf>,
-    /// How many cells run at a time [default: the processors that there are]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZero<usize>>,
-    /// First seed of everything that is random
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// How many seeds each run is the mean of
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub seeds: u64,
-    /// Write every decision of the laws under test to this file, with the numbers that decided it,
-    /// one a line: of the chosen cells that read, with the first seed
-    #[arg(long, value_name = "FILE", conflicts_with = "on")]
-    pub log: Option<PathBuf>,
-    /// Print one JSON document in place of the table
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// The JSON document.
 #[derive(Serialize)]
@@ -176,7 +127,7 @@ fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
 /// The pair that `--laws` names.
 fn laws(named: Option<&str>) -> Result<Laws, Failure> {
     let Some(named) = named else { return Ok(Laws::default()) };
-    let specs = args::specs(named)?;
+    let specs = input::specs(named)?;
     let Ok([readahead, scheduler]) = <[Spec; 2]>::try_from(specs) else {
         return Err(Failure::Usage(format!(
             "--laws {named}: name a readahead law and a scheduler, as in adaptive,cfq"

@@ -2,55 +2,22 @@
 //! completions that was written down elsewhere, so that a log from another
 //! scheduler can be held against it.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler::{self, replay};
 use readpath_core::unit::SECTOR_BYTES;
 use serde::Serialize;
 
-use crate::args;
+use crate::args::ReplayArgs;
 use crate::exit::{Ended, Failure};
+use crate::input;
 use crate::output::{print, print_json};
 
 /// The largest request, merged ones included: the kernel's usual `max_sectors_kb`, 512.
 const REQUEST_BYTES_MAX: u64 = 512 << 10;
 
-/// `readpath replay`.
-#[derive(Debug, Args)]
-#[command(after_help = "FILE has one event a line, in the order of time:\n  \
-    at_ms=0    event=arrive request=1 process=1 op=read start=0 sectors=8\n  \
-    at_ms=0    event=dispatch request=1  the other scheduler gave it to the device\n  \
-    at_ms=1.25 event=complete request=1\n  \
-    at_ms=9    event=wait                time passes\n  \
-    at_ms=9    event=end process=1       the process is gone\n  \
-    # …                                  a comment\n\
-    An arrival may say class=rt|be|idle (be), level=0..7 (4) and sync=yes|no (yes for a read).\n\
-    Printed are the decisions, one a line, as `readpath run --log` writes them, among them as\n\
-    `event=divergence` where the list has a request in the device and the law did otherwise, and\n\
-    at the end how many requests are equal. Exit code 1: some are not.")]
-pub struct ReplayArgs {
-    /// The list of events
-    #[arg(value_name = "FILE")]
-    pub events: PathBuf,
-    /// The scheduler
-    #[arg(long, value_name = "LAW", default_value = "cfq")]
-    pub scheduler: String,
-    /// How many requests the device takes at once
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
-    pub depth: u32,
-    /// The device has no head that moves
-    #[arg(long)]
-    pub solid_state: bool,
-    /// Print one JSON document
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Prints the law's decisions.
 pub fn run(args: &ReplayArgs) -> Ended {
-    let laws = args::specs(&args.scheduler)?;
+    let laws = input::specs(&args.scheduler)?;
     let [law] = laws.as_slice() else {
         return Err(Failure::Usage(format!(
             "--scheduler {}: name one scheduler; run the command once for each",

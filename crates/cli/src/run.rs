@@ -1,7 +1,6 @@
 //! `readpath run`: one job under every combination of storage and laws that is
 //! named, one row each.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use readpath_core::decision::Decided;
@@ -12,9 +11,10 @@ use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
 use readpath_sim::simulate::{self, About, Setup, SimulateError, simulate_watched};
 
-use crate::args::{self, READAHEAD_DEFAULT, RunArgs};
+use crate::args::RunArgs;
 use crate::decision_log::{self, DecisionFile};
 use crate::exit::{Ended, Failure};
+use crate::input;
 use crate::load_run;
 use crate::made_files::MadeFiles;
 use crate::output;
@@ -22,7 +22,6 @@ use crate::peer;
 use crate::progress::{Bar, Interrupt};
 use crate::raw;
 use crate::real;
-use crate::size;
 use crate::storage::Storage;
 
 /// One job, and how each of its rows is run.
@@ -87,6 +86,9 @@ pub fn run(args: &RunArgs) -> Ended {
     }
 }
 
+/// The readahead law where none is named.
+const READAHEAD_DEFAULT: &str = "adaptive";
+
 /// The law of raw I/O where none is named.
 const RAW_DEFAULT: &str = "ring";
 
@@ -112,9 +114,9 @@ fn run_job(args: &RunArgs) -> Ended {
             "{region}: is memory, for loads in TOML; name file:PATH or kernel:PATH for a job"
         )));
     }
-    let readaheads = args::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?;
-    let schedulers = args::specs(&args.scheduler)?;
-    let raws = args::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?;
+    let readaheads = input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?;
+    let schedulers = input::specs(&args.scheduler)?;
+    let raws = input::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?;
     let all = combinations(&storages, &readaheads, &schedulers, &raws);
     if args.log.is_some() {
         all.iter()
@@ -252,23 +254,8 @@ fn told(plan: &Plan<'_>, storage: &Storage, error: &SimulateError) -> Failure {
 
 /// Reads a job file; errors name the file and the line.
 pub fn read_job(path: &Path) -> Result<JobFile, Failure> {
-    let text = read_text(path, "a job file is text in fio's format")?;
+    let text = input::text(path, "a job file is text in fio's format")?;
     JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))
-}
-
-/// Reads the text of an input file, which has this form.
-pub fn read_text(path: &Path, form: &str) -> Result<String, Failure> {
-    let text = std::fs::read(path).map_err(|error| {
-        let what_to_do = match error.kind() {
-            ErrorKind::NotFound => "; check the path of the job file",
-            ErrorKind::IsADirectory => "; name a job file in it",
-            ErrorKind::PermissionDenied => "; ask its owner, or run as a user who may read it",
-            _ => "",
-        };
-        Failure::Usage(format!("{}: {error}{what_to_do}", path.display()))
-    })?;
-    String::from_utf8(text)
-        .map_err(|_| Failure::about(path.display(), format!("is not text; {form}")))
 }
 
 fn stem(path: &Path) -> String {
@@ -290,7 +277,7 @@ fn refuse_overwriting(plan: &Plan<'_>, storages: &[Storage]) -> Ended {
 /// Memory of the cache: at least a page, and so much at most that the cache's
 /// own books find room in this machine's memory: 64 bytes a page.
 fn memory_bytes(text: &str) -> Result<u64, Failure> {
-    let bytes = size::parse("--memory", text)?;
+    let bytes = input::size("--memory", text)?;
     let system = rustix::system::sysinfo();
     let most = simulate::memory_bytes_max(system.totalram as u64 * u64::from(system.mem_unit));
     match bytes {

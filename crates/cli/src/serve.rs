@@ -8,12 +8,11 @@
 //! answers were is reported.
 
 use std::fs::{File, OpenOptions};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use clap::Args;
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use readpath_core::law::Spec;
 use readpath_core::unit::SECTOR_BYTES;
@@ -24,8 +23,9 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, getgid, getppid, getuid};
 
+use crate::args::ServeArgs;
 use crate::exit::{Ended, Failure};
-use crate::size;
+use crate::input;
 
 mod engine;
 mod mount;
@@ -36,31 +36,6 @@ use mount::{FILE_NAME, Mount};
 /// How often it looks whether its parent lives and the mount is there. Both are
 /// rare, and a quarter of a second is soon enough to a person.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
-
-/// `readpath serve`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    readpath serve hdd --at /mnt/slow --size 8G &\n  \
-    fio --filename=/mnt/slow/device --direct=1 --rw=randread --name=test\n  \
-    losetup --direct-io=on --find --show /mnt/slow/device\n\n\
-    Needs root, or fusermount3. `umount DIR` ends it too.")]
-pub struct ServeArgs {
-    /// A modelled device (`readpath devices`), with parameters after commas
-    #[arg(value_name = "DEVICE")]
-    pub device: String,
-    /// An empty folder, on which it is mounted; the file is DIR/device
-    #[arg(long = "at", value_name = "DIR")]
-    pub folder: PathBuf,
-    /// Keep the data in this file, whose length is the file's
-    #[arg(long, value_name = "FILE", conflicts_with = "size")]
-    pub backing: Option<PathBuf>,
-    /// Keep the data in a temporary file of this length, with a unit [default: the device's size]
-    #[arg(long, value_name = "SIZE")]
-    pub size: Option<String>,
-    /// Seed of everything that is random in the device
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-}
 
 /// Why it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +96,7 @@ fn backing(args: &ServeArgs, device: &BoxedDevice) -> Result<(File, u64), Failur
         }
         (None, given) => {
             let bytes = match given {
-                Some(text) => size::parse("--size", text)?,
+                Some(text) => input::size("--size", text)?,
                 None => device_bytes,
             };
             (temporary_file(bytes)?, bytes)

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use readpath::nfs::NfsUrl;
 use readpath_core::law::Spec;
 
-use crate::args;
 use crate::exit::Failure;
+use crate::input;
 
 /// Where a job runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Storage {
                 Some(("file", path)) => storages.push(Storage::File(whole(text, path)?)),
                 Some(("region", path)) => storages.push(Storage::Region(whole(text, path)?)),
                 Some(("kernel", path)) => storages.push(Storage::Kernel(whole(text, path)?)),
-                _ => storages.extend(args::specs(text)?.into_iter().map(Storage::Modelled)),
+                _ => storages.extend(input::specs(text)?.into_iter().map(Storage::Modelled)),
             }
         }
         if storages.is_empty() {

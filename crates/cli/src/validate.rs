@@ -1,39 +1,14 @@
 //! `readpath validate`: a modelled disk against service times that were measured on the real one.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use readpath_core::law::Spec;
 use readpath_sim::device::hdd::drive_of;
 use readpath_sim::validate::{self, Ablation, Report, Validation};
 use serde::Serialize;
 
+use crate::args::ValidateArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::{print, print_json};
 use crate::table::{Table, number};
-
-/// `readpath validate`.
-#[derive(Debug, Args)]
-#[command(after_help = "A line of a trace, as DiskSim's validation set has them:\n  \
-    R|W  Hit|Miss  first-sector  sectors  service-time-µs  idle-time-µs\n\n\
-    Example:\n  readpath validate atlas10k.trace --on hdd,disksim=atlas10k.diskspecs")]
-pub struct ValidateArgs {
-    /// The trace
-    #[arg(value_name = "TRACE")]
-    trace: PathBuf,
-    /// The disk: hdd,disksim=FILE.diskspecs, hdd,toml=FILE, hdd,drive=NAME
-    #[arg(long = "on", value_name = "DISK", default_value = "hdd")]
-    disk: String,
-    /// Tell also what each feature of the model is worth
-    #[arg(long)]
-    ablate: bool,
-    /// Seed of the platter's phase at the start
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Print one JSON document in place of the table
-    #[arg(long)]
-    json: bool,
-}
 
 /// Replays the trace and prints how well the model meets it.
 pub fn run(args: &ValidateArgs) -> Ended {
