@@ -222,7 +222,7 @@ impl BatchRead<'_> {
     /// Why there are none.
     pub fn slices(&self) -> Result<impl Iterator<Item = &[u8]>, ReadError> {
         self.bytes()?;
-        Ok(slices(&self.engine.shelf, self.completed))
+        Ok(slices(&self.engine.frame_cache, self.completed))
     }
 
     /// Copies the bytes to the start of `buffer`; gives how many.

@@ -1,7 +1,7 @@
 //! The engine under the public API: one machine, one storage and one cache,
 //! shared by any number of threads.
 //!
-//! A read that finds everything takes it from the [shelf](shelf) and never comes
+//! A read that finds everything takes it from the [frame cache](frame_cache) and never comes
 //! here. Any other read takes the lock of the [state](state), starts, and then
 //! *waits* (see [pending](pending)). What it doesn't carry itself it waits for like this: a thread becomes the
 //! *leader* if there is none. The
@@ -38,6 +38,7 @@ pub(crate) mod below;
 pub(crate) mod copy;
 #[cfg(test)]
 mod faults;
+pub(crate) mod frame_cache;
 mod handle;
 #[cfg(test)]
 mod held_up;
@@ -47,15 +48,14 @@ pub(crate) mod locked;
 pub(crate) mod opening;
 pub(crate) mod pending;
 pub(crate) mod readers;
-pub(crate) mod shelf;
 pub(crate) mod state;
 pub(crate) mod tally;
 
 use below::{Below, Opening};
+use frame_cache::FrameCache;
 pub(crate) use handle::{Handle, Owner};
 use in_flight::{InFlightId, Parked, QueueId};
 use locked::Locked;
-use shelf::Shelf;
 use state::State;
 
 const POISON: &str = "the engine's own code doesn't panic under its lock";
@@ -72,9 +72,9 @@ const HELD_UP: Duration = Duration::from_secs(1);
 
 /// One cache over one storage.
 pub(crate) struct Engine {
-    // Dropped before the shelf, whose frames its storage fills.
+    // Dropped before the frame cache, whose frames its storage fills.
     state: Mutex<State>,
-    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) frame_cache: Arc<FrameCache>,
     sleeper: Arc<dyn Sleeper>,
     pub(crate) clock: Clock,
     /// The most bytes that one read of the machine takes; larger ones are cut.
@@ -115,7 +115,7 @@ impl Engine {
         machine: Machine,
         files: Below,
         sleeper: Arc<dyn Sleeper>,
-        shelf: Arc<Shelf>,
+        frame_cache: Arc<FrameCache>,
         clock: Clock,
     ) -> Engine {
         // Half of the memory, so that two large reads can take turns; 16 MiB are
@@ -124,9 +124,9 @@ impl Engine {
         let page = readpath_core::unit::PAGE_BYTES;
         let lets_carry = files.lets_carry();
         Engine {
-            state: Mutex::new(State::new(machine, files, Arc::clone(&shelf), clock)),
+            state: Mutex::new(State::new(machine, files, Arc::clone(&frame_cache), clock)),
             lets_carry,
-            shelf,
+            frame_cache,
             sleeper,
             clock,
             read_bytes_max: (read_bytes_max / page).max(1) * page,

@@ -10,8 +10,8 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
+use crate::engine::frame_cache::Held;
 use crate::engine::pending::PendingRead;
-use crate::engine::shelf::Held;
 use crate::guard::PageGuard;
 use crate::opening::{OpenFileError, find_again};
 use crate::path::ReadPath;
@@ -164,7 +164,7 @@ impl File {
         let handle = &self.handle;
         let within = |handle: &Handle| wanted.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, within(handle));
-        if !handle.lends() || !handle.engine.shelf.has(handle.file.id, range) {
+        if !handle.lends() || !handle.engine.frame_cache.has(handle.file.id, range) {
             // What is absent comes in whole first; each part of it goes where it belongs.
             let handle = handle.here()?;
             let bytes = within(&handle);
@@ -294,8 +294,10 @@ impl File {
             // Absent, marked, or seen by the law: through the machine, and then
             // it is lent, unless memory is so short that it is gone again.
             handle.read_through(offset, part.len() as u64, |_| ())?;
-            let shelf = &handle.engine.shelf;
-            if let Some(held) = shelf.hold(handle.file.id, page, true).map_err(ReadError::from)? {
+            let frame_cache = &handle.engine.frame_cache;
+            if let Some(held) =
+                frame_cache.hold(handle.file.id, page, true).map_err(ReadError::from)?
+            {
                 return Ok(PageGuard::of(held, part.start, part.end));
             }
         }

@@ -44,13 +44,13 @@ impl FrameMemory {
     ///
     /// # Errors
     /// The system has no room for that much memory, or `frames` is 0.
-    pub(crate) fn new(frames: u32) -> Result<FrameMemory, FramePoolError> {
+    pub(crate) fn new(frames: u32) -> Result<FrameMemory, FrameMemoryError> {
         if frames == 0 {
-            return Err(FramePoolError::Empty);
+            return Err(FrameMemoryError::Empty);
         }
         let bytes = frames as usize * PAGE_BYTES as usize;
         let base = map(bytes)
-            .map_err(|errno| FramePoolError::Memory { bytes, errno: errno.raw_os_error() })?;
+            .map_err(|errno| FrameMemoryError::Memory { bytes, errno: errno.raw_os_error() })?;
         keep_from_children(base, bytes);
         Ok(FrameMemory { base, frames })
     }
@@ -111,7 +111,7 @@ pub(crate) fn keep_from_children(base: NonNull<u8>, bytes: usize) {
 
 /// Why there is no pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FramePoolError {
+pub enum FrameMemoryError {
     /// A pool of no frames holds no page.
     Empty,
     /// The system refused the memory.
@@ -123,13 +123,13 @@ pub enum FramePoolError {
     },
 }
 
-impl std::fmt::Display for FramePoolError {
+impl std::fmt::Display for FrameMemoryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            FramePoolError::Empty => {
+            FrameMemoryError::Empty => {
                 f.write_str("a page cache of 0 frames can hold nothing; give it at least 4 KiB")
             }
-            FramePoolError::Memory { bytes, errno } => write!(
+            FrameMemoryError::Memory { bytes, errno } => write!(
                 f,
                 "the system has no room for a page cache of {} MiB ({}); ask for less memory",
                 bytes >> 20,
@@ -139,7 +139,7 @@ impl std::fmt::Display for FramePoolError {
     }
 }
 
-impl std::error::Error for FramePoolError {}
+impl std::error::Error for FrameMemoryError {}
 
 #[cfg(test)]
 mod tests {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_an_error_with_a_next_step() {
-        assert_eq!(FrameMemory::new(0).err(), Some(FramePoolError::Empty));
+        assert_eq!(FrameMemory::new(0).err(), Some(FrameMemoryError::Empty));
         // 16 TiB: more than this machine, under any setting of overcommit but "always".
         if let Err(error) = FrameMemory::new(u32::MAX) {
             assert!(error.to_string().contains("ask for less memory"), "{error}");

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::engine::shelf::Held;
+use crate::engine::frame_cache::Held;
 use crate::process::Own;
 use crate::read_error::Forked;
 

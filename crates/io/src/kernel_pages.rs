@@ -87,7 +87,7 @@ impl Handle {
     pub(crate) fn read_from_kernel(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let bytes = buffer.len() as u64;
         if buffer.len() < READ_BYTES_MIN
-            || self.engine.shelf.has_any(self.file.id, PageRange::covering(offset, bytes))
+            || self.engine.frame_cache.has_any(self.file.id, PageRange::covering(offset, bytes))
             || !self.file.kernel_pages.read(offset, buffer)
         {
             return false;
@@ -106,9 +106,9 @@ impl File {
         let (engine, file) = (&handle.engine, &handle.file);
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, bytes);
-        engine.shelf.has(file.id, range)
+        engine.frame_cache.has(file.id, range)
             || bytes >= READ_BYTES_MIN as u64
-                && !engine.shelf.has_any(file.id, range)
+                && !engine.frame_cache.has_any(file.id, range)
                 && file.kernel_pages.holding(offset, bytes).is_some()
     }
 }

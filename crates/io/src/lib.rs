@@ -63,7 +63,7 @@ mod transfers;
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead};
 pub use file::{File, FileStats};
-pub use frames::FramePoolError;
+pub use frames::FrameMemoryError;
 pub use future::ReadFuture;
 pub use guard::PageGuard;
 pub use nfs::{NfsError, NfsUrl};

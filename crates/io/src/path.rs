@@ -13,10 +13,10 @@ use readpath_core::unit::PAGE_BYTES;
 use crate::backend::{BackendError, BackendInUse, BackendKind};
 use crate::clock::Clock;
 use crate::engine::below::{Below, Opening};
-use crate::engine::shelf::{Clerk, Shelf};
+use crate::engine::frame_cache::{FrameCache, FrameLender};
 use crate::engine::{Engine, Handle, Owner};
 use crate::file::File;
-use crate::frames::FramePoolError;
+use crate::frames::FrameMemoryError;
 use crate::identity::file_time;
 use crate::storage::{Files, Sleeper, Storage};
 use crate::target::{Direct, OpenError, OpenOptions, Target};
@@ -353,10 +353,11 @@ impl Builder {
         if let Some(log) = machine.scheduler_decisions() {
             log.turn(self.logs_decisions);
         }
-        let shelf = Shelf::new(pages as u32, held_pages as u32).map_err(BuildError::Memory)?;
-        let shelf = Arc::new(shelf);
-        machine.lend_through(Box::new(Clerk(Arc::clone(&shelf))));
-        Ok(Engine::new(machine, below, sleeper, shelf, clock))
+        let frame_cache =
+            FrameCache::new(pages as u32, held_pages as u32).map_err(BuildError::Memory)?;
+        let frame_cache = Arc::new(frame_cache);
+        machine.lend_through(Box::new(FrameLender(Arc::clone(&frame_cache))));
+        Ok(Engine::new(machine, below, sleeper, frame_cache, clock))
     }
 }
 
@@ -369,7 +370,7 @@ pub enum BuildError {
     /// A law is unknown, or a number is out of bounds.
     Config(ConfigError),
     /// The system has no room for the memory.
-    Memory(FramePoolError),
+    Memory(FrameMemoryError),
     /// The backend isn't to be had here.
     Backend(BackendError),
 }

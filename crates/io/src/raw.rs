@@ -75,8 +75,8 @@ mod batch;
 mod beside;
 mod buffers;
 mod builder;
+mod channel;
 mod error;
-mod lane;
 mod layout;
 mod memory;
 mod reader;
@@ -87,11 +87,11 @@ mod tests;
 pub use batch::{RawBatch, RawMoved};
 use beside::Beside;
 pub use builder::RawFileBuilder;
+use channel::Channel;
 pub use error::{RawError, RawFault, RawOpenError};
-use lane::Lane;
 pub use memory::RawMemory;
 pub use reader::{RawChunk, RawReader};
-use spare::{Lanes, Spare};
+use spare::{Channels, Spare};
 
 /// A regular file or a block device, moved in large chunks past every cache.
 ///
@@ -99,7 +99,7 @@ use spare::{Lanes, Spare};
 /// keeps the device busy by itself; for transfers side by side, open it again.
 /// See the [module](self) for memory, partial blocks and what lasts.
 pub struct RawFile {
-    lanes: Lanes,
+    channels: Channels,
     spare: Spare,
     path: PathBuf,
     mode: Mode,
@@ -146,16 +146,16 @@ impl RawFile {
         RawFile::builder().open(path)
     }
 
-    fn over(lane: Lane, spare: Spare, is_writable: bool, beside: Option<Beside>) -> RawFile {
+    fn over(channel: Channel, spare: Spare, is_writable: bool, beside: Option<Beside>) -> RawFile {
         RawFile {
-            path: lane.target().path().to_path_buf(),
-            mode: lane.target().mode(),
-            alignment_bytes: lane.target().alignment_bytes(),
-            chunk_bytes: lane.law().chunk_bytes(),
-            depth: lane.law().depth(),
-            buffers_are_registered: lane.buffers_are_registered(),
-            in_use: lane.backend(),
-            lanes: Lanes::new(lane),
+            path: channel.target().path().to_path_buf(),
+            mode: channel.target().mode(),
+            alignment_bytes: channel.target().alignment_bytes(),
+            chunk_bytes: channel.law().chunk_bytes(),
+            depth: channel.law().depth(),
+            buffers_are_registered: channel.buffers_are_registered(),
+            in_use: channel.backend(),
+            channels: Channels::new(channel),
             spare,
             is_writable,
             beside,
@@ -183,7 +183,7 @@ impl RawFile {
     /// is unspecified.
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, RawError> {
         self.check_range(memory.len(), offset)?;
-        let read = self.lane()?.read(memory, offset);
+        let read = self.channel()?.read(memory, offset);
         read.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }
 
@@ -208,12 +208,12 @@ impl RawFile {
     pub fn reader(&mut self, offset: u64, bytes: u64) -> Result<RawReader<'_>, RawError> {
         let path = &self.path;
         let error = |fault| RawError { path: path.clone(), fault };
-        let lane = self.lanes.here_mut(&self.spare).map_err(error)?;
-        let lane = lane.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let file_bytes = lane.begin_stream().map_err(error)?;
+        let channel = self.channels.here_mut(&self.spare).map_err(error)?;
+        let channel = channel.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let file_bytes = channel.begin_stream().map_err(error)?;
         let offset = offset.min(file_bytes);
         let end = offset.saturating_add(bytes).min(file_bytes);
-        Ok(RawReader::new(lane, path, offset..end))
+        Ok(RawReader::new(channel, path, offset..end))
     }
 
     /// Reads exactly as many bytes as `memory` has.
@@ -268,7 +268,7 @@ impl RawFile {
         }
         let range = PageRange::covering(offset, memory.len() as u64);
         let overwriting = self.beside.as_ref().map(|beside| beside.overwrite(range));
-        let written = self.lane()?.write(memory, offset);
+        let written = self.channel()?.write(memory, offset);
         drop(overwriting);
         written.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }
@@ -319,7 +319,7 @@ impl RawFile {
     /// The device failed; what was written since the last success may be lost, and
     /// the next call may succeed all the same: write it again.
     pub fn sync_data(&self) -> Result<(), RawError> {
-        self.lane()?.sync(false).map_err(|fault| self.error(fault))
+        self.channel()?.sync(false).map_err(|fault| self.error(fault))
     }
 
     /// As [`sync_data`](RawFile::sync_data), with the rest of what is known of
@@ -337,7 +337,7 @@ impl RawFile {
     /// # Errors
     /// As there.
     pub fn sync_all(&self) -> Result<(), RawError> {
-        self.lane()?.sync(true).map_err(|fault| self.error(fault))
+        self.channel()?.sync(true).map_err(|fault| self.error(fault))
     }
 
     /// The length of the file now, in bytes.
@@ -351,7 +351,7 @@ impl RawFile {
     /// # Errors
     /// The kernel does not tell.
     pub fn bytes(&self) -> Result<u64, RawError> {
-        self.lane()?.bytes().map_err(|fault| self.error(fault))
+        self.channel()?.bytes().map_err(|fault| self.error(fault))
     }
 
     /// What carries the bytes, and why not what suits better.
@@ -363,7 +363,7 @@ impl RawFile {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn backend(&self) -> BackendInUse {
-        self.lane().map_or(self.in_use, |lane| lane.backend())
+        self.channel().map_or(self.in_use, |channel| channel.backend())
     }
 
     /// The way that bytes take: directly, or through the kernel's cache, and why.
@@ -460,17 +460,17 @@ impl RawFile {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counters(&self) -> RawCounters {
-        self.lane().map_or_else(|_| RawCounters::default(), |lane| lane.counters())
+        self.channel().map_or_else(|_| RawCounters::default(), |channel| channel.counters())
     }
 
-    /// The lane of this process.
+    /// The channel of this process.
     ///
     /// # Errors
     /// This is a child, and there is none.
-    fn lane(&self) -> Result<MutexGuard<'_, Lane>, RawError> {
-        let lane = self.lanes.here(&self.spare).map_err(|fault| self.error(fault))?;
+    fn channel(&self) -> Result<MutexGuard<'_, Channel>, RawError> {
+        let channel = self.channels.here(&self.spare).map_err(|fault| self.error(fault))?;
         // A panic leaves nothing in flight, and the books are begun anew by each call.
-        Ok(lane.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        Ok(channel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     fn error(&self, fault: RawFault) -> RawError {

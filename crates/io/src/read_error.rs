@@ -6,8 +6,8 @@ use readpath_core::machine;
 use readpath_core::request::DeviceError;
 
 use crate::backend::BackendError;
-use crate::engine::shelf::HeldMax;
-use crate::frames::FramePoolError;
+use crate::engine::frame_cache::HeldMax;
+use crate::frames::FrameMemoryError;
 
 /// Why bytes could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum Forked {
     /// The child has closed the descriptor of the file.
     Closed,
     /// The system has no room for a memory of the child's own.
-    Memory(FramePoolError),
+    Memory(FrameMemoryError),
     /// The kernel gives nothing that would carry the child's reads.
     Backend(BackendError),
 }

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
 use crate::backend::BackendError;
-use crate::frames::FramePoolError;
+use crate::frames::FrameMemoryError;
 use crate::identity::Identity;
 use crate::raw::RawMemory;
 use crate::read_error::Forked;
@@ -429,7 +429,7 @@ impl OpenError {
     /// In a child made by `fork` there is nothing that could open it.
     pub(crate) fn forked(path: &Path, why: Forked) -> OpenError {
         let errno = match why {
-            Forked::Memory(FramePoolError::Memory { errno, .. }) => errno,
+            Forked::Memory(FrameMemoryError::Memory { errno, .. }) => errno,
             Forked::Backend(
                 BackendError::NoRing { errno }
                 | BackendError::NoAio { errno }

@@ -8,7 +8,7 @@ use readpath::pager::{FaultScope, LoadError, MappingBuilder, MappingMode, Region
 use readpath::raw::{RawError, RawFault, RawFileBuilder, RawMemory, RawOpenError};
 use readpath::{
     Advice, BackendError, BackendInUse, BackendKind, BuildError, Builder, Coherence, ConfigError,
-    Decided, Decision, DeviceError, Direct, FramePoolError, Mapping, MemoryError, Mode, NfsError,
+    Decided, Decision, DeviceError, Direct, FrameMemoryError, Mapping, MemoryError, Mode, NfsError,
     NfsUrl, Op, OpenError, OpenFileError, PagerError, ProcessId, RawFile, ReadError, ReadPath,
     Region, RequestId, SpecError, SwapError, Time,
 };
@@ -92,7 +92,7 @@ fn errors_are_told_apart_by_their_kinds() {
     let error = ReadPath::builder().memory(0).build().err().unwrap();
     let is_memory = |error: &BuildError| match error {
         BuildError::Config(ConfigError::NoMemory { memory_bytes }) => *memory_bytes == 0,
-        BuildError::Memory(FramePoolError::Empty) => true,
+        BuildError::Memory(FrameMemoryError::Empty) => true,
         _ => false,
     };
     assert!(is_memory(&error), "{error}");

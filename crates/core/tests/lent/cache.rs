@@ -6,13 +6,13 @@ use readpath_core::cache::{Cache, FileId, FrameState, Mark};
 use readpath_core::readahead::Folio;
 use readpath_core::unit::PageRange;
 
-use crate::clerk::{Books, Clerk};
+use crate::lender::{Books, FrameLender};
 
-/// A cache of four pages of one file, all filled and read ahead, lent by a clerk.
+/// A cache of four pages of one file, all filled and read ahead, lent by a lender.
 fn lent() -> (Cache, FileId, Arc<Mutex<Books>>) {
     let books = Arc::new(Mutex::default());
     let mut cache = Cache::new(4);
-    cache.lend_through(Box::new(Clerk(Arc::clone(&books))));
+    cache.lend_through(Box::new(FrameLender(Arc::clone(&books))));
     let file = cache.add_file();
     (0..4).for_each(|page| add(&mut cache, file, page, Mark::Clear));
     (cache, file, books)

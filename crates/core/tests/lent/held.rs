@@ -11,8 +11,8 @@ use readpath_core::readahead::Advice;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use crate::clerk::{Books, Clerk};
 use crate::common::{World, config};
+use crate::lender::{Books, FrameLender};
 
 const FILE_PAGES: u64 = 96;
 const LAWS: [&str; 4] = ["none", "ondemand", "window", "adaptive"];
@@ -75,7 +75,7 @@ impl Run {
             Config { lent_bytes_max: held_max * PAGE_BYTES, ..config(law, "noop", memory_pages) };
         let mut world = World::new(config);
         let books = Arc::<Mutex<Books>>::default();
-        world.path.lend_through(Box::new(Clerk(Arc::clone(&books))));
+        world.path.lend_through(Box::new(FrameLender(Arc::clone(&books))));
         Run { world, books, held_max: held_max as usize, tags: 0 }
     }
 

@@ -9,8 +9,8 @@ use readpath_core::machine::{Access, HandleId};
 use readpath_core::readahead::LAWS;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use crate::clerk::{Books, Clerk};
 use crate::common::{World, config};
+use crate::lender::{Books, FrameLender};
 
 const FILE_PAGES: u64 = 2304;
 /// Runs of each law; 2,500 were run once.
@@ -45,7 +45,7 @@ impl Run {
         let mut world = World::new(config(law, "noop", 8192));
         let books = is_lent.then(Arc::<Mutex<Books>>::default);
         if let Some(books) = &books {
-            world.path.lend_through(Box::new(Clerk(Arc::clone(books))));
+            world.path.lend_through(Box::new(FrameLender(Arc::clone(books))));
         }
         let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
         Run { world, handle, books, passed_end: None, passed: 0 }

@@ -13,8 +13,8 @@
 use readpath_core::cache::FrameId;
 use readpath_core::unit::PAGE_BYTES;
 
+use super::frame_cache::FrameCache;
 use super::in_flight::CompletedRead;
-use super::shelf::Shelf;
 
 const PAGE: usize = PAGE_BYTES as usize;
 
@@ -95,14 +95,17 @@ pub(crate) struct Bytes<'a> {
 impl<'a> Bytes<'a> {
     /// The bytes, in pieces as large as the frames lie side by side: a
     /// copy of 64 KiB costs two thirds of one of sixteen pages, where they come from memory.
-    pub(crate) fn slices(&self, shelf: &'a Shelf) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(crate) fn slices(
+        &self,
+        frame_cache: &'a FrameCache,
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let Bytes { frames, mut skip, bytes, copied } = *self;
         let mut left = if copied.is_some() { 0 } else { bytes };
         let runs = frames.chunk_by(|one, next| next.0 == one.0 + 1);
         let pieces = runs.map_while(move |run| {
             // SAFETY: the frames keep their pages: pinned by the machine, or because the
             // reader is signed in for them.
-            let pages = unsafe { shelf.run(run[0].0, run.len()) };
+            let pages = unsafe { frame_cache.run(run[0].0, run.len()) };
             let part = &pages[skip..pages.len().min(skip + left)];
             left -= part.len();
             skip = 0;
@@ -114,12 +117,12 @@ impl<'a> Bytes<'a> {
 
 /// The bytes of a read that is done and not given back.
 pub(crate) fn slices<'a>(
-    shelf: &'a Shelf,
+    frame_cache: &'a FrameCache,
     completed: &'a CompletedRead,
 ) -> impl Iterator<Item = &'a [u8]> {
     let CompletedRead { result, frames, skip, copied, .. } = completed;
     let bytes = result.and_then(Result::ok).unwrap_or(0) as usize;
-    Bytes { frames, skip: *skip, bytes, copied: copied.as_deref() }.slices(shelf)
+    Bytes { frames, skip: *skip, bytes, copied: copied.as_deref() }.slices(frame_cache)
 }
 
 #[cfg(test)]

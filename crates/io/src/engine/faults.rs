@@ -13,7 +13,7 @@ use readpath_core::request::DeviceError;
 use readpath_core::unit::PageRange;
 
 use super::below::{Below, Opening};
-use super::shelf::{Clerk, Shelf};
+use super::frame_cache::{FrameCache, FrameLender};
 use super::{Engine, Handle, Owner};
 use crate::backend::{Answer, Backend, BackendError, BackendInUse, BackendKind};
 use crate::backend::{Sleep, Sleeper, Transfer};
@@ -183,9 +183,9 @@ fn path_over(
     };
     let mut machine = machine::Machine::new(config).unwrap();
     let pages = (memory_bytes / 4096) as u32;
-    let shelf = Arc::new(Shelf::new(pages, pages / 4).unwrap());
-    machine.lend_through(Box::new(Clerk(Arc::clone(&shelf))));
-    let engine = Engine::new(machine, Below::Files(Box::new(files)), sleeper, shelf, clock);
+    let frame_cache = Arc::new(FrameCache::new(pages, pages / 4).unwrap());
+    machine.lend_through(Box::new(FrameLender(Arc::clone(&frame_cache))));
+    let engine = Engine::new(machine, Below::Files(Box::new(files)), sleeper, frame_cache, clock);
     ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, None)))
 }
 

@@ -16,8 +16,8 @@ use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
 use super::below::Opening;
+use super::frame_cache::{Held, HeldMax};
 use super::locked::Locked;
-use super::shelf::{Held, HeldMax};
 use super::state::State;
 use super::tally::{Tally, thread_number};
 use super::{Engine, OpenFile};
@@ -161,7 +161,7 @@ impl Handle {
             id,
             sees_every_hit,
             lends_in: AtomicU32::new(if lends { Process::this() } else { Process::NONE }.number()),
-            tally: Tally::new(engine.shelf.copies_max()),
+            tally: Tally::new(engine.frame_cache.copies_max()),
             advice: AtomicU8::new(0),
             heir: Heir::new(),
             newest: Mutex::default(),
@@ -319,7 +319,7 @@ impl Handle {
     // Always: with its two callers it would else be a call on the way of each hit.
     #[inline(always)]
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let copied = self.engine.shelf.copy(self.file.id, offset, buffer, thread_number());
+        let copied = self.engine.frame_cache.copy(self.file.id, offset, buffer, thread_number());
         let Some(reading) = copied else { return false };
         let bytes = buffer.len() as u64;
         self.tally.copied(reading.slot(), bytes, offset + bytes);
@@ -333,7 +333,7 @@ impl Handle {
     pub(crate) fn hold_cached(&self, page: u64) -> Result<Option<Held>, HeldMax> {
         match self.sees_every_hit {
             true => Ok(None),
-            false => self.engine.shelf.hold(self.file.id, page, false),
+            false => self.engine.frame_cache.hold(self.file.id, page, false),
         }
     }
 

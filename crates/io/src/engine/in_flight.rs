@@ -20,7 +20,7 @@ use slab::Slab;
 use super::OpenFile;
 use super::below::{Below, Opening};
 use super::copy::push_frame;
-use super::shelf::Shelf;
+use super::frame_cache::FrameCache;
 use crate::backend::BackendError;
 use crate::transfers::Progress;
 
@@ -117,7 +117,7 @@ pub(super) struct Lead {
 /// See the [module](self).
 pub(crate) struct InFlight {
     pub(crate) files: Below,
-    shelf: Arc<Shelf>,
+    frame_cache: Arc<FrameCache>,
     pub(super) reads: Slab<InFlightRead>,
     /// Lists of frames of earlier reads, kept for their room.
     pub(super) spare_frames: Vec<Vec<FrameId>>,
@@ -147,10 +147,10 @@ pub(crate) struct InFlight {
 unsafe impl Send for InFlight {}
 
 impl InFlight {
-    pub(super) fn new(files: Below, shelf: Arc<Shelf>) -> InFlight {
+    pub(super) fn new(files: Below, frame_cache: Arc<FrameCache>) -> InFlight {
         InFlight {
             files,
-            shelf,
+            frame_cache,
             reads: Slab::new(),
             spare_frames: Vec::new(),
             queues: Slab::new(),
@@ -289,7 +289,7 @@ impl Carrier for InFlight {
         let spare = if is_own { self.spare_segments.pop() } else { None };
         let mut segments = spare.unwrap_or_else(|| std::mem::take(&mut self.segments));
         machine.request_buffers(request.id, |buffer| match buffer {
-            Buffer::Frame(frame) => push_frame(&mut segments, self.shelf.address(frame.0)),
+            Buffer::Frame(frame) => push_frame(&mut segments, self.frame_cache.address(frame.0)),
             Buffer::Caller { .. } => unreachable!("every read goes through the cache"),
         });
         if is_own {
@@ -299,7 +299,7 @@ impl Carrier for InFlight {
             return;
         }
         // SAFETY: frames in flight are filled by this request alone, and
-        // looked at by nobody until it is completed; the shelf outlives
+        // looked at by nobody until it is completed; the frame cache outlives
         // the storage.
         unsafe { self.files.submit(request, &segments) };
         segments.clear();

@@ -20,9 +20,9 @@ use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId}
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 use super::copy::{Bytes, slices};
+use super::frame_cache::TOGETHER;
 use super::in_flight::{CompletedRead, InFlightId, OwnRequest, Parked, QueueId};
 use super::locked::Locked;
-use super::shelf::TOGETHER;
 use super::state::State;
 use super::{Engine, Handle, Waited};
 use crate::frames::FrameMemory;
@@ -126,20 +126,20 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         id: InFlightId,
         put: impl FnMut(&[u8]),
     ) -> Result<(), ReadError> {
-        let shelf = &self.handle.engine.shelf;
+        let frame_cache = &self.handle.engine.frame_cache;
         let completed = state.in_flight.take_completed(id);
         let result = completed.result.expect("a read that is done has a result");
         let CompletedRead { frames, skip, copied, .. } = &completed;
         let first = self.offset / PAGE_BYTES;
         let reading = match copied {
-            None if result.is_ok() => shelf.keep(self.handle.file.id, first, frames),
+            None if result.is_ok() => frame_cache.keep(self.handle.file.id, first, frames),
             _ => None,
         };
         let bytes = result.unwrap_or(0) as usize;
         if reading.is_none() && bytes > 0 {
             state.pump(now);
             drop(state);
-            slices(shelf, &completed).for_each(put);
+            slices(frame_cache, &completed).for_each(put);
             let state = self.handle.engine.lock();
             let now = self.handle.engine.clock.now();
             self.release(state, now, id, completed);
@@ -150,7 +150,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         kept.copy_from_slice(&frames[..kept.len()]);
         let found = Bytes { frames: kept, skip: *skip, bytes, copied: None };
         self.release(state, now, id, completed);
-        found.slices(shelf).for_each(put);
+        found.slices(frame_cache).for_each(put);
         drop(reading);
         result.map(drop).map_err(ReadError::of)
     }

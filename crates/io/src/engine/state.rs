@@ -17,11 +17,11 @@ use readpath_core::unit::Time;
 use super::batches::lent_pages_max;
 use super::below::Below;
 use super::copy::slices;
+use super::frame_cache::FrameCache;
 use super::in_flight::{
     CompletedRead, DeferredDrop, InFlight, InFlightId, InFlightRead, Lead, OwnRequest, QueueId,
 };
 use super::opening::{InUse, OpenFiles};
-use super::shelf::Shelf;
 use super::{Handle, OpenFile};
 use crate::backend::{BackendError, BackendInUse};
 use crate::clock::Clock;
@@ -30,7 +30,7 @@ use crate::clock::Clock;
 pub(crate) struct State {
     pub(crate) machine: Machine,
     pub(crate) in_flight: InFlight,
-    shelf: Arc<Shelf>,
+    frame_cache: Arc<FrameCache>,
     pub(super) clock: Clock,
     /// Pages that batches lend now, and how many they may.
     pub(super) lent_pages: u64,
@@ -48,12 +48,17 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(machine: Machine, files: Below, shelf: Arc<Shelf>, clock: Clock) -> State {
+    pub(crate) fn new(
+        machine: Machine,
+        files: Below,
+        frame_cache: Arc<FrameCache>,
+        clock: Clock,
+    ) -> State {
         let lent_pages_max = lent_pages_max(machine.read_bytes_max());
         State {
             machine,
-            in_flight: InFlight::new(files, Arc::clone(&shelf)),
-            shelf,
+            in_flight: InFlight::new(files, Arc::clone(&frame_cache)),
+            frame_cache,
             clock,
             lent_pages: 0,
             lent_pages_max,
@@ -255,7 +260,7 @@ impl State {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.copied.is_none()) else { return false };
         let mut bytes = Vec::new();
-        slices(&self.shelf, completed).for_each(|part| bytes.extend_from_slice(part));
+        slices(&self.frame_cache, completed).for_each(|part| bytes.extend_from_slice(part));
         completed.copied = Some(bytes.into_boxed_slice());
         completed.frames.clear();
         self.machine.release(now, read);

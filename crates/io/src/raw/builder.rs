@@ -6,7 +6,7 @@ use readpath_core::law::{Spec, SpecError};
 use readpath_core::raw;
 
 use super::beside::Beside;
-use super::lane::Lane;
+use super::channel::Channel;
 use super::spare::Spare;
 use super::{RawFile, RawOpenError};
 use crate::backend::BackendKind;
@@ -206,7 +206,7 @@ impl RawFileBuilder {
             beside.check(&target, path)?;
         }
         let spare = Spare { target: target.clone(), law: spec, backend: self.backend };
-        let lane = Lane::new(target, law, self.backend, Clock::start())?;
-        Ok(RawFile::over(lane, spare, self.is_writable, beside))
+        let channel = Channel::new(target, law, self.backend, Clock::start())?;
+        Ok(RawFile::over(channel, spare, self.is_writable, beside))
     }
 }

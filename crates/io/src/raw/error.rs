@@ -7,7 +7,7 @@ use readpath_core::law::SpecError;
 use readpath_core::request::{DeviceError, Op};
 
 use crate::backend::BackendError;
-use crate::frames::FramePoolError;
+use crate::frames::FrameMemoryError;
 use crate::read_error::Forked;
 use crate::target::OpenError;
 
@@ -23,7 +23,7 @@ pub enum RawOpenError {
         /// Bytes for all buffers together.
         bytes: usize,
         /// What the system said.
-        error: FramePoolError,
+        error: FrameMemoryError,
     },
     /// The backend isn't to be had here.
     Backend(BackendError),

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
-use crate::frames::{FramePoolError, HUGE_PAGE_BYTES, map};
+use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, map};
 
 /// Bytes that a device moves directly, and as fast as it can.
 ///
@@ -64,11 +64,11 @@ impl RawMemory {
     ///
     /// # Errors
     /// The system has no room for that much, or `bytes` is 0.
-    pub fn new(bytes: usize) -> Result<RawMemory, FramePoolError> {
+    pub fn new(bytes: usize) -> Result<RawMemory, FrameMemoryError> {
         if bytes == 0 {
-            return Err(FramePoolError::Empty);
+            return Err(FrameMemoryError::Empty);
         }
-        let refused = |errno| FramePoolError::Memory { bytes, errno };
+        let refused = |errno| FrameMemoryError::Memory { bytes, errno };
         let whole =
             bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(|| refused(libc::ENOMEM))?;
         let base = map(whole).map_err(|errno| refused(errno.raw_os_error()))?;

@@ -15,7 +15,7 @@ use std::path::Path;
 use readpath_core::raw::RawTransfer;
 use readpath_core::request::{Op, Outcome};
 
-use super::lane::{Lane, Moved, Place};
+use super::channel::{Channel, Moved, Place};
 use super::layout::clipped;
 use super::{RawError, RawFault};
 use crate::process::Process;
@@ -27,7 +27,7 @@ use crate::storage::Sleep;
 /// Made by [`RawFile::reader`](super::RawFile::reader). What is in flight when it is dropped is
 /// withdrawn, or waited for, by the file's next call, or when the file is closed.
 pub struct RawReader<'f> {
-    lane: &'f mut Lane,
+    channel: &'f mut Channel,
     /// Who made it.
     process: Process,
     path: &'f Path,
@@ -78,14 +78,18 @@ impl Deref for RawChunk<'_> {
 }
 
 impl<'f> RawReader<'f> {
-    /// Reads `asked`, which ends within the file, with all buffers of a lane that has
-    /// [begun](Lane::begin_stream).
-    pub(super) fn new(lane: &'f mut Lane, path: &'f Path, asked: Range<u64>) -> RawReader<'f> {
+    /// Reads `asked`, which ends within the file, with all buffers of a channel that has
+    /// [begun](Channel::begin_stream).
+    pub(super) fn new(
+        channel: &'f mut Channel,
+        path: &'f Path,
+        asked: Range<u64>,
+    ) -> RawReader<'f> {
         let bytes = asked.end.saturating_sub(asked.start);
-        let transfer = RawTransfer::new(asked.start, bytes, lane.block_bytes());
-        let coming = VecDeque::with_capacity(lane.law().depth() as usize);
+        let transfer = RawTransfer::new(asked.start, bytes, channel.block_bytes());
+        let coming = VecDeque::with_capacity(channel.law().depth() as usize);
         RawReader {
-            lane,
+            channel,
             process: Process::this(),
             path,
             asked,
@@ -122,7 +126,7 @@ impl<'f> RawReader<'f> {
         match self.next_range() {
             Ok(None) => Ok(None),
             Ok(Some((buffer, skip, range))) => {
-                let start = self.lane.chunk_address(buffer).wrapping_add(skip);
+                let start = self.channel.chunk_address(buffer).wrapping_add(skip);
                 let bytes = (range.end - range.start) as usize;
                 // SAFETY: the kernel has filled these bytes and is done with them; the buffer is
                 // submitted again by the next call alone, which ends this loan.
@@ -133,10 +137,10 @@ impl<'f> RawReader<'f> {
         }
     }
 
-    /// How many chunks were submitted so far by the lane.
+    /// How many chunks were submitted so far by the channel.
     #[cfg(test)]
     pub(super) fn submitted(&self) -> u64 {
-        self.lane.counters().reads
+        self.channel.counters().reads
     }
 
     /// The next chunk: its buffer, how many of its first bytes nobody asked for, and the
@@ -149,9 +153,10 @@ impl<'f> RawReader<'f> {
             return fault.map_or(Ok(None), Err);
         }
         if let Some(buffer) = self.lent.take() {
-            self.lane.give_back(buffer);
+            self.channel.give_back(buffer);
         }
-        while let Some(place) = self.lane.start_into_buffer(|law| self.transfer.poll_chunk(law)) {
+        while let Some(place) = self.channel.start_into_buffer(|law| self.transfer.poll_chunk(law))
+        {
             self.coming.push_back(Coming { place, moved: None });
         }
         let Some(Coming { place, moved }) = self.await_first()? else {
@@ -185,11 +190,11 @@ impl<'f> RawReader<'f> {
             Some(_) => Sleep::UntilAnswered,
         };
         loop {
-            if let Err(error) = self.lane.exchange(sleep) {
+            if let Err(error) = self.channel.exchange(sleep) {
                 return self.end(RawFault::Backend(error));
             }
             sleep = Sleep::UntilAnswered;
-            while let Some((place, moved)) = self.lane.next_moved() {
+            while let Some((place, moved)) = self.channel.next_moved() {
                 let coming = self.coming.iter_mut().find(|one| one.place.buffer == place.buffer);
                 coming.expect("only what is coming is moved").moved = Some(moved);
                 self.transfer.handle(place.chunk, moved.outcome);

@@ -1,4 +1,4 @@
-//! The lane of a raw file in each process: a child made by `fork` gets one of its own over the
+//! The channel of a raw file in each process: a child made by `fork` gets one of its own over the
 //! same open file, and leaves the one that it inherited alone.
 
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use readpath_core::law::Spec;
 use readpath_core::raw;
 
-use super::lane::Lane;
+use super::channel::Channel;
 use super::{RawFault, RawOpenError};
 use crate::backend::BackendKind;
 use crate::clock::Clock;
@@ -14,13 +14,13 @@ use crate::process::{Heir, Own};
 use crate::read_error::Forked;
 use crate::target::Target;
 
-/// A lane, and the one that takes its place in a child.
-pub(super) struct Lanes {
-    own: Own<Mutex<Lane>>,
-    heir: Heir<Lanes>,
+/// A channel, and the one that takes its place in a child.
+pub(super) struct Channels {
+    own: Own<Mutex<Channel>>,
+    heir: Heir<Channels>,
 }
 
-/// What another lane is built of.
+/// What another channel is built of.
 pub(super) struct Spare {
     /// The same open file.
     pub(super) target: Target,
@@ -28,42 +28,42 @@ pub(super) struct Spare {
     pub(super) backend: BackendKind,
 }
 
-impl Lanes {
-    pub(super) fn new(lane: Lane) -> Lanes {
-        Lanes { own: Own::new(Mutex::new(lane)), heir: Heir::new() }
+impl Channels {
+    pub(super) fn new(channel: Channel) -> Channels {
+        Channels { own: Own::new(Mutex::new(channel)), heir: Heir::new() }
     }
 
-    /// The lane of this process.
+    /// The channel of this process.
     ///
     /// # Errors
     /// This is a child, and there is none to be had.
-    pub(super) fn here(&self, spare: &Spare) -> Result<&Mutex<Lane>, RawFault> {
+    pub(super) fn here(&self, spare: &Spare) -> Result<&Mutex<Channel>, RawFault> {
         match self.own.get() {
-            Some(lane) => Ok(lane),
-            None => self.heir.get_or_make(|| spare.lanes())?.here(spare),
+            Some(channel) => Ok(channel),
+            None => self.heir.get_or_make(|| spare.channels())?.here(spare),
         }
     }
 
-    /// As [`here`](Lanes::here), to be changed.
+    /// As [`here`](Channels::here), to be changed.
     ///
     /// # Errors
     /// As there.
-    pub(super) fn here_mut(&mut self, spare: &Spare) -> Result<&mut Mutex<Lane>, RawFault> {
+    pub(super) fn here_mut(&mut self, spare: &Spare) -> Result<&mut Mutex<Channel>, RawFault> {
         match self.own.get_mut() {
-            Some(lane) => Ok(lane),
-            None => self.heir.get_mut_or_make(|| spare.lanes())?.here_mut(spare),
+            Some(channel) => Ok(channel),
+            None => self.heir.get_mut_or_make(|| spare.channels())?.here_mut(spare),
         }
     }
 }
 
 impl Spare {
-    fn lanes(&self) -> Result<Lanes, RawFault> {
+    fn channels(&self) -> Result<Channels, RawFault> {
         if !self.target.is_still_open() {
             return Err(RawFault::Forked(Forked::Closed));
         }
         let law = raw::build(&self.law).expect("the law was built before, from the same text");
-        let lane = Lane::new(self.target.clone(), law, self.backend, Clock::start());
-        lane.map(Lanes::new).map_err(|error| match error {
+        let channel = Channel::new(self.target.clone(), law, self.backend, Clock::start());
+        channel.map(Channels::new).map_err(|error| match error {
             RawOpenError::Memory { error, .. } => RawFault::Forked(Forked::Memory(error)),
             RawOpenError::Backend(error) => RawFault::Forked(Forked::Backend(error)),
             error => unreachable!("the law and the file are there: {error}"),

@@ -15,7 +15,7 @@ use readpath_core::raw;
 use readpath_core::request::{DeviceError, Op};
 
 use super::buffers::Buffers;
-use super::lane::Lane;
+use super::channel::Channel;
 use super::*;
 use crate::backend::{
     Answer, Backend, BackendError, BackendInUse, BackendKind, Sleep, Transfer, carry,
@@ -148,8 +148,8 @@ fn faulty(path: &Path, law: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     let law = raw::build(&law).unwrap();
     let buffers = Buffers::new(law.chunk_bytes(), law.depth()).unwrap();
     let in_use = BackendInUse { kind: BackendKind::Threads, because: None };
-    let lane = Lane::over(target, law, buffers, (Box::new(backend), in_use), Clock::start());
-    (RawFile::over(lane, spare, true, None), faults)
+    let channel = Channel::over(target, law, buffers, (Box::new(backend), in_use), Clock::start());
+    (RawFile::over(channel, spare, true, None), faults)
 }
 
 /// Memory that begins `shift` bytes after a page.

@@ -42,7 +42,7 @@ pub struct Faults {
 
 /// What the server serves as `/data`: `file` (given bytes), the same again as
 /// `folder/file`, `empty`, `secret`, and the symbolic links of [`LINKS`].
-struct Shelf {
+struct FrameCache {
     content: Arc<Vec<u8>>,
     faults: Arc<Mutex<Faults>>,
     read_bytes: u32,
@@ -75,7 +75,7 @@ const FIRST_LINK: u64 = 100;
 /// How many links lead in a chain, from `chain-N` to `chain-0`, which is the file.
 const CHAIN: u64 = 1000;
 
-impl Shelf {
+impl FrameCache {
     fn file_bytes(&self) -> u64 {
         let faults = self.faults.lock().unwrap();
         faults.shrunk_bytes.unwrap_or(self.content.len() as u64)
@@ -90,7 +90,7 @@ impl ReadDirPlusIterator<FileHandleU64> for NoEntries {
     }
 }
 
-impl NfsReadFileSystem for Shelf {
+impl NfsReadFileSystem for FrameCache {
     type Handle = FileHandleU64;
 
     fn root_dir(&self) -> FileHandleU64 {
@@ -221,7 +221,7 @@ impl NfsReadFileSystem for Shelf {
 }
 
 /// Nothing is ever written; without this the server would not ask us for FSINFO.
-impl NfsFileSystem for Shelf {
+impl NfsFileSystem for FrameCache {
     fn capabilities(&self) -> VFSCapabilities {
         VFSCapabilities::ReadOnly
     }
@@ -340,13 +340,13 @@ impl Server {
             .enable_all()
             .build()
             .unwrap();
-        let shelf = Shelf {
+        let frame_cache = FrameCache {
             content: Arc::clone(&self.content),
             faults: Arc::clone(&self.faults),
             read_bytes: self.read_bytes,
         };
         let address = format!("127.0.0.1:{}", self.port);
-        let bound = NFSTcpListener::bind_with_generation(&address, shelf, GENERATION);
+        let bound = NFSTcpListener::bind_with_generation(&address, frame_cache, GENERATION);
         let mut listener = runtime.block_on(bound).unwrap();
         listener.with_export_name("data");
         self.port = listener.get_listen_port();

@@ -96,7 +96,7 @@ const NVME_TODAY: Drive = Drive {
         3_200_000_000,
         "derived: PCIe 3.0 x4, 3.94 GB/s less 128-byte packets' headers and flow control",
     ),
-    link_duplex: (1, "standard: PCI Express, a lane each way"),
+    link_duplex: (1, "standard: PCI Express, a channel each way"),
     read_overhead: (8 * US, "chosen: what an NVMe controller takes for a 4 KiB read"),
     write_overhead: (20 * US, "data sheet: data-centre drives, about 25 µs typical write latency"),
     power_loss_protection: (1, "data sheet: Micron 7300 PRO product brief, power-loss protection"),

@@ -61,7 +61,7 @@ pub(super) struct Moved {
 }
 
 /// One target, with the ring of buffers that its transfers go through.
-pub(super) struct Lane {
+pub(super) struct Channel {
     // Dropped before the buffers that the kernel may hold.
     transfers: Transfers<Place>,
     target: Target,
@@ -77,17 +77,17 @@ pub(super) struct Lane {
 
 // SAFETY: between calls nothing is in flight, and the lists of segments in the
 // transfers, which hold addresses, are not looked at any more. During a call the
-// lane is borrowed. The ring is one that any thread may enter; the threads
-// answer to whichever thread asks; the buffers belong to the lane alone.
-unsafe impl Send for Lane {}
+// channel is borrowed. The ring is one that any thread may enter; the threads
+// answer to whichever thread asks; the buffers belong to the channel alone.
+unsafe impl Send for Channel {}
 
-impl Lane {
+impl Channel {
     pub(super) fn new(
         target: Target,
         law: Box<dyn RawLaw + Send + Sync>,
         backend: BackendKind,
         clock: Clock,
-    ) -> Result<Lane, RawOpenError> {
+    ) -> Result<Channel, RawOpenError> {
         let buffers = Buffers::new(law.chunk_bytes(), law.depth())?;
         let depth = law.depth().max(TRANSFERS_MIN);
         let mut buffers_are_registered = false;
@@ -110,20 +110,20 @@ impl Lane {
             })
         });
         let (backend, in_use) = built.map_err(RawOpenError::Backend)?;
-        let lane = Lane::over(target, law, buffers, (backend, in_use), clock);
-        Ok(Lane { buffers_are_registered, ..lane })
+        let channel = Channel::over(target, law, buffers, (backend, in_use), clock);
+        Ok(Channel { buffers_are_registered, ..channel })
     }
 
-    /// A lane whose bytes `backend` carries; it is one that any thread may use.
+    /// A channel whose bytes `backend` carries; it is one that any thread may use.
     pub(super) fn over(
         target: Target,
         law: Box<dyn RawLaw + Send + Sync>,
         buffers: Buffers,
         (backend, in_use): Built,
         clock: Clock,
-    ) -> Lane {
+    ) -> Channel {
         let depth = law.depth().max(TRANSFERS_MIN);
-        Lane {
+        Channel {
             transfers: Transfers::over(backend, depth, clock),
             file: transfers::Place::of(&target),
             target,
@@ -208,7 +208,7 @@ impl Lane {
         let start = Start { id: RequestId(buffer), place: self.file, op: Op::Read, offset, bytes };
         let whole = segment(self.buffers.chunk(buffer), bytes);
         // SAFETY: the buffers outlive the transfers; this one is in nobody's hands until the
-        // chunk has come out of `next_moved`, or the lane is settled.
+        // chunk has come out of `next_moved`, or the channel is settled.
         unsafe { self.transfers.start(start, place, |_, list| list.push(whole)) };
         Some(place)
     }
@@ -285,7 +285,7 @@ impl Lane {
     /// what is to be written.
     ///
     /// # Safety
-    /// As [`carry`](Lane::carry).
+    /// As [`carry`](Channel::carry).
     unsafe fn read_edges(
         &mut self,
         memory: Memory,
@@ -305,7 +305,7 @@ impl Lane {
                 let chunk = Chunk { offset: block, bytes: block_bytes };
                 let place = Place { chunk, buffer: index as u32 };
                 self.counters.count(Op::Read, block_bytes);
-                // SAFETY: the edge belongs to the lane, which is borrowed until all has ended.
+                // SAFETY: the edge belongs to the channel, which is borrowed until all has ended.
                 unsafe { moving.start(Op::Read, place, [segment(address, block_bytes)]) };
             }
         }
@@ -362,7 +362,7 @@ impl Lane {
                 if is_direct {
                     let segments = pieces
                         .map(|(part, piece)| segment(address(part, piece.start), length(&piece)));
-                    // SAFETY: the caller's promise for its memory; the edges are the lane's.
+                    // SAFETY: the caller's promise for its memory; the edges are the channel's.
                     unsafe { moving.start(op, place, segments) };
                     continue;
                 }
@@ -520,27 +520,27 @@ mod tests {
     use crate::target::OpenOptions;
 
     /// A call that is cut off in the middle, as by a panic, leaves nothing in
-    /// flight; and the lane goes on.
+    /// flight; and the channel goes on.
     #[test]
     fn what_is_dropped_in_flight_has_ended() {
         for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
             let path = std::env::current_exe().expect("this program has a file");
             let target = Target::open(&path, OpenOptions::default()).unwrap();
             let law = Box::new(RingLaw::default());
-            let mut lane = Lane::new(target, law, backend, Clock::start()).unwrap();
-            let bytes = lane.block_bytes().max(4096);
-            let mut moving = Moving { transfers: &mut lane.transfers, file: lane.file };
+            let mut channel = Channel::new(target, law, backend, Clock::start()).unwrap();
+            let bytes = channel.block_bytes().max(4096);
+            let mut moving = Moving { transfers: &mut channel.transfers, file: channel.file };
             for buffer in 0..4 {
                 let chunk = Chunk { offset: u64::from(buffer) * bytes, bytes };
-                let segments = [segment(lane.buffers.chunk(buffer), bytes)];
-                // SAFETY: the buffers belong to the lane.
+                let segments = [segment(channel.buffers.chunk(buffer), bytes)];
+                // SAFETY: the buffers belong to the channel.
                 unsafe { moving.start(Op::Read, Place { chunk, buffer }, segments) };
             }
             assert_eq!(moving.transfers.in_flight(), 4);
             drop(moving);
-            assert_eq!(lane.transfers.in_flight(), 0);
+            assert_eq!(channel.transfers.in_flight(), 0);
             let mut memory = vec![0; 10_000];
-            assert_eq!(lane.read(&mut memory, 1).unwrap(), 10_000);
+            assert_eq!(channel.read(&mut memory, 1).unwrap(), 10_000);
             assert!(memory[..] == std::fs::read(&path).unwrap()[1..10_001]);
         }
     }

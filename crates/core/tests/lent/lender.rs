@@ -47,9 +47,9 @@ impl Books {
 }
 
 #[derive(Debug)]
-pub struct Clerk(pub Arc<Mutex<Books>>);
+pub struct FrameLender(pub Arc<Mutex<Books>>);
 
-impl Lender for Clerk {
+impl Lender for FrameLender {
     fn lend(&mut self, _file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         let mut books = self.0.lock().unwrap();
         for (nth, (page, frame)) in (first..).zip(frames).enumerate() {

@@ -1,7 +1,7 @@
 //! The frames of a shared cache, and who may look at them.
 //!
 //! The machine decides what lies where; readers on any thread take from the
-//! shelf what is lent, past the machine. Two ways to look at a frame are sound:
+//! frame cache what is lent, past the machine. Two ways to look at a frame are sound:
 //! found, or held, through the [index](super::index), or pinned by the machine (a read
 //! that is done and not released). In both nobody writes to it: the storage
 //! fills only frames in flight, which are neither.
@@ -18,7 +18,7 @@ use super::copy::copy_out;
 use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
 use super::readers::{Copies, Reading};
 use super::tally::thread_number;
-use crate::frames::{FrameMemory, FramePoolError};
+use crate::frames::{FrameMemory, FrameMemoryError};
 
 /// How many pages are copied together.
 pub(super) const TOGETHER: u64 = 1 << GROUP_LOG2;
@@ -29,7 +29,7 @@ const COPIES_MOST: usize = 64;
 const COPIES_LEAST: usize = 8;
 
 /// The frames of a cache, shared by all who read through it.
-pub(crate) struct Shelf {
+pub(crate) struct FrameCache {
     memory: FrameMemory,
     index: PageIndex<Std>,
     /// Pages held now, and how many may be.
@@ -51,15 +51,15 @@ struct Forgotten {
     returned: Vec<FrameId>,
 }
 
-impl Shelf {
-    /// An empty shelf of `frames` frames, of which readers may hold `held_max`.
+impl FrameCache {
+    /// An empty cache of `frames` frames, of which readers may hold `held_max`.
     ///
     /// # Errors
     /// The system has no room for that much memory.
-    pub(crate) fn new(frames: u32, held_max: u32) -> Result<Shelf, FramePoolError> {
+    pub(crate) fn new(frames: u32, held_max: u32) -> Result<FrameCache, FrameMemoryError> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let copies = (2 * processors).next_power_of_two().clamp(COPIES_LEAST, COPIES_MOST);
-        Ok(Shelf {
+        Ok(FrameCache {
             memory: FrameMemory::new(frames)?,
             index: PageIndex::new(frames, copies),
             held: AtomicU32::new(0),
@@ -172,7 +172,7 @@ impl Shelf {
     /// As many pages are held as may be.
     #[inline]
     pub(crate) fn hold(
-        self: &Arc<Shelf>,
+        self: &Arc<FrameCache>,
         file: FileId,
         page: u64,
         is_seen: bool,
@@ -188,7 +188,7 @@ impl Shelf {
             return Ok(None);
         }
         match self.index.hold(file, page, is_seen) {
-            Hold::Held(frame) => return Ok(Some(Held { shelf: Arc::clone(self), frame })),
+            Hold::Held(frame) => return Ok(Some(Held { frame_cache: Arc::clone(self), frame })),
             Hold::Absent => {}
             Hold::AbsentAndReturned(frame) => self.push_returned(frame),
         }
@@ -204,7 +204,7 @@ impl Shelf {
     #[inline]
     pub(crate) unsafe fn run(&self, first: u32, count: usize) -> &[u8] {
         let bytes = count * PAGE_BYTES as usize;
-        // SAFETY: the memory is mapped and initialised as long as the shelf
+        // SAFETY: the memory is mapped and initialised as long as the frame cache
         // lives; nobody writes to such a frame.
         unsafe { std::slice::from_raw_parts(self.memory.address(first), bytes) }
     }
@@ -262,7 +262,7 @@ pub(crate) struct HeldMax {
 
 /// A page that stays where it is as long as this lives.
 pub(crate) struct Held {
-    shelf: Arc<Shelf>,
+    frame_cache: Arc<FrameCache>,
     frame: u32,
 }
 
@@ -272,24 +272,24 @@ impl Deref for Held {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: held.
-        unsafe { self.shelf.run(self.frame, 1) }
+        unsafe { self.frame_cache.run(self.frame, 1) }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.shelf.index.release(self.frame) {
-            self.shelf.push_returned(self.frame);
+        if self.frame_cache.index.release(self.frame) {
+            self.frame_cache.push_returned(self.frame);
         }
-        self.shelf.held.fetch_sub(1, Ordering::SeqCst);
+        self.frame_cache.held.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// The shelf, as the machine's cache knows it.
+/// The frame cache, as the machine's cache knows it.
 #[derive(Clone)]
-pub(crate) struct Clerk(pub(crate) Arc<Shelf>);
+pub(crate) struct FrameLender(pub(crate) Arc<FrameCache>);
 
-impl Lender for Clerk {
+impl Lender for FrameLender {
     fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         self.0.index.lend(file, first, frames, marked);
     }
@@ -331,8 +331,8 @@ impl Lender for Clerk {
     }
 }
 
-impl std::fmt::Debug for Clerk {
+impl std::fmt::Debug for FrameLender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Clerk").finish_non_exhaustive()
+        f.debug_struct("FrameLender").finish_non_exhaustive()
     }
 }
