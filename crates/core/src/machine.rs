@@ -29,17 +29,16 @@
 //! 3. A page is filled only by a completion that says that its bytes are good.
 //! 4. A device error reaches exactly the reads that needed the bytes.
 //!
-//! Memory larger than memory is driven by the same machine: see
-//! [`swapin`](crate::swapin). Its pages that can't be given away at once (mapped,
-//! dirty, being written) count in the budget like pinned ones. A fault that
-//! finds no room waits like a read, and the oldest of them are unmapped and
+//! Memory larger than memory is driven by the same machine: see [`swapin`](crate::swapin). Its pages
+//! that can't be given away at once (mapped, dirty, being written) count in the budget like pinned
+//! ones. A fault that finds no room waits like a read, and the oldest of them are unmapped and
 //! written for it; some are kept ready so that this is rare.
 //!
 //! # Its parts
-//! Three machines with poll contracts of their own are joined here, over one set of
-//! frames (`machine/frames.rs`): `machine/queue.rs` has what is on its way to the device,
-//! `machine/files.rs` handles and reads, `machine/memory.rs` mappings and faults. Reads and faults that find no room wait
-//! in one line; what the join decides is who of them goes on.
+//! Three machines with poll contracts of their own are joined here, over one set of frames
+//! (`machine/frames.rs`): `machine/queue.rs` has what is on its way to the device,
+//! `machine/files.rs` handles and reads, `machine/memory.rs` mappings and faults. Reads and faults
+//! that find no room wait in one line; what the join decides is who of them goes on.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
