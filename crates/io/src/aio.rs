@@ -27,13 +27,14 @@
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use readpath_core::request::Op;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer};
+use crate::process::Process;
 use crate::threads::{Pool, Threads};
 
 /// As many requests are handed over by one call at most.
@@ -95,6 +96,39 @@ struct Event {
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<Queue>() == 32);
 const _: () = assert!(size_of::<Event>() == 32);
 
+/// A context of this process that nobody uses any more.
+struct IdleContext {
+    process: Process,
+    id: usize,
+    depth: u32,
+}
+
+/// Kept for the next backend: to give a context back to the kernel takes one of its grace periods, 20 to 40 ms.
+static IDLE: Mutex<Vec<IdleContext>> = Mutex::new(Vec::new());
+/// So many are kept at most.
+const IDLE_MAX: usize = 4;
+
+/// Takes a kept context for `depth` requests. A lock that another thread holds, or held when this child was
+/// made by `fork`, is not waited for.
+fn take_idle(depth: u32) -> Option<usize> {
+    let mut idle = IDLE.try_lock().ok()?;
+    // What was kept before a `fork` is the parent's.
+    idle.retain(|context| context.process.is_this());
+    let at = idle.iter().position(|context| context.depth == depth)?;
+    Some(idle.swap_remove(at).id)
+}
+
+/// Keeps a context; false if there is no room.
+fn keep_idle(context: &Context) -> bool {
+    let Ok(mut idle) = IDLE.try_lock() else { return false };
+    let has_room = idle.len() < IDLE_MAX;
+    if has_room {
+        let Context { id, depth, process, .. } = *context;
+        idle.push(IdleContext { process, id, depth });
+    }
+    has_room
+}
+
 /// The AIO backend.
 pub(crate) struct Aio {
     context: Arc<Context>,
@@ -106,6 +140,10 @@ pub(crate) struct Aio {
 /// What the owner shares with those who sleep.
 struct Context {
     id: usize,
+    depth: u32,
+    process: Process,
+    /// Nothing is under way, and all answers were taken.
+    is_empty: AtomicBool,
     shared: NonNull<Queue>,
     bell: OwnedFd,
     /// The bell is heard by somebody else too, who quietens it.
@@ -151,15 +189,24 @@ impl Aio {
     fn over(depth: u32, bell: OwnedFd, is_bell_lent: bool) -> Result<Aio, BackendError> {
         let threads = Threads::new(depth);
         threads.set_bell(bell.as_fd())?;
-        let mut id = 0usize;
-        // SAFETY: the kernel writes the context's name to `id`.
-        let made = unsafe { libc::syscall(libc::SYS_io_setup, depth, &mut id) };
-        if made < 0 {
-            let errno = last_errno();
-            return Err(BackendError::NoAio { errno });
-        }
+        let id = match take_idle(depth) {
+            Some(id) => id,
+            None => {
+                let mut id = 0usize;
+                // SAFETY: the kernel writes the context's name to `id`.
+                let made = unsafe { libc::syscall(libc::SYS_io_setup, depth, &mut id) };
+                if made < 0 {
+                    let errno = last_errno();
+                    return Err(BackendError::NoAio { errno });
+                }
+                id
+            }
+        };
         let context = Context {
             id,
+            depth,
+            process: Process::this(),
+            is_empty: AtomicBool::new(true),
             // The name of a context is the address of its queue.
             shared: NonNull::new(id as *mut Queue).expect("a mapping is never at address zero"),
             bell,
@@ -311,6 +358,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if *self.is_empty.get_mut() && keep_idle(self) {
+            return;
+        }
         // SAFETY: nothing is in flight, and the queue is looked at by nobody any more.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
     }
@@ -439,6 +489,7 @@ impl Drop for Aio {
         let mut answers = Vec::new();
         // Answers are looked for without a call that could be forbidden by now.
         while self.unanswered > 0 && self.exchange(Sleep::UntilAnswered, &mut answers).is_ok() {}
+        self.context.is_empty.store(self.unanswered == 0, Ordering::Relaxed);
     }
 }
 

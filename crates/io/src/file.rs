@@ -277,7 +277,19 @@ impl File {
     /// Reads what is not lent past the door; gives how many bytes.
     #[cold]
     fn read_here(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
-        self.handle.here()?.read(buffer, offset)
+        let handle = self.handle.here()?;
+        let buffer = cut(buffer, &handle, offset);
+        if !buffer.is_empty()
+            && !handle.read_cached(offset, buffer)
+            && !handle.read_from_kernel(offset, buffer)
+        {
+            let mut done = 0;
+            handle.read_through(offset, buffer.len() as u64, |part| {
+                copy_out(part, &mut buffer[done..done + part.len()]);
+                done += part.len();
+            })?;
+        }
+        Ok(buffer.len())
     }
 
     /// As [`page`](File::page), of a page that is not lent past the door.
@@ -325,22 +337,6 @@ fn lent(handle: &Handle, held: Held, page: u64, part: Range<usize>) -> PageGuard
 }
 
 impl Handle {
-    /// Reads as far as the file has bytes, for who came through the door; gives how many.
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
-        let buffer = cut(buffer, self, offset);
-        if !buffer.is_empty()
-            && !self.read_cached(offset, buffer)
-            && !self.read_from_kernel(offset, buffer)
-        {
-            let mut done = 0;
-            self.read_through(offset, buffer.len() as u64, |part| {
-                copy_out(part, &mut buffer[done..done + part.len()]);
-                done += part.len();
-            })?;
-        }
-        Ok(buffer.len())
-    }
-
     /// Reads bytes of which the file has all through the machine, and gives them to `put`, in order.
     fn read_through(
         &self,

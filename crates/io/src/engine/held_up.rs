@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::Owner;
 use super::below::Below;
-use super::pending::carried;
 use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::file::File;
@@ -140,13 +139,16 @@ fn what_a_thread_carries_and_does_not_come_back_with_is_read_once_more() {
     let mut state = engine.lock();
     let queue = state.in_flight.open_queue(false);
     let own = state.start_here(file.handle(), 300_001, 1, queue).unwrap();
-    let own = own.expect("what is absent is given to the thread that waits");
+    let mut own = own.expect("what is absent is given to the thread that waits");
     drop(state);
     let mut bytes = [0; 2];
     file.read_exact_at(&mut bytes, 300_001).unwrap();
     assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
     // It comes back after all: the page is there for everybody, and nothing stays behind.
-    let (mut state, now) = carried(engine, own);
+    // SAFETY: as where a read waits.
+    let outcome = unsafe { own.progress.carry() };
+    let mut state = engine.lock();
+    let now = state.complete_own(own, outcome);
     state.pump(now);
     state.close_queue(queue);
     assert!(state.machine.is_idle());

@@ -21,7 +21,7 @@ use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 use super::copy::{Bytes, slices};
 use super::frame_cache::TOGETHER;
-use super::in_flight::{CompletedRead, InFlightId, OwnRequest, Parked, QueueId};
+use super::in_flight::{CompletedRead, InFlightId, Parked, QueueId};
 use super::locked::Locked;
 use super::state::State;
 use super::{Engine, Handle, Waited};
@@ -60,10 +60,13 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let mut state = engine.lock();
         let queue = self.open_queue(&mut state, false);
         let own = state.start_here(&self.handle, self.offset, self.bytes, queue);
-        if let Some(own) = own.map_err(ReadError::of)? {
+        if let Some(mut own) = own.map_err(ReadError::of)? {
             drop(state);
-            let now;
-            (state, now) = carried(engine, own);
+            // SAFETY: its frames are filled by this request alone, and looked at by nobody until it is
+            // completed; the engine has them, and the pages in flight keep the file open.
+            let outcome = unsafe { own.progress.carry() };
+            state = engine.lock();
+            let now = state.complete_own(own, outcome);
             if let Some(Ok(id)) = state.in_flight.next_done(queue) {
                 return self.finish(state, now, id, put);
             }
@@ -207,15 +210,4 @@ impl<H: Deref<Target = Handle>> Drop for PendingRead<H> {
             self.handle.engine.lock().close_queue(queue);
         }
     }
-}
-
-/// Carries a request on this thread, and tells the machine; gives the time of that. What it makes possible is still to be
-/// sent out.
-pub(super) fn carried(engine: &Engine, mut own: OwnRequest) -> (Locked<'_>, Time) {
-    // SAFETY: its frames are filled by this request alone, and looked at by nobody until it is completed;
-    // the engine has them, and the pages in flight keep the file open.
-    let outcome = unsafe { own.progress.carry() };
-    let mut state = engine.lock();
-    let now = state.complete_own(own, outcome);
-    (state, now)
 }
