@@ -86,12 +86,12 @@ fn large_table_sorts_more_than_its_memory() {
 }
 
 #[test]
-fn raw_copy_gives_the_same_bytes_and_no_more() {
+fn copy_file_gives_the_same_bytes_and_no_more() {
     let folder = Folder::new("copy");
     let content: Vec<u8> = (0..3_000_001u32).map(|at| ((at * 31) >> 7) as u8).collect();
     let from = folder.file("from", &content);
     let to = folder.file("to", &[9; 4_000_000]);
-    let Some(told) = told("raw_copy", &[&from, &to]) else { return };
+    let Some(told) = told("copy_file", &[&from, &to]) else { return };
     assert!(told.contains("\n3000001 bytes, "), "{told}");
     assert!(std::fs::read(&to).unwrap() == content);
 }

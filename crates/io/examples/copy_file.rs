@@ -1,7 +1,7 @@
 //! Copies a file past every cache, in large chunks: what moves once leaves nothing behind.
 //!
 //! ```text
-//! cargo run --release -p readpath --example raw_copy -- FROM TO
+//! cargo run --release -p readpath --example copy_file -- FROM TO
 //! ```
 
 use std::error::Error;
@@ -10,7 +10,7 @@ use readpath::RawFile;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [from, to] = &words[..] else { return Err("usage: raw_copy FROM TO".into()) };
+    let [from, to] = &words[..] else { return Err("usage: copy_file FROM TO".into()) };
 
     let mut source = RawFile::builder().chunk_bytes(1 << 20).depth(8).open(from)?;
     // What it had before is gone: a raw file overwrites, and makes longer.
