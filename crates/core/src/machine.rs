@@ -446,10 +446,15 @@ impl Machine {
     /// The next request for the device; None when it is full, or when the
     /// scheduler has nothing for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
+        self.retry(now);
+        self.base.queue.poll(now)
+    }
+
+    /// Has reads that waited for copies to end look again, if it is time.
+    fn retry(&mut self, now: Time) {
         if self.retry.is_some_and(|retry| retry <= now) {
             self.admit(now);
         }
-        self.base.queue.poll(now)
     }
 
     /// Whether the read waits for the request, which has not been completed.

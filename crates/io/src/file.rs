@@ -169,7 +169,7 @@ impl File {
             let handle = handle.here()?;
             let bytes = within(&handle);
             let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
-            handle.read_through(offset, bytes, |part| to.put(part))?;
+            PendingRead::new(&*handle, offset, bytes).wait(|part| to.put(part))?;
             return Ok(bytes as usize);
         }
         let mut done = 0;
@@ -284,7 +284,7 @@ impl File {
             && !handle.read_from_kernel(offset, buffer)
         {
             let mut done = 0;
-            handle.read_through(offset, buffer.len() as u64, |part| {
+            PendingRead::new(&*handle, offset, buffer.len() as u64).wait(|part| {
                 copy_out(part, &mut buffer[done..done + part.len()]);
                 done += part.len();
             })?;
@@ -305,7 +305,7 @@ impl File {
             }
             // Absent, marked, or seen by the law: through the machine, and then
             // it is lent, unless memory is so short that it is gone again.
-            handle.read_through(offset, part.len() as u64, |_| ())?;
+            PendingRead::new(&*handle, offset, part.len() as u64).wait(|_| ())?;
             let frame_cache = &handle.engine.frame_cache;
             if let Some(held) =
                 frame_cache.hold(handle.file.id, page, true).map_err(ReadError::from)?
@@ -334,30 +334,6 @@ fn part_of_page(offset: u64, file_bytes: u64) -> Option<(u64, Range<usize>)> {
 fn lent(handle: &Handle, held: Held, page: u64, part: Range<usize>) -> PageGuard {
     handle.tally.held(part.len() as u64, page * PAGE_BYTES + part.end as u64);
     PageGuard::of(held, part.start, part.end)
-}
-
-impl Handle {
-    /// Reads bytes of which the file has all through the machine, and gives them to `put`, in order.
-    fn read_through(
-        &self,
-        offset: u64,
-        bytes: u64,
-        mut put: impl FnMut(&[u8]),
-    ) -> Result<(), ReadError> {
-        let (mut at, end) = (offset, offset + bytes);
-        while at < end {
-            let bytes = self.piece_bytes(at, end);
-            PendingRead::new(self, at, bytes).wait(&mut put)?;
-            at += bytes;
-        }
-        Ok(())
-    }
-
-    /// How many bytes from `offset` on, up to `end`, one read of the machine takes: it ends where a page ends.
-    pub(crate) fn piece_bytes(&self, offset: u64, end: u64) -> u64 {
-        let piece_end = (offset + self.engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
-        piece_end.min(end) - offset
-    }
 }
 
 /// The buffers of a vectored read.

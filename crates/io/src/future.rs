@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
-use crate::engine::pending::{PendingRead, Polled};
+use crate::engine::pending::PendingRead;
 use crate::file::{File, cut};
 use crate::read_error::{Forked, ReadError};
 
@@ -29,9 +29,8 @@ pub struct ReadFuture<B> {
     /// How many bytes are to be read, once it has begun; and how many are there.
     bytes: usize,
     done: usize,
+    /// From the first poll that finds something absent.
     pending: Option<PendingRead<Arc<Handle>>>,
-    /// It was polled, and is not over.
-    has_begun: bool,
 }
 
 impl File {
@@ -55,15 +54,7 @@ impl File {
     /// ```
     pub fn read_at_async<B: AsMut<[u8]> + Unpin>(&self, buffer: B, offset: u64) -> ReadFuture<B> {
         let handle = Arc::clone(self.handle());
-        ReadFuture {
-            handle,
-            buffer: Some(buffer),
-            offset,
-            bytes: 0,
-            done: 0,
-            pending: None,
-            has_begun: false,
-        }
+        ReadFuture { handle, buffer: Some(buffer), offset, bytes: 0, done: 0, pending: None }
     }
 }
 
@@ -85,10 +76,10 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
 }
 
 impl<B: AsMut<[u8]>> ReadFuture<B> {
-    /// Reads piece after piece until one has to be waited for.
+    /// Reads until something has to be waited for.
     fn go_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
-        if !self.has_begun {
+        if self.pending.is_none() {
             let within = cut(buffer.as_mut(), &self.handle, self.offset);
             if !within.is_empty() && self.handle.read_lent(self.offset, within) {
                 self.bytes = within.len();
@@ -103,28 +94,18 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
         } else if !self.handle.engine.is_ours() {
             return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
         }
-        self.has_begun = true;
-        let buffer = &mut buffer.as_mut()[..self.bytes];
-        while self.done < self.bytes {
-            let pending = match self.pending.take() {
-                Some(pending) => pending,
-                None => {
-                    let at = self.offset + self.done as u64;
-                    let bytes = self.handle.piece_bytes(at, self.offset + self.bytes as u64);
-                    PendingRead::new(Arc::clone(&self.handle), at, bytes)
-                }
-            };
-            let done = &mut self.done;
-            let polled = pending.poll(context.waker().clone(), |part| {
-                copy_out(part, &mut buffer[*done..*done + part.len()]);
-                *done += part.len();
-            })?;
-            if let Polled::Pending(pending) = polled {
-                self.pending = Some(pending);
-                self.handle.engine.start_reactor()?;
-                return Poll::Pending;
-            }
+        let handle = &self.handle;
+        let pending = self.pending.get_or_insert_with(|| {
+            PendingRead::new(Arc::clone(handle), self.offset, self.bytes as u64)
+        });
+        let (buffer, done) = (buffer.as_mut(), &mut self.done);
+        let polled = pending.poll(context.waker(), |part| {
+            copy_out(part, &mut buffer[*done..*done + part.len()]);
+            *done += part.len();
+        });
+        if polled.is_pending() {
+            self.handle.engine.start_reactor()?;
         }
-        Poll::Ready(Ok(()))
+        polled.map_err(io::Error::from)
     }
 }

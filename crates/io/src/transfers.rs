@@ -1,8 +1,9 @@
 //! Transfers in flight: each is carried to its end, however often the kernel
 //! stops in the middle, and then reported once.
 //!
-//! A transfer lives in a slot from its start until it is reported. The slot's number is the
-//! name of its request, and that is the backend's token too. Invariants:
+//! A transfer lives in a slot from its start until it is reported. It is named by its request everywhere, and
+//! so is the backend's token. There are as many slots as transfers may be in flight, however many requests have
+//! names. Invariants:
 //!
 //! 1. A slot that is taken has exactly one transfer with the backend.
 //! 2. Its segments describe the memory that is still to be moved.
@@ -200,10 +201,11 @@ pub(crate) struct Ended<K> {
 pub(crate) struct Transfers<K> {
     // Dropped before the slots, whose segments the kernel may refer to.
     backend: Box<dyn Backend>,
-    /// By the name of the request.
     slots: Vec<Slot<K>>,
-    in_flight: u32,
-    depth: u32,
+    /// Those that are not taken.
+    free: Vec<u32>,
+    /// The slot of each request that is in flight, by its name.
+    slot_of: Vec<u32>,
     answers: Vec<Answer>,
     ended: VecDeque<Ended<K>>,
     clock: Clock,
@@ -214,6 +216,7 @@ pub(crate) struct Transfers<K> {
 }
 
 struct Slot<K> {
+    id: RequestId,
     progress: Progress,
     /// Present while the slot is taken.
     kept: Option<K>,
@@ -222,12 +225,12 @@ struct Slot<K> {
 impl<K> Transfers<K> {
     /// Room for `depth` transfers at once, carried by `backend`.
     pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Transfers<K> {
-        let slot = |_| Slot { progress: Progress::idle(), kept: None };
+        let slot = |_| Slot { id: RequestId(0), progress: Progress::idle(), kept: None };
         Transfers {
             backend,
             slots: (0..depth).map(slot).collect(),
-            in_flight: 0,
-            depth,
+            free: (0..depth).rev().collect(),
+            slot_of: Vec::new(),
             answers: Vec::with_capacity(depth as usize),
             ended: VecDeque::with_capacity(depth as usize),
             clock,
@@ -243,12 +246,12 @@ impl<K> Transfers<K> {
 
     /// How many transfers are in flight.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight
+        (self.slots.len() - self.free.len()) as u32
     }
 
     /// How many more can be started.
     pub(crate) fn room(&self) -> u32 {
-        self.depth - self.in_flight
+        self.free.len() as u32
     }
 
     /// Starts a transfer; `describe` fills in the memory, in the order of the file.
@@ -266,25 +269,26 @@ impl<K> Transfers<K> {
         kept: K,
         describe: impl FnOnce(&K, &mut Vec<libc::iovec>),
     ) {
-        assert!(self.room() > 0, "no more requests than the depth are in flight");
-        let index = start.id.0 as usize;
-        if index >= self.slots.len() {
-            self.slots.resize_with(index + 1, || Slot { progress: Progress::idle(), kept: None });
+        let index = self.free.pop().expect("no more requests than the depth are in flight");
+        let name = start.id.0 as usize;
+        if name >= self.slot_of.len() {
+            self.slot_of.resize(name + 1, 0);
         }
-        let slot = &mut self.slots[index];
-        debug_assert!(slot.kept.is_none(), "one transfer of a name is in flight at a time");
+        self.slot_of[name] = index;
+        let slot = &mut self.slots[index as usize];
         slot.progress.segments.clear();
         describe(&kept, &mut slot.progress.segments);
         slot.progress.begin(&start);
+        slot.id = start.id;
         slot.kept = Some(kept);
-        self.in_flight += 1;
         self.queue(start.id);
     }
 
     /// Withdraws a transfer if the kernel lets it; it is reported all the same.
     pub(crate) fn cancel(&mut self, id: RequestId) {
-        let slot = self.slots.get_mut(id.0 as usize).filter(|slot| slot.kept.is_some());
-        if let Some(slot) = slot.filter(|slot| !slot.progress.is_withdrawn) {
+        let Some(&index) = self.slot_of.get(id.0 as usize) else { return };
+        let slot = &mut self.slots[index as usize];
+        if slot.id == id && slot.kept.is_some() && !slot.progress.is_withdrawn {
             slot.progress.is_withdrawn = true;
             self.backend.cancel(id.0.into());
         }
@@ -309,7 +313,9 @@ impl<K> Transfers<K> {
 
     /// Withdraws everything in flight and waits until all of it has ended.
     pub(crate) fn drain(&mut self) {
-        (0..self.slots.len() as u32).for_each(|id| self.cancel(RequestId(id)));
+        for index in 0..self.slots.len() {
+            self.cancel(self.slots[index].id);
+        }
         while self.in_flight() > 0 {
             // On an error nothing more will end.
             if self.exchange(Sleep::UntilAnswered).is_err() {
@@ -360,7 +366,8 @@ impl<K> Transfers<K> {
 
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: Answer) {
         let id = RequestId(answer.token as u32);
-        let slot = &mut self.slots[id.0 as usize];
+        let index = self.slot_of[id.0 as usize];
+        let slot = &mut self.slots[index as usize];
         let Some(outcome) = slot.progress.answered(answer.raw) else {
             self.is_again = true;
             return self.queue(id);
@@ -374,12 +381,13 @@ impl<K> Transfers<K> {
             Outcome::Failed(_) => 0,
         };
         self.ended.push_back(Ended { completion, op, bytes, kept });
-        self.in_flight -= 1;
+        self.free.push(index);
     }
 
     /// Gives what is still to be moved of a transfer to the backend.
     fn queue(&mut self, id: RequestId) {
-        let transfer = self.slots[id.0 as usize].progress.next(id.0.into());
+        let index = self.slot_of[id.0 as usize];
+        let transfer = self.slots[index as usize].progress.next(id.0.into());
         // SAFETY: the memory is valid until the transfer ends (the contract of
         // `start`), the file is open as long, and the segments belong to the
         // slot and don't move until then.

@@ -71,11 +71,20 @@ fn every_page_downwards_costs_the_device_no_more_than_upwards() {
     let file = TempFile::new(SLICES * SLICE);
     let pages_of_file = SLICES * SLICE / PAGE;
     for memory_bytes in [256 << 20, 8 << 20] {
-        let (up, down) = (map(&file, memory_bytes), map(&file, memory_bytes));
-        touch(&up, 0..pages_of_file);
-        touch(&down, (0..pages_of_file).rev());
-        let none = MappingStatistics::default();
-        let (up, down) = (since(&up, none), since(&down, none));
+        // How much is read at once depends on what a request is seen to cost, and beside other load that is
+        // anything: the least of three is the law's own.
+        let least = |is_down: bool| {
+            let one = |_| {
+                let mapping = map(&file, memory_bytes);
+                match is_down {
+                    true => touch(&mapping, (0..pages_of_file).rev()),
+                    false => touch(&mapping, 0..pages_of_file),
+                }
+                since(&mapping, MappingStatistics::default())
+            };
+            (0..3).map(one).min().expect("there are three")
+        };
+        let (up, down) = (least(false), least(true));
         // While it finds out: the run that is turned around, and the pages above.
         assert!(down.0 <= up.0 + up.0 / 4 + 8, "{down:?} after {up:?} requests");
         assert!(down.1 <= pages_of_file as u64 + 16, "{down:?} pages");

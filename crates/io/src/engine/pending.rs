@@ -12,7 +12,7 @@
 
 use std::cell::Cell;
 use std::ops::Deref;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use readpath_core::cache::FrameId;
 use readpath_core::machine;
@@ -28,91 +28,115 @@ use super::{Engine, Handle, Waited};
 use crate::frames::FrameMemory;
 use crate::read_error::ReadError;
 
-/// A read that is wanted, or under way; dropped, it is given up.
+/// A read that is wanted, or under way; dropped, it is given up. What is more than one read of the machine takes
+/// is read piece after piece.
 pub(crate) struct PendingRead<H: Deref<Target = Handle>> {
     handle: H,
+    /// Where the piece starts that is read now.
     offset: u64,
-    bytes: u64,
-    /// Open from its start to its end.
+    /// Where the last piece ends.
+    end: u64,
+    /// Open from the start of a piece to its end.
     queue: Cell<Option<QueueId>>,
 }
 
-/// A read that was looked for.
-pub(crate) enum Polled<H: Deref<Target = Handle>> {
-    /// It is not done; its task will be woken.
-    Pending(PendingRead<H>),
-    /// Its bytes were given.
-    Done,
-}
-
 impl<H: Deref<Target = Handle>> PendingRead<H> {
-    /// A read of bytes of which the file has all, no more than one read of the machine takes.
+    /// A read of bytes of which the file has all.
     pub(crate) fn new(handle: H, offset: u64, bytes: u64) -> Self {
-        PendingRead { handle, offset, bytes, queue: Cell::new(None) }
+        PendingRead { handle, offset, end: offset + bytes, queue: Cell::new(None) }
     }
 
     /// Starts it, waits until it is done, and gives its bytes to `put`, in order.
     ///
     /// # Errors
     /// The machine refuses it, the storage failed on it, or the file has become shorter.
-    pub(crate) fn wait(self, put: impl FnMut(&[u8])) -> Result<(), ReadError> {
-        let engine: &Engine = &self.handle.engine;
-        let mut state = engine.lock();
-        let queue = self.open_queue(&mut state, false);
-        let own = state.start_here(&self.handle, self.offset, self.bytes, queue);
-        if let Some(mut own) = own.map_err(ReadError::of)? {
-            drop(state);
-            // SAFETY: its frames are filled by this request alone, and looked at by nobody until it is
-            // completed; the engine has them, and the pages in flight keep the file open.
-            let outcome = unsafe { own.progress.carry() };
-            state = engine.lock();
-            let now = state.complete_own(own, outcome);
-            if let Some(Ok(id)) = state.in_flight.next_done(queue) {
-                return self.finish(state, now, id, put);
-            }
-            state.pump(now);
-        }
-        let (state, waited) = engine.wait(state, queue, engine.lets_carry);
-        match waited {
-            Waited::Done(id) => {
-                let now = engine.clock.now();
-                self.finish(state, now, id, put)
-            }
-            Waited::Failed(error) => Err(ReadError::Storage { error }),
-            Waited::HeldUp => {
+    pub(crate) fn wait(mut self, mut put: impl FnMut(&[u8])) -> Result<(), ReadError> {
+        while self.offset < self.end {
+            let engine: &Engine = &self.handle.engine;
+            let bytes = self.piece_bytes();
+            let mut state = engine.lock();
+            let queue = self.open_queue(&mut state, false);
+            let own = state.start_here(&self.handle, self.offset, bytes, queue);
+            let mut done = None;
+            if let Some(mut own) = own.map_err(ReadError::of)? {
                 drop(state);
-                self.read_past(put)
+                // SAFETY: its frames are filled by this request alone, and looked at by nobody until it is
+                // completed; the engine has them, and the pages in flight keep the file open.
+                let outcome = unsafe { own.progress.carry() };
+                state = engine.lock();
+                let now = state.complete_own(own, outcome);
+                done = state.in_flight.next_done(queue).and_then(Result::ok).map(|id| (now, id));
+                if done.is_none() {
+                    state.pump(now);
+                }
             }
+            if done.is_none() {
+                let (locked, waited) = engine.wait(state, queue, engine.lets_carry);
+                state = locked;
+                match waited {
+                    Waited::Done(id) => done = Some((engine.clock.now(), id)),
+                    Waited::Failed(error) => return Err(ReadError::Storage { error }),
+                    Waited::HeldUp => {}
+                }
+            }
+            match done {
+                Some((now, id)) => self.finish(state, now, id, &mut put)?,
+                None => {
+                    state.close_queue(queue);
+                    self.queue.set(None);
+                    drop(state);
+                    self.read_past(bytes, &mut put)?;
+                }
+            }
+            self.offset += bytes;
         }
+        Ok(())
     }
 
-    /// Gives its bytes to `put`, in order, if it is done; has `waker` be called otherwise. The first call starts it.
+    /// Gives its bytes to `put`, in order, as far as they are there; has `waker` be called when there are more. The
+    /// first call starts it.
     ///
     /// # Errors
     /// As [`wait`](PendingRead::wait).
-    pub(crate) fn poll(self, waker: Waker, put: impl FnMut(&[u8])) -> Result<Polled<H>, ReadError> {
-        let mut state = self.handle.engine.lock();
-        let queue = match self.queue.get() {
-            Some(queue) => queue,
-            None => {
-                let queue = self.open_queue(&mut state, true);
-                let started = state.start(&self.handle, self.offset, self.bytes, queue);
-                started.map_err(ReadError::of)?;
-                queue
+    pub(crate) fn poll(
+        &mut self,
+        waker: &Waker,
+        mut put: impl FnMut(&[u8]),
+    ) -> Poll<Result<(), ReadError>> {
+        while self.offset < self.end {
+            let bytes = self.piece_bytes();
+            // The waker's own code runs without the lock.
+            let waker = waker.clone();
+            let mut state = self.handle.engine.lock();
+            let queue = match self.queue.get() {
+                Some(queue) => queue,
+                None => {
+                    let queue = self.open_queue(&mut state, true);
+                    let started = state.start(&self.handle, self.offset, bytes, queue);
+                    started.map_err(ReadError::of)?;
+                    queue
+                }
+            };
+            match state.in_flight.next_done(queue) {
+                Some(Ok(id)) => {
+                    let now = self.handle.engine.clock.now();
+                    self.finish(state, now, id, &mut put)?;
+                }
+                Some(Err(error)) => return Poll::Ready(Err(ReadError::Storage { error })),
+                None => {
+                    state.in_flight.park(queue, Parked::Task(waker));
+                    return Poll::Pending;
+                }
             }
-        };
-        match state.in_flight.next_done(queue) {
-            Some(Ok(id)) => {
-                let now = self.handle.engine.clock.now();
-                self.finish(state, now, id, put).map(|()| Polled::Done)
-            }
-            Some(Err(error)) => Err(ReadError::Storage { error }),
-            None => {
-                state.in_flight.park(queue, Parked::Task(waker));
-                drop(state);
-                Ok(Polled::Pending(self))
-            }
+            self.offset += bytes;
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// How many bytes one read of the machine takes now: it ends where a page ends.
+    fn piece_bytes(&self) -> u64 {
+        let piece_end = (self.offset + self.handle.engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
+        piece_end.min(self.end) - self.offset
     }
 
     fn open_queue(&self, state: &mut State, is_task: bool) -> QueueId {
@@ -121,13 +145,13 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         queue
     }
 
-    /// Gives the bytes of the read, which is done, to `put`, and its pages to the machine.
+    /// Gives the bytes of the piece, which is done, to `put`, and its pages to the machine.
     fn finish(
         &self,
         mut state: Locked<'_>,
         now: Time,
         id: InFlightId,
-        put: impl FnMut(&[u8]),
+        put: &mut impl FnMut(&[u8]),
     ) -> Result<(), ReadError> {
         let frame_cache = &self.handle.engine.frame_cache;
         let completed = state.in_flight.take_completed(id);
@@ -165,9 +189,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     /// A thread that carries a request which this read waits for doesn't get on: it is stopped, or gets no
     /// processor. The bytes are read once more, past the cache.
     #[cold]
-    fn read_past(&self, mut put: impl FnMut(&[u8])) -> Result<(), ReadError> {
+    fn read_past(&self, bytes: u64, put: &mut impl FnMut(&[u8])) -> Result<(), ReadError> {
         let file = &self.handle.file;
-        let pages = PageRange::covering(self.offset, self.bytes);
+        let pages = PageRange::covering(self.offset, bytes);
         let memory = FrameMemory::new(pages.count() as u32);
         let no_room = DeviceError::Other(libc::ENOMEM);
         let memory =
@@ -191,13 +215,13 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 return Err(ReadError::Device { offset: self.offset, error });
             }
         };
-        if end < skip + self.bytes {
+        if end < skip + bytes {
             let offset = self.offset.max(pages.first * PAGE_BYTES + end);
             return Err(ReadError::of(machine::ReadError::Shrunk { offset }));
         }
         // SAFETY: filled by the kernel up to there, and nobody else's.
         let all = unsafe { std::slice::from_raw_parts(memory.address(0), iov_len) };
-        put(&all[skip as usize..][..self.bytes as usize]);
+        put(&all[skip as usize..][..bytes as usize]);
         Ok(())
     }
 }

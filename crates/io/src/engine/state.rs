@@ -234,8 +234,7 @@ impl State {
         let now = self.clock.now();
         self.in_flight.recycle(progress);
         self.in_flight.own_under_way -= 1;
-        self.in_flight.completions.push_back(Completion::at(now, request.id, outcome));
-        self.machine.take_in(now, &mut self.in_flight);
+        self.machine.handle_completion(now, Completion::at(now, request.id, outcome));
         if self.machine.meter().in_device() > self.in_flight.own_under_way {
             // What the storage carries, read ahead for one, may be there too.
             self.take_in(Ok(false));
