@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use readpath_sim::load::LoadRow;
 use readpath_sim::report::Row;
 use serde::Serialize;
 
@@ -92,6 +93,67 @@ fn sections(row: &Row, laws: usize, table: &mut Table) {
         cells[laws + 4] = duration(section.latency_us.max);
         table.row(cells);
     }
+}
+
+/// Prints the rows of loads: a table for people, or the JSON document.
+pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> Ended {
+    if is_json {
+        return print_json(rows, seed);
+    }
+    let header = [
+        "load",
+        "storage",
+        "swap-in",
+        "scheduler",
+        "engine",
+        "seconds",
+        "touches/s",
+        "p50",
+        "p99",
+        "max",
+        "major faults",
+        "minor faults",
+        "pages in",
+        "pages out",
+        "dev reqs",
+        "KiB/req",
+        "cover",
+        "waste MiB",
+        "cpu s",
+    ];
+    let mut table = Table::new(header, 5);
+    for row in rows {
+        let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+        let count = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        table.row(vec![
+            row.job.clone(),
+            row.storage.clone(),
+            text(&row.swapin),
+            text(&row.scheduler),
+            text(&row.engine),
+            number(row.seconds, 2),
+            number(row.iops, 0),
+            duration(row.latency_us.p50),
+            duration(row.latency_us.p99),
+            duration(row.latency_us.max),
+            count(row.major_faults),
+            count(row.minor_faults),
+            count(row.pages_in),
+            count(row.pages_out),
+            count(row.device_requests),
+            number(row.device_request_kib_mean, 1),
+            number(row.coverage, 3),
+            number(row.waste_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1),
+            number(row.cpu_seconds, 2),
+        ]);
+    }
+    print(&table.to_string())?;
+    for row in rows {
+        if let Some(note) = &row.note {
+            print(&format!("{} on {}: {note}\n", row.job, row.storage))?;
+        }
+    }
+    Ok(())
 }
 
 /// Prints the JSON document of these results.
