@@ -17,17 +17,12 @@ pub fn run(plan: &LoadPlan, rows: &mut Vec<LoadRow>) -> Ended {
     let log = log.transpose()?;
     let interrupt = Interrupt::listen();
     for row in &plan.rows {
-        let &LoadRun { ref load, seed, .. } = row;
-        let bar = Bar::new(format!("{} {}", load.name, row.storage), interrupt.clone());
+        let bar = Bar::new(format!("{} {}", row.load.name, row.storage), interrupt.clone());
         rows.push(match &row.runner {
             LoadRunner::Modelled(setup) => simulate(row, setup, &bar, log.as_ref()),
-            LoadRunner::Region { path, swapin } => {
-                region::run(&region::Conditions { path, swapin, seed, interrupt: &interrupt }, load)
-            }
-            &LoadRunner::Kernel { ref path, page_cluster } => {
-                let under =
-                    kernel_swap::Conditions { path, page_cluster, seed, interrupt: &interrupt };
-                kernel_swap::run(&under, load)
+            LoadRunner::Region { path, swapin } => region::run(row, path, swapin, &interrupt),
+            LoadRunner::Kernel { path, page_cluster } => {
+                kernel_swap::run(row, path, *page_cluster, &interrupt)
             }
         }?);
     }

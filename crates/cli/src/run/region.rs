@@ -16,34 +16,29 @@ use readpath_peers::usage::CpuTime;
 use readpath_sim::load::{Load, LoadRow};
 
 use crate::exit::Failure;
+use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Touches from one look at whether the run is to end to the next.
 const TOUCHES_PER_LOOK: usize = 4096;
 
-/// Under which conditions a load runs.
-pub struct Conditions<'a> {
-    /// A folder or a block device.
-    pub path: &'a Path,
-    /// The swap-in law.
-    pub swapin: &'a Spec,
-    /// The seed of the run.
-    pub seed: u64,
-    /// Ctrl-C.
-    pub interrupt: &'a Interrupt,
-}
-
 /// Runs the load and gives its row.
-pub fn run(under: &Conditions<'_>, load: &Load) -> Result<LoadRow, Failure> {
-    let mut row = LoadRow::new(load, &format!("region:{}", under.path.display()));
-    row.swapin = Some(under.swapin.to_string());
+pub fn run(
+    run: &LoadRun,
+    path: &Path,
+    swapin: &Spec,
+    interrupt: &Interrupt,
+) -> Result<LoadRow, Failure> {
+    let load = &run.load;
+    let mut row = LoadRow::new(load, &run.storage);
+    row.swapin = Some(swapin.to_string());
     row.engine = Some("userfaultfd".to_owned());
-    let options = Region::builder().memory(load.memory_bytes).swapin(&under.swapin.to_string());
+    let options = Region::builder().memory(load.memory_bytes).swapin(&swapin.to_string());
     let bytes = load.mapped_bytes();
-    let region = match under.path.is_dir() {
-        true => options.in_folder(bytes, under.path),
-        false => options.on_device(bytes, under.path),
+    let region = match path.is_dir() {
+        true => options.in_folder(bytes, path),
+        false => options.on_device(bytes, path),
     };
     let mut region = region.map_err(|error| Failure::Run(error.to_string()))?;
     let start = Instant::now();
@@ -53,11 +48,11 @@ pub fn run(under: &Conditions<'_>, load: &Load) -> Result<LoadRow, Failure> {
     })?;
     row.fill_seconds = Some(start.elapsed().as_secs_f64());
     let (before, cpu, start) = (region.statistics(), CpuTime::of_process(), Instant::now());
-    on_threads(&mut region, load, |process, memory| touch_all(under, load, process, memory))?;
+    on_threads(&mut region, load, |process, memory| touch_all(run, interrupt, process, memory))?;
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = CpuTime::of_process().since(cpu).seconds();
     let after = region.statistics();
-    region.check().map_err(|error| Failure::about(under.path.display(), error))?;
+    region.check().map_err(|error| Failure::about(path.display(), error))?;
     Ok(figures(row, load, seconds, cpu_seconds, &before, &after))
 }
 
@@ -107,13 +102,13 @@ fn on_threads(
 }
 
 fn touch_all(
-    under: &Conditions<'_>,
-    load: &Load,
+    run: &LoadRun,
+    interrupt: &Interrupt,
     process: u32,
     memory: &mut [u8],
 ) -> Result<(), Failure> {
-    for (nth, touch) in load.touches_of(process, under.seed).enumerate() {
-        if nth % TOUCHES_PER_LOOK == 0 && under.interrupt.has_come() {
+    for (nth, touch) in run.load.touches_of(process, run.seed).enumerate() {
+        if nth % TOUCHES_PER_LOOK == 0 && interrupt.has_come() {
             return Err(Failure::Interrupted);
         }
         let page = touch.page as usize;
