@@ -14,7 +14,6 @@ mod plan;
 mod progress;
 mod real_file;
 mod regret;
-mod regret_real;
 mod replay;
 mod reproduce;
 mod run;
@@ -22,7 +21,6 @@ mod serve;
 mod table;
 mod touch_memory;
 mod validate;
-mod wire_count;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,7 @@
 //! `readpath regret`: the law `adaptive` against the best classic law of each cell.
 
+mod real;
+
 use std::collections::HashMap;
 use std::fs;
 use std::num::NonZero;
@@ -19,7 +21,6 @@ use crate::exit::{Ended, Failure};
 use crate::input;
 use crate::output::print;
 use crate::progress::Interrupt;
-use crate::regret_real;
 use crate::table::{Column, Table, number};
 
 /// The JSON document.
@@ -42,7 +43,7 @@ pub fn run(args: &RegretArgs) -> Ended {
     let judged = match &args.on {
         Some(path) => {
             let work = chosen(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
-            regret_real::judge_all(path, &work, &laws, size, &interrupt)?
+            real::judge_all(path, &work, &laws, size, &interrupt)?
         }
         None => modelled(args, &laws, size, &interrupt)?,
     };

@@ -1,5 +1,7 @@
 //! `readpath reproduce`: the sources' tables, published beside modelled.
 
+mod wire_count;
+
 use readpath_sim::experiment::{Comparison, EXPERIMENTS, Experiment, Grid, Reproduced};
 
 use crate::args::ReproduceArgs;
@@ -7,7 +9,6 @@ use crate::exit::{Ended, Failure};
 use crate::output::{print, print_json};
 use crate::progress::{Bar, Interrupt};
 use crate::table::{Column, Table, count, number};
-use crate::wire_count;
 
 /// Prints the tables that are named, or all that there are.
 pub fn run(args: &ReproduceArgs) -> Ended {
