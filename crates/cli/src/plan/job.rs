@@ -113,7 +113,7 @@ impl JobPlan {
         let rows: Vec<JobRow> =
             storages.iter().flat_map(|storage| laws.rows(storage, &run, memory_bytes)).collect();
         for row in rows.iter().filter(|row| matches!(row.runner, JobRunner::Modelled)) {
-            simulate::check(&run.jobs, &row.setup).map_err(|error| row.told(&run, &error))?;
+            simulate::check(&run.jobs, &row.setup).map_err(|error| row.failure(&run, &error))?;
         }
         let made_bytes = args.create.then(|| run.bytes()).transpose()?;
         Ok(JobPlan { run, rows, made_bytes, log: Log::of(args, &storages) })
@@ -215,8 +215,9 @@ impl JobRunner {
 }
 
 impl JobRow {
-    /// What is wrong with the job is told of the job file, all else of the storage.
-    pub fn told(&self, run: &JobRun, error: &SimulateError) -> Failure {
+    /// The failure that an error is: one in the job names the job file, one in a law the law, and any
+    /// other the storage.
+    pub fn failure(&self, run: &JobRun, error: &SimulateError) -> Failure {
         match error.about() {
             About::Job => Failure::usage(run.about(error)),
             About::Laws => Failure::usage(error),

@@ -75,7 +75,7 @@ impl LoadPlan {
         let mut rows = Vec::new();
         for load in &loads {
             for storage in &storages {
-                let on = On { load, storage, args };
+                let on = LoadOn { load, storage, args };
                 for swapin in some_or_default(swapins.iter().filter(|law| is_for(law, storage))) {
                     let schedulers = match storage {
                         // A region needs none: its requests are large, and few.
@@ -98,14 +98,15 @@ fn some_or_default<'a>(laws: impl Iterator<Item = &'a Spec>) -> Vec<Option<&'a S
 }
 
 /// A load on a storage.
-struct On<'a> {
+struct LoadOn<'a> {
     load: &'a Load,
     storage: &'a Storage,
     args: &'a RunArgs,
 }
 
-impl On<'_> {
-    /// The row under these laws, unless it can't be run; none: the default, or what the kernel has.
+impl LoadOn<'_> {
+    /// The row under these laws, or why it can't be run. Where a law is none, the storage's default
+    /// stands for it.
     fn row(&self, swapin: Option<&Spec>, scheduler: Option<&Spec>) -> Result<LoadRun, Failure> {
         let device = match self.storage {
             Storage::Modelled(device) => device.clone(),
@@ -145,15 +146,15 @@ impl On<'_> {
         let (load, storage) = (self.load.clone(), self.storage.to_string());
         let row = LoadRun { load, storage, seed: self.args.seed, runner };
         if let LoadRunner::Modelled(setup) = &row.runner {
-            check_load(&row.load, setup).map_err(|error| row.told(&error))?;
+            check_load(&row.load, setup).map_err(|error| row.failure(&error))?;
         }
         Ok(row)
     }
 }
 
 impl LoadRun {
-    /// What is wrong with a law is told as it is, all else of the storage.
-    pub fn told(&self, error: &SimulateError) -> Failure {
+    /// The failure that an error is: one in a law names the law, and any other the storage.
+    pub fn failure(&self, error: &SimulateError) -> Failure {
         match error {
             SimulateError::Config(ConfigError::Law(_)) | SimulateError::Swap(SwapError::Law(_)) => {
                 Failure::usage(error)

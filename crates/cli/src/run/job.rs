@@ -83,7 +83,8 @@ fn simulate(
     let mut decided = log.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
     let watch = Watch { tell: &mut tell, decided };
-    simulate_watched(&run.name, &run.jobs, &row.setup, watch).map_err(|error| row.told(run, &error))
+    simulate_watched(&run.name, &run.jobs, &row.setup, watch)
+        .map_err(|error| row.failure(run, &error))
 }
 
 /// Operations that failed are in the rows; the command's exit code says so too.

@@ -12,7 +12,7 @@ use readpath_sim::report::Row;
 use readpath_sim::workload::{Next, Operation, Process};
 
 use super::layout::open;
-use super::processes::{Ended, Shared, run_processes, sleep_until, sync};
+use super::processes::{ProcessFigures, Shared, run_processes, sleep_until, sync};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
@@ -27,10 +27,10 @@ pub fn run(run: &JobRun, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     let is_warm = note::start(mode, &residency).filter(|_| residency.resident > 0);
 
     let cpu = CpuTime::of_process();
-    let live = |process: Process, shared: &Shared<'_>| {
+    let run_process = |process: Process, shared: &Shared<'_>| {
         run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
     };
-    let ran = run_processes(run, path, workload, bar, &mut || {}, &live)?;
+    let ran = run_processes(run, path, workload, bar, &mut || {}, &run_process)?;
     let mut row = ran.row(run, &format!("kernel:{}", path.display()));
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
@@ -44,8 +44,8 @@ fn window_kib(queue: &Queue) -> u64 {
     queue.read_ahead_bytes / 1024
 }
 
-/// One process, from its first operation to its last completion.
-fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, KernelError> {
+/// Runs one process, from its first operation to its last completion.
+fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigures, KernelError> {
     let name = process.engine().name();
     let engine = KernelEngine::of_ioengine(name).expect("every engine of a job file has a peer");
     let options = KernelOptions {
@@ -59,51 +59,51 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<Ended, Kerne
     };
     let mut file = KernelFile::open(shared.path, options, shared.clock)?;
     file.touch_buffers();
-    let mut under = Under::default();
-    let mut ended = Ended::by(file.engine().name());
+    let mut in_flight = InFlight::default();
+    let mut figures = ProcessFigures::by(file.engine().name());
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.clock.now();
-        if (shared.is_stopping)() && under.is_empty() {
-            return Ok(ended);
+        if (shared.is_stopping)() && in_flight.is_empty() {
+            return Ok(figures);
         }
         let next = if (shared.is_stopping)() { Next::WaitForCompletion } else { process.next(now) };
         match next {
-            Next::Operation(operation) => start(&mut file, &mut under, operation, now, shared),
+            Next::Operation(operation) => start(&mut file, &mut in_flight, operation, now, shared),
             Next::Sync { is_data_enough } => {
                 let synced = sync(shared.path, is_data_enough);
-                ended.record_sync(shared.clock.now(), synced.map_err(|error| error.to_string()));
+                figures.record_sync(shared.clock.now(), synced.map_err(|error| error.to_string()));
                 process.synced(shared.clock.now());
             }
-            Next::WaitUntil(time) if under.is_empty() => sleep_until(time, shared),
+            Next::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
             Next::WaitUntil(time) => {
                 file.wait(Some(time))?;
-                collect(&mut file, &mut under, &mut process, &mut ended, shared);
+                collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
             Next::WaitForCompletion => {
                 file.wait(None)?;
-                collect(&mut file, &mut under, &mut process, &mut ended, shared);
+                collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
-            Next::Ended => return Ok(ended),
+            Next::Ended => return Ok(figures),
         }
-        if file.room() == 0 && !under.is_empty() {
+        if file.room() == 0 && !in_flight.is_empty() {
             file.wait(Some(Time::ZERO))?;
-            collect(&mut file, &mut under, &mut process, &mut ended, shared);
+            collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
         }
     }
 }
 
-/// The operations of one process that are under way, by the name of their request.
-type Under = slab::Slab<(Operation, Time)>;
+/// The operations of one process that are in flight, each under the number of its request.
+type InFlight = slab::Slab<(Operation, Time)>;
 
 fn start(
     file: &mut KernelFile,
-    under: &mut Under,
+    in_flight: &mut InFlight,
     operation: Operation,
     now: Time,
     shared: &Shared<'_>,
 ) {
-    let id = RequestId(under.insert((operation, now)) as u32);
+    let id = RequestId(in_flight.insert((operation, now)) as u32);
     let offset = shared.offset(operation);
     match operation.op {
         Op::Read => file.read(id, offset, operation.bytes as u32),
@@ -113,14 +113,14 @@ fn start(
 
 fn collect(
     file: &mut KernelFile,
-    under: &mut Under,
+    in_flight: &mut InFlight,
     process: &mut Process,
-    ended: &mut Ended,
+    figures: &mut ProcessFigures,
     shared: &Shared<'_>,
 ) {
     while let Some((completion, bytes)) = file.poll() {
         std::hint::black_box(bytes);
-        let (operation, issued) = under.remove(completion.id.0 as usize);
+        let (operation, issued) = in_flight.remove(completion.id.0 as usize);
         let error = match completion.outcome {
             Outcome::Done => None,
             Outcome::Short { bytes } => Some(format!(
@@ -129,7 +129,7 @@ fn collect(
             )),
             Outcome::Failed(error) => Some(format!("at byte {}: {error}", operation.offset)),
         };
-        ended.record(operation, issued, completion.at, error.map_or(Ok(()), Err), shared);
+        figures.record(operation, issued, completion.at, error.map_or(Ok(()), Err), shared);
         process.completed(completion.at);
     }
 }

@@ -30,7 +30,7 @@ use readpath_sim::workload::{Process, Workload};
 
 use super::issue::{count, move_raw, run_batch, run_calls, run_raw_batch};
 use super::layout::{lay_out, open};
-use super::processes::{Ended, Shared, count_device, run_processes};
+use super::processes::{ProcessFigures, Shared, count_device, run_processes};
 use crate::decision_log::DecisionFile;
 use crate::exit::Failure;
 use crate::note;
@@ -215,14 +215,14 @@ fn run_on(
     log: Option<&DecisionFile>,
 ) -> Result<Row, Failure> {
     let read_path = stack.file.read_path();
-    let live = |process: Process, shared: &Shared<'_>| run_process(process, shared, &stack);
+    let run_process = |process: Process, shared: &Shared<'_>| run_process(process, shared, &stack);
     // Each law keeps its last decisions only: they are taken while the job runs.
     let mut look_on = || {
         if let Some(log) = log {
             read_path.take_decisions().iter().for_each(|one| log.decided(one));
         }
     };
-    let ran = run_processes(run, path, workload, bar, &mut look_on, &live)?;
+    let ran = run_processes(run, path, workload, bar, &mut look_on, &run_process)?;
     let mut row = ran.row(run, name);
     row.engine = Some(ran.engines);
     let stats = read_path.stats();
@@ -248,15 +248,19 @@ fn run_on(
     Ok(row)
 }
 
-/// One process, from its first operation to its last.
-fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<Ended, Failure> {
-    let mut ended = Ended::by(process.engine().name());
+/// Runs one process, from its first operation to its last.
+fn run_process(
+    process: Process,
+    shared: &Shared<'_>,
+    stack: &Stack,
+) -> Result<ProcessFigures, Failure> {
+    let mut figures = ProcessFigures::by(process.engine().name());
     match (process.engine(), process.is_direct()) {
         (Engine::Mmap, _) => {
             let mapping = stack.mapping.as_ref().expect("a job that maps has its file mapped");
             mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
             let mut has_failed = false;
-            run_calls(process, shared, &mut ended, |operation, offset, memory| {
+            run_calls(process, shared, &mut figures, |operation, offset, memory| {
                 if has_failed {
                     return Err("the mapping could not be read before".to_owned());
                 }
@@ -275,15 +279,15 @@ fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<E
         (_, true) => {
             let file = raw(&process, shared, stack)?;
             match process.depth() {
-                1 => run_calls(process, shared, &mut ended, |operation, offset, memory| {
+                1 => run_calls(process, shared, &mut figures, |operation, offset, memory| {
                     move_raw(&file, memory, operation, offset)
                 })?,
                 depth => {
                     let mut batch = file.batch(depth).map_err(Failure::usage)?;
-                    run_raw_batch(process, shared, &mut ended, &mut batch)?;
+                    run_raw_batch(process, shared, &mut figures, &mut batch)?;
                 }
             }
-            count(&mut ended, &file);
+            count(&mut figures, &file);
         }
         (_, false) => {
             let file = stack.file.reopen();
@@ -292,23 +296,29 @@ fn run_process(process: Process, shared: &Shared<'_>, stack: &Stack) -> Result<E
             file.advise(process.advice());
             let written = process.writes().then(|| raw(&process, shared, stack)).transpose()?;
             match process.depth() {
-                1 => run_calls(process, shared, &mut ended, |operation, offset, memory| {
-                    match (operation.op, &written) {
-                        (Op::Write, Some(written)) => move_raw(written, memory, operation, offset),
-                        _ => file.read_exact_at(memory, offset).map_err(|error| error.to_string()),
-                    }
-                })?,
-                _ => run_batch(process, shared, &mut ended, &file, written.as_ref())?,
+                1 => {
+                    run_calls(process, shared, &mut figures, |operation, offset, memory| {
+                        match (operation.op, &written) {
+                            (Op::Write, Some(written)) => {
+                                move_raw(written, memory, operation, offset)
+                            }
+                            _ => file
+                                .read_exact_at(memory, offset)
+                                .map_err(|error| error.to_string()),
+                        }
+                    })?
+                }
+                _ => run_batch(process, shared, &mut figures, &file, written.as_ref())?,
             }
             let stats = file.stats();
             stack.asked_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
             stack.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
             if let Some(written) = written {
-                count(&mut ended, &written);
+                count(&mut figures, &written);
             }
         }
     }
-    Ok(ended)
+    Ok(figures)
 }
 
 /// The way past the cache, of whose writes the read path takes notice.

@@ -44,7 +44,7 @@ fn simulate(
     let mut decided = log.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
     let simulated = simulate_load(&row.load, setup, Watch { tell: &mut tell, decided });
-    let simulated = simulated.map_err(|error| row.told(&error))?;
+    let simulated = simulated.map_err(|error| row.failure(&error))?;
     if bar.is_wanted() { Ok(simulated) } else { Err(Failure::Interrupted) }
 }
 

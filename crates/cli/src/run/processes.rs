@@ -16,7 +16,7 @@ use crate::progress::Bar;
 
 /// What one process has measured.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct ProcessFigures {
     tally: Tally,
     first_error: Option<String>,
     /// By which engine its operations were carried out.
@@ -52,13 +52,14 @@ impl Shared<'_> {
     }
 }
 
-/// The life of a process, from its first operation to its last.
-pub type Live<'a> = dyn Fn(Process, &Shared<'_>) -> Result<Ended, Failure> + Sync + 'a;
+/// Runs a process, from its first operation to its last.
+pub type RunProcess<'a> =
+    dyn Fn(Process, &Shared<'_>) -> Result<ProcessFigures, Failure> + Sync + 'a;
 
-impl Ended {
-    /// Nothing yet, by this engine.
-    pub fn by(engine: &'static str) -> Ended {
-        Ended { engine: Some(engine), ..Ended::default() }
+impl ProcessFigures {
+    /// The figures of a process that has done nothing yet, with the name of its engine.
+    pub fn by(engine: &'static str) -> ProcessFigures {
+        ProcessFigures { engine: Some(engine), ..ProcessFigures::default() }
     }
 
     /// An operation has ended: well, or with an error in words.
@@ -91,15 +92,15 @@ impl Ended {
 }
 
 /// What all processes have measured together.
-pub struct Ran {
+pub struct RunFigures {
     pub measured: Measured,
     /// The engines that carried their operations out.
     pub engines: String,
     pub counted: Counted,
 }
 
-impl Ran {
-    /// The row of the run, as far as its operations go.
+impl RunFigures {
+    /// The row of the run with the figures of its operations, and none of the device.
     pub fn row(&self, run: &JobRun, storage: &str) -> Row {
         self.measured.row(&run.name, storage, &run.jobs)
     }
@@ -121,8 +122,8 @@ pub fn run_processes(
     workload: Workload,
     bar: &Bar,
     look_on: &mut dyn FnMut(),
-    live: &Live<'_>,
-) -> Result<Ran, Failure> {
+    run_process: &RunProcess<'_>,
+) -> Result<RunFigures, Failure> {
     let (starts, _) = workload.side_by_side();
     let bytes_total = workload.bytes_planned();
     let is_stopping = || !bar.is_wanted();
@@ -146,7 +147,7 @@ pub fn run_processes(
                 bytes_total,
             });
         };
-        for (process, ended) in run_phase(waiting, &shared, live, &mut tell)? {
+        for (process, ended) in run_phase(waiting, &shared, run_process, &mut tell)? {
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
@@ -163,7 +164,7 @@ pub fn run_processes(
     jobs.iter().for_each(|job| total.add(job));
     let is_interrupted = is_stopping();
     let measured = Measured { total, jobs, streams, first_error, is_interrupted };
-    Ok(Ran { measured, engines: engines.join(", "), counted })
+    Ok(RunFigures { measured, engines: engines.join(", "), counted })
 }
 
 /// What is still known of a process after it has ended.
@@ -175,15 +176,15 @@ struct Past {
 fn run_phase(
     processes: Vec<Process>,
     shared: &Shared<'_>,
-    live: &Live<'_>,
+    run_process: &RunProcess<'_>,
     tell: &mut dyn FnMut(),
-) -> Result<Vec<(Past, Ended)>, Failure> {
+) -> Result<Vec<(Past, ProcessFigures)>, Failure> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = processes
             .into_iter()
             .map(|process| {
                 let past = Past { stream: Stream::new(&process), is_direct: process.is_direct() };
-                (past, scope.spawn(|| live(process, shared)))
+                (past, scope.spawn(|| run_process(process, shared)))
             })
             .collect();
         while threads.iter().any(|(_, thread)| !thread.is_finished()) {

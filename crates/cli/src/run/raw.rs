@@ -12,7 +12,7 @@ use readpath_sim::workload::Process;
 
 use super::issue::{count, move_raw, run_calls};
 use super::layout::open;
-use super::processes::{Ended, Shared, count_device, run_processes};
+use super::processes::{ProcessFigures, Shared, count_device, run_processes};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
@@ -43,19 +43,19 @@ pub fn run(run: &JobRun, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, Fail
     Ok(row)
 }
 
-/// One process, from its first operation to its last.
+/// Runs one process, from its first operation to its last.
 fn run_process(
     process: Process,
     shared: &Shared<'_>,
     law: &Spec,
     backend: BackendKind,
-) -> Result<Ended, Failure> {
+) -> Result<ProcessFigures, Failure> {
     let builder = RawFile::builder().write(process.writes()).law(&law.to_string());
     let file = builder.backend(backend).open(shared.path).map_err(Failure::usage)?;
-    let mut ended = Ended::by(Engine::Raw.name());
-    run_calls(process, shared, &mut ended, |operation, offset, memory| {
+    let mut figures = ProcessFigures::by(Engine::Raw.name());
+    run_calls(process, shared, &mut figures, |operation, offset, memory| {
         move_raw(&file, memory, operation, offset)
     })?;
-    count(&mut ended, &file);
-    Ok(ended)
+    count(&mut figures, &file);
+    Ok(figures)
 }
