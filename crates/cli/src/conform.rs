@@ -22,22 +22,18 @@ const FILE_BYTES: u64 = 1 << 30;
 
 /// Runs the list through both and prints how they compare.
 pub fn run(args: &ConformArgs) -> Ended {
-    let (steps, kernel) = match &args.file {
+    let file_bytes = match &args.file {
         Some(path) => {
             let file = std::fs::metadata(path);
-            let file = file.map_err(|error| Failure::about(path.display(), error))?;
-            let steps = steps(args, file.len())?;
-            let kernel = oracle::record(path, &steps).map_err(failure)?;
-            (steps, kernel)
+            file.map_err(|error| Failure::about(path.display(), error))?.len()
         }
-        None => {
-            let steps = steps(args, FILE_BYTES)?;
-            let mut made = MadeFiles::default();
-            let path = make_file(&mut made)?;
-            let kernel = oracle::record(&path, &steps).map_err(failure)?;
-            (steps, kernel)
-        }
+        None => FILE_BYTES,
     };
+    let steps = steps(args, file_bytes)?;
+    let mut made = MadeFiles::default();
+    let path = args.file.clone().map_or_else(|| make_file(&mut made), Ok)?;
+    let kernel = oracle::record(&path, &steps).map_err(failure)?;
+    drop(made);
     let law =
         conform::play(&conform::kernel_law(&kernel), &steps, &kernel).map_err(Failure::usage)?;
     let report = conform::compare(&steps, &kernel, &law);

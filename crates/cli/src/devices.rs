@@ -2,12 +2,13 @@
 
 use readpath_core::law::Spec;
 use readpath_core::unit::SECTOR_BYTES;
+use readpath_sim::device::parameter::Parameter;
 use readpath_sim::device::registry;
 
 use crate::args::NameArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::print;
-use crate::table::Table;
+use crate::table::{Column, Table};
 
 /// Prints the list, or one device in full.
 pub fn run(args: &NameArgs) -> Ended {
@@ -30,13 +31,15 @@ fn tell(name: &str) -> Ended {
     let spec = Spec::parse(with_members(name)).map_err(Failure::usage)?;
     let device = registry::build(&spec, 1).map_err(Failure::usage)?;
     let caps = device.caps();
-    let columns = ["parameter", "value", "unit", "come by", "what it is, and the source"];
-    let mut table = Table::new(columns, 9);
-    for parameter in registry::describe(&spec).map_err(Failure::usage)? {
-        let unit = parameter.unit.to_owned();
-        let origin = parameter.origin.word().to_owned();
-        table.row(vec![parameter.name, parameter.value, unit, origin, parameter.source]);
-    }
+    let columns: [Column<Parameter>; 5] = [
+        ("parameter", |parameter| parameter.name.clone()),
+        ("value", |parameter| parameter.value.clone()),
+        ("unit", |parameter| parameter.unit.to_owned()),
+        ("come by", |parameter| parameter.origin.word().to_owned()),
+        ("what it is, and the source", |parameter| parameter.source.clone()),
+    ];
+    let parameters = registry::describe(&spec).map_err(Failure::usage)?;
+    let table = Table::of(&parameters, &columns, 9);
     print(&format!(
         "{spec}: {:.1} GB, requests of up to {} KiB, {} at once, {}\n\n{table}",
         (caps.sectors * SECTOR_BYTES) as f64 / 1e9,

@@ -6,35 +6,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use readpath_peers::leftover::{Kind, Record};
-use readpath_sim::workload::{Placement, Workload};
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;
-use crate::run::Plan;
-use crate::storage::Storage;
 
 /// Files that this run has made. They are removed when it ends, however it ends.
 #[derive(Debug, Default)]
 pub struct MadeFiles(Vec<(PathBuf, Record)>);
 
 impl MadeFiles {
-    /// Makes those of the storages' files that don't exist, as large as the job needs.
-    pub fn make(plan: &Plan<'_>, storages: &[Storage]) -> Result<MadeFiles, Failure> {
-        let mut made = MadeFiles::default();
-        if !plan.args.create {
-            return Ok(made);
-        }
-        let workload = Workload::new(&plan.job, Placement::Modelled, plan.args.seed)
-            .map_err(|error| Failure::about(plan.args.job.display(), error))?;
-        let (_, bytes) = workload.side_by_side();
-        for path in storages.iter().filter_map(Storage::path) {
-            if !path.exists() {
-                made.add(path, bytes, plan.args.seed, &plan.interrupt)?;
-            }
-        }
-        Ok(made)
-    }
-
     /// Makes one more, of `bytes` bytes.
     pub fn add(
         &mut self,
@@ -49,9 +29,7 @@ impl MadeFiles {
             _ => cannot_make(path, &error),
         })
     }
-}
 
-impl MadeFiles {
     /// Makes one more, still empty.
     pub fn begin(&mut self, path: &Path) -> Result<File, Failure> {
         let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;

@@ -2,11 +2,12 @@
 
 use std::io::Write;
 
+use readpath_sim::load::LoadRow;
 use readpath_sim::report::Row;
 use serde::Serialize;
 
 use crate::exit::{Ended, Failure};
-use crate::table::{Table, duration, number};
+use crate::table::{Column, Table, count, duration, mib, number, text};
 
 /// The JSON document.
 #[derive(Serialize)]
@@ -17,65 +18,77 @@ struct Document<'a, T> {
     results: &'a [T],
 }
 
-/// The columns of numbers.
-const FIGURES: [&str; 14] = [
-    "MiB/s",
-    "IOPS",
-    "p50",
-    "p99",
-    "max",
-    "dev reqs",
-    "KiB/req",
-    "depth",
-    "ampl",
-    "cover",
-    "waste MiB",
-    "cpu s",
-    "errors",
-    "jain",
+/// The columns of a job's rows that say what ran: a table with raw jobs has one more.
+const RUNS: [Column<Row>; 4] = [
+    ("storage", |row| row.storage.clone()),
+    ("readahead", |row| text(row.readahead.as_ref())),
+    ("scheduler", |row| text(row.scheduler.as_ref())),
+    ("engine", |row| text(row.engine.as_ref())),
 ];
 
-/// Prints rows: a table for people, or the JSON document.
+/// The columns of a job's rows with numbers.
+const FIGURES: [Column<Row>; 14] = [
+    ("MiB/s", |row| number(row.mib_per_s, 1)),
+    ("IOPS", |row| number(row.iops, 0)),
+    ("p50", |row| duration(row.latency_us.p50)),
+    ("p99", |row| duration(row.latency_us.p99)),
+    ("max", |row| duration(row.latency_us.max)),
+    ("dev reqs", |row| count(row.device_requests)),
+    ("KiB/req", |row| number(row.device_request_kib_mean, 1)),
+    ("depth", |row| number(row.device_depth_mean, 1)),
+    ("ampl", |row| number(row.amplification, 2)),
+    ("cover", |row| number(row.coverage, 2)),
+    ("waste MiB", |row| mib(row.waste_bytes)),
+    ("cpu s", |row| number(row.cpu_seconds, 2)),
+    ("errors", |row| row.errors.to_string()),
+    ("jain", |row| number(row.jain_index, 3)),
+];
+
+/// The columns of a load's rows; those from `seconds` on hold numbers.
+const OF_LOADS: [Column<LoadRow>; 19] = [
+    ("load", |row| row.job.clone()),
+    ("storage", |row| row.storage.clone()),
+    ("swap-in", |row| text(row.swapin.as_ref())),
+    ("scheduler", |row| text(row.scheduler.as_ref())),
+    ("engine", |row| text(row.engine.as_ref())),
+    ("seconds", |row| number(row.seconds, 2)),
+    ("touches/s", |row| number(row.iops, 0)),
+    ("p50", |row| duration(row.latency_us.p50)),
+    ("p99", |row| duration(row.latency_us.p99)),
+    ("max", |row| duration(row.latency_us.max)),
+    ("major faults", |row| count(row.major_faults)),
+    ("minor faults", |row| count(row.minor_faults)),
+    ("pages in", |row| count(row.pages_in)),
+    ("pages out", |row| count(row.pages_out)),
+    ("dev reqs", |row| count(row.device_requests)),
+    ("KiB/req", |row| number(row.device_request_kib_mean, 1)),
+    ("cover", |row| number(row.coverage, 3)),
+    ("waste MiB", |row| mib(row.waste_bytes)),
+    ("cpu s", |row| number(row.cpu_seconds, 2)),
+];
+
+/// Prints a job's rows: a table for people, or the JSON document.
 pub fn print_rows(rows: &[Row], seed: u64, is_json: bool) -> Ended {
     if is_json {
         return print_json(rows, seed);
     }
-    // A column that most tables would have no use for.
-    let has_raw = rows.iter().any(|row| row.raw.is_some());
-    let laws = ["storage", "readahead", "scheduler"].into_iter();
-    let laws: Vec<&str> = laws.chain(has_raw.then_some("raw")).chain(["engine"]).collect();
-    let header = laws.iter().chain(&FIGURES).map(|name| (*name).to_owned()).collect();
-    let mut table = Table::with_header(header, laws.len());
+    let mut columns = RUNS.to_vec();
+    if rows.iter().any(|row| row.raw.is_some()) {
+        columns.insert(3, ("raw", |row| text(row.raw.as_ref())));
+    }
+    let laws = columns.len();
+    columns.extend(FIGURES);
+    let mut table = Table::of(&[], &columns, laws);
     for row in rows {
-        let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-        let mut cells = vec![row.storage.clone(), text(&row.readahead), text(&row.scheduler)];
-        cells.extend(has_raw.then(|| text(&row.raw)));
-        cells.push(text(&row.engine));
-        cells.extend([
-            number(row.mib_per_s, 1),
-            number(row.iops, 0),
-            duration(row.latency_us.p50),
-            duration(row.latency_us.p99),
-            duration(row.latency_us.max),
-            row.device_requests.map_or_else(|| "-".to_owned(), |requests| requests.to_string()),
-            number(row.device_request_kib_mean, 1),
-            number(row.device_depth_mean, 1),
-            number(row.amplification, 2),
-            number(row.coverage, 2),
-            number(row.waste_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1),
-            number(row.cpu_seconds, 2),
-            row.errors.to_string(),
-            number(row.jain_index, 3),
-        ]);
-        table.row(cells);
+        table.row(columns.iter().map(|(_, cell)| cell(row)).collect());
         if row.sections.len() > 1 {
-            sections(row, laws.len(), &mut table);
+            sections(row, laws, &mut table);
         }
     }
     print(&table.to_string())?;
-    for row in rows {
-        if let Some(note) = &row.note {
-            print(&format!("{}: {note}\n", row.storage))?;
+    for Row { storage, note, .. } in rows {
+        if let Some(note) = note {
+            print(&format!("{storage}: {note}\n"))?;
         }
     }
     Ok(())
@@ -92,6 +105,20 @@ fn sections(row: &Row, laws: usize, table: &mut Table) {
         cells[laws + 4] = duration(section.latency_us.max);
         table.row(cells);
     }
+}
+
+/// Prints the rows of loads: a table for people, or the JSON document.
+pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> Ended {
+    if is_json {
+        return print_json(rows, seed);
+    }
+    print(&Table::of(rows, &OF_LOADS, 5).to_string())?;
+    for LoadRow { job, storage, note, .. } in rows {
+        if let Some(note) = note {
+            print(&format!("{job} on {storage}: {note}\n"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Prints the JSON document of these results.

@@ -1,5 +1,7 @@
 //! `readpath regret`: the law `adaptive` against the best classic law of each cell.
 
+mod real;
+
 use std::collections::HashMap;
 use std::fs;
 use std::num::NonZero;
@@ -10,7 +12,7 @@ use std::thread;
 use indicatif::ProgressBar;
 use readpath_core::law::Spec;
 use readpath_sim::regret::work::work;
-use readpath_sim::regret::{Cell, Judged, Laws, Run, Size, Summary, cells};
+use readpath_sim::regret::{Cell, Fixed, Judged, Laws, Run, Size, Summary, cells};
 use serde::{Deserialize, Serialize};
 
 use crate::args::RegretArgs;
@@ -19,8 +21,7 @@ use crate::exit::{Ended, Failure};
 use crate::input;
 use crate::output::print;
 use crate::progress::Interrupt;
-use crate::regret_real;
-use crate::table::{Table, number};
+use crate::table::{Column, Table, number};
 
 /// The JSON document.
 #[derive(Serialize)]
@@ -42,7 +43,7 @@ pub fn run(args: &RegretArgs) -> Ended {
     let judged = match &args.on {
         Some(path) => {
             let work = chosen(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
-            regret_real::judge_all(path, &work, &laws, size, &interrupt)?
+            real::judge_all(path, &work, &laws, size, &interrupt)?
         }
         None => modelled(args, &laws, size, &interrupt)?,
     };
@@ -220,37 +221,27 @@ fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
         shown.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
         shown.truncate(summary.worst.len());
     }
-    let mut cells = Table::new(
-        ["cell", "best rival", "MiB/s", "adaptive", "ratio", "ampl", "cover", "KiB/req", "depth"],
-        2,
-    );
-    let mut causes = String::new();
-    for cell in shown {
-        cells.row(vec![
-            cell.name(),
-            cell.rivals[0].laws(),
-            number(Some(cell.rivals[0].mib_per_s), 2),
-            number(Some(cell.adaptive.mib_per_s), 2),
-            number(Some(cell.ratio), 3),
-            number(cell.adaptive.amplification, 2),
-            number(cell.adaptive.coverage, 2),
-            number(cell.adaptive.device_request_kib_mean, 0),
-            number(cell.adaptive.device_depth_mean, 1),
-        ]);
-        if let Some(cause) = &cell.cause {
-            causes += &format!("{}: {}\n", cell.name(), cause.line);
-        }
-    }
-    let mut fixed =
-        Table::new(["default everywhere", "minimum", "geometric mean", "below 0.95"], 1);
-    for pair in &summary.fixed {
-        fixed.row(vec![
-            pair.laws.clone(),
-            number(Some(pair.minimum), 3),
-            number(Some(pair.geometric_mean), 3),
-            pair.below_95_percent.to_string(),
-        ]);
-    }
+    let columns: [Column<&Judged>; 9] = [
+        ("cell", |cell| cell.name()),
+        ("best rival", |cell| cell.rivals[0].laws()),
+        ("MiB/s", |cell| number(Some(cell.rivals[0].mib_per_s), 2)),
+        ("adaptive", |cell| number(Some(cell.adaptive.mib_per_s), 2)),
+        ("ratio", |cell| number(Some(cell.ratio), 3)),
+        ("ampl", |cell| number(cell.adaptive.amplification, 2)),
+        ("cover", |cell| number(cell.adaptive.coverage, 2)),
+        ("KiB/req", |cell| number(cell.adaptive.device_request_kib_mean, 0)),
+        ("depth", |cell| number(cell.adaptive.device_depth_mean, 1)),
+    ];
+    let cells = Table::of(&shown, &columns, 2);
+    let cause = |cell: &&Judged| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
+    let causes: String = shown.iter().filter_map(cause).collect();
+    let columns: [Column<Fixed>; 4] = [
+        ("default everywhere", |pair| pair.laws.clone()),
+        ("minimum", |pair| number(Some(pair.minimum), 3)),
+        ("geometric mean", |pair| number(Some(pair.geometric_mean), 3)),
+        ("below 0.95", |pair| pair.below_95_percent.to_string()),
+    ];
+    let fixed = Table::of(&summary.fixed, &columns, 1);
     format!(
         "{cells}\n{causes}\n{fixed}\n{} cells: minimum {}, geometric mean {}, {} below 0.95\n",
         summary.cells,

@@ -1,13 +1,14 @@
 //! `readpath reproduce`: the sources' tables, published beside modelled.
 
-use readpath_sim::experiment::{EXPERIMENTS, Experiment, Grid, Reproduced};
+mod wire_count;
+
+use readpath_sim::experiment::{Comparison, EXPERIMENTS, Experiment, Grid, Reproduced};
 
 use crate::args::ReproduceArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::{print, print_json};
 use crate::progress::{Bar, Interrupt};
-use crate::table::{Table, number};
-use crate::wire_count;
+use crate::table::{Column, Table, count, number};
 
 /// Prints the tables that are named, or all that there are.
 pub fn run(args: &ReproduceArgs) -> Ended {
@@ -94,28 +95,19 @@ fn grid_table(grid: &Grid) -> Table {
 }
 
 fn rows_table(reproduced: &Reproduced) -> Table {
-    let swaps = reproduced.rows.iter().any(|row| row.pages_in.is_some());
-    let header =
-        ["", "laws", "published", "ratio", "modelled", "ratio", "device requests", "KiB mean"];
-    let swapped = ["pages in", "pages out"].into_iter().filter(|_| swaps);
-    let header = header.into_iter().chain(swapped).map(str::to_owned);
-    let mut table = Table::with_header(header.collect(), 2);
-    let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |n| n.to_string());
-    for row in &reproduced.rows {
-        let mut cells = vec![
-            row.label.clone(),
-            row.laws.clone(),
-            number(row.published, 2),
-            number(row.published_ratio, 2),
-            number(Some(row.modelled), 2),
-            number(Some(row.modelled_ratio), 2),
-            count(row.device_requests),
-            number(row.device_request_kib_mean, 1),
-        ];
-        if swaps {
-            cells.extend([count(row.pages_in), count(row.pages_out)]);
-        }
-        table.row(cells);
+    let mut columns: Vec<Column<Comparison>> = vec![
+        ("", |row| row.label.clone()),
+        ("laws", |row| row.laws.clone()),
+        ("published", |row| number(row.published, 2)),
+        ("ratio", |row| number(row.published_ratio, 2)),
+        ("modelled", |row| number(Some(row.modelled), 2)),
+        ("ratio", |row| number(Some(row.modelled_ratio), 2)),
+        ("device requests", |row| count(row.device_requests)),
+        ("KiB mean", |row| number(row.device_request_kib_mean, 1)),
+    ];
+    if reproduced.rows.iter().any(|row| row.pages_in.is_some()) {
+        columns.push(("pages in", |row| count(row.pages_in)));
+        columns.push(("pages out", |row| count(row.pages_out)));
     }
-    table
+    Table::of(&reproduced.rows, &columns, 2)
 }

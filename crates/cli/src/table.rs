@@ -11,13 +11,18 @@ pub struct Table {
     numbers_from: usize,
 }
 
+/// A column: its name, and its cell of a row.
+pub type Column<R> = (&'static str, fn(&R) -> String);
+
 impl Table {
-    /// An empty table; columns from `numbers_from` on are set to the right.
-    pub fn new<const N: usize>(header: [&str; N], numbers_from: usize) -> Table {
-        Table::with_header(header.map(str::to_owned).to_vec(), numbers_from)
+    /// A table of these rows; columns from `numbers_from` on are set to the right.
+    pub fn of<R>(rows: &[R], columns: &[Column<R>], numbers_from: usize) -> Table {
+        let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let cells = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
+        Table { header, rows: rows.iter().map(cells).collect(), numbers_from }
     }
 
-    /// The same, with a header that is not known beforehand.
+    /// An empty table, with a header that is not known beforehand.
     pub fn with_header(header: Vec<String>, numbers_from: usize) -> Table {
         Table { header, rows: Vec::new(), numbers_from }
     }
@@ -53,6 +58,21 @@ impl fmt::Display for Table {
     }
 }
 
+/// A text; `-` where there is none.
+pub fn text(value: Option<&String>) -> String {
+    value.map_or_else(|| "-".to_owned(), String::clone)
+}
+
+/// A count; `-` where there is none.
+pub fn count(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |count| count.to_string())
+}
+
+/// Bytes in MiB with one decimal; `-` where there are none.
+pub fn mib(bytes: Option<u64>) -> String {
+    number(bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1)
+}
+
 /// A number with so many decimals; `-` where there is none.
 pub fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
@@ -74,10 +94,10 @@ mod tests {
 
     #[test]
     fn text_stands_left_and_numbers_right() {
-        let mut table = Table::new(["storage", "MiB/s"], 1);
-        table.row(vec!["hdd".into(), number(Some(8.456), 1)]);
-        table.row(vec!["a".into(), number(Some(1234.0), 1)]);
-        table.row(vec!["b".into(), number(None, 1)]);
+        let rows = [("hdd", Some(8.456)), ("a", Some(1234.0)), ("b", None)];
+        let columns: [Column<(&str, Option<f64>)>; 2] =
+            [("storage", |row| row.0.to_owned()), ("MiB/s", |row| number(row.1, 1))];
+        let table = Table::of(&rows, &columns, 1);
         assert_eq!(
             table.to_string(),
             "storage   MiB/s\nhdd         8.5\na        1234.0\nb             -\n"

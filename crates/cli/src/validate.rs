@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::ValidateArgs;
 use crate::exit::{Ended, Failure};
 use crate::output::{print, print_json};
-use crate::table::{Table, number};
+use crate::table::{Column, Table, number};
 
 /// Replays the trace and prints how well the model meets it.
 pub fn run(args: &ValidateArgs) -> Ended {
@@ -70,35 +70,19 @@ fn line(replay: &str, validation: &Validation, at_16: Option<f64>) -> Line {
 }
 
 fn text(rows: &[Line]) -> String {
-    let mut table = Table::new(
-        [
-            "",
-            "requests",
-            "measured mean",
-            "modelled mean",
-            "rms distance",
-            "relative",
-            "error mean",
-            "error deviation",
-            "within 0.5 ms",
-            "req/s at 16",
-        ],
-        1,
-    );
-    for row in rows {
-        table.row(vec![
-            row.replay.clone(),
-            row.requests.to_string(),
-            number(Some(row.measured_mean_ms), 3),
-            number(Some(row.modelled_mean_ms), 3),
-            number(Some(row.rms_distance_ms), 3),
-            number(Some(row.rms_distance_relative), 4),
-            number(Some(row.error_mean_ms), 3),
-            number(Some(row.error_deviation_ms), 3),
-            number(Some(row.met_within_half_ms), 2),
-            number(row.requests_per_s_at_depth_16, 0),
-        ]);
-    }
+    let columns: [Column<Line>; 10] = [
+        ("", |row| row.replay.clone()),
+        ("requests", |row| row.requests.to_string()),
+        ("measured mean", |row| number(Some(row.measured_mean_ms), 3)),
+        ("modelled mean", |row| number(Some(row.modelled_mean_ms), 3)),
+        ("rms distance", |row| number(Some(row.rms_distance_ms), 3)),
+        ("relative", |row| number(Some(row.rms_distance_relative), 4)),
+        ("error mean", |row| number(Some(row.error_mean_ms), 3)),
+        ("error deviation", |row| number(Some(row.error_deviation_ms), 3)),
+        ("within 0.5 ms", |row| number(Some(row.met_within_half_ms), 2)),
+        ("req/s at 16", |row| number(row.requests_per_s_at_depth_16, 0)),
+    ];
+    let table = Table::of(rows, &columns, 1);
     format!(
         "{table}\nTimes in ms. rms distance: root mean square horizontal distance between the two \
          distributions\nof service times. as described: nothing but the description, the phase \

@@ -29,9 +29,8 @@ use readpath_sim::workload::{self, FileId, Next, Process, Workload};
 
 use crate::exit::Failure;
 use crate::made_files::MadeFiles;
-use crate::peer::queue_of;
 use crate::progress::Interrupt;
-use crate::real::found;
+use crate::real_file::{found, queue_of};
 
 /// How often a contender runs.
 const ROUNDS: usize = 5;

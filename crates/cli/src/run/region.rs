@@ -13,49 +13,32 @@ use readpath::pager::RegionStatistics;
 use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::usage::CpuTime;
-use readpath_sim::load::{Load, LoadRow, Share};
+use readpath_sim::load::{Load, LoadRow};
 
 use crate::exit::Failure;
+use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Touches from one look at whether the run is to end to the next.
 const TOUCHES_PER_LOOK: usize = 4096;
 
-/// How a load is to run over a region.
-pub struct RegionPlan<'a> {
-    /// A folder or a block device.
-    pub path: &'a Path,
-    /// The swap-in law.
-    pub swapin: &'a Spec,
-    /// The seed of the run.
-    pub seed: u64,
-    /// Ctrl-C.
-    pub interrupt: &'a Interrupt,
-}
-
-/// Finds out whether a load can be run so, without running it.
-pub fn check(load: &Load) -> Result<(), Failure> {
-    if load.share == Share::Shared && load.processes > 1 {
-        return Err(Failure::Usage(format!(
-            "load `{}`: {} processes share a mapping, and a region belongs to one; run it on \
-             kernel:PATH or a modelled device, or with share = \"private\"",
-            load.name, load.processes
-        )));
-    }
-    Ok(())
-}
-
 /// Runs the load and gives its row.
-pub fn run(plan: &RegionPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
-    let mut row = LoadRow::new(load, &format!("region:{}", plan.path.display()));
-    row.swapin = Some(plan.swapin.to_string());
+pub fn run(
+    run: &LoadRun,
+    path: &Path,
+    swapin: &Spec,
+    interrupt: &Interrupt,
+) -> Result<LoadRow, Failure> {
+    let load = &run.load;
+    let mut row = LoadRow::new(load, &run.storage);
+    row.swapin = Some(swapin.to_string());
     row.engine = Some("userfaultfd".to_owned());
-    let options = Region::builder().memory(load.memory_bytes).swapin(&plan.swapin.to_string());
+    let options = Region::builder().memory(load.memory_bytes).swapin(&swapin.to_string());
     let bytes = load.mapped_bytes();
-    let region = match plan.path.is_dir() {
-        true => options.in_folder(bytes, plan.path),
-        false => options.on_device(bytes, plan.path),
+    let region = match path.is_dir() {
+        true => options.in_folder(bytes, path),
+        false => options.on_device(bytes, path),
     };
     let mut region = region.map_err(|error| Failure::Run(error.to_string()))?;
     let start = Instant::now();
@@ -65,11 +48,11 @@ pub fn run(plan: &RegionPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
     })?;
     row.fill_seconds = Some(start.elapsed().as_secs_f64());
     let (before, cpu, start) = (region.statistics(), CpuTime::of_process(), Instant::now());
-    on_threads(&mut region, load, |process, memory| touch_all(plan, load, process, memory))?;
+    on_threads(&mut region, load, |process, memory| touch_all(run, interrupt, process, memory))?;
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = CpuTime::of_process().since(cpu).seconds();
     let after = region.statistics();
-    region.check().map_err(|error| Failure::about(plan.path.display(), error))?;
+    region.check().map_err(|error| Failure::about(path.display(), error))?;
     Ok(figures(row, load, seconds, cpu_seconds, &before, &after))
 }
 
@@ -119,13 +102,13 @@ fn on_threads(
 }
 
 fn touch_all(
-    plan: &RegionPlan<'_>,
-    load: &Load,
+    run: &LoadRun,
+    interrupt: &Interrupt,
     process: u32,
     memory: &mut [u8],
 ) -> Result<(), Failure> {
-    for (nth, touch) in load.touches_of(process, plan.seed).enumerate() {
-        if nth % TOUCHES_PER_LOOK == 0 && plan.interrupt.has_come() {
+    for (nth, touch) in run.load.touches_of(process, run.seed).enumerate() {
+        if nth % TOUCHES_PER_LOOK == 0 && interrupt.has_come() {
             return Err(Failure::Interrupted);
         }
         let page = touch.page as usize;

@@ -17,7 +17,7 @@ use readpath_sim::experiment::c::{READ_BYTES, READ_CASES, RSIZE_BYTES, ReadCase}
 use serde::Serialize;
 
 use crate::exit::Failure;
-use crate::table::{Table, number};
+use crate::table::{Column, Table, number};
 
 /// Answers are held back for so long.
 const LATE: Duration = Duration::from_millis(20);
@@ -66,18 +66,15 @@ pub fn count(url: &str) -> Result<Vec<Counted>, Failure> {
 
 /// The rows as text.
 pub fn text(rows: &[Counted]) -> String {
-    let mut table =
-        Table::new(["", "laws", "published", "on the wire", "KiB mean", "before an answer"], 2);
-    for row in rows {
-        table.row(vec![
-            row.label.clone(),
-            row.laws.clone(),
-            row.published_reads.to_string(),
-            row.counted_reads.to_string(),
-            number(Some(row.read_kib_mean), 1),
-            row.reads_before_answer.to_string(),
-        ]);
-    }
+    let columns: [Column<Counted>; 6] = [
+        ("", |row| row.label.clone()),
+        ("laws", |row| row.laws.clone()),
+        ("published", |row| row.published_reads.to_string()),
+        ("on the wire", |row| row.counted_reads.to_string()),
+        ("KiB mean", |row| number(Some(row.read_kib_mean), 1)),
+        ("before an answer", |row| row.reads_before_answer.to_string()),
+    ];
+    let table = Table::of(rows, &columns, 2);
     let server = rows.first().map_or("", |row| row.server.as_str());
     format!(
         "Table C: READs of one read of {READ_BYTES} bytes, counted on the wire to {server}\n\n{table}\n"
@@ -93,10 +90,10 @@ fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Cou
             file.len()
         )));
     }
-    tap.reads.lock().expect("nothing panics under this lock").clear();
+    *tap.reads.lock().expect("nothing panics under this lock") = Reads::default();
     let read = file.read_exact_at(&mut [0; READ_BYTES as usize], 0);
     read.map_err(|what| Failure::Run(format!("{url}: {what}")))?;
-    let reads = tap.reads.lock().expect("nothing panics under this lock");
+    let reads = &tap.reads.lock().expect("nothing panics under this lock").seen;
     let bytes: u64 = reads.iter().map(|read| u64::from(read.bytes)).sum();
     Ok(Counted {
         table: "C".to_owned(),
@@ -128,20 +125,6 @@ struct Tap {
 struct Reads {
     seen: Vec<Seen>,
     is_answered: bool,
-}
-
-impl Reads {
-    fn clear(&mut self) {
-        *self = Reads::default();
-    }
-
-    fn iter(&self) -> std::slice::Iter<'_, Seen> {
-        self.seen.iter()
-    }
-
-    fn len(&self) -> usize {
-        self.seen.len()
-    }
 }
 
 impl Tap {

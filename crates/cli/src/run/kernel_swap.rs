@@ -21,14 +21,15 @@ use readpath_peers::kernel_swap::group::MemoryGroup;
 use readpath_peers::kernel_swap::memory::shared_object;
 use readpath_peers::kernel_swap::page_cluster::{self, PageCluster};
 use readpath_peers::kernel_swap::{SwapError, Turn};
-use readpath_sim::load::{Load, LoadRow, Share};
+use readpath_sim::load::{LoadRow, Share};
 use readpath_sim::report::Tally;
 use rustix::process::Signal;
 
 use crate::exit::Failure;
-use crate::peer::queue_of;
+use crate::note::join;
+use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
-use crate::real::join;
+use crate::real_file::queue_of;
 use crate::touch_memory::{Answer, Order, Touched};
 
 /// How often a run that the OOM killer ended is made at most: it ended 8 of 80 on the machine
@@ -37,18 +38,6 @@ const ATTEMPTS: u32 = 5;
 
 /// The longest wait between two looks at whether the run is to end.
 const NAP: Duration = Duration::from_millis(50);
-
-/// How a load is to run under the kernel.
-pub struct PeerPlan<'a> {
-    /// A folder, a file or a block device.
-    pub path: &'a Path,
-    /// What `vm.page_cluster` is set to for the run; none: it stays.
-    pub page_cluster: Option<u32>,
-    /// The seed of the run.
-    pub seed: u64,
-    /// Ctrl-C.
-    pub interrupt: &'a Interrupt,
-}
 
 /// Why there is no row with figures.
 enum Stopped {
@@ -69,19 +58,26 @@ impl From<SwapError> for Stopped {
 
 /// Runs the load and gives its row; without figures, and the reason in its note, where this
 /// system doesn't let it run.
-pub fn run(plan: &PeerPlan<'_>, load: &Load) -> Result<LoadRow, Failure> {
-    let mut row = LoadRow::new(load, &format!("kernel:{}", plan.path.display()));
+///
+/// `page_cluster` is what `vm.page_cluster` is set to for the run; none: it stays.
+pub fn run(
+    run: &LoadRun,
+    path: &Path,
+    page_cluster: Option<u32>,
+    interrupt: &Interrupt,
+) -> Result<LoadRow, Failure> {
+    let mut row = LoadRow::new(&run.load, &run.storage);
     row.engine = Some("kernel swap".to_owned());
-    row.scheduler = queue_of(plan.path).and_then(|queue| queue.scheduler);
+    row.scheduler = queue_of(path).and_then(|queue| queue.scheduler);
     let lacking = |row: LoadRow, reason| LoadRow { note: Some(reason), ..row };
     let mut oom_kills = 0;
     for _ in 0..ATTEMPTS {
-        match attempt(plan, load, row.clone()) {
+        match attempt(run, path, page_cluster, interrupt, row.clone()) {
             Ok(done) => return Ok(with_note(done, killed(oom_kills))),
             Err(Stopped::OutOfMemory) => oom_kills += 1,
             Err(Stopped::Lacking(reason)) => return Ok(lacking(row, reason)),
             Err(Stopped::Broken(reason)) => {
-                return Err(Failure::Run(format!("{}: {reason}", plan.path.display())));
+                return Err(Failure::Run(format!("{}: {reason}", path.display())));
             }
             Err(Stopped::Interrupted) => return Err(Failure::Interrupted),
         }
@@ -115,21 +111,28 @@ impl Counted {
     }
 }
 
-fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow, Stopped> {
+fn attempt(
+    run: &LoadRun,
+    path: &Path,
+    page_cluster: Option<u32>,
+    interrupt: &Interrupt,
+    mut row: LoadRow,
+) -> Result<LoadRow, Stopped> {
+    let load = &run.load;
     // What comes later is dropped first: the processes end before the area is swapped off.
-    let _turn = turn(plan)?;
-    let set = plan.page_cluster.map(PageCluster::set).transpose()?;
-    let (area, cleaned) = SwapArea::on(plan.path, load.swap_bytes)?;
+    let _turn = turn(interrupt)?;
+    let set = page_cluster.map(PageCluster::set).transpose()?;
+    let (area, cleaned) = SwapArea::on(path, load.swap_bytes)?;
     let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
     let left = set.iter().flat_map(|(_, leftover)| leftover.iter());
     left.chain(&cleaned)
         .chain(&groups_cleaned)
         .for_each(|leftover| eprintln!("readpath: {leftover}"));
 
-    let mut processes = Processes::start(plan, load, &group)?;
-    let fill_seconds = processes.fill(plan.interrupt).map_err(|stop| stop.looked_at(&group))?;
+    let mut processes = Processes::start(run, &group)?;
+    let fill_seconds = processes.fill(interrupt).map_err(|stop| stop.looked_at(&group))?;
     let before = Counted::now(&area);
-    let touched = processes.touch(plan.interrupt).map_err(|stop| stop.looked_at(&group))?;
+    let touched = processes.touch(interrupt).map_err(|stop| stop.looked_at(&group))?;
     let after = Counted::now(&area);
 
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
@@ -153,17 +156,17 @@ fn attempt(plan: &PeerPlan<'_>, load: &Load, mut row: LoadRow) -> Result<LoadRow
         let counts = after.since(before);
         row = row.with_device(counts.requests, counts.bytes);
     }
-    Ok(with_note(row, notes(plan, &processes.numbers())))
+    Ok(with_note(row, notes(page_cluster.is_some(), &processes.numbers())))
 }
 
 /// Waits until no other run swaps.
-fn turn(plan: &PeerPlan<'_>) -> Result<Turn, Stopped> {
+fn turn(interrupt: &Interrupt) -> Result<Turn, Stopped> {
     let mut is_told = false;
     loop {
         if let Some(turn) = Turn::take()? {
             return Ok(turn);
         }
-        if plan.interrupt.has_come() {
+        if interrupt.has_come() {
             return Err(Stopped::Interrupted);
         }
         if !is_told {
@@ -175,8 +178,8 @@ fn turn(plan: &PeerPlan<'_>) -> Result<Turn, Stopped> {
 }
 
 /// What a reader of the row must know of the machine.
-fn notes(plan: &PeerPlan<'_>, own: &[u32]) -> Option<String> {
-    let set = plan.page_cluster.map(|_| "page_cluster was set for the whole machine".to_owned());
+fn notes(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
+    let set = is_page_cluster_set.then(|| "page_cluster was set for the whole machine".to_owned());
     let areas = counters::swap_areas().unwrap_or(1);
     let shared = (areas > 1).then(|| {
         format!("{} other swap areas are in use: pages in and out are the machine's", areas - 1)
@@ -228,7 +231,8 @@ impl Gone {
 
 impl Processes {
     /// Starts them in the group; they have mapped nothing yet.
-    fn start(plan: &PeerPlan<'_>, load: &Load, group: &MemoryGroup) -> Result<Processes, Stopped> {
+    fn start(run: &LoadRun, group: &MemoryGroup) -> Result<Processes, Stopped> {
+        let load = &run.load;
         let broken =
             |what: &str, error: std::io::Error| Stopped::Broken(format!("{what}: {error}"));
         let program = std::env::current_exe().map_err(|error| broken("this program", error))?;
@@ -247,7 +251,7 @@ impl Processes {
             processes.children.push(talk);
             let talk = processes.children.last_mut().expect("one was pushed");
             group.add(talk.child.id())?;
-            let order = Order { load: load.clone(), process, seed: plan.seed, object: number };
+            let order = Order { load: load.clone(), process, seed: run.seed, object: number };
             let order = serde_json::to_string(&order).expect("orders are plain data");
             talk.tell(&order).map_err(|error| broken("a process of the load", error))?;
         }

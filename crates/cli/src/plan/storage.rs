@@ -48,11 +48,6 @@ impl Storage {
         Ok(storages)
     }
 
-    /// Whether it is modelled, in virtual time.
-    pub fn is_modelled(&self) -> bool {
-        matches!(self, Storage::Modelled(_))
-    }
-
     /// The file of this machine that it is on, if it is on one.
     pub fn path(&self) -> Option<&PathBuf> {
         match self {

@@ -1,0 +1,40 @@
+//! What `readpath run` is going to do, parsed and validated: plain data that the runners take.
+//!
+//! Whatever can be found wrong without touching a storage is found here, so that bad input costs
+//! nobody the rows before it.
+
+pub mod job;
+pub mod load;
+pub mod log;
+pub mod storage;
+
+use std::path::Path;
+
+use crate::args::RunArgs;
+use crate::exit::Failure;
+use job::JobPlan;
+use load::LoadPlan;
+
+/// One row for each combination of storage and laws.
+pub enum Plan {
+    /// Rows of a job file.
+    Job(JobPlan),
+    /// Rows of loads on memory.
+    Loads(LoadPlan),
+}
+
+impl Plan {
+    /// Takes the command line and the files that it names apart.
+    pub fn of(args: &RunArgs) -> Result<Plan, Failure> {
+        match is_load_file(&args.job) {
+            true => LoadPlan::of(args).map(Plan::Loads),
+            false => JobPlan::of(args).map(Plan::Job),
+        }
+    }
+}
+
+/// Whether a file holds loads, by its name, which ends with `.toml`: fio's own files may have any
+/// other.
+fn is_load_file(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml"))
+}

@@ -1,0 +1,326 @@
+//! A job file under every combination of storage and laws that is named.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use readpath::BackendKind;
+use readpath::nfs::NfsUrl;
+use readpath_core::law::Spec;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::job::{Engine, Job, JobFile};
+use readpath_sim::simulate::{self, About, Setup, SimulateError};
+use readpath_sim::workload::{Placement, Workload};
+
+use super::log::{self, Log};
+use super::storage::Storage;
+use crate::args::RunArgs;
+use crate::exit::{Ended, Failure};
+use crate::input;
+
+/// The readahead law where none is named.
+const READAHEAD_DEFAULT: &str = "adaptive";
+
+/// The law of raw I/O where none is named.
+const RAW_DEFAULT: &str = "ring";
+
+/// Memory of the page cache where none is named.
+const MEMORY_DEFAULT: &str = "256MiB";
+
+/// The rows of a job, in the order of the table.
+pub struct JobPlan {
+    /// What each row runs.
+    pub run: JobRun,
+    /// The rows.
+    pub rows: Vec<JobRow>,
+    /// How large those files are made that don't exist; none: they have to exist.
+    pub made_bytes: Option<u64>,
+    /// Where the laws' decisions go.
+    pub log: Option<Log>,
+}
+
+/// A job as every row runs it.
+pub struct JobRun {
+    /// The job's name in the rows.
+    pub name: String,
+    /// The job file.
+    pub path: PathBuf,
+    /// What stands in it.
+    pub jobs: JobFile,
+    /// The seed of the run.
+    pub seed: u64,
+    /// What carries the library's requests to a file.
+    pub backend: BackendKind,
+    /// Whether a readahead law is named: if not, the library's mappings have one of their own.
+    pub is_readahead_named: bool,
+}
+
+/// One row to be.
+pub struct JobRow {
+    /// The storage as `--on` names it.
+    pub storage: String,
+    /// The storage and the laws that tell this row from the others.
+    pub label: String,
+    /// Who runs it.
+    pub runner: JobRunner,
+    /// The laws, and the memory.
+    pub setup: Setup,
+    /// Whether it would be an earlier row over again: then it is checked and not run.
+    pub is_repeated: bool,
+}
+
+/// Who runs a row of a job.
+pub enum JobRunner {
+    /// The model, in virtual time.
+    Modelled,
+    /// The library, on a file or block device.
+    Library(PathBuf),
+    /// The library on a file of an NFS server.
+    Nfs(Box<NfsUrl>),
+    /// The library's raw files, for jobs with `ioengine=raw`, on a file or block device.
+    Raw(PathBuf),
+    /// The kernel's own path, on a file or block device.
+    Kernel(PathBuf),
+}
+
+impl JobPlan {
+    /// Takes the command line and the job file apart, and finds out what is wrong with them.
+    pub fn of(args: &RunArgs) -> Result<JobPlan, Failure> {
+        if args.swapin.is_some() {
+            return Err(Failure::Usage(format!(
+                "--swapin is for loads on memory, and {} is a job; leave it out",
+                args.job.display()
+            )));
+        }
+        let storages = Storage::parse_all(&args.storages)?;
+        if let Some(region) = storages.iter().find(|on| matches!(on, Storage::Region(_))) {
+            return Err(Failure::Usage(format!(
+                "{region}: is memory, for loads in TOML; name file:PATH or kernel:PATH for a job"
+            )));
+        }
+        let laws = Laws::of(args)?;
+        if args.log.is_some() {
+            laws.refuse_without_log(&storages)?;
+        }
+        let run = JobRun::of(args)?;
+        let memory = args.memory.as_deref().unwrap_or(MEMORY_DEFAULT);
+        let memory_bytes = memory_bytes(memory)?;
+        refuse_raw(&run, args.raw.is_some(), &storages)?;
+        refuse_overwriting(&run, args.overwrite, &storages)?;
+        if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
+            simulate::check_memory(&run.jobs, memory_bytes)
+                .map_err(|error| Failure::about(format!("--memory {memory}"), run.about(error)))?;
+        }
+        let rows: Vec<JobRow> =
+            storages.iter().flat_map(|storage| laws.rows(storage, &run, memory_bytes)).collect();
+        for row in rows.iter().filter(|row| matches!(row.runner, JobRunner::Modelled)) {
+            simulate::check(&run.jobs, &row.setup).map_err(|error| row.failure(&run, &error))?;
+        }
+        let made_bytes = args.create.then(|| run.bytes()).transpose()?;
+        Ok(JobPlan { run, rows, made_bytes, log: Log::of(args, &storages) })
+    }
+}
+
+/// The laws that are named, each kind in the order of the command line.
+struct Laws {
+    readaheads: Vec<Spec>,
+    schedulers: Vec<Spec>,
+    raws: Vec<Spec>,
+}
+
+impl Laws {
+    fn of(args: &RunArgs) -> Result<Laws, Failure> {
+        Ok(Laws {
+            readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
+            schedulers: input::specs(&args.scheduler)?,
+            raws: input::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?,
+        })
+    }
+
+    /// Each row must have decisions to log.
+    fn refuse_without_log(&self, storages: &[Storage]) -> Ended {
+        for storage in storages {
+            for readahead in &self.readaheads {
+                for scheduler in &self.schedulers {
+                    log::check_job(storage, readahead, scheduler)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of one storage: each combination of laws.
+    fn rows(&self, storage: &Storage, run: &JobRun, memory_bytes: u64) -> Vec<JobRow> {
+        let is_raw = run.jobs.has_raw();
+        let mut rows = Vec::new();
+        for (readahead_at, readahead) in self.readaheads.iter().enumerate() {
+            for (scheduler_at, scheduler) in self.schedulers.iter().enumerate() {
+                for (raw_at, raw) in self.raws.iter().enumerate() {
+                    let runner = JobRunner::of(storage, is_raw);
+                    let is_first_of_cached = (readahead_at, scheduler_at) == (0, 0);
+                    // The kernel has laws of its own, and a raw file knows neither readahead nor
+                    // a scheduler.
+                    let (label, is_repeated) = match runner {
+                        JobRunner::Kernel(_) => {
+                            (storage.to_string(), !is_first_of_cached || raw_at > 0)
+                        }
+                        JobRunner::Raw(_) => (format!("{storage} {raw}"), !is_first_of_cached),
+                        _ if is_raw => (format!("{storage} {readahead} {scheduler} {raw}"), false),
+                        _ => (format!("{storage} {readahead} {scheduler}"), false),
+                    };
+                    let setup = Setup {
+                        readahead: readahead.clone(),
+                        scheduler: scheduler.clone(),
+                        raw: raw.clone(),
+                        memory_bytes,
+                        seed: run.seed,
+                        ..Setup::new(device(storage))
+                    };
+                    let storage = storage.to_string();
+                    rows.push(JobRow { storage, label, runner, setup, is_repeated });
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// The modelled device; a name that stands for storage that is none.
+fn device(storage: &Storage) -> Spec {
+    match storage {
+        Storage::Modelled(device) => device.clone(),
+        Storage::Nfs(_) => Spec::plain("nfs"),
+        Storage::File(_) | Storage::Kernel(_) | Storage::Region(_) => Spec::plain("file"),
+    }
+}
+
+impl JobRunner {
+    fn of(storage: &Storage, is_raw: bool) -> JobRunner {
+        match storage {
+            Storage::Modelled(_) => JobRunner::Modelled,
+            Storage::File(path) if is_raw => JobRunner::Raw(path.clone()),
+            Storage::File(path) => JobRunner::Library(path.clone()),
+            Storage::Kernel(path) => JobRunner::Kernel(path.clone()),
+            Storage::Nfs(url) => JobRunner::Nfs(url.clone()),
+            Storage::Region(_) => unreachable!("a job on a region is refused"),
+        }
+    }
+
+    /// The file of this machine that the row is on, if it is on one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            JobRunner::Modelled | JobRunner::Nfs(_) => None,
+            JobRunner::Library(path) | JobRunner::Raw(path) | JobRunner::Kernel(path) => Some(path),
+        }
+    }
+}
+
+impl JobRow {
+    /// The failure that an error is: one in the job names the job file, one in a law the law, and any
+    /// other the storage.
+    pub fn failure(&self, run: &JobRun, error: &SimulateError) -> Failure {
+        match error.about() {
+            About::Job => Failure::usage(run.about(error)),
+            About::Laws => Failure::usage(error),
+            About::Storage => Failure::about(&self.storage, error),
+        }
+    }
+}
+
+impl JobRun {
+    /// Reads the job file; errors name the file and the line.
+    fn of(args: &RunArgs) -> Result<JobRun, Failure> {
+        let path = &args.job;
+        let text = input::text(path, "a job file is text in fio's format")?;
+        let jobs = JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))?;
+        let stem = path.file_stem();
+        Ok(JobRun {
+            name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
+            path: path.clone(),
+            jobs,
+            seed: args.seed,
+            backend: args.backend,
+            is_readahead_named: args.readahead.is_some(),
+        })
+    }
+
+    /// An error in the job, with the job file named in front of it.
+    pub fn about(&self, error: impl Display) -> String {
+        format!("{}: {error}", self.path.display())
+    }
+
+    /// Whether any operation of the job may be a write.
+    pub fn writes(&self) -> bool {
+        self.jobs.jobs.iter().any(writes)
+    }
+
+    /// The bytes that all files of the job take side by side.
+    fn bytes(&self) -> Result<u64, Failure> {
+        let workload = Workload::new(&self.jobs, Placement::Modelled, self.seed)
+            .map_err(|error| Failure::usage(self.about(error)))?;
+        Ok(workload.side_by_side().1)
+    }
+}
+
+fn writes(job: &Job) -> bool {
+    job.pattern.reads_percent < 100
+}
+
+/// Refuses a law of raw I/O where nothing is raw; raw jobs on a server's file; and on `file:` raw
+/// jobs beside others, as the two take different ways there.
+fn refuse_raw(run: &JobRun, is_law_named: bool, storages: &[Storage]) -> Ended {
+    let job_file = run.path.display();
+    if !run.jobs.has_raw() {
+        return match is_law_named {
+            true => Err(Failure::Usage(format!(
+                "--raw is for jobs with ioengine=raw, and {job_file} has none; leave it out"
+            ))),
+            false => Ok(()),
+        };
+    }
+    if let Some(storage) = storages.iter().find(|storage| matches!(storage, Storage::Nfs(_))) {
+        return Err(Failure::Usage(format!(
+            "{storage}: raw jobs need a device or a file of this machine; {job_file} has some: \
+             set direct=1 and another ioengine there, or leave {storage} out"
+        )));
+    }
+    let cached = run.jobs.jobs.iter().find(|job| job.engine != Engine::Raw);
+    let file = storages.iter().find(|storage| matches!(storage, Storage::File(_)));
+    match (cached, file) {
+        (Some(job), Some(storage)) => Err(Failure::Usage(format!(
+            "{job_file}: on {storage} raw jobs can't run beside others, and `{}` is none; give \
+             them files of their own",
+            job.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -> Ended {
+    let Some(job) = run.jobs.jobs.iter().find(|job| writes(job)) else { return Ok(()) };
+    match storages.iter().find(|storage| storage.path().is_some()) {
+        Some(storage) if !may_overwrite => Err(Failure::Usage(format!(
+            "job `{}` writes, and {storage} holds real data: add --overwrite if it may be lost",
+            job.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Memory of the cache: at least a page, and so much at most that the cache's own books, 64 bytes a
+/// page, find room in this machine's memory.
+fn memory_bytes(text: &str) -> Result<u64, Failure> {
+    let bytes = input::size("--memory", text)?;
+    let system = rustix::system::sysinfo();
+    let most = simulate::memory_bytes_max(system.totalram as u64 * u64::from(system.mem_unit));
+    match bytes {
+        0..PAGE_BYTES => Err(Failure::Usage(format!(
+            "--memory {text}: holds no page; give at least {PAGE_BYTES} bytes"
+        ))),
+        _ if bytes > most => Err(Failure::Usage(format!(
+            "--memory {text}: the books of so large a cache don't fit into this machine; give at \
+             most {} GiB",
+            most >> 30
+        ))),
+        _ => Ok(bytes),
+    }
+}

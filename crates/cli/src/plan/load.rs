@@ -1,0 +1,271 @@
+//! Loads on memory under every combination of storage and swap-in law that is named.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use readpath_core::law::Spec;
+use readpath_core::machine::{ConfigError, SwapError};
+use readpath_core::swapin;
+use readpath_peers::kernel_swap::area::SwapArea;
+use readpath_peers::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
+use readpath_sim::load::{Load, LoadSetup, Share, check_load, file};
+use readpath_sim::simulate::SimulateError;
+
+use super::log::{self, Log};
+use super::storage::Storage;
+use crate::args::RunArgs;
+use crate::exit::{Ended, Failure};
+use crate::input;
+
+/// The law that the kernel's rows have.
+const KERNEL: &str = "kernel";
+
+/// The law of a region where none is named.
+const REGION_SWAPIN_DEFAULT: &str = "adaptive";
+
+/// The rows of loads, in the order of the table.
+pub struct LoadPlan {
+    /// The rows.
+    pub rows: Vec<LoadRun>,
+    /// Where the laws' decisions go.
+    pub log: Option<Log>,
+}
+
+/// One row to be.
+pub struct LoadRun {
+    /// The load.
+    pub load: Load,
+    /// The storage as `--on` names it.
+    pub storage: String,
+    /// The seed of the run.
+    pub seed: u64,
+    /// Who runs it.
+    pub runner: LoadRunner,
+}
+
+/// Who runs a row of a load.
+pub enum LoadRunner {
+    /// The model, in virtual time.
+    Modelled(LoadSetup),
+    /// A region of the library, over a folder or block device.
+    Region {
+        /// The folder or device.
+        path: PathBuf,
+        /// The swap-in law.
+        swapin: Spec,
+    },
+    /// The kernel's own swap, on a folder, file or block device.
+    Kernel {
+        /// The folder, file or device.
+        path: PathBuf,
+        /// What `vm.page_cluster` is set to for the run; none: it stays.
+        page_cluster: Option<u32>,
+    },
+}
+
+impl LoadPlan {
+    /// Takes the command line and the file of loads apart, and finds out what is wrong with them.
+    pub fn of(args: &RunArgs) -> Result<LoadPlan, Failure> {
+        refuse_options_of_jobs(args)?;
+        let storages = Storage::parse_all(&args.storages)?;
+        let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), input::specs)?;
+        let schedulers = input::specs(&args.scheduler)?;
+        let loads = read_loads(args)?;
+        refuse_laws_of_nobody(&storages, &swapins)?;
+        let mut rows = Vec::new();
+        for load in &loads {
+            for storage in &storages {
+                let on = LoadOn { load, storage, args };
+                for swapin in some_or_default(swapins.iter().filter(|law| is_for(law, storage))) {
+                    let schedulers = match storage {
+                        // A region needs none: its requests are large, and few.
+                        Storage::Kernel(_) | Storage::Region(_) => vec![None],
+                        _ => some_or_default(schedulers.iter()),
+                    };
+                    for scheduler in schedulers {
+                        rows.push(on.row(swapin, scheduler)?);
+                    }
+                }
+            }
+        }
+        Ok(LoadPlan { rows, log: Log::of(args, &storages) })
+    }
+}
+
+fn some_or_default<'a>(laws: impl Iterator<Item = &'a Spec>) -> Vec<Option<&'a Spec>> {
+    let named: Vec<_> = laws.map(Some).collect();
+    if named.is_empty() { vec![None] } else { named }
+}
+
+/// A load on a storage.
+struct LoadOn<'a> {
+    load: &'a Load,
+    storage: &'a Storage,
+    args: &'a RunArgs,
+}
+
+impl LoadOn<'_> {
+    /// The row under these laws, or why it can't be run. Where a law is none, the storage's default
+    /// stands for it.
+    fn row(&self, swapin: Option<&Spec>, scheduler: Option<&Spec>) -> Result<LoadRun, Failure> {
+        let device = match self.storage {
+            Storage::Modelled(device) => device.clone(),
+            _ => Spec::plain("hdd"),
+        };
+        let mut setup = LoadSetup { seed: self.args.seed, ..LoadSetup::new(device) };
+        setup.swapin = swapin.cloned().unwrap_or(setup.swapin);
+        setup.scheduler = scheduler.cloned().unwrap_or(setup.scheduler);
+        if self.args.log.is_some() {
+            log::check_load(self.storage, &setup.swapin, &setup.scheduler)?;
+        }
+        let runner = match self.storage {
+            Storage::Modelled(_) => LoadRunner::Modelled(setup),
+            Storage::Region(path) => {
+                may_hold_a_region(path)?;
+                may_swap_to(path, self.args.overwrite)?;
+                let default = || Spec::plain(REGION_SWAPIN_DEFAULT);
+                let swapin = swapin.cloned().unwrap_or_else(default);
+                swapin::build(&swapin, false).map_err(Failure::usage)?;
+                refuse_shared_region(self.load)?;
+                LoadRunner::Region { path: path.clone(), swapin }
+            }
+            Storage::Kernel(path) => {
+                may_swap_to(path, self.args.overwrite)?;
+                SwapArea::check(path, self.load.swap_bytes).map_err(Failure::usage)?;
+                let page_cluster = swapin.map_or(Ok(None), page_cluster)?;
+                LoadRunner::Kernel { path: path.clone(), page_cluster }
+            }
+            Storage::File(_) | Storage::Nfs(_) => {
+                return Err(Failure::Usage(format!(
+                    "{}: loads on memory run on modelled devices, on region:PATH and on \
+                     kernel:PATH; name one of those",
+                    self.storage
+                )));
+            }
+        };
+        let (load, storage) = (self.load.clone(), self.storage.to_string());
+        let row = LoadRun { load, storage, seed: self.args.seed, runner };
+        if let LoadRunner::Modelled(setup) = &row.runner {
+            check_load(&row.load, setup).map_err(|error| row.failure(&error))?;
+        }
+        Ok(row)
+    }
+}
+
+impl LoadRun {
+    /// The failure that an error is: one in a law names the law, and any other the storage.
+    pub fn failure(&self, error: &SimulateError) -> Failure {
+        match error {
+            SimulateError::Config(ConfigError::Law(_)) | SimulateError::Swap(SwapError::Law(_)) => {
+                Failure::usage(error)
+            }
+            _ => Failure::about(&self.storage, error),
+        }
+    }
+}
+
+/// What a job takes and a load doesn't.
+fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
+    let options = [
+        ("--readahead", args.readahead.is_some()),
+        ("--raw", args.raw.is_some()),
+        ("--create", args.create),
+    ];
+    match options.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "{option} is for jobs, and {} holds loads on memory; leave it out",
+            args.job.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn read_loads(args: &RunArgs) -> Result<Vec<Load>, Failure> {
+    let text = input::text(&args.job, "loads are text in TOML")?;
+    let mut loads = file::parse(&text, &args.job).map_err(Failure::usage)?;
+    if let Some(text) = &args.memory {
+        let memory_bytes = input::size("--memory", text)?;
+        for load in &mut loads {
+            load.memory_bytes = memory_bytes;
+            load.check().map_err(|error| {
+                let key = error.key().name();
+                Failure::Usage(format!("--memory {text}: load `{}`: {key}: {error}", load.name))
+            })?;
+        }
+    }
+    Ok(loads)
+}
+
+/// The kernel has its own law; all others are for our own path.
+fn is_for(law: &Spec, storage: &Storage) -> bool {
+    matches!(storage, Storage::Kernel(_)) == (law.name == KERNEL)
+}
+
+/// A law that no row would have is a slip.
+fn refuse_laws_of_nobody(storages: &[Storage], swapins: &[Spec]) -> Ended {
+    for law in swapins {
+        if law.name == KERNEL {
+            page_cluster(law)?;
+        }
+        if !storages.iter().any(|storage| is_for(law, storage)) {
+            let on =
+                if law.name == KERNEL { "kernel:PATH" } else { "a modelled device or region:PATH" };
+            return Err(Failure::Usage(format!("--swapin {law} is for {on}, and --on names none")));
+        }
+    }
+    Ok(())
+}
+
+/// What `kernel,page_cluster=N` sets; None where it sets nothing.
+fn page_cluster(law: &Spec) -> Result<Option<u32>, Failure> {
+    law.only(&["page_cluster"]).map_err(Failure::usage)?;
+    let bounds = 0..=u64::from(PAGE_CLUSTER_MAX);
+    let value = law.integer("page_cluster", 0, bounds).map_err(Failure::usage)? as u32;
+    Ok(law.parameters.contains_key("page_cluster").then_some(value))
+}
+
+/// A region overwrites no file of somebody's.
+fn may_hold_a_region(path: &Path) -> Result<(), Failure> {
+    match path.metadata() {
+        Ok(found) if !found.is_dir() && !found.file_type().is_block_device() => {
+            Err(Failure::Usage(format!(
+                "{}: is neither a folder nor a block device; name a folder, in which a file is \
+                 made that goes with the run, or a device that is free",
+                path.display()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A folder takes a file of ours; all else loses what it holds.
+fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
+    let shown = path.display();
+    if !path.exists() {
+        return Err(Failure::Usage(format!(
+            "{shown}: is not there; check the path, or name a folder or block device"
+        )));
+    }
+    if path.is_dir() {
+        return Ok(());
+    }
+    if may_overwrite {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{shown}: would be swapped to, and its content lost: add --overwrite if it may be, or name a \
+         folder, in which a file is made that goes with the run"
+    )))
+}
+
+/// The processes of a load over a region are threads, each with a part of it.
+fn refuse_shared_region(load: &Load) -> Ended {
+    if load.share == Share::Shared && load.processes > 1 {
+        return Err(Failure::Usage(format!(
+            "load `{}`: {} processes share a mapping, and a region belongs to one; run it on \
+             kernel:PATH or a modelled device, or with share = \"private\"",
+            load.name, load.processes
+        )));
+    }
+    Ok(())
+}

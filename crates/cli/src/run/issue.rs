@@ -1,0 +1,212 @@
+//! How a process issues its operations: one call after the other, or a batch with many in flight.
+
+use readpath::File;
+use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved};
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+use readpath_peers::usage::CpuTime;
+use readpath_sim::workload::{Next, Operation, Process};
+
+use super::processes::{ProcessFigures, Shared, sleep_until, sync};
+use crate::exit::Failure;
+
+/// Counts what a raw file has asked its device for.
+pub fn count(figures: &mut ProcessFigures, file: &RawFile) {
+    let counters = file.counters();
+    figures.counted.requests += counters.reads + counters.writes;
+    figures.counted.bytes += counters.read_bytes + counters.written_bytes;
+}
+
+/// Runs a process of whose operations each has ended when the call returns.
+pub fn run_calls(
+    mut process: Process,
+    shared: &Shared<'_>,
+    figures: &mut ProcessFigures,
+    mut call: impl FnMut(Operation, u64, &mut [u8]) -> Result<(), String>,
+) -> Result<(), Failure> {
+    let cpu = CpuTime::of_thread();
+    let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
+    figures.counted.memory_cpu_seconds = CpuTime::of_thread().since(cpu).seconds();
+    sleep_until(process.start_delay(), shared);
+    while !(shared.is_stopping)() {
+        let now = shared.clock.now();
+        match process.next(now) {
+            Next::Operation(operation) => {
+                let memory = &mut memory[..operation.bytes as usize];
+                let moved = call(operation, shared.offset(operation), memory);
+                end(&mut process, figures, shared, (operation, now), moved);
+            }
+            Next::Sync { is_data_enough } => synced(&mut process, figures, shared, is_data_enough),
+            Next::WaitUntil(time) => sleep_until(time, shared),
+            Next::WaitForCompletion => unreachable!("a call has ended when it returns"),
+            Next::Ended => break,
+        }
+    }
+    Ok(())
+}
+
+/// Puts what a process has written on the medium.
+fn synced(
+    process: &mut Process,
+    figures: &mut ProcessFigures,
+    shared: &Shared<'_>,
+    is_data_enough: bool,
+) {
+    let synced = sync(shared.path, is_data_enough);
+    let done = shared.clock.now();
+    figures.record_sync(done, synced.map_err(|error| error.to_string()));
+    process.synced(done);
+}
+
+/// Moves all bytes of one transfer past the cache.
+pub fn move_raw(
+    file: &RawFile,
+    memory: &mut [u8],
+    operation: Operation,
+    offset: u64,
+) -> Result<(), String> {
+    let moved = match operation.op {
+        Op::Read => file.read_exact_at(memory, offset),
+        Op::Write => file.write_all_at(memory, offset),
+    };
+    moved.map_err(|RawError { fault, .. }: RawError| match fault {
+        RawFault::EndOfFile { bytes_done, .. } => short(bytes_done, operation),
+        fault => fault.to_string(),
+    })
+}
+
+fn short(bytes_done: u64, operation: Operation) -> String {
+    format!(
+        "{bytes_done} of {} bytes at {}: the file ends there",
+        operation.bytes, operation.offset
+    )
+}
+
+/// An operation, and when it was issued.
+type Issued = (Operation, Time);
+
+/// Operations in flight, by ticket.
+type InFlight = slab::Slab<Issued>;
+
+/// What a process does next; once the run is stopping it issues nothing more.
+fn next(process: &mut Process, shared: &Shared<'_>, in_flight: &InFlight, now: Time) -> Next {
+    match (shared.is_stopping)() {
+        true if in_flight.is_empty() => Next::Ended,
+        true => Next::WaitForCompletion,
+        false => process.next(now),
+    }
+}
+
+/// What came of an operation of which so many bytes were moved: it has failed unless all were.
+fn whole(operation: Operation, moved: Result<usize, String>) -> Result<(), String> {
+    match moved? as u64 {
+        bytes if bytes < operation.bytes => Err(short(bytes, operation)),
+        _ => Ok(()),
+    }
+}
+
+/// An operation has ended: it is recorded, and its process hears of it.
+fn end(
+    process: &mut Process,
+    figures: &mut ProcessFigures,
+    shared: &Shared<'_>,
+    (operation, issued): Issued,
+    moved: Result<(), String>,
+) {
+    let done = shared.clock.now();
+    figures.record(operation, issued, done, moved, shared);
+    process.completed(done);
+}
+
+/// Runs a process with many reads through the cache in flight; each of its writes is a call.
+pub fn run_batch(
+    mut process: Process,
+    shared: &Shared<'_>,
+    figures: &mut ProcessFigures,
+    file: &File,
+    written: Option<&RawFile>,
+) -> Result<(), Failure> {
+    let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
+    let mut batch = file.read_path().batch();
+    let mut in_flight = InFlight::new();
+    sleep_until(process.start_delay(), shared);
+    loop {
+        let now = shared.clock.now();
+        let next = next(&mut process, shared, &in_flight, now);
+        match (next, written) {
+            (Next::Operation(operation @ Operation { op: Op::Write, .. }), Some(written)) => {
+                let memory = &mut memory[..operation.bytes as usize];
+                let moved = move_raw(written, memory, operation, shared.offset(operation));
+                end(&mut process, figures, shared, (operation, now), moved);
+            }
+            (Next::Operation(operation), _) => {
+                let offset = shared.offset(operation);
+                let ticket = in_flight.insert((operation, now)) as u64;
+                batch.read(file, offset, operation.bytes, ticket).map_err(Failure::usage)?;
+                if operation.is_batch_end {
+                    batch.start();
+                }
+            }
+            (Next::Sync { is_data_enough }, _) => {
+                synced(&mut process, figures, shared, is_data_enough);
+            }
+            (Next::WaitUntil(time), _) => sleep_until(time, shared),
+            (Next::WaitForCompletion, _) => {
+                let read = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
+                let read = read.expect("what is waited for is in flight");
+                let issued = in_flight.remove(read.ticket() as usize);
+                let copied = read.copy_to(&mut memory);
+                std::hint::black_box(&memory);
+                let moved = whole(issued.0, copied.map_err(|error| error.to_string()));
+                end(&mut process, figures, shared, issued, moved);
+            }
+            (Next::Ended, _) => return Ok(()),
+        }
+    }
+}
+
+/// Runs a process with many transfers past the cache in flight.
+pub fn run_raw_batch(
+    mut process: Process,
+    shared: &Shared<'_>,
+    figures: &mut ProcessFigures,
+    batch: &mut RawBatch<'_>,
+) -> Result<(), Failure> {
+    let bytes = process.block_bytes_max() as usize;
+    let spare: Result<Vec<RawMemory>, _> =
+        (0..process.depth()).map(|_| RawMemory::new(bytes)).collect();
+    let mut spare = spare.map_err(Failure::usage)?;
+    let mut in_flight = InFlight::new();
+    sleep_until(process.start_delay(), shared);
+    loop {
+        let now = shared.clock.now();
+        let next = next(&mut process, shared, &in_flight, now);
+        match next {
+            Next::Operation(operation) => {
+                let offset = shared.offset(operation);
+                let ticket = in_flight.insert((operation, now)) as u64;
+                let memory = spare.pop().expect("no more than the depth are in flight");
+                let bytes = operation.bytes as usize;
+                let started = match operation.op {
+                    Op::Read => batch.read(memory, bytes, offset, ticket),
+                    Op::Write => batch.write(memory, bytes, offset, ticket),
+                };
+                started.map_err(Failure::usage)?;
+            }
+            Next::Sync { is_data_enough } => synced(&mut process, figures, shared, is_data_enough),
+            Next::WaitUntil(time) => sleep_until(time, shared),
+            Next::WaitForCompletion => {
+                let moved = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
+                let RawMoved { ticket, memory, result } =
+                    moved.expect("what is waited for is in flight");
+                spare.push(memory);
+                let issued = in_flight.remove(ticket as usize);
+                let moved = whole(issued.0, result.map_err(|error| error.fault.to_string()));
+                figures.counted.requests += 1;
+                figures.counted.bytes += issued.0.bytes;
+                end(&mut process, figures, shared, issued, moved);
+            }
+            Next::Ended => return Ok(()),
+        }
+    }
+}

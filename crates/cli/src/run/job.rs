@@ -1,0 +1,100 @@
+//! The rows of a job.
+
+use readpath_core::decision::Decided;
+use readpath_sim::report::Row;
+use readpath_sim::run::Watch;
+use readpath_sim::simulate::simulate_watched;
+
+use super::{kernel, library, raw};
+use crate::decision_log::DecisionFile;
+use crate::exit::{Ended, Failure};
+use crate::made_files::MadeFiles;
+use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
+use crate::progress::{Bar, Interrupt};
+
+/// Runs the job everywhere. What can be wrong with a storage is found out before the first row, so
+/// that bad input costs nobody the rows before it.
+pub fn run(plan: &JobPlan, rows: &mut Vec<Row>) -> Ended {
+    let interrupt = Interrupt::listen();
+    let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
+    let log = log.transpose()?;
+    let _made = make_files(plan, &interrupt)?;
+    plan.rows.iter().try_for_each(|row| check(&plan.run, row))?;
+    for row in plan.rows.iter().filter(|row| !row.is_repeated) {
+        if interrupt.has_come() {
+            break;
+        }
+        rows.push(one(&plan.run, row, log.as_ref(), &interrupt)?);
+    }
+    log.map_or(Ok(()), |log| log.finish())?;
+    if interrupt.has_come() { Err(Failure::Interrupted) } else { ended(rows) }
+}
+
+/// Makes those of the files that don't exist, where that is asked for.
+fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<MadeFiles, Failure> {
+    let mut made = MadeFiles::default();
+    let Some(bytes) = plan.made_bytes else { return Ok(made) };
+    for path in plan.rows.iter().filter_map(|row| row.runner.path()) {
+        if !path.exists() {
+            made.add(path, bytes, plan.run.seed, interrupt)?;
+        }
+    }
+    Ok(made)
+}
+
+/// Finds out whether a row could be run on its storage, without running it.
+fn check(run: &JobRun, row: &JobRow) -> Ended {
+    match &row.runner {
+        JobRunner::Modelled => Ok(()),
+        JobRunner::Nfs(url) => library::check_nfs(run, url, &row.setup),
+        // Laws that do not exist are refused also where the row has none of them.
+        JobRunner::Library(path) | JobRunner::Raw(path) | JobRunner::Kernel(path) => {
+            library::check(run, path, &row.setup)
+        }
+    }
+}
+
+fn one(
+    run: &JobRun,
+    row: &JobRow,
+    log: Option<&DecisionFile>,
+    interrupt: &Interrupt,
+) -> Result<Row, Failure> {
+    if let Some(log) = log {
+        log.begin(&row.label);
+    }
+    let bar = Bar::new(row.label.clone(), interrupt.clone());
+    match &row.runner {
+        JobRunner::Modelled => simulate(run, row, &bar, log),
+        JobRunner::Library(path) => library::run(run, path, &row.setup, &bar, log),
+        JobRunner::Nfs(url) => library::run_nfs(run, url, &row.setup, &bar, log),
+        JobRunner::Raw(path) => raw::run(run, path, &row.setup.raw, &bar),
+        JobRunner::Kernel(path) => kernel::run(run, path, &bar),
+    }
+}
+
+fn simulate(
+    run: &JobRun,
+    row: &JobRow,
+    bar: &Bar,
+    log: Option<&DecisionFile>,
+) -> Result<Row, Failure> {
+    let mut tell = |progress| bar.tell(progress);
+    let mut decided = log.map(|log| |one: &Decided| log.decided(one));
+    let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
+    let watch = Watch { tell: &mut tell, decided };
+    simulate_watched(&run.name, &run.jobs, &row.setup, watch)
+        .map_err(|error| row.failure(run, &error))
+}
+
+/// Operations that failed are in the rows; the command's exit code says so too.
+fn ended(rows: &[Row]) -> Ended {
+    let failed: u64 = rows.iter().map(|row| row.errors).sum();
+    let first = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));
+    match first {
+        Some((storage, error)) => Err(Failure::Run(format!(
+            "{failed} operations failed; the first, on {storage}: {error}"
+        ))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,135 @@
+//! `kernel:PATH`: the same job through the kernel's own path, one thread a process.
+
+use std::path::Path;
+
+use readpath::Direct;
+use readpath_core::request::{Op, Outcome, RequestId};
+use readpath_core::unit::Time;
+use readpath_peers::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
+use readpath_peers::queue::Queue;
+use readpath_peers::usage::CpuTime;
+use readpath_sim::report::Row;
+use readpath_sim::workload::{Next, Operation, Process};
+
+use super::layout::open;
+use super::processes::{ProcessFigures, Shared, run_processes, sleep_until, sync};
+use crate::exit::Failure;
+use crate::note;
+use crate::plan::job::JobRun;
+use crate::progress::Bar;
+use crate::real_file::{make_cold, queue_of};
+
+/// Runs the job on `path` and gives its row.
+pub fn run(run: &JobRun, path: &Path, bar: &Bar) -> Result<Row, Failure> {
+    let (mode, workload) = open(run, path, Direct::Never)?;
+    let residency = make_cold(path, &mut || bar.is_wanted())?;
+    let queue = queue_of(path);
+    let is_warm = note::start(mode, &residency).filter(|_| residency.resident > 0);
+
+    let cpu = CpuTime::of_process();
+    let run_process = |process: Process, shared: &Shared<'_>| {
+        run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
+    };
+    let ran = run_processes(run, path, workload, bar, &mut || {}, &run_process)?;
+    let mut row = ran.row(run, &format!("kernel:{}", path.display()));
+    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
+    row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
+    row.scheduler = queue.and_then(|queue| queue.scheduler);
+    row.engine = Some(ran.engines);
+    row.note = note::join(row.note, is_warm);
+    Ok(row)
+}
+
+fn window_kib(queue: &Queue) -> u64 {
+    queue.read_ahead_bytes / 1024
+}
+
+/// Runs one process, from its first operation to its last completion.
+fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigures, KernelError> {
+    let name = process.engine().name();
+    let engine = KernelEngine::of_ioengine(name).expect("every engine of a job file has a peer");
+    let options = KernelOptions {
+        engine,
+        is_direct: process.is_direct(),
+        depth: process.depth(),
+        bytes_max: u32::try_from(process.block_bytes_max()).unwrap_or(u32::MAX),
+        is_writable: process.writes(),
+        advice: process.advice(),
+        mapping_advice: process.mapping_advice(),
+    };
+    let mut file = KernelFile::open(shared.path, options, shared.clock)?;
+    file.touch_buffers();
+    let mut in_flight = InFlight::default();
+    let mut figures = ProcessFigures::by(file.engine().name());
+    sleep_until(process.start_delay(), shared);
+    loop {
+        let now = shared.clock.now();
+        if (shared.is_stopping)() && in_flight.is_empty() {
+            return Ok(figures);
+        }
+        let next = if (shared.is_stopping)() { Next::WaitForCompletion } else { process.next(now) };
+        match next {
+            Next::Operation(operation) => start(&mut file, &mut in_flight, operation, now, shared),
+            Next::Sync { is_data_enough } => {
+                let synced = sync(shared.path, is_data_enough);
+                figures.record_sync(shared.clock.now(), synced.map_err(|error| error.to_string()));
+                process.synced(shared.clock.now());
+            }
+            Next::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
+            Next::WaitUntil(time) => {
+                file.wait(Some(time))?;
+                collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
+            }
+            Next::WaitForCompletion => {
+                file.wait(None)?;
+                collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
+            }
+            Next::Ended => return Ok(figures),
+        }
+        if file.room() == 0 && !in_flight.is_empty() {
+            file.wait(Some(Time::ZERO))?;
+            collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
+        }
+    }
+}
+
+/// The operations of one process that are in flight, each under the number of its request.
+type InFlight = slab::Slab<(Operation, Time)>;
+
+fn start(
+    file: &mut KernelFile,
+    in_flight: &mut InFlight,
+    operation: Operation,
+    now: Time,
+    shared: &Shared<'_>,
+) {
+    let id = RequestId(in_flight.insert((operation, now)) as u32);
+    let offset = shared.offset(operation);
+    match operation.op {
+        Op::Read => file.read(id, offset, operation.bytes as u32),
+        Op::Write => file.write(id, offset, operation.bytes as u32, |bytes| bytes.fill(id.0 as u8)),
+    }
+}
+
+fn collect(
+    file: &mut KernelFile,
+    in_flight: &mut InFlight,
+    process: &mut Process,
+    figures: &mut ProcessFigures,
+    shared: &Shared<'_>,
+) {
+    while let Some((completion, bytes)) = file.poll() {
+        std::hint::black_box(bytes);
+        let (operation, issued) = in_flight.remove(completion.id.0 as usize);
+        let error = match completion.outcome {
+            Outcome::Done => None,
+            Outcome::Short { bytes } => Some(format!(
+                "{} of {} bytes at {}: the file ends there",
+                bytes, operation.bytes, operation.offset
+            )),
+            Outcome::Failed(error) => Some(format!("at byte {}: {error}", operation.offset)),
+        };
+        figures.record(operation, issued, completion.at, error.map_or(Ok(()), Err), shared);
+        process.completed(completion.at);
+    }
+}

@@ -1,0 +1,41 @@
+//! Where the files of a job lie on one file that is there.
+
+use std::path::Path;
+
+use readpath::{Direct, Mode, RawFile};
+use readpath_sim::workload::{Placement, Workload, WorkloadError};
+
+use crate::exit::Failure;
+use crate::plan::job::JobRun;
+use crate::real_file::found;
+
+/// Opens the storage and lays the job out on it; says which way its bytes take.
+pub fn open(run: &JobRun, path: &Path, direct: Direct) -> Result<(Mode, Workload), Failure> {
+    let builder = RawFile::builder().write(run.writes()).direct(direct);
+    let (mode, bytes) = found(path, builder)?;
+    Ok((mode, lay_out(run, &path.display().to_string(), bytes)?))
+}
+
+/// Lays the job's files out side by side on one existing file; a job that
+/// gives no size uses the whole of it.
+pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
+    let about_job = |error| Failure::usage(run.about(error));
+    let seed = run.seed;
+    let workload = match Workload::new(&run.jobs, Placement::Modelled, seed) {
+        Err(WorkloadError::UnknownSize { .. }) => {
+            let one = Placement::One { name, bytes: have_bytes };
+            return Workload::new(&run.jobs, one, seed).map_err(about_job);
+        }
+        laid_out => laid_out.map_err(about_job)?,
+    };
+    let (starts, _) = workload.side_by_side();
+    let ends = workload.files.iter().zip(starts).map(|(file, start)| start + file.bytes);
+    match ends.max().unwrap_or(0) {
+        need_bytes if need_bytes > have_bytes => Err(Failure::Usage(format!(
+            "{}: the job's files need {need_bytes} bytes and {name} has {have_bytes}; make `size` \
+             or `numjobs` smaller, or the file larger",
+            run.path.display()
+        ))),
+        _ => Ok(workload),
+    }
+}

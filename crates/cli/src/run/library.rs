@@ -1,0 +1,329 @@
+//! `file:PATH` and `nfs://HOST/PATH`: a job through the library, as a program uses it.
+//!
+//! A process of the job is a thread with a handle of its own:
+//!
+//! | a job with | runs as |
+//! |---|---|
+//! | `psync`, `sync` | [`File::read_exact_at`](readpath::File::read_exact_at) |
+//! | `libaio`, `io_uring` | a [`Batch`](readpath::Batch) with a ticket for each read in flight |
+//! | `mmap` | copies out of one [`Mapping`](readpath::Mapping) that all processes share |
+//! | `direct=1` | a [`RawFile`](readpath::RawFile), or a [`RawBatch`] of it where many are in flight |
+//! | `raw` | a [`RawFile`](readpath::RawFile) under the law that is named |
+//!
+//! All files of a read path share its memory and its laws, which are the library's own unless
+//! others are named. What is written goes past the cache, one write at a time, and the read path
+//! takes notice of it ([`File::raw`](readpath::File::raw)).
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use readpath::nfs::NfsUrl;
+use readpath::raw::RawFile;
+use readpath::{BackendKind, Direct, File, Mapping, ReadPath};
+use readpath_core::request::Op;
+use readpath_peers::kernel::copy_mapped;
+use readpath_peers::usage::CpuTime;
+use readpath_sim::job::Engine;
+use readpath_sim::report::Row;
+use readpath_sim::simulate::Setup;
+use readpath_sim::workload::{Process, Workload};
+
+use super::issue::{count, move_raw, run_batch, run_calls, run_raw_batch};
+use super::layout::{lay_out, open};
+use super::processes::{ProcessFigures, Shared, count_device, run_processes};
+use crate::decision_log::DecisionFile;
+use crate::exit::Failure;
+use crate::note;
+use crate::plan::job::JobRun;
+use crate::progress::Bar;
+use crate::real_file::make_cold;
+
+/// Finds out whether [`run`] would begin, without running.
+pub fn check(run: &JobRun, path: &Path, setup: &Setup) -> Result<(), Failure> {
+    refuse_written_mappings(run, path)?;
+    open(run, path, Direct::Preferred)?;
+    build(run, setup, false).map(drop)
+}
+
+/// Runs the job on `path` and gives its row.
+pub fn run(
+    run: &JobRun,
+    path: &Path,
+    setup: &Setup,
+    bar: &Bar,
+    log: Option<&DecisionFile>,
+) -> Result<Row, Failure> {
+    let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
+    let (mode, workload) = open(run, path, Direct::Preferred)?;
+    let residency = make_cold(path, &mut || bar.is_wanted())?;
+    let note = note::start(mode, &residency);
+    let cpu = CpuTime::of_process();
+    let read_path = build(run, setup, log.is_some())?;
+    let file = read_path.open(path).map_err(|error| about(&error))?;
+    let is_mapped = run.jobs.jobs.iter().any(|job| job.engine == Engine::Mmap);
+    let mapping = match is_mapped {
+        true => Some(map(run, path, setup).map_err(|error| about(&error))?),
+        false => None,
+    };
+    let note = note::join(note, read_path.stats().backend.and_then(note::carried_by));
+    let stack = Stack::new(file, mapping, run.backend);
+    let name = format!("file:{}", path.display());
+    let mut row = run_on(run, &name, path, stack, workload, bar, log)?;
+    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
+    row.readahead = Some(laws(run, setup));
+    row.scheduler = Some(setup.scheduler.to_string());
+    row.note = note::join(row.note, note);
+    Ok(row)
+}
+
+/// Finds out whether [`run_nfs`] would begin, without running.
+pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &Setup) -> Result<(), Failure> {
+    open_nfs(run, url, builder(run, setup, false)).map(drop)
+}
+
+/// Runs the job on a file of an NFS server and gives its row.
+pub fn run_nfs(
+    run: &JobRun,
+    url: &NfsUrl,
+    setup: &Setup,
+    bar: &Bar,
+    log: Option<&DecisionFile>,
+) -> Result<Row, Failure> {
+    let cpu = CpuTime::of_process();
+    let (file, workload) = open_nfs(run, url, builder(run, setup, log.is_some()))?;
+    let note = file.connection().map(|connection| {
+        let port = match connection.is_from_reserved_port {
+            true => "a reserved",
+            false => "an unprivileged",
+        };
+        format!("READs of at most {} bytes, from {port} port", connection.read_bytes_max)
+    });
+    let name = url.to_string();
+    let stack = Stack::new(file, None, run.backend);
+    let mut row = run_on(run, &name, Path::new(&name), stack, workload, bar, log)?;
+    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
+    row.readahead = Some(setup.readahead.to_string());
+    row.scheduler = Some(setup.scheduler.to_string());
+    row.note = note::join(row.note, note);
+    Ok(row)
+}
+
+/// Finds the file and lays the job out on it.
+fn open_nfs(
+    run: &JobRun,
+    url: &NfsUrl,
+    builder: readpath::Builder,
+) -> Result<(File, Workload), Failure> {
+    let past_the_cache =
+        |job: &&readpath_sim::job::Job| job.is_direct || job.engine == Engine::Mmap;
+    if run.writes() {
+        return Err(Failure::Usage(format!(
+            "{url}: the job writes, and files on a server are only read; run it on file: or on a \
+             modelled device"
+        )));
+    }
+    if let Some(job) = run.jobs.jobs.iter().find(past_the_cache) {
+        return Err(Failure::Usage(format!(
+            "{url}: job `{}` is direct or maps its file, and a server's file is read through the \
+             cache; take direct=1 out, or another ioengine",
+            job.name
+        )));
+    }
+    let file = builder.open(url.to_string()).map_err(Failure::usage)?;
+    if file.is_empty() {
+        return Err(Failure::Usage(format!(
+            "{url}: is empty; write the data to be read into it first"
+        )));
+    }
+    let workload = lay_out(run, &url.to_string(), file.len())?;
+    Ok((file, workload))
+}
+
+fn builder(run: &JobRun, setup: &Setup, logs_decisions: bool) -> readpath::Builder {
+    ReadPath::builder()
+        .backend(run.backend)
+        .log_decisions(logs_decisions)
+        .memory(setup.memory_bytes)
+        .readahead(&setup.readahead.to_string())
+        .scheduler(&setup.scheduler.to_string())
+}
+
+fn build(run: &JobRun, setup: &Setup, logs_decisions: bool) -> Result<ReadPath, Failure> {
+    builder(run, setup, logs_decisions).build().map_err(Failure::usage)
+}
+
+/// Maps the file, under the mapping's own law unless another is named.
+fn map(run: &JobRun, path: &Path, setup: &Setup) -> Result<Mapping, readpath::PagerError> {
+    let mut builder = Mapping::builder().memory(setup.memory_bytes).backend(run.backend);
+    if run.is_readahead_named {
+        builder = builder.readahead(&setup.readahead.to_string());
+    }
+    // SAFETY: nobody changes the file of a run while it runs: a job that maps does not write.
+    unsafe { builder.open(path) }
+}
+
+/// The readahead laws that run: a mapping has one of its own.
+fn laws(run: &JobRun, setup: &Setup) -> String {
+    let jobs = &run.jobs.jobs;
+    let is_mapped = |job: &readpath_sim::job::Job| job.engine == Engine::Mmap;
+    if run.is_readahead_named || !jobs.iter().any(is_mapped) {
+        return setup.readahead.to_string();
+    }
+    let own = Mapping::builder().law().to_string();
+    if jobs.iter().all(is_mapped) { own } else { format!("{}, {own}", setup.readahead) }
+}
+
+/// A mapping of the library is for reading.
+fn refuse_written_mappings(run: &JobRun, path: &Path) -> Result<(), Failure> {
+    let is_mapped = run.jobs.jobs.iter().find(|job| job.engine == Engine::Mmap);
+    match is_mapped.filter(|_| run.writes()) {
+        None => Ok(()),
+        Some(job) => Err(Failure::Usage(format!(
+            "file:{}: job `{}` maps a file that is written, and mappings of the library are for \
+             reading; give another ioengine, or run it on kernel: or a modelled device",
+            path.display(),
+            job.name
+        ))),
+    }
+}
+
+/// What the processes of a run share.
+struct Stack {
+    file: File,
+    mapping: Option<Mapping>,
+    backend: BackendKind,
+    /// Bytes that reads through the cache asked for, and those that were there.
+    asked_bytes: AtomicU64,
+    cached_bytes: AtomicU64,
+}
+
+impl Stack {
+    fn new(file: File, mapping: Option<Mapping>, backend: BackendKind) -> Stack {
+        let (asked_bytes, cached_bytes) = Default::default();
+        Stack { file, mapping, backend, asked_bytes, cached_bytes }
+    }
+}
+
+/// Runs the job, and counts what its device was asked for.
+fn run_on(
+    run: &JobRun,
+    name: &str,
+    path: &Path,
+    stack: Stack,
+    workload: Workload,
+    bar: &Bar,
+    log: Option<&DecisionFile>,
+) -> Result<Row, Failure> {
+    let read_path = stack.file.read_path();
+    let run_process = |process: Process, shared: &Shared<'_>| run_process(process, shared, &stack);
+    // Each law keeps its last decisions only: they are taken while the job runs.
+    let mut look_on = || {
+        if let Some(log) = log {
+            read_path.take_decisions().iter().for_each(|one| log.decided(one));
+        }
+    };
+    let ran = run_processes(run, path, workload, bar, &mut look_on, &run_process)?;
+    let mut row = ran.row(run, name);
+    row.engine = Some(ran.engines);
+    let stats = read_path.stats();
+    let mapped = stack.mapping.as_ref().map(Mapping::statistics);
+    let mapped_reads =
+        mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
+    let requests = stats.device_reads + ran.counted.requests + mapped_reads.0;
+    let bytes = stats.device_bytes + ran.counted.bytes + mapped_reads.1;
+    count_device(&mut row, requests, bytes);
+    if ran.counted.requests + mapped_reads.0 == 0 {
+        row.device_depth_mean = stats.depth_mean_milli.map(|milli| milli as f64 / 1e3);
+        row.device_depth_max = (requests > 0).then_some(stats.depth_max);
+    }
+    let asked = stack.asked_bytes.load(Ordering::Relaxed);
+    let cached = stack.cached_bytes.load(Ordering::Relaxed);
+    if asked == row.bytes && asked > 0 {
+        row.coverage = Some(cached as f64 / asked as f64);
+        row.waste_bytes = Some(stats.unused_bytes);
+    }
+    if !run.writes() && row.bytes > 0 {
+        row.amplification = Some(bytes as f64 / row.bytes as f64);
+    }
+    Ok(row)
+}
+
+/// Runs one process, from its first operation to its last.
+fn run_process(
+    process: Process,
+    shared: &Shared<'_>,
+    stack: &Stack,
+) -> Result<ProcessFigures, Failure> {
+    let mut figures = ProcessFigures::by(process.engine().name());
+    match (process.engine(), process.is_direct()) {
+        (Engine::Mmap, _) => {
+            let mapping = stack.mapping.as_ref().expect("a job that maps has its file mapped");
+            mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
+            let mut has_failed = false;
+            run_calls(process, shared, &mut figures, |operation, offset, memory| {
+                if has_failed {
+                    return Err("the mapping could not be read before".to_owned());
+                }
+                let at = offset as usize;
+                let block = &mapping.as_slice()[at..at + operation.bytes as usize];
+                // SAFETY: after an error nothing of the mapping is looked at by this process, and others
+                // fail at the same bytes: the file has become shorter, or its device fails there.
+                let copied = unsafe { copy_mapped(block, memory) };
+                has_failed = copied.is_err();
+                copied.map_err(|address| {
+                    let byte = offset + (address - block.as_ptr() as usize) as u64;
+                    format!("at byte {byte}: a bus error: the file has become shorter, or can't be read there")
+                })
+            })?;
+        }
+        (_, true) => {
+            let file = raw(&process, shared, stack)?;
+            match process.depth() {
+                1 => run_calls(process, shared, &mut figures, |operation, offset, memory| {
+                    move_raw(&file, memory, operation, offset)
+                })?,
+                depth => {
+                    let mut batch = file.batch(depth).map_err(Failure::usage)?;
+                    run_raw_batch(process, shared, &mut figures, &mut batch)?;
+                }
+            }
+            count(&mut figures, &file);
+        }
+        (_, false) => {
+            let file = stack.file.reopen();
+            // As fio does when a job starts (`invalidate`): what is cached goes.
+            file.invalidate(0, file.len());
+            file.advise(process.advice());
+            let written = process.writes().then(|| raw(&process, shared, stack)).transpose()?;
+            match process.depth() {
+                1 => {
+                    run_calls(process, shared, &mut figures, |operation, offset, memory| {
+                        match (operation.op, &written) {
+                            (Op::Write, Some(written)) => {
+                                move_raw(written, memory, operation, offset)
+                            }
+                            _ => file
+                                .read_exact_at(memory, offset)
+                                .map_err(|error| error.to_string()),
+                        }
+                    })?
+                }
+                _ => run_batch(process, shared, &mut figures, &file, written.as_ref())?,
+            }
+            let stats = file.stats();
+            stack.asked_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
+            stack.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
+            if let Some(written) = written {
+                count(&mut figures, &written);
+            }
+        }
+    }
+    Ok(figures)
+}
+
+/// The way past the cache, of whose writes the read path takes notice.
+fn raw(process: &Process, shared: &Shared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
+    let builder = RawFile::builder().write(process.writes()).backend(stack.backend);
+    let file = if process.writes() { stack.file.raw(builder) } else { builder.open(shared.path) };
+    file.map_err(Failure::usage)
+}

@@ -1,0 +1,220 @@
+//! The processes of a job on real storage: a thread each, phase after phase.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use readpath_core::unit::Time;
+use readpath_peers::clock::Clock;
+use readpath_sim::report::{Row, Stream, Tally};
+use readpath_sim::run::{Measured, Progress};
+use readpath_sim::workload::{Operation, Process, Workload};
+
+use crate::exit::Failure;
+use crate::plan::job::JobRun;
+use crate::progress::Bar;
+
+/// What one process has measured.
+#[derive(Debug, Default)]
+pub struct ProcessFigures {
+    tally: Tally,
+    first_error: Option<String>,
+    /// By which engine its operations were carried out.
+    engine: Option<&'static str>,
+    /// What it asked the device for.
+    pub counted: Counted,
+}
+
+/// Requests to the device, where they are counted, and the bytes in them; and
+/// the processor time that went into a process's own memory before it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    pub requests: u64,
+    pub bytes: u64,
+    pub memory_cpu_seconds: f64,
+}
+
+/// What the threads share.
+pub struct Shared<'a> {
+    /// The file that all files of the job are laid out on.
+    pub path: &'a Path,
+    /// Where each of them begins in it.
+    pub starts: Vec<u64>,
+    pub clock: Clock,
+    bytes: AtomicU64,
+    pub is_stopping: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Shared<'_> {
+    /// Where an operation begins in the file that all files are laid out on.
+    pub fn offset(&self, operation: Operation) -> u64 {
+        self.starts[operation.file.0 as usize] + operation.offset
+    }
+}
+
+/// Runs a process, from its first operation to its last.
+pub type RunProcess<'a> =
+    dyn Fn(Process, &Shared<'_>) -> Result<ProcessFigures, Failure> + Sync + 'a;
+
+impl ProcessFigures {
+    /// The figures of a process that has done nothing yet, with the name of its engine.
+    pub fn by(engine: &'static str) -> ProcessFigures {
+        ProcessFigures { engine: Some(engine), ..ProcessFigures::default() }
+    }
+
+    /// An operation has ended: well, or with an error in words.
+    pub fn record(
+        &mut self,
+        operation: Operation,
+        issued: Time,
+        ended: Time,
+        result: Result<(), String>,
+        shared: &Shared<'_>,
+    ) {
+        match result {
+            Ok(()) => {
+                self.tally.record(issued, ended, operation.bytes);
+                shared.bytes.fetch_add(operation.bytes, Ordering::Relaxed);
+            }
+            Err(error) => {
+                self.tally.record_error(issued, ended);
+                self.first_error.get_or_insert(error);
+            }
+        }
+    }
+
+    /// What was written before is on the medium at `at`, or could not be put there.
+    pub fn record_sync(&mut self, at: Time, result: Result<(), String>) {
+        self.tally.record_sync(at);
+        let error = result.err().map(|error| format!("sync: {error}"));
+        self.first_error = self.first_error.take().or(error);
+    }
+}
+
+/// What all processes have measured together.
+pub struct RunFigures {
+    pub measured: Measured,
+    /// The engines that carried their operations out.
+    pub engines: String,
+    pub counted: Counted,
+}
+
+impl RunFigures {
+    /// The row of the run with the figures of its operations, and none of the device.
+    pub fn row(&self, run: &JobRun, storage: &str) -> Row {
+        self.measured.row(&run.name, storage, &run.jobs)
+    }
+}
+
+/// Counts what a row's device was asked for.
+pub fn count_device(row: &mut Row, requests: u64, bytes: u64) {
+    row.device_requests = Some(requests);
+    row.device_bytes = Some(bytes);
+    if requests > 0 {
+        row.device_request_kib_mean = Some(bytes as f64 / 1024.0 / requests as f64);
+    }
+}
+
+/// Runs phase after phase, the processes of each at the same time, and looks on meanwhile.
+pub fn run_processes(
+    run: &JobRun,
+    path: &Path,
+    workload: Workload,
+    bar: &Bar,
+    look_on: &mut dyn FnMut(),
+    run_process: &RunProcess<'_>,
+) -> Result<RunFigures, Failure> {
+    let (starts, _) = workload.side_by_side();
+    let bytes_total = workload.bytes_planned();
+    let is_stopping = || !bar.is_wanted();
+    let clock = Clock::start();
+    let bytes = AtomicU64::new(0);
+    let shared = Shared { path, starts, clock, bytes, is_stopping: &is_stopping };
+
+    let mut jobs = vec![Tally::default(); run.jobs.jobs.len()];
+    let mut streams = Vec::new();
+    let mut first_error = None;
+    let mut engines: Vec<String> = Vec::new();
+    let mut counted = Counted::default();
+    let mut waiting = workload.processes;
+    while let Some(phase) = waiting.first().map(Process::phase) {
+        let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
+        let mut tell = || {
+            look_on();
+            bar.tell(Progress {
+                now: shared.clock.now(),
+                bytes: shared.bytes.load(Ordering::Relaxed),
+                bytes_total,
+            });
+        };
+        for (process, ended) in run_phase(waiting, &shared, run_process, &mut tell)? {
+            let direct = if process.is_direct { " direct" } else { "" };
+            let engine = ended.engine.map(|name| format!("{name}{direct}"));
+            engines.extend(engine.filter(|engine| !engines.contains(engine)));
+            jobs[process.stream.job].add(&ended.tally);
+            streams.push(process.stream.with_tally(&ended.tally));
+            first_error = first_error.or(ended.first_error);
+            counted.requests += ended.counted.requests;
+            counted.bytes += ended.counted.bytes;
+            counted.memory_cpu_seconds += ended.counted.memory_cpu_seconds;
+        }
+        waiting = later;
+    }
+    let mut total = Tally::default();
+    jobs.iter().for_each(|job| total.add(job));
+    let is_interrupted = is_stopping();
+    let measured = Measured { total, jobs, streams, first_error, is_interrupted };
+    Ok(RunFigures { measured, engines: engines.join(", "), counted })
+}
+
+/// What is still known of a process after it has ended.
+struct Past {
+    stream: Stream,
+    is_direct: bool,
+}
+
+fn run_phase(
+    processes: Vec<Process>,
+    shared: &Shared<'_>,
+    run_process: &RunProcess<'_>,
+    tell: &mut dyn FnMut(),
+) -> Result<Vec<(Past, ProcessFigures)>, Failure> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = processes
+            .into_iter()
+            .map(|process| {
+                let past = Past { stream: Stream::new(&process), is_direct: process.is_direct() };
+                (past, scope.spawn(|| run_process(process, shared)))
+            })
+            .collect();
+        while threads.iter().any(|(_, thread)| !thread.is_finished()) {
+            tell();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        tell();
+        threads
+            .into_iter()
+            .map(|(past, thread)| {
+                let ended = thread.join().expect("a process's thread does not panic")?;
+                Ok((past, ended))
+            })
+            .collect()
+    })
+}
+
+/// Puts what was written to the file on the medium, by whichever descriptor it was.
+pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    if is_data_enough { file.sync_data() } else { file.sync_all() }
+}
+
+/// Sleeps until a time of the run, in steps short enough to hear of an interrupt.
+pub fn sleep_until(time: Time, shared: &Shared<'_>) {
+    loop {
+        let left = time.since(shared.clock.now());
+        if left == Time::ZERO || (shared.is_stopping)() {
+            return;
+        }
+        std::thread::sleep(Duration::from_nanos(left.ns()).min(Duration::from_millis(50)));
+    }
+}
