@@ -204,7 +204,7 @@ pub(crate) struct Transfers<K> {
     slots: Vec<Slot<K>>,
     /// Those that are not taken.
     free: Vec<u32>,
-    /// The slot of each request that is in flight, by its name.
+    /// The slot of each request that is in flight, by its name; grows where names go beyond the depth.
     slot_of: Vec<u32>,
     answers: Vec<Answer>,
     ended: VecDeque<Ended<K>>,
@@ -230,7 +230,7 @@ impl<K> Transfers<K> {
             backend,
             slots: (0..depth).map(slot).collect(),
             free: (0..depth).rev().collect(),
-            slot_of: Vec::new(),
+            slot_of: vec![0; depth as usize],
             answers: Vec::with_capacity(depth as usize),
             ended: VecDeque::with_capacity(depth as usize),
             clock,
