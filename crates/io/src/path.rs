@@ -213,6 +213,7 @@ pub struct Builder {
     backend: BackendKind,
     logs_decisions: bool,
     coherence: Coherence,
+    takes_kernel_pages: bool,
 }
 
 impl Default for Builder {
@@ -226,6 +227,7 @@ impl Default for Builder {
             backend: BackendKind::default(),
             logs_decisions: false,
             coherence: Coherence::default(),
+            takes_kernel_pages: true,
         }
     }
 }
@@ -297,6 +299,18 @@ impl Builder {
     pub fn coherence(mut self, coherence: Coherence) -> Builder {
         self.coherence = coherence;
         self
+    }
+
+    /// Whether bytes that the kernel's page cache holds, since a program has just written the file or reads it too,
+    /// are taken from there, straight into the caller's memory and with no copy in this path's; default yes. With no,
+    /// all that this path has not cached itself comes from the storage: for who measures that, or wants its pages here.
+    pub fn kernel_cache(mut self, is_used: bool) -> Builder {
+        self.takes_kernel_pages = is_used;
+        self
+    }
+
+    pub(crate) fn takes_kernel_pages(&self) -> bool {
+        self.takes_kernel_pages
     }
 
     /// Builds it.

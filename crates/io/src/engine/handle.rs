@@ -30,6 +30,8 @@ use crate::read_error::{Forked, ReadError};
 pub(crate) struct Owner {
     engine: Own<Arc<Engine>>,
     pub(crate) coherence: Coherence,
+    /// Whether what the kernel's cache holds is taken from there.
+    takes_kernel_pages: bool,
     /// How another is built in a child; none over a server.
     builder: Option<Builder>,
     heir: Heir<Arc<Owner>>,
@@ -37,7 +39,9 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn new(engine: Engine, coherence: Coherence, builder: Option<Builder>) -> Owner {
-        Owner { engine: Own::new(Arc::new(engine)), coherence, builder, heir: Heir::new() }
+        let takes_kernel_pages = builder.as_ref().is_some_and(Builder::takes_kernel_pages);
+        let engine = Own::new(Arc::new(engine));
+        Owner { engine, coherence, takes_kernel_pages, builder, heir: Heir::new() }
     }
 
     /// Whether it was made by this process.
@@ -130,7 +134,8 @@ const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random]
 impl Handle {
     /// Opens `target`, or finds it open already and unchanged.
     pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
-        Handle::with(engine, |state| state.open(target, identity))
+        let takes_kernel_pages = engine.takes_kernel_pages;
+        Handle::with(engine, |state| state.open(target, identity, takes_kernel_pages))
     }
 
     /// One more handle of the same file.

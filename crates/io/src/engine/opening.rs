@@ -78,6 +78,7 @@ impl State {
         &mut self,
         target: Opening,
         identity: Identity,
+        takes_kernel_pages: bool,
     ) -> (Arc<OpenFile>, HandleId) {
         if let Some(&id) = self.open.by_identity.get(&identity) {
             self.in_flight.deferred.drops.push(DeferredDrop::Opening(target));
@@ -86,7 +87,7 @@ impl State {
             return (file, handle);
         }
         let (bytes, mode) = (target.bytes(), target.mode());
-        let kernel_pages = KernelPages::of(&target, identity);
+        let kernel_pages = KernelPages::of(&target, identity, takes_kernel_pages);
         let start_sector = self.in_flight.files.add(target.clone());
         let id = self
             .machine
