@@ -18,6 +18,7 @@
 //! thread that leads whenever futures wait and nobody else does, and sleeps on a
 //! condition otherwise.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -107,6 +108,8 @@ pub(crate) struct OpenFile {
     pub(crate) opening: Opening,
     pub(crate) identity: Identity,
     pub(crate) kernel_pages: KernelPages,
+    /// Whether any of its pages may be in our cache.
+    pub(crate) has_pages: AtomicBool,
 }
 
 impl Engine {

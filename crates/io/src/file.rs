@@ -293,7 +293,7 @@ impl File {
         let handle = self.handle.here()?;
         let buffer = cut(buffer, &handle, offset);
         if !buffer.is_empty()
-            && !handle.read_cached(offset, buffer)
+            && (handle.lends() || !handle.read_cached(offset, buffer))
             && !handle.read_from_kernel(offset, buffer)
         {
             let mut done = 0;

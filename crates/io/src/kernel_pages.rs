@@ -8,8 +8,9 @@
 //! nobody, goes the usual way.
 //!
 //! To ask costs a system call, as the read itself does. So
-//! - a small read asks about the 2 MiB around it, and while these are known to be held, the reads in them ask no more;
-//!   should the kernel have let them go meanwhile, `RWF_NOWAIT` tells;
+//! - a read asks about the whole 2 MiB around it, and while these are known to be held, the reads in them ask no more.
+//!   Should the kernel have let them go meanwhile, `RWF_NOWAIT` tells, which one small read of eight sets (it costs a tenth of
+//!   the read); until then the others bring back what they need through that cache, without its readahead;
 //! - small reads that ask in vain one after the other ask ever more rarely, one in 64 in the end. Large ones, of 64 KiB
 //!   or more, always do: beside what they cost on a device it is nothing.
 //!
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::general as raw;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::io::{ReadWriteFlags, pread, preadv2};
 
 use crate::engine::Handle;
 use crate::engine::below::Opening;
@@ -36,14 +37,16 @@ use crate::file::File;
 use crate::identity::Identity;
 use crate::target::{Mode, Target};
 
-/// Reads of so many bytes ask about themselves, and always; smaller ones about the window around them.
+/// Reads of so many bytes ask always.
 const LARGE_BYTES: u64 = 64 << 10;
-/// Small reads ask about so many pages together, 2 MiB.
+/// So many pages are asked about together, 2 MiB.
 const WINDOW_PAGES: u64 = 512;
 /// The most windows of a file that are remembered: 2 GiB of it.
 const WINDOWS_MAX: u64 = 1024;
 /// After so many times in vain, one after the other, half as many small reads ask; and so on.
 const VAIN_MAX: u32 = 4;
+/// One of so many small reads looks whether the kernel has let pages go that were held.
+const LOOKED_AT_EACH: u32 = 8;
 /// One of so many asks still, in the end.
 const ASKS_EACH_MAX_LOG2: u32 = 6;
 
@@ -64,6 +67,8 @@ struct Through {
     file: StdFile,
     /// The windows that were seen to be held, each at its number modulo their count, as one more than its number.
     held: Box<[AtomicU64]>,
+    /// How many small reads there were.
+    reads: AtomicU32,
 }
 
 impl KernelPages {
@@ -87,11 +92,9 @@ impl KernelPages {
     /// The file, where the kernel is known to hold all of `bytes` bytes at `offset`, or is asked and does.
     fn holding_for_read(&self, offset: u64, bytes: u64) -> Option<&Through> {
         let known = self.through.get().and_then(Option::as_ref);
-        let is_large = bytes >= LARGE_BYTES;
         match known.filter(|through| through.knows(PageRange::covering(offset, bytes))) {
-            Some(through) if !is_large => Some(through),
-            _ if is_large || self.is_to_ask() => self.holding(offset, bytes),
-            _ => None,
+            None if bytes >= LARGE_BYTES || self.is_to_ask() => self.holding(offset, bytes),
+            known => known,
         }
     }
 
@@ -99,25 +102,21 @@ impl KernelPages {
     fn holding(&self, offset: u64, bytes: u64) -> Option<&Through> {
         let (direct, identity) = self.direct?;
         let pages = PageRange::covering(offset, bytes);
-        let is_large = bytes >= LARGE_BYTES;
         // SAFETY: the file's own descriptor, which stays open as long as this; see `KernelPages::of`.
         let asked = unsafe { BorrowedFd::borrow_raw(direct) };
         let file_pages = self.bytes.div_ceil(PAGE_BYTES);
-        let window = windows_of(pages).clipped(file_pages);
-        let range = if is_large { pages } else { window };
-        let cached = cached_pages(asked, range)?;
-        let is_whole = cached == range.count();
-        let is_held = is_whole
-            || cached > 0 && range != pages && cached_pages(asked, pages)? == pages.count();
-        if !is_held {
-            self.vain.fetch_add(u32::from(!is_large), Ordering::Relaxed);
+        let windows = windows_of(pages).clipped(file_pages);
+        let cached = cached_pages(asked, windows)?;
+        let is_whole = cached == windows.count();
+        if !is_whole && (cached == 0 || cached_pages(asked, pages)? < pages.count()) {
+            self.vain.fetch_add(u32::from(bytes < LARGE_BYTES), Ordering::Relaxed);
             return None;
         }
         self.vain.store(0, Ordering::Relaxed);
         let open = || Through::open(direct, identity, file_pages);
         let through = self.through.get_or_init(open).as_ref()?;
-        if is_whole && !is_large {
-            through.remember(window);
+        if is_whole {
+            through.remember(windows);
         }
         Some(through)
     }
@@ -133,8 +132,13 @@ impl KernelPages {
     /// content is undefined.
     fn read(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
         let Some(through) = self.holding_for_read(offset, bytes) else { return false };
-        // What has gone from the cache since ends the read early, and is not waited for.
-        let read = preadv2(&through.file, buffers, offset, ReadWriteFlags::NOWAIT);
+        let is_looked_at = bytes >= LARGE_BYTES
+            || through.reads.fetch_add(1, Ordering::Relaxed) % LOOKED_AT_EACH == 0;
+        let read = match buffers {
+            [buffer] if !is_looked_at => pread(&through.file, &mut **buffer, offset),
+            // What has gone from the cache since ends the read early, and is not waited for.
+            _ => preadv2(&through.file, buffers, offset, ReadWriteFlags::NOWAIT),
+        };
         let is_whole = read.is_ok_and(|read| read as u64 == bytes);
         if !is_whole {
             through.forget(PageRange::covering(offset, bytes));
@@ -153,7 +157,8 @@ impl Through {
         }
         fadvise(&file, 0, None, Advice::Random).ok()?;
         let windows = file_pages.div_ceil(WINDOW_PAGES).clamp(1, WINDOWS_MAX);
-        Some(Through { file, held: (0..windows).map(|_| AtomicU64::new(0)).collect() })
+        let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
+        Some(Through { file, held, reads: AtomicU32::new(0) })
     }
 
     /// Whether the pages lie in windows that were seen to be held.
@@ -226,7 +231,8 @@ impl Handle {
     ) -> bool {
         let pages = &self.file.kernel_pages;
         if pages.direct.is_none()
-            || self.engine.frame_cache.has_any(self.file.id, PageRange::covering(offset, bytes))
+            || self.has_pages()
+                && self.engine.frame_cache.has_any(self.file.id, PageRange::covering(offset, bytes))
             || !pages.read(offset, bytes, buffers)
         {
             return false;

@@ -297,6 +297,7 @@ impl Handle {
         if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
             self.advice.store(number as u8, Ordering::Relaxed);
         }
+        self.file.has_pages.store(true, Ordering::Relaxed);
         let process = ProcessId(self.id.0);
         let advise =
             |machine: &mut Machine, now| machine.advise(now, self.id, process, advice, range);
@@ -309,16 +310,22 @@ impl Handle {
         Process::of(self.lends_in.load(Ordering::Relaxed)).is_this()
     }
 
+    /// Whether any page of the file may be in our cache.
+    #[inline]
+    pub(crate) fn has_pages(&self) -> bool {
+        self.file.has_pages.load(Ordering::Relaxed)
+    }
+
     /// Reads what is lent into `buffer`, which is not empty, all of it or nothing,
     /// past the door.
     #[inline]
     pub(crate) fn read_lent(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        self.lends() && self.copy(offset, buffer)
+        self.has_pages() && self.lends() && self.copy(offset, buffer)
     }
 
     /// As [`read_lent`](Handle::read_lent), for who came through the door.
     pub(crate) fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        !self.sees_every_hit && self.copy(offset, buffer)
+        !self.sees_every_hit && self.has_pages() && self.copy(offset, buffer)
     }
 
     // Always: with its two callers it would else be a call on the way of each hit.

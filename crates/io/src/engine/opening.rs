@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use readpath_core::cache::FileId;
 use readpath_core::machine::HandleId;
@@ -101,6 +102,7 @@ impl State {
             opening: target,
             identity,
             kernel_pages,
+            has_pages: AtomicBool::new(false),
         });
         self.open.add(&file);
         let handle = self.open_again(&file);

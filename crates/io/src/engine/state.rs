@@ -9,6 +9,7 @@
 //! so no read ever waits for a reader that doesn't come.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use readpath_core::machine::{Access, Machine, ReadError, ReadId, Transfer};
 use readpath_core::request::{Completion, Outcome, ProcessId};
@@ -139,6 +140,7 @@ impl State {
         queue: QueueId,
         ticket: u64,
     ) -> Result<ReadId, ReadError> {
+        handle.file.has_pages.store(true, Ordering::Relaxed);
         handle.take_passed(|end| self.machine.passed(handle.id, end));
         let id = self.in_flight.reads.vacant_key();
         let (process, tag) = (ProcessId(handle.id.0), id as u64);
