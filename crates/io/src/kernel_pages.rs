@@ -8,7 +8,7 @@
 //! nobody, goes the usual way.
 //!
 //! To ask costs a system call, as the read itself does. So
-//! - a read asks about the whole 2 MiB around it, and while these are known to be held, the reads in them ask no more.
+//! - a small read asks about the 2 MiB around it, and while these are known to be held, the reads in them ask no more.
 //!   Should the kernel have let them go meanwhile, `RWF_NOWAIT` tells, which one small read of eight sets (it costs a tenth of
 //!   the read); until then the others bring back what they need through that cache, without its readahead;
 //! - small reads that ask in vain one after the other ask ever more rarely, one in 64 in the end. Large ones, of 64 KiB
@@ -37,9 +37,9 @@ use crate::file::File;
 use crate::identity::Identity;
 use crate::target::{Mode, Target};
 
-/// Reads of so many bytes ask always.
+/// Reads of so many bytes ask about themselves, and always.
 const LARGE_BYTES: u64 = 64 << 10;
-/// So many pages are asked about together, 2 MiB.
+/// Smaller ones ask about so many pages together, 2 MiB.
 const WINDOW_PAGES: u64 = 512;
 /// The most windows of a file that are remembered: 2 GiB of it.
 const WINDOWS_MAX: u64 = 1024;
@@ -91,9 +91,12 @@ impl KernelPages {
 
     /// The file, where the kernel is known to hold all of `bytes` bytes at `offset`, or is asked and does.
     fn holding_for_read(&self, offset: u64, bytes: u64) -> Option<&Through> {
+        if bytes >= LARGE_BYTES {
+            return self.holding(offset, bytes);
+        }
         let known = self.through.get().and_then(Option::as_ref);
         match known.filter(|through| through.knows(PageRange::covering(offset, bytes))) {
-            None if bytes >= LARGE_BYTES || self.is_to_ask() => self.holding(offset, bytes),
+            None if self.is_to_ask() => self.holding(offset, bytes),
             known => known,
         }
     }
@@ -105,18 +108,21 @@ impl KernelPages {
         // SAFETY: the file's own descriptor, which stays open as long as this; see `KernelPages::of`.
         let asked = unsafe { BorrowedFd::borrow_raw(direct) };
         let file_pages = self.bytes.div_ceil(PAGE_BYTES);
-        let windows = windows_of(pages).clipped(file_pages);
-        let cached = cached_pages(asked, windows)?;
-        let is_whole = cached == windows.count();
-        if !is_whole && (cached == 0 || cached_pages(asked, pages)? < pages.count()) {
-            self.vain.fetch_add(u32::from(bytes < LARGE_BYTES), Ordering::Relaxed);
+        let is_small = bytes < LARGE_BYTES;
+        let range = if is_small { windows_of(pages).clipped(file_pages) } else { pages };
+        let cached = cached_pages(asked, range)?;
+        let is_whole = cached == range.count();
+        let is_held =
+            is_whole || is_small && cached > 0 && cached_pages(asked, pages)? == pages.count();
+        if !is_held {
+            self.vain.fetch_add(is_small.into(), Ordering::Relaxed);
             return None;
         }
         self.vain.store(0, Ordering::Relaxed);
         let open = || Through::open(direct, identity, file_pages);
         let through = self.through.get_or_init(open).as_ref()?;
-        if is_whole {
-            through.remember(windows);
+        if is_whole && is_small {
+            through.remember(range);
         }
         Some(through)
     }

@@ -113,7 +113,9 @@ fn what_the_kernel_lets_go_comes_from_the_device() {
         file.read_exact_at(&mut page, at * 4096).unwrap();
         assert_eq!(page[..], content[at as usize * 4096..][..4096]);
     }
-    assert_eq!(path.stats().device_reads, 199);
+    // One read of eight looks whether what was held is held still.
+    let device_reads = path.stats().device_reads;
+    assert!((192..=199).contains(&device_reads), "{device_reads}");
     std::fs::read(&temp.path).unwrap();
     for at in 200..500 {
         file.read_exact_at(&mut page, at * 4096).unwrap();
@@ -154,7 +156,7 @@ fn a_mapping_of_what_the_kernel_holds_is_the_kernels_and_says_so() {
     file.sync_all().unwrap();
     let third = Some(std::num::NonZero::new(4096).unwrap());
     rustix::fs::fadvise(&file, 1 << 20, third, rustix::fs::Advice::DontNeed).unwrap();
-    if support::can_serve() && held_pages(&temp) < FILE_BYTES / 4096 {
+    if can_serve() && held_pages(&temp) < FILE_BYTES / 4096 {
         assert_eq!(map(Mapping::builder()).unwrap().mode(), MappingMode::Served);
     }
 }
