@@ -66,6 +66,18 @@ impl FrameMemory {
     }
 }
 
+impl FrameMemory {
+    /// Gives the memory of `count` frames from `first` on, whose bytes nobody needs, back to the system.
+    pub(crate) fn give_back(&self, first: u32, count: usize) {
+        let (start, last) = (self.address(first), self.address(first + count as u32 - 1));
+        debug_assert!(start <= last);
+        let bytes = count * PAGE_BYTES as usize;
+        // SAFETY: frames of the mapping, which hold nothing. Refused where the program has locked them: then they
+        // stay, and are used again as they are.
+        let _ = unsafe { mm::madvise(start.cast(), bytes, mm::Advice::LinuxDontNeed) };
+    }
+}
+
 impl Drop for FrameMemory {
     fn drop(&mut self) {
         let bytes = self.frames as usize * PAGE_BYTES as usize;
@@ -83,8 +95,8 @@ pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
     let null = std::ptr::null_mut();
     // SAFETY: a new private mapping at an address that the kernel chooses.
-    let start =
-        unsafe { mm::mmap_anonymous(null, bytes + more, protection, mm::MapFlags::PRIVATE)? };
+    let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
+    let start = unsafe { mm::mmap_anonymous(null, bytes + more, protection, flags)? };
     let before = (start as usize).next_multiple_of(alignment) - start as usize;
     let base = start.wrapping_byte_add(before);
     // SAFETY: what lies around the aligned part was just mapped, and nobody knows of it.
@@ -100,6 +112,18 @@ pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     // without huge pages refuses it, and it is memory all the same.
     let _ = unsafe { mm::madvise(base, bytes, mm::Advice::LinuxHugepage) };
     Ok(NonNull::new(base.cast()).expect("a mapping is never at address zero"))
+}
+
+/// Whether what a program maps is brought into memory at once, all of it: `MCL_FUTURE` of mlockall(2).
+pub(crate) fn locks_what_is_mapped() -> bool {
+    let Ok(base) = map(PAGE_BYTES as usize) else { return false };
+    let mut is_there = 0u8;
+    // SAFETY: the page was mapped just now, and nobody else knows of it; the answer is one byte.
+    unsafe {
+        let asked = libc::mincore(base.as_ptr().cast(), PAGE_BYTES as usize, &mut is_there);
+        let _ = mm::munmap(base.as_ptr().cast(), PAGE_BYTES as usize);
+        asked == 0 && is_there & 1 != 0
+    }
 }
 
 /// Has children made by `fork` not inherit a mapping.

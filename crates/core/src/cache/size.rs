@@ -21,6 +21,11 @@ impl Cache {
         self.supply.shrink(frames)
     }
 
+    /// How many frames have memory: those that have ever held a page, and were not withdrawn since.
+    pub fn backed_pages(&self) -> u32 {
+        self.supply.backed()
+    }
+
     /// The world has taken back the memory of frames that were given to it.
     pub fn withdrawn(&mut self, frames: &[FrameId]) {
         self.supply.withdrawn(frames);

@@ -47,6 +47,11 @@ impl Supply {
         self.fresh + self.fresh_free - self.withdrawn.len() as u32 - self.withdrawing
     }
 
+    /// How many frames were used and are not withdrawn.
+    pub(super) fn backed(&self) -> u32 {
+        self.fresh - self.withdrawn.len() as u32
+    }
+
     /// How many frames are free.
     pub(super) fn free(&self) -> u32 {
         self.used.len() as u32 + self.fresh_free
@@ -120,7 +125,7 @@ mod tests {
         supply.put(FrameId(0));
         assert_eq!(take(&mut supply, 9), [0, 2]);
         let mark = supply.mark();
-        [1, 2].map(|id| supply.put(FrameId(id)));
+        [1, 2].into_iter().for_each(|id| supply.put(FrameId(id)));
         supply.turn(mark);
         assert_eq!(take(&mut supply, 9), [1, 2]);
     }
@@ -129,7 +134,7 @@ mod tests {
     fn what_was_never_used_goes_first_and_what_was_comes_back_first() {
         let mut supply = Supply::new(4, 10);
         assert_eq!(take(&mut supply, 3), [0, 1, 2]);
-        [0, 1].map(|id| supply.put(FrameId(id)));
+        [0, 1].into_iter().for_each(|id| supply.put(FrameId(id)));
         assert_eq!((supply.budget(), supply.free()), (4, 3));
         let withdrawing = supply.shrink(2);
         assert_eq!(withdrawing, [FrameId(1)]);

@@ -16,6 +16,7 @@ use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
 use super::below::Opening;
+use super::elastic::enlist;
 use super::frame_cache::{Held, HeldMax};
 use super::locked::Locked;
 use super::state::State;
@@ -40,7 +41,9 @@ pub(crate) struct Owner {
 impl Owner {
     pub(crate) fn new(engine: Engine, coherence: Coherence, builder: Option<Builder>) -> Owner {
         let takes_kernel_pages = builder.as_ref().is_some_and(Builder::takes_kernel_pages);
-        let engine = Own::new(Arc::new(engine));
+        let engine = Arc::new(engine);
+        enlist(&engine);
+        let engine = Own::new(engine);
         Owner { engine, coherence, takes_kernel_pages, builder, heir: Heir::new() }
     }
 

@@ -100,6 +100,8 @@ pub(super) struct Deferred {
     pub(super) is_queued: bool,
     /// The leader sleeps for longer than it may, or has nothing to wait for any more.
     pub(super) is_leader_late: bool,
+    /// It is to be looked how much memory there is.
+    pub(super) is_memory_due: bool,
 }
 
 /// Who leads: sleeps in the storage, for everybody.

@@ -28,8 +28,6 @@ use readpath_core::unit::PAGE_BYTES;
 use super::readers::{Copies, Readers, Reading};
 use crate::storage::FILE_BYTES_MAX;
 
-/// No frame: the end of a chain. What isn't is one more than the number of a frame.
-const END: u32 = 0;
 /// Bits of a page's number in a key: 4 PiB of file; the other 24 are the file's.
 const PAGE_BITS: u32 = 40;
 const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << PAGE_BITS, "every page has a key");
@@ -86,6 +84,7 @@ pub(crate) trait Word<T> {
 struct Entry<A: Atomics> {
     key: A::Key,
     state: A::Word,
+    /// One more than the number of the next frame in the chain; 0 at the end, as in a head.
     next: A::Word,
 }
 
@@ -124,9 +123,9 @@ impl<A: Atomics> PageIndex<A> {
     /// As [`new`](PageIndex::new), of words that are made one by one.
     #[cfg(test)]
     fn of_words(frames: u32, readers: usize) -> PageIndex<A> {
-        let head = |_| std::array::from_fn(|_| A::Word::new(END));
+        let head = |_| std::array::from_fn(|_| A::Word::new(0));
         let entry =
-            |_| Entry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(END) };
+            |_| Entry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(0) };
         PageIndex {
             heads: (0..groups(frames)).map(head).collect(),
             entries: (0..frames).map(entry).collect(),

@@ -67,6 +67,7 @@ impl Drop for Locked<'_> {
         let deferred = &mut state.in_flight.deferred;
         let is_queued = std::mem::take(&mut deferred.is_queued);
         let is_leader_late = std::mem::take(&mut deferred.is_leader_late);
+        let is_memory_due = std::mem::take(&mut deferred.is_memory_due);
         let to_wake = std::mem::take(&mut deferred.to_wake);
         let drops = std::mem::take(&mut deferred.drops);
         drop(state);
@@ -85,6 +86,9 @@ impl Drop for Locked<'_> {
         }
         if !drops.is_empty() {
             drops.into_iter().for_each(DeferredDrop::drop_quietly);
+        }
+        if is_memory_due {
+            self.engine.adapt_memory();
         }
     }
 }
