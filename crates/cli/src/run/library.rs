@@ -140,10 +140,13 @@ fn open_nfs(
 }
 
 fn builder(run: &JobRun, setup: &Setup, logs_decisions: bool) -> readpath::Builder {
-    ReadPath::builder()
+    let builder = match run.is_memory_named {
+        true => ReadPath::builder().memory(setup.memory_bytes),
+        false => ReadPath::builder(),
+    };
+    builder
         .backend(run.backend)
         .log_decisions(logs_decisions)
-        .memory(setup.memory_bytes)
         .readahead(&setup.readahead.to_string())
         .scheduler(&setup.scheduler.to_string())
 }
