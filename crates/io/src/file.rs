@@ -283,8 +283,8 @@ impl File {
 
     /// What this handle has read; in a child made by `fork`, what it has read there.
     pub fn stats(&self) -> FileStats {
-        let [bytes, cached_bytes] = self.handle.sums();
-        FileStats { bytes, cached_bytes }
+        let [bytes, cached_bytes, kernel_cached_bytes] = self.handle.sums();
+        FileStats { bytes, cached_bytes, kernel_cached_bytes }
     }
 
     /// Reads what is not lent past the door; gives how many bytes.
@@ -388,4 +388,6 @@ pub struct FileStats {
     pub bytes: u64,
     /// Those of them that were in the cache when the read came, or in the kernel's.
     pub cached_bytes: u64,
+    /// Those of these that were taken from the kernel's.
+    pub kernel_cached_bytes: u64,
 }

@@ -243,7 +243,7 @@ impl Handle {
         {
             return false;
         }
-        self.tally.held(bytes, offset + bytes);
+        self.tally.from_kernel(bytes, offset + bytes);
         true
     }
 }

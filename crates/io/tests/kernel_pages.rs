@@ -52,6 +52,7 @@ fn a_large_read_of_what_the_kernel_holds_asks_the_device_for_nothing() {
     assert_eq!(path.stats().device_reads, 0);
     assert_eq!(file.stats().bytes, 4 * LARGE as u64);
     assert_eq!(file.stats().cached_bytes, 4 * LARGE as u64);
+    assert_eq!(file.stats().kernel_cached_bytes, 4 * LARGE as u64);
 }
 
 #[test]

@@ -128,7 +128,7 @@ pub(crate) struct Handle {
     heir: Heir<Arc<Handle>>,
     /// The handle of the file as it was seen last, if it has changed since this was opened;
     /// and the bytes read by those between the two, of them those cached.
-    newest: Mutex<(Option<Arc<Handle>>, [u64; 2])>,
+    newest: Mutex<(Option<Arc<Handle>>, [u64; 3])>,
 }
 
 /// The advice that lasts, by its number in a handle.
@@ -284,13 +284,14 @@ impl Handle {
         }
     }
 
-    /// The bytes that were read by this handle in this process, and those of them that were cached.
-    pub(crate) fn sums(&self) -> [u64; 2] {
+    /// The bytes that were read by this handle in this process, those of them that were cached, and those of these
+    /// that the kernel's cache had.
+    pub(crate) fn sums(&self) -> [u64; 3] {
         if !self.engine.is_ours() {
-            return self.heir.get().map_or([0; 2], |heir| heir.sums());
+            return self.heir.get().map_or([0; 3], |heir| heir.sums());
         }
         let newest = self.newest.lock().expect("nothing panics under this lock");
-        let last = newest.0.as_ref().map_or([0; 2], |handle| handle.tally.sums());
+        let last = newest.0.as_ref().map_or([0; 3], |handle| handle.tally.sums());
         let own = self.tally.sums();
         std::array::from_fn(|at| own[at] + newest.1[at] + last[at])
     }
