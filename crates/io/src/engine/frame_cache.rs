@@ -209,6 +209,11 @@ impl FrameCache {
         unsafe { std::slice::from_raw_parts(self.memory.address(first), bytes) }
     }
 
+    /// Has frames that are first used from now on lie in huge pages.
+    pub(super) fn use_huge_pages(&self) {
+        self.memory.use_huge_pages();
+    }
+
     /// Gives the memory of frames that hold nothing back to the system; sorts them.
     pub(super) fn give_back(&self, frames: &mut [FrameId]) {
         frames.sort_unstable();

@@ -70,7 +70,12 @@ impl Drop for Locked<'_> {
         let is_memory_due = std::mem::take(&mut deferred.is_memory_due);
         let to_wake = std::mem::take(&mut deferred.to_wake);
         let drops = std::mem::take(&mut deferred.drops);
+        let wants_huge_pages = std::mem::take(&mut deferred.wants_huge_pages);
         drop(state);
+        if wants_huge_pages {
+            // Before anybody fills them.
+            self.engine.frame_cache.use_huge_pages();
+        }
         if is_queued {
             // What hinders it is met, and told, by the one who leads.
             self.engine.sleeper.hand_over();
