@@ -101,8 +101,8 @@ pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let more = alignment - PAGE_BYTES as usize;
     let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
     let null = std::ptr::null_mut();
-    // SAFETY: a new private mapping at an address that the kernel chooses.
     let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
+    // SAFETY: a new private mapping at an address that the kernel chooses.
     let start = unsafe { mm::mmap_anonymous(null, bytes + more, protection, flags)? };
     let before = (start as usize).next_multiple_of(alignment) - start as usize;
     let base = start.wrapping_byte_add(before);

@@ -243,7 +243,7 @@ impl Handle {
         {
             return false;
         }
-        self.tally.from_kernel(bytes, offset + bytes);
+        self.tally.copied_by_kernel(bytes, offset + bytes);
         true
     }
 }

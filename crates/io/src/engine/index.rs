@@ -81,12 +81,19 @@ pub(crate) trait Word<T> {
     ) -> Result<T, T>;
 }
 
+#[repr(C)]
 struct Entry<A: Atomics> {
     key: A::Key,
     state: A::Word,
     /// One more than the number of the next frame in the chain; 0 at the end, as in a head.
     next: A::Word,
 }
+
+/// The heads of neighbours.
+type Group<A> = [<A as Atomics>::Word; 1 << GROUP_LOG2];
+
+const _: () = assert!(size_of::<Entry<Std>>() == size_of::<[u64; 2]>());
+const _: () = assert!(align_of::<Entry<Std>>() == align_of::<[u64; 2]>());
 
 /// What came of the wish to hold a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +109,7 @@ pub(crate) enum Hold {
 /// The index of a cache of a fixed number of frames.
 pub(crate) struct PageIndex<A: Atomics> {
     /// A power of two of groups.
-    heads: Box<[[A::Word; 1 << GROUP_LOG2]]>,
+    heads: Box<[Group<A>]>,
     entries: Box<[Entry<A>]>,
     readers: Readers<A>,
 }
@@ -111,10 +118,14 @@ impl PageIndex<Std> {
     /// An index of no pages over `frames` frames, 32 bytes a frame at the most,
     /// for so many copies at a time.
     pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<Std> {
-        let heads = Box::new_zeroed_slice(groups(frames));
-        let entries = Box::new_zeroed_slice(frames as usize);
-        // SAFETY: both are made of atomic integers alone, for which zeros are zero.
-        let (heads, entries) = unsafe { (heads.assume_init(), entries.assume_init()) };
+        // Plain integers can be had as memory that is zero already.
+        let heads = Box::into_raw(vec![[0u32; 1 << GROUP_LOG2]; groups(frames)].into_boxed_slice());
+        let entries = Box::into_raw(vec![[0u64; 2]; frames as usize].into_boxed_slice());
+        // SAFETY: both are ours alone, and as large, and as aligned, as the atomic integers that they become, for which
+        // zeros are zero.
+        let (heads, entries) = unsafe {
+            (Box::from_raw(heads as *mut [Group<Std>]), Box::from_raw(entries as *mut [Entry<Std>]))
+        };
         PageIndex { heads, entries, readers: Readers::new(readers) }
     }
 }

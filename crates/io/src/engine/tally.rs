@@ -69,7 +69,7 @@ impl Tally {
 
     /// Counts bytes up to byte `end` that were copied from the kernel's cache.
     #[inline]
-    pub(crate) fn from_kernel(&self, bytes: u64, end: u64) {
+    pub(crate) fn copied_by_kernel(&self, bytes: u64, end: u64) {
         let line = &self.lines[self.own()];
         line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
         line.passed_end.store(end, Ordering::Relaxed);
@@ -150,7 +150,7 @@ mod tests {
         tally.take_passed(|end| panic!("{end} was told before"));
         tally.held(5, 700);
         tally.take_passed(|end| assert_eq!(end, 700));
-        tally.from_kernel(7, 800);
+        tally.copied_by_kernel(7, 800);
         tally.take_passed(|end| assert_eq!(end, 800));
         assert_eq!(tally.sums(), [52, 52, 7]);
     }
