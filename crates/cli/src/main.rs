@@ -10,6 +10,7 @@ mod laws;
 mod made_files;
 mod note;
 mod output;
+mod part;
 mod plan;
 mod progress;
 mod real_file;
