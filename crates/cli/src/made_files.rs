@@ -126,7 +126,9 @@ fn not_filled(path: &Path, error: &io::Error) -> Failure {
 
 fn cannot_make(path: &Path, error: &io::Error) -> Failure {
     let what_to_do = match error.kind() {
-        io::ErrorKind::StorageFull => "; make `size` smaller, or name a file elsewhere",
+        io::ErrorKind::StorageFull => {
+            "; make less of it (`size`, `--rows`), or name a place elsewhere"
+        }
         io::ErrorKind::NotFound => "; make its folder first",
         _ => "",
     };

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Ran, Scratch, is_root};
+use support::{InMemory, Ran, Scratch, is_root};
 
 /// The rows, counted by hand: 14 streams, 9 at random, 4 with gaps, 2 of files, 3 formats,
 /// 8 mapped, 2 batches, 3 of futures.
@@ -108,29 +108,10 @@ fn what_can_not_be_measured_is_refused_before_anything_is_made() {
     assert_eq!(scratch.names(), ["file"]);
 }
 
-/// A folder that is memory, unmounted at the end.
-struct Memory(PathBuf);
-
-impl Memory {
-    fn mount(path: PathBuf, mib: u32) -> Option<Memory> {
-        fs::create_dir(&path).unwrap();
-        let size = format!("size={mib}m");
-        let mut command = Command::new("mount");
-        let mounted = command.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&path).status();
-        mounted.is_ok_and(|status| status.success()).then_some(Memory(path))
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn memory_is_never_cold_and_a_full_disk_is_told() {
     let scratch = Scratch::new("everyday-memory");
-    let memory = is_root().then(|| Memory::mount(scratch.path("memory"), 80)).flatten();
+    let memory = is_root().then(|| InMemory::mount(&scratch.path("memory"), "80m")).flatten();
     let Some(_memory) = memory else { return println!("skipped: mounting tmpfs needs root") };
     let rows = "everyday memory --small --rows stream/1MiB/1MiB";
     let ran = scratch.run(&format!("{rows} --json"));
