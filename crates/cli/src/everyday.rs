@@ -116,7 +116,10 @@ impl Document<'_> {
         let Document { readpath, kernel, processors, memory_bytes, .. } = self;
         let memory = memory_bytes.map(|bytes| format!(", {} GiB of memory", bytes >> 30));
         let memory = memory.unwrap_or_default();
-        format!("Everyday reads: readpath {readpath}, {kernel}, {processors} processors{memory}")
+        let small = if self.scale == Scale::Small { "; small: it judges nothing" } else { "" };
+        format!(
+            "Everyday reads: readpath {readpath}, {kernel}, {processors} processors{memory}{small}"
+        )
     }
 }
 

@@ -110,7 +110,7 @@ pub fn judge(cell: &Cell<'_>) -> Judged {
         // With figures of a peer, and none of ours, it has failed.
         None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
     };
-    let note = note(cell, &ours);
+    let note = note(cell);
     Judged {
         row: cell.row.name.clone(),
         state: cell.state,
@@ -130,23 +130,28 @@ pub fn judge(cell: &Cell<'_>) -> Judged {
     }
 }
 
-fn note(cell: &Cell<'_>, ours: &Figures) -> Option<String> {
+fn note(cell: &Cell<'_>) -> Option<String> {
     let said = cell.ways[0].measured.iter().find_map(|run| run.note.clone());
     let stray = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
-        true => format!("not cold: {} pages stayed in memory", cell.stray_pages),
-        false => format!("not all in the kernel's cache: {} pages are not", cell.stray_pages),
+        true => format!("not cold: up to {} pages stayed in memory", cell.stray_pages),
+        false => {
+            format!("not all in the kernel's cache: up to {} pages were not", cell.stray_pages)
+        }
     });
-    let broken_off = ours.broken_off.as_ref().map(|reason| format!("ours: {reason}"));
-    let missing = Way::ALL.iter().zip(&cell.ways).skip(1).filter_map(|(way, runs)| {
-        let reason =
-            runs.broken_off.as_ref().filter(|why| !matches!(why, BrokenOff::TooSlow { .. }));
-        Some(format!("{}: {}", way.name(), reason?.words()))
+    let of_ways = Way::ALL.iter().zip(&cell.ways).filter_map(|(way, runs)| {
+        let words = match &runs.broken_off {
+            // Of a peer that says the table.
+            Some(BrokenOff::TooSlow { .. }) if *way != Way::Ours => None,
+            Some(reason) => Some(reason.words()),
+            None if runs.oom_kills > 0 => Some(format!(
+                "{} more runs were killed: the group's memory did not suffice",
+                runs.oom_kills
+            )),
+            None => None,
+        };
+        Some(format!("{}: {}", way.name(), words?))
     });
-    [said, stray, broken_off]
-        .into_iter()
-        .flatten()
-        .chain(missing)
-        .reduce(|a, b| format!("{a}; {b}"))
+    [said, stray].into_iter().flatten().chain(of_ways).reduce(|a, b| format!("{a}; {b}"))
 }
 
 impl BrokenOff {
@@ -233,7 +238,7 @@ mod tests {
             checksum: 1,
             note: None,
         });
-        Runs { measured: measured.collect(), broken_off: None }
+        Runs { measured: measured.collect(), ..Runs::default() }
     }
 
     fn judged(state: State, row: &str, ways: [Runs; 4]) -> Judged {
@@ -245,7 +250,7 @@ mod tests {
     #[test]
     fn the_ratio_is_to_the_fastest_peer_that_ended() {
         let slow =
-            Runs { measured: Vec::new(), broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }) };
+            Runs { broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }), ..Runs::default() };
         let ways = [runs(&[0.9, 0.5, 0.1], 0.3), runs(&[0.4], 0.1), runs(&[0.3, 0.1], 0.2), slow];
         let cell = judged(State::Cold, "stream/16MiB/4KiB", ways);
         assert_eq!((cell.best, cell.ratio), (Some("mmap"), Some(0.2 / 0.5)));
@@ -274,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_cell_of_which_ours_was_killed_is_below_and_in_no_mean() {
-        let killed = Runs { measured: Vec::new(), broken_off: Some(BrokenOff::OutOfMemory) };
+        let killed = Runs { broken_off: Some(BrokenOff::OutOfMemory), ..Runs::default() };
         let peers = || [runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
         let [pread, mmap, direct] = peers();
         let lost = judged(State::Short, "random/64KiB/1-threads", [killed, pread, mmap, direct]);

@@ -27,6 +27,10 @@ use crate::progress::Interrupt;
 /// How many times as long as the fastest peer of the cell so far a peer may take, and ours.
 const PATIENCE: [u32; 2] = [4, 10];
 
+/// So many runs of a way in a cell are ended by the OOM killer of a memory group before it is believed
+/// that there is no memory for it: one or two may be, when reclaim is slower than reads.
+const OOM_KILLS_MAX: u32 = 3;
+
 /// What is given on top of it: the start of the process, and noise where a cell is short.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -74,6 +78,8 @@ pub struct Runs {
     pub measured: Vec<Measured>,
     /// Why there is no more.
     pub broken_off: Option<BrokenOff>,
+    /// How many the OOM killer of the memory group has ended.
+    pub oom_kills: u32,
 }
 
 /// Why a measurement gave no figures.
@@ -111,42 +117,66 @@ impl<'r> Matrix<'_, 'r> {
     /// A way has read other bytes than the others, or the run was interrupted. The cells have what
     /// was measured until then.
     pub fn measure(&self, cells: &mut [Cell<'r>]) -> Result<(), Failure> {
+        let bar = ProgressBar::new(cells.len() as u64 * u64::from(self.runs));
+        let measured = self.measure_by(cells, &bar);
+        bar.finish_and_clear();
+        measured
+    }
+
+    fn measure_by(&self, cells: &mut [Cell<'r>], bar: &ProgressBar) -> Result<(), Failure> {
         let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
         let mut sums: HashMap<&str, (u64, Way)> = HashMap::new();
         // A cold pass of a row by its fastest peer: in this round it comes before what it is needed for.
         let mut cold: HashMap<&str, f64> = HashMap::new();
-        let bar = ProgressBar::new(cells.len() as u64 * u64::from(self.runs));
         for round in 0..self.runs {
             for (number, cell) in cells.iter_mut().enumerate() {
-                bar.inc(1);
                 let data = cell.row.data;
                 let files = files.entry(data).or_insert_with(|| data.files(self.folder));
+                let cold_pass = cold.get(cell.row.name.as_str()).copied();
                 for turn in 0..Way::ALL.len() {
                     if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                        bar.finish_and_clear();
                         return Ok(());
                     }
                     let at = (round as usize + number + turn) % Way::ALL.len();
-                    if cell.ways[at].broken_off.is_some() {
-                        continue;
-                    }
-                    let cold_pass = cold.get(cell.row.name.as_str()).copied();
-                    let ended = self.one(cell, Way::ALL[at], files, cold_pass);
-                    match ended.inspect_err(|_| bar.finish_and_clear())? {
-                        Ok(measured) => {
-                            check(&mut sums, cell.row, Way::ALL[at], measured.checksum)?;
-                            cell.ways[at].measured.push(measured);
-                        }
-                        Err(broken_off) => cell.ways[at].broken_off = Some(broken_off),
+                    if let Some(sum) = self.turn(cell, at, files, cold_pass)? {
+                        check(&mut sums, cell.row, Way::ALL[at], sum)?;
                     }
                 }
                 if let (State::Cold, Some(fastest)) = (cell.state, cell.fastest_peer()) {
                     cold.insert(&cell.row.name, fastest);
                 }
+                bar.inc(1);
             }
         }
-        bar.finish_and_clear();
         Ok(())
+    }
+
+    /// Measures one way once more, unless it was broken off before; gives the sum over what was read.
+    fn turn(
+        &self,
+        cell: &mut Cell<'r>,
+        at: usize,
+        files: &[(PathBuf, u64)],
+        cold_pass: Option<f64>,
+    ) -> Result<Option<u64>, Failure> {
+        while cell.ways[at].broken_off.is_none() {
+            let ended = self.one(cell, Way::ALL[at], files, cold_pass)?;
+            let runs = &mut cell.ways[at];
+            match ended {
+                Ok(measured) => {
+                    let sum = measured.checksum;
+                    runs.measured.push(measured);
+                    return Ok(Some(sum));
+                }
+                Err(broken_off) => {
+                    runs.oom_kills += u32::from(broken_off == BrokenOff::OutOfMemory);
+                    let is_final =
+                        broken_off != BrokenOff::OutOfMemory || runs.oom_kills == OOM_KILLS_MAX;
+                    runs.broken_off = is_final.then_some(broken_off);
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// One measurement.

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use readpath_peers::cold;
 use readpath_peers::everyday::Peer;
 use serde::{Deserialize, Serialize};
 
-use super::rows::{Row, Scale};
+use super::rows::{Row, Scale, Work};
 use crate::exit::Failure;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
@@ -74,9 +74,14 @@ impl State {
 
     /// Whether the row says anything in this state.
     pub fn suits(self, row: &Row, scale: Scale) -> bool {
-        // The group's memory would not be short for it, or not enough for the program's own buffer.
-        let has_group = scale == Scale::Small || row.bytes() >= 2 * GROUP_BYTES_MIN;
-        self != State::Short || (has_group && row.buffer_bytes() * 8 <= row.bytes())
+        if self != State::Short {
+            return true;
+        }
+        let is_short = scale == Scale::Small || row.bytes() >= 2 * GROUP_BYTES_MIN;
+        let has_room = row.buffer_bytes() * 8 <= row.bytes();
+        // Who says how much memory it takes doesn't say all that the process is given.
+        let says_how_much = matches!(row.work, Work::Mapped { memory_bytes: Some(_), .. });
+        is_short && has_room && !says_how_much
     }
 
     /// How much memory the process is given, in bytes; `None`: as much as there is.
@@ -121,19 +126,21 @@ pub fn prepare(
         }
         pages += match state.is_cold() {
             true => make_cold(path, &mut || !interrupt.has_come())?.resident,
-            false => {
-                let absent = read_whole(path, &mut buffer)
-                    .and_then(|()| cold::residency(path))
-                    .map_err(|error| Failure::about(path.display(), error))?;
-                absent.pages - absent.resident
-            }
+            false => bring_in(path, &mut buffer)
+                .map_err(|error| Failure::about(path.display(), error))?,
         };
     }
     Ok(pages)
 }
 
-fn read_whole(path: &PathBuf, buffer: &mut [u8]) -> io::Result<()> {
+/// Has the kernel's cache have all of a file; gives how many pages it hasn't.
+fn bring_in(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
+    let is_there = |residency: cold::Residency| residency.resident == residency.pages;
+    if is_there(cold::residency(path)?) {
+        return Ok(0);
+    }
     let mut file = File::open(path)?;
     while file.read(buffer)? > 0 {}
-    Ok(())
+    let residency = cold::residency(path)?;
+    Ok(residency.pages - residency.resident)
 }

@@ -14,10 +14,10 @@ impl Checksum {
     /// Adds the first byte of each page that begins in `bytes`, which were read from `offset` on.
     pub fn add(&mut self, offset: u64, bytes: &[u8]) {
         let skip = offset.next_multiple_of(PAGE_BYTES) - offset;
-        let mut page = (offset + skip) / PAGE_BYTES;
-        for byte in bytes.iter().skip(skip as usize).step_by(PAGE_BYTES as usize) {
+        let first_page = (offset + skip) / PAGE_BYTES;
+        let firsts = bytes.iter().skip(skip as usize).step_by(PAGE_BYTES as usize);
+        for (page, byte) in (first_page..).zip(firsts) {
             self.add_byte(page, *byte);
-            page += 1;
         }
     }
 
