@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
 
-use crate::everyday::State;
+use crate::everyday::{Refused, State};
 
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
@@ -305,6 +305,9 @@ pub struct EverydayArgs {
     /// Begin no measurement after so many minutes [default: 10; --full: none]
     #[arg(long, value_name = "N")]
     pub minutes: Option<NonZero<u64>>,
+    /// Refuse these to the library and to its peers, as a container's profile does (seccomp)
+    #[arg(long, value_name = "WHAT,…", value_enum, value_delimiter = ',')]
+    pub refuse: Vec<Refused>,
     /// Draw the ratios to this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,

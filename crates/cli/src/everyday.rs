@@ -6,6 +6,7 @@ mod futures;
 mod one;
 mod ours;
 mod picture;
+mod refused;
 mod rounds;
 mod rows;
 mod states;
@@ -26,6 +27,7 @@ use crate::progress::Interrupt;
 use crate::real_file::make_cold;
 use cells::{Judged, Summary};
 pub use one::run as run_one;
+pub use refused::Refused;
 use rounds::{Cell, Matrix};
 use rows::{Data, Row, Scale};
 pub use states::State;
@@ -45,6 +47,7 @@ struct Document<'a> {
     memory_bytes: Option<u64>,
     scale: Scale,
     runs: u32,
+    refused: &'a [Refused],
     notes: &'a [String],
     summary: &'a [Summary],
     results: &'a [Judged],
@@ -58,7 +61,8 @@ pub fn run(args: &EverydayArgs) -> Ended {
     let interrupt = Interrupt::listen();
     check_picture(args.picture.as_deref())?;
     let folder = make_data(&args.folder, &rows, &interrupt)?;
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> =
+        args.refuse.iter().map(|refused| format!("refused to all: {}", refused.name())).collect();
     let states = possible_states(args, &rows, folder.path(), &interrupt, &mut notes)?;
     let runs = args.runs.map_or(scale.runs(), NonZero::get);
     let minutes = args.minutes.map(NonZero::get).or(scale.minutes());
@@ -70,6 +74,7 @@ pub fn run(args: &EverydayArgs) -> Ended {
         runs,
         deadline,
         folder: folder.path(),
+        refused: &args.refuse,
         interrupt: &interrupt,
     };
     let mut cells = matrix.cells();
@@ -89,6 +94,7 @@ pub fn run(args: &EverydayArgs) -> Ended {
         memory_bytes: memory_bytes(),
         scale,
         runs,
+        refused: &args.refuse,
         notes: &notes,
         summary: &summary,
         results: &judged,

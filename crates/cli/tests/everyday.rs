@@ -91,6 +91,33 @@ fn every_state_has_a_table_and_the_picture_has_a_dot_for_each_cell() {
     assert_eq!(dots, cells, "{picture}");
 }
 
+/// As in a container: every row still gives figures and the right bytes, and says what it goes by.
+#[test]
+fn where_a_container_refuses_it_all_rows_go_on_and_say_so() {
+    let scratch = Scratch::new("everyday-container");
+    let arguments = "everyday . --small --states cached --refuse io_uring,userfaultfd --json";
+    let ran = scratch.run(arguments);
+    ran.has_ended(0, arguments);
+    let document = document(&ran);
+    assert!(has_note(&document, "refused to all: userfaultfd"));
+    let cells = document["results"].as_array().unwrap();
+    assert_eq!(cells.len(), ROWS);
+    for cell in cells {
+        assert!(cell["ours"]["seconds"].is_number(), "{cell:#}");
+        let (row, note) = (cell["row"].as_str().unwrap(), cell["note"].as_str().unwrap_or(""));
+        match row.split('/').next().unwrap() {
+            "map" | "map-in-quarter" => {
+                assert!(note.contains("the kernel's own mapping"), "{cell:#}")
+            }
+            "batch" => assert!(note.contains("pread: the kernel gives no io_uring"), "{cell:#}"),
+            _ => assert!(cell["pread"]["seconds"].is_number(), "{cell:#}"),
+        }
+    }
+    let without = "everyday . --small --rows stream/1MiB/4KiB --refuse io_uring,aio --json";
+    let row = &scratch.run(without).results()[0];
+    assert!(row["note"].as_str().unwrap().contains("threads"), "{row:#}");
+}
+
 #[test]
 fn what_can_not_be_measured_is_refused_before_anything_is_made() {
     let scratch = Scratch::new("everyday-refused");
@@ -103,6 +130,7 @@ fn what_can_not_be_measured_is_refused_before_anything_is_made() {
     refused(". --rows floppy", &["--rows floppy", "stream/1MiB/4KiB", "map/touches"]);
     refused(". --states lukewarm", &["lukewarm", "cold, cached, second, short"]);
     refused(". --runs 0", &["--runs", "0"]);
+    refused(". --refuse disks", &["disks", "io_uring, aio, userfaultfd"]);
     refused(". --full", &["--full", "cannot be used with"]);
     refused(". --picture missing/p.svg", &["missing/p.svg", "name another file"]);
     assert_eq!(scratch.names(), ["file"]);

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::futures::Tasks;
 use super::ours::Ours;
+use super::refused::{self, Refused};
 use super::rows::{Row, Scale, Work};
 use super::states::State;
 use crate::exit::{Ended, Failure};
@@ -78,6 +79,8 @@ pub struct Order {
     pub state: State,
     /// The folder of the run, with the data in it.
     pub folder: PathBuf,
+    /// What is refused to whoever reads.
+    pub refused: Vec<Refused>,
 }
 
 /// What came of it.
@@ -111,6 +114,8 @@ pub fn run() -> Ended {
     let order: Order = Orders::take(NAME, "everyday").next()?;
     let row = Row::of(&order.row, order.scale)
         .ok_or_else(|| Failure::about(&order.row, "there is no such row"))?;
+    refused::refuse(&order.refused)
+        .map_err(|error| Failure::Unavailable(format!("--refuse: {error}")))?;
     say(&match measure(&order, &row) {
         Ok(measured) => Answer::Measured(measured),
         Err(error) => Answer::Failed(error.to_string()),

@@ -18,6 +18,7 @@ use readpath_peers::kernel_swap::group::MemoryGroup;
 use rustix::process::Signal;
 
 use super::one::{self, Answer, Measured, Order, Way};
+use super::refused::Refused;
 use super::rows::{Data, Row, Scale};
 use super::states::{self, State};
 use crate::exit::Failure;
@@ -55,6 +56,8 @@ pub struct Matrix<'a, 'r> {
     pub deadline: Option<Instant>,
     /// The folder with the data.
     pub folder: &'a Path,
+    /// What is refused to whoever reads.
+    pub refused: &'a [Refused],
     /// Whether the run is to end.
     pub interrupt: &'a Interrupt,
 }
@@ -205,6 +208,7 @@ impl<'r> Matrix<'_, 'r> {
             way,
             state: cell.state,
             folder: self.folder.to_path_buf(),
+            refused: self.refused.to_vec(),
         };
         // One that has ended is found out below, with the reason.
         let _ = part.tell(&order);
