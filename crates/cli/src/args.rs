@@ -302,7 +302,7 @@ pub struct EverydayArgs {
     /// Files of 4 MiB at most: shows that the rows run, and judges nothing
     #[arg(long, conflicts_with = "full")]
     pub small: bool,
-    /// Begin no measurement after so many minutes [default: 10; --full: none]
+    /// Begin no measurement after so many minutes [default: 9; --full: none]
     #[arg(long, value_name = "N")]
     pub minutes: Option<NonZero<u64>>,
     /// Refuse these to the library and to its peers, as a container's profile does (seccomp)

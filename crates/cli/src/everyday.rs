@@ -80,9 +80,6 @@ pub fn run(args: &EverydayArgs) -> Ended {
     let mut cells = matrix.cells();
     let ended = matrix.measure(&mut cells);
     drop(folder);
-    if matches!(ended, Err(Failure::Run(_))) {
-        return ended;
-    }
     notes.extend(unfinished(&cells, runs));
     let judged: Vec<Judged> =
         cells.iter().filter(|cell| is_begun(cell)).map(cells::judge).collect();

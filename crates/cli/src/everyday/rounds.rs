@@ -26,11 +26,7 @@ use crate::part::{Gone, Part};
 use crate::progress::Interrupt;
 
 /// How many times as long as the fastest peer of the cell so far a peer may take, and ours.
-const PATIENCE: [u32; 2] = [4, 10];
-
-/// So many runs of a way in a cell are ended by the OOM killer of a memory group before it is believed
-/// that there is no memory for it: one or two may be, when reclaim is slower than reads.
-const OOM_KILLS_MAX: u32 = 3;
+const PATIENCE: [u32; 2] = [3, 10];
 
 /// What is given on top of it: the start of the process, and noise where a cell is short.
 const GRACE: Duration = Duration::from_millis(500);
@@ -40,7 +36,11 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// How many times as long as a cold pass a pass may take with little memory: one that reads what it has
 /// read before, and that was pushed out meanwhile, over and over, has no end that can be waited for.
-const SHORT_PATIENCE: u32 = 8;
+const SHORT_PATIENCE: u32 = 4;
+
+/// So many runs of a way in a cell are ended by the OOM killer of a memory group before it is believed
+/// that there is no memory for it: one or two may be, when reclaim is slower than reads.
+const OOM_KILLS_MAX: u32 = 3;
 
 /// What is to be measured.
 pub struct Matrix<'a, 'r> {
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(told, format!("{}: mmap has read other bytes than pread", row.name));
     }
 
-    /// Of a peer four times as long as the fastest, of ours ten times, and half a second each.
+    /// Of a peer three times as long as the fastest, of ours ten times, and half a second each.
     #[test]
     fn who_is_out_of_the_race_is_not_waited_for() {
         let row = Row::of("stream/256MiB/4KiB", Scale::Usual).unwrap();
@@ -324,13 +324,13 @@ mod tests {
             cell.longest(way, cold_pass).as_secs_f64()
         };
         assert_eq!(longest(State::Cold, None, Way::Direct, None), 60.0);
-        assert_eq!(longest(State::Cold, Some(2.0), Way::Direct, Some(2.0)), 8.5);
+        assert_eq!(longest(State::Cold, Some(2.0), Way::Direct, Some(2.0)), 6.5);
         assert_eq!(longest(State::Cold, Some(2.0), Way::Ours, Some(2.0)), 20.5);
         // The first pass takes 3 s, or 2.68 s at 100 MB/s, where that isn't known.
-        assert_eq!(longest(State::Second, Some(1.0), Way::Direct, Some(3.0)), 16.5);
+        assert_eq!(longest(State::Second, Some(1.0), Way::Direct, Some(3.0)), 12.5);
         let second = longest(State::Second, Some(1.0), Way::Direct, None);
-        assert!((second - 15.237).abs() < 0.001, "{second}");
+        assert!((second - 11.553).abs() < 0.001, "{second}");
         // Two passes of 1 s each.
-        assert_eq!(longest(State::Short, None, Way::Direct, Some(1.0)), 16.5);
+        assert_eq!(longest(State::Short, None, Way::Direct, Some(1.0)), 8.5);
     }
 }

@@ -38,7 +38,7 @@ impl Scale {
     /// How many minutes a run takes at most, unless it is said; `None`: as many as it needs.
     pub const fn minutes(self) -> Option<u64> {
         match self {
-            Scale::Small | Scale::Usual => Some(10),
+            Scale::Small | Scale::Usual => Some(9),
             Scale::Full => None,
         }
     }
