@@ -60,6 +60,7 @@ mod memory;
 mod meter;
 mod names;
 mod queue;
+mod size;
 mod transfer;
 mod turn;
 
