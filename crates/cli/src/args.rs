@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
 
+use crate::everyday::{Refused, State};
+
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
 #[command(name = "readpath", version, arg_required_else_help = true, max_term_width = 100)]
@@ -40,11 +42,16 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Hold the law `adaptive` against the best classic law of each cell of a matrix
     Regret(RegretArgs),
+    /// Measure what programs do with files, with nothing set, beside pread, mmap and O_DIRECT
+    Everyday(EverydayArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
     /// One process of a load on memory; started by `run`
     #[command(hide = true)]
     TouchMemory,
+    /// One measurement; started by `everyday`
+    #[command(hide = true)]
+    EverydayOne,
 }
 
 /// `readpath run`.
@@ -263,6 +270,49 @@ pub struct RegretArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "on")]
     pub log: Option<PathBuf>,
     /// Print one JSON document in place of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `readpath everyday`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A row is what a program does, as in stream/256MiB/64KiB. Each is measured in each \
+    state, each\ntime in a new process: the library with nothing set, and the same accesses by pread, mmap \
+    and\nO_DIRECT. The ratio is the time of the fastest of the three to ours: below 1, ours is slower.\n\n\
+    Examples:\n  \
+    readpath everyday /mnt/data --picture everyday.svg\n  \
+    readpath everyday . --rows stream,map --states cold,cached --runs 5"
+)]
+pub struct EverydayArgs {
+    /// A folder on the storage to be measured; the files are made in it, and removed
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+    /// Only the rows whose names have one of these parts in them
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    pub rows: Vec<String>,
+    /// Only these states [default: all]
+    #[arg(long, value_name = "STATE,…", value_enum, value_delimiter = ',')]
+    pub states: Vec<State>,
+    /// How often each is measured; figures are medians [default: 3; --full 5; --small 1]
+    #[arg(long, value_name = "N")]
+    pub runs: Option<NonZero<u32>>,
+    /// Files of 2 GiB too, and no limit of time
+    #[arg(long)]
+    pub full: bool,
+    /// Files of 4 MiB at most: shows that the rows run, and judges nothing
+    #[arg(long, conflicts_with = "full")]
+    pub small: bool,
+    /// Begin no measurement after so many minutes [default: 9; --full: none]
+    #[arg(long, value_name = "N")]
+    pub minutes: Option<NonZero<u64>>,
+    /// Refuse these to the library and to its peers, as a container's profile does (seccomp)
+    #[arg(long, value_name = "WHAT,…", value_enum, value_delimiter = ',')]
+    pub refuse: Vec<Refused>,
+    /// Draw the ratios to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
+    /// Print one JSON document in place of the tables
     #[arg(long)]
     pub json: bool,
 }

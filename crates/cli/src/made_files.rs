@@ -1,5 +1,5 @@
-//! Files that are made for a run (`--create`, `conform`), and removed after it; after one that was
-//! killed by the next.
+//! Files that are made for a run (`--create`, `conform`, `everyday`), and removed after it; after one
+//! that was killed by the next.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,10 +24,8 @@ impl MadeFiles {
         interrupt: &Interrupt,
     ) -> Result<(), Failure> {
         let file = self.begin(path)?;
-        fill(file, bytes, seed, interrupt).map_err(|error| match error.kind() {
-            io::ErrorKind::Interrupted => Failure::Interrupted,
-            _ => cannot_make(path, &error),
-        })
+        let filled = fill(&file, bytes, seed, interrupt).and_then(|()| file.sync_all());
+        filled.map_err(|error| not_filled(path, &error))
     }
 
     /// Makes one more, still empty.
@@ -37,11 +35,7 @@ impl MadeFiles {
             Ok(record) => self.0.push((path.to_path_buf(), record)),
             Err(error) => {
                 let _ = std::fs::remove_file(path);
-                return Err(Failure::Unavailable(format!(
-                    "{}: no record of it can be kept, by which it would be removed if this run is \
-                     killed: {error}",
-                    path.display()
-                )));
+                return Err(no_record(path, &error));
             }
         }
         Ok(file)
@@ -58,19 +52,93 @@ impl Drop for MadeFiles {
     }
 }
 
+/// A folder that this run has made. It is removed with all that is in it when the run ends.
+#[derive(Debug)]
+pub struct MadeFolder {
+    path: PathBuf,
+    _record: Record,
+}
+
+impl MadeFolder {
+    /// Makes a folder of this run's own in the folder `at`; its name begins with `prefix`.
+    pub fn new(at: &Path, prefix: &str) -> Result<MadeFolder, Failure> {
+        let path = at.join(format!("{prefix}-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| cannot_make(&path, &error))?;
+        match Record::keep(Kind::Folder, &path) {
+            Ok(record) => Ok(MadeFolder { path, _record: record }),
+            Err(error) => {
+                let _ = std::fs::remove_dir(&path);
+                Err(no_record(&path, &error))
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes a file in it, and the folders on the way; what is in it is written back by
+    /// [`sync`](MadeFolder::sync).
+    pub fn add(
+        &self,
+        path: &Path,
+        bytes: u64,
+        seed: u64,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failure> {
+        debug_assert!(path.starts_with(&self.path));
+        let folder = path.parent().expect("it is below the folder");
+        std::fs::create_dir_all(folder).map_err(|error| cannot_make(folder, &error))?;
+        let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
+        fill(&file, bytes, seed, interrupt).map_err(|error| not_filled(path, &error))
+    }
+
+    /// Has all files of its file system written back.
+    pub fn sync(&self) -> Result<(), Failure> {
+        let folder = File::open(&self.path);
+        let synced = folder.and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+        synced.map_err(|error| not_filled(&self.path, &error))
+    }
+}
+
+impl Drop for MadeFolder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            eprintln!("readpath: {}: can't be removed: {error}", self.path.display());
+        }
+    }
+}
+
+fn no_record(path: &Path, error: &io::Error) -> Failure {
+    Failure::Unavailable(format!(
+        "{}: no record of it can be kept, by which it would be removed if this run is killed: {error}",
+        path.display()
+    ))
+}
+
+fn not_filled(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::Interrupted => Failure::Interrupted,
+        _ => cannot_make(path, error),
+    }
+}
+
 fn cannot_make(path: &Path, error: &io::Error) -> Failure {
     let what_to_do = match error.kind() {
-        io::ErrorKind::StorageFull => "; make `size` smaller, or name a file elsewhere",
+        io::ErrorKind::StorageFull => {
+            "; make less of it (`size`, `--rows`), or name a place elsewhere"
+        }
         io::ErrorKind::NotFound => "; make its folder first",
         _ => "",
     };
     Failure::Usage(format!("{}: can't be made: {error}{what_to_do}", path.display()))
 }
 
-/// Fills a file with bytes that no file system stores shorter, and has them written back.
-fn fill(mut file: File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
+/// Fills a file with bytes that no file system stores shorter.
+fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
     let mut state = seed | 1;
-    let mut chunk = vec![0u8; 1 << 20];
+    let mut chunk = vec![0u8; bytes.next_multiple_of(8).min(1 << 20) as usize];
     let mut left = bytes;
     while left > 0 {
         if interrupt.has_come() {
@@ -87,5 +155,5 @@ fn fill(mut file: File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Res
         file.write_all(&chunk[..part as usize])?;
         left -= part;
     }
-    file.sync_all()
+    Ok(())
 }

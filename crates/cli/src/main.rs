@@ -4,12 +4,14 @@ mod args;
 mod conform;
 mod decision_log;
 mod devices;
+mod everyday;
 mod exit;
 mod input;
 mod laws;
 mod made_files;
 mod note;
 mod output;
+mod part;
 mod plan;
 mod progress;
 mod real_file;
@@ -31,7 +33,7 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     // Not a part of another run: that one lives.
-    if !matches!(command, Command::TouchMemory) {
+    if !matches!(command, Command::TouchMemory | Command::EverydayOne) {
         for leftover in readpath_peers::leftover::undo_abandoned() {
             eprintln!("readpath: {leftover}");
         }
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Everyday(args) => everyday::run(&args),
+        Command::EverydayOne => everyday::run_one(),
         Command::TouchMemory => touch_memory::run(),
     };
     match ended {

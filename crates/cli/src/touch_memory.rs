@@ -1,10 +1,8 @@
 //! `readpath touch-memory`: one process of a load, started by `readpath run` and nobody else.
 //!
-//! It takes its orders as lines of JSON on standard input and answers on standard output:
-//! an [`Order`], then [`Answer::Filled`]; any line, then [`Answer::Touched`]. Before the first
-//! line comes it has mapped nothing, so that whoever started it can put it into a memory cgroup.
+//! It is a [`part`](crate::part) of that run: an [`Order`], then [`Answer::Filled`]; [`Begin`], then
+//! [`Answer::Touched`].
 
-use std::io::{BufRead, Write};
 use std::time::Instant;
 
 use readpath_core::unit::{PAGE_BYTES, Time};
@@ -13,10 +11,13 @@ use readpath_peers::kernel_swap::memory::{LoadMemory, WrongPage, shared_object_p
 use readpath_peers::usage::{self, CpuTime};
 use readpath_sim::load::{Load, Share};
 use readpath_sim::report::Tally;
-use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{Ended, Failure};
+use crate::exit::Ended;
+use crate::part::{Orders, say};
+
+/// The subcommand.
+pub const NAME: &str = "touch-memory";
 
 /// What one process is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,6 +46,10 @@ impl Order {
         }
     }
 }
+
+/// All have filled: touch.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Begin;
 
 /// What it says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,14 +82,8 @@ pub struct Touched {
 
 /// Takes the orders and carries them out.
 pub fn run() -> Ended {
-    // Whoever gave the orders measures; without them there is nothing to touch memory for.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let mut orders = std::io::stdin().lock().lines();
-    let mut next = || match orders.next() {
-        Some(Ok(line)) => Ok(line),
-        _ => Err(Failure::usage("touch-memory takes orders from `readpath run`; run that")),
-    };
-    let order: Order = serde_json::from_str(&next()?).map_err(Failure::usage)?;
+    let mut orders = Orders::take(NAME, "run");
+    let order: Order = orders.next()?;
     let memory = match order.map() {
         Ok(memory) => memory,
         Err(error) => {
@@ -97,7 +96,7 @@ pub fn run() -> Ended {
         (0..memory.pages()).for_each(|page| memory.fill(page));
     }
     say(&Answer::Filled { seconds: start.elapsed().as_secs_f64() })?;
-    next()?;
+    let Begin = orders.next()?;
     match touch_all(&order, &memory) {
         Ok(touched) => say(&Answer::Touched(touched)),
         Err(wrong) => say(&Answer::Failed(wrong.to_string())),
@@ -126,11 +125,4 @@ fn touch_all(order: &Order, memory: &LoadMemory) -> Result<Touched, WrongPage> {
         minor_faults: usage::minor_faults() - faults[1],
         latencies: tally.latencies(),
     })
-}
-
-fn say(answer: &Answer) -> Ended {
-    let line = serde_json::to_string(answer).expect("answers are plain data");
-    let mut output = std::io::stdout().lock();
-    let told = writeln!(output, "{line}").and_then(|()| output.flush());
-    told.map_err(|error| Failure::Run(format!("standard output: {error}")))
 }

@@ -4,11 +4,11 @@
 mod support;
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{RANDOM, Ran, Scratch, is_root};
+use support::{InMemory, RANDOM, Ran, Scratch, is_root};
 
 #[test]
 fn both_ways_move_what_the_job_asks_for() {
@@ -242,34 +242,15 @@ fn ended(mut child: Killed) -> Ran {
     Ran::of(child.0.take().unwrap().wait_with_output().unwrap())
 }
 
-/// A file system in memory of so many bytes, unmounted at the end.
-struct Small(PathBuf);
-
-impl Small {
-    fn mount(folder: &Path, size: &str) -> Option<Small> {
-        fs::create_dir(folder).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder);
-        let is_mounted = mount.status().is_ok_and(|status| status.success());
-        is_mounted.then(|| Small(folder.to_owned()))
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_full_disk_is_told_and_nothing_is_left_on_it() {
     let scratch = Scratch::new("full");
-    let small = is_root().then(|| Small::mount(&scratch.path("small"), "1m")).flatten();
+    let small = is_root().then(|| InMemory::mount(&scratch.path("small"), "1m")).flatten();
     let Some(small) = small else {
         return println!("skipped: a_full_disk_is_told needs root and a mount");
     };
     scratch.file("j.fio", RANDOM);
-    let words = ["small/new: can't be made", "No space left", "make `size` smaller"];
+    let words = ["small/new: can't be made", "No space left", "`size`", "a place elsewhere"];
     scratch.refused("run j.fio --on ssd --on file:small/new --create --json", &words);
     assert_eq!(fs::read_dir(&small.0).unwrap().count(), 0, "nothing is left");
     // A file in memory is read, and the row says through what.

@@ -32,6 +32,7 @@ use std::time::Instant;
 use readpath::Mapping;
 use readpath_core::readahead::Advice;
 use readpath_core::splitmix;
+use readpath_peers::usage::storage_read_bytes;
 use rustix::fs::Advice as FileAdvice;
 use rustix::mm::{self, Advice as MemoryAdvice, MapFlags, ProtFlags};
 
@@ -143,6 +144,7 @@ fn measure(way: Way, work: &Work<'_>) -> Cost {
     } else {
         rustix::fs::fadvise(&file, 0, None, FileAdvice::DontNeed).expect("it can be dropped");
     }
+    let read_bytes = || storage_read_bytes().expect("/proc/self/io");
     let before = (read_bytes(), requests(&file));
     let us_per_slice = match way {
         Way::Ours | Way::OursWillNeed => {
@@ -211,13 +213,6 @@ fn touch_slices<'a>(work: &Work<'_>, slice: impl Fn(usize) -> &'a [u8]) -> f64 {
     }
     std::hint::black_box(sum);
     start.elapsed().as_secs_f64() * 1e6 / work.places.len() as f64
-}
-
-/// What this process has had read from storage (proc(5)).
-fn read_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/io").expect("/proc/self/io");
-    let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
-    line.expect("read_bytes").parse().expect("a number")
 }
 
 /// Reads that a block device has completed, if the file is one (its `stat` in sysfs).

@@ -80,15 +80,30 @@ fn make_cold_while(file: &File, is_wanted: Wanted<'_>) -> io::Result<Residency> 
             std::thread::sleep(PAUSE);
         }
         rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
-        residency.resident = match counted(file, pages)? {
-            Some(resident) => resident,
-            None => looked_at(file, pages, is_wanted)?,
-        };
+        residency.resident = resident_pages(file, pages, is_wanted)?;
         if residency.resident == 0 {
             break;
         }
     }
     Ok(residency)
+}
+
+/// How much of the file at `path` the kernel's cache holds, and nothing is changed.
+///
+/// # Errors
+/// The file can't be opened or looked at.
+pub fn residency(path: &Path) -> io::Result<Residency> {
+    let file = File::open(path)?;
+    let pages = pages_of(&file)?;
+    let resident = resident_pages(&file, pages, &mut || true)?;
+    Ok(Residency { pages, resident })
+}
+
+fn resident_pages(file: &File, pages: u64, is_wanted: Wanted<'_>) -> io::Result<u64> {
+    match counted(file, pages)? {
+        Some(resident) => Ok(resident),
+        None => looked_at(file, pages, is_wanted),
+    }
 }
 
 fn ask(is_wanted: Wanted<'_>) -> io::Result<()> {

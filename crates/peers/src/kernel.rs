@@ -123,6 +123,27 @@ impl KernelFile {
         options: KernelOptions,
         clock: Clock,
     ) -> Result<KernelFile, KernelError> {
+        KernelFile::open_with(path, options, clock, false)
+    }
+
+    /// As [`open`](KernelFile::open), but what the kernel has cached of the file stays.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_as_cached(
+        path: &Path,
+        options: KernelOptions,
+        clock: Clock,
+    ) -> Result<KernelFile, KernelError> {
+        KernelFile::open_with(path, options, clock, true)
+    }
+
+    fn open_with(
+        path: &Path,
+        options: KernelOptions,
+        clock: Clock,
+        keeps_cached: bool,
+    ) -> Result<KernelFile, KernelError> {
         let KernelOptions { engine, bytes_max, is_writable, advice, mapping_advice, .. } = options;
         let is_direct = options.is_direct && engine != KernelEngine::Mmap;
         let unopened = |error: io::Error| KernelError::Open {
@@ -137,8 +158,10 @@ impl KernelFile {
         let bytes = bytes.map_err(|errno| unopened(errno.into()))?;
         let refused =
             |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
-        // As fio does when a job starts (`invalidate`): what is cached goes.
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
+        if !keeps_cached {
+            // As fio does when a job starts (`invalidate`): what is cached goes.
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
+        }
         rustix::fs::fadvise(&file, 0, None, on_file(advice)).map_err(refused)?;
         let depth = match engine {
             KernelEngine::Psync | KernelEngine::Mmap => 1,

@@ -45,6 +45,8 @@ impl fmt::Display for Leftover {
 pub enum Kind {
     /// A file that was made for a run: it is removed.
     File,
+    /// A folder that was made for a run, on a disk: it is removed with all that is in it.
+    Folder,
     /// A swap area: it is swapped off.
     SwapArea,
     /// A folder of a kernel's file system, of tracefs or of cgroups, that was made for a run: it is
@@ -57,12 +59,19 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 5] =
-        [Kind::File, Kind::SwapArea, Kind::KernelFolder, Kind::Tracefs, Kind::ServedMount];
+    const ALL: [Kind; 6] = [
+        Kind::File,
+        Kind::Folder,
+        Kind::SwapArea,
+        Kind::KernelFolder,
+        Kind::Tracefs,
+        Kind::ServedMount,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Kind::File => "file",
+            Kind::Folder => "folder",
             Kind::SwapArea => "swap-area",
             Kind::KernelFolder => "kernel-folder",
             Kind::Tracefs => "tracefs",
@@ -91,7 +100,7 @@ impl Record {
     fn keep_in(folder: &Path, kind: Kind, path: &Path) -> io::Result<Record> {
         let path = fs::canonicalize(path)?;
         let identity = match kind {
-            Kind::File => identity(&path)?,
+            Kind::File | Kind::Folder => identity(&path)?,
             _ => "-".to_owned(),
         };
         match DirBuilder::new().mode(0o700).create(folder) {
@@ -184,7 +193,10 @@ fn undo_piece(kind: Kind, recorded: &[u8], path: &Path) -> Option<String> {
         Kind::File if identity(path).ok()?.as_bytes() == recorded => {
             (fs::remove_file(path), "it has been removed")
         }
-        Kind::File => return None,
+        Kind::Folder if identity(path).ok()?.as_bytes() == recorded => {
+            (fs::remove_dir_all(path), "it has been removed with all that was in it")
+        }
+        Kind::File | Kind::Folder => return None,
         Kind::SwapArea if area::is_ours(path) => (area::swap_off(path), "it has been swapped off"),
         Kind::SwapArea => return None,
         Kind::KernelFolder if path.is_dir() => (fs::remove_dir(path), "it has been removed"),
@@ -313,6 +325,25 @@ mod tests {
         assert_eq!(fs::read_dir(&records).unwrap().count(), 1, "the living one's");
         drop(held);
         assert_eq!(fs::read_dir(&records).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_goes_with_what_is_in_it_unless_it_is_another() {
+        let scratch = Scratch::new("folders");
+        let records = scratch.0.join("records");
+        let [dead, replaced] = ["dead", "replaced"].map(|name| {
+            let path = scratch.0.join(name);
+            fs::create_dir_all(path.join("below")).unwrap();
+            fs::write(path.join("below/file"), name).unwrap();
+            killed(Record::keep_in(&records, Kind::Folder, &path).unwrap());
+            path
+        });
+        fs::rename(&replaced, scratch.0.join("elsewhere")).unwrap();
+        fs::create_dir(&replaced).unwrap();
+        let left = undo_abandoned_in(&records);
+        assert_eq!(left.iter().map(|left| &left.path).collect::<Vec<_>>(), [&dead]);
+        assert!(!dead.exists() && replaced.exists());
+        assert!(scratch.0.join("elsewhere/below/file").exists());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Nothing here is carried by the library: what it is held against must not share its mistakes.
 //!
 //! - [`kernel`]: the same reads through the kernel's own path;
+//! - [`everyday`]: what programs do with files, for whatever gives them the bytes;
 //! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read;
 //! - [`cold`]: a cold start, checked;
@@ -13,6 +14,7 @@
 
 pub mod clock;
 pub mod cold;
+pub mod everyday;
 pub mod kernel;
 pub mod kernel_swap;
 pub mod kernel_trace;

@@ -15,6 +15,11 @@ pub struct Mapping {
     length: usize,
 }
 
+// SAFETY: the memory is the process's, whichever thread reads it, and is never written to.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
 impl Mapping {
     /// Maps the whole file; `None` when it is empty.
     ///
@@ -50,6 +55,16 @@ impl Mapping {
             unsafe { self.address.cast::<u8>().add(offset as usize).read_volatile() };
         }
         is_inside
+    }
+
+    /// The bytes of the file.
+    ///
+    /// # Safety
+    /// Nobody changes the file as long as the slice is used.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: a mapping of ours of so many bytes, which is readable; the caller promises that
+        // they stay as they are.
+        unsafe { std::slice::from_raw_parts(self.address.cast(), self.length) }
     }
 
     /// `madvise(2)` for the whole mapping. `DontNeed` takes its pages out of

@@ -61,6 +61,26 @@ pub fn minor_faults() -> u64 {
     usage_of(libc::RUSAGE_SELF).ru_minflt as u64
 }
 
+/// The most memory that this process has held at once, in bytes (`VmHWM`, proc(5)); `None` where the
+/// kernel doesn't tell.
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = line_of(&status, "VmHWM:")?.strip_suffix("kB")?;
+    Some(kib.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Bytes that this process has had read from storage so far, also by the kernel's readahead (`read_bytes`,
+/// proc(5)); `None` where the kernel doesn't tell.
+pub fn storage_read_bytes() -> Option<u64> {
+    let counts = std::fs::read_to_string("/proc/self/io").ok()?;
+    line_of(&counts, "read_bytes:")?.parse().ok()
+}
+
+/// What stands after `name` on its line.
+fn line_of<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
 fn usage_of(who: i32) -> libc::rusage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the place for the answer is large enough, and all zero is valid.
@@ -74,6 +94,17 @@ fn usage_of(who: i32) -> libc::rusage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_was_given_back_still_counts_in_the_peak() {
+        let Some(before) = peak_memory_bytes() else {
+            return println!("skipped: no VmHWM in /proc/self/status");
+        };
+        const BYTES: usize = 64 << 20;
+        drop(std::hint::black_box(vec![1u8; BYTES]));
+        let grown = peak_memory_bytes().unwrap() - before;
+        assert!(grown > BYTES as u64 / 2, "{grown} bytes more");
+    }
 
     #[test]
     fn work_is_counted_for_the_thread_and_for_the_process() {

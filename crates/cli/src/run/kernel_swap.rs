@@ -7,12 +7,9 @@
 //! A memory cgroup's OOM killer ends such a run now and then, when reclaim is slower than the
 //! faults. That run is then made again, so often at most, and the row says so.
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use readpath_peers::kernel_swap::area::SwapArea;
@@ -27,10 +24,11 @@ use rustix::process::Signal;
 
 use crate::exit::Failure;
 use crate::note::join;
+use crate::part::{Gone, Part};
 use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 use crate::real_file::queue_of;
-use crate::touch_memory::{Answer, Order, Touched};
+use crate::touch_memory::{Answer, Begin, NAME, Order, Touched};
 
 /// How often a run that the OOM killer ended is made at most: it ended 8 of 80 on the machine
 /// where that was tried, so five in a row have another cause.
@@ -130,9 +128,9 @@ fn attempt(
         .for_each(|leftover| eprintln!("readpath: {leftover}"));
 
     let mut processes = Processes::start(run, &group)?;
-    let fill_seconds = processes.fill(interrupt).map_err(|stop| stop.looked_at(&group))?;
+    let fill_seconds = processes.fill(interrupt).map_err(|gone| looked_at(gone, &group))?;
     let before = Counted::now(&area);
-    let touched = processes.touch(interrupt).map_err(|stop| stop.looked_at(&group))?;
+    let touched = processes.touch(interrupt).map_err(|gone| looked_at(gone, &group))?;
     let after = Counted::now(&area);
 
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
@@ -194,37 +192,23 @@ fn notes(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
 
 /// The load's processes. They are killed and waited for when this is dropped.
 struct Processes {
-    children: Vec<Talk>,
+    parts: Vec<Part>,
 }
 
-/// One process, and what it says.
-struct Talk {
-    child: Child,
-    answers: Receiver<String>,
-}
-
-/// What ended before it was done.
-enum Gone {
-    Process(ExitStatus),
-    Said(String),
-    Interrupted,
-}
-
-impl Gone {
-    /// The OOM killer, or something else?
-    fn looked_at(self, group: &MemoryGroup) -> Stopped {
-        match self {
-            Gone::Interrupted => Stopped::Interrupted,
-            Gone::Said(words) => Stopped::Broken(words),
-            Gone::Process(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
-                match group.counts().oom_kills {
-                    0 => Stopped::Broken("somebody killed a process of the load".to_owned()),
-                    _ => Stopped::OutOfMemory,
-                }
+/// Why a process that is gone gave no answer: the OOM killer, or something else?
+fn looked_at(gone: Gone, group: &MemoryGroup) -> Stopped {
+    match gone {
+        Gone::Interrupted => Stopped::Interrupted,
+        Gone::Said(words) => Stopped::Broken(words),
+        Gone::TooLate => unreachable!("a load takes as long as it takes"),
+        Gone::Process(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
+            match group.counts().oom_kills {
+                0 => Stopped::Broken("somebody killed a process of the load".to_owned()),
+                _ => Stopped::OutOfMemory,
             }
-            Gone::Process(status) => {
-                Stopped::Broken(format!("a process of the load ended early: {status}"))
-            }
+        }
+        Gone::Process(status) => {
+            Stopped::Broken(format!("a process of the load ended early: {status}"))
         }
     }
 }
@@ -235,7 +219,6 @@ impl Processes {
         let load = &run.load;
         let broken =
             |what: &str, error: std::io::Error| Stopped::Broken(format!("{what}: {error}"));
-        let program = std::env::current_exe().map_err(|error| broken("this program", error))?;
         // Held until all have their own copy of it; closed before the area is swapped off.
         let object = match load.share {
             Share::Private => None,
@@ -245,31 +228,30 @@ impl Processes {
             }
         };
         let number = object.as_ref().map(|object| object.as_raw_fd());
-        let mut processes = Processes { children: Vec::new() };
+        let mut processes = Processes { parts: Vec::new() };
         for process in 0..load.processes {
-            let talk = Talk::start(&program).map_err(|error| broken("a process", error))?;
-            processes.children.push(talk);
-            let talk = processes.children.last_mut().expect("one was pushed");
-            group.add(talk.child.id())?;
+            let part = Part::start(NAME).map_err(|error| broken("a process", error))?;
+            processes.parts.push(part);
+            let part = processes.parts.last_mut().expect("one was pushed");
+            group.add(part.id())?;
             let order = Order { load: load.clone(), process, seed: run.seed, object: number };
-            let order = serde_json::to_string(&order).expect("orders are plain data");
-            talk.tell(&order).map_err(|error| broken("a process of the load", error))?;
+            part.tell(&order).map_err(|error| broken("a process of the load", error))?;
         }
         Ok(processes)
     }
 
     /// The numbers by which the system knows them.
     fn numbers(&self) -> Vec<u32> {
-        self.children.iter().map(|talk| talk.child.id()).collect()
+        self.parts.iter().map(Part::id).collect()
     }
 
     /// Waits until all have filled; the longest time that it took one.
     fn fill(&mut self, interrupt: &Interrupt) -> Result<f64, Gone> {
         let mut longest = 0.0_f64;
-        for talk in &mut self.children {
-            match talk.answer(interrupt)? {
+        for part in &mut self.parts {
+            match part.answer(None, interrupt)? {
                 Answer::Filled { seconds } => longest = longest.max(seconds),
-                other => return Err(Gone::Said(format!("unexpected answer {other:?}"))),
+                other => return Err(unexpected(other)),
             }
         }
         Ok(longest)
@@ -277,75 +259,24 @@ impl Processes {
 
     /// Lets all of them touch their pages, and waits for the last.
     fn touch(&mut self, interrupt: &Interrupt) -> Result<Vec<Touched>, Gone> {
-        for talk in &mut self.children {
+        for part in &mut self.parts {
             // One that has ended is found out below, with the reason.
-            let _ = talk.tell("touch");
+            let _ = part.tell(&Begin);
         }
         let mut all = Vec::new();
-        for talk in &mut self.children {
-            match talk.answer(interrupt)? {
+        for part in &mut self.parts {
+            match part.answer(None, interrupt)? {
                 Answer::Touched(touched) => all.push(touched),
-                other => return Err(Gone::Said(format!("unexpected answer {other:?}"))),
+                other => return Err(unexpected(other)),
             }
         }
         Ok(all)
     }
 }
 
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for talk in &mut self.children {
-            // Both fail only for a process that is no more.
-            let _ = talk.child.kill();
-            let _ = talk.child.wait();
-        }
-    }
-}
-
-impl Talk {
-    fn start(program: &Path) -> std::io::Result<Talk> {
-        let mut child = Command::new(program)
-            .arg("touch-memory")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Ctrl-C is for this process, which then ends that one.
-            .process_group(0)
-            .spawn()?;
-        let output = child.stdout.take().expect("it is piped");
-        let (sender, answers) = mpsc::channel();
-        // Ends when the process does, or when nobody listens any more.
-        std::thread::spawn(move || {
-            let lines = BufReader::new(output).lines().map_while(Result::ok);
-            let _ = lines.into_iter().try_for_each(|line| sender.send(line));
-        });
-        Ok(Talk { child, answers })
-    }
-
-    fn tell(&mut self, line: &str) -> std::io::Result<()> {
-        let input = self.child.stdin.as_mut().expect("it is piped, and never taken");
-        writeln!(input, "{line}")
-    }
-
-    fn answer(&mut self, interrupt: &Interrupt) -> Result<Answer, Gone> {
-        loop {
-            match self.answers.recv_timeout(NAP) {
-                Ok(line) => {
-                    let answer = serde_json::from_str(&line)
-                        .map_err(|error| Gone::Said(format!("`{line}`: {error}")))?;
-                    return match answer {
-                        Answer::Failed(words) => Err(Gone::Said(words)),
-                        answer => Ok(answer),
-                    };
-                }
-                Err(_) if interrupt.has_come() => return Err(Gone::Interrupted),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    let status = self.child.wait();
-                    return Err(
-                        status.map_or_else(|error| Gone::Said(error.to_string()), Gone::Process)
-                    );
-                }
-            }
-        }
-    }
+fn unexpected(answer: Answer) -> Gone {
+    Gone::Said(match answer {
+        Answer::Failed(words) => words,
+        other => format!("unexpected answer {other:?}"),
+    })
 }

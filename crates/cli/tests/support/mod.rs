@@ -114,6 +114,25 @@ impl Ran {
     }
 }
 
+/// A file system in memory of so many bytes, unmounted at the end.
+pub struct InMemory(pub PathBuf);
+
+impl InMemory {
+    pub fn mount(folder: &Path, size: &str) -> Option<InMemory> {
+        fs::create_dir(folder).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder);
+        let is_mounted = mount.status().is_ok_and(|status| status.success());
+        is_mounted.then(|| InMemory(folder.to_owned()))
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
 /// Whether this process is root's.
 pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;

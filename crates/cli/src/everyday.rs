@@ -1,0 +1,281 @@
+//! `readpath everyday`: what a program gets that uses the library with nothing set, beside `pread`, `mmap`
+//! and `O_DIRECT`, row by row of what programs do and in each state that memory is in.
+
+mod cells;
+mod futures;
+mod one;
+mod ours;
+mod picture;
+mod refused;
+mod rounds;
+mod rows;
+mod states;
+mod tell;
+
+use std::num::NonZero;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use readpath_core::splitmix;
+use serde::Serialize;
+
+use crate::args::EverydayArgs;
+use crate::exit::{Ended, Failure};
+use crate::made_files::MadeFolder;
+use crate::output::print;
+use crate::progress::Interrupt;
+use crate::real_file::make_cold;
+use cells::{Judged, Summary};
+pub use one::run as run_one;
+pub use refused::Refused;
+use rounds::{Cell, Matrix};
+use rows::{Data, Row, Scale};
+pub use states::State;
+
+/// What the folder of a run is called, with the run's number after it.
+const FOLDER_PREFIX: &str = "readpath-everyday";
+
+/// What is left free on the file system, in bytes.
+const ROOM_BYTES: u64 = 64 << 20;
+
+/// The JSON document.
+#[derive(Serialize)]
+struct Document<'a> {
+    readpath: &'static str,
+    kernel: String,
+    processors: usize,
+    memory_bytes: Option<u64>,
+    scale: Scale,
+    runs: u32,
+    refused: &'a [Refused],
+    notes: &'a [String],
+    summary: &'a [Summary],
+    results: &'a [Judged],
+}
+
+/// Measures the matrix, or a part of it, and prints it.
+pub fn run(args: &EverydayArgs) -> Ended {
+    let start = Instant::now();
+    let scale = scale(args);
+    let rows = chosen_rows(&args.rows, scale)?;
+    let interrupt = Interrupt::listen();
+    check_picture(args.picture.as_deref())?;
+    let folder = make_data(&args.folder, &rows, &interrupt)?;
+    let mut notes: Vec<String> =
+        args.refuse.iter().map(|refused| format!("refused to all: {}", refused.name())).collect();
+    let states = possible_states(args, &rows, folder.path(), &interrupt, &mut notes)?;
+    let runs = args.runs.map_or(scale.runs(), NonZero::get);
+    let minutes = args.minutes.map(NonZero::get).or(scale.minutes());
+    let deadline = minutes.map(|minutes| start + Duration::from_secs(minutes * 60));
+    let matrix = Matrix {
+        rows: &rows,
+        scale,
+        states: &states,
+        runs,
+        deadline,
+        folder: folder.path(),
+        refused: &args.refuse,
+        interrupt: &interrupt,
+    };
+    let mut cells = matrix.cells();
+    let ended = matrix.measure(&mut cells);
+    drop(folder);
+    notes.extend(unfinished(&cells, runs));
+    let judged: Vec<Judged> =
+        cells.iter().filter(|cell| is_begun(cell)).map(cells::judge).collect();
+    let summary: Vec<Summary> = states.iter().map(|&state| Summary::of(state, &judged)).collect();
+    let document = Document {
+        readpath: env!("CARGO_PKG_VERSION"),
+        kernel: kernel(),
+        processors: processors(),
+        memory_bytes: memory_bytes(),
+        scale,
+        runs,
+        refused: &args.refuse,
+        notes: &notes,
+        summary: &summary,
+        results: &judged,
+    };
+    tell(args, &document)?;
+    ended
+}
+
+fn tell(args: &EverydayArgs, document: &Document<'_>) -> Ended {
+    let Document { notes, summary, results, .. } = document;
+    match args.json {
+        true => {
+            let text = serde_json::to_string_pretty(document).expect("cells are plain data");
+            print(&format!("{text}\n"))?;
+        }
+        false => print(&tell::text(results, summary, notes))?,
+    }
+    let Some(path) = &args.picture else { return Ok(()) };
+    std::fs::write(path, picture::svg(results, summary, &document.title()))
+        .map_err(|error| cannot_write(path, error))
+}
+
+impl Document<'_> {
+    fn title(&self) -> String {
+        let Document { readpath, kernel, processors, memory_bytes, .. } = self;
+        let memory = memory_bytes.map(|bytes| format!(", {} GiB of memory", bytes >> 30));
+        let memory = memory.unwrap_or_default();
+        let small = if self.scale == Scale::Small { "; small: it judges nothing" } else { "" };
+        format!(
+            "Everyday reads: readpath {readpath}, {kernel}, {processors} processors{memory}{small}"
+        )
+    }
+}
+
+fn scale(args: &EverydayArgs) -> Scale {
+    match (args.small, args.full) {
+        (true, _) => Scale::Small,
+        (false, true) => Scale::Full,
+        (false, false) => Scale::Usual,
+    }
+}
+
+/// The rows whose names have one of the parts; all, where none is given.
+fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
+    let all = rows::rows(scale);
+    if let Some(part) = parts.iter().find(|part| !all.iter().any(|row| row.name.contains(*part))) {
+        let names: Vec<&str> = all.iter().map(|row| row.name.as_str()).collect();
+        return Err(Failure::Usage(format!(
+            "--rows {part}: no row's name has that; there are: {}",
+            names.join(", ")
+        )));
+    }
+    let is_chosen =
+        |row: &Row| parts.is_empty() || parts.iter().any(|part| row.name.contains(part.as_str()));
+    Ok(all.into_iter().filter(is_chosen).collect())
+}
+
+/// Makes the files that the rows read, in a folder of the run's own, and has them written back.
+fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<MadeFolder, Failure> {
+    let mut all: Vec<Data> = Vec::new();
+    for row in rows {
+        if !all.contains(&row.data) {
+            all.push(row.data);
+        }
+    }
+    let found = std::fs::metadata(at).map_err(|error| {
+        Failure::about(
+            at.display(),
+            format!("{error}; name a folder on the storage to be measured"),
+        )
+    })?;
+    if !found.is_dir() {
+        let problem = "is no folder; name one on the storage to be measured";
+        return Err(Failure::about(at.display(), problem));
+    }
+    let room = rustix::fs::statvfs(at).map_err(|error| Failure::about(at.display(), error))?;
+    let (free, needed) = (
+        room.f_bavail * room.f_frsize,
+        all.iter().map(|data| data.bytes()).sum::<u64>() + ROOM_BYTES,
+    );
+    if free < needed {
+        return Err(Failure::about(
+            at.display(),
+            format!(
+                "has {} MiB free, and {} MiB are needed; choose fewer rows, or another folder",
+                free >> 20,
+                needed >> 20
+            ),
+        ));
+    }
+    let folder = MadeFolder::new(at, FOLDER_PREFIX)?;
+    let files = all.iter().flat_map(|data| data.files(folder.path()));
+    for (number, (path, bytes)) in files.enumerate() {
+        folder.add(&path, bytes, splitmix::mixed(number as u64 + 1), interrupt)?;
+    }
+    folder.sync()?;
+    Ok(folder)
+}
+
+/// The states that were chosen and that this system lets be; of the others it is said why not.
+fn possible_states(
+    args: &EverydayArgs,
+    rows: &[Row],
+    folder: &Path,
+    interrupt: &Interrupt,
+    notes: &mut Vec<String>,
+) -> Result<Vec<State>, Failure> {
+    let mut states: Vec<State> = State::ALL.to_vec();
+    states.retain(|state| args.states.is_empty() || args.states.contains(state));
+    let mut leave_out = |states: &mut Vec<State>, is_out: fn(&State) -> bool, why: &str| {
+        let names: Vec<&str> =
+            states.iter().filter(|state| is_out(state)).map(|state| state.name()).collect();
+        if !names.is_empty() {
+            notes.push(format!("not measured: {}: {why}", names.join(", ")));
+            states.retain(|state| !is_out(state));
+        }
+    };
+    let (path, _) = rows[0].data.files(folder).swap_remove(0);
+    let kept = make_cold(&path, &mut || !interrupt.has_come())?;
+    if kept.resident > 0 {
+        let why = format!(
+            "{} of {} pages of a file stay in memory when the kernel is asked to drop them: the file \
+             system there is memory itself (tmpfs), or has a cache of its own; name a folder on a disk",
+            kept.resident, kept.pages
+        );
+        leave_out(&mut states, |state| state.is_cold(), &why);
+    }
+    if states.contains(&State::Short)
+        && let Some(why) = rounds::memory_groups()
+    {
+        leave_out(&mut states, |state| *state == State::Short, &why);
+    }
+    match states.is_empty() {
+        true => Err(Failure::Unavailable(notes.join("; "))),
+        false => Ok(states),
+    }
+}
+
+fn is_begun(cell: &Cell<'_>) -> bool {
+    cell.ways.iter().any(|runs| !runs.measured.is_empty() || runs.broken_off.is_some())
+}
+
+/// What the time did not suffice for.
+fn unfinished(cells: &[Cell<'_>], runs: u32) -> Option<String> {
+    let is_short = |cell: &&Cell<'_>| {
+        let has_all =
+            |way: &rounds::Runs| way.broken_off.is_some() || way.measured.len() == runs as usize;
+        !cell.ways.iter().all(has_all)
+    };
+    let short = cells.iter().filter(is_short).count();
+    let none = cells.iter().filter(|cell| !is_begun(cell)).count();
+    (short > 0).then(|| {
+        format!(
+            "the time was over: {short} of {} cells have fewer than {runs} runs, {none} of them none; \
+             give more --minutes, or choose --rows",
+            cells.len()
+        )
+    })
+}
+
+/// Refuses a picture that can't be written, before minutes are spent on it.
+fn check_picture(path: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
+        true => Err(cannot_write(path, "it is a folder, or in none")),
+        false => Ok(()),
+    }
+}
+
+fn cannot_write(path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::about(path.display(), format!("can't be written: {error}; name another file"))
+}
+
+fn kernel() -> String {
+    let system = rustix::system::uname();
+    format!("Linux {}", system.release().to_string_lossy())
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+fn memory_bytes() -> Option<u64> {
+    let system = rustix::system::sysinfo();
+    system.totalram.checked_mul(u64::from(system.mem_unit))
+}

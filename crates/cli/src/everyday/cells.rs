@@ -1,0 +1,298 @@
+//! Cells as figures: medians, the ratio to the fastest peer, and what is below its bar.
+
+use readpath_peers::everyday::Peer;
+use serde::Serialize;
+
+use super::one::Way;
+use super::rounds::{BrokenOff, Cell, Runs};
+use super::states::State;
+
+/// A cell of the table and of the JSON document.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judged {
+    /// The row's name.
+    pub row: String,
+    /// The state.
+    pub state: State,
+    /// What the accesses ask for in one pass.
+    pub bytes: u64,
+    /// The library.
+    pub ours: Figures,
+    /// Its peers.
+    pub pread: Figures,
+    /// The kernel's mapping.
+    pub mmap: Figures,
+    /// Past the kernel's cache.
+    pub o_direct: Figures,
+    /// The fastest of the peers.
+    pub best: Option<&'static str>,
+    /// Its time ÷ ours.
+    pub ratio: Option<f64>,
+    /// Our processor time ÷ its.
+    pub cpu_ratio: Option<f64>,
+    /// Whom the cell is judged beside, where that is not the fastest.
+    pub judged_beside: Option<&'static str>,
+    /// That one's time ÷ ours; as `ratio`, where it is the fastest.
+    pub judged_ratio: Option<f64>,
+    /// The least that this may be.
+    pub ratio_min: f64,
+    /// Whether the cell is where it has to be; none where it can't be told.
+    pub is_met: Option<bool>,
+    /// What a reader must know of it.
+    pub note: Option<String>,
+}
+
+/// What was measured of one way: medians of its runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figures {
+    /// How long it took; where it was broken off, how long until then.
+    pub seconds: Option<f64>,
+    /// What of the accesses' bytes that makes a second.
+    pub mib_per_s: Option<f64>,
+    /// Processor time.
+    pub cpu_seconds: Option<f64>,
+    /// The most memory of the process.
+    pub peak_bytes: Option<u64>,
+    /// What was read from storage.
+    pub device_bytes: Option<u64>,
+    /// Each run's time, in order.
+    pub seconds_by_run: Vec<f64>,
+    /// Why a run has none.
+    pub broken_off: Option<String>,
+    /// Whether `seconds` is when it was broken off: it takes longer.
+    pub is_bound: bool,
+}
+
+/// The cells of one state in a few figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The state.
+    pub state: State,
+    /// How many cells have a ratio.
+    pub cells: usize,
+    /// Of the ratios to the fastest peer.
+    pub geometric_mean: Option<f64>,
+    /// The least of them.
+    pub minimum: Option<f64>,
+    /// The row that has it.
+    pub minimum_row: Option<String>,
+    /// How many are below their bar, those without a figure of ours among them.
+    pub below: usize,
+}
+
+/// Judges a cell.
+pub fn judge(cell: &Cell<'_>) -> Judged {
+    let [_, measured_passes] = cell.state.passes();
+    let bytes = cell.row.bytes();
+    let figures = |runs: &Runs| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
+    let [ours, pread, mmap, o_direct] = std::array::from_fn(|at| figures(&cell.ways[at]));
+    let peers = [(Peer::Pread, &pread), (Peer::Mmap, &mmap), (Peer::Direct, &o_direct)];
+    let best = peers
+        .iter()
+        .filter(|(_, figures)| !figures.is_bound)
+        .filter_map(|&(peer, figures)| Some((peer, figures, figures.seconds?)))
+        .min_by(|one, two| one.2.total_cmp(&two.2));
+    let to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
+    let ratio = to(best.map(|best| best.2));
+    let cpu_ratio = best.and_then(|best| Some(ours.cpu_seconds? / best.1.cpu_seconds?));
+    let bar = cell.state.bar(cell.row.is_mapping());
+    let beside = bar.peer.filter(|peer| best.is_some_and(|best| best.0 != *peer));
+    let judged_ratio = match bar.peer {
+        Some(judge) => {
+            to(peers.iter().find(|(peer, _)| *peer == judge).and_then(|peer| peer.1.seconds))
+        }
+        None => ratio,
+    };
+    let is_too_dear = ratio.is_some_and(|ratio| ratio <= 1.0)
+        && bar.cpu_ratio_max.is_some_and(|most| cpu_ratio.is_some_and(|ratio| ratio > most));
+    let is_met = match judged_ratio {
+        Some(ratio) => Some(ratio >= bar.ratio_min && !is_too_dear && !ours.is_bound),
+        // With figures of a peer, and none of ours, it has failed.
+        None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
+    };
+    let note = note(cell);
+    Judged {
+        row: cell.row.name.clone(),
+        state: cell.state,
+        bytes,
+        best: best.map(|best| best.0.name()),
+        ratio,
+        cpu_ratio,
+        judged_beside: beside.map(Peer::name),
+        judged_ratio,
+        ratio_min: bar.ratio_min,
+        is_met,
+        note,
+        ours,
+        pread,
+        mmap,
+        o_direct,
+    }
+}
+
+fn note(cell: &Cell<'_>) -> Option<String> {
+    let said = cell.ways[0].measured.iter().find_map(|run| run.note.clone());
+    let stray = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
+        true => format!("not cold: up to {} pages stayed in memory", cell.stray_pages),
+        false => {
+            format!("not all in the kernel's cache: up to {} pages were not", cell.stray_pages)
+        }
+    });
+    let of_ways = Way::ALL.iter().zip(&cell.ways).filter_map(|(way, runs)| {
+        let words = match &runs.broken_off {
+            // Of a peer that says the table.
+            Some(BrokenOff::TooSlow { .. }) if *way != Way::Ours => None,
+            Some(reason) => Some(reason.words()),
+            None if runs.oom_kills > 0 => Some(format!(
+                "{} more runs were killed: the group's memory did not suffice",
+                runs.oom_kills
+            )),
+            None => None,
+        };
+        Some(format!("{}: {}", way.name(), words?))
+    });
+    [said, stray].into_iter().flatten().chain(of_ways).reduce(|a, b| format!("{a}; {b}"))
+}
+
+impl BrokenOff {
+    fn words(&self) -> String {
+        match self {
+            BrokenOff::Failed(reason) => reason.clone(),
+            BrokenOff::OutOfMemory => "killed: the group's memory did not suffice".to_owned(),
+            BrokenOff::TooSlow { seconds } => {
+                format!("broken off after {seconds:.1} s, out of the race")
+            }
+        }
+    }
+}
+
+impl Figures {
+    fn of(runs: &Runs, state: State, bytes: u64) -> Figures {
+        let measured = &runs.measured;
+        let median = |of: &dyn Fn(&super::one::Measured) -> Option<f64>| {
+            let values: Option<Vec<f64>> = measured.iter().map(of).collect();
+            values.and_then(median)
+        };
+        let bound = match runs.broken_off {
+            // It may not have come to its second pass: nothing is known of that one.
+            Some(BrokenOff::TooSlow { seconds }) if state != State::Second => Some(seconds),
+            _ => None,
+        };
+        let seconds = bound.or_else(|| median(&|run| Some(run.seconds)));
+        Figures {
+            seconds,
+            mib_per_s: seconds.map(|seconds| bytes as f64 / f64::from(1 << 20) / seconds),
+            cpu_seconds: median(&|run| Some(run.cpu_seconds)).filter(|_| bound.is_none()),
+            peak_bytes: median(&|run| Some(run.peak_bytes? as f64)).map(|bytes| bytes as u64),
+            device_bytes: median(&|run| Some(run.device_bytes? as f64)).map(|bytes| bytes as u64),
+            seconds_by_run: measured.iter().map(|run| run.seconds).collect(),
+            broken_off: runs.broken_off.as_ref().map(BrokenOff::words),
+            is_bound: bound.is_some(),
+        }
+    }
+}
+
+/// The middle one; of an even number the mean of the two in the middle.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        len if len % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+impl Summary {
+    /// Of the cells of one state.
+    pub fn of(state: State, cells: &[Judged]) -> Summary {
+        let of_state = || cells.iter().filter(|cell| cell.state == state);
+        let ratios: Vec<f64> = of_state().filter_map(|cell| cell.ratio).collect();
+        let least = of_state()
+            .filter(|cell| cell.ratio.is_some())
+            .min_by(|one, two| one.ratio.unwrap_or(0.0).total_cmp(&two.ratio.unwrap_or(0.0)));
+        let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
+        Summary {
+            state,
+            cells: ratios.len(),
+            geometric_mean: (!ratios.is_empty()).then(|| mean.exp()),
+            minimum: least.and_then(|cell| cell.ratio),
+            minimum_row: least.map(|cell| cell.row.clone()),
+            below: of_state().filter(|cell| cell.is_met == Some(false)).count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::one::Measured;
+    use super::super::rows::{Row, Scale};
+    use super::*;
+
+    fn runs(seconds: &[f64], cpu_seconds: f64) -> Runs {
+        let measured = seconds.iter().map(|&seconds| Measured {
+            seconds,
+            cpu_seconds,
+            peak_bytes: Some(1 << 20),
+            device_bytes: None,
+            checksum: 1,
+            note: None,
+        });
+        Runs { measured: measured.collect(), ..Runs::default() }
+    }
+
+    fn judged(state: State, row: &str, ways: [Runs; 4]) -> Judged {
+        let row = Row::of(row, Scale::Usual).unwrap();
+        judge(&Cell { row: &row, state, ways, stray_pages: 0 })
+    }
+
+    /// 16 MiB: medians 0.5 s of ours, 0.4 and 0.2 s of peers, one broken off.
+    #[test]
+    fn the_ratio_is_to_the_fastest_peer_that_ended() {
+        let slow =
+            Runs { broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }), ..Runs::default() };
+        let ways = [runs(&[0.9, 0.5, 0.1], 0.3), runs(&[0.4], 0.1), runs(&[0.3, 0.1], 0.2), slow];
+        let cell = judged(State::Cold, "stream/16MiB/4KiB", ways);
+        assert_eq!((cell.best, cell.ratio), (Some("mmap"), Some(0.2 / 0.5)));
+        assert_eq!(cell.cpu_ratio, Some(0.3 / 0.2));
+        assert_eq!((cell.ours.mib_per_s, cell.is_met), (Some(32.0), Some(false)));
+        assert!(cell.o_direct.is_bound && cell.o_direct.cpu_seconds.is_none());
+    }
+
+    #[test]
+    fn cached_copies_are_judged_beside_pread_and_mappings_beside_mmap() {
+        let ways = || [runs(&[1.0], 0.1), runs(&[0.95], 0.1), runs(&[0.5], 0.1), runs(&[9.0], 0.1)];
+        let copy = judged(State::Cached, "stream/16MiB/4KiB", ways());
+        assert_eq!((copy.judged_beside, copy.judged_ratio), (Some("pread"), Some(0.95)));
+        assert_eq!((copy.ratio, copy.is_met), (Some(0.5), Some(true)));
+        let mapping = judged(State::Cached, "map/touches", ways());
+        assert_eq!((mapping.judged_beside, mapping.is_met), (None, Some(false)));
+    }
+
+    #[test]
+    fn processor_time_counts_where_a_cold_cell_is_not_faster() {
+        let ways =
+            |ours| [runs(&[ours], 0.2), runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
+        assert_eq!(judged(State::Cold, "copy/16MiB", ways(1.0)).is_met, Some(false));
+        assert_eq!(judged(State::Cold, "copy/16MiB", ways(0.9)).is_met, Some(true));
+    }
+
+    #[test]
+    fn a_cell_of_which_ours_was_killed_is_below_and_in_no_mean() {
+        let killed = Runs { broken_off: Some(BrokenOff::OutOfMemory), ..Runs::default() };
+        let peers = || [runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
+        let [pread, mmap, direct] = peers();
+        let lost = judged(State::Short, "random/64KiB/1-threads", [killed, pread, mmap, direct]);
+        assert_eq!((lost.ratio, lost.is_met), (None, Some(false)));
+        assert!(lost.note.as_ref().is_some_and(|note| note.contains("killed")));
+        let won = |seconds: f64| {
+            let [pread, mmap, direct] = peers();
+            judged(State::Short, "stream/256MiB/4KiB", [runs(&[seconds], 0.1), pread, mmap, direct])
+        };
+        let summary = Summary::of(State::Short, &[lost, won(0.25), won(1.0)]);
+        assert_eq!((summary.cells, summary.below), (2, 1));
+        // The root of 4 × 1.
+        assert!((summary.geometric_mean.unwrap() - 2.0).abs() < 1e-9);
+        assert_eq!(summary.minimum, Some(1.0));
+    }
+}

@@ -1,0 +1,136 @@
+//! The library's part of a row: what a program writes that uses it with nothing set.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use readpath::{Batch, File, Mapping, Mode, ReadPath};
+use readpath_peers::everyday::formats::Ranges;
+use readpath_peers::everyday::places::{AtPlaces, Places, Taking};
+use readpath_peers::everyday::streams::{Blocks, Copied};
+use readpath_peers::everyday::whole_files::WholeFiles;
+use readpath_peers::everyday::{Accesses, Checksum, InMemory, PageBuffer, ReadAt};
+
+use super::futures::Tasks;
+use super::rows::{Data, Work};
+use crate::note;
+
+/// A row's accesses through the library, open.
+pub struct Ours {
+    /// What is done.
+    pub accesses: Box<dyn Accesses>,
+    through: Through,
+}
+
+enum Through {
+    Path { path: ReadPath, mode: Option<Mode> },
+    Mapping(Arc<InMemory<Mapping>>),
+}
+
+impl Ours {
+    /// Opens what the work is done to.
+    pub fn open(work: Work, data: Data, files: &[PathBuf]) -> io::Result<Ours> {
+        let first = &files[0];
+        if let Work::Mapped { places, taking, memory_bytes } = work {
+            let mut builder = Mapping::builder();
+            if let Some(bytes) = memory_bytes {
+                builder = builder.memory(bytes);
+            }
+            // SAFETY: a file of this run, which nobody changes once it is made.
+            let mapping = unsafe { builder.open(first) }.map_err(io::Error::other)?;
+            let mapping = Arc::new(InMemory(mapping));
+            let accesses = AtPlaces::over(Arc::clone(&mapping) as Arc<dyn ReadAt>, places, taking);
+            let through = Through::Mapping(mapping);
+            return Ok(Ours { accesses: Box::new(accesses), through });
+        }
+        let path = ReadPath::builder().build().map_err(io::Error::other)?;
+        if let Work::WholeFiles { threads } = work {
+            let through = Through::Path { path: path.clone(), mode: None };
+            let open = move |name: &Path| Ok(Box::new(OurFile(open(&path, name)?)) as _);
+            let accesses = WholeFiles::over(Box::new(open), files.to_vec(), threads);
+            return Ok(Ours { accesses: Box::new(accesses), through });
+        }
+        let file = open(&path, first)?;
+        let through = Through::Path { path: path.clone(), mode: Some(file.mode()) };
+        let accesses: Box<dyn Accesses> = match work {
+            Work::Places(places) => {
+                Box::new(AtPlaces::over(Arc::new(OurFile(file)), places, Taking::Copied))
+            }
+            Work::Blocks { bytes } => Box::new(Blocks::over(Box::new(file.reader()), bytes)),
+            Work::Copied => Box::new(Copied::over(Box::new(file.reader()))),
+            Work::Format(format) => {
+                Box::new(Ranges::over(Box::new(file.reader()), format.ranges(data.bytes())))
+            }
+            Work::Batch { places, depth } => Box::new(InBatch::over(&path, file, places, depth)),
+            Work::Futures(places) => Box::new(Tasks::ours(file, places)?),
+            Work::Mapped { .. } | Work::WholeFiles { .. } => unreachable!("opened above"),
+        };
+        Ok(Ours { accesses, through })
+    }
+
+    /// What a reader of the figures must know: where the bytes don't take the usual way.
+    pub fn note(&self) -> Option<String> {
+        match &self.through {
+            Through::Path { path, mode } => {
+                let mode = mode.filter(|&mode| mode != Mode::Direct).map(|mode| mode.to_string());
+                note::join(mode, path.stats().backend.and_then(note::carried_by))
+            }
+            Through::Mapping(mapping) => match mapping.0.mode() {
+                readpath::pager::MappingMode::Served => None,
+                mode => Some(mode.to_string()),
+            },
+        }
+    }
+}
+
+fn open(path: &ReadPath, name: &Path) -> io::Result<File> {
+    path.open(name).map_err(io::Error::other)
+}
+
+/// A file of the library.
+struct OurFile(File);
+
+impl ReadAt for OurFile {
+    fn bytes(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+}
+
+/// Reads of a batch, so many under way at a time, each copied out as it is done.
+struct InBatch {
+    batch: Batch,
+    file: File,
+    places: Places,
+    depth: usize,
+    buffer: PageBuffer,
+}
+
+impl InBatch {
+    fn over(path: &ReadPath, file: File, places: Places, depth: u32) -> InBatch {
+        let buffer = PageBuffer::of(places.read_bytes);
+        InBatch { batch: path.batch(), file, places, depth: depth as usize, buffer }
+    }
+}
+
+impl Accesses for InBatch {
+    fn pass(&mut self) -> io::Result<Checksum> {
+        let InBatch { batch, file, places, depth, buffer } = self;
+        let mut sum = Checksum::default();
+        let mut waiting = places.of_thread(0);
+        let mut under_way = 0;
+        loop {
+            for offset in waiting.by_ref().take(*depth - under_way) {
+                batch.read(file, offset, places.read_bytes, offset)?;
+                under_way += 1;
+            }
+            let Some(read) = batch.wait()? else { return Ok(sum) };
+            under_way -= 1;
+            let bytes = read.copy_to(buffer)?;
+            sum.add(read.ticket(), &buffer[..bytes]);
+        }
+    }
+}

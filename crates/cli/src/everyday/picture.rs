@@ -1,0 +1,187 @@
+//! The matrix as a picture: a line for each row, a field for each state, a dot where ours stands
+//! beside the fastest peer, on a logarithmic scale. One SVG file that needs nothing else.
+
+use std::fmt::Write;
+
+use super::cells::{Judged, Summary};
+use crate::table::number;
+
+/// A ratio beyond this, or below one divided by it, is drawn at the edge.
+const RATIO_MAX: f64 = 16.0;
+
+/// What the scale is marked with.
+const MARKS: [(f64, &str); 5] =
+    [(0.0625, "1/16"), (0.25, "1/4"), (1.0, "1"), (4.0, "4"), (16.0, "16")];
+
+const LINE_HEIGHT: f64 = 16.0;
+const NAMES_WIDTH: f64 = 200.0;
+const FIELD_WIDTH: f64 = 190.0;
+/// Left and right of a field's scale.
+const FIELD_PAD: f64 = 14.0;
+const TOP: f64 = 92.0;
+
+const MET: &str = "#1a7f37";
+const BELOW: &str = "#cf222e";
+const UNJUDGED: &str = "#6e7781";
+
+/// The picture's text.
+pub fn svg(cells: &[Judged], summaries: &[Summary], title: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for cell in cells {
+        if !names.contains(&cell.row.as_str()) {
+            names.push(&cell.row);
+        }
+    }
+    let width = NAMES_WIDTH + FIELD_WIDTH * summaries.len() as f64 + 10.0;
+    let bottom = TOP + LINE_HEIGHT * names.len() as f64;
+    let height = bottom + 46.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+         <text x=\"8\" y=\"20\" font-size=\"14\">{}</text>\n",
+        escaped(title)
+    );
+    for (number, name) in names.iter().enumerate() {
+        let y = line_middle(number);
+        if number % 2 == 1 {
+            let top = y - LINE_HEIGHT / 2.0;
+            let inner = width - 10.0;
+            put(
+                &mut svg,
+                &format!(
+                    "<rect x=\"5\" y=\"{top}\" width=\"{inner}\" height=\"{LINE_HEIGHT}\" fill=\"#f6f8fa\"/>"
+                ),
+            );
+        }
+        put(&mut svg, &format!("<text x=\"8\" y=\"{}\">{}</text>", y + 4.0, escaped(name)));
+    }
+    for (field, summary) in summaries.iter().enumerate() {
+        let left = NAMES_WIDTH + FIELD_WIDTH * field as f64;
+        header(&mut svg, left, bottom, summary);
+        for cell in cells.iter().filter(|cell| cell.state == summary.state) {
+            let line = names.iter().position(|name| *name == cell.row);
+            dot(&mut svg, left, line_middle(line.expect("every cell's row has a line")), cell);
+        }
+    }
+    let legend =
+        "Time of the fastest of pread, mmap and O_DIRECT ÷ ours: right of 1, ours is faster.";
+    put(
+        &mut svg,
+        &format!("<text x=\"8\" y=\"{}\" fill=\"#57606a\">{legend}</text>", bottom + 38.0),
+    );
+    for (x, colour, word) in [(520.0, MET, "reaches its bar"), (620.0, BELOW, "below")] {
+        put(
+            &mut svg,
+            &format!("<circle cx=\"{x}\" cy=\"{}\" r=\"4\" fill=\"{colour}\"/>", bottom + 34.0),
+        );
+        put(&mut svg, &format!("<text x=\"{}\" y=\"{}\">{word}</text>", x + 8.0, bottom + 38.0));
+    }
+    svg + "</svg>\n"
+}
+
+fn header(svg: &mut String, left: f64, bottom: f64, summary: &Summary) {
+    let middle = left + FIELD_WIDTH / 2.0;
+    let mut centred = |y: f64, size: u32, text: &str| {
+        put(
+            svg,
+            &format!(
+                "<text x=\"{middle}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"middle\">{text}</text>"
+            ),
+        );
+    };
+    centred(44.0, 13, summary.state.name());
+    let mean = number(summary.geometric_mean, 2);
+    centred(60.0, 11, &format!("mean {mean}, least {}", number(summary.minimum, 2)));
+    centred(74.0, 11, &format!("{} of {} below", summary.below, summary.cells));
+    for (ratio, word) in MARKS {
+        let x = place(left, ratio);
+        let colour = if ratio == 1.0 { "#24292f" } else { "#d0d7de" };
+        put(
+            svg,
+            &format!(
+                "<line x1=\"{x}\" y1=\"{}\" x2=\"{x}\" y2=\"{bottom}\" stroke=\"{colour}\"/>",
+                TOP - 6.0
+            ),
+        );
+        put(
+            svg,
+            &format!(
+                "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" fill=\"#57606a\">{word}</text>",
+                bottom + 14.0
+            ),
+        );
+    }
+}
+
+/// The cell's dot, with its figures for who points at it; a cross at the edge where ours gave none.
+fn dot(svg: &mut String, left: f64, y: f64, cell: &Judged) {
+    let colour = match cell.is_met {
+        Some(true) => MET,
+        Some(false) => BELOW,
+        None => UNJUDGED,
+    };
+    let title = format!(
+        "{} {}: {} of {}",
+        cell.row,
+        cell.state.name(),
+        number(cell.ratio, 2),
+        cell.best.unwrap_or("nobody")
+    );
+    let title = format!("<title>{}</title>", escaped(&title));
+    match cell.ratio {
+        Some(ratio) => {
+            let x = place(left, ratio);
+            put(
+                svg,
+                &format!(
+                    "<circle cx=\"{x:.1}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\">{title}</circle>"
+                ),
+            );
+        }
+        None => {
+            let x = left + FIELD_PAD;
+            put(
+                svg,
+                &format!(
+                    "<path d=\"M{} {}l6 6m0 -6l-6 6\" stroke=\"{colour}\" stroke-width=\"2\">{title}</path>",
+                    x - 3.0,
+                    y - 3.0
+                ),
+            );
+        }
+    }
+}
+
+fn line_middle(number: usize) -> f64 {
+    TOP + LINE_HEIGHT * (number as f64 + 0.5)
+}
+
+/// Where a ratio stands in the field that begins at `left`.
+fn place(left: f64, ratio: f64) -> f64 {
+    let share = (ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX).ln() / RATIO_MAX.ln() + 1.0) / 2.0;
+    left + FIELD_PAD + share * (FIELD_WIDTH - 2.0 * FIELD_PAD)
+}
+
+fn put(svg: &mut String, element: &str) {
+    writeln!(svg, "{element}").expect("a text takes whatever is written to it");
+}
+
+/// The text as it may stand in a document.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_is_in_the_middle_and_what_is_far_off_at_the_edge() {
+        let (left, right) = (100.0 + FIELD_PAD, 100.0 + FIELD_WIDTH - FIELD_PAD);
+        assert_eq!(place(100.0, 1.0), (left + right) / 2.0);
+        assert_eq!((place(100.0, 1e-9), place(100.0, 1e9)), (left, right));
+        // A quarter is half of the way to a sixteenth.
+        assert!((place(100.0, 0.25) - (3.0 * left + right) / 4.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,336 @@
+//! Carries the measurements out: round after round over all cells, in each cell one way after the other,
+//! each time another one first, each measurement in a process of its own.
+//!
+//! Rounds are outermost, so that what the machine does meanwhile falls on all cells alike; and when the
+//! time is over, each cell has about as many runs as any other.
+//!
+//! Nobody waits for who is out of the race: a measurement ends when it has taken several times as long as
+//! the fastest peer of its cell. It stands in the table as what it is, a bound.
+
+use std::collections::HashMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use readpath_peers::kernel_swap::SwapError;
+use readpath_peers::kernel_swap::group::MemoryGroup;
+use rustix::process::Signal;
+
+use super::one::{self, Answer, Measured, Order, Way};
+use super::refused::Refused;
+use super::rows::{Data, Row, Scale};
+use super::states::{self, State};
+use crate::exit::Failure;
+use crate::part::{Gone, Part};
+use crate::progress::Interrupt;
+
+/// How many times as long as the fastest peer of the cell so far a peer may take, and ours.
+const PATIENCE: [u32; 2] = [3, 10];
+
+/// What is given on top of it: the start of the process, and noise where a cell is short.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The longest measurement, of whom nothing is known.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How many times as long as a cold pass a pass may take with little memory: one that reads what it has
+/// read before, and that was pushed out meanwhile, over and over, has no end that can be waited for.
+const SHORT_PATIENCE: u32 = 4;
+
+/// So many runs of a way in a cell are ended by the OOM killer of a memory group before it is believed
+/// that there is no memory for it: one or two may be, when reclaim is slower than reads.
+const OOM_KILLS_MAX: u32 = 3;
+
+/// What is to be measured.
+pub struct Matrix<'a, 'r> {
+    /// The rows.
+    pub rows: &'r [Row],
+    /// The scale that they are of.
+    pub scale: Scale,
+    /// The states.
+    pub states: &'a [State],
+    /// How many times each.
+    pub runs: u32,
+    /// When to stop; `None`: when all is done.
+    pub deadline: Option<Instant>,
+    /// The folder with the data.
+    pub folder: &'a Path,
+    /// What is refused to whoever reads.
+    pub refused: &'a [Refused],
+    /// Whether the run is to end.
+    pub interrupt: &'a Interrupt,
+}
+
+/// A row in a state, with what was measured.
+pub struct Cell<'r> {
+    /// The row.
+    pub row: &'r Row,
+    /// The state.
+    pub state: State,
+    /// Of each way, in the order of [`Way::ALL`].
+    pub ways: [Runs; 4],
+    /// The most pages of the data that were not as the state wants them when a measurement began.
+    pub stray_pages: u64,
+}
+
+/// What was measured of one way.
+#[derive(Default)]
+pub struct Runs {
+    /// Those that came to their end.
+    pub measured: Vec<Measured>,
+    /// Why there is no more.
+    pub broken_off: Option<BrokenOff>,
+    /// How many the OOM killer of the memory group has ended.
+    pub oom_kills: u32,
+}
+
+/// Why a measurement gave no figures.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BrokenOff {
+    /// It can't be done so here.
+    Failed(String),
+    /// There was no memory for it.
+    OutOfMemory,
+    /// It was out of the race, so long after its start.
+    TooSlow {
+        /// How long it had taken.
+        seconds: f64,
+    },
+}
+
+impl<'r> Matrix<'_, 'r> {
+    /// Every cell, not measured yet.
+    pub fn cells(&self) -> Vec<Cell<'r>> {
+        let cell = |state: State, row| {
+            let ways = std::array::from_fn(|_| Runs::default());
+            Cell { row, state, ways, stray_pages: 0 }
+        };
+        let suits = |state: State| move |row: &&Row| state.suits(row, self.scale);
+        let of_state = |&state: &State| {
+            let rows = self.rows.iter().filter(suits(state));
+            rows.map(move |row| cell(state, row))
+        };
+        self.states.iter().flat_map(of_state).collect()
+    }
+
+    /// Measures the cells, until all is done or the time is over.
+    ///
+    /// # Errors
+    /// A way has read other bytes than the others, or the run was interrupted. The cells have what
+    /// was measured until then.
+    pub fn measure(&self, cells: &mut [Cell<'r>]) -> Result<(), Failure> {
+        let bar = ProgressBar::new(cells.len() as u64 * u64::from(self.runs));
+        let measured = self.measure_by(cells, &bar);
+        bar.finish_and_clear();
+        measured
+    }
+
+    fn measure_by(&self, cells: &mut [Cell<'r>], bar: &ProgressBar) -> Result<(), Failure> {
+        let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
+        let mut sums: HashMap<&str, (u64, Way)> = HashMap::new();
+        // A cold pass of a row by its fastest peer: in this round it comes before what it is needed for.
+        let mut cold: HashMap<&str, f64> = HashMap::new();
+        for round in 0..self.runs {
+            for (number, cell) in cells.iter_mut().enumerate() {
+                let data = cell.row.data;
+                let files = files.entry(data).or_insert_with(|| data.files(self.folder));
+                let cold_pass = cold.get(cell.row.name.as_str()).copied();
+                for turn in 0..Way::ALL.len() {
+                    if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        return Ok(());
+                    }
+                    let at = (round as usize + number + turn) % Way::ALL.len();
+                    if let Some(sum) = self.turn(cell, at, files, cold_pass)? {
+                        check(&mut sums, cell.row, Way::ALL[at], sum)?;
+                    }
+                }
+                if let (State::Cold, Some(fastest)) = (cell.state, cell.fastest_peer()) {
+                    cold.insert(&cell.row.name, fastest);
+                }
+                bar.inc(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures one way once more, unless it was broken off before; gives the sum over what was read.
+    fn turn(
+        &self,
+        cell: &mut Cell<'r>,
+        at: usize,
+        files: &[(PathBuf, u64)],
+        cold_pass: Option<f64>,
+    ) -> Result<Option<u64>, Failure> {
+        while cell.ways[at].broken_off.is_none() {
+            let ended = self.one(cell, Way::ALL[at], files, cold_pass)?;
+            let runs = &mut cell.ways[at];
+            match ended {
+                Ok(measured) => {
+                    let sum = measured.checksum;
+                    runs.measured.push(measured);
+                    return Ok(Some(sum));
+                }
+                Err(broken_off) => {
+                    runs.oom_kills += u32::from(broken_off == BrokenOff::OutOfMemory);
+                    let is_final =
+                        broken_off != BrokenOff::OutOfMemory || runs.oom_kills == OOM_KILLS_MAX;
+                    runs.broken_off = is_final.then_some(broken_off);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// One measurement.
+    fn one(
+        &self,
+        cell: &mut Cell<'r>,
+        way: Way,
+        files: &[(PathBuf, u64)],
+        cold_pass: Option<f64>,
+    ) -> Result<Result<Measured, BrokenOff>, Failure> {
+        let cannot = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::Run(format!("{}: {what}: {error}", cell.row.name))
+        };
+        let group = cell.state.group_bytes(cell.row).map(MemoryGroup::new).transpose();
+        let group = group.map_err(|error| cannot("a memory group", &error))?;
+        // What comes later is dropped first: the process has ended before its group goes.
+        let mut part = Part::start(one::NAME).map_err(|error| cannot("a process", &error))?;
+        if let Some((group, _)) = &group {
+            group.add(part.id()).map_err(|error| cannot("a memory group", &error))?;
+        }
+        let stray_pages = states::prepare(cell.state, files, self.interrupt)?;
+        cell.stray_pages = cell.stray_pages.max(stray_pages);
+        let order = Order {
+            row: cell.row.name.clone(),
+            scale: self.scale,
+            way,
+            state: cell.state,
+            folder: self.folder.to_path_buf(),
+            refused: self.refused.to_vec(),
+        };
+        // One that has ended is found out below, with the reason.
+        let _ = part.tell(&order);
+        let start = Instant::now();
+        match part.answer(Some(start + cell.longest(way, cold_pass)), self.interrupt) {
+            Ok(Answer::Measured(measured)) => Ok(Ok(measured)),
+            Ok(Answer::Failed(reason)) => Ok(Err(BrokenOff::Failed(reason))),
+            Err(Gone::Interrupted) => Err(Failure::Interrupted),
+            Err(Gone::TooLate) => {
+                let seconds = start.elapsed().as_secs_f64();
+                Ok(Err(BrokenOff::TooSlow { seconds }))
+            }
+            Err(Gone::Said(words)) => Ok(Err(BrokenOff::Failed(words))),
+            Err(Gone::Process(status)) => {
+                let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+                let oom_kills = group.as_ref().map_or(0, |(group, _)| group.counts().oom_kills);
+                Ok(Err(match is_killed && oom_kills > 0 {
+                    true => BrokenOff::OutOfMemory,
+                    false => BrokenOff::Failed(format!("its process has ended: {status}")),
+                }))
+            }
+        }
+    }
+}
+
+impl Cell<'_> {
+    /// How long the fastest peer has taken, if one has come to its end.
+    fn fastest_peer(&self) -> Option<f64> {
+        let peers = Way::ALL.iter().zip(&self.ways).filter(|(way, _)| way.peer().is_some());
+        let seconds = peers.flat_map(|(_, runs)| runs.measured.iter().map(|run| run.seconds));
+        seconds.min_by(f64::total_cmp)
+    }
+
+    /// How long a measurement may take, by what is known: how long a peer takes for the same, or else for a
+    /// cold pass, in seconds.
+    fn longest(&self, way: Way, cold_pass: Option<f64>) -> Duration {
+        let patience = PATIENCE[usize::from(way == Way::Ours)];
+        let longest = match (self.fastest_peer(), cold_pass) {
+            (Some(fastest), _) => {
+                // What is waited for includes the first pass, which may take far longer.
+                let data = self.row.data.bytes() as f64;
+                let first = cold_pass.unwrap_or(data / COLD_BYTES_PER_SECOND);
+                let first = if self.state == State::Second { first } else { 0.0 };
+                Duration::from_secs_f64(fastest + first) * patience
+            }
+            (None, Some(cold_pass)) => {
+                let passes: u32 = self.state.passes().iter().sum();
+                Duration::from_secs_f64(cold_pass) * passes * SHORT_PATIENCE
+            }
+            (None, None) => LONGEST,
+        };
+        (longest + GRACE).min(LONGEST)
+    }
+}
+
+/// How fast a cold pass is believed to be at least.
+const COLD_BYTES_PER_SECOND: f64 = 100e6;
+
+/// All ways to a row read the same bytes, in all states.
+fn check<'a>(
+    sums: &mut HashMap<&'a str, (u64, Way)>,
+    row: &'a Row,
+    way: Way,
+    sum: u64,
+) -> Result<(), Failure> {
+    let (first, by) = *sums.entry(&row.name).or_insert((sum, way));
+    match first == sum {
+        true => Ok(()),
+        false => Err(Failure::Run(format!(
+            "{}: {} has read other bytes than {}",
+            row.name,
+            way.name(),
+            by.name()
+        ))),
+    }
+}
+
+/// Why no process can be given less memory here; `None` where it can.
+pub fn memory_groups() -> Option<String> {
+    MemoryGroup::new(1 << 30).err().map(|error: SwapError| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows;
+    use super::*;
+
+    #[test]
+    fn other_bytes_are_told_with_who_read_them() {
+        let row = &rows::rows(Scale::Small)[0];
+        let mut sums = HashMap::new();
+        check(&mut sums, row, Way::Pread, 7).unwrap();
+        check(&mut sums, row, Way::Ours, 7).unwrap();
+        let Err(Failure::Run(told)) = check(&mut sums, row, Way::Mmap, 8) else { panic!() };
+        assert_eq!(told, format!("{}: mmap has read other bytes than pread", row.name));
+    }
+
+    /// Of a peer three times as long as the fastest, of ours ten times, and half a second each.
+    #[test]
+    fn who_is_out_of_the_race_is_not_waited_for() {
+        let row = Row::of("stream/256MiB/4KiB", Scale::Usual).unwrap();
+        let longest = |state, seconds: Option<f64>, way, cold_pass| {
+            let mut ways: [Runs; 4] = std::array::from_fn(|_| Runs::default());
+            ways[1].measured.extend(seconds.map(|seconds| Measured {
+                seconds,
+                cpu_seconds: 0.0,
+                peak_bytes: None,
+                device_bytes: None,
+                checksum: 0,
+                note: None,
+            }));
+            let cell = Cell { row: &row, state, ways, stray_pages: 0 };
+            cell.longest(way, cold_pass).as_secs_f64()
+        };
+        assert_eq!(longest(State::Cold, None, Way::Direct, None), 60.0);
+        assert_eq!(longest(State::Cold, Some(2.0), Way::Direct, Some(2.0)), 6.5);
+        assert_eq!(longest(State::Cold, Some(2.0), Way::Ours, Some(2.0)), 20.5);
+        // The first pass takes 3 s, or 2.68 s at 100 MB/s, where that isn't known.
+        assert_eq!(longest(State::Second, Some(1.0), Way::Direct, Some(3.0)), 12.5);
+        let second = longest(State::Second, Some(1.0), Way::Direct, None);
+        assert!((second - 11.553).abs() < 0.001, "{second}");
+        // Two passes of 1 s each.
+        assert_eq!(longest(State::Short, None, Way::Direct, Some(1.0)), 8.5);
+    }
+}

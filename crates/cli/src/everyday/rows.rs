@@ -1,0 +1,328 @@
+//! The rows of the matrix: what programs do with files.
+//!
+//! A row has a name, by which it is chosen and by which its process finds it again; its data, which the
+//! run makes; and the accesses, which are the same whatever gives the bytes.
+
+use std::path::{Path, PathBuf};
+
+use readpath_peers::everyday::formats::Format;
+use readpath_peers::everyday::places::{Order, Places, Taking};
+use readpath_peers::everyday::whole_files;
+use serde::{Deserialize, Serialize};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// How large the data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// 4 MiB at most: shows that every row runs, and judges nothing.
+    Small,
+    /// 256 MiB at most.
+    Usual,
+    /// The same, and 2 GiB.
+    Full,
+}
+
+impl Scale {
+    /// How often each cell is measured, unless it is said.
+    pub const fn runs(self) -> u32 {
+        match self {
+            Scale::Small => 1,
+            Scale::Usual => 3,
+            Scale::Full => 5,
+        }
+    }
+
+    /// How many minutes a run takes at most, unless it is said; `None`: as many as it needs.
+    pub const fn minutes(self) -> Option<u64> {
+        match self {
+            Scale::Small | Scale::Usual => Some(9),
+            Scale::Full => None,
+        }
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What is done, and how much at once.
+    pub name: String,
+    /// What it is done to.
+    pub data: Data,
+    /// How.
+    pub work: Work,
+}
+
+/// The files of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Data {
+    /// One of so many bytes.
+    File {
+        /// Its length.
+        bytes: u64,
+    },
+    /// Many small ones.
+    Files {
+        /// How many.
+        count: usize,
+    },
+}
+
+/// The accesses of a row. Ours are made with nothing set, unless it is said here.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// `File::read_at`.
+    Places(Places),
+    /// `Reader`: calls of `read`.
+    Blocks {
+        /// The buffer of each.
+        bytes: u64,
+    },
+    /// `Reader`: `std::io::copy`.
+    Copied,
+    /// `File::read_at` of each file, whole, between opening and closing it.
+    WholeFiles {
+        /// How many threads.
+        threads: usize,
+    },
+    /// `Reader`: seeks, and reads of what is to be there.
+    Format(Format),
+    /// `Mapping`.
+    Mapped {
+        /// Where.
+        places: Places,
+        /// Whether copied out of it.
+        taking: Taking,
+        /// What [`memory`](readpath::pager::MappingBuilder::memory) is set to.
+        memory_bytes: Option<u64>,
+    },
+    /// `Batch`, beside io_uring.
+    Batch {
+        /// Where.
+        places: Places,
+        /// How many reads are under way.
+        depth: u32,
+    },
+    /// `File::read_at_async` on tokio, a task for each of the places' threads, beside
+    /// `spawn_blocking`.
+    Futures(Places),
+}
+
+impl Row {
+    /// The row of that name.
+    pub fn of(name: &str, scale: Scale) -> Option<Row> {
+        rows(scale).into_iter().find(|row| row.name == name)
+    }
+
+    /// How many bytes the accesses ask for; a touch, for its page.
+    pub fn bytes(&self) -> u64 {
+        match self.work {
+            Work::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
+            Work::Places(places) | Work::Batch { places, .. } | Work::Futures(places) => {
+                places.bytes()
+            }
+            Work::Blocks { .. } | Work::Copied | Work::WholeFiles { .. } => self.data.bytes(),
+            Work::Format(format) => {
+                format.ranges(self.data.bytes()).iter().map(|&(_, bytes)| bytes).sum()
+            }
+        }
+    }
+
+    /// The largest piece of memory that the program itself takes, in bytes.
+    pub fn buffer_bytes(&self) -> u64 {
+        match self.work {
+            Work::Mapped { places, taking: Taking::Copied, .. } => places.read_bytes,
+            _ => 0,
+        }
+    }
+
+    /// Whether the library's part is a mapping.
+    pub fn is_mapping(&self) -> bool {
+        matches!(self.work, Work::Mapped { .. })
+    }
+}
+
+impl Data {
+    /// The length of all together.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Data::File { bytes } => bytes,
+            Data::Files { count } => whole_files::lengths(count).sum(),
+        }
+    }
+
+    /// Where they are in the folder of the run, each with its length.
+    pub fn files(self, folder: &Path) -> Vec<(PathBuf, u64)> {
+        match self {
+            Data::File { bytes } => vec![(folder.join(size(bytes)), bytes)],
+            Data::Files { count } => {
+                let folder = folder.join("files");
+                let path = |number: usize| folder.join(format!("{number:04}"));
+                let lengths = whole_files::lengths(count).enumerate();
+                lengths.map(|(number, bytes)| (path(number), bytes)).collect()
+            }
+        }
+    }
+}
+
+/// All rows, in the order of the table.
+pub fn rows(scale: Scale) -> Vec<Row> {
+    let (small, large, part) = match scale {
+        Scale::Small => (MIB, 4 * MIB, 64),
+        Scale::Usual | Scale::Full => (16 * MIB, 256 * MIB, 1),
+    };
+    let mut sizes = vec![small, large];
+    sizes.extend((scale == Scale::Full).then_some(2048 * MIB));
+    let mut rows = streams(&sizes);
+    rows.extend(at_random(large, part));
+    rows.extend(with_gaps(small, large));
+    for threads in [1, 8] {
+        let count = (2000 / part) as usize;
+        let name = format!("files/{count}/{threads}-threads");
+        rows.push(Row { name, data: Data::Files { count }, work: Work::WholeFiles { threads } });
+    }
+    let of_large = |name: String, work| Row { name, data: Data::File { bytes: large }, work };
+    for format in Format::ALL {
+        rows.push(of_large(format!("format/{}", format.name()), Work::Format(format)));
+    }
+    rows.extend(mapped(large, part));
+    for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
+        let places = Places::random(large, read_bytes, count / part, 1);
+        let work = Work::Batch { places, depth: 32 };
+        rows.push(of_large(format!("batch/{}/32-deep", size(read_bytes)), work));
+    }
+    for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
+        let places = Places::random(large, read_bytes, count / part, 32);
+        let work = Work::Futures(places);
+        rows.push(of_large(format!("futures/{}/32-tasks", size(read_bytes)), work));
+    }
+    let work = Work::Futures(Places::all(Order::Forward, large, 64 * KIB));
+    rows.push(of_large("futures/stream/64KiB".to_owned(), work));
+    rows
+}
+
+fn streams(sizes: &[u64]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |name: &str, bytes: u64, work: &dyn Fn(u64) -> Work| {
+        for block in [4 * KIB, 64 * KIB, MIB] {
+            let name = format!("{name}/{}/{}", size(bytes), size(block));
+            rows.push(Row { name, data: Data::File { bytes }, work: work(block) });
+        }
+    };
+    for &bytes in sizes {
+        add("stream", bytes, &|block| Work::Places(Places::all(Order::Forward, bytes, block)));
+    }
+    for &bytes in sizes {
+        add("reader", bytes, &|block| Work::Blocks { bytes: block });
+    }
+    let copied = |&bytes| {
+        let name = format!("copy/{}", size(bytes));
+        Row { name, data: Data::File { bytes }, work: Work::Copied }
+    };
+    rows.extend(sizes.iter().map(copied));
+    rows
+}
+
+fn at_random(large: u64, part: u64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (read_bytes, count) in [(4 * KIB, 8192), (16 * KIB, 4096), (64 * KIB, 2048)] {
+        for threads in [1, 8, 32] {
+            let places = Places::random(large, read_bytes, count / part, threads);
+            let name = format!("random/{}/{threads}-threads", size(read_bytes));
+            rows.push(Row { name, data: Data::File { bytes: large }, work: Work::Places(places) });
+        }
+    }
+    rows
+}
+
+fn with_gaps(small: u64, large: u64) -> Vec<Row> {
+    let row = |order, bytes, block| {
+        let name = match order {
+            Order::Stride { step_bytes } => {
+                format!("stride/{}-of-{}", size(block), size(step_bytes))
+            }
+            _ => format!("backward/{}/{}", size(bytes), size(block)),
+        };
+        let work = Work::Places(Places::all(order, bytes, block));
+        Row { name, data: Data::File { bytes }, work }
+    };
+    let stride = |step_bytes| Order::Stride { step_bytes };
+    vec![
+        row(stride(64 * KIB), large, 4 * KIB),
+        row(stride(256 * KIB), large, 64 * KIB),
+        row(Order::Backward, small, 4 * KIB),
+        row(Order::Backward, large, 64 * KIB),
+    ]
+}
+
+fn mapped(large: u64, part: u64) -> Vec<Row> {
+    let row = |name: String, places, taking, memory_bytes| {
+        let work = Work::Mapped { places, taking, memory_bytes };
+        Row { name, data: Data::File { bytes: large }, work }
+    };
+    let stream = |block| Places::all(Order::Forward, large, block);
+    let mut rows = Vec::new();
+    for block in [4 * KIB, 64 * KIB, MIB] {
+        let name = format!("map/stream/{}", size(block));
+        rows.push(row(name, stream(block), Taking::Copied, None));
+    }
+    rows.push(row("map/stream/whole".to_owned(), stream(large), Taking::Copied, None));
+    let touches = Places::random(large, 8, 8192 / part, 1);
+    let slices = Places::random(large, 64 * KIB, 2048 / part, 1);
+    rows.push(row("map/touches".to_owned(), touches, Taking::Lent, None));
+    rows.push(row("map/slices/64KiB".to_owned(), slices, Taking::Lent, None));
+    // More than its memory: it is told to do with a quarter.
+    let quarter = Some(large / 4);
+    rows.push(row(
+        "map-in-quarter/stream/64KiB".to_owned(),
+        stream(64 * KIB),
+        Taking::Copied,
+        quarter,
+    ));
+    rows.push(row("map-in-quarter/slices/64KiB".to_owned(), slices, Taking::Lent, quarter));
+    rows
+}
+
+/// A size in the largest unit of which it is a multiple.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1024 * MIB) => format!("{}GiB", bytes >> 30),
+        _ if bytes.is_multiple_of(MIB) => format!("{}MiB", bytes >> 20),
+        _ => format!("{}KiB", bytes >> 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_name_of_its_own_at_every_scale() {
+        for (scale, count) in [(Scale::Small, 45), (Scale::Usual, 45), (Scale::Full, 52)] {
+            let rows = rows(scale);
+            let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+            assert_eq!((names.len(), rows.len()), (count, count), "{scale:?}");
+        }
+    }
+
+    #[test]
+    fn no_access_reaches_past_its_data() {
+        for row in [Scale::Small, Scale::Usual, Scale::Full].into_iter().flat_map(rows) {
+            assert!((1..=row.data.bytes()).contains(&row.bytes()), "{}", row.name);
+            let (Work::Places(places) | Work::Mapped { places, .. } | Work::Futures(places)) =
+                row.work
+            else {
+                continue;
+            };
+            assert_eq!(places.count % places.threads, 0, "{}", row.name);
+            for thread in 0..places.threads {
+                let end = places.of_thread(thread).map(|at| at + places.read_bytes).max().unwrap();
+                assert!(end <= row.data.bytes(), "{}", row.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The states that a row is measured in, and how much a cell of each has to reach.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use readpath_peers::cold;
+use readpath_peers::everyday::Peer;
+use serde::{Deserialize, Serialize};
+
+use super::rows::{Row, Scale, Work};
+use crate::exit::Failure;
+use crate::progress::Interrupt;
+use crate::real_file::make_cold;
+
+/// The least that a memory group is given, in bytes: what a process takes before it reads anything is
+/// to be small beside it.
+const GROUP_BYTES_MIN: u64 = 16 << 20;
+
+/// What of a file is in memory, and how much memory there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// The kernel's cache has nothing of it
+    Cold,
+    /// The kernel's cache has all of it, read by another process
+    Cached,
+    /// Cold, and read once before by the same process
+    Second,
+    /// Cold, and read twice by a process whose memory is a quarter of what it reads
+    Short,
+}
+
+impl State {
+    /// All of them, in the order of the table.
+    pub const ALL: [State; 4] = [State::Cold, State::Cached, State::Second, State::Short];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Cold => "cold",
+            State::Cached => "cached",
+            State::Second => "second",
+            State::Short => "short",
+        }
+    }
+
+    /// What it is, for a table's title.
+    pub const fn words(self) -> &'static str {
+        match self {
+            State::Cold => "nothing of the file is in memory",
+            State::Cached => "another process has read it: the kernel's cache has all of it",
+            State::Second => "the second pass over it in one process",
+            State::Short => {
+                "two passes with a quarter of the memory that they touch, the kernel's cache included"
+            }
+        }
+    }
+
+    /// Whether it begins with nothing in memory.
+    pub const fn is_cold(self) -> bool {
+        !matches!(self, State::Cached)
+    }
+
+    /// Passes before the measurement, and passes that are measured.
+    pub const fn passes(self) -> [u32; 2] {
+        match self {
+            State::Cold | State::Cached => [0, 1],
+            State::Second => [1, 1],
+            State::Short => [0, 2],
+        }
+    }
+
+    /// Whether the row says anything in this state.
+    pub fn suits(self, row: &Row, scale: Scale) -> bool {
+        if self != State::Short {
+            return true;
+        }
+        let is_short = scale == Scale::Small || row.bytes() >= 2 * GROUP_BYTES_MIN;
+        let has_room = row.buffer_bytes() * 8 <= row.bytes();
+        // Who says how much memory it takes doesn't say all that the process is given.
+        let says_how_much = matches!(row.work, Work::Mapped { memory_bytes: Some(_), .. });
+        is_short && has_room && !says_how_much
+    }
+
+    /// How much memory the process is given, in bytes; `None`: as much as there is.
+    pub fn group_bytes(self, row: &Row) -> Option<u64> {
+        (self == State::Short).then(|| (row.bytes() / 4).max(GROUP_BYTES_MIN))
+    }
+
+    /// How a cell of it is judged.
+    pub const fn bar(self, is_mapping: bool) -> Bar {
+        let copies = if is_mapping { Peer::Mmap } else { Peer::Pread };
+        match self {
+            State::Cold => Bar { peer: None, ratio_min: 0.97, cpu_ratio_max: Some(1.1) },
+            State::Cached => Bar { peer: Some(copies), ratio_min: 0.9, cpu_ratio_max: None },
+            State::Second => Bar { peer: Some(Peer::Pread), ratio_min: 0.97, cpu_ratio_max: None },
+            State::Short => Bar { peer: None, ratio_min: 1.0, cpu_ratio_max: None },
+        }
+    }
+}
+
+/// What a cell has to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bar {
+    /// Beside whom; `None`: the fastest of all peers.
+    pub peer: Option<Peer>,
+    /// The least ratio of its time to ours.
+    pub ratio_min: f64,
+    /// The most of its processor time that ours may take, where ours is not faster.
+    pub cpu_ratio_max: Option<f64>,
+}
+
+/// Brings the files into the state; gives how many of their pages are not as it wants them.
+pub fn prepare(
+    state: State,
+    files: &[(PathBuf, u64)],
+    interrupt: &Interrupt,
+) -> Result<u64, Failure> {
+    let mut pages = 0;
+    let mut buffer = vec![0; 1 << 20];
+    for (path, _) in files {
+        if interrupt.has_come() {
+            return Err(Failure::Interrupted);
+        }
+        pages += match state.is_cold() {
+            true => make_cold(path, &mut || !interrupt.has_come())?.resident,
+            false => bring_in(path, &mut buffer)
+                .map_err(|error| Failure::about(path.display(), error))?,
+        };
+    }
+    Ok(pages)
+}
+
+/// Has the kernel's cache have all of a file; gives how many pages it hasn't.
+fn bring_in(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
+    let is_there = |residency: cold::Residency| residency.resident == residency.pages;
+    if is_there(cold::residency(path)?) {
+        return Ok(0);
+    }
+    let mut file = File::open(path)?;
+    while file.read(buffer)? > 0 {}
+    let residency = cold::residency(path)?;
+    Ok(residency.pages - residency.resident)
+}

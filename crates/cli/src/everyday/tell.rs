@@ -1,0 +1,82 @@
+//! The matrix for people: a table for each state, notes, and a summary.
+
+use super::cells::{Figures, Judged, Summary};
+use super::states::State;
+use crate::table::{Column, Table, mib, number};
+
+/// The text that is printed.
+pub fn text(cells: &[Judged], summaries: &[Summary], notes: &[String]) -> String {
+    let mut text = String::new();
+    for summary in summaries {
+        text += &table(summary.state, cells);
+    }
+    for note in notes {
+        text += &format!("{note}\n");
+    }
+    text += "\n";
+    for summary in summaries {
+        text += &line(summary);
+    }
+    text
+}
+
+fn table(state: State, cells: &[Judged]) -> String {
+    let rows: Vec<&Judged> = cells.iter().filter(|cell| cell.state == state).collect();
+    let columns: [Column<&Judged>; 12] = [
+        ("row", |cell| cell.row.clone()),
+        ("ours MiB/s", |cell| rate(&cell.ours)),
+        ("pread", |cell| rate(&cell.pread)),
+        ("mmap", |cell| rate(&cell.mmap)),
+        ("O_DIRECT", |cell| rate(&cell.o_direct)),
+        ("best", |cell| cell.best.unwrap_or("-").to_owned()),
+        ("ratio", |cell| number(cell.ratio, 2)),
+        ("cpu s", |cell| number(cell.ours.cpu_seconds, 3)),
+        ("cpu ratio", |cell| number(cell.cpu_ratio, 2)),
+        ("peak MiB", |cell| mib(cell.ours.peak_bytes)),
+        ("read MiB", |cell| mib(cell.ours.device_bytes)),
+        ("below its bar", |cell| below(cell)),
+    ];
+    let table = Table::of(&rows, &columns, 1);
+    let mut text = format!("{}: {}\n\n{table}\n", state.name(), state.words());
+    for cell in rows {
+        if let Some(note) = &cell.note {
+            text += &format!("{} {}: {note}\n", state.name(), cell.row);
+        }
+    }
+    text + "\n"
+}
+
+/// With `<` in front where it was broken off: it is less than that.
+fn rate(figures: &Figures) -> String {
+    let sign = if figures.is_bound { "<" } else { "" };
+    match figures.mib_per_s {
+        Some(rate) => format!("{sign}{rate:.0}"),
+        None => "-".to_owned(),
+    }
+}
+
+fn below(cell: &Judged) -> String {
+    if cell.is_met != Some(false) {
+        return String::new();
+    }
+    match (cell.judged_ratio, cell.judged_beside) {
+        (Some(ratio), _) if ratio >= cell.ratio_min => "processor time".to_owned(),
+        (Some(ratio), Some(peer)) => format!("{ratio:.2} of {peer}"),
+        (Some(_), None) => "<".to_owned(),
+        (None, _) => "no figure".to_owned(),
+    }
+}
+
+fn line(summary: &Summary) -> String {
+    let least = match (summary.minimum, &summary.minimum_row) {
+        (Some(ratio), Some(row)) => format!("{ratio:.2} ({row})"),
+        _ => "-".to_owned(),
+    };
+    format!(
+        "{}: {} cells, to the fastest of three peers: geometric mean {}, least {least}; {} below the bar\n",
+        summary.state.name(),
+        summary.cells,
+        number(summary.geometric_mean, 2),
+        summary.below,
+    )
+}

@@ -1,0 +1,226 @@
+//! `readpath everyday`, small: that every row runs in every state, and that nothing stays.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{InMemory, Ran, Scratch, is_root};
+
+/// The rows, counted by hand: 14 streams, 9 at random, 4 with gaps, 2 of files, 3 formats,
+/// 8 mapped, 2 batches, 3 of futures.
+const ROWS: usize = 45;
+
+fn document(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error} in\n{}\n{}", ran.stdout, ran.stderr))
+}
+
+fn has_note(document: &Value, words: &str) -> bool {
+    document["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains(words))
+}
+
+/// That the sums over what was read are equal is what the command checks: it would end with 1.
+#[test]
+fn every_row_gives_figures_of_all_ways_and_nothing_stays() {
+    let scratch = Scratch::new("everyday-rows");
+    let arguments = "everyday . --small --states cold,cached --json";
+    let ran = scratch.run(arguments);
+    ran.has_ended(0, arguments);
+    assert_eq!(scratch.names(), Vec::<String>::new());
+    let document = document(&ran);
+    let cells = document["results"].as_array().unwrap();
+    let is_cold_possible = !has_note(&document, "not measured: cold");
+    assert_eq!(cells.len(), if is_cold_possible { 2 * ROWS } else { ROWS });
+    for cell in cells {
+        let seconds = |way: &str| cell[way]["seconds"].as_f64();
+        let ours = seconds("ours").unwrap_or_else(|| panic!("{cell:#}"));
+        assert!(seconds("pread").is_some() && seconds("mmap").is_some(), "{cell:#}");
+        let is_ended = |way: &&str| cell[*way]["is_bound"] == false;
+        let peers = ["pread", "mmap", "o_direct"].into_iter().filter(is_ended);
+        let best = peers.filter_map(seconds).fold(f64::INFINITY, f64::min);
+        assert_eq!(cell["ratio"].as_f64().unwrap(), best / ours, "{cell:#}");
+        assert!(cell["ours"]["cpu_seconds"].as_f64().unwrap() >= 0.0);
+        assert!(cell["ours"]["peak_bytes"].as_u64().unwrap() > 1 << 20);
+    }
+    // A cold read by pread brings at least what it asks for from the device; a cached one nothing.
+    for cell in cells.iter().filter(|cell| cell["row"].as_str().unwrap().starts_with("stream/")) {
+        let (read, bytes) =
+            (cell["pread"]["device_bytes"].as_u64(), cell["bytes"].as_u64().unwrap());
+        let is_cold = cell["state"] == "cold";
+        assert!(
+            read.is_none_or(|read| if is_cold { read >= bytes } else { read == 0 }),
+            "{cell:#}"
+        );
+    }
+}
+
+#[test]
+fn every_state_has_a_table_and_the_picture_has_a_dot_for_each_cell() {
+    let scratch = Scratch::new("everyday-states");
+    let rows = "copy/1MiB,files/31/8,map/touches";
+    let arguments = format!("everyday . --small --rows {rows} --picture p.svg --runs 2");
+    let ran = scratch.run(&arguments);
+    ran.has_ended(0, &arguments);
+    assert_eq!(scratch.names(), ["p.svg"]);
+    let picture = fs::read_to_string(scratch.path("p.svg")).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    let mut cells = 0;
+    for state in ["cold", "cached", "second", "short"] {
+        let is_left_out = ran
+            .stdout
+            .lines()
+            .any(|line| line.starts_with("not measured: ") && line.contains(state));
+        if is_left_out {
+            println!("skipped: {}", ran.stdout);
+            continue;
+        }
+        let lines = ran.stdout.lines().skip_while(|line| !line.starts_with(&format!("{state}: ")));
+        for row in ["copy/1MiB ", "files/31/8-threads ", "map/touches "] {
+            let line = lines.clone().find(|line| line.starts_with(row));
+            let line = line.unwrap_or_else(|| panic!("{state}: no {row} in\n{}", ran.stdout));
+            assert!(line.split_whitespace().count() >= 11, "{line}");
+            cells += 1;
+        }
+        assert!(picture.contains(&format!(">{state}</text>")), "{state}");
+    }
+    let dots = picture.matches("<title>").count();
+    assert_eq!(dots, cells, "{picture}");
+}
+
+/// As in a container: every row still gives figures and the right bytes, and says what it goes by.
+#[test]
+fn where_a_container_refuses_it_all_rows_go_on_and_say_so() {
+    let scratch = Scratch::new("everyday-container");
+    let arguments = "everyday . --small --states cached --refuse io_uring,userfaultfd --json";
+    let ran = scratch.run(arguments);
+    ran.has_ended(0, arguments);
+    let document = document(&ran);
+    assert!(has_note(&document, "refused to all: userfaultfd"));
+    let cells = document["results"].as_array().unwrap();
+    assert_eq!(cells.len(), ROWS);
+    for cell in cells {
+        assert!(cell["ours"]["seconds"].is_number(), "{cell:#}");
+        let (row, note) = (cell["row"].as_str().unwrap(), cell["note"].as_str().unwrap_or(""));
+        match row.split('/').next().unwrap() {
+            "map" | "map-in-quarter" => {
+                assert!(note.contains("the kernel's own mapping"), "{cell:#}")
+            }
+            "batch" => assert!(note.contains("pread: the kernel gives no io_uring"), "{cell:#}"),
+            _ => assert!(cell["pread"]["seconds"].is_number(), "{cell:#}"),
+        }
+    }
+    let without = "everyday . --small --rows stream/1MiB/4KiB --refuse io_uring,aio --json";
+    let row = &scratch.run(without).results()[0];
+    assert!(row["note"].as_str().unwrap().contains("threads"), "{row:#}");
+}
+
+#[test]
+fn what_can_not_be_measured_is_refused_before_anything_is_made() {
+    let scratch = Scratch::new("everyday-refused");
+    scratch.file("file", "");
+    let refused = |arguments: &str, words: &[&str]| {
+        scratch.refused(&format!("everyday {arguments} --small"), words);
+    };
+    refused("missing", &["missing", "No such file", "name a folder"]);
+    refused("file", &["file: is no folder"]);
+    refused(". --rows floppy", &["--rows floppy", "stream/1MiB/4KiB", "map/touches"]);
+    refused(". --states lukewarm", &["lukewarm", "cold, cached, second, short"]);
+    refused(". --runs 0", &["--runs", "0"]);
+    refused(". --refuse disks", &["disks", "io_uring, aio, userfaultfd"]);
+    refused(". --full", &["--full", "cannot be used with"]);
+    refused(". --picture missing/p.svg", &["missing/p.svg", "name another file"]);
+    assert_eq!(scratch.names(), ["file"]);
+}
+
+#[test]
+fn memory_is_never_cold_and_a_full_disk_is_told() {
+    let scratch = Scratch::new("everyday-memory");
+    let memory = is_root().then(|| InMemory::mount(&scratch.path("memory"), "80m")).flatten();
+    let Some(_memory) = memory else { return println!("skipped: mounting tmpfs needs root") };
+    let rows = "everyday memory --small --rows stream/1MiB/1MiB";
+    let ran = scratch.run(&format!("{rows} --json"));
+    ran.has_ended(0, rows);
+    let document = document(&ran);
+    assert!(
+        has_note(&document, "not measured: cold, second, short: 256 of 256 pages"),
+        "{document:#}"
+    );
+    assert_eq!(document["results"].as_array().unwrap().len(), 1);
+    let cold = scratch.run(&format!("{rows} --states cold"));
+    cold.has_ended(3, "cold in memory");
+    cold.says(&["tmpfs", "name a folder on a disk"], "cold in memory");
+    scratch.refused("everyday memory --rows stream/256MiB", &["memory", "MiB free", "320 MiB"]);
+    assert_eq!(fs::read_dir(scratch.path("memory")).unwrap().count(), 0);
+}
+
+/// Every cgroup that a process with this number has made.
+fn groups_of(process: u32) -> Vec<PathBuf> {
+    let name = format!("readpath-{process}-");
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in
+            entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        {
+            let path = entry.path();
+            if entry.file_name().to_string_lossy().starts_with(&name) {
+                found.push(path);
+            } else {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn has_files(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|entries| entries.count() > 0)
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_and_tells_what_was_measured() {
+    let scratch = Scratch::new("everyday-interrupted");
+    let arguments = "everyday . --small --rows stream,map --runs 100000 --json";
+    let mut command = scratch.command(arguments.split(' '));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let process = child.id();
+    let folder = scratch.path(&format!("readpath-everyday-{process}"));
+    let start = Instant::now();
+    while !has_files(&folder) && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Into the measurements: the files are made, and some cells have figures.
+    std::thread::sleep(Duration::from_secs(1));
+    let killed = Command::new("kill").args(["-INT", &process.to_string()]).status().unwrap();
+    assert!(killed.success());
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    ran.has_ended(130, arguments);
+    ran.says(&["interrupted"], arguments);
+    let measured = document(&ran)["results"].as_array().unwrap().len();
+    assert!(measured > 0, "{}", ran.stdout);
+    assert_eq!(scratch.names(), Vec::<String>::new());
+    assert_eq!(groups_of(process), Vec::<PathBuf>::new());
+}
+
+/// Killed, it can clean up nothing: the next run of any command does.
+#[test]
+fn the_folder_of_a_killed_run_is_removed_by_the_next() {
+    let scratch = Scratch::new("everyday-killed");
+    let arguments = "everyday . --small --rows files --runs 100000";
+    let mut child = scratch.command(arguments.split(' ')).stdout(Stdio::null()).spawn().unwrap();
+    let folder = scratch.path(&format!("readpath-everyday-{}/files", child.id()));
+    let start = Instant::now();
+    while !has_files(&folder) && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(scratch.names().len(), 1);
+    scratch.run("laws").has_ended(0, "laws");
+    assert_eq!(scratch.names(), Vec::<String>::new());
+}

@@ -1,0 +1,66 @@
+//! Many reads at once from one thread, as the kernel offers it: io_uring.
+
+use std::io;
+use std::path::Path;
+
+use readpath_core::readahead::Advice;
+use readpath_core::request::{Outcome, RequestId};
+
+use super::places::Places;
+use super::{Accesses, Checksum};
+use crate::clock::Clock;
+use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
+
+/// Reads at places of one file, so many under way at a time.
+pub struct InRing {
+    file: KernelFile,
+    places: Places,
+}
+
+impl InRing {
+    /// Opens the file, through the kernel's cache or past it.
+    ///
+    /// # Errors
+    /// It can't be opened so, or the kernel gives no ring.
+    pub fn open(
+        path: &Path,
+        places: Places,
+        depth: u32,
+        is_direct: bool,
+    ) -> Result<InRing, KernelError> {
+        let options = KernelOptions {
+            engine: KernelEngine::IoUring,
+            is_direct,
+            depth,
+            bytes_max: places.read_bytes as u32,
+            is_writable: false,
+            advice: Advice::Normal,
+            mapping_advice: Advice::Normal,
+        };
+        Ok(InRing { file: KernelFile::open_as_cached(path, options, Clock::start())?, places })
+    }
+}
+
+impl Accesses for InRing {
+    fn pass(&mut self) -> io::Result<Checksum> {
+        let mut sum = Checksum::default();
+        let places: Vec<u64> = self.places.of_thread(0).collect();
+        let (mut started, mut done) = (0, 0);
+        while done < places.len() {
+            while self.file.room() > 0 && started < places.len() {
+                let id = RequestId(started as u32);
+                self.file.read(id, places[started], self.places.read_bytes as u32);
+                started += 1;
+            }
+            self.file.wait(None).map_err(io::Error::other)?;
+            while let Some((completion, bytes)) = self.file.poll() {
+                match completion.outcome {
+                    Outcome::Failed(error) => return Err(io::Error::other(error.to_string())),
+                    _ => sum.add(places[completion.id.0 as usize], bytes),
+                }
+                done += 1;
+            }
+        }
+        Ok(sum)
+    }
+}

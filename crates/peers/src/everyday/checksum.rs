@@ -1,0 +1,83 @@
+//! A sum over what was read, by which all ways to the same bytes are held against each other.
+//!
+//! It takes one byte of each page, so that it costs the same for all ways and less than anything
+//! that is measured, and the place of each byte, so that a page in another's place is found. The
+//! order of the reads doesn't matter: threads add theirs up.
+
+use readpath_core::unit::PAGE_BYTES;
+
+/// The sum so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checksum(pub u64);
+
+impl Checksum {
+    /// Adds the first byte of each page that begins in `bytes`, which were read from `offset` on.
+    pub fn add(&mut self, offset: u64, bytes: &[u8]) {
+        let skip = offset.next_multiple_of(PAGE_BYTES) - offset;
+        let first_page = (offset + skip) / PAGE_BYTES;
+        let firsts = bytes.iter().skip(skip as usize).step_by(PAGE_BYTES as usize);
+        for (page, byte) in (first_page..).zip(firsts) {
+            self.add_byte(page, *byte);
+        }
+    }
+
+    /// Adds the first and the last of `bytes`: for reads that are smaller than a page, or begin
+    /// anywhere in one.
+    pub fn add_ends(&mut self, offset: u64, bytes: &[u8]) {
+        if let (Some(first), Some(last)) = (bytes.first(), bytes.last()) {
+            self.add_byte(offset, *first);
+            self.add_byte(offset + bytes.len() as u64 - 1, *last);
+        }
+    }
+
+    /// Adds what somebody else has summed up.
+    pub fn add_all(&mut self, other: Checksum) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
+
+    fn add_byte(&mut self, place: u64, byte: u8) {
+        // Odd factors: no byte, and no place, is lost to them.
+        let weight = (2 * place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add((u64::from(byte) + 1).wrapping_mul(weight));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(offset: u64, bytes: &[u8]) -> Checksum {
+        let mut sum = Checksum::default();
+        sum.add(offset, bytes);
+        sum
+    }
+
+    #[test]
+    fn pieces_in_any_order_and_of_any_size_add_up_to_the_whole() {
+        let bytes: Vec<u8> = (0..40_000u32).map(|at| (at / 77) as u8).collect();
+        let whole = of(0, &bytes);
+        for piece in [1, 100, 4096, 5000, 16_384] {
+            let mut sum = Checksum::default();
+            let pieces: Vec<&[u8]> = bytes.chunks(piece).collect();
+            for (at, part) in pieces.iter().enumerate().rev() {
+                sum.add((at * piece) as u64, part);
+            }
+            assert_eq!(sum, whole, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn another_byte_and_another_place_are_seen() {
+        let page = vec![7; 4096];
+        assert_ne!(of(0, &page), of(4096, &page));
+        assert_ne!(of(0, &page), of(0, &vec![8; 4096]));
+        assert_eq!(of(1, &page[..4095]), Checksum::default(), "no page begins there");
+        let ends = |bytes: &[u8]| {
+            let mut sum = Checksum::default();
+            sum.add_ends(10, bytes);
+            sum
+        };
+        assert_ne!(ends(&[1, 2, 3]), ends(&[1, 2, 4]));
+        assert_ne!(ends(&[1, 2, 3]), ends(&[0, 2, 3]));
+    }
+}

@@ -1,0 +1,127 @@
+//! `O_DIRECT`, as a program that knows its rules uses it.
+//!
+//! Offsets, sizes and memory are to be multiples of the device's block; a page is one on every device
+//! that has no larger blocks. What a program wants beyond that it reads with what is around it, into
+//! memory of its own, and copies.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use readpath_core::unit::PAGE_BYTES;
+
+use super::{PageBuffer, ReadAt};
+
+/// What a stream holds of the file: as much as a program reads at once that doesn't say how much.
+const STREAM_BYTES: u64 = 64 << 10;
+
+/// A file that is read past the kernel's cache.
+#[derive(Debug)]
+pub(super) struct DirectFile {
+    file: File,
+    bytes: u64,
+}
+
+impl DirectFile {
+    /// # Errors
+    /// It can't be opened in that way.
+    pub(super) fn open(path: &Path) -> io::Result<DirectFile> {
+        let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(DirectFile { file, bytes })
+    }
+
+    /// Reads into memory that suits.
+    fn read_straight(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(&self.file, buffer, offset)
+    }
+}
+
+fn is_aligned(buffer: &[u8], offset: u64) -> bool {
+    let page = PAGE_BYTES as usize;
+    offset.is_multiple_of(PAGE_BYTES)
+        && buffer.len().is_multiple_of(page)
+        && buffer.as_ptr().addr().is_multiple_of(page)
+}
+
+impl ReadAt for DirectFile {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if is_aligned(buffer, offset) {
+            return self.read_straight(buffer, offset);
+        }
+        thread_local! {
+            static AROUND: RefCell<PageBuffer> = RefCell::new(PageBuffer::of(0));
+        }
+        let first = offset / PAGE_BYTES * PAGE_BYTES;
+        let end = (offset + buffer.len() as u64).next_multiple_of(PAGE_BYTES);
+        let bytes = (end - first) as usize;
+        AROUND.with_borrow_mut(|around| {
+            if around.len() < bytes {
+                *around = PageBuffer::of(bytes as u64);
+            }
+            let there = self.read_straight(&mut around[..bytes], first)?;
+            let skip = ((offset - first) as usize).min(there);
+            let count = (there - skip).min(buffer.len());
+            buffer[..count].copy_from_slice(&around[skip..skip + count]);
+            Ok(count)
+        })
+    }
+}
+
+/// The same from a place of its own, with a buffer, as `BufReader` has one: reads that suit go past it.
+#[derive(Debug)]
+pub(super) struct DirectStream {
+    file: DirectFile,
+    place: u64,
+    buffer: PageBuffer,
+    /// What of the file the buffer holds.
+    held: Range<u64>,
+}
+
+impl DirectStream {
+    pub(super) fn over(file: DirectFile) -> DirectStream {
+        DirectStream { file, place: 0, buffer: PageBuffer::of(STREAM_BYTES), held: 0..0 }
+    }
+}
+
+impl Read for DirectStream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let mut count = 0;
+        if !self.held.contains(&self.place) {
+            if is_aligned(to, self.place) {
+                count = self.file.read_straight(to, self.place)?;
+                self.place += count as u64;
+                return Ok(count);
+            }
+            let first = self.place / PAGE_BYTES * PAGE_BYTES;
+            let there = self.file.read_straight(&mut self.buffer, first)?;
+            self.held = first..first + there as u64;
+        }
+        if self.held.contains(&self.place) {
+            let skip = (self.place - self.held.start) as usize;
+            count = ((self.held.end - self.place) as usize).min(to.len());
+            to[..count].copy_from_slice(&self.buffer[skip..skip + count]);
+        }
+        self.place += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for DirectStream {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let place = match to {
+            SeekFrom::Start(place) => Some(place),
+            SeekFrom::End(distance) => self.file.bytes.checked_add_signed(distance),
+            SeekFrom::Current(distance) => self.place.checked_add_signed(distance),
+        };
+        self.place = place.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.place)
+    }
+}

@@ -1,0 +1,72 @@
+//! From the start of a file to its end, as `std::io` has it.
+
+use std::io::{self, SeekFrom, Write};
+
+use super::{Accesses, Checksum, PageBuffer, Stream};
+
+/// Calls `read` with one buffer until there is nothing left.
+pub struct Blocks {
+    stream: Box<dyn Stream>,
+    buffer: PageBuffer,
+}
+
+impl Blocks {
+    /// A buffer of so many bytes, a multiple of a page.
+    pub fn over(stream: Box<dyn Stream>, bytes: u64) -> Blocks {
+        Blocks { stream, buffer: PageBuffer::of(bytes) }
+    }
+}
+
+impl Accesses for Blocks {
+    fn pass(&mut self) -> io::Result<Checksum> {
+        let (mut sum, mut offset) = (Checksum::default(), 0);
+        self.stream.seek(SeekFrom::Start(0))?;
+        loop {
+            let bytes = self.stream.read(&mut self.buffer)?;
+            if bytes == 0 {
+                return Ok(sum);
+            }
+            sum.add(offset, &self.buffer[..bytes]);
+            offset += bytes as u64;
+        }
+    }
+}
+
+/// Has `std::io::copy` carry all of it to a writer, with the buffer that it brings.
+pub struct Copied {
+    stream: Box<dyn Stream>,
+}
+
+impl Copied {
+    /// Nothing has been read yet.
+    pub fn over(stream: Box<dyn Stream>) -> Copied {
+        Copied { stream }
+    }
+}
+
+impl Accesses for Copied {
+    fn pass(&mut self) -> io::Result<Checksum> {
+        self.stream.seek(SeekFrom::Start(0))?;
+        let mut writer = Summing { sum: Checksum::default(), offset: 0 };
+        io::copy(&mut self.stream, &mut writer)?;
+        Ok(writer.sum)
+    }
+}
+
+/// A writer that looks at what it is given.
+struct Summing {
+    sum: Checksum,
+    offset: u64,
+}
+
+impl Write for Summing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.sum.add(self.offset, bytes);
+        self.offset += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
