@@ -54,6 +54,8 @@ pub struct Batch {
     lent: Option<Lent>,
     /// What he has looked at, to be given back.
     returned: Vec<Lent>,
+    /// Memory of copies that he has looked at.
+    spare: Vec<Box<[u8]>>,
 }
 
 impl ReadPath {
@@ -69,6 +71,7 @@ impl ReadPath {
             ready: VecDeque::new(),
             lent: None,
             returned: Vec::new(),
+            spare: Vec::new(),
         }
     }
 }
@@ -98,10 +101,11 @@ impl Batch {
         if bytes > bytes_max {
             return Err(ReadError::TooLarge { bytes, bytes_max });
         }
-        self.returned.extend(self.lent.take());
+        self.take_back();
         let within = bytes.min(handle.file.bytes.saturating_sub(offset));
+        let spare = self.spare.pop().filter(|spare| spare.len() as u64 == within);
         if within > 0
-            && let Some(copy) = handle.copied_from_kernel(offset, within)
+            && let Some(copy) = handle.copied_from_kernel(offset, within, spare)
         {
             self.ready.push_back(Lent::copied(ticket, copy));
             return Ok(());
@@ -150,13 +154,22 @@ impl Batch {
     /// [`BatchRead`].)
     pub fn wait(&mut self) -> Result<Option<BatchRead<'_>>, ReadError> {
         self.check_process()?;
-        self.returned.extend(self.lent.take());
+        self.take_back();
         if self.ready.is_empty() {
             self.wait_for_some()?;
         }
         self.lent = self.ready.pop_front();
         let engine = &*self.engine;
         Ok(self.lent.as_ref().map(|Lent { completed, .. }| BatchRead { engine, completed }))
+    }
+
+    /// Takes back what the caller has looked at.
+    fn take_back(&mut self) {
+        let Some(lent) = self.lent.take() else { return };
+        match lent.into_copy() {
+            Ok(copy) => self.spare.push(copy),
+            Err(lent) => self.returned.push(lent),
+        }
     }
 
     /// # Errors

@@ -132,7 +132,10 @@ impl File {
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let within = cut(buffer, &self.handle, offset);
-        if !within.is_empty() && self.handle.read_lent(offset, within) {
+        if !within.is_empty()
+            && (self.handle.read_lent(offset, within)
+                || self.handle.read_known_from_kernel(offset, within))
+        {
             return Ok(within.len());
         }
         Ok(self.read_here(buffer, offset)?)
@@ -318,7 +321,7 @@ impl File {
                 return Ok(lent(&handle, held, page, part));
             }
             let copied_end = (page * PAGE_BYTES + copied_bytes).min(handle.file.bytes);
-            if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset) {
+            if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset, None) {
                 return Ok(PageGuard::of_copy(copy));
             }
             // Absent, marked, or seen by the law: through the machine, and then

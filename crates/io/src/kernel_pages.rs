@@ -45,8 +45,10 @@ const WINDOW_PAGES: u64 = 512;
 const WINDOWS_MAX: u64 = 1024;
 /// After so many times in vain, one after the other, half as many small reads ask; and so on.
 const VAIN_MAX: u32 = 4;
-/// One of so many small reads looks whether the kernel has let pages go that were held.
-const LOOKED_AT_EACH: u32 = 8;
+/// One of eight small reads looks whether the kernel has let pages go that were held.
+const LOOKED_AT_LOG2: u32 = 3;
+/// 2^64 divided by the golden ratio, odd: spreads places (Knuth 6.4).
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// One of so many asks still, in the end.
 const ASKS_EACH_MAX_LOG2: u32 = 6;
 
@@ -67,8 +69,6 @@ struct Through {
     file: StdFile,
     /// The windows that were seen to be held, each at its number modulo their count, as one more than its number.
     held: Box<[AtomicU64]>,
-    /// How many small reads there were.
-    reads: AtomicU32,
 }
 
 impl KernelPages {
@@ -99,6 +99,16 @@ impl KernelPages {
             None if self.is_to_ask() => self.holding(offset, bytes),
             known => known,
         }
+    }
+
+    /// Fills a small buffer, if the kernel is known to hold all of it.
+    #[inline]
+    fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let Some(Some(through)) = self.through.get() else { return false };
+        let bytes = buffer.len() as u64;
+        bytes < LARGE_BYTES
+            && through.knows(PageRange::covering(offset, bytes))
+            && through.read(offset, buffer)
     }
 
     /// The file, where the kernel is asked, and holds all of `bytes` bytes at `offset`.
@@ -138,10 +148,8 @@ impl KernelPages {
     /// content is undefined.
     fn read(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
         let Some(through) = self.holding_for_read(offset, bytes) else { return false };
-        let is_looked_at = bytes >= LARGE_BYTES
-            || through.reads.fetch_add(1, Ordering::Relaxed) % LOOKED_AT_EACH == 0;
         let read = match buffers {
-            [buffer] if !is_looked_at => pread(&through.file, &mut **buffer, offset),
+            [buffer] if bytes < LARGE_BYTES => return through.read(offset, buffer),
             // What has gone from the cache since ends the read early, and is not waited for.
             _ => preadv2(&through.file, buffers, offset, ReadWriteFlags::NOWAIT),
         };
@@ -164,10 +172,28 @@ impl Through {
         fadvise(&file, 0, None, Advice::Random).ok()?;
         let windows = file_pages.div_ceil(WINDOW_PAGES).clamp(1, WINDOWS_MAX);
         let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
-        Some(Through { file, held, reads: AtomicU32::new(0) })
+        Some(Through { file, held })
+    }
+
+    /// Fills a small buffer, if all of it is there still. One read of eight looks, by its place; the others read on.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let is_looked_at = offset.wrapping_mul(GOLDEN) >> (u64::BITS - LOOKED_AT_LOG2) == 0;
+        let read = match is_looked_at {
+            false => pread(&self.file, &mut *buffer, offset),
+            true => {
+                let part = &mut [IoSliceMut::new(buffer)];
+                preadv2(&self.file, part, offset, ReadWriteFlags::NOWAIT)
+            }
+        };
+        let is_whole = read.is_ok_and(|read| read == buffer.len());
+        if !is_whole {
+            self.forget(PageRange::covering(offset, buffer.len() as u64));
+        }
+        is_whole
     }
 
     /// Whether the pages lie in windows that were seen to be held.
+    #[inline]
     fn knows(&self, pages: PageRange) -> bool {
         self.places(pages).all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
     }
@@ -220,11 +246,31 @@ impl Handle {
         self.read_vectored_from_kernel(offset, bytes, &mut [IoSliceMut::new(buffer)])
     }
 
-    /// The same bytes in memory of their own.
-    pub(crate) fn copied_from_kernel(&self, offset: u64, bytes: u64) -> Option<Box<[u8]>> {
-        // Looked at before there is memory for them.
-        self.file.kernel_pages.holding_for_read(offset, bytes)?;
-        let mut copy = vec![0; bytes as usize].into_boxed_slice();
+    /// As [`read_from_kernel`](Handle::read_from_kernel), past the door, of a small read of which the kernel is known to hold
+    /// all, and of whose file our own cache has nothing.
+    #[inline]
+    pub(crate) fn read_known_from_kernel(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let is_read =
+            !self.has_pages() && self.lends() && self.file.kernel_pages.read_known(offset, buffer);
+        if is_read {
+            let bytes = buffer.len() as u64;
+            self.tally.copied_by_kernel(bytes, offset + bytes);
+        }
+        is_read
+    }
+
+    /// The same bytes in memory of their own: `spare`, if it is given, which is as long.
+    pub(crate) fn copied_from_kernel(
+        &self,
+        offset: u64,
+        bytes: u64,
+        spare: Option<Box<[u8]>>,
+    ) -> Option<Box<[u8]>> {
+        if spare.is_none() {
+            // Looked at before there is memory for them.
+            self.file.kernel_pages.holding_for_read(offset, bytes)?;
+        }
+        let mut copy = spare.unwrap_or_else(|| vec![0; bytes as usize].into_boxed_slice());
         self.read_from_kernel(offset, &mut copy).then_some(copy)
     }
 

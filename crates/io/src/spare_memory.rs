@@ -18,6 +18,15 @@ pub(crate) struct SpareMemory {
     pub(crate) stalled_us: u64,
 }
 
+/// All memory that this process may ever have, in bytes; `None` where the system doesn't say. Costs less than to ask what
+/// is [available](SpareMemory::now).
+pub(crate) fn total_memory() -> Option<u64> {
+    let system = rustix::system::sysinfo();
+    let machine = system.totalram as u64 * u64::from(system.mem_unit);
+    let limits = groups(Path::new("/")).filter_map(|(group, names)| names.limit(&group));
+    (machine > 0).then(|| limits.fold(machine, u64::min))
+}
+
 impl SpareMemory {
     /// What there is now; `None` where the system doesn't say.
     pub(crate) fn now() -> Option<SpareMemory> {
@@ -32,9 +41,7 @@ impl SpareMemory {
             available: field(&info, "MemAvailable:")? << 10,
             stalled_us: stalled_us(&root.join("proc/pressure/memory")),
         };
-        let of = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-        let groups = of.lines().flat_map(|line| groups_of(root, line));
-        let limits = groups.filter_map(|(group, names)| names.read(&group));
+        let limits = groups(root).filter_map(|(group, names)| names.read(&group, machine.total));
         Some(limits.fold(machine, |all, group| SpareMemory {
             total: all.total.min(group.total),
             available: all.available.min(group.available),
@@ -62,17 +69,33 @@ const V1: Names = Names {
 };
 
 impl Names {
-    /// What a group leaves; `None` for one without limit.
-    fn read(&self, group: &Path) -> Option<SpareMemory> {
-        let number = |name: &str| read_to_string(group.join(name)).ok()?.trim().parse().ok();
-        let total: u64 = self.limits.iter().filter_map(|name| number(name)).min()?;
-        let usage = number(self.usage)?;
+    /// How much a group may have; `None` for one without limit.
+    fn limit(&self, group: &Path) -> Option<u64> {
+        self.limits.iter().filter_map(|name| number(&group.join(name))).min()
+    }
+
+    /// What a group leaves of a machine of so much memory; `None` for one without limit.
+    fn read(&self, group: &Path, machine: u64) -> Option<SpareMemory> {
+        let total = self.limit(group).filter(|&limit| limit < machine)?;
+        let usage = number(&group.join(self.usage))?;
         let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
         let idle = field(&stat, self.idle_files).unwrap_or(0);
         let available = total.saturating_sub(usage.saturating_sub(idle));
         let stalled_us = stalled_us(&group.join("memory.pressure"));
         Some(SpareMemory { total, available, stalled_us })
     }
+}
+
+/// The groups that this process is in, as far as they bound memory.
+fn groups(root: &Path) -> impl Iterator<Item = (PathBuf, &'static Names)> {
+    let of = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let groups: Vec<_> = of.lines().flat_map(|line| groups_of(root, line)).collect();
+    groups.into_iter()
+}
+
+/// The number that is all that a file holds.
+fn number(path: &Path) -> Option<u64> {
+    read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// The groups that a line of `/proc/self/cgroup` stands for, the innermost first, as far as they bound memory.

@@ -114,9 +114,9 @@ fn what_the_kernel_lets_go_comes_from_the_device() {
         file.read_exact_at(&mut page, at * 4096).unwrap();
         assert_eq!(page[..], content[at as usize * 4096..][..4096]);
     }
-    // One read of eight looks whether what was held is held still.
+    // One read of eight looks whether what was held is held still, by its place: here the twelfth is the first.
     let device_reads = path.stats().device_reads;
-    assert!((192..=199).contains(&device_reads), "{device_reads}");
+    assert!((180..=199).contains(&device_reads), "{device_reads}");
     std::fs::read(&temp.path).unwrap();
     for at in 200..500 {
         file.read_exact_at(&mut page, at * 4096).unwrap();

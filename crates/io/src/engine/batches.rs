@@ -35,6 +35,14 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
+    /// The memory of a copy that the machine has no part in.
+    pub(crate) fn into_copy(self) -> Result<Box<[u8]>, Lent> {
+        match self {
+            Lent { id: None, completed: CompletedRead { copied: Some(copy), .. }, .. } => Ok(copy),
+            lent => Err(lent),
+        }
+    }
+
     /// A read that the machine has no part in, since its bytes were found elsewhere.
     pub(crate) fn copied(ticket: u64, bytes: Box<[u8]>) -> Lent {
         let result = Some(Ok(bytes.len() as u64));

@@ -2,8 +2,7 @@
 //!
 //! A path for which no memory was named has addresses for most of what the process may ever have, and a *limit*:
 //! what it uses now and what is [available](SpareMemory) beside, but for a reserve. The limit is set anew
-//! - when the path is built;
-//! - whenever it has come to use 64 MiB more;
+//! - whenever it has come to use 16 MiB, and then 64 MiB more;
 //! - four times a second, by a thread that all such paths of a process share, while one of them uses more than that.
 //!
 //! Where the limit falls below what is used, pages leave as reclaim would have them leave, and their memory goes back to
@@ -19,13 +18,15 @@ use readpath_core::unit::PAGE_BYTES;
 use super::Engine;
 use crate::frames::locks_what_is_mapped;
 use crate::process::Process;
-use crate::spare_memory::SpareMemory;
+use crate::spare_memory::{SpareMemory, total_memory};
 use crate::thread;
 
 /// What a path has where it can't be known what there is; and what readahead laws count on at the most.
 pub(crate) const FIXED_BYTES: u64 = 256 << 20;
+/// The limit is set for the first time when so much is in use; until then it is the floor.
+pub(super) const FIRST_BYTES: u64 = 16 << 20;
 /// The limit is set anew when so much more has come into use.
-pub(super) const STEP_BYTES: u64 = 64 << 20;
+const STEP_BYTES: u64 = 64 << 20;
 /// How often the thread looks.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// One part of so many of all memory is left to others.
@@ -65,21 +66,21 @@ impl Plan {
 
     /// Memory that goes by what there is.
     pub(crate) fn elastic(held_bytes: Option<u64>) -> Plan {
-        match SpareMemory::now() {
+        match total_memory() {
             // What is mapped would be brought in whole.
-            Some(memory) if !locks_what_is_mapped() => Plan::by(memory, held_bytes),
+            Some(total) if !locks_what_is_mapped() => Plan::of(total, held_bytes),
             _ => Plan::fixed(FIXED_BYTES, held_bytes),
         }
     }
 
-    fn by(memory: SpareMemory, held_bytes: Option<u64>) -> Plan {
+    /// That of a process that may have `total` bytes in all.
+    fn of(total: u64, held_bytes: Option<u64>) -> Plan {
         let whole_pages = |bytes: u64| bytes / PAGE_BYTES * PAGE_BYTES;
         let held_bytes =
-            held_bytes.unwrap_or_else(|| whole_pages((memory.total / HELD_PART).min(HELD_BYTES)));
+            held_bytes.unwrap_or_else(|| whole_pages((total / HELD_PART).min(HELD_BYTES)));
         let floor_bytes = held_bytes + READS_BYTES;
-        let bytes_max = whole_pages(memory.total - memory.total / 4).max(floor_bytes);
-        let plan = Plan { limit_bytes: 0, bytes_max, held_bytes, floor_bytes: Some(floor_bytes) };
-        Plan { limit_bytes: plan.limit(floor_bytes, 0, memory), ..plan }
+        let bytes_max = whole_pages(total - total / 4).max(floor_bytes);
+        Plan { limit_bytes: floor_bytes, bytes_max, held_bytes, floor_bytes: Some(floor_bytes) }
     }
 
     /// The same with addresses for half as much; `None` if that is less than is had without knowing.
@@ -102,25 +103,31 @@ impl Plan {
 pub(crate) struct Elastic {
     plan: Plan,
     floor_bytes: u64,
-    /// For how long tasks had waited when this was looked at last, and when that was.
-    looked: Mutex<(u64, Instant)>,
+    /// For how long tasks had waited when this was looked at last, if it was, and when that was.
+    looked: Mutex<Option<(u64, Instant)>>,
 }
 
 impl Elastic {
     /// That of a plan; `None` for one that stays as it is.
     pub(crate) fn of(plan: Plan) -> Option<Elastic> {
         let floor_bytes = plan.floor_bytes?;
-        let stalled_us = SpareMemory::now().map_or(0, |memory| memory.stalled_us);
-        Some(Elastic { plan, floor_bytes, looked: Mutex::new((stalled_us, Instant::now())) })
+        Some(Elastic { plan, floor_bytes, looked: Mutex::default() })
     }
 
     /// The limit now, of an engine that uses so much.
-    fn limit(&self, looked: &mut (u64, Instant), used_bytes: u64, memory: SpareMemory) -> u64 {
+    fn limit(
+        &self,
+        looked: &mut Option<(u64, Instant)>,
+        used_bytes: u64,
+        memory: SpareMemory,
+    ) -> u64 {
         let limit = self.plan.limit(self.floor_bytes, used_bytes, memory);
-        let (stalled_us, now) = (memory.stalled_us.saturating_sub(looked.0), Instant::now());
-        let elapsed_us = now.duration_since(looked.1).as_micros() as u64;
-        *looked = (memory.stalled_us, now);
-        let is_short = stalled_us > elapsed_us / STALLED_PART;
+        let now = Instant::now();
+        let before = looked.replace((memory.stalled_us, now));
+        let is_short = before.is_some_and(|(stalled_us, at)| {
+            let elapsed_us = now.duration_since(at).as_micros() as u64;
+            memory.stalled_us.saturating_sub(stalled_us) > elapsed_us / STALLED_PART
+        });
         let most = if is_short { used_bytes - used_bytes / GIVEN_PART } else { u64::MAX };
         limit.min(most.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
     }
@@ -242,14 +249,13 @@ mod tests {
 
     #[test]
     fn the_limit_is_what_is_used_and_available_without_the_reserve() {
-        let plan = Plan::by(memory(16_384, 10_000), None);
+        let plan = Plan::of(16_384 * MIB, None);
         assert_eq!((plan.held_bytes, plan.bytes_max), (64 * MIB, 12_288 * MIB));
-        // An eighth of 16,384 is 2,048.
-        assert_eq!(plan.limit_bytes, 7_952 * MIB);
+        assert_eq!(plan.limit_bytes, 112 * MIB);
         let elastic = Elastic::of(plan).unwrap();
         let limit = |used: u64, available| {
-            let looked = &mut (0, Instant::now());
-            elastic.limit(looked, used * MIB, memory(16_384, available)) / MIB
+            // An eighth of 16,384 is 2,048.
+            elastic.limit(&mut None, used * MIB, memory(16_384, available)) / MIB
         };
         assert_eq!(limit(5_000, 5_000), 7_952);
         assert_eq!(limit(5_000, 1_000), 3_952);
@@ -259,8 +265,8 @@ mod tests {
 
     #[test]
     fn where_tasks_wait_for_memory_an_eighth_goes_at_each_look() {
-        let elastic = Elastic::of(Plan::by(memory(16_384, 10_000), None)).unwrap();
-        let mut looked = (1_000, Instant::now() - Duration::from_millis(250));
+        let elastic = Elastic::of(Plan::of(16_384 * MIB, None)).unwrap();
+        let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
         let stalled = |stalled_us| SpareMemory { stalled_us, ..memory(16_384, 10_000) };
         // A fifth of the time, then nothing.
         assert_eq!(elastic.limit(&mut looked, 800 * MIB, stalled(51_000)), 700 * MIB);
@@ -269,11 +275,11 @@ mod tests {
 
     #[test]
     fn a_small_group_has_a_small_memory_and_few_addresses_are_as_good() {
-        let plan = Plan::by(memory(256, 250), None);
-        assert_eq!((plan.held_bytes, plan.limit_bytes), (16 * MIB, 192 * MIB));
-        assert_eq!(plan.halved(), None);
-        let large = Plan::by(memory(16_384, 10_000), None).halved().unwrap();
-        assert_eq!((large.bytes_max, large.limit_bytes), (6_144 * MIB, 6_144 * MIB));
+        let plan = Plan::of(256 * MIB, None);
+        assert_eq!((plan.held_bytes, plan.limit_bytes), (16 * MIB, 64 * MIB));
+        assert_eq!((plan.bytes_max, plan.halved()), (192 * MIB, None));
+        let large = Plan::of(16_384 * MIB, None).halved().unwrap();
+        assert_eq!((large.bytes_max, large.limit_bytes), (6_144 * MIB, 112 * MIB));
         assert_eq!(Plan::fixed(64 * MIB, None).halved(), None);
     }
 }
