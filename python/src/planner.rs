@@ -24,7 +24,7 @@ use readpath_core::request::{
 };
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 
-use crate::buffers::writable;
+use crate::buffers::{Place, new_bytes, writable};
 use crate::spec::refused;
 
 /// The read path of one file, without the means to read it.
@@ -334,16 +334,29 @@ impl Planner {
     fn take<'py>(&self, py: Python<'py>, read: u32) -> PyResult<Bound<'py, PyBytes>> {
         let mut plan = self.plan();
         let bytes = plan.outcome(read)?;
-        let taken = PyBytes::new_with(py, bytes as usize, |mut place: &mut [u8]| {
-            plan.pieces(read, bytes, |piece| {
-                let (now, later) = std::mem::take(&mut place).split_at_mut(piece.len());
-                now.copy_from_slice(piece);
-                place = later;
+        if let Some(direct) = plan.work.direct.remove(&read) {
+            plan.release(read);
+            drop(plan);
+            let (taken, place) = new_bytes(py, bytes as usize)?;
+            let place = Place(place);
+            // It is large: nobody waits for the copy, neither for the plan nor for Python's lock.
+            py.detach(move || {
+                let from = &direct.buffer[direct.skipped as usize..][..bytes as usize];
+                // SAFETY: the object is new and has so many bytes; nobody else has it yet.
+                unsafe { place.slice(from.len()) }.copy_from_slice(from);
             });
-            Ok(())
+            return Ok(taken);
+        }
+        let (taken, place) = new_bytes(py, bytes as usize)?;
+        // SAFETY: the object is new and has so many bytes; nobody else has it yet.
+        let mut place = unsafe { Place(place).slice(bytes as usize) };
+        plan.pieces(read, bytes, |piece| {
+            let (now, later) = std::mem::take(&mut place).split_at_mut(piece.len());
+            now.copy_from_slice(piece);
+            place = later;
         });
         plan.release(read);
-        taken
+        Ok(taken)
     }
 
     /// As `take`, into a writable buffer of bytes that holds at least as many; gives how many.

@@ -13,7 +13,8 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import fsspec
 from fsspec.implementations.chained import ChainedFileSystem
@@ -40,15 +41,58 @@ PASSED_ON = frozenset(
 """What the file system below does itself: all but opening a file."""
 
 
+LINE_BYTES = 1 << 16
+"""Lines are looked for in pieces of so much."""
+
+PARTS = frozenset({"parts", "parquet"})
+"""Caches of fsspec that come with the bytes: there is nothing left to decide for us."""
+
 OF_ONE_FILE = frozenset({"autocommit", "block_size", "cache_options", "cache_type", "size"})
 """What fsspec gives to every file that it opens; windows and memory are ours."""
 
 
-class ReadpathFileSystem(ChainedFileSystem):
+class _OneForAllFiles(type(ChainedFileSystem)):  # type: ignore[misc]
+    """Makes one file system for all the files of a storage.
+
+    fsspec keeps each for as long as the process lives, by the options that it was made with; which file of the
+    storage below was asked for first is none of them, however deep in the chain it stands.
+    """
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        if nested := options.get("target_options"):
+            shared = _without_place(options.get("target_protocol"), nested)
+            options["target_options"] = shared
+        return super().__call__(*arguments, **options)
+
+
+def _without_place(protocol: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a file system in a chain, without the file that it was named with, if it is not of one."""
+    kind = fsspec.get_filesystem_class(protocol or "file")
+    left = {name: value for name, value in options.items() if name not in kind._strip_tokenize_options}
+    if len(left) < len(options) and (nested := left.get("target_options")):
+        left["target_options"] = _without_place(left.get("target_protocol"), nested)
+    return left
+
+
+_paths: weakref.WeakValueDictionary[tuple[Any, ...], ReadPath] = weakref.WeakValueDictionary()
+
+
+def _path_of(options: Options) -> ReadPath:
+    """The read path of local files with these options: one for all the file systems that have the same."""
+    key = (options.memory, options.readahead, options.backend)
+    if (path := _paths.get(key)) is None:
+        path = _paths[key] = ReadPath(
+            options.memory, options.readahead, backend=options.backend
+        )
+    return path
+
+
+class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     """A file system whose files are read through our read path."""
 
     protocol = "readpath"
     cachable = True
+    _strip_tokenize_options = ("fo",)
 
     def __init__(
         self,
@@ -60,11 +104,12 @@ class ReadpathFileSystem(ChainedFileSystem):
         readahead: str = Options.readahead,
         request: str | int = Options.request,
         depth: int = Options.depth,
+        backend: str = Options.backend,
         **kwargs: Any,
     ) -> None:
         """Over the file system `fs`, or the one that `target_protocol` and `target_options` name.
 
-        `memory`, `readahead`, `request`, `depth`: see `readpath.reader.Options`. Raises TypeError
+        `memory`, `readahead`, `request`, `depth`, `backend`: see `readpath.reader.Options`. Raises TypeError
         where an option is not known.
         """
         known = {"target_protocol", "target_options", "fo", "fs", *Options.names(), *FSSPECS_OWN}
@@ -78,7 +123,7 @@ class ReadpathFileSystem(ChainedFileSystem):
         if fs is None:
             fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
         self.fs = fs
-        self.options = Options(memory, readahead, request, depth)
+        self.options = Options(memory, readahead, request, depth, backend)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -107,6 +152,8 @@ class ReadpathFileSystem(ChainedFileSystem):
         )
         # fsspec's block cache puts itself in place of the file's own: of a file of fsspec's kind.
         is_for_a_cache = kwargs.get("cache_type") == "none"
+        if kwargs.get("cache_type") in PARTS:
+            return self._open_below(path, mode, **kwargs)
         if isinstance(self.fs, (LocalFileSystem, NfsFileSystem)) and not is_for_a_cache:
             return self.own.open(self.fs._strip_protocol(path))
         try:
@@ -142,7 +189,7 @@ class ReadpathFileSystem(ChainedFileSystem):
     @cached_property
     def own(self) -> ReadPath:
         """The read path of what we read ourselves: local files, and those of NFS servers."""
-        return ReadPath(self.options.memory, self.options.readahead)
+        return _path_of(self.options)
 
     @cached_property
     def threads(self) -> ThreadPoolExecutor:
@@ -157,7 +204,9 @@ class ReadpathFile(AbstractBufferedFile):
         self, fs: ReadpathFileSystem, path: str, size: int, details: dict[str, Any]
     ) -> None:
         super().__init__(fs, path, "rb", cache_type="none", size=size)
+        self.loc: int
         self._details = details
+        self._block = (0, b"")
         self.reader = Reader(fs.fetch(path), size, fs.options)
 
     def read(self, length: int | None = -1) -> bytes:
@@ -178,6 +227,41 @@ class ReadpathFile(AbstractBufferedFile):
         self.loc += count
         return count
 
+    def readline(self, size: int | None = -1) -> bytes:
+        """The bytes from the position up to the next newline and with it; no more than `size`, if given."""
+        begin: int = self.loc
+        line = self.readuntil(b"\n")
+        if size is not None and 0 <= size < len(line):
+            line = line[:size]
+            self.loc = begin + size
+        return line
+
+    def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
+        """The bytes from the position up to `char` and with it, or to the end; read `blocks` at a time."""
+        self._check_open()
+        begin: int = self.loc
+        found = bytearray()
+        while True:
+            start, block = self._block
+            skip = self.loc - start
+            if not 0 <= skip < len(block):
+                skip, block = 0, self.reader.read(self.loc, blocks or LINE_BYTES)
+                self._block = (self.loc, block)
+            if not block:
+                return bytes(found)
+            # What is looked for may lie across the border of two blocks.
+            known = max(0, len(found) - len(char) + 1)
+            one_block_only = not found
+            if one_block_only and (at := block.find(char, skip)) >= 0:
+                self.loc = begin + at + len(char) - skip
+                return block[skip : at + len(char)]
+            found += block[skip:]
+            if not one_block_only and (at := found.find(char, known)) >= 0:
+                del found[at + len(char) :]
+                self.loc = begin + len(found)
+                return bytes(found)
+            self.loc = begin + len(found)
+
     def readat(self, offset: int, size: int) -> bytes:
         """The bytes at `offset`; the position stays. Fewer only at the end of the file."""
         return self.reader.read(offset, size)
@@ -193,6 +277,48 @@ class ReadpathFile(AbstractBufferedFile):
     async def areadat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """As `readat_many`, for asyncio."""
         return await self.reader.aread_many(ranges)
+
+    def readinto_at(self, offset: int, buffer: Buffer) -> int:
+        """Fills a writable buffer from `offset` on; gives how many bytes. The position stays."""
+        self._check_open()
+        return self.reader.read_into(offset, buffer)
+
+    def prefetch(self, offset: int, size: int) -> None:
+        """Starts to fetch a range that will be needed, as far as memory allows, and doesn't wait for it."""
+        self.reader.prefetch([(offset, size)])
+
+    def prefetch_many(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """As `prefetch`, of each `(offset, size)`."""
+        self.reader.prefetch(ranges)
+
+    def revalidate(self) -> bool:
+        """Looks whether the file has changed in its storage since it was opened, or was last looked at.
+
+        If so it is read afresh from now on, with the length that it has now. What tells is what the storage says
+        of the file: its length, and its tag or time, if there are any.
+        """
+        self._check_open()
+        below = self.fs.fs
+        below.invalidate_cache(self.path)
+        details = below.info(self.path)
+        if details == self._details:
+            return False
+        stale, self._details, self.size = self.reader, details, details["size"]
+        self.reader = Reader(self.fs.fetch(self.path), self.size, self.fs.options)
+        self._block = (0, b"")
+        stale.close()
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Forgets what is cached; whoever still waits gets a ValueError."""
