@@ -22,6 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
+from readpath.asynchronous import AsyncReadpathFileSystem
 from readpath.files import ReadPath
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -62,6 +63,8 @@ class _OneForAllFiles(type(ChainedFileSystem)):  # type: ignore[misc]
         if nested := options.get("target_options"):
             shared = _without_place(options.get("target_protocol"), nested)
             options["target_options"] = shared
+        if options.pop("asynchronous", False):
+            return AsyncReadpathFileSystem(*arguments, **options)
         return super().__call__(*arguments, **options)
 
 
@@ -88,7 +91,10 @@ def _path_of(options: Options) -> ReadPath:
 
 
 class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
-    """A file system whose files are read through our read path."""
+    """A file system whose files are read through our read path.
+
+    With `asynchronous=True` it is a `readpath.asynchronous.AsyncReadpathFileSystem`.
+    """
 
     protocol = "readpath"
     cachable = True
