@@ -22,9 +22,10 @@ use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome, ProcessId, RequestId,
 };
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 use crate::buffers::{Place, new_bytes, writable};
+use crate::law::advice_named;
 use crate::spec::refused;
 
 /// The read path of one file, without the means to read it.
@@ -381,6 +382,19 @@ impl Planner {
         });
         plan.release(read);
         copied
+    }
+
+    /// A hint about a range, or for all of the file on how it will be read, by its name in `posix_fadvise`.
+    ///
+    /// Raises ValueError where there is no such hint.
+    fn advise(&self, advice: &str, offset: u64, size: u64) -> PyResult<()> {
+        let advice = advice_named(advice)?;
+        let mut plan = self.plan();
+        let (now, handle) = (plan.now(), plan.handle);
+        let size = size.min(plan.work.file_bytes.saturating_sub(offset));
+        let range = PageRange::covering(offset, size);
+        plan.machine.advise(now, handle, ProcessId(0), advice, range);
+        Ok(())
     }
 
     /// Nobody will take these reads: they are forgotten as they end.

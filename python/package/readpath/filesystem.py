@@ -23,6 +23,7 @@ from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
+from readpath.columns import Columns, footer_bytes
 from readpath.files import ReadPath
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -213,6 +214,8 @@ class ReadpathFile(AbstractBufferedFile):
         self.loc: int
         self._details = details
         self._block = (0, b"")
+        self._columns: Columns | None = None
+        self._is_of_columns = False
         self.reader = Reader(fs.fetch(path), size, fs.options)
 
     def read(self, length: int | None = -1) -> bytes:
@@ -222,9 +225,34 @@ class ReadpathFile(AbstractBufferedFile):
         length = left if length is None or length < 0 else min(length, left)
         if length == 0:
             return b""
-        data = self.reader.read(self.loc, length)
-        self.loc += len(data)
+        begin = self.loc
+        if self._columns is not None:
+            self._read_column(self._columns, begin, length)
+        data = self.reader.read(begin, length)
+        self.loc = begin + len(data)
+        if self.loc == self.size and self._columns is None:
+            self._look_for_columns(data)
         return data
+
+    def _read_column(self, columns: Columns, begin: int, length: int) -> None:
+        behind = columns.read(begin, length)
+        if (is_chunk := behind is not None) != self._is_of_columns:
+            # What lies behind a whole chunk is another column's.
+            self._is_of_columns = is_chunk
+            self.reader.advise("random" if is_chunk else "normal")
+        if behind:
+            # What is read is asked for first.
+            self.reader.prefetch([(begin, length), *behind])
+
+    def _look_for_columns(self, end: bytes) -> None:
+        """Learns where column chunks lie, where these bytes are the end of a Parquet file."""
+        footer = footer_bytes(end)
+        if footer is None or footer > min(self.size, self.reader.ahead_bytes):
+            return
+        if footer > len(end):
+            # Its reader comes for it next.
+            end = self.reader.read(self.size - footer, footer)
+        self._columns = Columns(end[-footer:], self.reader.ahead_bytes)
 
     def readinto(self, buffer: Buffer) -> int:
         """Fills `buffer` from the position on; gives how many bytes."""
@@ -311,7 +339,7 @@ class ReadpathFile(AbstractBufferedFile):
             return False
         stale, self._details, self.size = self.reader, details, details["size"]
         self.reader = Reader(self.fs.fetch(self.path), self.size, self.fs.options)
-        self._block = (0, b"")
+        self._block, self._columns, self._is_of_columns = (0, b""), None, False
         stale.close()
         return True
 

@@ -76,7 +76,8 @@ class Reader:
         self._planner = _native.Planner(
             file_bytes, memory, options.readahead, request, options.depth
         )
-        self._request_bytes, self._ahead_bytes = request, memory // 2
+        self.ahead_bytes = memory // 2
+        """How much may be fetched ahead without what is read being displaced."""
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[int]] = {}
         self._ended: set[int] = set()
@@ -98,21 +99,23 @@ class Reader:
         parts = (self._read(ranges[at : at + RANGES_MAX], self._planner.take) for at in batches)
         return [data for part in parts for data in part]
 
+    def advise(self, advice: str) -> None:
+        """A hint on how the file will be read, as `posix_fadvise(2)` names them."""
+        self._planner.advise(advice, 0, self.file_bytes)
+        self._pump()
+
     def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Starts to fetch what is absent of each `(offset, size)`, in their order, as far as memory allows.
 
-        It doesn't wait. Half of the memory is left to reads that somebody waits for.
+        It doesn't wait.
         """
-        pieces: list[tuple[int, int]] = []
-        room = self._ahead_bytes
+        if self._is_closed:
+            raise ValueError("read of a closed file")
         for offset, size in ranges:
-            end = min(offset + size, self.file_bytes)
-            for at in range(offset, end, self._request_bytes):
-                piece = min(self._request_bytes, end - at)
-                if (room := room - piece) < 0:
-                    break
-                pieces.append((at, piece))
-        self._forget(self._start(pieces))
+            if offset < 0 or size < 0:
+                raise ValueError(f"offset {offset}, size {size}: give numbers from 0 on")
+            self._planner.advise("willneed", offset, size)
+        self._pump()
 
     async def aread(self, offset: int, size: int) -> bytes:
         """As `read`, for asyncio."""
