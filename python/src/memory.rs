@@ -3,8 +3,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyOSError, PyValueError};
 use pyo3::ffi;
@@ -12,7 +13,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use readpath::pager::{LoadError, Mapping, MappingMode, Region};
 use readpath_core::readahead::Advice;
-use readpath_core::unit::PAGE_BYTES;
 
 use crate::failure::no_memory;
 use crate::law::advice_named;
@@ -148,13 +148,12 @@ impl<T: Send + Sync> Lending<T> {
     }
 }
 
-/// So much is loaded before signals are first heard of.
-const PIECE_BYTES: u64 = 1 << 20;
-/// And so much at the most, where that is fast.
-const PIECE_BYTES_MAX: u64 = 16 << 20;
-/// A piece that took longer than this is followed by a smaller one; one that took less than a quarter of it
-/// by a larger one. A person notices a delay of twice as much.
-const PIECE_TIME: Duration = Duration::from_millis(100);
+/// What is loaded at a time. While it is on its way, the next is asked for.
+const PIECE_BYTES: u64 = 16 << 20;
+/// A smaller load waits by itself: a thread for it would cost more than it.
+const PATIENT_BYTES: u64 = 256 << 10;
+/// Signals are heard of after so long at the latest, however slow the storage is.
+const HEAR_EVERY: Duration = Duration::from_millis(50);
 
 /// A file as read-only memory.
 #[pyclass(frozen, subclass, module = "readpath")]
@@ -226,37 +225,29 @@ impl MappedFile {
 
     /// Brings a range in, in the largest requests, and waits for it.
     fn load(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
-        let (mut offset, mut size, mut piece_max) = (offset.0, size.0, PIECE_BYTES);
-        self.0.with(py, inherited, |mapping| mapping.advise(Advice::WillNeed, offset, size))?;
-        loop {
-            let began = Instant::now();
-            let (loaded, piece) = self.0.with(py, inherited, |mapping| {
-                // A range that ends behind the file is refused as a whole.
-                let is_inside = offset.saturating_add(size) <= mapping.len() as u64;
-                let piece = if is_inside { size.min(piece_max) } else { size };
-                let behind = (offset.saturating_add(piece), (size - piece).min(piece_max));
-                if behind.1 > 0 {
-                    // Beyond what memory took at first.
-                    mapping.advise(Advice::WillNeed, behind.0, behind.1);
-                }
-                (mapping.load(offset, piece), piece)
-            })?;
-            loaded.map_err(|error| match error {
-                LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
-                LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
-            })?;
-            (offset, size) = (offset + piece, size - piece);
-            if size == 0 {
-                return Ok(());
-            }
-            py.check_signals()?;
-            let took = began.elapsed();
-            if took > PIECE_TIME {
-                piece_max = (piece_max / 2).max(PAGE_BYTES);
-            } else if took < PIECE_TIME / 4 {
-                piece_max = (piece_max * 2).min(PIECE_BYTES_MAX);
-            }
+        let (mut offset, mut size) = (offset.0, size.0);
+        let memory = self.0.memory()?;
+        let bytes = inherited(&memory)?.len() as u64;
+        if offset.saturating_add(size) > bytes {
+            return Err(not_loaded(&LoadError::PastEnd { bytes }));
         }
+        let all = (offset, size);
+        py.detach(|| memory.inherited().advise(Advice::WillNeed, all.0, all.1));
+        while size > 0 {
+            let piece = size.min(PIECE_BYTES);
+            let behind = (offset + piece, (size - piece).min(PIECE_BYTES));
+            if behind.1 > 0 {
+                // Beyond what memory took at first.
+                py.detach(|| memory.inherited().advise(Advice::WillNeed, behind.0, behind.1));
+            }
+            let loaded = match piece <= PATIENT_BYTES {
+                true => py.detach(|| memory.inherited().load(offset, piece)),
+                false => load_beside(py, &memory, offset, piece)?,
+            };
+            loaded.map_err(|error| not_loaded(&error))?;
+            (offset, size) = (offset + piece, size - piece);
+        }
+        Ok(())
     }
 
     /// What was counted since it was made.
@@ -292,6 +283,40 @@ impl MappedFile {
     /// Called by Python alone, once for each buffer.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.0.give_back();
+    }
+}
+
+fn not_loaded(error: &LoadError) -> PyErr {
+    match error {
+        LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
+        LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
+    }
+}
+
+/// Loads a range on a thread of its own, and hears of signals meanwhile; after one the load goes on by itself.
+fn load_beside(
+    py: Python<'_>,
+    memory: &Arc<Own<Mapping>>,
+    offset: u64,
+    bytes: u64,
+) -> PyResult<Result<(), LoadError>> {
+    let (told, hears) = mpsc::sync_channel(1);
+    let theirs = Arc::clone(memory);
+    std::thread::Builder::new().name("readpath-load".to_owned()).spawn(move || {
+        let loaded = theirs.inherited().load(offset, bytes);
+        // Who waited is the last who has the memory, unless a signal came between.
+        drop(theirs);
+        let _ = told.send(loaded);
+    })?;
+    let hears = Mutex::new(hears);
+    loop {
+        let heard =
+            py.detach(|| hears.lock().expect("nobody else has it").recv_timeout(HEAR_EVERY));
+        match heard {
+            Ok(loaded) => return Ok(loaded),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the thread tells, or panics"),
+        }
     }
 }
 

@@ -14,7 +14,8 @@ import fsspec.parquet  # noqa: E402
 import numpy  # noqa: E402
 import pyarrow.parquet  # noqa: E402
 
-from readpath.columns import Columns, footer_bytes  # noqa: E402
+from readpath.columns import Columns, footer_bytes, layout_of  # noqa: E402
+from readpath.filesystem import ReadpathFile  # noqa: E402
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import delayed_store  # noqa: E402
@@ -62,6 +63,21 @@ def test_two_columns_are_fetched_once_and_side_by_side(url, path, table):
     assert counters["hit_bytes"] > wanted // 4
 
 
+def test_who_opens_the_file_again_to_scan_it_has_them_together_too(url, path, table, monkeypatch):
+    """As pandas does by its file system: the footer is read from one file, the columns from another."""
+    files = []
+    begin = ReadpathFile.__init__
+    monkeypatch.setattr(
+        ReadpathFile, "__init__", lambda self, *said, **named: (files.append(self), begin(self, *said, **named))[0]
+    )
+    options = {"readpath": {"memory": "16MiB"}}
+    got = pandas.read_parquet(url, columns=NAMES, storage_options=options)
+    assert got.equals(table.select(NAMES).to_pandas())
+    scanned = max((file.reader.counters() for file in files), key=lambda counters: counters["fetched_bytes"])
+    assert scanned["depth_max"] >= 12
+    assert scanned["fetched_bytes"] <= chunk_bytes(path, range(GROUPS), NAMES) + (320 << 10)
+
+
 def test_more_memory_takes_more_at_once(url):
     def depth(memory):
         with fsspec.open(url, readpath={"memory": memory}) as file:
@@ -96,7 +112,7 @@ def test_pandas_reads_the_same_table_whatever_the_memory(url, table):
 
 def columns_of(path, ahead_bytes):
     end = path.read_bytes()[-100_000:]
-    return Columns(end[-footer_bytes(end) :], ahead_bytes)
+    return Columns(layout_of(end[-footer_bytes(end) :]), ahead_bytes)
 
 
 def test_the_plan_has_each_chunk_once_and_no_more_than_may_wait(path):

@@ -26,13 +26,9 @@ TRAILER_BYTES = 8
 class Columns:
     """Where the column chunks of one file lie, and which were read."""
 
-    def __init__(self, footer: bytes, ahead_bytes: int) -> None:
-        """`footer`: the end of the file, from the footer's first byte on or before. `ahead_bytes`: how much may be
-        fetched and not read yet."""
-        import pyarrow
-        import pyarrow.parquet
-
-        self._layout: Any = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer))
+    def __init__(self, layout: Any, ahead_bytes: int) -> None:
+        """`layout`: what `layout_of` says. `ahead_bytes`: how much may be fetched and not read yet."""
+        self._layout = layout
         self._ahead_bytes = ahead_bytes
         self._starts = [self._chunk(group, 0)[0] for group in range(self._layout.num_row_groups)]
         # By the first column of a range.
@@ -108,6 +104,14 @@ class _Stream:
         """Those of which they were fetched and not read yet, and how many bytes."""
         self.count = NEAR_GROUPS
         """Of how many they may be."""
+
+
+def layout_of(footer: bytes) -> Any:
+    """What the end of a file says, from the footer's first byte on or before, as pyarrow has it."""
+    import pyarrow
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer))
 
 
 def footer_bytes(end: bytes) -> int | None:

@@ -23,7 +23,7 @@ from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
-from readpath.columns import Columns, footer_bytes
+from readpath.columns import Columns, footer_bytes, layout_of
 from readpath.files import ReadPath
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -45,6 +45,9 @@ PASSED_ON = frozenset(
 
 LINE_BYTES = 1 << 16
 """Lines are looked for in pieces of so much."""
+
+LAYOUTS_MAX = 64
+"""Of so many Parquet files what their footers say is kept."""
 
 PARTS = frozenset({"parts", "parquet"})
 """Caches of fsspec that come with the bytes: there is nothing left to decide for us."""
@@ -131,6 +134,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
             fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
         self.fs = fs
         self.options = Options(memory, readahead, request, depth, backend)
+        self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -193,6 +197,17 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
             return fetch
         return on_threads(lambda start, end: below.cat_file(path, start, end), self.threads)
 
+    def keep_layout(self, path: str, details: dict[str, Any], layout: Any) -> None:
+        """Keeps what the footer of a Parquet file says: who scans it opens it again, and reads no footer then."""
+        self._layouts[path] = (details, layout)
+        while len(self._layouts) > LAYOUTS_MAX:
+            self._layouts.pop(next(iter(self._layouts)), None)
+
+    def layout(self, path: str, details: dict[str, Any]) -> Any:
+        """What was kept of a file, if it is still as it was then."""
+        kept, layout = self._layouts.get(path, (None, None))
+        return layout if kept == details else None
+
     @cached_property
     def own(self) -> ReadPath:
         """The read path of what we read ourselves: local files, and those of NFS servers."""
@@ -214,9 +229,10 @@ class ReadpathFile(AbstractBufferedFile):
         self.loc: int
         self._details = details
         self._block = (0, b"")
-        self._columns: Columns | None = None
-        self._is_of_columns = False
         self.reader = Reader(fs.fetch(path), size, fs.options)
+        layout = fs.layout(path, details)
+        self._columns = None if layout is None else Columns(layout, self.reader.ahead_bytes)
+        self._is_of_columns = False
 
     def read(self, length: int | None = -1) -> bytes:
         """Up to `length` bytes from the position on; all that is left without one."""
@@ -252,7 +268,9 @@ class ReadpathFile(AbstractBufferedFile):
         if footer > len(end):
             # Its reader comes for it next.
             end = self.reader.read(self.size - footer, footer)
-        self._columns = Columns(end[-footer:], self.reader.ahead_bytes)
+        layout = layout_of(end[-footer:])
+        self.fs.keep_layout(self.path, self._details, layout)
+        self._columns = Columns(layout, self.reader.ahead_bytes)
 
     def readinto(self, buffer: Buffer) -> int:
         """Fills `buffer` from the position on; gives how many bytes."""
