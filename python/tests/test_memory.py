@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import readpath
+import readpath.memory
 from samples import in_child
 
 numpy = pytest.importorskip("numpy")
@@ -264,7 +265,18 @@ def test_what_the_kernel_can_not_read_is_copied_for_it(path, open_folder):
                 region.write_to(file)
             del array
             gc.collect()
-            return (open_folder / "region").read_bytes() == whole == region.copy()
+            is_written = (open_folder / "region").read_bytes() == whole == region.copy()
+            return is_written and region_is_filled(region, expected[:4_000_000])
+
+    def region_is_filled(region, expected):
+        with open(open_folder / "data", "rb", buffering=0) as file:
+            assert region.read_from(file, 0, len(expected)) == len(expected)
+        is_filled = region.copy(0, len(expected)) == expected
+        # Our own file brings the bytes in, and the program copies them.
+        with readpath.open(open_folder / "data", memory="8MiB") as file:
+            with region.data as data, data[: len(expected)] as part:
+                assert file.readinto_at(0, part) == len(expected)
+        return is_filled and region.copy(0, len(expected)) == expected
 
     assert as_an_ordinary_user(mapping_is_copied)
     assert as_an_ordinary_user(region_is_copied)
@@ -277,3 +289,4 @@ def unprivileged_may_serve_the_kernel():
 def test_the_help_says_what_the_kernel_can_not_do():
     for what in (readpath.map, readpath.Region):
         assert "EFAULT" in what.__doc__ and "copy" in what.__doc__ and "write_to" in what.__doc__
+    assert "read_from" in readpath.Region.__doc__ and "numpy.save" in readpath.memory.__doc__

@@ -1,9 +1,11 @@
 """Files of safetensors, held against the package safetensors."""
 
 import json
+import multiprocessing
 import os
 import random
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,43 @@ def cold(path):
     os.fsync(handle)
     os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(handle)
+
+
+def device_bytes():
+    """What this process had the kernel fetch from storage: proc(5)."""
+    text = Path("/proc/self/io").read_text()
+    return int(dict(line.split(": ") for line in text.splitlines())["read_bytes"])
+
+
+def load_beside_others(path, barrier, queue):
+    barrier.wait()
+    before = device_bytes()
+    tensors = readpath.load_file(path)
+    queue.put((device_bytes() - before, sum(int(tensor.sum()) for tensor in tensors.values())))
+
+
+def test_processes_that_load_one_file_have_it_from_the_device_once():
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        path = Path(folder) / "shared.safetensors"
+        draw = numpy.random.default_rng(1)
+        made = {f"t{nth}": draw.integers(0, 255, 1 << 20, "u1") for nth in range(32)}
+        save_file(made, path)
+        cold(path)
+        barrier, queue = context.Barrier(3), context.Queue()
+        workers = [
+            context.Process(target=load_beside_others, args=(path, barrier, queue)) for _ in range(3)
+        ]
+        for worker in workers:
+            worker.start()
+        told = [queue.get(timeout=60) for _ in workers]
+        for worker in workers:
+            worker.join()
+        assert {total for _, total in told} == {sum(int(array.sum()) for array in made.values())}
+        fetched = sum(count for count, _ in told)
+        if fetched == 0:
+            pytest.skip("/var/tmp lies on no device that proc(5) counts")
+        assert fetched <= 1.1 * path.stat().st_size
 
 
 def test_what_the_kernel_holds_is_not_asked_for(folder, monkeypatch):
