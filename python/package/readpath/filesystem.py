@@ -37,7 +37,7 @@ PASSED_ON = frozenset(
         "cat_file", "cat_ranges", "checksum", "cp_file", "created", "du", "exists", "expand_path",
         "find", "get_file", "glob", "info", "invalidate_cache", "isdir", "isfile", "ls", "lexists",
         "makedirs", "mkdir", "modified", "mv", "pipe_file", "put_file", "rm", "rm_file", "rmdir",
-        "sign", "size", "touch", "ukey", "unstrip_protocol", "walk",
+        "sign", "size", "sizes", "touch", "ukey", "unstrip_protocol", "walk",
     }
 )  # fmt: skip
 """What the file system below does itself: all but opening a file."""
