@@ -75,8 +75,8 @@ def load_file(
     """All tensors of a file of safetensors, or of several, by their names.
 
     `framework`: `numpy`, or `pt` for torch. `device`: where torch is to have them. Each file is read in its
-    own order, the next one while the last is used. Tensors on the `cpu` are over the file: it must not
-    change while they are used; they may be written to, and the file stays as it is.
+    own order. Tensors on the `cpu` are over the file: it must not change while they are used; they may be written
+    to, and the file stays as it is.
 
     Raises OSError where a file can't be opened or read, ValueError where one is no whole file of safetensors, or
     two have a tensor of one name.
