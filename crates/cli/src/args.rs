@@ -85,7 +85,8 @@ pub struct RunArgs {
     /// that suits of those that this system gives, and the row says where that isn't the best
     #[arg(long, value_name = "NAME", default_value_t = BackendKind::Auto)]
     pub backend: BackendKind,
-    /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; what a load says]
+    /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; on file: what this
+    /// machine has to spare; what a load says]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
     /// Seed of everything that is random in the run

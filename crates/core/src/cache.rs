@@ -32,6 +32,8 @@ mod lists;
 mod memory;
 mod reclaim;
 mod runs;
+mod size;
+mod supply;
 mod table;
 
 pub use counters::CacheCounters;
@@ -41,7 +43,8 @@ pub use lists::TwoLists;
 use lists::{Links, List};
 pub use memory::Leaving;
 pub use runs::Entry;
-use table::Table;
+use supply::Supply;
+use table::{Link, Table};
 
 /// The reclaim laws by name. There is one so far.
 pub const LAWS: &[Law] = &[Law {
@@ -54,7 +57,7 @@ pub const LAWS: &[Law] = &[Law {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// Names a frame of memory: 0 up to the budget in pages.
+/// Names a frame of memory: 0 up to the most that there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
@@ -85,7 +88,7 @@ struct Frame {
     pins: u32,
     state: FrameState,
     links: Links,
-    next_in_table: u32,
+    next_in_table: Link,
     order: u8,
     is_marked: bool,
     is_referenced: bool,
@@ -101,8 +104,7 @@ pub struct Cache {
     /// Those that have held a page, the others after them: memory for a frame is touched when the
     /// frame is first used.
     frames: Vec<Frame>,
-    budget_pages: u32,
-    free: Vec<FrameId>,
+    supply: Supply,
     /// Free frames that are kept for reads.
     promised: u32,
     table: Table,
@@ -122,20 +124,23 @@ pub struct Cache {
 impl Cache {
     /// An empty cache of `budget_pages` frames.
     pub fn new(budget_pages: u32) -> Cache {
-        let unused = FrameSet::new(budget_pages);
+        Cache::of_up_to(budget_pages, budget_pages)
+    }
+
+    /// An empty cache of `budget_pages` frames, whose budget may be changed later, up to `frames_max`.
+    pub fn of_up_to(budget_pages: u32, frames_max: u32) -> Cache {
+        let unused = FrameSet::new(frames_max);
         Cache {
-            frames: Vec::with_capacity(budget_pages as usize),
-            budget_pages,
-            // Popped from the end: the first pages get the lowest frames, side by side in memory.
-            free: (0..budget_pages).rev().map(FrameId).collect(),
+            frames: Vec::with_capacity(frames_max as usize),
+            supply: Supply::new(budget_pages, frames_max),
             promised: 0,
-            table: Table::new(budget_pages),
+            table: Table::new(frames_max),
             lists: TwoLists::default(),
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
             lender: None,
             settle_from: 0,
-            settle_each: (budget_pages / reclaim::SETTLED / unused.words().max(1)).max(1),
+            settle_each: (frames_max / reclaim::SETTLED / unused.words().max(1)).max(1),
             unused,
             settle_due: 0,
         }
@@ -156,14 +161,14 @@ impl Cache {
         self.table.is_empty(file)
     }
 
-    /// How many frames there are.
+    /// How many frames there are in circulation.
     pub fn budget_pages(&self) -> u32 {
-        self.budget_pages
+        self.supply.budget()
     }
 
     /// How many frames hold nothing.
     pub fn free_pages(&self) -> u32 {
-        self.free.len() as u32
+        self.supply.free()
     }
 
     /// What was counted so far.
@@ -358,7 +363,7 @@ impl Cache {
     /// Drops filled pages; of each that is in use only if `is_to_go` says so. The first to go is
     /// the first whose frame is used again, as in reclaim.
     fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
-        let free_before = self.free.len();
+        let mark = self.supply.mark();
         for ids in ids.chunks(reclaim::TOGETHER_MAX) {
             let refused = self.recall_all(ids);
             for (nth, &id) in ids.iter().enumerate() {
@@ -367,8 +372,7 @@ impl Cache {
                 }
             }
         }
-        // Frames are popped from the end.
-        self.free[free_before..].reverse();
+        self.supply.turn(mark);
     }
 
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
@@ -400,7 +404,7 @@ impl Cache {
             frame.state = FrameState::Free;
             frame.memory = memory::Flags::default();
         });
-        self.free.push(id);
+        self.supply.put(id);
     }
 
     /// Changes a frame, and what is counted of it as memory; it doesn't become memory by it.

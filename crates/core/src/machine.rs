@@ -58,7 +58,9 @@ mod files;
 mod frames;
 mod memory;
 mod meter;
+mod names;
 mod queue;
+mod size;
 mod transfer;
 mod turn;
 
@@ -70,21 +72,10 @@ use memory::Memory;
 pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
 pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
+pub use names::{FaultId, HandleId, ReadId};
 use queue::{Content, Queue, Waiter};
 pub use transfer::{Access, Buffer, Done, Transfer};
 pub use turn::{Carrier, Driver};
-
-/// Names an open file: a file of the cache, with the readahead state of one opener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HandleId(pub u32);
-
-/// Names a read from its start until its release; reused afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ReadId(pub u32);
-
-/// Names a fault on memory from its start until its release; reused afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FaultId(pub u32);
 
 /// Makes the readahead law of a file that is opened, from what it may know of the device.
 pub type LawMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadLaw> + Send>;

@@ -18,6 +18,7 @@
 //! thread that leads whenever futures wait and nobody else does, and sleeps on a
 //! condition otherwise.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ use crate::thread;
 pub(crate) mod batches;
 pub(crate) mod below;
 pub(crate) mod copy;
+pub(crate) mod elastic;
 #[cfg(test)]
 mod faults;
 pub(crate) mod frame_cache;
@@ -52,6 +54,7 @@ pub(crate) mod state;
 pub(crate) mod tally;
 
 use below::{Below, Opening};
+use elastic::Elastic;
 use frame_cache::FrameCache;
 pub(crate) use handle::{Handle, Owner};
 use in_flight::{InFlightId, Parked, QueueId};
@@ -84,6 +87,8 @@ pub(crate) struct Engine {
     /// There is something to lead, or the end.
     reactor_called: Condvar,
     reactor: Mutex<Option<JoinHandle<()>>>,
+    /// How its memory goes by what there is; none where it stays as it is.
+    elastic: Option<Elastic>,
 }
 
 /// What waiting came to.
@@ -107,6 +112,8 @@ pub(crate) struct OpenFile {
     pub(crate) opening: Opening,
     pub(crate) identity: Identity,
     pub(crate) kernel_pages: KernelPages,
+    /// Whether any of its pages may be in our cache.
+    pub(crate) has_pages: AtomicBool,
 }
 
 impl Engine {
@@ -132,7 +139,17 @@ impl Engine {
             read_bytes_max: (read_bytes_max / page).max(1) * page,
             reactor_called: Condvar::new(),
             reactor: Mutex::default(),
+            elastic: None,
         }
+    }
+
+    /// The same, with memory that goes by what there is, if it is to.
+    pub(crate) fn with_memory(mut self, elastic: Option<Elastic>) -> Engine {
+        if elastic.is_some() {
+            self.state.get_mut().expect(POISON).memory_due_bytes = elastic::STEP_BYTES;
+        }
+        self.elastic = elastic;
+        self
     }
 
     /// The state, for one caller at a time; never held while anybody sleeps.

@@ -121,10 +121,10 @@ impl File {
     /// [guards may hold](crate::Builder::held_memory)), or of more than 16 MiB, is carried
     /// out as several.
     ///
-    /// A read of 64 KiB or more of which this path has nothing is taken from the kernel's cache, where that
+    /// A read of which this path has nothing is taken from the kernel's cache, where that
     /// holds all of it: straight into `buffer`, with no copy in this path's memory. It has what others
     /// have written and not yet carried to the device; a page that this path has is given from here, until it is
-    /// [invalidated](File::invalidate).
+    /// [invalidated](File::invalidate). ([`Builder::kernel_cache`](crate::Builder::kernel_cache) turns that off.)
     ///
     /// # Errors
     /// The storage failed on bytes that were needed, or the file has become
@@ -168,6 +168,9 @@ impl File {
             // What is absent comes in whole first; each part of it goes where it belongs.
             let handle = handle.here()?;
             let bytes = within(&handle);
+            if bytes == wanted && handle.read_vectored_from_kernel(offset, bytes, buffers) {
+                return Ok(bytes as usize);
+            }
             let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
             PendingRead::new(&*handle, offset, bytes).wait(|part| to.put(part))?;
             return Ok(bytes as usize);
@@ -190,13 +193,23 @@ impl File {
     /// # Errors
     /// As [`read_at`](File::read_at); [`ReadError::HeldMax`] when as much is held as may be.
     pub fn page(&self, offset: u64) -> io::Result<PageGuard> {
+        self.page_or_more(offset, PAGE_BYTES)
+    }
+
+    /// As [`page`](File::page), for who goes on from there: of what is copied from the kernel's cache it may be more.
+    pub(crate) fn page_and_on(&self, offset: u64) -> io::Result<PageGuard> {
+        self.page_or_more(offset, COPIED_BYTES)
+    }
+
+    #[inline]
+    fn page_or_more(&self, offset: u64, copied_bytes: u64) -> io::Result<PageGuard> {
         if self.handle.lends()
             && let Some((page, part)) = part_of_page(offset, self.handle.file.bytes)
             && let Some(held) = self.handle.hold_cached(page).map_err(ReadError::from)?
         {
             return Ok(lent(&self.handle, held, page, part));
         }
-        self.page_here(offset)
+        self.page_here(offset, copied_bytes)
     }
 
     /// A reader with a place of its own, for [`Read`](io::Read), [`Seek`](io::Seek) and
@@ -270,8 +283,8 @@ impl File {
 
     /// What this handle has read; in a child made by `fork`, what it has read there.
     pub fn stats(&self) -> FileStats {
-        let [bytes, cached_bytes] = self.handle.sums();
-        FileStats { bytes, cached_bytes }
+        let [bytes, cached_bytes, kernel_cached_bytes] = self.handle.sums();
+        FileStats { bytes, cached_bytes, kernel_cached_bytes }
     }
 
     /// Reads what is not lent past the door; gives how many bytes.
@@ -280,7 +293,7 @@ impl File {
         let handle = self.handle.here()?;
         let buffer = cut(buffer, &handle, offset);
         if !buffer.is_empty()
-            && !handle.read_cached(offset, buffer)
+            && (handle.lends() || !handle.read_cached(offset, buffer))
             && !handle.read_from_kernel(offset, buffer)
         {
             let mut done = 0;
@@ -292,9 +305,10 @@ impl File {
         Ok(buffer.len())
     }
 
-    /// As [`page`](File::page), of a page that is not lent past the door.
+    /// As [`page`](File::page), of a page that is not lent past the door; of up to `copied_bytes` from the start of that
+    /// page on where the kernel's cache has them.
     #[cold]
-    fn page_here(&self, offset: u64) -> io::Result<PageGuard> {
+    fn page_here(&self, offset: u64, copied_bytes: u64) -> io::Result<PageGuard> {
         let handle = self.handle.here()?;
         let Some((page, part)) = part_of_page(offset, handle.file.bytes) else {
             return Ok(PageGuard::empty());
@@ -302,6 +316,10 @@ impl File {
         loop {
             if let Some(held) = handle.hold_cached(page).map_err(ReadError::from)? {
                 return Ok(lent(&handle, held, page, part));
+            }
+            let copied_end = (page * PAGE_BYTES + copied_bytes).min(handle.file.bytes);
+            if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset) {
+                return Ok(PageGuard::of_copy(copy));
             }
             // Absent, marked, or seen by the law: through the machine, and then
             // it is lent, unless memory is so short that it is gone again.
@@ -315,6 +333,9 @@ impl File {
         }
     }
 }
+
+/// How much is copied from the kernel's cache for who reads on.
+const COPIED_BYTES: u64 = 64 << 10;
 
 /// The part of a buffer for which the file has bytes from `offset` on.
 pub(crate) fn cut<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u64) -> &'b mut [u8] {
@@ -367,4 +388,6 @@ pub struct FileStats {
     pub bytes: u64,
     /// Those of them that were in the cache when the read came, or in the kernel's.
     pub cached_bytes: u64,
+    /// Those of these that were taken from the kernel's.
+    pub kernel_cached_bytes: u64,
 }

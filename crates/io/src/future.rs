@@ -88,7 +88,10 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             self.handle = self.handle.here()?;
             let within = cut(buffer.as_mut(), &self.handle, self.offset);
             self.bytes = within.len();
-            if within.is_empty() || self.handle.read_cached(self.offset, within) {
+            if within.is_empty()
+                || self.handle.read_cached(self.offset, within)
+                || self.handle.read_from_kernel(self.offset, within)
+            {
                 return Poll::Ready(Ok(()));
             }
         } else if !self.handle.engine.is_ours() {

@@ -6,7 +6,8 @@ use crate::engine::frame_cache::Held;
 use crate::process::Own;
 use crate::read_error::Forked;
 
-/// Bytes of one cached page, which stays where it is as long as this lives.
+/// Bytes of one cached page, which stays where it is as long as this lives; or a copy of what the kernel's
+/// cache had of it.
 ///
 /// At most [`held_memory`](crate::Builder::held_memory) is held at once, so hold a guard for
 /// as long as you look at the bytes. It may outlive its file and its path, and go
@@ -24,20 +25,31 @@ use crate::read_error::Forked;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PageGuard {
-    held: Option<Own<Held>>,
-    start: usize,
-    end: usize,
+    bytes: Bytes,
+}
+
+/// Where the bytes of a guard are.
+enum Bytes {
+    /// In a part of a page that is held.
+    Held { held: Own<Held>, start: usize, end: usize },
+    /// In memory of their own; perhaps there are none.
+    Copied(Box<[u8]>),
 }
 
 impl PageGuard {
     /// Bytes `start` up to, and without, `end` of a page.
     pub(crate) fn of(held: Held, start: usize, end: usize) -> PageGuard {
-        PageGuard { held: Some(Own::new(held)), start, end }
+        PageGuard { bytes: Bytes::Held { held: Own::new(held), start, end } }
     }
 
     /// No bytes.
     pub(crate) fn empty() -> PageGuard {
-        PageGuard { held: None, start: 0, end: 0 }
+        PageGuard::of_copy(Box::default())
+    }
+
+    /// Bytes that were found in the kernel's cache.
+    pub(crate) fn of_copy(bytes: Box<[u8]>) -> PageGuard {
+        PageGuard { bytes: Bytes::Copied(bytes) }
     }
 }
 
@@ -46,10 +58,12 @@ impl Deref for PageGuard {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        let Some(held) = &self.held else { return &[] };
-        match held.get() {
-            Some(held) => &held[self.start..self.end],
-            None => inherited(),
+        match &self.bytes {
+            Bytes::Held { held, start, end } => match held.get() {
+                Some(held) => &held[*start..*end],
+                None => inherited(),
+            },
+            Bytes::Copied(bytes) => bytes,
         }
     }
 }
@@ -67,6 +81,10 @@ impl AsRef<[u8]> for PageGuard {
 
 impl std::fmt::Debug for PageGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PageGuard").field("bytes", &(self.end - self.start)).finish()
+        let bytes = match &self.bytes {
+            Bytes::Held { start, end, .. } => end - start,
+            Bytes::Copied(bytes) => bytes.len(),
+        };
+        f.debug_struct("PageGuard").field("bytes", &bytes).finish()
     }
 }

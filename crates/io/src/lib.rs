@@ -53,6 +53,7 @@ pub mod raw;
 mod read_error;
 mod reader;
 mod ring;
+mod spare_memory;
 mod storage;
 mod sysfs;
 mod target;

@@ -28,6 +28,7 @@ pub(crate) mod uffd;
 mod wait;
 
 pub use error::PagerError;
-pub use mapping::{LoadError, Mapping, MappingBuilder, MappingMode, MappingStatistics};
+pub use mapping::{KernelMapping, LoadError, Mapping};
+pub use mapping::{MappingBuilder, MappingMode, MappingStatistics};
 pub use region::{Region, RegionBuilder, RegionStatistics};
 pub use uffd::{CallError, FaultScope, UffdError};

@@ -13,6 +13,7 @@ use readpath_core::unit::PAGE_BYTES;
 use crate::backend::{BackendError, BackendInUse, BackendKind};
 use crate::clock::Clock;
 use crate::engine::below::{Below, Opening};
+use crate::engine::elastic::{Elastic, FIXED_BYTES, Plan};
 use crate::engine::frame_cache::{FrameCache, FrameLender};
 use crate::engine::{Engine, Handle, Owner};
 use crate::file::File;
@@ -89,6 +90,7 @@ impl ReadPath {
         state.take_in(Ok(false));
         state.machine.settle();
         let (meter, cache) = (*state.machine.meter(), state.machine.cache_counters());
+        let [memory_bytes, used_memory_bytes] = state.machine.memory_bytes();
         Stats {
             device_reads: meter.device_reads,
             device_bytes: meter.device_read_bytes,
@@ -100,6 +102,8 @@ impl ReadPath {
             depth_mean_milli: meter.depth_mean_milli(),
             depth_max: meter.depth_max,
             backend: state.backend(),
+            memory_bytes,
+            used_memory_bytes,
         }
     }
 
@@ -159,6 +163,10 @@ pub struct Stats {
     /// What carries the bytes, and why not what suits better; none for a server's, which
     /// come over a connection.
     pub backend: Option<BackendInUse>,
+    /// How much memory there is for cached pages now: [`Builder::memory`].
+    pub memory_bytes: u64,
+    /// Those of them that were ever used, and not given back since.
+    pub used_memory_bytes: u64,
 }
 
 /// When a [`ReadPath`] looks whether a file was changed by others: by another process, or past
@@ -205,7 +213,7 @@ pub enum Coherence {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Builder {
-    memory_bytes: u64,
+    memory_bytes: Option<u64>,
     held_bytes: Option<u64>,
     readahead: String,
     scheduler: String,
@@ -213,12 +221,13 @@ pub struct Builder {
     backend: BackendKind,
     logs_decisions: bool,
     coherence: Coherence,
+    takes_kernel_pages: bool,
 }
 
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
-            memory_bytes: 256 << 20,
+            memory_bytes: None,
             held_bytes: None,
             readahead: "adaptive".to_owned(),
             scheduler: "adaptive".to_owned(),
@@ -226,25 +235,34 @@ impl Default for Builder {
             backend: BackendKind::default(),
             logs_decisions: false,
             coherence: Coherence::default(),
+            takes_kernel_pages: true,
         }
     }
 }
 
 impl Builder {
-    /// Memory for cached pages, in bytes; default 256 MiB, at least 8 KiB, less
+    /// Memory for cached pages, in bytes: at least 8 KiB, less
     /// than 16 TiB; rounded down to whole pages of 4 KiB. It is taken from the
     /// system as it is first used, 2 MiB at a time where there are huge pages.
     /// Beside it go at most 128 bytes a page (3 %), 1 MiB at the start, and what
     /// reads under way need: 100 bytes for each, and 4 bytes for each of their
-    /// pages. A read that somebody else has to wait for, and whose bytes nobody
+    /// pages.
+    ///
+    /// By default it goes by what the machine, and the control groups that the process is in, have to spare: it grows
+    /// with use, to three quarters of all memory at the most, leaves an eighth of it to others, and is given back,
+    /// within a second, when others need it ([`Stats::memory_bytes`]). It doesn't become smaller than 112 MiB, or 48 and a
+    /// sixteenth of all that there is. Where that isn't known, or the program locks all that it maps (mlockall(2)), it
+    /// is 256 MiB.
+    /// A read that somebody else has to wait for, and whose bytes nobody
     /// comes to take, has them moved to memory of their own.
     pub fn memory(mut self, bytes: u64) -> Builder {
-        self.memory_bytes = bytes;
+        self.memory_bytes = Some(bytes);
         self
     }
 
     /// How much of the memory [`PageGuard`](crate::PageGuard)s may hold at once, in bytes;
-    /// default a quarter of it, but 1 page at least. Reads have the rest to
+    /// default a quarter of it, but 1 page at least; where no memory is named 64 MiB, or a sixteenth of all
+    /// that there is. Reads have the rest to
     /// themselves.
     pub fn held_memory(mut self, bytes: u64) -> Builder {
         self.held_bytes = Some(bytes);
@@ -299,6 +317,18 @@ impl Builder {
         self
     }
 
+    /// Whether bytes that the kernel's page cache holds, since a program has just written the file or reads it too,
+    /// are taken from there, straight into the caller's memory and with no copy in this path's; default yes. With no,
+    /// all that this path has not cached itself comes from the storage: for who measures that, or wants its pages here.
+    pub fn kernel_cache(mut self, is_used: bool) -> Builder {
+        self.takes_kernel_pages = is_used;
+        self
+    }
+
+    pub(crate) fn takes_kernel_pages(&self) -> bool {
+        self.takes_kernel_pages
+    }
+
     /// Builds it.
     ///
     /// # Errors
@@ -330,34 +360,50 @@ impl Builder {
         clock: Clock,
     ) -> Result<Engine, BuildError> {
         let spec = |text: &str| Spec::parse(text).map_err(BuildError::Law);
-        let pages = self.memory_bytes / PAGE_BYTES;
-        let held_pages = match self.held_bytes {
-            Some(bytes) => bytes / PAGE_BYTES,
-            None => (pages / 4).max(1),
-        };
         let limits = ReadaheadLimits {
             request_pages_max: u64::from(caps.request_sectors_max) * 512 / PAGE_BYTES,
             ..ReadaheadLimits::default()
         };
+        let law_memory_bytes_max = match self.memory_bytes {
+            Some(_) => u64::MAX,
+            None => FIXED_BYTES,
+        };
         let config = Config {
-            memory_bytes: self.memory_bytes,
-            lent_bytes_max: held_pages * PAGE_BYTES,
+            law_memory_bytes_max,
             readahead: spec(&self.readahead)?,
             limits,
             scheduler: spec(&self.scheduler)?,
             depth_max: self.depth,
             ..Config::new(caps)
         };
-        let mut machine = machine::Machine::new(config).map_err(BuildError::Config)?;
+        let mut plan = match self.memory_bytes {
+            Some(bytes) => Plan::fixed(bytes, self.held_bytes),
+            None => Plan::elastic(self.held_bytes),
+        };
+        let (mut machine, frame_cache) = loop {
+            let held_pages = plan.held_bytes / PAGE_BYTES;
+            let machine = machine::Machine::new(Config {
+                memory_bytes: plan.limit_bytes,
+                memory_bytes_max: plan.bytes_max,
+                lent_bytes_max: held_pages * PAGE_BYTES,
+                ..config.clone()
+            });
+            let machine = machine.map_err(BuildError::Config)?;
+            let pages_max = plan.bytes_max / PAGE_BYTES;
+            match (FrameCache::new(pages_max as u32, held_pages as u32), plan.halved()) {
+                (Ok(frame_cache), _) => break (machine, Arc::new(frame_cache)),
+                // There are fewer addresses than memory: ulimit(1), or strict overcommit.
+                (Err(_), Some(halved)) => plan = halved,
+                (Err(error), None) => return Err(BuildError::Memory(error)),
+            }
+        };
         machine.readahead_decisions().turn(self.logs_decisions);
         if let Some(log) = machine.scheduler_decisions() {
             log.turn(self.logs_decisions);
         }
-        let frame_cache =
-            FrameCache::new(pages as u32, held_pages as u32).map_err(BuildError::Memory)?;
-        let frame_cache = Arc::new(frame_cache);
         machine.lend_through(Box::new(FrameLender(Arc::clone(&frame_cache))));
-        Ok(Engine::new(machine, below, sleeper, frame_cache, clock))
+        let engine = Engine::new(machine, below, sleeper, frame_cache, clock);
+        Ok(engine.with_memory(Elastic::of(plan)))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::guard::PageGuard;
 /// Reads a [`File`] from a place that moves on.
 ///
 /// As a [`BufRead`] it lends the cached pages themselves, one at a time, and so
-/// holds one page.
+/// holds one page; what the kernel's cache has it copies from there, 64 KiB at a time.
 ///
 /// ```
 /// use std::io::{BufRead, Seek, SeekFrom};
@@ -68,7 +68,7 @@ impl BufRead for Reader {
         if is_empty {
             let place = self.place();
             self.go_to(place);
-            self.page = Some(self.file.page(place)?);
+            self.page = Some(self.file.page_and_on(place)?);
         }
         Ok(self.page.as_ref().map_or(&[], |page| &page[self.consumed..]))
     }

@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 16;
 
 fn path(coherence: Coherence) -> ReadPath {
-    ReadPath::builder().readahead("none").coherence(coherence).build().unwrap()
+    ReadPath::builder().kernel_cache(false).readahead("none").coherence(coherence).build().unwrap()
 }
 
 /// A file whose every byte is `byte`.

@@ -15,7 +15,8 @@ use support::*;
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
 
 fn path(memory: u64, law: &str, scheduler: &str, backend: BackendKind) -> ReadPath {
-    let builder = ReadPath::builder().memory(memory).readahead(law).scheduler(scheduler);
+    let builder =
+        ReadPath::builder().kernel_cache(false).memory(memory).readahead(law).scheduler(scheduler);
     builder.backend(backend).depth(16).build().unwrap()
 }
 

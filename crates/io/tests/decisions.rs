@@ -20,7 +20,12 @@ fn stream(path: &ReadPath, temp: &TempFile) {
 #[test]
 fn a_stream_s_decisions_are_told_once_and_in_order() {
     let temp = TempFile::new(64 * 16 * PAGE);
-    let path = ReadPath::builder().scheduler("cfq").log_decisions(true).build().unwrap();
+    let path = ReadPath::builder()
+        .kernel_cache(false)
+        .scheduler("cfq")
+        .log_decisions(true)
+        .build()
+        .unwrap();
     stream(&path, &temp);
     let decided = path.take_decisions();
     assert!(decided.is_sorted_by_key(|decided| decided.at));
@@ -40,7 +45,7 @@ fn a_stream_s_decisions_are_told_once_and_in_order() {
 #[test]
 fn nothing_is_kept_unless_it_is_asked_for() {
     let temp = TempFile::new(64 * 16 * PAGE);
-    let path = ReadPath::builder().scheduler("cfq").build().unwrap();
+    let path = ReadPath::builder().kernel_cache(false).scheduler("cfq").build().unwrap();
     stream(&path, &temp);
     assert_eq!(path.take_decisions(), []);
 }
@@ -48,7 +53,7 @@ fn nothing_is_kept_unless_it_is_asked_for() {
 #[test]
 fn no_more_than_the_last_ones_are_kept_and_the_others_counted() {
     let temp = TempFile::new(10_000 * PAGE);
-    let laws = ReadPath::builder().readahead("none").scheduler("cfq");
+    let laws = ReadPath::builder().kernel_cache(false).readahead("none").scheduler("cfq");
     let path = laws.memory(64 * PAGE as u64).log_decisions(true).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut page = vec![0; PAGE];

@@ -11,7 +11,13 @@ use support::*;
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
 
 fn path(memory: u64, law: &str, backend: BackendKind) -> ReadPath {
-    ReadPath::builder().memory(memory).readahead(law).backend(backend).build().unwrap()
+    ReadPath::builder()
+        .kernel_cache(false)
+        .memory(memory)
+        .readahead(law)
+        .backend(backend)
+        .build()
+        .unwrap()
 }
 
 fn next(state: &mut u64, below: u64) -> u64 {
@@ -258,7 +264,11 @@ fn a_batch_gives_each_read_once_by_its_ticket() {
 fn guards_hold_their_pages_up_to_the_limit() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
-    let builder = ReadPath::builder().memory(16 * 4096).held_memory(4 * 4096).readahead("none");
+    let builder = ReadPath::builder()
+        .kernel_cache(false)
+        .memory(16 * 4096)
+        .held_memory(4 * 4096)
+        .readahead("none");
     let path = builder.build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let guards: Vec<_> = (0..4).map(|page| file.page(page * 4096).unwrap()).collect();

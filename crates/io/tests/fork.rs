@@ -65,7 +65,12 @@ fn beside_children(act: fn(Inherited) -> bool) {
         for backend in BACKENDS {
             let temp = TempFile::new(FILE_BYTES);
             let content = content(FILE_BYTES);
-            let path = ReadPath::builder().memory(MEMORY_BYTES).backend(backend).build().unwrap();
+            let path = ReadPath::builder()
+                .kernel_cache(false)
+                .memory(MEMORY_BYTES)
+                .backend(backend)
+                .build()
+                .unwrap();
             let file = path.open(&temp.path).unwrap();
             let is_over = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -153,7 +158,12 @@ fn what_is_in_the_middle_fails_by_name_in_a_child() {
         for backend in BACKENDS {
             let temp = TempFile::new(FILE_BYTES);
             let content = content(FILE_BYTES);
-            let path = ReadPath::builder().readahead("none").backend(backend).build().unwrap();
+            let path = ReadPath::builder()
+                .kernel_cache(false)
+                .readahead("none")
+                .backend(backend)
+                .build()
+                .unwrap();
             let file = path.open(&temp.path).unwrap();
             for round in 0..20u64 {
                 let offset = round * 100_000;
@@ -287,7 +297,7 @@ fn reads_raw(file: &RawFile, content: &[u8], start: u64, seed: u64) -> bool {
 fn a_child_that_closed_the_file_is_told() {
     let temp = TempFile::new(100_000);
     let other = TempFile::new(200_000);
-    let path = ReadPath::builder().build().unwrap();
+    let path = ReadPath::builder().kernel_cache(false).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let child = Child::forked(&|| {
         // SAFETY: what is closed is the child's own, and of nobody who looks.

@@ -10,7 +10,7 @@ const FILE_BYTES: usize = 1 << 20;
 const MEMORY_BYTES: u64 = 256 << 10;
 
 fn path() -> ReadPath {
-    ReadPath::builder().memory(MEMORY_BYTES).readahead("none").build().unwrap()
+    ReadPath::builder().kernel_cache(false).memory(MEMORY_BYTES).readahead("none").build().unwrap()
 }
 
 /// A batch that is dropped leaves reads under way. They give their memory back when they are

@@ -117,7 +117,7 @@ fn read(path: &ReadPath, file: &File, pages: u64, end: Instant, mut state: u64) 
 fn stress(memory: u64, holders: u64, readers: u64) {
     let pages = 2 * memory / PAGE;
     let temp = stamped(pages);
-    let path = ReadPath::builder().memory(memory).build().unwrap();
+    let path = ReadPath::builder().kernel_cache(false).memory(memory).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let end = Instant::now() + time_each();
     std::thread::scope(|scope| {

@@ -1,11 +1,13 @@
-//! What the kernel's cache holds is taken from there, in large reads: no request reaches the device,
+//! What the kernel's cache holds is taken from there, by whatever reads: no request reaches the device,
 //! and nothing that nobody holds is brought into that cache.
 
 mod support;
 
+use std::io::{BufRead, IoSliceMut, Read};
 use std::os::unix::fs::FileExt;
 
-use readpath::{File, ReadPath};
+use readpath::pager::{KernelMapping, MappingMode};
+use readpath::{File, Mapping, ReadPath};
 use readpath_core::unit::PageRange;
 use support::*;
 
@@ -50,9 +52,114 @@ fn a_large_read_of_what_the_kernel_holds_asks_the_device_for_nothing() {
     assert_eq!(path.stats().device_reads, 0);
     assert_eq!(file.stats().bytes, 4 * LARGE as u64);
     assert_eq!(file.stats().cached_bytes, 4 * LARGE as u64);
-    // A small one goes the usual way, into our own cache, and is the first request.
-    file.read_exact_at(&mut buffer[..4096], 1 << 20).unwrap();
-    assert_eq!(path.stats().device_reads, 1);
+    assert_eq!(file.stats().kernel_cached_bytes, 4 * LARGE as u64);
+}
+
+#[test]
+fn whatever_reads_what_the_kernel_holds_asks_the_device_for_nothing() {
+    let Some((temp, path, file)) = on_a_device() else { return };
+    let content = std::fs::read(&temp.path).unwrap();
+    for offset in (0..FILE_BYTES as u64 - 100).step_by(70_001) {
+        let range = offset as usize..offset as usize + 100;
+        let mut one = [0; 100];
+        file.read_exact_at(&mut one, offset).unwrap();
+        assert_eq!(one[..], content[range.clone()]);
+        let (mut low, mut high) = ([0; 30], [0; 70]);
+        let parts = &mut [IoSliceMut::new(&mut low), IoSliceMut::new(&mut high)];
+        assert_eq!(file.read_vectored_at(parts, offset).unwrap(), 100);
+        assert_eq!([&low[..], &high[..]].concat(), content[range.clone()]);
+        let page = file.page(offset).unwrap();
+        assert_eq!(page[..], content[range.start..(range.start / 4096 + 1) * 4096]);
+        let mut batch = path.batch();
+        batch.read(&file, offset, 100, 7).unwrap();
+        let read = batch.wait().unwrap().unwrap();
+        assert_eq!(read.ticket(), 7);
+        assert_eq!(read.slices().unwrap().collect::<Vec<_>>().concat(), content[range.clone()]);
+        let future = file.read_at_async(vec![0; 100], offset);
+        let (read, bytes) = pollster::block_on(future);
+        assert_eq!((read.unwrap(), &bytes[..]), (100, &content[range]));
+    }
+    // To the end, and past it.
+    let mut all = Vec::new();
+    file.reader().read_to_end(&mut all).unwrap();
+    assert!(all == content);
+    let mut reader = file.reader();
+    let mut lent = Vec::new();
+    while let part = reader.fill_buf().unwrap()
+        && !part.is_empty()
+    {
+        lent.extend_from_slice(part);
+        let bytes = part.len();
+        reader.consume(bytes);
+    }
+    assert!(lent == content);
+    assert_eq!(file.read_at(&mut [0; 10], FILE_BYTES as u64).unwrap(), 0);
+    assert_eq!(path.stats().device_reads, 0);
+}
+
+/// What a file loses from the kernel's cache is asked for again, and comes from the device; what comes back there
+/// is found again before long.
+#[test]
+fn what_the_kernel_lets_go_comes_from_the_device() {
+    let Some((temp, path, file)) = on_a_device() else { return };
+    let content = std::fs::read(&temp.path).unwrap();
+    let mut page = [0; 4096];
+    file.read_exact_at(&mut page, 0).unwrap();
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    if held_pages(&temp) > 0 {
+        eprintln!("skipped: the kernel keeps the pages");
+        return;
+    }
+    for at in 1..200 {
+        file.read_exact_at(&mut page, at * 4096).unwrap();
+        assert_eq!(page[..], content[at as usize * 4096..][..4096]);
+    }
+    // One read of eight looks whether what was held is held still.
+    let device_reads = path.stats().device_reads;
+    assert!((192..=199).contains(&device_reads), "{device_reads}");
+    std::fs::read(&temp.path).unwrap();
+    for at in 200..500 {
+        file.read_exact_at(&mut page, at * 4096).unwrap();
+        assert_eq!(page[..], content[at as usize * 4096..][..4096]);
+    }
+    // One in 64 asks, at the worst.
+    let device_reads = path.stats().device_reads;
+    assert!(device_reads <= 199 + 64, "{device_reads}");
+}
+
+#[test]
+fn it_is_not_asked_where_that_is_not_wanted() {
+    let Some((temp, ..)) = on_a_device() else { return };
+    let path = ReadPath::builder().kernel_cache(false).readahead("none").build().unwrap();
+    let file = path.open(&temp.path).unwrap();
+    assert!(!file.is_cached(0, LARGE as u64));
+    file.read_exact_at(&mut vec![0; LARGE], 0).unwrap();
+    assert_eq!(path.stats().device_bytes, LARGE as u64);
+}
+
+#[test]
+fn a_mapping_of_what_the_kernel_holds_is_the_kernels_and_says_so() {
+    let Some((temp, ..)) = on_a_device() else { return };
+    let content = std::fs::read(&temp.path).unwrap();
+    // SAFETY: nobody changes the file.
+    let map = |builder: readpath::pager::MappingBuilder| unsafe { builder.open(&temp.path) };
+    let mapping = map(Mapping::builder()).unwrap();
+    assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMapping::Held });
+    assert!(mapping.mode().to_string().contains("its cache holds"), "{}", mapping.mode());
+    assert!(mapping.as_slice() == content);
+    assert_eq!(mapping.statistics().device_reads, 0);
+    // What would be refused is refused there too.
+    for refused in [Mapping::builder().readahead("psychic"), Mapping::builder().memory(100)] {
+        map(refused).unwrap_err();
+    }
+    // A page less, and it is served.
+    let file = std::fs::File::open(&temp.path).unwrap();
+    file.sync_all().unwrap();
+    let third = Some(std::num::NonZero::new(4096).unwrap());
+    rustix::fs::fadvise(&file, 1 << 20, third, rustix::fs::Advice::DontNeed).unwrap();
+    if can_serve() && held_pages(&temp) < FILE_BYTES / 4096 {
+        assert_eq!(map(Mapping::builder()).unwrap().mode(), MappingMode::Served);
+    }
 }
 
 #[test]
@@ -78,6 +185,11 @@ fn a_read_of_what_the_kernel_does_not_hold_goes_past_it_and_leaves_nothing_there
 #[test]
 fn dirty_pages_are_given_as_they_are_and_a_page_never_goes_back() {
     let Some((temp, path, file)) = on_a_device() else { return };
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    if held_pages(&temp) > 0 {
+        eprintln!("skipped: the kernel keeps the pages");
+        return;
+    }
     let mut small = [0; 4096];
     file.read_exact_at(&mut small, 8192).unwrap();
     let old = small;

@@ -30,7 +30,7 @@ fn map(file: &TempFile, options: MappingBuilder) -> Mapping {
 }
 
 fn small() -> MappingBuilder {
-    Mapping::builder().memory(MEMORY_BYTES)
+    Mapping::builder().kernel_cache(false).memory(MEMORY_BYTES)
 }
 
 fn lock_all(flags: libc::c_int) {

@@ -32,7 +32,8 @@ fn every_byte_is_the_files_for_several_threads_under_every_law_and_backend() {
     let content = std::fs::read(&file.path).unwrap();
     for law in readahead::LAWS {
         for backend in BACKENDS {
-            let options = Mapping::builder().readahead(law.name).backend(backend);
+            let options =
+                Mapping::builder().kernel_cache(false).readahead(law.name).backend(backend);
             let mapping = map(&file, options.memory(1 << 20));
             std::thread::scope(|scope| {
                 for thread in 0..3 {
@@ -62,7 +63,7 @@ fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
         return;
     }
     let file = TempFile::new(8 << 20);
-    let mapping = map(&file, Mapping::builder().memory(1 << 20));
+    let mapping = map(&file, Mapping::builder().kernel_cache(false).memory(1 << 20));
     let address = mapping.as_slice().as_ptr() as usize;
     let mut sum = 0u64;
     for (at, page) in mapping.as_slice().chunks(PAGE).enumerate() {
@@ -86,7 +87,7 @@ fn random_slices_cost_one_device_read_each() {
         return;
     }
     let file = TempFile::new(64 << 20);
-    let mapping = map(&file, Mapping::builder());
+    let mapping = map(&file, Mapping::builder().kernel_cache(false));
     // Each of the 1024 places once: a step that is odd visits all.
     let touch = |places: std::ops::Range<usize>| {
         let mut sum = 0u64;
@@ -113,7 +114,7 @@ fn what_is_advised_is_read_in_one_request_and_mapped_by_one_fault() {
         return;
     }
     let file = TempFile::new(4 << 20);
-    let mapping = map(&file, Mapping::builder());
+    let mapping = map(&file, Mapping::builder().kernel_cache(false));
     mapping.load(1 << 20, 40 * PAGE as u64).unwrap();
     let statistics = mapping.statistics();
     assert_eq!((statistics.device_reads, statistics.faults), (1, 0), "{statistics:?}");
@@ -135,7 +136,7 @@ fn read_at_gives_the_bytes_wherever_they_are() {
     let bytes = (3 << 20) + 77;
     let file = TempFile::new(bytes);
     let content = std::fs::read(&file.path).unwrap();
-    let mapping = map(&file, Mapping::builder().memory(1 << 20));
+    let mapping = map(&file, Mapping::builder().kernel_cache(false).memory(1 << 20));
     assert_eq!(mapping.as_slice()[bytes - 1], content[bytes - 1]);
     for (offset, length) in [(0, bytes), (bytes - 5000, 5000), (4095, 2), (100, 0), (bytes, 0)] {
         let mut buffer = vec![0; length];
@@ -155,7 +156,7 @@ fn system_calls_may_be_given_its_memory() {
         return;
     }
     let (file, out) = (TempFile::new(1 << 20), TempFile::new(1));
-    let mapping = map(&file, Mapping::builder().memory(64 << 10));
+    let mapping = map(&file, Mapping::builder().kernel_cache(false).memory(64 << 10));
     let written = std::fs::File::options()
         .write(true)
         .open(&out.path)
@@ -181,7 +182,7 @@ fn bytes_that_can_not_be_read_are_an_error_of_the_checked_calls() {
         return;
     }
     let file = TempFile::new(1 << 20);
-    let mapping = map(&file, Mapping::builder().readahead("none"));
+    let mapping = map(&file, Mapping::builder().kernel_cache(false).readahead("none"));
     let start = support::pread(&file.path, 0, 1 << 19);
     cut_short(&file, 1 << 19);
     let shrunk = Err(LoadError::Read(ReadError::Shrunk { offset: 1 << 19 }));
@@ -216,7 +217,7 @@ fn touching_bytes_that_can_not_be_read_is_a_bus_error() {
 fn touches_what_is_gone() {
     let file = TempFile::new(1 << 20);
     println!("file {}", file.path.display());
-    let mapping = map(&file, Mapping::builder());
+    let mapping = map(&file, Mapping::builder().kernel_cache(false));
     cut_short(&file, 1 << 19);
     let byte = std::hint::black_box(mapping.as_slice())[(1 << 20) - 1];
     println!("read {byte}");
@@ -229,7 +230,8 @@ fn an_unknown_law_and_an_empty_file_are_refused_by_name() {
     }
     let open = |file: &TempFile, law| {
         // SAFETY: nothing is mapped.
-        let opened = unsafe { Mapping::builder().readahead(law).open(&file.path) };
+        let opened =
+            unsafe { Mapping::builder().kernel_cache(false).readahead(law).open(&file.path) };
         opened.unwrap_err().to_string()
     };
     assert!(open(&TempFile::new(10), "guess").contains("no readahead law `guess`"));
@@ -245,7 +247,7 @@ fn a_child_made_by_fork_reads_the_same_bytes_through_the_kernel() {
     }
     let file = TempFile::new(1_000_001);
     let content = std::fs::read(&file.path).unwrap();
-    let mapping = map(&file, Mapping::builder().memory(64 << 10));
+    let mapping = map(&file, Mapping::builder().kernel_cache(false).memory(64 << 10));
     let slice = mapping.as_slice();
     assert!(slice[500_000..] == content[500_000..]);
     let is_whole = || slice == content;
@@ -275,7 +277,7 @@ fn a_child_made_by_fork_can_drop_what_it_was_given() {
         return;
     }
     let file = TempFile::new(10_000);
-    let mut mapping = Some(map(&file, Mapping::builder()));
+    let mut mapping = Some(map(&file, Mapping::builder().kernel_cache(false)));
     assert!(in_child(|| mapping.take().is_some_and(|owned| owned.len() == 10_000)));
     assert!(mapping.unwrap().as_slice() == std::fs::read(&file.path).unwrap());
 }

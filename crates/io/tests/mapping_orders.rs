@@ -13,7 +13,7 @@ const SLICES: usize = 32;
 
 fn map(file: &TempFile, memory_bytes: u64) -> Mapping {
     // SAFETY: the file belongs to the test, which doesn't change it.
-    unsafe { Mapping::builder().memory(memory_bytes).open(&file.path) }.unwrap()
+    unsafe { Mapping::builder().kernel_cache(false).memory(memory_bytes).open(&file.path) }.unwrap()
 }
 
 fn touch(mapping: &Mapping, pages: impl Iterator<Item = usize>) {

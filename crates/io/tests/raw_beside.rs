@@ -23,7 +23,7 @@ fn what_is_overwritten_is_not_served_from_the_cache() {
     for backend in BACKENDS {
         let temp = TempFile::new(0);
         std::fs::write(&temp.path, vec![1; 10 * PAGE]).unwrap();
-        let path = ReadPath::builder().backend(backend).build().unwrap();
+        let path = ReadPath::builder().kernel_cache(false).backend(backend).build().unwrap();
         let file = path.open(&temp.path).unwrap();
         assert_eq!([byte_at(&file, 100), byte_at(&file, 9 * PAGE as u64)], [1, 1]);
         // The cache is one: what others write to the file is not seen.
@@ -54,7 +54,12 @@ fn no_read_goes_back_behind_a_write_that_has_returned() {
     for backend in BACKENDS {
         let temp = TempFile::new(0);
         std::fs::write(&temp.path, vec![0; PAGES * PAGE]).unwrap();
-        let path = ReadPath::builder().memory(24 * PAGE as u64).backend(backend).build().unwrap();
+        let path = ReadPath::builder()
+            .kernel_cache(false)
+            .memory(24 * PAGE as u64)
+            .backend(backend)
+            .build()
+            .unwrap();
         let file = path.open(&temp.path).unwrap();
         let raw = file.raw(RawFile::builder().write(true).chunk_bytes(16 << 10)).unwrap();
         let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -100,7 +105,7 @@ fn no_read_goes_back_behind_a_write_that_has_returned() {
 #[test]
 fn another_file_of_the_same_name_is_refused() {
     let temp = TempFile::new(PAGE);
-    let file = ReadPath::builder().build().unwrap().open(&temp.path).unwrap();
+    let file = ReadPath::builder().kernel_cache(false).build().unwrap().open(&temp.path).unwrap();
     let other = TempFile::new(PAGE);
     std::fs::rename(&other.path, &temp.path).unwrap();
     let error = file.raw(RawFile::builder()).err().unwrap();

@@ -20,7 +20,7 @@ fn memory_stays_within_the_budget() {
     let temp = TempFile::new(FILE_BYTES);
     let mut buffer = vec![1; 1 << 20];
     let before = resident();
-    let path = ReadPath::builder().memory(MEMORY_BYTES).build().unwrap();
+    let path = ReadPath::builder().kernel_cache(false).memory(MEMORY_BYTES).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut most = 0;
     for _ in 0..3 {

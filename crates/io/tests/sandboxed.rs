@@ -7,8 +7,8 @@ mod support;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use readpath::pager::MappingMode;
 use readpath::pager::UffdError;
+use readpath::pager::{KernelMapping, MappingMode};
 use readpath::{
     BackendError, BackendKind, Direct, Mapping, Mode, PagerError, RawFile, ReadPath, Region,
 };
@@ -68,7 +68,7 @@ fn forbid(refused: &[i64]) {
 /// Files, raw files and mappings give every byte; gives what carries the first two.
 fn everything_is_read(file: &TempFile) -> (BackendKind, BackendKind) {
     let expected = std::fs::read(&file.path).unwrap();
-    let path = ReadPath::builder().memory(1 << 20).build().unwrap();
+    let path = ReadPath::builder().kernel_cache(false).memory(1 << 20).build().unwrap();
     let opened = path.open(&file.path).unwrap();
     std::thread::scope(|threads| {
         for thread in 0..4 {
@@ -89,7 +89,8 @@ fn everything_is_read(file: &TempFile) -> (BackendKind, BackendKind) {
     raw.write_all_at(&expected[100..300_000], 100).unwrap();
     assert!(std::fs::read(&file.path).unwrap() == expected);
     // SAFETY: nobody changes the file any more.
-    let mapping = unsafe { Mapping::builder().memory(1 << 20).open(&file.path) }.unwrap();
+    let mapping =
+        unsafe { Mapping::builder().kernel_cache(false).memory(1 << 20).open(&file.path) }.unwrap();
     assert!(mapping.as_slice() == expected);
     mapping.load(5_000, 100_000).unwrap();
     let mut some = vec![0; 70_000];
@@ -108,8 +109,8 @@ fn under_a_containers_profile_all_is_read_and_says_by_what() {
         let is_direct = RawFile::open(&file.path).unwrap().mode() == Mode::Direct;
         assert_eq!(raw, if is_direct { BackendKind::Aio } else { BackendKind::Threads });
         // SAFETY: nobody changes the file.
-        let mapping = unsafe { Mapping::builder().open(&file.path) }.unwrap();
-        let because = UffdError::Forbidden { errno: libc::EPERM };
+        let mapping = unsafe { Mapping::builder().kernel_cache(false).open(&file.path) }.unwrap();
+        let because = KernelMapping::Unserved(UffdError::Forbidden { errno: libc::EPERM });
         assert_eq!(mapping.mode(), MappingMode::Kernel { because });
         assert!(mapping.mode().to_string().contains("seccomp"), "{}", mapping.mode());
         // What a region promises the kernel's mapping of a file doesn't keep: a page that could not be
@@ -117,7 +118,12 @@ fn under_a_containers_profile_all_is_read_and_says_by_what() {
         let error = Region::builder().in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")).unwrap_err();
         assert!(matches!(error, PagerError::Uffd(UffdError::Forbidden { .. })), "{error}");
         // A backend that is asked for by name is that or an error.
-        let error = ReadPath::builder().backend(BackendKind::Ring).build().err().unwrap();
+        let error = ReadPath::builder()
+            .kernel_cache(false)
+            .backend(BackendKind::Ring)
+            .build()
+            .err()
+            .unwrap();
         assert!(error.to_string().contains("choose the backend `auto`"), "{error}");
         let one = device(open(&file.path, Direct::Preferred), BackendKind::Auto, 8);
         let in_use = one.storage().backend();
@@ -132,7 +138,7 @@ fn where_aio_is_forbidden_too_threads_carry() {
         let file = TempFile::new(3_000_001);
         forbid(&[&RING[..], &AIO[..]].concat());
         assert_eq!(everything_is_read(&file), (BackendKind::Threads, BackendKind::Threads));
-        let path = ReadPath::builder().build().unwrap();
+        let path = ReadPath::builder().kernel_cache(false).build().unwrap();
         let because = path.stats().backend.unwrap().because;
         assert_eq!(because, takes_direct(&file.path).then_some(BackendError::NoAio { errno: 1 }));
     });
@@ -145,7 +151,12 @@ fn what_comes_to_be_forbidden_ends_no_process() {
         let file = TempFile::new(8 << 20);
         let expected = std::fs::read(&file.path).unwrap();
         let built = |backend| {
-            let path = ReadPath::builder().readahead("none").backend(backend).build().unwrap();
+            let path = ReadPath::builder()
+                .kernel_cache(false)
+                .readahead("none")
+                .backend(backend)
+                .build()
+                .unwrap();
             let opened = path.open(&file.path).unwrap();
             opened.prefetch(0, 4 << 20);
             (path, opened)
@@ -193,7 +204,11 @@ fn an_ordinary_user_opens_as_many_files_as_he_likes() {
         }
         let opened: Vec<_> = (0..200)
             .map(|number| {
-                let file = ReadPath::builder().memory(1 << 20).open(&file.path).unwrap();
+                let file = ReadPath::builder()
+                    .kernel_cache(false)
+                    .memory(1 << 20)
+                    .open(&file.path)
+                    .unwrap();
                 let mut page = [0; 4096];
                 file.read_exact_at(&mut page, number * 4096).unwrap();
                 file

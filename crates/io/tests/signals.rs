@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use readpath::{BackendKind, File, Mapping, ReadPath, Region};
+use readpath::{BackendKind, Mapping, ReadPath, Region};
 use support::{TempFile, can_serve, in_child, splitmix};
 
 const PAGE: usize = 4096;
@@ -52,7 +52,8 @@ fn a_handler_may_touch_a_mapping_whoever_blocks_its_signal() {
             // SAFETY: nobody changes the file; the handler does what any handler may.
             let mapping = unsafe {
                 libc::signal(libc::SIGUSR1, touch_a_page as *const () as usize);
-                let options = Mapping::builder().memory(1 << 20).backend(backend);
+                let options =
+                    Mapping::builder().kernel_cache(false).memory(1 << 20).backend(backend);
                 options.open(&file.path).unwrap()
             };
             ADDRESS.store(mapping.as_slice().as_ptr() as usize, Ordering::Relaxed);
@@ -92,14 +93,18 @@ fn every_thread_of_the_crate_blocks_every_signal() {
     let file = TempFile::new(FILE_BYTES);
     assert!(in_child(|| {
         // SAFETY: nobody changes the file.
-        let mapping = unsafe { Mapping::builder().backend(BackendKind::Threads).open(&file.path) };
+        let mapping = unsafe {
+            Mapping::builder().kernel_cache(false).backend(BackendKind::Threads).open(&file.path)
+        };
         let folder = env!("CARGO_TARGET_TMPDIR");
         let region = Region::builder().memory(1 << 20).in_folder(1 << 20, folder);
-        let opened = File::open(&file.path).unwrap();
+        let path = ReadPath::builder().kernel_cache(false).build().unwrap();
+        let opened = path.open(&file.path).unwrap();
         let (count, _) = pollster::block_on(opened.read_at_async(vec![0; 10], 0));
         assert_eq!(count.unwrap(), 10);
         // A pool starts its threads when more is asked for than one carries who waits.
-        let threads = ReadPath::builder().backend(BackendKind::Threads).build().unwrap();
+        let threads =
+            ReadPath::builder().kernel_cache(false).backend(BackendKind::Threads).build().unwrap();
         let pooled = threads.open(&file.path).unwrap();
         let mut batch = threads.batch();
         (0..16).for_each(|at| batch.read(&pooled, at * 8192, 10, at).unwrap());

@@ -81,7 +81,8 @@ fn stalled(memory: u64, meanwhile: impl Fn(&ReadPath, &File, &[u8]) + Sync) {
     }
     let temp = TempFile::new(FILE_PAGES * PAGE);
     let content = std::fs::read(&temp.path).unwrap();
-    let path = ReadPath::builder().memory(memory).readahead("none").build().unwrap();
+    let path =
+        ReadPath::builder().kernel_cache(false).memory(memory).readahead("none").build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut page = vec![0; PAGE];
     file.read_exact_at(&mut page, 0).unwrap();
@@ -152,7 +153,12 @@ fn where_everything_is_copied_from_a_read_waits_until_a_copy_is_over() {
     }
     let temp = TempFile::new(FILE_PAGES * PAGE);
     let content = std::fs::read(&temp.path).unwrap();
-    let path = ReadPath::builder().memory(2 * PAGE as u64).readahead("none").build().unwrap();
+    let path = ReadPath::builder()
+        .kernel_cache(false)
+        .memory(2 * PAGE as u64)
+        .readahead("none")
+        .build()
+        .unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut page = vec![0; PAGE];
     let absents = [0, 1].map(|_| Absent::new(PAGE));

@@ -236,6 +236,7 @@ pub fn random(
             let memory = (bytes * 32 * 4).max(16 << 20);
             let path = ReadPath::builder().memory(memory).readahead("none").scheduler(scheduler);
             let path = path.build().expect("a ring");
+            forget(name);
             let file = path.open(name).expect("the file is there");
             let places = file.len() / bytes;
             let mut batch = path.batch();
@@ -287,6 +288,7 @@ pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Opti
                 Some(law) => ReadPath::builder().readahead(law).build(),
                 None => ReadPath::builder().build(),
             };
+            forget(name);
             let file = path.expect("a ring").open(name).expect("the file is there");
             if law.is_some() {
                 file.advise(Advice::Sequential);
@@ -312,8 +314,8 @@ pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Opti
         (
             "kernel's buffered read",
             Box::new(|| {
+                forget(name);
                 let file = std::fs::File::open(name).expect("the file is there");
-                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("a file");
                 let mut buffer = vec![0; BYTES as usize];
                 let mut place = 0;
                 Some(timed(reads, |_| {
@@ -325,6 +327,12 @@ pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Opti
     ];
     let costs = race(&mut contenders, rounds, true);
     contenders.iter().map(|(name, _)| *name).zip(costs).collect()
+}
+
+/// Has the kernel's cache let go what it holds of the file.
+fn forget(name: &Path) {
+    let file = std::fs::File::open(name).expect("the file is there");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("a file");
 }
 
 /// Has fio read the same; `None` if it isn't there.

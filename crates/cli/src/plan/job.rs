@@ -52,6 +52,8 @@ pub struct JobRun {
     pub backend: BackendKind,
     /// Whether a readahead law is named: if not, the library's mappings have one of their own.
     pub is_readahead_named: bool,
+    /// Whether memory is named: if not, the library's goes by what there is.
+    pub is_memory_named: bool,
 }
 
 /// One row to be.
@@ -240,6 +242,7 @@ impl JobRun {
             seed: args.seed,
             backend: args.backend,
             is_readahead_named: args.readahead.is_some(),
+            is_memory_named: args.memory.is_some(),
         })
     }
 

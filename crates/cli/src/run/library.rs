@@ -140,10 +140,13 @@ fn open_nfs(
 }
 
 fn builder(run: &JobRun, setup: &Setup, logs_decisions: bool) -> readpath::Builder {
-    ReadPath::builder()
+    let builder = match run.is_memory_named {
+        true => ReadPath::builder().memory(setup.memory_bytes),
+        false => ReadPath::builder(),
+    };
+    builder
         .backend(run.backend)
         .log_decisions(logs_decisions)
-        .memory(setup.memory_bytes)
         .readahead(&setup.readahead.to_string())
         .scheduler(&setup.scheduler.to_string())
 }
@@ -195,12 +198,14 @@ struct Stack {
     /// Bytes that reads through the cache asked for, and those that were there.
     asked_bytes: AtomicU64,
     cached_bytes: AtomicU64,
+    /// Those of them that the kernel's cache had.
+    kernel_cached_bytes: AtomicU64,
 }
 
 impl Stack {
     fn new(file: File, mapping: Option<Mapping>, backend: BackendKind) -> Stack {
-        let (asked_bytes, cached_bytes) = Default::default();
-        Stack { file, mapping, backend, asked_bytes, cached_bytes }
+        let (asked_bytes, cached_bytes, kernel_cached_bytes) = Default::default();
+        Stack { file, mapping, backend, asked_bytes, cached_bytes, kernel_cached_bytes }
     }
 }
 
@@ -245,6 +250,9 @@ fn run_on(
     if !run.writes() && row.bytes > 0 {
         row.amplification = Some(bytes as f64 / row.bytes as f64);
     }
+    let of_kernel = note::kernel_cached(stack.kernel_cached_bytes.load(Ordering::Relaxed));
+    let of_mapping = stack.mapping.as_ref().and_then(|mapping| note::mapped_by(mapping.mode()));
+    row.note = note::join(row.note, note::join(of_kernel, of_mapping));
     Ok(row)
 }
 
@@ -313,6 +321,8 @@ fn run_process(
             let stats = file.stats();
             stack.asked_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
             stack.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
+            let of_kernel = stats.kernel_cached_bytes;
+            stack.kernel_cached_bytes.fetch_add(of_kernel, Ordering::Relaxed);
             if let Some(written) = written {
                 count(&mut figures, &written);
             }

@@ -80,7 +80,7 @@ impl Cache {
 
     /// Sees to it that `wanted` frames are free beside those that are promised, as far as pages
     /// can go; gives how many are.
-    fn free_beside(&mut self, wanted: u32) -> u32 {
+    pub(super) fn free_beside(&mut self, wanted: u32) -> u32 {
         self.reserve(self.promised + wanted);
         self.free_pages() - self.promised
     }
@@ -92,7 +92,7 @@ impl Cache {
         if self.free_pages() >= wanted {
             return;
         }
-        let free_before = self.free.len();
+        let mark = self.supply.mark();
         self.reclaim_up_to(wanted);
         if self.free_pages() < wanted && self.lender.is_some() {
             self.let_hold(false);
@@ -100,8 +100,7 @@ impl Cache {
             self.reclaim_up_to(wanted);
             self.let_hold(true);
         }
-        // Frames are popped from the end.
-        self.free[free_before..].reverse();
+        self.supply.turn(mark);
     }
 
     /// One scan.
@@ -198,7 +197,8 @@ impl Cache {
         if self.settle_due < self.settle_each {
             return;
         }
-        let words = self.unused.words();
+        // Those beyond have held nothing yet.
+        let words = (self.frames.len() as u32).div_ceil(u64::BITS).max(1);
         for _ in 0..words.min(self.settle_due / self.settle_each) {
             let word = self.settle_from;
             self.settle_from = (word + 1) % words;

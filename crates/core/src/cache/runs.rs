@@ -34,10 +34,10 @@ impl Cache {
         let wanted = range.count().min(self.budget_pages().into()) as u32;
         self.settle_next(wanted);
         let count = self.frames_for(wanted, entry.is_pinned);
-        let Cache { frames, free, table, lists, unused, .. } = self;
+        let Cache { frames, supply, table, lists, unused, .. } = self;
         let run = PageRange::new(range.first, count.into());
         for (page, home) in table.homes(file, run) {
-            let id = free.pop().expect("as many are free as are added");
+            let id = supply.take().expect("as many are free as are added");
             let frame = Frame {
                 file,
                 page,

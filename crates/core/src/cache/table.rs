@@ -5,8 +5,10 @@
 //! not on how large the files are nor on how far apart the pages lie. (It grew with
 //! the highest page of a file once; a sparse file of 2^60 bytes then took a terabyte.)
 //!
-//! The heads of sixteen neighbours lie side by side, one cache line of them. To find what
-//! comes next in a range, its pages are looked up one by one; after as many as there are
+//! The heads of sixteen neighbours lie side by side, one cache line of them, and those of an
+//! *extent* of 1,024 in one page of the machine: the table is zeros at the start, which the system
+//! has not to bring before they are written to, and a small file touches a few pages of a large table.
+//! To find what comes next in a range, its pages are looked up one by one; after as many as there are
 //! frames it is cheaper to look at every frame.
 //!
 //! Invariants:
@@ -20,19 +22,30 @@ use alloc::vec::Vec;
 use super::{FileId, Frame, FrameId, FrameState};
 use crate::unit::PageRange;
 
-/// The end of a chain.
-const NOBODY: u32 = u32::MAX;
-
 /// Neighbours whose heads lie side by side.
 const GROUP_LOG2: u32 = 4;
 const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
+/// Neighbours whose heads lie in one page of memory.
+const EXTENT_LOG2: u32 = 10;
 
 /// The table of a cache.
 #[derive(Debug)]
 pub(super) struct Table {
-    heads: Box<[u32]>,
+    heads: Box<[Link]>,
     /// By file: how many of its pages are in the table.
     pages: Vec<u32>,
+}
+
+/// The next frame of a chain: one more than its number; 0 at the end. A plain integer, so that a table of them
+/// can be had as memory that is zero already.
+pub(super) type Link = u32;
+
+fn link_to(id: FrameId) -> Link {
+    id.0 + 1
+}
+
+fn frame_of(link: Link) -> Option<FrameId> {
+    link.checked_sub(1).map(FrameId)
 }
 
 impl Frame {
@@ -49,7 +62,7 @@ impl Table {
     /// A table of no files for `frames` frames.
     pub(super) fn new(frames: u32) -> Table {
         let heads = (frames as usize).next_power_of_two().max(1 << GROUP_LOG2);
-        Table { heads: alloc::vec![NOBODY; heads].into_boxed_slice(), pages: Vec::new() }
+        Table { heads: alloc::vec![0; heads].into_boxed_slice(), pages: Vec::new() }
     }
 
     pub(super) fn add_file(&mut self) -> FileId {
@@ -94,10 +107,10 @@ impl Table {
         page: u64,
     ) -> Option<FrameId> {
         let mut at = self.heads[home];
-        while at != NOBODY {
-            let frame = &frames[at as usize];
+        while let Some(id) = frame_of(at) {
+            let frame = &frames[id.0 as usize];
             if frame.page == page && frame.file == file {
-                return Some(FrameId(at));
+                return Some(id);
             }
             at = frame.next_in_table;
         }
@@ -107,9 +120,9 @@ impl Table {
     /// Takes in the frame of an absent page, which belongs to the chain at `home`; gives the
     /// next in it.
     #[inline]
-    pub(super) fn insert(&mut self, file: FileId, home: usize, id: FrameId) -> u32 {
+    pub(super) fn insert(&mut self, file: FileId, home: usize, id: FrameId) -> Link {
         self.pages[file.0 as usize] += 1;
-        core::mem::replace(&mut self.heads[home], id.0)
+        core::mem::replace(&mut self.heads[home], link_to(id))
     }
 
     /// Takes out a frame, whose page is in the table.
@@ -119,8 +132,8 @@ impl Table {
         self.pages[file.0 as usize] -= 1;
         let home = self.group(file, page).home(page);
         let mut link = &mut self.heads[home];
-        while *link != id.0 {
-            link = &mut frames[*link as usize].next_in_table;
+        while let Some(other) = frame_of(*link).filter(|&other| other != id) {
+            link = &mut frames[other.0 as usize].next_in_table;
         }
         *link = next_in_table;
     }
@@ -195,11 +208,11 @@ impl Table {
         file: FileId,
         range: PageRange,
     ) -> impl Iterator<Item = (u64, usize)> + use<> {
-        let groups_log2 = self.groups_log2();
-        let mut group = Group::holding(file, range.first, groups_log2);
+        let heads_log2 = self.heads_log2();
+        let mut group = Group::holding(file, range.first, heads_log2);
         range.pages().map(move |page| {
             if page & GROUP_MASK == 0 {
-                group = Group::holding(file, page, groups_log2);
+                group = Group::holding(file, page, heads_log2);
             }
             (page, group.home(page))
         })
@@ -207,12 +220,12 @@ impl Table {
 
     #[inline]
     fn group(&self, file: FileId, page: u64) -> Group {
-        Group::holding(file, page, self.groups_log2())
+        Group::holding(file, page, self.heads_log2())
     }
 
     #[inline]
-    fn groups_log2(&self) -> u32 {
-        self.heads.len().trailing_zeros() - GROUP_LOG2
+    fn heads_log2(&self) -> u32 {
+        self.heads.len().trailing_zeros()
     }
 }
 
@@ -225,15 +238,16 @@ struct Group {
 
 impl Group {
     #[inline]
-    fn holding(file: FileId, page: u64, groups_log2: u32) -> Group {
-        // Fibonacci hashing of the group (Knuth 6.4), twice: strides that are powers of two
-        // leave the first product's high bits to a few patterns. Then the page's place in its
-        // group, another one in each: or pages 64 KiB apart would all share a sixteenth.
-        let group = page >> GROUP_LOG2 ^ u64::from(file.0).wrapping_mul(FILES_APART);
-        let hash = group.wrapping_mul(GOLDEN);
-        let hash = (hash ^ hash >> 32).wrapping_mul(GOLDEN);
-        let group = hash.checked_shr(64 - groups_log2).unwrap_or(0);
-        Group { first: group << GROUP_LOG2, turn: hash >> 32 }
+    fn holding(file: FileId, page: u64, heads_log2: u32) -> Group {
+        // Fibonacci hashing of the extent (Knuth 6.4), twice: strides that are powers of two
+        // leave the first product's high bits to a few patterns. Then the group's place in its extent, and
+        // the page's in its group, others in each: or pages 4 MiB apart would all share a few heads.
+        let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILES_APART);
+        let hash = hash_twice(extent);
+        let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);
+        let first = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_LOG2;
+        let within = (page ^ hash) & ((1 << EXTENT_LOG2.min(heads_log2)) - 1) & !GROUP_MASK;
+        Group { first: first | within, turn: hash_twice(page >> GROUP_LOG2 ^ hash) >> 32 }
     }
 
     /// The head of the chain that a page of the group belongs to.
@@ -241,6 +255,11 @@ impl Group {
     fn home(self, page: u64) -> usize {
         (self.first | (page ^ self.turn) & GROUP_MASK) as usize
     }
+}
+
+fn hash_twice(number: u64) -> u64 {
+    let hash = number.wrapping_mul(GOLDEN);
+    (hash ^ hash >> 32).wrapping_mul(GOLDEN)
 }
 
 /// 2^64 divided by the golden ratio, odd.
@@ -285,7 +304,7 @@ mod tests {
             for at in 0..4096 {
                 add(&mut cache, file, at * stride % (1 << 52));
             }
-            let used = cache.table.heads.iter().filter(|&&head| head != NOBODY).count();
+            let used = cache.table.heads.iter().filter(|&&head| head != 0).count();
             // At random 63 % of as many heads as pages are used.
             assert!(used > 4096 / 2, "stride {stride}: {used} chains");
         }

@@ -32,6 +32,11 @@ pub struct Config {
     /// The most requests in the device at once; bounded by what the device
     /// takes. Default: what the device takes.
     pub depth_max: u32,
+    /// How much memory there may come to be ([`Machine::resize`](super::Machine::resize)), in bytes; rounded down to
+    /// whole pages. Less than `memory_bytes` stands for that, and so does the default, 0.
+    pub memory_bytes_max: u64,
+    /// The most memory that readahead laws count on, in bytes, however much there is. Default: all.
+    pub law_memory_bytes_max: u64,
     /// How much of the memory the world may lend for longer than a copy takes,
     /// past the machine ([`lend_through`](super::Machine::lend_through)), in bytes; rounded down to whole
     /// pages. Reads have the rest to themselves. Default 0.
@@ -53,6 +58,8 @@ impl Config {
             raw: Spec::plain("ring"),
             queue_requests: 128,
             depth_max: caps.depth_max,
+            memory_bytes_max: 0,
+            law_memory_bytes_max: u64::MAX,
             lent_bytes_max: 0,
             open_reads_max: 65_536,
         }

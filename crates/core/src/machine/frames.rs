@@ -5,6 +5,8 @@
 //!    be given away at once never exceed the budget together. So who has been promised a page
 //!    always finds a frame for it.
 
+use alloc::vec::Vec;
+
 use super::Config;
 use super::error::ConfigError;
 use crate::cache::{Cache, FileId, FrameId, Mark};
@@ -14,6 +16,7 @@ use crate::unit::PAGE_BYTES;
 pub(super) struct Frames {
     pub(super) cache: Cache,
     pub(super) budget: Budget,
+    lent_pages_max: u64,
 }
 
 /// How many pages are promised, and to whom.
@@ -24,6 +27,8 @@ pub(super) struct Budget {
     pub(super) pinned: u64,
     /// Pages read ahead that the device has not delivered yet.
     pub(super) ahead: u64,
+    /// How many pages laws count on at the most.
+    pub(super) law_pages_max: u64,
 }
 
 impl Budget {
@@ -47,11 +52,30 @@ impl Frames {
                 needed_bytes: (lent_pages_max + 1) * PAGE_BYTES,
             });
         }
-        if pages >= u64::from(u32::MAX) {
-            return Err(ConfigError::TooMuchMemory { memory_bytes: config.memory_bytes });
+        let pages_max = pages.max(config.memory_bytes_max / PAGE_BYTES);
+        if pages_max >= u64::from(u32::MAX) {
+            let memory_bytes = config.memory_bytes.max(config.memory_bytes_max);
+            return Err(ConfigError::TooMuchMemory { memory_bytes });
         }
-        let budget = Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0 };
-        Ok(Frames { cache: Cache::new(pages as u32), budget })
+        let law_pages_max = config.law_memory_bytes_max / PAGE_BYTES;
+        let budget = Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0, law_pages_max };
+        let cache = Cache::of_up_to(pages as u32, pages_max as u32);
+        Ok(Frames { cache, budget, lent_pages_max })
+    }
+
+    /// Changes how many frames there are; gives those whose memory is to be taken back. They don't become fewer than are
+    /// promised, lent or held.
+    pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
+        let before = self.cache.budget_pages();
+        let withdrawing = if pages >= before {
+            self.cache.grow(pages - before);
+            Vec::new()
+        } else {
+            let spare = self.budget.room().saturating_sub(self.held_pages());
+            self.cache.shrink(u64::from(before - pages).min(spare) as u32)
+        };
+        self.budget.pages = u64::from(self.cache.budget_pages()) - self.lent_pages_max;
+        withdrawing
     }
 
     /// Whether so many more pages find frames.

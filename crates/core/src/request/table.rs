@@ -1,5 +1,6 @@
 //! The requests that are open, by name, and what each was merged from.
 
+use core::num::NonZeroU32;
 use core::ops::Index;
 
 use slab::Slab;
@@ -31,12 +32,26 @@ struct Slot {
     /// The request that it is a part of; itself if it was not merged into another one.
     head: RequestId,
     /// The part that is closed after this one.
-    next: Option<RequestId>,
+    next: Link,
     /// The first and the last part of a head, by sector.
     first: RequestId,
     last: RequestId,
     /// The part behind this one, by sector.
-    behind: Option<RequestId>,
+    behind: Link,
+}
+
+/// The name of another part, or none, in four bytes: one more than the name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link(Option<NonZeroU32>);
+
+impl Link {
+    fn to(id: RequestId) -> Link {
+        Link(NonZeroU32::new(id.0 + 1))
+    }
+
+    fn get(self) -> Option<RequestId> {
+        self.0.map(|number| RequestId(number.get() - 1))
+    }
 }
 
 impl RequestTable {
@@ -46,7 +61,8 @@ impl RequestTable {
         let id = RequestId(entry.key() as u32);
         let Request { start, sectors, .. } = request;
         let (head, first, last) = (id, id, id);
-        entry.insert(Slot { request, start, sectors, head, next: None, first, last, behind: None });
+        let (next, behind) = (Link::default(), Link::default());
+        entry.insert(Slot { request, start, sectors, head, next, first, last, behind });
         id
     }
 
@@ -54,11 +70,12 @@ impl RequestTable {
     /// opened, and the part that is to be closed now.
     pub fn close(&mut self, id: RequestId) -> (Request, Option<RequestId>) {
         let slot = self.slots.remove(id.0 as usize);
-        if slot.next.is_some_and(|part| self.slot(part).head == id) {
+        let next = slot.next.get();
+        if next.is_some_and(|part| self.slot(part).head == id) {
             // The next request of this name is not the head of those that are left.
-            self.set_head(slot.next, |part| part);
+            self.set_head(next, |part| part);
         }
-        (slot.opened(), slot.next)
+        (slot.opened(), next)
     }
 
     /// Ends a request with all its parts.
@@ -80,13 +97,13 @@ impl RequestTable {
         head.request.start = head.request.start.min(request.start);
         head.request.sectors += request.sectors;
         head.request.is_awaited |= request.is_awaited;
-        let newest_before = head.next.replace(part);
+        let newest_before = core::mem::replace(&mut head.next, Link::to(part));
         if is_behind {
             let last_before = core::mem::replace(&mut head.last, last);
-            self.slot_mut(last_before).behind = Some(first);
+            self.slot_mut(last_before).behind = Link::to(first);
         } else {
             let first_before = core::mem::replace(&mut head.first, first);
-            self.slot_mut(last).behind = Some(first_before);
+            self.slot_mut(last).behind = Link::to(first_before);
         }
         self.slot_mut(oldest).next = newest_before;
     }
@@ -101,12 +118,12 @@ impl RequestTable {
 
     /// The parts of a request in the order of their sectors.
     pub fn parts(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
-        core::iter::successors(Some(self.slot(id).first), |&part| self.slot(part).behind)
+        core::iter::successors(Some(self.slot(id).first), |&part| self.slot(part).behind.get())
     }
 
     /// Whether the request was merged with others.
     pub fn is_merged(&self, id: RequestId) -> bool {
-        self.slot(id).next.is_some()
+        self.slot(id).next.get().is_some()
     }
 
     /// A part as it was opened, whatever was merged into it since.
@@ -129,7 +146,7 @@ impl RequestTable {
         while let Some(part) = next {
             let slot = self.slot_mut(part);
             slot.head = head(part);
-            next = slot.next;
+            next = slot.next.get();
             last = Some(part);
         }
         last

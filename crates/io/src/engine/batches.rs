@@ -28,13 +28,21 @@ pub(crate) struct Asked {
 /// A read that is done, lent to a batch; to be given back by [`State::turn`].
 pub(crate) struct Lent {
     pub(crate) completed: CompletedRead,
-    /// None for a read that was refused.
+    /// None for a read that was refused, or is a copy.
     id: Option<InFlightId>,
     /// How many pages of the machine it pins.
     pages: u64,
 }
 
 impl Lent {
+    /// A read that the machine has no part in, since its bytes were found elsewhere.
+    pub(crate) fn copied(ticket: u64, bytes: Box<[u8]>) -> Lent {
+        let result = Some(Ok(bytes.len() as u64));
+        let copied = Some(bytes);
+        let completed = CompletedRead { ticket, result, copied, ..CompletedRead::default() };
+        Lent { completed, id: None, pages: 0 }
+    }
+
     fn refused(ticket: u64, error: ReadError) -> Lent {
         let result = Some(Err(error));
         let completed = CompletedRead { ticket, result, ..CompletedRead::default() };
@@ -114,7 +122,7 @@ mod tests {
     #[test]
     fn what_is_given_back_is_lent_no_more() {
         let name = std::env::current_exe().expect("this program has a file");
-        let path = ReadPath::builder().readahead("none").build().unwrap();
+        let path = ReadPath::builder().readahead("none").kernel_cache(false).build().unwrap();
         let file = path.open(name).unwrap();
         let mut batch = path.batch();
         for round in 0..3 {

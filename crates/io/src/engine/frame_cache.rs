@@ -209,6 +209,19 @@ impl FrameCache {
         unsafe { std::slice::from_raw_parts(self.memory.address(first), bytes) }
     }
 
+    /// Has frames that are first used from now on lie in huge pages.
+    pub(super) fn use_huge_pages(&self) {
+        self.memory.use_huge_pages();
+    }
+
+    /// Gives the memory of frames that hold nothing back to the system; sorts them.
+    pub(super) fn give_back(&self, frames: &mut [FrameId]) {
+        frames.sort_unstable();
+        for run in frames.chunk_by(|one, next| next.0 == one.0 + 1) {
+            self.memory.give_back(run[0].0, run.len());
+        }
+    }
+
     /// Where a frame starts, for the storage that fills it.
     pub(crate) fn address(&self, frame: u32) -> *mut u8 {
         self.memory.address(frame)

@@ -16,6 +16,7 @@ use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
 use super::below::Opening;
+use super::elastic::enlist;
 use super::frame_cache::{Held, HeldMax};
 use super::locked::Locked;
 use super::state::State;
@@ -30,6 +31,8 @@ use crate::read_error::{Forked, ReadError};
 pub(crate) struct Owner {
     engine: Own<Arc<Engine>>,
     pub(crate) coherence: Coherence,
+    /// Whether what the kernel's cache holds is taken from there.
+    takes_kernel_pages: bool,
     /// How another is built in a child; none over a server.
     builder: Option<Builder>,
     heir: Heir<Arc<Owner>>,
@@ -37,7 +40,11 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn new(engine: Engine, coherence: Coherence, builder: Option<Builder>) -> Owner {
-        Owner { engine: Own::new(Arc::new(engine)), coherence, builder, heir: Heir::new() }
+        let takes_kernel_pages = builder.as_ref().is_some_and(Builder::takes_kernel_pages);
+        let engine = Arc::new(engine);
+        enlist(&engine);
+        let engine = Own::new(engine);
+        Owner { engine, coherence, takes_kernel_pages, builder, heir: Heir::new() }
     }
 
     /// Whether it was made by this process.
@@ -121,7 +128,7 @@ pub(crate) struct Handle {
     heir: Heir<Arc<Handle>>,
     /// The handle of the file as it was seen last, if it has changed since this was opened;
     /// and the bytes read by those between the two, of them those cached.
-    newest: Mutex<(Option<Arc<Handle>>, [u64; 2])>,
+    newest: Mutex<(Option<Arc<Handle>>, [u64; 3])>,
 }
 
 /// The advice that lasts, by its number in a handle.
@@ -130,7 +137,8 @@ const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random]
 impl Handle {
     /// Opens `target`, or finds it open already and unchanged.
     pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
-        Handle::with(engine, |state| state.open(target, identity))
+        let takes_kernel_pages = engine.takes_kernel_pages;
+        Handle::with(engine, |state| state.open(target, identity, takes_kernel_pages))
     }
 
     /// One more handle of the same file.
@@ -276,13 +284,14 @@ impl Handle {
         }
     }
 
-    /// The bytes that were read by this handle in this process, and those of them that were cached.
-    pub(crate) fn sums(&self) -> [u64; 2] {
+    /// The bytes that were read by this handle in this process, those of them that were cached, and those of these
+    /// that the kernel's cache had.
+    pub(crate) fn sums(&self) -> [u64; 3] {
         if !self.engine.is_ours() {
-            return self.heir.get().map_or([0; 2], |heir| heir.sums());
+            return self.heir.get().map_or([0; 3], |heir| heir.sums());
         }
         let newest = self.newest.lock().expect("nothing panics under this lock");
-        let last = newest.0.as_ref().map_or([0; 2], |handle| handle.tally.sums());
+        let last = newest.0.as_ref().map_or([0; 3], |handle| handle.tally.sums());
         let own = self.tally.sums();
         std::array::from_fn(|at| own[at] + newest.1[at] + last[at])
     }
@@ -292,6 +301,7 @@ impl Handle {
         if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
             self.advice.store(number as u8, Ordering::Relaxed);
         }
+        self.file.has_pages.store(true, Ordering::Relaxed);
         let process = ProcessId(self.id.0);
         let advise =
             |machine: &mut Machine, now| machine.advise(now, self.id, process, advice, range);
@@ -304,16 +314,22 @@ impl Handle {
         Process::of(self.lends_in.load(Ordering::Relaxed)).is_this()
     }
 
+    /// Whether any page of the file may be in our cache.
+    #[inline]
+    pub(crate) fn has_pages(&self) -> bool {
+        self.file.has_pages.load(Ordering::Relaxed)
+    }
+
     /// Reads what is lent into `buffer`, which is not empty, all of it or nothing,
     /// past the door.
     #[inline]
     pub(crate) fn read_lent(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        self.lends() && self.copy(offset, buffer)
+        self.has_pages() && self.lends() && self.copy(offset, buffer)
     }
 
     /// As [`read_lent`](Handle::read_lent), for who came through the door.
     pub(crate) fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        !self.sees_every_hit && self.copy(offset, buffer)
+        !self.sees_every_hit && self.has_pages() && self.copy(offset, buffer)
     }
 
     // Always: with its two callers it would else be a call on the way of each hit.

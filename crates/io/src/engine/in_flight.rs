@@ -91,6 +91,9 @@ pub(crate) enum DeferredDrop {
     Parked(Parked),
 }
 
+/// A request of so many sectors, 64 KiB, gains by memory in one piece.
+const LARGE_SECTORS: u32 = 128;
+
 /// What is to be done once the lock is free.
 #[derive(Default)]
 pub(super) struct Deferred {
@@ -100,6 +103,10 @@ pub(super) struct Deferred {
     pub(super) is_queued: bool,
     /// The leader sleeps for longer than it may, or has nothing to wait for any more.
     pub(super) is_leader_late: bool,
+    /// The first large request is about to go out.
+    pub(super) wants_huge_pages: bool,
+    /// It is to be looked how much memory there is.
+    pub(super) is_memory_due: bool,
 }
 
 /// Who leads: sleeps in the storage, for everybody.
@@ -132,6 +139,8 @@ pub(crate) struct InFlight {
     pub(super) own: Option<OwnRequest>,
     /// How many requests threads are carrying by themselves.
     pub(super) own_under_way: u32,
+    /// Whether a large request has gone out: frames lie in huge pages from there on.
+    has_huge_pages: bool,
     /// What the machine is still to be told of.
     pub(super) completions: VecDeque<Completion>,
     /// The handles of reads that nobody wanted and that are done.
@@ -161,6 +170,7 @@ impl InFlight {
             carries: None,
             own: None,
             own_under_way: 0,
+            has_huge_pages: false,
             completions: VecDeque::new(),
             abandoned: Vec::new(),
             segments: Vec::new(),
@@ -292,6 +302,10 @@ impl Carrier for InFlight {
             Buffer::Frame(frame) => push_frame(&mut segments, self.frame_cache.address(frame.0)),
             Buffer::Caller { .. } => unreachable!("every read goes through the cache"),
         });
+        if request.sectors >= LARGE_SECTORS && !self.has_huge_pages {
+            self.has_huge_pages = true;
+            self.deferred.wants_huge_pages = true;
+        }
         if is_own {
             let progress = self.files.progress(request, segments);
             self.own = Some(OwnRequest { request, progress });

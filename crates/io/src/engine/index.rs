@@ -2,7 +2,9 @@
 //!
 //! Every frame has one entry; entries hang in chains from a table of heads that
 //! is twice as long as there are frames. So the memory is fixed at the start, and
-//! nothing is ever freed under a reader. Readers come at any time, on any thread;
+//! nothing is ever freed under a reader. It is zeros then, which the system has not to bring before they are
+//! written to; and the heads of 1,024 neighbours lie in one page of the machine. So a small file
+//! touches little of a large index. Readers come at any time, on any thread;
 //! the entries are changed by one thread at a time (the machine's lock).
 //!
 //! A reader *signs in* before it looks, for the moment of a copy (see
@@ -18,7 +20,6 @@
 //! Generic over the atomics, so that `loom` can run it through every order of
 //! events.
 
-use std::array;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use readpath_core::cache::{FileId, FrameId, Uses};
@@ -27,8 +28,6 @@ use readpath_core::unit::PAGE_BYTES;
 use super::readers::{Copies, Readers, Reading};
 use crate::storage::FILE_BYTES_MAX;
 
-/// No frame: the end of a chain.
-const NONE: u32 = u32::MAX;
 /// Bits of a page's number in a key: 4 PiB of file; the other 24 are the file's.
 const PAGE_BITS: u32 = 40;
 const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << PAGE_BITS, "every page has a key");
@@ -36,6 +35,8 @@ const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << PAGE_BITS, "every page has
 /// which are copied by one reader at a time: 64 KiB.
 pub(crate) const GROUP_LOG2: u32 = 4;
 const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
+/// Groups whose heads lie in one page of memory: those of 1,024 pages.
+const EXTENT_GROUPS_LOG2: u32 = 6;
 /// A reader gives up after so many entries: the chain is being changed under it.
 const STEPS_MAX: u32 = 64;
 
@@ -83,6 +84,7 @@ pub(crate) trait Word<T> {
 struct Entry<A: Atomics> {
     key: A::Key,
     state: A::Word,
+    /// One more than the number of the next frame in the chain; 0 at the end, as in a head.
     next: A::Word,
 }
 
@@ -105,16 +107,28 @@ pub(crate) struct PageIndex<A: Atomics> {
     readers: Readers<A>,
 }
 
-impl<A: Atomics> PageIndex<A> {
+impl PageIndex<Std> {
     /// An index of no pages over `frames` frames, 32 bytes a frame at the most,
     /// for so many copies at a time.
-    pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<A> {
-        let groups = (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2) >> GROUP_LOG2;
+    pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<Std> {
+        let heads = Box::new_zeroed_slice(groups(frames));
+        let entries = Box::new_zeroed_slice(frames as usize);
+        // SAFETY: both are made of atomic integers alone, for which zeros are zero.
+        let (heads, entries) = unsafe { (heads.assume_init(), entries.assume_init()) };
+        PageIndex { heads, entries, readers: Readers::new(readers) }
+    }
+}
+
+impl<A: Atomics> PageIndex<A> {
+    /// As [`new`](PageIndex::new), of words that are made one by one.
+    #[cfg(test)]
+    fn of_words(frames: u32, readers: usize) -> PageIndex<A> {
+        let head = |_| std::array::from_fn(|_| A::Word::new(0));
         let entry =
-            || Entry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(NONE) };
+            |_| Entry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(0) };
         PageIndex {
-            heads: (0..groups).map(|_| array::from_fn(|_| A::Word::new(NONE))).collect(),
-            entries: (0..frames).map(|_| entry()).collect(),
+            heads: (0..groups(frames)).map(head).collect(),
+            entries: (0..frames).map(entry).collect(),
             readers: Readers::new(readers),
         }
     }
@@ -236,7 +250,7 @@ impl<A: Atomics> PageIndex<A> {
             entry.next.store(head.load(Relaxed), Relaxed);
             let mark = if marked >> nth & 1 == 0 { 0 } else { MARKED };
             entry.state.store(LENT | mark, Release);
-            head.store(frame, Release);
+            head.store(frame + 1, Release);
         }
     }
 
@@ -345,21 +359,23 @@ impl<A: Atomics> PageIndex<A> {
     #[inline]
     fn unchain(&self, frame: u32, head: &A::Word) {
         let mut link = head;
-        while link.load(Relaxed) != frame {
-            link = &self.entries[link.load(Relaxed) as usize].next;
+        while link.load(Relaxed) != frame + 1 {
+            link = &self.entries[link.load(Relaxed) as usize - 1].next;
         }
         link.store(self.entries[frame as usize].next.load(Relaxed), Release);
     }
 
     #[inline]
     fn find(&self, key: u64) -> Option<(u32, &Entry<A>)> {
-        let mut frame = self.head(key).load(Acquire);
+        let mut link = self.head(key).load(Acquire);
         for _ in 0..STEPS_MAX {
+            // Past the end there is no such entry.
+            let frame = link.wrapping_sub(1);
             let entry = self.entries.get(frame as usize)?;
             if entry.key.load(Relaxed) == key {
                 return Some((frame, entry));
             }
-            frame = entry.next.load(Acquire);
+            link = entry.next.load(Acquire);
         }
         None
     }
@@ -373,11 +389,24 @@ impl<A: Atomics> PageIndex<A> {
     /// The heads of a key's group, each at its page's place in it.
     #[inline]
     fn group(&self, key: u64) -> &[A::Word; 1 << GROUP_LOG2] {
-        // Fibonacci hashing (Knuth 6.4).
-        let hash = (key >> GROUP_LOG2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // Fibonacci hashing (Knuth 6.4) of the extent, twice, since strides that are powers of two leave the first
+        // product's high bits to a few patterns. Then the group's place in its extent, another one in each.
+        let hash = (key >> (GROUP_LOG2 + EXTENT_GROUPS_LOG2)).wrapping_mul(GOLDEN);
+        let hash = (hash ^ hash >> 32).wrapping_mul(GOLDEN);
         let groups_log2 = self.heads.len().trailing_zeros();
-        &self.heads[hash.checked_shr(64 - groups_log2).unwrap_or(0) as usize]
+        let extents_log2 = groups_log2.saturating_sub(EXTENT_GROUPS_LOG2);
+        let extent = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_GROUPS_LOG2;
+        let within = (key >> GROUP_LOG2 ^ hash) & ((1 << EXTENT_GROUPS_LOG2.min(groups_log2)) - 1);
+        &self.heads[(extent | within) as usize]
     }
+}
+
+/// 2^64 divided by the golden ratio, odd.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// How many groups of heads there are for so many frames: a power of two.
+fn groups(frames: u32) -> usize {
+    (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2) >> GROUP_LOG2
 }
 
 /// Which bits are set, from the lowest.

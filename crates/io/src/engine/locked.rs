@@ -67,9 +67,15 @@ impl Drop for Locked<'_> {
         let deferred = &mut state.in_flight.deferred;
         let is_queued = std::mem::take(&mut deferred.is_queued);
         let is_leader_late = std::mem::take(&mut deferred.is_leader_late);
+        let is_memory_due = std::mem::take(&mut deferred.is_memory_due);
         let to_wake = std::mem::take(&mut deferred.to_wake);
         let drops = std::mem::take(&mut deferred.drops);
+        let wants_huge_pages = std::mem::take(&mut deferred.wants_huge_pages);
         drop(state);
+        if wants_huge_pages {
+            // Before anybody fills them.
+            self.engine.frame_cache.use_huge_pages();
+        }
         if is_queued {
             // What hinders it is met, and told, by the one who leads.
             self.engine.sleeper.hand_over();
@@ -85,6 +91,9 @@ impl Drop for Locked<'_> {
         }
         if !drops.is_empty() {
             drops.into_iter().for_each(DeferredDrop::drop_quietly);
+        }
+        if is_memory_due {
+            self.engine.adapt_memory();
         }
     }
 }

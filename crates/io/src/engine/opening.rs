@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use readpath_core::cache::FileId;
 use readpath_core::machine::HandleId;
@@ -78,6 +79,7 @@ impl State {
         &mut self,
         target: Opening,
         identity: Identity,
+        takes_kernel_pages: bool,
     ) -> (Arc<OpenFile>, HandleId) {
         if let Some(&id) = self.open.by_identity.get(&identity) {
             self.in_flight.deferred.drops.push(DeferredDrop::Opening(target));
@@ -86,7 +88,7 @@ impl State {
             return (file, handle);
         }
         let (bytes, mode) = (target.bytes(), target.mode());
-        let kernel_pages = KernelPages::of(&target, identity);
+        let kernel_pages = KernelPages::of(&target, identity, takes_kernel_pages);
         let start_sector = self.in_flight.files.add(target.clone());
         let id = self
             .machine
@@ -100,6 +102,7 @@ impl State {
             opening: target,
             identity,
             kernel_pages,
+            has_pages: AtomicBool::new(false),
         });
         self.open.add(&file);
         let handle = self.open_again(&file);

@@ -9,6 +9,7 @@
 //! so no read ever waits for a reader that doesn't come.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use readpath_core::machine::{Access, Machine, ReadError, ReadId, Transfer};
 use readpath_core::request::{Completion, Outcome, ProcessId};
@@ -43,6 +44,8 @@ pub(crate) struct State {
     /// The reactor sleeps, and watches over nobody.
     pub(crate) is_reactor_idle: bool,
     pub(crate) is_closing: bool,
+    /// When so much memory is in use, it is looked how much there is.
+    pub(super) memory_due_bytes: u64,
     /// Completions that were just collected; empty in between.
     collected: Vec<Completion>,
 }
@@ -67,6 +70,7 @@ impl State {
             removing: Vec::new(),
             is_reactor_idle: false,
             is_closing: false,
+            memory_due_bytes: u64::MAX,
             collected: Vec::new(),
         }
     }
@@ -157,6 +161,7 @@ impl State {
         queue: QueueId,
         ticket: u64,
     ) -> Result<ReadId, ReadError> {
+        handle.file.has_pages.store(true, Ordering::Relaxed);
         handle.take_passed(|end| self.machine.passed(handle.id, end));
         let id = self.in_flight.reads.vacant_key();
         let (process, tag) = (ProcessId(handle.id.0), id as u64);
@@ -172,11 +177,12 @@ impl State {
     }
 
     /// Does to the machine what `change` does, and sends out what it made.
-    pub(crate) fn command(&mut self, change: impl FnOnce(&mut Machine, Time)) {
+    pub(crate) fn command<T>(&mut self, change: impl FnOnce(&mut Machine, Time) -> T) -> T {
         let now = self.clock.now();
         self.machine.take_returned(now);
-        change(&mut self.machine, now);
+        let result = change(&mut self.machine, now);
         self.pump(now);
+        result
     }
 
     /// Gives the list of frames of a read back, for its room, and its pages; what that makes possible
@@ -232,6 +238,10 @@ impl State {
         }
         if !self.removing.is_empty() {
             self.remove_files();
+        }
+        if self.machine.memory_bytes()[1] >= self.memory_due_bytes {
+            self.memory_due_bytes = u64::MAX;
+            self.in_flight.deferred.is_memory_due = true;
         }
     }
 

@@ -21,6 +21,8 @@ struct Line {
     copied_bytes: AtomicU64,
     /// Bytes held, by anybody.
     held_bytes: AtomicU64,
+    /// Bytes copied from the kernel's cache, by anybody.
+    kernel_bytes: AtomicU64,
     /// Where the last read ended; [`NOT_PASSED`] once it was told.
     passed_end: AtomicU64,
 }
@@ -32,6 +34,7 @@ impl Default for Line {
         Line {
             copied_bytes: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
+            kernel_bytes: AtomicU64::new(0),
             passed_end: AtomicU64::new(NOT_PASSED),
         }
     }
@@ -64,6 +67,14 @@ impl Tally {
         line.passed_end.store(end, Ordering::Relaxed);
     }
 
+    /// Counts bytes up to byte `end` that were copied from the kernel's cache.
+    #[inline]
+    pub(crate) fn from_kernel(&self, bytes: u64, end: u64) {
+        let line = &self.lines[self.own()];
+        line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
+        line.passed_end.store(end, Ordering::Relaxed);
+    }
+
     /// Tells where the last reads past the machine ended, one of each line, each
     /// once: that of the calling thread last, since only its own reads have an
     /// order with what it does next.
@@ -86,13 +97,17 @@ impl Tally {
         }
     }
 
-    /// The bytes of all reads, and those of them that were there.
-    pub(crate) fn sums(&self) -> [u64; 2] {
-        let bytes = |line: &Line| {
+    /// The bytes of all reads, those of them that were there, and those of these that the kernel's cache had.
+    pub(crate) fn sums(&self) -> [u64; 3] {
+        let own = |line: &Line| {
             line.copied_bytes.load(Ordering::Relaxed) + line.held_bytes.load(Ordering::Relaxed)
         };
-        let hit_bytes: u64 = self.lines.iter().map(bytes).sum();
-        self.through_bytes.each_ref().map(|counter| hit_bytes + counter.load(Ordering::Relaxed))
+        let own_bytes: u64 = self.lines.iter().map(own).sum();
+        let of_kernel = |line: &Line| line.kernel_bytes.load(Ordering::Relaxed);
+        let kernel_bytes: u64 = self.lines.iter().map(of_kernel).sum();
+        let [through, there] = self.through_bytes.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+        let past = own_bytes + kernel_bytes;
+        [past + through, past + there, kernel_bytes]
     }
 
     /// The line of the calling thread, unless others have its slot.
@@ -135,6 +150,8 @@ mod tests {
         tally.take_passed(|end| panic!("{end} was told before"));
         tally.held(5, 700);
         tally.take_passed(|end| assert_eq!(end, 700));
-        assert_eq!(tally.sums(), [45, 45]);
+        tally.from_kernel(7, 800);
+        tally.take_passed(|end| assert_eq!(end, 800));
+        assert_eq!(tally.sums(), [52, 52, 7]);
     }
 }

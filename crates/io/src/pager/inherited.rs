@@ -99,6 +99,12 @@ impl Heir {
         self.act(mm::Advice::LinuxPopulateRead, offset, bytes)
     }
 
+    /// How long the file is now; none where it can't be told, or there is none.
+    pub(super) fn file_bytes(&self) -> Option<u64> {
+        let stat = rustix::fs::fstat(self.file.as_ref()?).ok()?;
+        Some(stat.st_size as u64)
+    }
+
     fn act(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
         let first = offset as usize / PAGE * PAGE;
         let end = (offset + bytes).div_ceil(PAGE as u64) as usize * PAGE;

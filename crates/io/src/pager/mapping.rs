@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use readpath_core::law::Spec;
-use readpath_core::machine::ReadError;
-use readpath_core::readahead::{Advice, ReadaheadLimits};
+use readpath_core::machine::{ConfigError, ReadError};
+use readpath_core::readahead::{Advice, ReadaheadLimits, build};
 use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
@@ -22,6 +22,7 @@ use super::link::Link;
 use super::mapping_server::{ByteRange, Command, Server, Setup};
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
+use crate::kernel_pages::holds_all;
 use crate::target::{OpenOptions, Target};
 
 /// The law unless another is named.
@@ -37,6 +38,7 @@ pub struct MappingBuilder {
     readahead: String,
     window_bytes_max: Option<u64>,
     backend: BackendKind,
+    takes_kernel_pages: bool,
 }
 
 impl Default for MappingBuilder {
@@ -46,6 +48,7 @@ impl Default for MappingBuilder {
             readahead: LAW.to_owned(),
             window_bytes_max: None,
             backend: BackendKind::default(),
+            takes_kernel_pages: true,
         }
     }
 }
@@ -90,6 +93,15 @@ impl MappingBuilder {
         self
     }
 
+    /// Whether a file of which the kernel's page cache holds everything when it is mapped is left to the kernel
+    /// ([`KernelMapping::Held`]): no byte of it is read again, and none is in memory twice; default yes. Should the
+    /// kernel let pages go later, it brings them back by its own readahead.
+    #[must_use]
+    pub fn kernel_cache(mut self, is_used: bool) -> MappingBuilder {
+        self.takes_kernel_pages = is_used;
+        self
+    }
+
     /// Maps the whole of the file or block device at `path`.
     ///
     /// # Safety
@@ -99,7 +111,7 @@ impl MappingBuilder {
     ///
     /// # Errors
     /// The file can't be opened or is empty; the system gives no memory; a law is unknown. Where it gives
-    /// no userfaultfd the kernel maps the file ([`Mapping::mode`]).
+    /// no userfaultfd, or the kernel's cache holds the file, the kernel maps it ([`Mapping::mode`]).
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
         let readahead = Spec::parse(&self.readahead).map_err(PagerError::Law)?;
@@ -110,6 +122,20 @@ impl MappingBuilder {
         let (user, shadow) =
             area.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let heir = Heir::of(&user, target.as_fd()).map_err(PagerError::System)?;
+        let mapping = |link, scope, mode, heir, user| {
+            let path = path.to_path_buf();
+            Mapping { link, mode, heir, user, bytes, scope, path }
+        };
+        let by_kernel = |heir: Heir, user, because| {
+            // SAFETY: nobody has looked at the area, and it has no server.
+            unsafe { heir.take_over() }.map_err(PagerError::System)?;
+            let mode = MappingMode::Kernel { because };
+            Ok(mapping(None, FaultScope::All, mode, heir, user))
+        };
+        if self.takes_kernel_pages && holds_all(&target) {
+            check(&readahead, self.memory_bytes)?;
+            return by_kernel(heir, user, KernelMapping::Held);
+        }
         let memory_bytes = self.memory_bytes.max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
             let most = memory_bytes / 8;
@@ -125,17 +151,24 @@ impl MappingBuilder {
             backend: self.backend,
         };
         let started = Link::start("readpath-map", move |inbox| Server::new(setup, inbox));
-        let (link, scope, mode) = match started {
-            Ok((link, scope)) => (Some(link), scope, MappingMode::Served),
-            Err(PagerError::Uffd(because)) => {
-                // SAFETY: nobody has looked at the area, and its server is gone.
-                unsafe { heir.take_over() }.map_err(PagerError::System)?;
-                (None, FaultScope::All, MappingMode::Kernel { because })
-            }
-            Err(error) => return Err(error),
-        };
-        Ok(Mapping { link, mode, heir, user, bytes, scope, path: path.to_path_buf() })
+        match started {
+            Ok((link, scope)) => Ok(mapping(Some(link), scope, MappingMode::Served, heir, user)),
+            Err(PagerError::Uffd(why)) => by_kernel(heir, user, KernelMapping::Unserved(why)),
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// Whether a server could be built with these.
+///
+/// # Errors
+/// The law is unknown, or there is no memory for a page.
+fn check(readahead: &Spec, memory_bytes: u64) -> Result<(), PagerError> {
+    if memory_bytes < PAGE_BYTES {
+        return Err(PagerError::Config(ConfigError::NoMemory { memory_bytes }));
+    }
+    let built = build(readahead, &ReadaheadLimits::default());
+    built.map(drop).map_err(|error| PagerError::Config(ConfigError::Law(error)))
 }
 
 /// Who brings the pages of a mapping in.
@@ -143,13 +176,31 @@ impl MappingBuilder {
 pub enum MappingMode {
     /// We do, in the memory and by the law that were set.
     Served,
-    /// The kernel does, since faults can't be served in user space here. The bytes are the same. The memory
+    /// The kernel does. The bytes are the same. The memory
     /// is the kernel's cache, which gives way as other memory is needed, the readahead is its own, and
     /// nothing is counted; hints and loads are given to it.
     Kernel {
-        /// Why, and what would help.
-        because: UffdError,
+        /// Why.
+        because: KernelMapping,
     },
+}
+
+/// Why the kernel brings the pages of a mapping in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelMapping {
+    /// Its cache held the whole file when it was mapped.
+    Held,
+    /// Faults can't be served in user space here; with what would help.
+    Unserved(UffdError),
+}
+
+impl std::fmt::Display for KernelMapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            KernelMapping::Held => f.write_str("its cache holds the whole file"),
+            KernelMapping::Unserved(why) => why.fmt(f),
+        }
+    }
 }
 
 impl std::fmt::Display for MappingMode {
@@ -353,8 +404,12 @@ impl Mapping {
         let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
         let end = end.ok_or(LoadError::PastEnd { bytes: self.bytes })?;
         let Some(link) = self.link() else {
-            let error = ReadError::Device { offset, error: DeviceError::Medium };
-            self.heir.load(offset, bytes).map_err(|_| LoadError::Read(error))?;
+            self.heir.load(offset, bytes).map_err(|_| {
+                let error = ReadError::Device { offset, error: DeviceError::Medium };
+                let shrunk = self.heir.file_bytes().filter(|&bytes| bytes < end);
+                let shrunk = shrunk.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
+                LoadError::Read(shrunk.unwrap_or(error))
+            })?;
             each(&self.as_slice()[offset as usize..end as usize]);
             return Ok(());
         };

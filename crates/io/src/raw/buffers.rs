@@ -7,7 +7,7 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
 use super::RawOpenError;
-use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, keep_from_children, map};
+use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, keep_from_children, map_huge};
 
 /// `count` buffers of `chunk_bytes`, then two edges of a page each. Taken from
 /// the system when it is first touched, or when the kernel is to hold it.
@@ -33,7 +33,7 @@ impl Buffers {
     pub(super) fn new(chunk_bytes: u64, count: u32) -> Result<Buffers, RawOpenError> {
         let (chunk_bytes, count) = (chunk_bytes as usize, count as usize);
         let bytes = mapped_bytes(chunk_bytes * count);
-        let base = map(bytes).map_err(|errno| {
+        let base = map_huge(bytes).map_err(|errno| {
             let error = FrameMemoryError::Memory { bytes, errno: errno.raw_os_error() };
             RawOpenError::Memory { bytes, error }
         })?;

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
-use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, map};
+use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, map_huge};
 
 /// Bytes that a device moves directly, and as fast as it can.
 ///
@@ -71,7 +71,7 @@ impl RawMemory {
         let refused = |errno| FrameMemoryError::Memory { bytes, errno };
         let whole =
             bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(|| refused(libc::ENOMEM))?;
-        let base = map(whole).map_err(|errno| refused(errno.raw_os_error()))?;
+        let base = map_huge(whole).map_err(|errno| refused(errno.raw_os_error()))?;
         let mut memory = RawMemory { base, bytes };
         // Taken now, by writing to it, so that no transfer pays for it.
         memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| {

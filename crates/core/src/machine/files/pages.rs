@@ -217,7 +217,8 @@ impl Pages for FilePages<'_> {
         let counters = self.cache.counters();
         let gone = counters.used_pages + counters.waste_pages;
         let Evidence { device, file } = &mut self.evidence;
-        device.memory_pages = self.cache.budget_pages().into();
+        let memory_pages = u64::from(self.cache.budget_pages());
+        device.memory_pages = memory_pages.min(self.budget.law_pages_max);
         device.standing_pages = counters.readahead_pages - gone;
         Evidence { device, file }
     }

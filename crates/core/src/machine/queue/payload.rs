@@ -107,8 +107,10 @@ impl Payloads {
 
     /// Keeps the memory of a list of waiters for the next request.
     pub(super) fn recycle(&mut self, mut waiters: Vec<Waiter>) {
-        waiters.clear();
-        self.spare.push(waiters);
+        if waiters.capacity() > 0 {
+            waiters.clear();
+            self.spare.push(waiters);
+        }
     }
 
     pub(super) fn content(&self, id: RequestId) -> Content {

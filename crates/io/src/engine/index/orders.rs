@@ -47,7 +47,7 @@ impl Cache {
     }
 
     fn with_slots(slots: usize) -> Arc<Cache> {
-        let index = PageIndex::new(1, slots);
+        let index = PageIndex::of_words(1, slots);
         index.lend(FILE, 1, &[FrameId(0)], 0);
         Arc::new(Cache { index, frame: UnsafeCell::new(1), returned: Mutex::new(0) })
     }
@@ -119,7 +119,7 @@ fn a_copy_is_of_the_page_that_was_asked_while_frames_change_hands() {
 #[test]
 fn who_is_refused_one_frame_takes_another_and_waits_for_nobody() {
     in_every_order(|| {
-        let index = Arc::new(PageIndex::<Loom>::new(2, 1));
+        let index = Arc::new(PageIndex::<Loom>::of_words(2, 1));
         index.lend(FILE, 1, &[FrameId(0)], 0);
         index.lend(FILE, 17, &[FrameId(1)], 0);
         let reader = {
@@ -228,7 +228,7 @@ fn a_forgotten_page_is_returned_exactly_once() {
 #[test]
 fn a_chain_that_changes_gives_a_miss_at_the_worst() {
     in_every_order(|| {
-        let index = Arc::new(PageIndex::<Loom>::new(2, 1));
+        let index = Arc::new(PageIndex::<Loom>::of_words(2, 1));
         // The same place in a group, in a table of one group.
         index.lend(FILE, 0, &[FrameId(0)], 0);
         index.lend(FILE, 16, &[FrameId(1)], 0);

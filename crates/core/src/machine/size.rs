@@ -1,0 +1,107 @@
+//! How much memory a machine has, changed while it runs.
+
+use alloc::vec::Vec;
+
+use super::Machine;
+use crate::cache::FrameId;
+use crate::unit::{PAGE_BYTES, Time};
+
+impl Machine {
+    /// Changes how much memory there is, as far as that goes: no further down than what is in use now, no further up than
+    /// [`Config::memory_bytes_max`]. To make it smaller drives out pages, so that for much it is better asked several
+    /// times. Gives the frames whose memory the world is to take back, and then to tell of as
+    /// [withdrawn](Machine::withdrawn).
+    pub fn resize(&mut self, now: Time, memory_bytes: u64) -> Vec<FrameId> {
+        let pages = (memory_bytes / PAGE_BYTES).min(u32::MAX.into()) as u32;
+        let withdrawing = self.base.frames.resize(pages);
+        self.admit(now);
+        withdrawing
+    }
+
+    /// The world has taken back the memory of these frames.
+    pub fn withdrawn(&mut self, frames: &[FrameId]) {
+        self.base.frames.cache.withdrawn(frames);
+    }
+
+    /// How much memory there is, in bytes, and how much of it was ever used and not taken back since.
+    pub fn memory_bytes(&self) -> [u64; 2] {
+        let cache = &self.base.frames.cache;
+        [cache.budget_pages(), cache.backed_pages()].map(|pages| u64::from(pages) * PAGE_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Access, Config, HandleId, Transfer};
+    use super::*;
+    use crate::request::{Completion, DeviceCaps, Outcome, ProcessId};
+
+    const CAPS: DeviceCaps = DeviceCaps {
+        sectors: 1 << 30,
+        alignment_sectors: 1,
+        request_sectors_max: 1024,
+        depth_max: 32,
+        is_rotational: false,
+    };
+
+    /// Reads pages through the machine, one by one, and gives how many the device was asked for.
+    fn read(machine: &mut Machine, handle: HandleId, pages: core::ops::Range<u64>) -> u64 {
+        let now = Time::ZERO;
+        let before = machine.meter().device_reads;
+        for page in pages {
+            let offset = page * PAGE_BYTES;
+            let transfer =
+                Transfer { handle, process: ProcessId(0), offset, bytes: PAGE_BYTES, tag: 0 };
+            let read = machine.read(now, Access::Buffered, transfer).unwrap();
+            while let Some(request) = machine.poll_request(now) {
+                let id = request.id;
+                machine.handle_completion(now, Completion::at(now, id, Outcome::Done));
+            }
+            assert_eq!(machine.poll_done().unwrap().result, Ok(PAGE_BYTES));
+            machine.release(now, read);
+        }
+        machine.meter().device_reads - before
+    }
+
+    /// 16 pages of memory that may become 64; a file of 64.
+    fn machine() -> (Machine, HandleId) {
+        let config = Config {
+            memory_bytes: 16 * PAGE_BYTES,
+            memory_bytes_max: 64 * PAGE_BYTES,
+            readahead: crate::law::Spec::plain("none"),
+            ..Config::new(CAPS)
+        };
+        let mut machine = Machine::new(config).unwrap();
+        let file = machine.add_file(64 * PAGE_BYTES, 0).unwrap();
+        let handle = machine.open(file);
+        (machine, handle)
+    }
+
+    #[test]
+    fn what_a_larger_memory_has_room_for_is_read_once() {
+        let (mut machine, handle) = machine();
+        assert_eq!(read(&mut machine, handle, 0..64), 64);
+        assert_eq!(read(&mut machine, handle, 0..64), 64);
+        assert_eq!(machine.resize(Time::ZERO, 1 << 40), []);
+        assert_eq!(machine.memory_bytes(), [64, 16].map(|pages| pages * PAGE_BYTES));
+        // The last 16 are there.
+        assert_eq!(read(&mut machine, handle, 0..64), 48);
+        assert_eq!(read(&mut machine, handle, 0..64), 0);
+        let withdrawing = machine.resize(Time::ZERO, 40 * PAGE_BYTES);
+        assert_eq!((withdrawing.len(), machine.memory_bytes()[0]), (24, 40 * PAGE_BYTES));
+        machine.withdrawn(&withdrawing);
+        assert_eq!(machine.memory_bytes(), [40 * PAGE_BYTES; 2]);
+        assert_eq!((0..64).filter(|&page| machine.is_cached(handle, page)).count(), 40);
+    }
+
+    #[test]
+    fn memory_that_a_read_has_pinned_stays() {
+        let (mut machine, handle) = machine();
+        let bytes = 10 * PAGE_BYTES;
+        let transfer = Transfer { handle, process: ProcessId(0), offset: 0, bytes, tag: 0 };
+        machine.read(Time::ZERO, Access::Buffered, transfer).unwrap();
+        assert_eq!(machine.resize(Time::ZERO, 0), []);
+        assert_eq!(machine.memory_bytes()[0], bytes);
+        assert!(machine.poll_request(Time::ZERO).is_some());
+    }
+}

@@ -1,0 +1,279 @@
+//! Memory that grows with use while the machine has some to spare, and is given back where others need it.
+//!
+//! A path for which no memory was named has addresses for most of what the process may ever have, and a *limit*:
+//! what it uses now and what is [available](SpareMemory) beside, but for a reserve. The limit is set anew
+//! - when the path is built;
+//! - whenever it has come to use 64 MiB more;
+//! - four times a second, by a thread that all such paths of a process share, while one of them uses more than that.
+//!
+//! Where the limit falls below what is used, pages leave as reclaim would have them leave, and their memory goes back to
+//! the system. Where tasks wait for memory all the same (pressure stall information), an eighth of it goes at each look.
+//! It never goes below a floor, by which any read can be made.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use readpath_core::cache::FrameId;
+use readpath_core::unit::PAGE_BYTES;
+
+use super::Engine;
+use crate::frames::locks_what_is_mapped;
+use crate::process::Process;
+use crate::spare_memory::SpareMemory;
+use crate::thread;
+
+/// What a path has where it can't be known what there is; and what readahead laws count on at the most.
+pub(crate) const FIXED_BYTES: u64 = 256 << 20;
+/// The limit is set anew when so much more has come into use.
+pub(super) const STEP_BYTES: u64 = 64 << 20;
+/// How often the thread looks.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// One part of so many of all memory is left to others.
+const RESERVE_PART: u64 = 8;
+/// The most that guards may hold, and its part of all memory at the most.
+const HELD_BYTES: u64 = 64 << 20;
+const HELD_PART: u64 = 16;
+/// What reads have for themselves at the least: three of the largest.
+const READS_BYTES: u64 = 48 << 20;
+/// Where tasks have waited for memory for longer than one part of so many of the time, there is too little.
+const STALLED_PART: u64 = 20;
+/// What is given back then at each look, as a part of what is used.
+const GIVEN_PART: u64 = 8;
+/// What is given back at a time, under the lock.
+const PIECE_BYTES: u64 = 16 << 20;
+
+/// How much memory a path has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// At the start.
+    pub(crate) limit_bytes: u64,
+    /// At the most.
+    pub(crate) bytes_max: u64,
+    /// How much of it guards may hold.
+    pub(crate) held_bytes: u64,
+    /// At the least; `None` for one that stays as it is.
+    floor_bytes: Option<u64>,
+}
+
+impl Plan {
+    /// Memory that stays as it is.
+    pub(crate) fn fixed(bytes: u64, held_bytes: Option<u64>) -> Plan {
+        let quarter = (bytes / PAGE_BYTES / 4).max(1) * PAGE_BYTES;
+        let held_bytes = held_bytes.unwrap_or(quarter);
+        Plan { limit_bytes: bytes, bytes_max: bytes, held_bytes, floor_bytes: None }
+    }
+
+    /// Memory that goes by what there is.
+    pub(crate) fn elastic(held_bytes: Option<u64>) -> Plan {
+        match SpareMemory::now() {
+            // What is mapped would be brought in whole.
+            Some(memory) if !locks_what_is_mapped() => Plan::by(memory, held_bytes),
+            _ => Plan::fixed(FIXED_BYTES, held_bytes),
+        }
+    }
+
+    fn by(memory: SpareMemory, held_bytes: Option<u64>) -> Plan {
+        let whole_pages = |bytes: u64| bytes / PAGE_BYTES * PAGE_BYTES;
+        let held_bytes =
+            held_bytes.unwrap_or_else(|| whole_pages((memory.total / HELD_PART).min(HELD_BYTES)));
+        let floor_bytes = held_bytes + READS_BYTES;
+        let bytes_max = whole_pages(memory.total - memory.total / 4).max(floor_bytes);
+        let plan = Plan { limit_bytes: 0, bytes_max, held_bytes, floor_bytes: Some(floor_bytes) };
+        Plan { limit_bytes: plan.limit(floor_bytes, 0, memory), ..plan }
+    }
+
+    /// The same with addresses for half as much; `None` if that is less than is had without knowing.
+    pub(crate) fn halved(self) -> Option<Plan> {
+        let bytes_max = self.bytes_max / 2 / PAGE_BYTES * PAGE_BYTES;
+        let limit_bytes = self.limit_bytes.min(bytes_max);
+        let is_enough = self.floor_bytes.is_some_and(|floor| bytes_max >= floor.max(FIXED_BYTES));
+        is_enough.then_some(Plan { limit_bytes, bytes_max, ..self })
+    }
+
+    /// The limit of one that uses so much of its memory.
+    fn limit(&self, floor_bytes: u64, used_bytes: u64, memory: SpareMemory) -> u64 {
+        let reserve = memory.total / RESERVE_PART;
+        let limit = (used_bytes + memory.available).saturating_sub(reserve);
+        limit.clamp(floor_bytes, self.bytes_max) / PAGE_BYTES * PAGE_BYTES
+    }
+}
+
+/// The memory of an engine that is set anew from time to time.
+pub(crate) struct Elastic {
+    plan: Plan,
+    floor_bytes: u64,
+    /// For how long tasks had waited when this was looked at last, and when that was.
+    looked: Mutex<(u64, Instant)>,
+}
+
+impl Elastic {
+    /// That of a plan; `None` for one that stays as it is.
+    pub(crate) fn of(plan: Plan) -> Option<Elastic> {
+        let floor_bytes = plan.floor_bytes?;
+        let stalled_us = SpareMemory::now().map_or(0, |memory| memory.stalled_us);
+        Some(Elastic { plan, floor_bytes, looked: Mutex::new((stalled_us, Instant::now())) })
+    }
+
+    /// The limit now, of an engine that uses so much.
+    fn limit(&self, looked: &mut (u64, Instant), used_bytes: u64, memory: SpareMemory) -> u64 {
+        let limit = self.plan.limit(self.floor_bytes, used_bytes, memory);
+        let (stalled_us, now) = (memory.stalled_us.saturating_sub(looked.0), Instant::now());
+        let elapsed_us = now.duration_since(looked.1).as_micros() as u64;
+        *looked = (memory.stalled_us, now);
+        let is_short = stalled_us > elapsed_us / STALLED_PART;
+        let most = if is_short { used_bytes - used_bytes / GIVEN_PART } else { u64::MAX };
+        limit.min(most.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
+    }
+}
+
+impl Engine {
+    /// Looks how much memory there is to spare, and sets the limit anew, if the engine's memory goes by that. Doesn't wait
+    /// for another thread that does so.
+    pub(crate) fn adapt_memory(&self) {
+        let Some(elastic) = &self.elastic else { return };
+        let Ok(mut looked) = elastic.looked.try_lock() else { return };
+        let memory = SpareMemory::now();
+        let mut state = self.lock();
+        let [bytes, used_bytes] = state.machine.memory_bytes();
+        let limit = memory.map_or(bytes, |memory| elastic.limit(&mut looked, used_bytes, memory));
+        state.memory_due_bytes = used_bytes + STEP_BYTES;
+        if limit >= bytes {
+            state.command(|machine, now| drop(machine.resize(now, limit)));
+        }
+        drop(state);
+        self.give_back_memory(bytes, limit);
+        if used_bytes >= STEP_BYTES {
+            watch_over_all();
+        }
+    }
+
+    /// Takes pages out of the memory, from `bytes` on down to `limit`, and gives their memory to the system.
+    fn give_back_memory(&self, mut bytes: u64, limit: u64) {
+        while bytes > limit {
+            bytes = bytes.saturating_sub(PIECE_BYTES).max(limit);
+            let mut withdrawing: Vec<FrameId> = Vec::new();
+            let left = self.lock().command(|machine, now| {
+                withdrawing = machine.resize(now, bytes);
+                machine.memory_bytes()[0]
+            });
+            self.frame_cache.give_back(&mut withdrawing);
+            self.lock().machine.withdrawn(&withdrawing);
+            if left > bytes {
+                // The rest is in use.
+                return;
+            }
+        }
+    }
+}
+
+/// All engines of a process whose memory is elastic, and whether the thread is there that looks after them.
+struct Watched {
+    process: Process,
+    engines: Vec<Weak<Engine>>,
+    is_running: bool,
+}
+
+static WATCHED: Mutex<Watched> =
+    Mutex::new(Watched { process: Process::NONE, engines: Vec::new(), is_running: false });
+
+/// Does something to those of this process; `None` where the list can't be had: a thread of the parent's held it when this
+/// child was made, and it stays so.
+fn with_watched<T>(act: impl FnOnce(&mut Watched) -> T) -> Option<T> {
+    let mut watched = WATCHED.try_lock().ok()?;
+    if !watched.process.is_this() {
+        // Those of a parent are none of ours, and are not to be dropped here.
+        std::mem::forget(std::mem::take(&mut watched.engines));
+        (watched.process, watched.is_running) = (Process::this(), false);
+    }
+    Some(act(&mut watched))
+}
+
+/// Has the engine looked after from when it uses much.
+pub(super) fn enlist(engine: &Arc<Engine>) {
+    if engine.elastic.is_some() {
+        with_watched(|watched| {
+            watched.engines.retain(|engine| engine.strong_count() > 0);
+            watched.engines.push(Arc::downgrade(engine));
+        });
+    }
+}
+
+/// Starts the thread that looks after all, if it isn't there.
+fn watch_over_all() {
+    with_watched(|watched| {
+        if !watched.is_running {
+            // Where the system gives no thread, the next look tries again.
+            watched.is_running = thread::spawn("readpath-memory", watch).is_ok();
+        }
+    });
+}
+
+/// The life of that thread: until no engine uses much.
+fn watch() {
+    loop {
+        std::thread::sleep(INTERVAL);
+        let engines = with_watched(|watched| {
+            watched.engines.retain(|engine| engine.strong_count() > 0);
+            watched.engines.clone()
+        });
+        // Somebody has the list just now.
+        let Some(engines) = engines else { continue };
+        let mut has_large = false;
+        for engine in engines.iter().filter_map(Weak::upgrade) {
+            has_large |= engine.lock().machine.memory_bytes()[1] >= STEP_BYTES;
+            engine.adapt_memory();
+        }
+        let is_over = !has_large && with_watched(|watched| watched.is_running = false).is_some();
+        if is_over {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn memory(total: u64, available: u64) -> SpareMemory {
+        SpareMemory { total: total * MIB, available: available * MIB, stalled_us: 0 }
+    }
+
+    #[test]
+    fn the_limit_is_what_is_used_and_available_without_the_reserve() {
+        let plan = Plan::by(memory(16_384, 10_000), None);
+        assert_eq!((plan.held_bytes, plan.bytes_max), (64 * MIB, 12_288 * MIB));
+        // An eighth of 16,384 is 2,048.
+        assert_eq!(plan.limit_bytes, 7_952 * MIB);
+        let elastic = Elastic::of(plan).unwrap();
+        let limit = |used: u64, available| {
+            let looked = &mut (0, Instant::now());
+            elastic.limit(looked, used * MIB, memory(16_384, available)) / MIB
+        };
+        assert_eq!(limit(5_000, 5_000), 7_952);
+        assert_eq!(limit(5_000, 1_000), 3_952);
+        // No further down than what reads and guards need, no further up than there are addresses.
+        assert_eq!((limit(500, 100), limit(12_000, 4_000)), (112, 12_288));
+    }
+
+    #[test]
+    fn where_tasks_wait_for_memory_an_eighth_goes_at_each_look() {
+        let elastic = Elastic::of(Plan::by(memory(16_384, 10_000), None)).unwrap();
+        let mut looked = (1_000, Instant::now() - Duration::from_millis(250));
+        let stalled = |stalled_us| SpareMemory { stalled_us, ..memory(16_384, 10_000) };
+        // A fifth of the time, then nothing.
+        assert_eq!(elastic.limit(&mut looked, 800 * MIB, stalled(51_000)), 700 * MIB);
+        assert_eq!(elastic.limit(&mut looked, 700 * MIB, stalled(51_000)), 8_652 * MIB);
+    }
+
+    #[test]
+    fn a_small_group_has_a_small_memory_and_few_addresses_are_as_good() {
+        let plan = Plan::by(memory(256, 250), None);
+        assert_eq!((plan.held_bytes, plan.limit_bytes), (16 * MIB, 192 * MIB));
+        assert_eq!(plan.halved(), None);
+        let large = Plan::by(memory(16_384, 10_000), None).halved().unwrap();
+        assert_eq!((large.bytes_max, large.limit_bytes), (6_144 * MIB, 6_144 * MIB));
+        assert_eq!(Plan::fixed(64 * MIB, None).halved(), None);
+    }
+}

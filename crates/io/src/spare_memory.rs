@@ -1,0 +1,180 @@
+//! How much memory this process could still take: of the machine, and of the control groups that it is in.
+//!
+//! Sources: proc(5), `MemAvailable`: what can be had without swapping; `memory.max`, `memory.high`, `memory.current`,
+//! `memory.stat`, `memory.pressure` of the kernel's `admin-guide/cgroup-v2`; `memory.limit_in_bytes` and the like of
+//! `cgroup-v1/memory`. Pages of files that were not used lately count as free in a group, as they do in the machine.
+
+use std::fs::read_to_string;
+use std::path::{Path, PathBuf};
+
+/// What there is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpareMemory {
+    /// All that this process may ever have.
+    pub(crate) total: u64,
+    /// What it could take now, beside what it has.
+    pub(crate) available: u64,
+    /// For how long tasks have waited for memory altogether, in microseconds; 0 where it isn't told.
+    pub(crate) stalled_us: u64,
+}
+
+impl SpareMemory {
+    /// What there is now; `None` where the system doesn't say.
+    pub(crate) fn now() -> Option<SpareMemory> {
+        SpareMemory::below(Path::new("/"))
+    }
+
+    /// As [`now`](SpareMemory::now), by the files below `root`.
+    fn below(root: &Path) -> Option<SpareMemory> {
+        let info = read_to_string(root.join("proc/meminfo")).ok()?;
+        let machine = SpareMemory {
+            total: field(&info, "MemTotal:")? << 10,
+            available: field(&info, "MemAvailable:")? << 10,
+            stalled_us: stalled_us(&root.join("proc/pressure/memory")),
+        };
+        let of = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+        let groups = of.lines().flat_map(|line| groups_of(root, line));
+        let limits = groups.filter_map(|(group, names)| names.read(&group));
+        Some(limits.fold(machine, |all, group| SpareMemory {
+            total: all.total.min(group.total),
+            available: all.available.min(group.available),
+            stalled_us: all.stalled_us.max(group.stalled_us),
+        }))
+    }
+}
+
+/// What the files of a group are called.
+struct Names {
+    limits: &'static [&'static str],
+    usage: &'static str,
+    idle_files: &'static str,
+}
+
+const V2: Names = Names {
+    limits: &["memory.max", "memory.high"],
+    usage: "memory.current",
+    idle_files: "inactive_file",
+};
+const V1: Names = Names {
+    limits: &["memory.limit_in_bytes"],
+    usage: "memory.usage_in_bytes",
+    idle_files: "total_inactive_file",
+};
+
+impl Names {
+    /// What a group leaves; `None` for one without limit.
+    fn read(&self, group: &Path) -> Option<SpareMemory> {
+        let number = |name: &str| read_to_string(group.join(name)).ok()?.trim().parse().ok();
+        let total: u64 = self.limits.iter().filter_map(|name| number(name)).min()?;
+        let usage = number(self.usage)?;
+        let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let idle = field(&stat, self.idle_files).unwrap_or(0);
+        let available = total.saturating_sub(usage.saturating_sub(idle));
+        let stalled_us = stalled_us(&group.join("memory.pressure"));
+        Some(SpareMemory { total, available, stalled_us })
+    }
+}
+
+/// The groups that a line of `/proc/self/cgroup` stands for, the innermost first, as far as they bound memory.
+fn groups_of(root: &Path, line: &str) -> Vec<(PathBuf, &'static Names)> {
+    let mut parts = line.splitn(3, ':');
+    let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+    else {
+        return Vec::new();
+    };
+    let (mount, names) = match controllers {
+        "" => (root.join("sys/fs/cgroup"), &V2),
+        _ if controllers.split(',').any(|name| name == "memory") => {
+            (root.join("sys/fs/cgroup/memory"), &V1)
+        }
+        _ => return Vec::new(),
+    };
+    // In a container the path may be that of the host, and the mount the group itself.
+    let own = mount.join(path.trim_start_matches('/'));
+    let innermost = if own.is_dir() { own } else { mount.clone() };
+    let groups = innermost.ancestors().take_while(|group| group.starts_with(&mount));
+    groups.map(|group| (group.to_path_buf(), names)).collect()
+}
+
+/// The number behind a name at the start of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let of = |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
+    text.lines().find_map(of)
+}
+
+/// The `total` of the first line, `some`, of a file of pressure stall information.
+fn stalled_us(path: &Path) -> u64 {
+    let text = read_to_string(path).unwrap_or_default();
+    let total = text.lines().next().and_then(|line| line.split("total=").nth(1));
+    total.and_then(|total| total.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with these files, that is gone with the test.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn with(files: &[(&str, &str)]) -> Root {
+            let name = format!("readpath-spare-{:?}", std::thread::current().id());
+            let root = Root(std::env::temp_dir().join(name));
+            for (path, text) in files {
+                let path = root.0.join(path);
+                std::fs::create_dir_all(path.parent().expect("a file has a folder")).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            root
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const INFO: &str = "MemTotal:       1000 kB\nMemFree: 5 kB\nMemAvailable:    600 kB\n";
+    const STALLED: &str =
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5\n";
+
+    #[test]
+    fn a_machine_without_groups_has_what_it_says() {
+        let root = Root::with(&[("proc/meminfo", INFO), ("proc/pressure/memory", STALLED)]);
+        let all = SpareMemory { total: 1_024_000, available: 614_400, stalled_us: 77 };
+        assert_eq!(SpareMemory::below(&root.0), Some(all));
+        assert_eq!(SpareMemory::below(Path::new("/nowhere")), None);
+    }
+
+    /// Of nested groups each has its own limit, and the least counts; idle pages of files make room.
+    #[test]
+    fn the_tightest_group_counts() {
+        let root = Root::with(&[
+            ("proc/meminfo", INFO),
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "400000\n"),
+            ("sys/fs/cgroup/a/memory.high", "300000\n"),
+            ("sys/fs/cgroup/a/memory.current", "250000\n"),
+            ("sys/fs/cgroup/a/memory.stat", "anon 100\ninactive_file 50000\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.high", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "250000\n"),
+        ]);
+        let all = SpareMemory { total: 300_000, available: 100_000, stalled_us: 0 };
+        assert_eq!(SpareMemory::below(&root.0), Some(all));
+    }
+
+    #[test]
+    fn groups_of_the_first_version_are_known_also_by_their_mount_alone() {
+        let root = Root::with(&[
+            ("proc/meminfo", INFO),
+            ("proc/self/cgroup", "4:memory:/of/the/host\n1:cpu:/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "600000\n"),
+            ("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n"),
+        ]);
+        let all = SpareMemory { total: 500_000, available: 100_000, stalled_us: 0 };
+        assert_eq!(SpareMemory::below(&root.0), Some(all));
+    }
+}

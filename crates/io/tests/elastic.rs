@@ -1,0 +1,110 @@
+//! Memory that goes by what there is: a second pass is read from it, a control group is never exceeded, and what
+//! others need is given back.
+
+mod support;
+
+use std::fs::File as StdFile;
+use std::time::{Duration, Instant};
+
+use readpath::{File, ReadPath};
+use readpath_peers::kernel_swap::group::MemoryGroup;
+use support::TempFile;
+use support::child::Child;
+
+const MIB: u64 = 1 << 20;
+
+/// A file of zeros that takes no room on its device, and of which the kernel's cache has nothing.
+fn sparse(bytes: u64) -> TempFile {
+    let temp = TempFile::new(0);
+    StdFile::options().write(true).open(&temp.path).unwrap().set_len(bytes).unwrap();
+    temp
+}
+
+fn read_whole(file: &File) {
+    let mut buffer = vec![1; MIB as usize];
+    for offset in (0..file.len()).step_by(MIB as usize) {
+        file.read_exact_at(&mut buffer, offset).unwrap();
+    }
+}
+
+/// Runs `act` in a child, in a group of `bytes` of memory; skipped, and said, where there can be none.
+fn in_group(bytes: u64, act: impl Fn() -> bool) {
+    let (group, _) = match MemoryGroup::new(bytes) {
+        Ok(made) => made,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let child = Child::forked(&|| {
+        group.add(std::process::id()).unwrap();
+        act()
+    });
+    assert_eq!(child.code(), 0);
+    assert_eq!(group.counts().oom_kills, 0);
+}
+
+#[test]
+fn what_fits_into_free_memory_is_read_once() {
+    let temp = sparse(400 * MIB);
+    let path = ReadPath::builder().build().unwrap();
+    let before = path.stats();
+    if before.memory_bytes < 600 * MIB {
+        return eprintln!("skipped: this machine has {} bytes to spare", before.memory_bytes);
+    }
+    assert_eq!(before.used_memory_bytes, 0);
+    let file = path.open(&temp.path).unwrap();
+    read_whole(&file);
+    let first = path.stats();
+    read_whole(&file);
+    let second = path.stats();
+    assert_eq!((second.device_bytes, first.device_bytes), (400 * MIB, 400 * MIB));
+    assert_eq!((second.used_memory_bytes, second.evicted_bytes), (400 * MIB, 0));
+}
+
+#[test]
+fn memory_that_is_named_is_kept_to() {
+    let temp = sparse(100 * MIB);
+    let path = ReadPath::builder().memory(32 * MIB).build().unwrap();
+    read_whole(&path.open(&temp.path).unwrap());
+    let stats = path.stats();
+    assert_eq!((stats.memory_bytes, stats.used_memory_bytes), (32 * MIB, 32 * MIB));
+}
+
+/// The whole file, twice, in a group of a third of it.
+#[test]
+fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
+    let temp = sparse(600 * MIB);
+    in_group(200 * MIB, || {
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        (0..2).for_each(|_| read_whole(&file));
+        let stats = path.stats();
+        // An eighth is left to others.
+        stats.used_memory_bytes <= 175 * MIB && stats.used_memory_bytes >= 64 * MIB
+    });
+}
+
+/// The program itself comes to need half of its group, a little at a time.
+#[test]
+fn what_others_need_is_given_back() {
+    let temp = sparse(400 * MIB);
+    in_group(320 * MIB, || {
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        read_whole(&file);
+        let full = path.stats().used_memory_bytes;
+        let mut needed: Vec<Vec<u8>> = Vec::new();
+        for count in 1..=10 {
+            needed.push(vec![count; 16 * MIB as usize]);
+            let begun = Instant::now();
+            let taken = u64::from(count) * 16 * MIB;
+            while path.stats().used_memory_bytes + taken > 300 * MIB {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", path.stats());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        std::hint::black_box(&needed);
+        let left = path.stats();
+        // What it still has is good, and so is what it reads anew.
+        read_whole(&file);
+        full > 200 * MIB && left.used_memory_bytes < 160 * MIB
+    });
+}
