@@ -95,20 +95,25 @@ impl Engine {
     /// doesn't give what it names.
     #[new]
     fn new(
-        memory_bytes: u64,
+        memory_bytes: Option<u64>,
         readahead: &str,
         scheduler: &str,
         depth: Count,
         backend: &str,
         kept_max: Count,
+        kernel_cache: bool,
     ) -> PyResult<Engine> {
         let kind = backend_named(backend)?;
         // More than a ring holds is refused by whoever builds it.
         let depth = u32::try_from(depth.0).unwrap_or(u32::MAX);
-        let options = ReadPath::builder().memory(memory_bytes).readahead(readahead);
+        let mut options = ReadPath::builder().readahead(readahead).kernel_cache(kernel_cache);
+        if let Some(bytes) = memory_bytes {
+            options = options.memory(bytes);
+        }
         let options = options.scheduler(scheduler).depth(depth).backend(kind);
         let path = options.clone().build().map_err(|error| not_built(&error))?;
-        let piece_bytes = (memory_bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
+        let eighth = |bytes: u64| (bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
+        let piece_bytes = memory_bytes.map_or(PIECE_BYTES_MAX, eighth);
         let path = Mutex::new(Own::new(path));
         let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
         let kept = Mutex::default();
@@ -150,6 +155,8 @@ fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>
     all.set_item("readahead_bytes", stats.readahead_bytes)?;
     all.set_item("waste_bytes", stats.waste_bytes)?;
     all.set_item("evicted_bytes", stats.evicted_bytes)?;
+    all.set_item("memory_bytes", stats.memory_bytes)?;
+    all.set_item("used_memory_bytes", stats.used_memory_bytes)?;
     all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
     Ok(all)
 }
@@ -483,11 +490,11 @@ impl LocalFile {
         })
     }
 
-    /// What was read: `(bytes, cached_bytes)`.
-    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+    /// What was read: `(bytes, cached_bytes, kernel_cached_bytes)`.
+    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
         self.with(py, |file| {
             let stats = file.stats();
-            Ok((stats.bytes, stats.cached_bytes))
+            Ok((stats.bytes, stats.cached_bytes, stats.kernel_cached_bytes))
         })
     }
 

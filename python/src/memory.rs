@@ -169,11 +169,13 @@ impl MappedFile {
         memory_bytes: u64,
         readahead: &str,
         backend: &str,
+        kernel_cache: bool,
     ) -> PyResult<MappedFile> {
         check_name(&path)?;
         let options = Mapping::builder()
             .memory(memory_bytes)
             .readahead(readahead)
+            .kernel_cache(kernel_cache)
             .backend(backend_named(backend)?);
         // SAFETY: Python's buffers make no promise that their bytes stay as they are; that the
         // file must not change is said to the caller.
@@ -200,7 +202,7 @@ impl MappedFile {
         })
     }
 
-    /// Why the kernel brings its pages in, and what would help; None where we do.
+    /// Why the kernel brings its pages in; None where we do.
     #[getter]
     fn fallback(&self) -> PyResult<Option<String>> {
         Ok(match self.0.memory()?.inherited().mode() {

@@ -33,7 +33,7 @@ def data(path):
 
 
 def test_a_mapping_is_the_files_bytes_to_whoever_takes_a_buffer(path, data):
-    with readpath.map(path, memory="1MiB") as mapping:
+    with readpath.map(path, memory="1MiB", kernel_cache=False) as mapping:
         assert bytes(mapping) == data and bytearray(mapping) == data
         assert memoryview(mapping) == data and memoryview(mapping).readonly
         array = numpy.asarray(mapping)
@@ -51,6 +51,19 @@ def test_a_mapping_is_the_files_bytes_to_whoever_takes_a_buffer(path, data):
     for use in (lambda: bytes(mapping), lambda: memoryview(mapping), lambda: len(mapping)):
         with pytest.raises(ValueError, match="closed"):
             use()
+
+
+def test_what_the_kernel_holds_is_mapped_by_the_kernel(data):
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        with readpath.map(file.name) as mapping:
+            assert bytes(mapping) == data and mapping.copy(5, 9) == data[5:9]
+            if mapping.mode == "served":
+                pytest.skip("the kernel doesn't say what it holds (cachestat, Linux 6.5)")
+            assert "holds the whole file" in mapping.fallback
+            assert mapping.stats()["device_reads"] == 0
 
 
 def test_a_region_is_a_buffer_as_well(path, data, tmp_path):
@@ -88,7 +101,7 @@ def look(memory):
     except (ValueError, BufferError):
         pass
 
-for make in (lambda: readpath.map({str(path)!r}), lambda: readpath.Region("1MiB", swap={str(tmp_path)!r})):
+for make in (lambda: readpath.map({str(path)!r}, kernel_cache=False), lambda: readpath.Region("1MiB", swap={str(tmp_path)!r})):
     for _ in range(150):
         memory = make()
         threads = [threading.Thread(target=look, args=(memory,)) for _ in range(2)]
@@ -112,7 +125,7 @@ def test_the_least_memory_serves_what_touches_two_pages_at_once(path, data):
 import numpy, random, readpath
 data = open({str(path)!r}, "rb").read()
 for memory in (4096, "8KiB", "64KiB"):
-    with readpath.map({str(path)!r}, memory=memory) as mapping:
+    with readpath.map({str(path)!r}, memory=memory, kernel_cache=False) as mapping:
         for page in random.Random(1).sample(range(1, len(data) // 4096), 100):
             at = page * 4096 - 4
             assert bytes(mapping[at : at + 9]) == data[at : at + 9]
@@ -133,7 +146,7 @@ def test_too_little_memory_is_refused_with_how_much_would_do(path, data):
 
 def test_advice_may_be_of_many_ranges(path, data):
     ranges = [(0, 10_000), (1_000_000, 5_000)]
-    with readpath.map(path, readahead="none") as mapping:
+    with readpath.map(path, readahead="none", kernel_cache=False) as mapping:
         mapping.advise_many("willneed", numpy.array(ranges))
         mapping.advise_many("random", ranges)
         for offset, size in ranges:

@@ -64,7 +64,7 @@ def test_a_remote_file_is_looked_at_as_well():
 def test_what_is_cached_of_a_file_may_stay_after_it_is_closed(tmp_path):
     paths = [tmp_path / name for name in "abc"]
     data = [rewritten(path, nth, 40_000) for nth, path in enumerate(paths)]
-    within = readpath.ReadPath(memory="8MiB", keep_files=2)
+    within = readpath.ReadPath(memory="8MiB", keep_files=2, kernel_cache=False)
 
     def device_bytes(path, expected):
         before = within.stats()["device_bytes"]

@@ -24,7 +24,9 @@ def data(path):
 
 @pytest.fixture(params=["aio", "io_uring", "threads"])
 def within(request):
-    return readpath.ReadPath(memory="1MiB", readahead="none", backend=request.param)
+    return readpath.ReadPath(
+        memory="1MiB", readahead="none", backend=request.param, kernel_cache=False
+    )
 
 
 def test_there_may_be_any_number_of_ranges(within, path, data):

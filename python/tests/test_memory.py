@@ -2,6 +2,7 @@
 
 import errno
 import faulthandler
+import functools
 import gc
 import multiprocessing
 import os
@@ -20,6 +21,9 @@ from samples import in_child
 numpy = pytest.importorskip("numpy")
 SIZE = 8_000_000
 
+served = functools.partial(readpath.map, kernel_cache=False)
+"""By us, also where the kernel holds what a test has just written."""
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
@@ -36,7 +40,7 @@ def path(tmp_path_factory):
 
 def test_an_array_over_a_file_has_its_bytes_whatever_the_memory(path):
     expected = numpy.fromfile(path, dtype="<i8", count=SIZE // 8)
-    with readpath.map(path, memory="512KiB") as mapping:
+    with served(path, memory="512KiB") as mapping:
         assert len(mapping) == SIZE + 5
         array = numpy.frombuffer(mapping.data, dtype="<i8", count=SIZE // 8)
         assert not array.flags.writeable
@@ -52,7 +56,7 @@ def test_an_array_over_a_file_has_its_bytes_whatever_the_memory(path):
 
 
 def test_a_range_can_be_loaded_in_large_requests(path):
-    with readpath.map(path, readahead="none") as mapping:
+    with served(path, readahead="none") as mapping:
         mapping.load(0, 4 << 20)
         reads = mapping.stats()["device_reads"]
         assert bytes(mapping.data[: 4 << 20]) == path.read_bytes()[: 4 << 20]
@@ -96,7 +100,7 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
     starts = draw.sample(range(0, SIZE, 65_536), 80)
     ranges = [(start, min(draw.randrange(65_537), SIZE - start)) for start in starts]
     for ahead in (None, "64KiB", 1 << 20):
-        with readpath.map(path, memory="16MiB", readahead="none") as mapping:
+        with served(path, memory="16MiB", readahead="none") as mapping:
             pieces = mapping.pieces(ranges, ahead)
             assert all(
                 bytes(piece) == expected[start : start + size]
@@ -105,7 +109,7 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
             # What touches the same page twice, or the page behind, costs no further read.
             assert mapping.stats()["device_read_bytes"] <= sum(size + 8192 for _, size in ranges)
             del pieces
-    with readpath.map(path) as mapping:
+    with served(path) as mapping:
         assert bytes(mapping[5:9]) == expected[5:9]
         for wrong in ((SIZE, 6), (-1, 2), (0, -1)):
             with pytest.raises(IndexError, match="of a file of"):
@@ -115,7 +119,7 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
 
 
 def test_a_mapping_is_sent_as_its_name(path):
-    with readpath.map(path, memory="1MiB") as mapping:
+    with served(path, memory="1MiB") as mapping:
         with pickle.loads(pickle.dumps(mapping)) as again:
             assert bytes(again[:9]) == bytes(mapping[:9]) and repr(again) == repr(mapping)
     with pytest.raises(ValueError, match="only files of this machine"):
@@ -124,7 +128,7 @@ def test_a_mapping_is_sent_as_its_name(path):
 
 def test_arrays_over_a_mapping_go_on_in_a_child_made_by_fork(path):
     expected = path.read_bytes()
-    with readpath.map(path, memory="1MiB") as mapping:
+    with served(path, memory="1MiB") as mapping:
         array = numpy.frombuffer(mapping.data, "u1")
         assert array[0] == expected[0]
 
@@ -233,7 +237,7 @@ def test_what_the_kernel_can_not_read_is_copied_for_it(path, open_folder):
         pytest.skip("an ordinary user has no userfaultfd here")
 
     def mapping_is_copied():
-        with readpath.map(open_folder / "data", memory="512KiB", readahead="none") as mapping:
+        with served(open_folder / "data", memory="512KiB", readahead="none") as mapping:
             with open(open_folder / "out", "wb", buffering=0) as file:
                 try:
                     written = os.write(file.fileno(), mapping.data)

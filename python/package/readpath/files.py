@@ -35,34 +35,38 @@ OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 class ReadPath:
     """A read path of one's own: a page cache with its memory, its laws, and its ring.
 
-    `memory`: of the page cache, taken from the system as it is used. `readahead`,
+    `memory`: of the page cache, taken from the system as it is used; unless it is named it goes by what
+    the machine has to spare, and is given back when others need it. `readahead`,
     `scheduler`: laws by name. `depth`: the most requests in the storage at once.
     `backend`: `auto`, the first that suits of those that the system gives (`stats()["backend"]` says
     which), or one of `aio`, `io_uring` and `threads`. `keep_files`: how many files stay open after they are
     closed, the last ones that were opened, so that what is cached of them is there when they are opened again;
-    each keeps a descriptor, and the space of a file that is deleted meanwhile.
+    each keeps a descriptor, and the space of a file that is deleted meanwhile. `kernel_cache`: whether
+    what the kernel holds of a file is taken from there; else all of it is read from its device once.
     """
 
-    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files")
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache")
     """What the options are called, in their order."""
 
     def __init__(
         self,
-        memory: str | int = "256MiB",
+        memory: str | int | None = None,
         readahead: str = "adaptive",
         scheduler: str = "adaptive",
         depth: int = 128,
         backend: str = "auto",
         keep_files: int = 0,
+        kernel_cache: bool = True,
     ) -> None:
         """Builds it.
 
         Raises ValueError where an option can't be used, and OSError where the system doesn't give what it
         names: PermissionError for a backend that is forbidden here.
         """
-        self._options = (memory, readahead, scheduler, depth, backend, keep_files)
+        self._options = (memory, readahead, scheduler, depth, backend, keep_files, kernel_cache)
+        budget = None if memory is None else memory_bytes(memory)
         self._engine = _native.Engine(
-            memory_bytes(memory), readahead, scheduler, depth, backend, keep_files
+            budget, readahead, scheduler, depth, backend, keep_files, kernel_cache
         )
 
     def open(self, path: PathLike) -> File:
@@ -91,12 +95,13 @@ class ReadPath:
 class PathOptions(TypedDict, total=False):
     """The options of `ReadPath`, by name."""
 
-    memory: str | int
+    memory: str | int | None
     readahead: str
     scheduler: str
     depth: int
     backend: str
     keep_files: int
+    kernel_cache: bool
 
 
 class File(io.RawIOBase):
@@ -233,9 +238,10 @@ class File(io.RawIOBase):
             self._advice = advice
 
     def stats(self) -> dict[str, int]:
-        """What was read through this file, and how much of it was there when the read came."""
-        read, cached = self._file.stats()
-        return {"bytes": read, "cached_bytes": cached}
+        """What was read through this file, how much of it was there when the read came, and of that in the kernel's
+        cache."""
+        read, cached, by_kernel = self._file.stats()
+        return {"bytes": read, "cached_bytes": cached, "kernel_cached_bytes": by_kernel}
 
     def path_stats(self) -> dict[str, Any]:
         """What its read path has counted: for all the files that it has, as `ReadPath.stats`."""

@@ -142,12 +142,13 @@ class Mapping(_native.MappedFile, _Memory):
         memory: str | int = "256MiB",
         readahead: str = "runs",
         backend: str = "auto",
+        kernel_cache: bool = True,
     ) -> Self:
         if "://" in (name := os.fsdecode(path)):
             raise ValueError(f"{name}: only files of this machine can be mapped; open it instead")
         budget = memory_bytes(memory)
-        mapping = super().__new__(cls, name, budget, readahead, backend)
-        mapping._options = (path, memory, readahead, backend)
+        mapping = super().__new__(cls, name, budget, readahead, backend, kernel_cache)
+        mapping._options = (path, memory, readahead, backend, kernel_cache)
         mapping._memory_bytes = budget
         return mapping
 
@@ -217,13 +218,18 @@ class Mapping(_native.MappedFile, _Memory):
 
 
 def map(
-    path: PathLike, memory: str | int = "256MiB", readahead: str = "runs", backend: str = "auto"
+    path: PathLike,
+    memory: str | int = "256MiB",
+    readahead: str = "runs",
+    backend: str = "auto",
+    kernel_cache: bool = True,
 ) -> Mapping:
     """A file as memory, as `mmap` gives it, with reads decided by a law of ours.
 
     `memory`: the most that pages of the file may take, 256 KiB at least (less is raised to that); those
     beyond it are given up and read again. `readahead`: the law, `runs` unless told otherwise. `backend`: `auto`
-    (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`.
+    (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`. `kernel_cache`:
+    whether a file that the kernel's cache holds whole is mapped by the kernel, without a second copy.
 
     The file must not change meanwhile. To touch bytes that can't be read is a bus
     error, as it is with `mmap`; `load` and `copy` raise OSError in its place.
@@ -233,10 +239,10 @@ def map(
     `mapping.write_to(fd, start, stop)`.
 
     In a child made by `fork` arrays over it go on, by the kernel's own mapping of the file; `stats`
-    doesn't. Where the system has no userfaultfd, or forbids it, the kernel maps the file: `mapping.mode` is
-    `kernel` then, and `mapping.fallback` says why. Raises OSError where the file can't be opened.
+    doesn't. Where the system has no userfaultfd, or forbids it, and where its cache holds the file, the kernel
+    maps it: `mapping.mode` is `kernel` then, and `mapping.fallback` says why. Raises OSError where the file can't be opened.
     """
-    return Mapping(path, memory, readahead, backend)
+    return Mapping(path, memory, readahead, backend, kernel_cache)
 
 
 def _from_descriptor(descriptor: int) -> Callable[[memoryview], int]:

@@ -133,7 +133,7 @@ impl MappingBuilder {
             Ok(mapping(None, FaultScope::All, mode, heir, user))
         };
         if self.takes_kernel_pages && holds_all(&target) {
-            check(&readahead, self.memory_bytes)?;
+            check(&readahead)?;
             return by_kernel(heir, user, KernelMapping::Held);
         }
         let memory_bytes = self.memory_bytes.max(MEMORY_PAGES_MIN * PAGE_BYTES);
@@ -159,14 +159,11 @@ impl MappingBuilder {
     }
 }
 
-/// Whether a server could be built with these.
+/// Whether a server could be built with this law.
 ///
 /// # Errors
-/// The law is unknown, or there is no memory for a page.
-fn check(readahead: &Spec, memory_bytes: u64) -> Result<(), PagerError> {
-    if memory_bytes < PAGE_BYTES {
-        return Err(PagerError::Config(ConfigError::NoMemory { memory_bytes }));
-    }
+/// The law is unknown.
+fn check(readahead: &Spec) -> Result<(), PagerError> {
     let built = build(readahead, &ReadaheadLimits::default());
     built.map(drop).map_err(|error| PagerError::Config(ConfigError::Law(error)))
 }
