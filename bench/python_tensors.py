@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""Tensors of one file in random order, on a device that takes a millisecond a request. Needs root.
+"""Tensors of one file in random order: ours beside mmap, read, and the loader of safetensors.
 
-usage: bench/python_tensors.py [--mib N] [--times N]     (default 256, 5; about two minutes)
+usage: bench/python_tensors.py [--mib N] [--times N] [--on FOLDER]     (default 256, 5; some minutes)
 
-The device is that of `bench/one_head.py constant`, a modelled one behind a loop device with the kernel's
-default readahead of 128 KiB. A safetensors file lies on it, in a file system of type ext4; every byte of
-each tensor is touched, in an order that is drawn anew for each pass. One pass each by turns, cold:
-`numpy.memmap`; `safetensors.safe_open`, where that is installed; `readpath.map`, touched alone, each tensor
-loaded first, and in order by `pieces`, which reads those that follow while one is touched; and for the
-floor, the file read in order by direct I/O, 8 MiB at a time.
+Without `--on` the file lies on the device of `bench/one_head.py constant`, a modelled one that takes a millisecond a
+request, behind a loop device with the kernel's default readahead of 128 KiB, in a file system of type ext4; that
+needs root. With it, in a folder of this machine. It is a file of safetensors; every byte of each tensor is
+touched, in an order that is drawn anew for each pass. One pass each by turns, `cold` (the kernel holds nothing of
+it) and `resident` (it holds all):
+
+- `numpy.memmap`; one `readinto` of all; four threads of `preadv`, 8 MiB at a time; and `load_file` and `safe_open` of
+  the package safetensors, where that is installed;
+- `readpath.load_file`, and `readpath.safe_open` with all tensors asked for together and one by one;
+- `readpath.map`, touched alone, each tensor loaded first, and in order by `pieces`, which reads those that follow
+  while one is touched;
+- and for the floor, cold, the file read in order by direct I/O, 8 MiB at a time.
 """
 
 import argparse
@@ -22,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -32,6 +39,7 @@ import readpath
 
 try:
     import safetensors
+    import safetensors.numpy
 except ImportError:
     safetensors = None
 
@@ -92,6 +100,60 @@ def by_safe_open(path, tensors):
         return sum(int(file.get_tensor(name).max()) for name in names)
 
 
+def by_their_load_file(path, tensors):
+    return of_all(safetensors.numpy.load_file(path), tensors)
+
+
+def of_all(loaded, tensors):
+    """Touches what was loaded, in the order of the pass."""
+    starts = sorted(at for at, _ in tensors)
+    return sum(int(loaded[f"layer.{starts.index(at)}"].max()) for at, _ in tensors)
+
+
+def by_readinto(path, tensors):
+    data = numpy.empty(os.path.getsize(path), "u1")
+    with open(path, "rb", buffering=0) as file:
+        filled = 0
+        while filled < len(data):
+            filled += file.readinto(memoryview(data)[filled:])
+    return touch(data, tensors)
+
+
+def by_preads(path, tensors, threads=4, piece=8 << 20):
+    data = numpy.empty(os.path.getsize(path), "u1")
+    handle = os.open(path, os.O_RDONLY)
+
+    def fill(nth):
+        for at in range(nth * piece, len(data), threads * piece):
+            os.preadv(handle, [memoryview(data)[at : at + piece]], at)
+
+    workers = [threading.Thread(target=fill, args=(nth,)) for nth in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    os.close(handle)
+    return touch(data, tensors)
+
+
+def by_load_file(path, tensors):
+    return of_all(readpath.load_file(path), tensors)
+
+
+def by_get_tensors(path, tensors):
+    with readpath.safe_open(path) as file:
+        names = file.offset_keys()
+        starts = sorted(at for at, _ in tensors)
+        return of_all(file.get_tensors([names[starts.index(at)] for at, _ in tensors]), tensors)
+
+
+def by_get_tensor(path, tensors):
+    with readpath.safe_open(path) as file:
+        starts = sorted(at for at, _ in tensors)
+        names = [f"layer.{starts.index(at)}" for at, _ in tensors]
+        return sum(int(file.get_tensor(name).max()) for name in names)
+
+
 def by_map(path, tensors):
     with readpath.map(path, memory="512MiB") as mapping:
         return touch(mapping.data, tensors)
@@ -124,7 +186,13 @@ def by_direct(path, tensors):
 
 WAYS = {
     "numpy.memmap": by_memmap,
+    "readinto": by_readinto,
+    "4 threads of preadv": by_preads,
+    **({"safetensors.load_file": by_their_load_file} if safetensors else {}),
     **({"safetensors.safe_open": by_safe_open} if safetensors else {}),
+    "load_file": by_load_file,
+    "safe_open, get_tensors": by_get_tensors,
+    "safe_open, get_tensor": by_get_tensor,
     "map": by_map,
     "map, load": by_load,
     "map, pieces": by_pieces,
@@ -132,42 +200,70 @@ WAYS = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--mib", type=int, default=256)
-    parser.add_argument("--times", type=int, default=5)
-    arguments = parser.parse_args()
+def measured(path, mib, times):
+    """A row for each way, pass and state of the kernel's cache."""
+    tensors = lay_out(path, mib)
+    rows = []
+    for nth in range(times):
+        order = random.Random(nth).sample(tensors, len(tensors))
+        for state in ("cold", "resident"):
+            found = set()
+            for way, read in WAYS.items():
+                if (way, state) == ("direct", "resident"):
+                    continue
+                cold(path) if state == "cold" else Path(path).read_bytes()
+                began = time.perf_counter()
+                result = read(path, order)
+                seconds = time.perf_counter() - began
+                rows.append({"way": way, "state": state, "pass": nth, "seconds": seconds})
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+                found |= {result} - {None}
+            assert len(found) == 1, "all ways see the same bytes"
+    return rows, len(tensors)
+
+
+@contextlib.contextmanager
+def folder_of(arguments):
+    """Where the file is to lie, and on what device."""
+    if arguments.on:
+        with tempfile.TemporaryDirectory(dir=arguments.on) as folder:
+            yield folder, arguments.on
+        return
     if os.geteuid() != 0:
         sys.exit(__doc__)
     one_head.COMMAND = Path(os.environ.get("READPATH_COMMAND", one_head.COMMAND))
     device, is_rotational, _ = one_head.DEVICES["constant"]
-    rows = []
     with tempfile.TemporaryDirectory() as mount, one_head.Disk(
         device, is_rotational, mount, f"{arguments.mib * 5 // 4 + 32}MiB"
     ) as disk, mounted(disk) as folder:
         # The kernel's default; another may have been left on this loop device.
         Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
-        path = str(folder / "model.safetensors")
-        tensors = lay_out(path, arguments.mib)
-        for nth in range(arguments.times):
-            order = random.Random(nth).sample(tensors, len(tensors))
-            found = set()
-            for way, read in WAYS.items():
-                cold(path)
-                began = time.perf_counter()
-                result = read(path, order)
-                rows.append({"way": way, "pass": nth, "seconds": time.perf_counter() - began})
-                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-                found |= {result} - {None}
-            assert len(found) == 1, "all ways see the same bytes"
+        yield folder, device
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--on", metavar="FOLDER")
+    arguments = parser.parse_args()
+    with folder_of(arguments) as (folder, device):
+        path = str(Path(folder) / "model.safetensors")
+        rows, count = measured(path, arguments.mib, arguments.times)
     medians = {
-        way: statistics.median(row["seconds"] for row in rows if row["way"] == way) for way in WAYS
+        state: {
+            way: statistics.median(times)
+            for way in WAYS
+            if (times := [row["seconds"] for row in rows if (row["way"], row["state"]) == (way, state)])
+        }
+        for state in ("cold", "resident")
     }
     machine = f"{platform.machine()}, Linux {platform.release()}"
     document = {"machine": machine, "device": device, "mib": arguments.mib}
-    document |= {"tensors": len(tensors), "medians": medians, "rows": rows}
+    document |= {"tensors": count, "medians": medians, "rows": rows}
     text = json.dumps(document, indent=1)
-    (one_head.ROOT / "bench/results/python-tensors.json").write_text(text + "\n")
+    name = "python-tensors-local.json" if arguments.on else "python-tensors.json"
+    (one_head.ROOT / "bench/results" / name).write_text(text + "\n")
     print(text)
 
 

@@ -1,7 +1,8 @@
 //! Writable buffers of Python objects, by the buffer protocol.
 
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyMemoryError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -20,14 +21,19 @@ pub fn writable(buffer: &PyUntypedBuffer) -> PyResult<(*mut u8, usize)> {
     Ok((buffer.buf_ptr().cast(), buffer.len_bytes()))
 }
 
-/// A new object of so many bytes that nobody has seen yet, and where they are to be written.
+/// A new object of so many bytes that nobody has seen yet, and where they are to be written: all of them, before
+/// anybody does. It isn't filled with zeros before, which for a large one takes as long as to read it.
 pub fn new_bytes(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, *mut u8)> {
-    let mut place = std::ptr::null_mut();
-    let object = PyBytes::new_with(py, bytes, |buffer| {
-        place = buffer.as_mut_ptr();
-        Ok(())
+    let size = ffi::Py_ssize_t::try_from(bytes).map_err(|_| {
+        PyMemoryError::new_err(format!("{bytes} bytes are more than an object has"))
     })?;
-    Ok((object, place))
+    // SAFETY: a new object or null, as the call says; its memory is where the second one says.
+    unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+        let object = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>();
+        let place = ffi::PyBytes_AsString(object.as_ptr()).cast();
+        Ok((object, place))
+    }
 }
 
 /// Memory that another thread may be given.

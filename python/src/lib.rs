@@ -8,9 +8,12 @@
 use pyo3::pymodule;
 
 mod ask;
+mod awaited;
 mod buffers;
+mod failure;
 mod law;
 mod local;
+mod many;
 mod memory;
 mod modelled;
 mod pages;
@@ -26,9 +29,11 @@ mod _native {
     #[pymodule_export]
     use crate::ask::{PyAsk, PyLimits};
     #[pymodule_export]
+    use crate::awaited::Awaited;
+    #[pymodule_export]
     use crate::law::NamedLaw;
     #[pymodule_export]
-    use crate::local::{Awaited, Engine, LocalFile};
+    use crate::local::{Engine, LocalFile};
     #[pymodule_export]
     use crate::memory::{MappedFile, PagedMemory};
     #[pymodule_export]

@@ -3,34 +3,33 @@
 //! Python's lock is let go of in every call that may come to the engine's: a thread
 //! that holds Python's then never waits for one that wants it.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::{future::Future, pin::Pin};
 
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
-use readpath::nfs::NfsError;
+use pyo3::types::{PyBytes, PyDict, PyList};
 use readpath::nfs::NfsUrl;
 use readpath::{
-    Advice, BackendKind, Builder, File, OpenError, OpenFileError, ReadError, ReadFuture, ReadPath,
-    UnknownBackend,
+    Advice, BackendKind, Builder, File, OpenFileError, ReadError, ReadPath, UnknownBackend,
 };
-use readpath_core::request::DeviceError;
 use readpath_core::unit::PAGE_BYTES;
 
+use crate::awaited::Awaited;
 use crate::buffers::{Place, new_bytes, writable};
+use crate::failure::{Failure, not_built, not_opened};
 use crate::law::advice_named;
+use crate::many::{Offsets, PIECE_BYTES_MAX, Part, Ranges, read_many};
 use crate::process::Own;
 use crate::spec::{Count, check_name, refused};
 
-/// Signals are heard after so much at the latest: 8 ms at 1 GB/s.
-const PIECE_BYTES_MAX: u64 = 8 << 20;
+/// A line is looked for in pieces from so much on.
+const LINE_BYTES: usize = 256;
+/// And up to so much.
+const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A read path: memory, laws and a ring, for any number of files.
 #[pyclass(frozen, module = "readpath")]
@@ -43,6 +42,10 @@ struct Remade {
     piece_bytes: u64,
     /// Locked with Python's lock held alone, so that no thread has it at a `fork`.
     path: Mutex<Own<ReadPath>>,
+    /// How many files stay open after their last handle, with what is cached of them.
+    kept_max: usize,
+    /// The files that do, the last one opened at the end. Locked as `path` is.
+    kept: Mutex<VecDeque<(PathBuf, Own<File>)>>,
 }
 
 impl Remade {
@@ -51,7 +54,7 @@ impl Remade {
         if let Some(path) = path.get() {
             return Ok(path.clone());
         }
-        let built = self.options.clone().build().map_err(refused)?;
+        let built = self.options.clone().build().map_err(|error| not_built(&error))?;
         *path = Own::new(built.clone());
         Ok(built)
     }
@@ -64,45 +67,73 @@ impl Remade {
             true => self.options.clone().open(name),
             false => path.open(name).map_err(OpenFileError::Open),
         });
-        opened.map(Own::new).map_err(|error| not_opened(&error))
+        let file = opened.map_err(|error| not_opened(&error))?;
+        if self.kept_max > 0 && !is_remote {
+            let left = self.keep(name, Own::new(file.clone()));
+            py.detach(|| drop(left));
+        }
+        Ok(Own::new(file))
+    }
+
+    /// Keeps a file open; gives those that are kept no longer.
+    fn keep(&self, name: &Path, file: Own<File>) -> Vec<(PathBuf, Own<File>)> {
+        let mut kept = self.kept.lock().expect("nobody panics while holding it");
+        let (mut left, still): (Vec<_>, Vec<_>) =
+            kept.drain(..).partition(|(of, file)| of == name || !file.is_ours());
+        kept.extend(still);
+        kept.push_back((name.to_path_buf(), file));
+        while kept.len() > self.kept_max {
+            left.extend(kept.pop_front());
+        }
+        left
     }
 }
 
 #[pymethods]
 impl Engine {
-    /// Builds one. Raises ValueError where an option can't be used or had.
+    /// Builds one. Raises ValueError where an option can't be used, OSError where the system
+    /// doesn't give what it names.
     #[new]
     fn new(
-        memory_bytes: u64,
+        memory_bytes: Option<u64>,
         readahead: &str,
         scheduler: &str,
         depth: Count,
         backend: &str,
+        kept_max: Count,
+        kernel_cache: bool,
     ) -> PyResult<Engine> {
         let kind = backend_named(backend)?;
         // More than a ring holds is refused by whoever builds it.
         let depth = u32::try_from(depth.0).unwrap_or(u32::MAX);
-        let options = ReadPath::builder().memory(memory_bytes).readahead(readahead);
+        let mut options = ReadPath::builder().readahead(readahead).kernel_cache(kernel_cache);
+        if let Some(bytes) = memory_bytes {
+            options = options.memory(bytes);
+        }
         let options = options.scheduler(scheduler).depth(depth).backend(kind);
-        let path = options.clone().build().map_err(refused)?;
-        let piece_bytes = (memory_bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
+        let path = options.clone().build().map_err(|error| not_built(&error))?;
+        let eighth = |bytes: u64| (bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
+        let piece_bytes = memory_bytes.map_or(PIECE_BYTES_MAX, eighth);
         let path = Mutex::new(Own::new(path));
-        Ok(Engine(Arc::new(Remade { options, piece_bytes, path })))
+        let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
+        let kept = Mutex::default();
+        Ok(Engine(Arc::new(Remade { options, piece_bytes, path, kept_max, kept })))
     }
 
     /// Opens a file or a block device, or a server's file by its `nfs://` URL. Raises the OSError
     /// of the answer, ValueError where a URL is none.
     fn open(&self, py: Python<'_>, name: PathBuf) -> PyResult<LocalFile> {
         check_name(&name)?;
-        let file = self.0.open(py, &name)?;
         let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
-        let name = if is_remote { name } else { std::path::absolute(name)? };
+        let absolute = if is_remote { name.clone() } else { std::path::absolute(&name)? };
+        // What can't be opened is told of by the name that was given.
+        let file = self.0.open(py, &absolute).or_else(|_| self.0.open(py, &name))?;
         let bytes = file.get().expect("it was just opened").len();
         Ok(LocalFile {
             state: Mutex::new(Some(Arc::new(file))),
             engine: Arc::clone(&self.0),
-            name,
-            bytes,
+            name: absolute,
+            bytes: AtomicU64::new(bytes),
             position: AtomicU64::new(0),
         })
     }
@@ -124,6 +155,8 @@ fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>
     all.set_item("readahead_bytes", stats.readahead_bytes)?;
     all.set_item("waste_bytes", stats.waste_bytes)?;
     all.set_item("evicted_bytes", stats.evicted_bytes)?;
+    all.set_item("memory_bytes", stats.memory_bytes)?;
+    all.set_item("used_memory_bytes", stats.used_memory_bytes)?;
     all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
     Ok(all)
 }
@@ -144,7 +177,8 @@ pub struct LocalFile {
     engine: Arc<Remade>,
     /// By which it can be opened again, whatever the working directory is then.
     name: PathBuf,
-    bytes: u64,
+    /// The length, when it was opened or last seen to have changed.
+    bytes: AtomicU64,
     position: AtomicU64,
 }
 
@@ -188,7 +222,7 @@ impl LocalFile {
     }
 
     fn left(&self, offset: u64, size: u64) -> u64 {
-        size.min(self.bytes.saturating_sub(offset))
+        size.min(self.size().saturating_sub(offset))
     }
 
     fn fill(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -241,10 +275,10 @@ impl LocalFile {
 
 #[pymethods]
 impl LocalFile {
-    /// The length in bytes, when it was opened.
+    /// The length in bytes: when it was opened, or last seen to have changed.
     #[getter]
     fn size(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// By what it can be opened again, from any working directory.
@@ -322,28 +356,113 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// The bytes of each `(offset, size)`, all in one submission.
+    /// The bytes from the position up to the next newline and with it, or to the end; no more than `size`
+    /// where that isn't negative.
+    #[pyo3(signature = (size=None))]
+    fn readline<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
+        let most = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
+        let (position, mut line, mut piece_bytes) = (self.position(), Vec::new(), LINE_BYTES);
+        loop {
+            let known = line.len();
+            let at = position + known as u64;
+            line.resize(known + piece_bytes.min(most - known), 0);
+            let piece = &mut line[known..];
+            let came = self.with(py, move |file| Ok(file.read_at(piece, at)?))?;
+            let newline = line[known..known + came].iter().position(|&byte| byte == b'\n');
+            let is_last = known + came < line.len() || line.len() == most;
+            line.truncate(known + newline.map_or(came, |at| at + 1));
+            if newline.is_some() || is_last {
+                self.set(position + line.len() as u64);
+                return Ok(PyBytes::new(py, &line));
+            }
+            piece_bytes = (2 * piece_bytes).min(LINE_BYTES_MAX);
+            py.check_signals()?;
+        }
+    }
+
+    /// The bytes of each `(offset, size)`, handed over together.
     fn readat_many<'py>(
         &self,
         py: Python<'py>,
-        ranges: Vec<(Count, Count)>,
+        ranges: Ranges,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let mut all = Vec::with_capacity(ranges.len());
-        let mut places = Vec::with_capacity(ranges.len());
-        for (Count(offset), Count(size)) in ranges {
-            let (bytes, place) = new_bytes(py, self.left(offset, size) as usize)?;
-            places.push((offset, Place(place), bytes.as_bytes().len()));
-            all.push(bytes);
+        let mut all = Vec::with_capacity(ranges.0.len());
+        let mut parts = Vec::with_capacity(ranges.0.len());
+        for (offset, size) in ranges.0 {
+            let (object, place) = new_bytes(py, self.left(offset, size) as usize)?;
+            let bytes = object.as_bytes().len();
+            parts.push(Part { offset, place: Place(place), bytes });
+            all.push(object);
         }
-        self.with(py, move |file| read_many(file, &places))?;
+        // SAFETY: the objects are new and have so many bytes; nobody else has them yet.
+        self.with(py, move |file| unsafe { read_many(file, &parts) })?;
         Ok(all)
+    }
+
+    /// Fills a buffer from each offset on, handed over together; gives how many bytes each. `buffers`: as
+    /// many writable buffers, or one that is cut into as many parts of one size.
+    fn readinto_many<'py>(
+        &self,
+        py: Python<'py>,
+        offsets: Offsets,
+        buffers: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let offsets = offsets.0;
+        let (held, places) = match PyUntypedBuffer::get(buffers) {
+            Ok(whole) => {
+                let places = parts_of(&whole, offsets.len())?;
+                (vec![whole], places)
+            }
+            Err(_) => {
+                let each = buffers.try_iter()?.map(|one| PyUntypedBuffer::get(&one?));
+                let held = each.collect::<PyResult<Vec<PyUntypedBuffer>>>()?;
+                let places = held.iter().map(writable).collect::<PyResult<Vec<_>>>()?;
+                (held, places)
+            }
+        };
+        if places.len() != offsets.len() {
+            let (places, offsets) = (places.len(), offsets.len());
+            return Err(refused(format!("{places} buffers for {offsets} offsets")));
+        }
+        let part = |(offset, (place, room)): (u64, (*mut u8, usize))| {
+            let bytes = self.left(offset, room as u64) as usize;
+            Part { offset, place: Place(place), bytes }
+        };
+        let parts: Vec<Part> = offsets.into_iter().zip(places).map(part).collect();
+        let counts = PyList::new(py, parts.iter().map(|part| part.bytes))?;
+        // SAFETY: `held` keeps the memory where it is until we return. As with every
+        // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
+        self.with(py, move |file| unsafe { read_many(file, &parts) })?;
+        drop(held);
+        Ok(counts)
+    }
+
+    /// Looks whether the file of that name has changed since it was opened; reads it afresh from now on if so.
+    fn revalidate(&self, py: Python<'_>) -> PyResult<bool> {
+        let held = self.file(py)?;
+        let again = py.detach(|| {
+            let mut file = held.get().expect("this process has opened it").clone();
+            file.revalidate().map(|has_changed| has_changed.then(|| Own::new(file)))
+        });
+        let Some(again) = again.map_err(|error| not_opened(&error))? else { return Ok(false) };
+        self.bytes.store(again.get().expect("it was just opened").len(), Ordering::Relaxed);
+        let again = Arc::new(again);
+        let stale = {
+            let mut state = self.state.lock().expect("nobody panics while holding it");
+            match &*state {
+                None => return Err(Failure::Closed.into()),
+                Some(_) => state.replace(again),
+            }
+        };
+        py.detach(|| drop((stale, held)));
+        Ok(true)
     }
 
     /// Begins a read that is to be polled.
     fn start(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<Awaited> {
         let (offset, size) = (offset.0, self.left(offset.0, size.0) as usize);
         let future = self.with(py, |file| Ok(file.read_at_async(vec![0; size], offset)))?;
-        Ok(Awaited(Mutex::new(Some(Own::new(future)))))
+        Ok(Awaited::new(future))
     }
 
     /// Gives a hint on how this handle will read, by its name in `posix_fadvise`.
@@ -363,11 +482,19 @@ impl LocalFile {
         })
     }
 
-    /// What was read: `(bytes, cached_bytes)`.
-    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+    /// As `prefetch`, of many ranges.
+    fn prefetch_many(&self, py: Python<'_>, ranges: Ranges) -> PyResult<()> {
+        self.with(py, move |file| {
+            ranges.0.into_iter().for_each(|(offset, size)| file.prefetch(offset, size));
+            Ok(())
+        })
+    }
+
+    /// What was read: `(bytes, cached_bytes, kernel_cached_bytes)`.
+    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
         self.with(py, |file| {
             let stats = file.stats();
-            Ok((stats.bytes, stats.cached_bytes))
+            Ok((stats.bytes, stats.cached_bytes, stats.kernel_cached_bytes))
         })
     }
 
@@ -384,203 +511,13 @@ impl LocalFile {
     }
 }
 
-/// Reads ranges, each to its place, all handed over together. One that is too large
-/// for a batch is read by itself after it.
-fn read_many(file: &File, places: &[(u64, Place, usize)]) -> Result<(), Failure> {
-    let mut batch = file.read_path().batch();
-    let mut large = Vec::new();
-    for (ticket, &(offset, _, bytes)) in places.iter().enumerate() {
-        match batch.read(file, offset, bytes as u64, ticket as u64) {
-            Ok(()) => {}
-            Err(ReadError::TooLarge { .. }) => large.push(ticket),
-            Err(error) => return Err(error.into()),
-        }
+/// Cuts a writable buffer into so many parts of one size.
+fn parts_of(whole: &PyUntypedBuffer, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
+    let (place, bytes) = writable(whole)?;
+    if count == 0 || bytes % count != 0 {
+        return Err(refused(format!("a buffer of {bytes} bytes can't be cut into {count} parts")));
     }
-    batch.start();
-    let mut unheard = 0;
-    while let Some(read) = batch.wait()? {
-        let (offset, place, bytes) = &places[read.ticket() as usize];
-        // SAFETY: the object behind it is new, nobody else has it yet, and it has so many bytes.
-        let copied = read.copy_to(unsafe { place.slice(*bytes) })?;
-        if copied < *bytes {
-            return Err(ReadError::Shrunk { offset: offset + copied as u64 }.into());
-        }
-        hear_signals(&mut unheard, copied)?;
-    }
-    drop(batch);
-    for ticket in large {
-        let (offset, place, bytes) = &places[ticket];
-        // SAFETY: as above.
-        let whole = unsafe { place.slice(*bytes) };
-        for (at, piece) in whole.chunks_mut(PIECE_BYTES_MAX as usize).enumerate() {
-            file.read_exact_at(piece, offset + at as u64 * PIECE_BYTES_MAX)?;
-            hear_signals(&mut unheard, piece.len())?;
-        }
-    }
-    Ok(())
-}
-
-/// Hears of signals when so much came since they were last heard of that it took a while.
-fn hear_signals(unheard: &mut u64, bytes: usize) -> Result<(), Failure> {
-    *unheard += bytes as u64;
-    if *unheard < PIECE_BYTES_MAX {
-        return Ok(());
-    }
-    *unheard = 0;
-    Python::attach(|py| py.check_signals()).map_err(Failure::Signal)
-}
-
-/// A read that an event loop waits for.
-#[pyclass(frozen, module = "readpath")]
-pub struct Awaited(Mutex<Option<Own<ReadFuture<Vec<u8>>>>>);
-
-#[pymethods]
-impl Awaited {
-    /// The bytes, or None while they are not there: `wake` is called, on any
-    /// thread, when it is worth asking again.
-    fn poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let waker = Waker::from(Arc::new(Call(wake)));
-        let polled = py.detach(|| {
-            let mut future = self.0.lock().expect("no poll panics");
-            let Some(read) = &mut *future else { return Poll::Ready((Ok(0), Vec::new())) };
-            let Some(read) = read.get_mut() else {
-                return Poll::Ready((Err(io::ErrorKind::Interrupted.into()), Vec::new()));
-            };
-            let polled = Pin::new(read).poll(&mut Context::from_waker(&waker));
-            if polled.is_ready() {
-                *future = None;
-            }
-            polled
-        });
-        match polled {
-            Poll::Pending => Ok(None),
-            Poll::Ready((Ok(count), bytes)) => Ok(Some(PyBytes::new(py, &bytes[..count]))),
-            Poll::Ready((Err(error), _)) => Err(Failure::from(error).into()),
-        }
-    }
-}
-
-/// Calls a Python function to wake a task.
-struct Call(Py<PyAny>);
-
-impl Wake for Call {
-    fn wake(self: Arc<Self>) {
-        Python::attach(|py| {
-            if let Err(error) = self.0.call0(py) {
-                error.write_unraisable(py, None);
-            }
-        });
-    }
-}
-
-/// Why a read gave no bytes.
-enum Failure {
-    Closed,
-    Read(ReadError),
-    System(io::Error),
-    Signal(PyErr),
-}
-
-impl From<ReadError> for Failure {
-    fn from(error: ReadError) -> Failure {
-        Failure::Read(error)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        match error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>()) {
-            Some(error) => Failure::Read(*error),
-            None => Failure::System(error),
-        }
-    }
-}
-
-impl From<Failure> for PyErr {
-    fn from(failure: Failure) -> PyErr {
-        let error = match failure {
-            Failure::Closed => return PyValueError::new_err("I/O operation on closed file."),
-            Failure::System(error) => return error.into(),
-            Failure::Signal(error) => return error,
-            Failure::Read(error) => error,
-        };
-        let errno = match error {
-            ReadError::Device { error, .. } => match error {
-                DeviceError::Gone => 19,       // ENODEV
-                DeviceError::Full => 28,       // ENOSPC
-                DeviceError::Cancelled => 125, // ECANCELED
-                DeviceError::Refused => 13,    // EACCES
-                DeviceError::Stale => 116,     // ESTALE
-                DeviceError::TimedOut => 110,  // ETIMEDOUT
-                DeviceError::Garbled => 74,    // EBADMSG
-                DeviceError::Other(errno) => errno,
-                _ => 5, // EIO
-            },
-            ReadError::Shrunk { .. } => 116,      // ESTALE
-            ReadError::TooManyReads { .. } => 11, // EAGAIN
-            ReadError::HeldMax { .. } => 16,      // EBUSY
-            ReadError::TooLarge { .. } => 22,     // EINVAL
-            _ => 5,                               // EIO
-        };
-        PyOSError::new_err((errno, error.to_string()))
-    }
-}
-
-/// The built-in exception for what can't be opened by its name.
-fn not_opened(error: &OpenFileError) -> PyErr {
-    match error {
-        OpenFileError::Open(error) => not_opened_here(error),
-        OpenFileError::Nfs(error) => not_opened_there(error),
-        // ENOSYS: there is nothing to sleep on.
-        OpenFileError::Backend(error) => PyOSError::new_err((38, error.to_string())),
-        other => refused(other),
-    }
-}
-
-/// The built-in exception for what can't be opened on this machine: Python chooses it by the number.
-pub fn not_opened_here(error: &OpenError) -> PyErr {
-    let (errno, path) = match error {
-        OpenError::Missing { path } => (2, path),    // ENOENT
-        OpenError::Directory { path } => (21, path), // EISDIR
-        OpenError::Refused { path } => (13, path),   // EACCES
-        OpenError::Other { path, errno } => (*errno, path),
-        OpenError::TooLarge { path, .. } => (27, path), // EFBIG
-        // EINVAL: neither a file nor a block device, or not to be had in this way.
-        OpenError::NotStorage { path }
-        | OpenError::Empty { path }
-        | OpenError::Generated { path }
-        | OpenError::NoDirect { path, .. } => (22, path),
-    };
-    let text = error.to_string();
-    let words = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
-    // Where Rust has a name for what this module's callers know by another.
-    let words = words.replace("std::fs", "the built-in open");
-    PyOSError::new_err((errno, words, path.clone().into_os_string()))
-}
-
-/// The same for a server's file.
-fn not_opened_there(error: &NfsError) -> PyErr {
-    let text = error.to_string();
-    let (errno, url) = (
-        error.errno(),
-        match error {
-            NfsError::Url(_) => return refused(text),
-            NfsError::Missing { url }
-            | NfsError::NoExport { url, .. }
-            | NfsError::Refused { url }
-            | NfsError::Directory { url }
-            | NfsError::LinkLoop { url }
-            | NfsError::Outside { url, .. }
-            | NfsError::NotFile { url }
-            | NfsError::TooLarge { url, .. }
-            | NfsError::Other { url, .. } => url.clone(),
-            NfsError::NotMounted { export, .. } => export.clone(),
-            NfsError::Connect { address, .. } => address.to_string(),
-            NfsError::NoHost { .. } | NfsError::NoService { .. } | NfsError::Call { .. } => {
-                return PyOSError::new_err((error.errno(), text));
-            }
-        },
-    );
-    let words = text.strip_prefix(&format!("{url}: ")).unwrap_or(&text).to_owned();
-    PyOSError::new_err((errno, words, url))
+    let part = bytes / count;
+    // SAFETY: within the buffer.
+    Ok((0..count).map(|at| (unsafe { place.add(at * part) }, part)).collect())
 }

@@ -3,39 +3,45 @@
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{RwLock, RwLockReadGuard};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyOSError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use readpath::pager::PagerError;
-use readpath::pager::Region;
-use readpath::pager::{LoadError, Mapping};
+use readpath::pager::{LoadError, Mapping, MappingMode, Region};
 use readpath_core::readahead::Advice;
 
+use crate::failure::no_memory;
 use crate::law::advice_named;
-use crate::local::{backend_named, not_opened_here};
+use crate::local::backend_named;
+use crate::many::Ranges;
 use crate::process::Own;
-use crate::spec::{Count, check_name, refused};
+use crate::spec::{Count, check_name};
 
-/// Memory that is lent to Python's buffers, and given back when the last of them is gone.
-struct Lending<T: Send> {
-    /// None once it is closed. Whoever waits for storage holds it for reading alone,
-    /// and only to close it it is taken for writing: so nobody waits with Python's lock.
-    memory: RwLock<Option<Own<T>>>,
-    buffers: AtomicUsize,
+/// Memory that is lent to Python's buffers, and given back when it is closed and nobody uses it any more.
+struct Lending<T: Send>(Mutex<Lent<T>>);
+
+/// Locked with Python's lock held, and for no longer than it takes to look: whoever waits for storage has
+/// the memory itself, and neither of the locks; so nobody waits for one lock with the other.
+struct Lent<T: Send> {
+    /// None once it is closed.
+    memory: Option<Arc<Own<T>>>,
+    /// How many look into it.
+    buffers: usize,
 }
 
-/// The memory, where it is open.
-fn open<T: Send>(memory: &Option<Own<T>>) -> PyResult<&Own<T>> {
-    memory.as_ref().ok_or_else(|| PyValueError::new_err("the memory is closed"))
+impl<T: Send> Lent<T> {
+    fn memory(&self) -> PyResult<&Arc<Own<T>>> {
+        self.memory.as_ref().ok_or_else(|| PyValueError::new_err("the memory is closed"))
+    }
 }
 
-/// The memory, where it is open and this process made it.
-fn own<T: Send>(memory: &Option<Own<T>>) -> PyResult<&T> {
-    open(memory)?.get().ok_or_else(|| {
+/// The memory, where this process made it.
+fn own<T: Send>(memory: &Own<T>) -> PyResult<&T> {
+    memory.get().ok_or_else(|| {
         PyValueError::new_err(
             "the memory belongs to the process that made it, before a fork; make it anew in this \
              one",
@@ -44,20 +50,28 @@ fn own<T: Send>(memory: &Option<Own<T>>) -> PyResult<&T> {
 }
 
 /// A mapping, which children made by `fork` have as well.
-fn inherited(memory: &Option<Own<Mapping>>) -> PyResult<&Mapping> {
-    open(memory).map(Own::inherited)
+fn inherited(memory: &Own<Mapping>) -> PyResult<&Mapping> {
+    Ok(memory.inherited())
 }
 
 /// Which processes have the memory.
-type Which<T> = fn(&Option<Own<T>>) -> PyResult<&T>;
+type Which<T> = fn(&Own<T>) -> PyResult<&T>;
 
 impl<T: Send + Sync> Lending<T> {
     fn new(memory: T) -> Lending<T> {
-        Lending { memory: RwLock::new(Some(Own::new(memory))), buffers: AtomicUsize::new(0) }
+        Lending(Mutex::new(Lent { memory: Some(Arc::new(Own::new(memory))), buffers: 0 }))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Option<Own<T>>> {
-        self.memory.read().expect("nobody panics while holding it")
+    fn lock(&self) -> MutexGuard<'_, Lent<T>> {
+        self.0.lock().expect("nobody panics while holding it")
+    }
+
+    fn memory(&self) -> PyResult<Arc<Own<T>>> {
+        self.lock().memory().cloned()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.lock().memory.is_none()
     }
 
     /// Does something with the memory, without Python's lock.
@@ -67,7 +81,18 @@ impl<T: Send + Sync> Lending<T> {
         which: Which<T>,
         work: impl FnOnce(&T) -> R + Send,
     ) -> PyResult<R> {
-        py.detach(|| which(&self.read()).map(work))
+        let memory = self.memory()?;
+        py.detach(|| {
+            let done = which(&memory).map(work);
+            // Closed by another thread meanwhile, it goes here.
+            drop(memory);
+            done
+        })
+    }
+
+    /// The length, which takes no time to find.
+    fn len(&self, which: Which<T>, len: impl FnOnce(&T) -> usize) -> PyResult<usize> {
+        which(self.lock().memory()?).map(len)
     }
 
     /// Fills in one more buffer over all of the memory.
@@ -83,8 +108,8 @@ impl<T: Send + Sync> Lending<T> {
         which: Which<T>,
         place: impl FnOnce(&T) -> &[u8],
     ) -> PyResult<()> {
-        let memory = self.read();
-        let place = place(which(&memory)?);
+        let mut lent = self.lock();
+        let place = place(which(lent.memory()?)?);
         let (start, bytes) = (place.as_ptr().cast_mut().cast::<c_void>(), place.len());
         // SAFETY: `view` is Python's to be filled in; the memory stays while `buffers` isn't 0.
         let filled = unsafe {
@@ -94,42 +119,44 @@ impl<T: Send + Sync> Lending<T> {
         if filled != 0 {
             return Err(Python::attach(PyErr::fetch));
         }
-        self.buffers.fetch_add(1, Ordering::Relaxed);
+        lent.buffers += 1;
         Ok(())
     }
 
     fn give_back(&self) {
-        self.buffers.fetch_sub(1, Ordering::Relaxed);
+        self.lock().buffers -= 1;
     }
 
     /// Gives the memory back, unless somebody looks into it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.read().as_ref().is_some_and(|memory| !memory.is_ours()) {
-            return Ok(());
-        }
-        py.detach(|| {
-            let mut memory = self.memory.write().expect("nobody panics while holding it");
-            match self.buffers.load(Ordering::Relaxed) {
-                0 => {
-                    memory.take();
-                    Ok(())
+        let closed = {
+            let mut lent = self.lock();
+            match lent.buffers {
+                _ if lent.memory.as_ref().is_some_and(|memory| !memory.is_ours()) => None,
+                0 => lent.memory.take(),
+                buffers => {
+                    return Err(PyBufferError::new_err(format!(
+                        "{buffers} buffers still look into the memory; let go of the arrays over it \
+                         first"
+                    )));
                 }
-                buffers => Err(buffers),
             }
-        })
-        .map_err(|buffers| {
-            PyBufferError::new_err(format!(
-                "{buffers} buffers still look into the memory; let go of the arrays over it first"
-            ))
-        })
+        };
+        // Its threads are waited for.
+        py.detach(|| drop(closed));
+        Ok(())
     }
 }
 
-/// Signals are heard after so much is loaded at the latest.
+/// What is loaded at a time. While it is on its way, the next is asked for.
 const PIECE_BYTES: u64 = 16 << 20;
+/// A smaller load waits by itself: a thread for it would cost more than it.
+const PATIENT_BYTES: u64 = 256 << 10;
+/// Signals are heard of after so long at the latest, however slow the storage is.
+const HEAR_EVERY: Duration = Duration::from_millis(50);
 
 /// A file as read-only memory.
-#[pyclass(frozen, module = "readpath")]
+#[pyclass(frozen, subclass, module = "readpath")]
 pub struct MappedFile(Lending<Mapping>);
 
 #[pymethods]
@@ -142,20 +169,46 @@ impl MappedFile {
         memory_bytes: u64,
         readahead: &str,
         backend: &str,
+        kernel_cache: bool,
     ) -> PyResult<MappedFile> {
         check_name(&path)?;
         let options = Mapping::builder()
             .memory(memory_bytes)
             .readahead(readahead)
+            .kernel_cache(kernel_cache)
             .backend(backend_named(backend)?);
         // SAFETY: Python's buffers make no promise that their bytes stay as they are; that the
         // file must not change is said to the caller.
         let mapping = py.detach(|| unsafe { options.open(&path) });
-        mapping.map(|mapping| MappedFile(Lending::new(mapping))).map_err(no_memory)
+        mapping.map(|mapping| MappedFile(Lending::new(mapping))).map_err(|error| no_memory(&error))
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        inherited(&self.0.read()).map(Mapping::len)
+        self.0.len(inherited, Mapping::len)
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Who brings its pages in: `served`, which is us, or `kernel`.
+    #[getter]
+    fn mode(&self) -> PyResult<&'static str> {
+        Ok(match self.0.memory()?.inherited().mode() {
+            MappingMode::Served => "served",
+            MappingMode::Kernel { .. } => "kernel",
+        })
+    }
+
+    /// Why the kernel brings its pages in; None where we do.
+    #[getter]
+    fn fallback(&self) -> PyResult<Option<String>> {
+        Ok(match self.0.memory()?.inherited().mode() {
+            MappingMode::Served => None,
+            MappingMode::Kernel { because } => Some(because.to_string()),
+        })
     }
 
     /// A hint about a range, by its name in `posix_fadvise`.
@@ -164,27 +217,39 @@ impl MappedFile {
         self.0.with(py, inherited, |mapping| mapping.advise(advice, offset.0, size.0))
     }
 
+    /// As `advise`, of many ranges.
+    fn advise_many(&self, py: Python<'_>, advice: &str, ranges: Ranges) -> PyResult<()> {
+        let advice = advice_named(advice)?;
+        self.0.with(py, inherited, move |mapping| {
+            ranges.0.into_iter().for_each(|(offset, size)| mapping.advise(advice, offset, size));
+        })
+    }
+
     /// Brings a range in, in the largest requests, and waits for it.
     fn load(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
         let (mut offset, mut size) = (offset.0, size.0);
-        self.0.with(py, inherited, |mapping| mapping.advise(Advice::WillNeed, offset, size))?;
-        loop {
-            let (loaded, piece) = self.0.with(py, inherited, |mapping| {
-                // A range that ends behind the file is refused as a whole.
-                let is_inside = offset.saturating_add(size) <= mapping.len() as u64;
-                let piece = if is_inside { size.min(PIECE_BYTES) } else { size };
-                (mapping.load(offset, piece), piece)
-            })?;
-            loaded.map_err(|error| match error {
-                LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
-                LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
-            })?;
-            (offset, size) = (offset + piece, size - piece);
-            if size == 0 {
-                return Ok(());
-            }
-            py.check_signals()?;
+        let memory = self.0.memory()?;
+        let bytes = inherited(&memory)?.len() as u64;
+        if offset.saturating_add(size) > bytes {
+            return Err(not_loaded(&LoadError::PastEnd { bytes }));
         }
+        let all = (offset, size);
+        py.detach(|| memory.inherited().advise(Advice::WillNeed, all.0, all.1));
+        while size > 0 {
+            let piece = size.min(PIECE_BYTES);
+            let behind = (offset + piece, (size - piece).min(PIECE_BYTES));
+            if behind.1 > 0 {
+                // Beyond what memory took at first.
+                py.detach(|| memory.inherited().advise(Advice::WillNeed, behind.0, behind.1));
+            }
+            let loaded = match piece <= PATIENT_BYTES {
+                true => py.detach(|| memory.inherited().load(offset, piece)),
+                false => load_beside(py, &memory, offset, piece)?,
+            };
+            loaded.map_err(|error| not_loaded(&error))?;
+            (offset, size) = (offset + piece, size - piece);
+        }
+        Ok(())
     }
 
     /// What was counted since it was made.
@@ -223,8 +288,42 @@ impl MappedFile {
     }
 }
 
+fn not_loaded(error: &LoadError) -> PyErr {
+    match error {
+        LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
+        LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
+    }
+}
+
+/// Loads a range on a thread of its own, and hears of signals meanwhile; after one the load goes on by itself.
+fn load_beside(
+    py: Python<'_>,
+    memory: &Arc<Own<Mapping>>,
+    offset: u64,
+    bytes: u64,
+) -> PyResult<Result<(), LoadError>> {
+    let (told, hears) = mpsc::sync_channel(1);
+    let theirs = Arc::clone(memory);
+    std::thread::Builder::new().name("readpath-load".to_owned()).spawn(move || {
+        let loaded = theirs.inherited().load(offset, bytes);
+        // Who waited is the last who has the memory, unless a signal came between.
+        drop(theirs);
+        let _ = told.send(loaded);
+    })?;
+    let hears = Mutex::new(hears);
+    loop {
+        let heard =
+            py.detach(|| hears.lock().expect("nobody else has it").recv_timeout(HEAR_EVERY));
+        match heard {
+            Ok(loaded) => return Ok(loaded),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the thread tells, or panics"),
+        }
+    }
+}
+
 /// Writable memory larger than its budget.
-#[pyclass(frozen, module = "readpath")]
+#[pyclass(frozen, subclass, module = "readpath")]
 pub struct PagedMemory(Lending<Region>);
 
 #[pymethods]
@@ -246,11 +345,17 @@ impl PagedMemory {
             true => options.in_folder(bytes, &swap),
             false => options.on_device(bytes, &swap),
         });
-        region.map(|region| PagedMemory(Lending::new(region))).map_err(no_memory)
+        region.map(|region| PagedMemory(Lending::new(region))).map_err(|error| no_memory(&error))
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        own(&self.0.read()).map(Region::len)
+        self.0.len(own, Region::len)
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_closed()
     }
 
     /// What was counted since it was made.
@@ -294,25 +399,4 @@ impl PagedMemory {
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.0.give_back();
     }
-}
-
-/// Why there is no memory, as Python's own exceptions have it.
-fn no_memory(error: PagerError) -> PyErr {
-    let errno = match &error {
-        PagerError::Open(error) => return not_opened_here(error),
-        PagerError::Law(_) | PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
-        PagerError::Space { error: errno, path, .. } => {
-            let text = error.to_string();
-            let words =
-                text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
-            let errno = errno.raw_os_error().unwrap_or(5);
-            return PyOSError::new_err((errno, words, path.clone().into_os_string()));
-        }
-        PagerError::System(error) => error.raw_os_error(),
-        PagerError::AddressSpace { errno, .. } => Some(*errno),
-        PagerError::Small { .. } => Some(28),      // ENOSPC
-        PagerError::NotADevice { .. } => Some(15), // ENOTBLK
-        _ => Some(38),                             // ENOSYS: faults or a ring can't be had here
-    };
-    PyOSError::new_err((errno.unwrap_or(5), error.to_string()))
 }

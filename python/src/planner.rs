@@ -22,9 +22,10 @@ use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome, ProcessId, RequestId,
 };
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
-use crate::buffers::writable;
+use crate::buffers::{Place, new_bytes, writable};
+use crate::law::advice_named;
 use crate::spec::refused;
 
 /// The read path of one file, without the means to read it.
@@ -334,16 +335,29 @@ impl Planner {
     fn take<'py>(&self, py: Python<'py>, read: u32) -> PyResult<Bound<'py, PyBytes>> {
         let mut plan = self.plan();
         let bytes = plan.outcome(read)?;
-        let taken = PyBytes::new_with(py, bytes as usize, |mut place: &mut [u8]| {
-            plan.pieces(read, bytes, |piece| {
-                let (now, later) = std::mem::take(&mut place).split_at_mut(piece.len());
-                now.copy_from_slice(piece);
-                place = later;
+        if let Some(direct) = plan.work.direct.remove(&read) {
+            plan.release(read);
+            drop(plan);
+            let (taken, place) = new_bytes(py, bytes as usize)?;
+            let place = Place(place);
+            // It is large: nobody waits for the copy, neither for the plan nor for Python's lock.
+            py.detach(move || {
+                let from = &direct.buffer[direct.skipped as usize..][..bytes as usize];
+                // SAFETY: the object is new and has so many bytes; nobody else has it yet.
+                unsafe { place.slice(from.len()) }.copy_from_slice(from);
             });
-            Ok(())
+            return Ok(taken);
+        }
+        let (taken, place) = new_bytes(py, bytes as usize)?;
+        // SAFETY: the object is new and has so many bytes; nobody else has it yet.
+        let mut place = unsafe { Place(place).slice(bytes as usize) };
+        plan.pieces(read, bytes, |piece| {
+            let (now, later) = std::mem::take(&mut place).split_at_mut(piece.len());
+            now.copy_from_slice(piece);
+            place = later;
         });
         plan.release(read);
-        taken
+        Ok(taken)
     }
 
     /// As `take`, into a writable buffer of bytes that holds at least as many; gives how many.
@@ -368,6 +382,19 @@ impl Planner {
         });
         plan.release(read);
         copied
+    }
+
+    /// A hint about a range, or for all of the file on how it will be read, by its name in `posix_fadvise`.
+    ///
+    /// Raises ValueError where there is no such hint.
+    fn advise(&self, advice: &str, offset: u64, size: u64) -> PyResult<()> {
+        let advice = advice_named(advice)?;
+        let mut plan = self.plan();
+        let (now, handle) = (plan.now(), plan.handle);
+        let size = size.min(plan.work.file_bytes.saturating_sub(offset));
+        let range = PageRange::covering(offset, size);
+        plan.machine.advise(now, handle, ProcessId(0), advice, range);
+        Ok(())
     }
 
     /// Nobody will take these reads: they are forgotten as they end.

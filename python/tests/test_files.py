@@ -37,7 +37,9 @@ def data(path):
 
 @pytest.fixture(params=["aio", "io_uring", "threads"])
 def file(request, path):
-    with readpath.open(path, memory="1MiB", backend=request.param) as file:
+    with readpath.open(
+        path, memory="1MiB", backend=request.param, kernel_cache=False
+    ) as file:
         yield file
 
 
@@ -148,7 +150,7 @@ def test_what_is_awaited_may_be_let_go_with_its_file(path, backend):
     """What ends with it waits for a thread that calls Python: not with Python's lock."""
 
     async def let_go():
-        within = readpath.ReadPath(memory="1MiB", backend=backend)
+        within = readpath.ReadPath(memory="1MiB", backend=backend, kernel_cache=False)
         file = within.open(path)
         tasks = [asyncio.create_task(file.areadat(at * 20_000, 5_000)) for at in range(20)]
         await tasks[0]
@@ -265,7 +267,7 @@ def test_files_that_are_sent_share_one_path_where_they_are_read(path):
 
 @pytest.mark.parametrize("backend", ["aio", "io_uring", "threads"])
 def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, data, backend):
-    within = readpath.ReadPath(memory="4MiB", backend=backend)
+    within = readpath.ReadPath(memory="4MiB", backend=backend, kernel_cache=False)
     with within.open(path) as file, within.open(path) as other:
         assert file.read(10) == data[:10]
         # A driver thread runs, which the child won't have.

@@ -2,6 +2,7 @@
 
 import errno
 import faulthandler
+import functools
 import gc
 import multiprocessing
 import os
@@ -14,10 +15,14 @@ from pathlib import Path
 import pytest
 
 import readpath
+import readpath.memory
 from samples import in_child
 
 numpy = pytest.importorskip("numpy")
 SIZE = 8_000_000
+
+served = functools.partial(readpath.map, kernel_cache=False)
+"""By us, also where the kernel holds what a test has just written."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +40,7 @@ def path(tmp_path_factory):
 
 def test_an_array_over_a_file_has_its_bytes_whatever_the_memory(path):
     expected = numpy.fromfile(path, dtype="<i8", count=SIZE // 8)
-    with readpath.map(path, memory="512KiB") as mapping:
+    with served(path, memory="512KiB") as mapping:
         assert len(mapping) == SIZE + 5
         array = numpy.frombuffer(mapping.data, dtype="<i8", count=SIZE // 8)
         assert not array.flags.writeable
@@ -51,7 +56,7 @@ def test_an_array_over_a_file_has_its_bytes_whatever_the_memory(path):
 
 
 def test_a_range_can_be_loaded_in_large_requests(path):
-    with readpath.map(path, readahead="none") as mapping:
+    with served(path, readahead="none") as mapping:
         mapping.load(0, 4 << 20)
         reads = mapping.stats()["device_reads"]
         assert bytes(mapping.data[: 4 << 20]) == path.read_bytes()[: 4 << 20]
@@ -95,7 +100,7 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
     starts = draw.sample(range(0, SIZE, 65_536), 80)
     ranges = [(start, min(draw.randrange(65_537), SIZE - start)) for start in starts]
     for ahead in (None, "64KiB", 1 << 20):
-        with readpath.map(path, memory="16MiB", readahead="none") as mapping:
+        with served(path, memory="16MiB", readahead="none") as mapping:
             pieces = mapping.pieces(ranges, ahead)
             assert all(
                 bytes(piece) == expected[start : start + size]
@@ -104,7 +109,7 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
             # What touches the same page twice, or the page behind, costs no further read.
             assert mapping.stats()["device_read_bytes"] <= sum(size + 8192 for _, size in ranges)
             del pieces
-    with readpath.map(path) as mapping:
+    with served(path) as mapping:
         assert bytes(mapping[5:9]) == expected[5:9]
         for wrong in ((SIZE, 6), (-1, 2), (0, -1)):
             with pytest.raises(IndexError, match="of a file of"):
@@ -114,7 +119,7 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
 
 
 def test_a_mapping_is_sent_as_its_name(path):
-    with readpath.map(path, memory="1MiB") as mapping:
+    with served(path, memory="1MiB") as mapping:
         with pickle.loads(pickle.dumps(mapping)) as again:
             assert bytes(again[:9]) == bytes(mapping[:9]) and repr(again) == repr(mapping)
     with pytest.raises(ValueError, match="only files of this machine"):
@@ -123,7 +128,7 @@ def test_a_mapping_is_sent_as_its_name(path):
 
 def test_arrays_over_a_mapping_go_on_in_a_child_made_by_fork(path):
     expected = path.read_bytes()
-    with readpath.map(path, memory="1MiB") as mapping:
+    with served(path, memory="1MiB") as mapping:
         array = numpy.frombuffer(mapping.data, "u1")
         assert array[0] == expected[0]
 
@@ -232,7 +237,7 @@ def test_what_the_kernel_can_not_read_is_copied_for_it(path, open_folder):
         pytest.skip("an ordinary user has no userfaultfd here")
 
     def mapping_is_copied():
-        with readpath.map(open_folder / "data", memory="512KiB", readahead="none") as mapping:
+        with served(open_folder / "data", memory="512KiB", readahead="none") as mapping:
             with open(open_folder / "out", "wb", buffering=0) as file:
                 try:
                     written = os.write(file.fileno(), mapping.data)
@@ -264,7 +269,18 @@ def test_what_the_kernel_can_not_read_is_copied_for_it(path, open_folder):
                 region.write_to(file)
             del array
             gc.collect()
-            return (open_folder / "region").read_bytes() == whole == region.copy()
+            is_written = (open_folder / "region").read_bytes() == whole == region.copy()
+            return is_written and region_is_filled(region, expected[:4_000_000])
+
+    def region_is_filled(region, expected):
+        with open(open_folder / "data", "rb", buffering=0) as file:
+            assert region.read_from(file, 0, len(expected)) == len(expected)
+        is_filled = region.copy(0, len(expected)) == expected
+        # Our own file brings the bytes in, and the program copies them.
+        with readpath.open(open_folder / "data", memory="8MiB") as file:
+            with region.data as data, data[: len(expected)] as part:
+                assert file.readinto_at(0, part) == len(expected)
+        return is_filled and region.copy(0, len(expected)) == expected
 
     assert as_an_ordinary_user(mapping_is_copied)
     assert as_an_ordinary_user(region_is_copied)
@@ -277,3 +293,4 @@ def unprivileged_may_serve_the_kernel():
 def test_the_help_says_what_the_kernel_can_not_do():
     for what in (readpath.map, readpath.Region):
         assert "EFAULT" in what.__doc__ and "copy" in what.__doc__ and "write_to" in what.__doc__
+    assert "read_from" in readpath.Region.__doc__ and "numpy.save" in readpath.memory.__doc__

@@ -3,7 +3,7 @@
 
 mod support;
 
-use readpath::ReadPath;
+use readpath::{BackendKind, ReadPath};
 use support::*;
 
 const FILE_BYTES: usize = 1 << 20;
@@ -107,5 +107,33 @@ fn a_handle_may_go_while_it_is_read() {
         assert!(is_open(), "until the read is given back");
         drop(batch);
         assert!(!is_open());
+    }
+}
+
+/// As many reads as a path may have under way, which nobody comes for, keep the next reader out until the device
+/// has answered for some, and no longer.
+#[test]
+fn reads_that_were_given_up_keep_nobody_out_for_good() {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
+        let path = ReadPath::builder().memory(MEMORY_BYTES).readahead("none").backend(backend);
+        let path = path.build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        let mut left = path.batch();
+        for nth in 0..70_000 {
+            left.read(&file, nth % 200 * 4096, 10, nth).unwrap();
+        }
+        drop(left);
+        let mut bytes = [0; 100];
+        let is_read = (0..2_000).any(|_| match file.read_exact_at(&mut bytes, 1_000_000) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                false
+            }
+        });
+        assert!(is_read && bytes[..] == content[1_000_000..][..100], "{backend:?}");
     }
 }

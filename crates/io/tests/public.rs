@@ -91,7 +91,7 @@ fn errors_are_told_apart_by_their_kinds() {
     assert!(matches!(missing, OpenFileError::Open(OpenError::Missing { .. })), "{missing}");
     let error = ReadPath::builder().memory(0).build().err().unwrap();
     let is_memory = |error: &BuildError| match error {
-        BuildError::Config(ConfigError::NoMemory { memory_bytes }) => *memory_bytes == 0,
+        BuildError::Config(ConfigError::NoMemory { memory_bytes, .. }) => *memory_bytes == 0,
         BuildError::Memory(FrameMemoryError::Empty) => true,
         _ => false,
     };

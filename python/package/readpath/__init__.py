@@ -2,6 +2,7 @@
 
 - `open` reads a file, a device or a URL through our path;
 - `map` gives a file as memory, and `Region` memory larger than the machine's;
+- `load_file` and `safe_open` read weights: files of safetensors;
 - `run` and `trace` run a job in fio's format on modelled devices, in virtual time;
 - `sweep` runs a grid of them, here or on a cluster;
 - `Law` is what a readahead policy written in Python looks like.
@@ -14,6 +15,7 @@ from readpath.law import Law
 from readpath.memory import Mapping, Region, map
 from readpath.modelled import Point, Trace, devices, frame, laws, run, trace
 from readpath.sweeps import Failed, Sweep, sweep
+from readpath.tensors import load_file, safe_open
 
 __all__ = [
     "Ask",
@@ -34,9 +36,11 @@ __all__ = [
     "devices",
     "frame",
     "laws",
+    "load_file",
     "map",
     "open",
     "run",
+    "safe_open",
     "sweep",
     "trace",
 ]

@@ -6,17 +6,27 @@ import asyncio
 import io
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 
 from readpath import _native
 from readpath.modelled import memory_bytes
 from readpath.options import check_names
+from readpath.places import Offsets, Ranges
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, Unpack
+
+    from readpath.filesystem import ReadpathFile
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+LARGE_BYTES = 1 << 20
+"""What is awaited and larger is read on a thread: an event loop would be held by the copy of its bytes."""
+
+AWAITED_MAX = 256
+"""As many awaited reads of one call go on side by side on the event loop; more are handed over on a thread."""
 
 OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 """The hints that hold for all later reads through a file, not for a range at the moment."""
@@ -25,30 +35,38 @@ OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 class ReadPath:
     """A read path of one's own: a page cache with its memory, its laws, and its ring.
 
-    `memory`: of the page cache, taken from the system as it is used. `readahead`,
+    `memory`: of the page cache, taken from the system as it is used; unless it is named it goes by what
+    the machine has to spare, and is given back when others need it. `readahead`,
     `scheduler`: laws by name. `depth`: the most requests in the storage at once.
-    `backend`: `auto`, the first that suits of those that the system gives, or one of `aio`,
-    `io_uring` and `threads`.
+    `backend`: `auto`, the first that suits of those that the system gives (`stats()["backend"]` says
+    which), or one of `aio`, `io_uring` and `threads`. `keep_files`: how many files stay open after they are
+    closed, the last ones that were opened, so that what is cached of them is there when they are opened again;
+    each keeps a descriptor, and the space of a file that is deleted meanwhile. `kernel_cache`: whether
+    what the kernel holds of a file is taken from there; else all of it is read from its device once.
     """
 
-    NAMES = ("memory", "readahead", "scheduler", "depth", "backend")
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache")
     """What the options are called, in their order."""
 
     def __init__(
         self,
-        memory: str | int = "256MiB",
+        memory: str | int | None = None,
         readahead: str = "adaptive",
         scheduler: str = "adaptive",
         depth: int = 128,
         backend: str = "auto",
+        keep_files: int = 0,
+        kernel_cache: bool = True,
     ) -> None:
         """Builds it.
 
-        Raises ValueError where an option can't be used, or there is no ring.
+        Raises ValueError where an option can't be used, and OSError where the system doesn't give what it
+        names: PermissionError for a backend that is forbidden here.
         """
-        self._options = (memory, readahead, scheduler, depth, backend)
+        self._options = (memory, readahead, scheduler, depth, backend, keep_files, kernel_cache)
+        budget = None if memory is None else memory_bytes(memory)
         self._engine = _native.Engine(
-            memory_bytes(memory), readahead, scheduler, depth, backend
+            budget, readahead, scheduler, depth, backend, keep_files, kernel_cache
         )
 
     def open(self, path: PathLike) -> File:
@@ -62,8 +80,8 @@ class ReadPath:
         """
         return File(path, self)
 
-    def stats(self) -> dict[str, int]:
-        """What was counted since it was built, or, in a child made by fork, since its first use there."""
+    def stats(self) -> dict[str, Any]:
+        """What was counted since it was built, and by what `backend` bytes are carried; or, in a child made by fork, since its first use there."""
         return self._engine.stats()
 
     def __repr__(self) -> str:
@@ -74,19 +92,28 @@ class ReadPath:
         return (usual, ()) if self is _usual else (ReadPath, self._options)
 
 
+class PathOptions(TypedDict, total=False):
+    """The options of `ReadPath`, by name."""
+
+    memory: str | int | None
+    readahead: str
+    scheduler: str
+    depth: int
+    backend: str
+    keep_files: int
+    kernel_cache: bool
+
+
 class File(io.RawIOBase):
     """A file that is open for reading.
 
     In a child made by fork, as the workers of a data loader are, it is opened again when it is first used.
     As `io.FileIO`, and at any place by `readat`, `readat_many`, and
     `areadat` in asyncio. Reads at a place may come from any number of threads.
-    """
 
-    readinto: Callable[[Buffer], int]
-    read: Callable[..., bytes]
-    readat: Callable[[int, int], bytes]
-    readinto_at: Callable[[int, Buffer], int]
-    prefetch: Callable[[int, int], None]
+    It gives the bytes that the file had when they were first read, as long as it is open; where others may have
+    changed the file, `revalidate` looks.
+    """
 
     def __init__(self, path: PathLike, within: ReadPath) -> None:
         self.name: str | bytes = os.fspath(path)
@@ -95,21 +122,45 @@ class File(io.RawIOBase):
         self._advice: str | None = None
         self._file = file = within._engine.open(os.fsdecode(path))
         # Straight to the native methods: a cached read takes less than a Python call.
-        self.readinto = file.readinto
-        self.read = file.read
-        self.readat = file.readat
-        self.readinto_at = file.readinto_at
-        self.prefetch = file.prefetch
+        self.readinto = file.readinto  # type: ignore[method-assign]
+        self.read = file.read  # type: ignore[method-assign]
+        self.readline = file.readline  # type: ignore[method-assign]
+        self.readat = file.readat  # type: ignore[method-assign]
+        self.readinto_at = file.readinto_at  # type: ignore[method-assign]
+        self.prefetch = file.prefetch  # type: ignore[method-assign]
         self.tell = file.tell  # type: ignore[method-assign]
 
     @property
     def size(self) -> int:
-        """The length in bytes, when it was opened."""
+        """The length in bytes: when it was opened, or last seen to have changed."""
         return self._file.size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Up to `size` bytes from the position on, and fewer only at the end; all that is left without one."""
+        return self._file.read(size)
 
     def readall(self) -> bytes:
         """All bytes from the position on."""
         return self._file.read()
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """The bytes from the position up to the next newline and with it; no more than `size`, if given."""
+        return self._file.readline(size)
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        """Fills a writable buffer from the position on; gives how many bytes: fewer only at the end."""
+        return self._file.readinto(buffer)
+
+    def readat(self, offset: int, size: int) -> bytes:
+        """The bytes at `offset`; the position stays. Fewer than `size` only at the end of the file.
+
+        Raises ValueError for negative numbers, OSError where the storage fails on bytes that are needed.
+        """
+        return self._file.readat(offset, size)
+
+    def readinto_at(self, offset: int, buffer: Buffer) -> int:
+        """Fills a writable buffer from `offset` on; gives how many bytes. The position stays."""
+        return self._file.readinto_at(offset, buffer)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Sets the position; gives it."""
@@ -121,12 +172,29 @@ class File(io.RawIOBase):
         self._file.set(position)
         return position
 
-    def readat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each `(offset, size)`, all in one submission."""
-        return self._file.readat_many(list(ranges))
+    def tell(self) -> int:
+        """The position."""
+        return self._file.tell()
+
+    def readat_many(self, ranges: Ranges) -> list[bytes]:
+        """The bytes of each `(offset, size)`, handed over together.
+
+        `ranges`: pairs, or an array of 64-bit integers with two columns; of any number.
+        """
+        return self._file.readat_many(ranges)
+
+    def readinto_many(self, offsets: Offsets, buffers: Buffer | Iterable[Buffer]) -> list[int]:
+        """Fills a buffer from each offset on, handed over together; gives how many bytes each.
+
+        `buffers`: as many writable buffers, or one that is cut into as many parts of one size, as an array of
+        rows is. Fewer bytes than there is room for only at the end of the file.
+        """
+        return self._file.readinto_many(offsets, buffers)
 
     async def areadat(self, offset: int, size: int) -> bytes:
         """As `readat`, for asyncio."""
+        if min(size, self.size - offset) > LARGE_BYTES:
+            return await asyncio.to_thread(self.readat, offset, size)
         loop = asyncio.get_running_loop()
         came = asyncio.Event()
 
@@ -140,9 +208,28 @@ class File(io.RawIOBase):
             came.clear()
         return data
 
-    async def areadat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    async def areadat_many(self, ranges: Ranges) -> list[bytes]:
         """As `readat_many`, for asyncio."""
-        return list(await asyncio.gather(*(self.areadat(*one) for one in ranges)))
+        pairs = [(int(offset), int(size)) for offset, size in ranges]
+        if len(pairs) > AWAITED_MAX:
+            return await asyncio.to_thread(self.readat_many, pairs)
+        return list(await asyncio.gather(*(self.areadat(*one) for one in pairs)))
+
+    def prefetch(self, offset: int, size: int) -> None:
+        """Starts to read a range that will be needed, and doesn't wait for it."""
+        self._file.prefetch(offset, size)
+
+    def prefetch_many(self, ranges: Ranges) -> None:
+        """As `prefetch`, of each `(offset, size)`."""
+        self._file.prefetch_many(ranges)
+
+    def revalidate(self) -> bool:
+        """Looks whether the file of that name has changed since it was opened, or was last looked at.
+
+        If so it is read afresh from now on, with the length that it has now. Raises the OSError of the answer
+        where it isn't there any more; the file that was open goes on then.
+        """
+        return self._file.revalidate()
 
     def advise(self, advice: str) -> None:
         """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
@@ -151,11 +238,12 @@ class File(io.RawIOBase):
             self._advice = advice
 
     def stats(self) -> dict[str, int]:
-        """What was read through this file, and how much of it was there when the read came."""
-        read, cached = self._file.stats()
-        return {"bytes": read, "cached_bytes": cached}
+        """What was read through this file, how much of it was there when the read came, and of that in the kernel's
+        cache."""
+        read, cached, by_kernel = self._file.stats()
+        return {"bytes": read, "cached_bytes": cached, "kernel_cached_bytes": by_kernel}
 
-    def path_stats(self) -> dict[str, int]:
+    def path_stats(self) -> dict[str, Any]:
         """What its read path has counted: for all the files that it has, as `ReadPath.stats`."""
         return self._file.path_stats()
 
@@ -176,6 +264,17 @@ class File(io.RawIOBase):
         if hasattr(self, "_file"):
             self._file.close()
         super().close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def __del__(self) -> None:
         """Leaves it to the native file, which goes with the last who has it.
@@ -228,17 +327,27 @@ def usual() -> ReadPath:
 os.register_at_fork(after_in_child=_native.forked)
 
 
-def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> Any:
+@overload
+def open(
+    path_or_url: os.PathLike[str] | os.PathLike[bytes],
+    mode: Literal["rb"] = "rb",
+    **options: Unpack[PathOptions],
+) -> File: ...
+@overload
+def open(
+    path_or_url: str | bytes, mode: Literal["rb"] = "rb", **options: Any
+) -> File | ReadpathFile: ...
+def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | ReadpathFile:
     """Opens a file, a block device, or anything that fsspec knows, for reading.
 
     A path gives a `File`, and so does `nfs://HOST[:PORT]/EXPORT/PATH`; options are those of `ReadPath`, and make one for this
     file alone. A URL such as `https://…` or `s3://…` gives a
     `readpath.filesystem.ReadpathFile` (needs fsspec); options are those of
     `readpath.reader.Options`, and those of the storage below it under its protocol's name:
-    `s3={"anon": True}`.
+    `s3={"anon": True}`. What can't be read at any place (a compressed file) is given as fsspec opens it.
 
-    Raises the OSError of the storage's answer, TypeError where an option is not known, ValueError
-    where it can't be used, or the mode is not `rb`.
+    Where io_uring or AIO is forbidden, files are read by threads. Raises the OSError of the storage's answer,
+    TypeError where an option is not known, ValueError where it can't be used, or the mode is not `rb`.
     """
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
@@ -248,7 +357,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> Any:
 
         url = name if name.startswith("readpath:") else f"readpath::{name}"
         opened = fsspec.open(url, **options)
-        file = opened.open()
+        file: ReadpathFile = opened.open()
         # What it is opened by stays as long as the file does.
         weakref.finalize(file, id, opened).atexit = False
         return file

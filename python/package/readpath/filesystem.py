@@ -13,7 +13,8 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import fsspec
 from fsspec.implementations.chained import ChainedFileSystem
@@ -21,6 +22,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
+from readpath.asynchronous import AsyncReadpathFileSystem
+from readpath.columns import Columns, footer_bytes, layout_of
 from readpath.files import ReadPath
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -34,21 +37,72 @@ PASSED_ON = frozenset(
         "cat_file", "cat_ranges", "checksum", "cp_file", "created", "du", "exists", "expand_path",
         "find", "get_file", "glob", "info", "invalidate_cache", "isdir", "isfile", "ls", "lexists",
         "makedirs", "mkdir", "modified", "mv", "pipe_file", "put_file", "rm", "rm_file", "rmdir",
-        "sign", "size", "touch", "ukey", "unstrip_protocol", "walk",
+        "sign", "size", "sizes", "touch", "ukey", "unstrip_protocol", "walk",
     }
 )  # fmt: skip
 """What the file system below does itself: all but opening a file."""
 
 
+LINE_BYTES = 1 << 16
+"""Lines are looked for in pieces of so much."""
+
+LAYOUTS_MAX = 64
+"""Of so many Parquet files what their footers say is kept."""
+
+PARTS = frozenset({"parts", "parquet"})
+"""Caches of fsspec that come with the bytes: there is nothing left to decide for us."""
+
 OF_ONE_FILE = frozenset({"autocommit", "block_size", "cache_options", "cache_type", "size"})
 """What fsspec gives to every file that it opens; windows and memory are ours."""
 
 
-class ReadpathFileSystem(ChainedFileSystem):
-    """A file system whose files are read through our read path."""
+class _OneForAllFiles(type(ChainedFileSystem)):  # type: ignore[misc]
+    """Makes one file system for all the files of a storage.
+
+    fsspec keeps each for as long as the process lives, by the options that it was made with; which file of the
+    storage below was asked for first is none of them, however deep in the chain it stands.
+    """
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        if nested := options.get("target_options"):
+            shared = _without_place(options.get("target_protocol"), nested)
+            options["target_options"] = shared
+        if options.pop("asynchronous", False):
+            return AsyncReadpathFileSystem(*arguments, **options)
+        return super().__call__(*arguments, **options)
+
+
+def _without_place(protocol: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a file system in a chain, without the file that it was named with, if it is not of one."""
+    kind = fsspec.get_filesystem_class(protocol or "file")
+    left = {name: value for name, value in options.items() if name not in kind._strip_tokenize_options}
+    if len(left) < len(options) and (nested := left.get("target_options")):
+        left["target_options"] = _without_place(left.get("target_protocol"), nested)
+    return left
+
+
+_paths: weakref.WeakValueDictionary[tuple[Any, ...], ReadPath] = weakref.WeakValueDictionary()
+
+
+def _path_of(options: Options) -> ReadPath:
+    """The read path of local files with these options: one for all the file systems that have the same."""
+    key = (options.memory, options.readahead, options.backend)
+    if (path := _paths.get(key)) is None:
+        path = _paths[key] = ReadPath(
+            options.memory, options.readahead, backend=options.backend
+        )
+    return path
+
+
+class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
+    """A file system whose files are read through our read path.
+
+    With `asynchronous=True` it is a `readpath.asynchronous.AsyncReadpathFileSystem`.
+    """
 
     protocol = "readpath"
     cachable = True
+    _strip_tokenize_options = ("fo",)
 
     def __init__(
         self,
@@ -60,11 +114,12 @@ class ReadpathFileSystem(ChainedFileSystem):
         readahead: str = Options.readahead,
         request: str | int = Options.request,
         depth: int = Options.depth,
+        backend: str = Options.backend,
         **kwargs: Any,
     ) -> None:
         """Over the file system `fs`, or the one that `target_protocol` and `target_options` name.
 
-        `memory`, `readahead`, `request`, `depth`: see `readpath.reader.Options`. Raises TypeError
+        `memory`, `readahead`, `request`, `depth`, `backend`: see `readpath.reader.Options`. Raises TypeError
         where an option is not known.
         """
         known = {"target_protocol", "target_options", "fo", "fs", *Options.names(), *FSSPECS_OWN}
@@ -78,7 +133,8 @@ class ReadpathFileSystem(ChainedFileSystem):
         if fs is None:
             fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
         self.fs = fs
-        self.options = Options(memory, readahead, request, depth)
+        self.options = Options(memory, readahead, request, depth, backend)
+        self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -107,6 +163,8 @@ class ReadpathFileSystem(ChainedFileSystem):
         )
         # fsspec's block cache puts itself in place of the file's own: of a file of fsspec's kind.
         is_for_a_cache = kwargs.get("cache_type") == "none"
+        if kwargs.get("cache_type") in PARTS:
+            return self._open_below(path, mode, **kwargs)
         if isinstance(self.fs, (LocalFileSystem, NfsFileSystem)) and not is_for_a_cache:
             return self.own.open(self.fs._strip_protocol(path))
         try:
@@ -139,10 +197,21 @@ class ReadpathFileSystem(ChainedFileSystem):
             return fetch
         return on_threads(lambda start, end: below.cat_file(path, start, end), self.threads)
 
+    def keep_layout(self, path: str, details: dict[str, Any], layout: Any) -> None:
+        """Keeps what the footer of a Parquet file says: who scans it opens it again, and reads no footer then."""
+        self._layouts[path] = (details, layout)
+        while len(self._layouts) > LAYOUTS_MAX:
+            self._layouts.pop(next(iter(self._layouts)), None)
+
+    def layout(self, path: str, details: dict[str, Any]) -> Any:
+        """What was kept of a file, if it is still as it was then."""
+        kept, layout = self._layouts.get(path, (None, None))
+        return layout if kept == details else None
+
     @cached_property
     def own(self) -> ReadPath:
         """The read path of what we read ourselves: local files, and those of NFS servers."""
-        return ReadPath(self.options.memory, self.options.readahead)
+        return _path_of(self.options)
 
     @cached_property
     def threads(self) -> ThreadPoolExecutor:
@@ -157,8 +226,13 @@ class ReadpathFile(AbstractBufferedFile):
         self, fs: ReadpathFileSystem, path: str, size: int, details: dict[str, Any]
     ) -> None:
         super().__init__(fs, path, "rb", cache_type="none", size=size)
+        self.loc: int
         self._details = details
+        self._block = (0, b"")
         self.reader = Reader(fs.fetch(path), size, fs.options)
+        layout = fs.layout(path, details)
+        self._columns = None if layout is None else Columns(layout, self.reader.ahead_bytes)
+        self._is_of_columns = False
 
     def read(self, length: int | None = -1) -> bytes:
         """Up to `length` bytes from the position on; all that is left without one."""
@@ -167,9 +241,36 @@ class ReadpathFile(AbstractBufferedFile):
         length = left if length is None or length < 0 else min(length, left)
         if length == 0:
             return b""
-        data = self.reader.read(self.loc, length)
-        self.loc += len(data)
+        begin = self.loc
+        if self._columns is not None:
+            self._read_column(self._columns, begin, length)
+        data = self.reader.read(begin, length)
+        self.loc = begin + len(data)
+        if self.loc == self.size and self._columns is None:
+            self._look_for_columns(data)
         return data
+
+    def _read_column(self, columns: Columns, begin: int, length: int) -> None:
+        behind = columns.read(begin, length)
+        if (is_chunk := behind is not None) != self._is_of_columns:
+            # What lies behind a whole chunk is another column's.
+            self._is_of_columns = is_chunk
+            self.reader.advise("random" if is_chunk else "normal")
+        if behind:
+            # What is read is asked for first.
+            self.reader.prefetch([(begin, length), *behind])
+
+    def _look_for_columns(self, end: bytes) -> None:
+        """Learns where column chunks lie, where these bytes are the end of a Parquet file."""
+        footer = footer_bytes(end)
+        if footer is None or footer > min(self.size, self.reader.ahead_bytes):
+            return
+        if footer > len(end):
+            # Its reader comes for it next.
+            end = self.reader.read(self.size - footer, footer)
+        layout = layout_of(end[-footer:])
+        self.fs.keep_layout(self.path, self._details, layout)
+        self._columns = Columns(layout, self.reader.ahead_bytes)
 
     def readinto(self, buffer: Buffer) -> int:
         """Fills `buffer` from the position on; gives how many bytes."""
@@ -177,6 +278,41 @@ class ReadpathFile(AbstractBufferedFile):
         count = self.reader.read_into(self.loc, buffer)
         self.loc += count
         return count
+
+    def readline(self, size: int | None = -1) -> bytes:
+        """The bytes from the position up to the next newline and with it; no more than `size`, if given."""
+        begin: int = self.loc
+        line = self.readuntil(b"\n")
+        if size is not None and 0 <= size < len(line):
+            line = line[:size]
+            self.loc = begin + size
+        return line
+
+    def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
+        """The bytes from the position up to `char` and with it, or to the end; read `blocks` at a time."""
+        self._check_open()
+        begin: int = self.loc
+        found = bytearray()
+        while True:
+            start, block = self._block
+            skip = self.loc - start
+            if not 0 <= skip < len(block):
+                skip, block = 0, self.reader.read(self.loc, blocks or LINE_BYTES)
+                self._block = (self.loc, block)
+            if not block:
+                return bytes(found)
+            # What is looked for may lie across the border of two blocks.
+            known = max(0, len(found) - len(char) + 1)
+            one_block_only = not found
+            if one_block_only and (at := block.find(char, skip)) >= 0:
+                self.loc = begin + at + len(char) - skip
+                return block[skip : at + len(char)]
+            found += block[skip:]
+            if not one_block_only and (at := found.find(char, known)) >= 0:
+                del found[at + len(char) :]
+                self.loc = begin + len(found)
+                return bytes(found)
+            self.loc = begin + len(found)
 
     def readat(self, offset: int, size: int) -> bytes:
         """The bytes at `offset`; the position stays. Fewer only at the end of the file."""
@@ -193,6 +329,48 @@ class ReadpathFile(AbstractBufferedFile):
     async def areadat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """As `readat_many`, for asyncio."""
         return await self.reader.aread_many(ranges)
+
+    def readinto_at(self, offset: int, buffer: Buffer) -> int:
+        """Fills a writable buffer from `offset` on; gives how many bytes. The position stays."""
+        self._check_open()
+        return self.reader.read_into(offset, buffer)
+
+    def prefetch(self, offset: int, size: int) -> None:
+        """Starts to fetch a range that will be needed, as far as memory allows, and doesn't wait for it."""
+        self.reader.prefetch([(offset, size)])
+
+    def prefetch_many(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """As `prefetch`, of each `(offset, size)`."""
+        self.reader.prefetch(ranges)
+
+    def revalidate(self) -> bool:
+        """Looks whether the file has changed in its storage since it was opened, or was last looked at.
+
+        If so it is read afresh from now on, with the length that it has now. What tells is what the storage says
+        of the file: its length, and its tag or time, if there are any.
+        """
+        self._check_open()
+        below = self.fs.fs
+        below.invalidate_cache(self.path)
+        details = below.info(self.path)
+        if details == self._details:
+            return False
+        stale, self._details, self.size = self.reader, details, details["size"]
+        self.reader = Reader(self.fs.fetch(self.path), self.size, self.fs.options)
+        self._block, self._columns, self._is_of_columns = (0, b""), None, False
+        stale.close()
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Forgets what is cached; whoever still waits gets a ValueError."""

@@ -5,7 +5,8 @@ touches for it is not, for an ordinary user: a system call that is given such me
 `os.write(fd, mapping.data)`, `socket.send`, `file.write` or `readinto` of a `Region`, fails with EFAULT
 ("Bad address") where a page of it is absent. It works for whoever may serve faults of the kernel
 (CAP_SYS_PTRACE, or the sysctl `vm.unprivileged_userfaultfd=1`); everybody can give a copy: `copy`, and
-`write_to` for what is large.
+`write_to` and `read_from` for what is large. So with NumPy: `numpy.save(file, array.copy())`, or
+`mapping.write_to(file, start, stop)` in place of `array.tofile(file)`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from readpath import _native
 from readpath.files import PathLike
 from readpath.modelled import memory_bytes
+from readpath.places import Ranges
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,6 +35,12 @@ class Writable(Protocol):
     def write(self, data: Buffer, /) -> int | None: ...
 
 
+class Readable(Protocol):
+    """What has `readinto` as files have: it gives how many bytes there were, 0 at the end."""
+
+    def readinto(self, buffer: Any, /) -> int | None: ...
+
+
 class HasFileno(Protocol):
     """What stands for a descriptor: a socket, say."""
 
@@ -40,17 +48,21 @@ class HasFileno(Protocol):
 
 
 class _Memory:
-    """What both kinds have in common: a buffer that is closed at the end."""
-
-    _memory: _native.MappedFile | _native.PagedMemory
+    """What both kinds have in common, beside the buffer that the native one is."""
 
     @property
     def data(self) -> memoryview:
-        """The memory as a buffer, for `numpy.frombuffer(mapping.data, …)`.
+        """The memory as a buffer. It is one itself, too: `numpy.frombuffer(mapping, …)`, `bytes(mapping)`.
 
         For the program's own use: where the kernel is to read or fill it, see `copy` and `write_to`.
         """
-        return memoryview(self._memory)
+        return memoryview(self)  # type: ignore[arg-type]
+
+    if TYPE_CHECKING:
+
+        def __len__(self) -> int: ...
+
+        def close(self) -> None: ...
 
     def copy(self, start: int = 0, stop: int | None = None) -> bytearray:
         """A copy of the bytes from `start` up to, and without, `stop`, which every system call takes.
@@ -94,17 +106,6 @@ class _Memory:
     def _bring_in(self, start: int, stop: int) -> None:
         """Brings a range into memory, where that can be done without touching it."""
 
-    def __len__(self) -> int:
-        return len(self._memory)
-
-    def stats(self) -> dict[str, int]:
-        """What was counted since it was made: faults, bytes moved, bytes in memory."""
-        return self._memory.stats()
-
-    def close(self) -> None:
-        """Gives the memory back. Raises BufferError while arrays look into it."""
-        self._memory.close()
-
     def __enter__(self) -> Self:
         return self
 
@@ -117,38 +118,60 @@ class _Memory:
         if error is None:
             self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
 
-class Mapping(_Memory):
-    """A file as read-only memory; see `map`."""
-
-    def __init__(
+    async def __aexit__(
         self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+class Mapping(_native.MappedFile, _Memory):
+    """A file as read-only memory; see `map`.
+
+    It is a buffer: `numpy.asarray(mapping)`, `bytes(mapping)` and `memoryview(mapping)` see the file's bytes.
+    """
+
+    def __new__(
+        cls,
         path: PathLike,
         memory: str | int = "256MiB",
         readahead: str = "runs",
         backend: str = "auto",
-    ) -> None:
+        kernel_cache: bool = True,
+    ) -> Self:
         if "://" in (name := os.fsdecode(path)):
             raise ValueError(f"{name}: only files of this machine can be mapped; open it instead")
-        self._options = (path, memory, readahead, backend)
-        self._memory_bytes = memory_bytes(memory)
-        self._memory: _native.MappedFile = _native.MappedFile(
-            name, self._memory_bytes, readahead, backend
-        )
+        budget = memory_bytes(memory)
+        mapping = super().__new__(cls, name, budget, readahead, backend, kernel_cache)
+        mapping._options = (path, memory, readahead, backend, kernel_cache)
+        mapping._memory_bytes = budget
+        return mapping
+
+    _options: tuple[Any, ...]
+    _memory_bytes: int
 
     def _bring_in(self, start: int, stop: int) -> None:
-        self._memory.load(start, stop - start)
+        super().load(start, stop - start)
 
     def advise(self, advice: str, offset: int = 0, size: int | None = None) -> None:
         """A hint about a range: `willneed`, `dontneed`, or for all of it `sequential`, `random`."""
-        self._memory.advise(advice, offset, max(0, len(self) - offset) if size is None else size)
+        super().advise(advice, offset, max(0, len(self) - offset) if size is None else size)
+
+    def advise_many(self, advice: str, ranges: Ranges) -> None:
+        """As `advise`, about each `(offset, size)`: pairs, or an array of 64-bit integers with two columns."""
+        super().advise_many(advice, ranges)
 
     def load(self, offset: int, size: int) -> None:
         """Brings a range in, in the largest requests, and waits for it.
 
         Raises IndexError where it is not in the file, OSError where it can't be read.
         """
-        self._memory.load(offset, size)
+        super().load(offset, size)
 
     def pieces(
         self, ranges: Iterable[tuple[int, int]], ahead: str | int | None = None
@@ -173,14 +196,18 @@ class Mapping(_Memory):
                 first, length = given.popleft()
                 asked_bytes -= length
                 yield data[first : first + length]
-            self._memory.advise("willneed", offset, size)
+            super().advise("willneed", offset, size)
             given.append((offset, size))
             asked_bytes += size
         for first, length in given:
             yield data[first : first + length]
 
-    def __getitem__(self, part: slice) -> memoryview:
-        """A part of the file, without a copy."""
+    @overload
+    def __getitem__(self, part: slice) -> memoryview: ...
+    @overload
+    def __getitem__(self, part: int) -> int: ...
+    def __getitem__(self, part: slice | int) -> memoryview | int:
+        """A part of the file, without a copy; or one byte."""
         return self.data[part]
 
     def __repr__(self) -> str:
@@ -191,13 +218,18 @@ class Mapping(_Memory):
 
 
 def map(
-    path: PathLike, memory: str | int = "256MiB", readahead: str = "runs", backend: str = "auto"
+    path: PathLike,
+    memory: str | int = "256MiB",
+    readahead: str = "runs",
+    backend: str = "auto",
+    kernel_cache: bool = True,
 ) -> Mapping:
     """A file as memory, as `mmap` gives it, with reads decided by a law of ours.
 
-    `memory`: the most that pages of the file may take; those beyond it are given up
-    and read again. `readahead`: the law, `runs` unless told otherwise. `backend`: `auto`
-    (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`.
+    `memory`: the most that pages of the file may take, 256 KiB at least (less is raised to that); those
+    beyond it are given up and read again. `readahead`: the law, `runs` unless told otherwise. `backend`: `auto`
+    (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`. `kernel_cache`:
+    whether a file that the kernel's cache holds whole is mapped by the kernel, without a second copy.
 
     The file must not change meanwhile. To touch bytes that can't be read is a bus
     error, as it is with `mmap`; `load` and `copy` raise OSError in its place.
@@ -207,16 +239,21 @@ def map(
     `mapping.write_to(fd, start, stop)`.
 
     In a child made by `fork` arrays over it go on, by the kernel's own mapping of the file; `stats`
-    doesn't. Raises OSError where it can't be opened, or where the system has no userfaultfd.
+    doesn't. Where the system has no userfaultfd, or forbids it, and where its cache holds the file, the kernel
+    maps it: `mapping.mode` is `kernel` then, and `mapping.fallback` says why. Raises OSError where the file can't be opened.
     """
-    return Mapping(path, memory, readahead, backend)
+    return Mapping(path, memory, readahead, backend, kernel_cache)
+
+
+def _from_descriptor(descriptor: int) -> Callable[[memoryview], int]:
+    return lambda piece: os.readv(descriptor, [piece])
 
 
 def _to_descriptor(descriptor: int) -> Callable[[Buffer], int]:
     return lambda data: os.write(descriptor, data)
 
 
-class Region(_Memory):
+class Region(_native.PagedMemory, _Memory):
     """Writable memory of `size` zero bytes, most of them in a file or on a device.
 
     `memory`: the most that it may take of this machine's; `swap`: a folder for a
@@ -226,8 +263,8 @@ class Region(_Memory):
 
     An ordinary user's system calls can't read or fill it: `os.write(fd, region.data)`,
     `file.readinto(region.data)` and the like fail with EFAULT ("Bad address") where a page is absent.
-    Give them `region.copy(start, stop)`, use `region.write_to(fd, start, stop)`, or read into memory of
-    another kind and copy from there.
+    Give them `region.copy(start, stop)`, use `region.write_to(fd, start, stop)`, and fill it by
+    `region.read_from(file, start, stop)`.
 
     A child made by `fork` doesn't have it: its methods raise ValueError there, and to touch arrays
     over it ends the child. Have a child that needs such memory make its own.
@@ -235,18 +272,43 @@ class Region(_Memory):
     Raises OSError where there is no room, or where the system has no userfaultfd.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         size: str | int,
         memory: str | int = "256MiB",
         swap: PathLike = "/var/tmp",
         swapin: str = "adaptive",
         backend: str = "auto",
-    ) -> None:
-        self._memory: _native.PagedMemory = _native.PagedMemory(
-            memory_bytes(size), memory_bytes(memory), os.fsdecode(swap), swapin, backend
+    ) -> Self:
+        return super().__new__(
+            cls, memory_bytes(size), memory_bytes(memory), os.fsdecode(swap), swapin, backend
         )
 
-    def check(self) -> None:
-        """Raises OSError if a touch of the memory has met an error."""
-        self._memory.check()
+    def read_from(
+        self, source: int | Readable | HasFileno, start: int = 0, stop: int | None = None
+    ) -> int:
+        """Fills the bytes from `start` up to, and without, `stop`; gives how many: fewer where the source ends.
+
+        `source`: a descriptor, a file that is open for reading bytes, or a socket. What is read is copied, a
+        piece at a time, since the kernel may not be able to fill the memory itself.
+
+        Raises OSError as `os.read` does.
+        """
+        fill: Callable[[memoryview], int | None]
+        if isinstance(source, int):
+            fill = _from_descriptor(source)
+        elif hasattr(source, "readinto"):
+            fill = source.readinto
+        else:
+            fill = _from_descriptor(source.fileno())
+        begin, end, _ = slice(start, stop).indices(len(self))
+        piece = memoryview(bytearray(min(PIECE_BYTES, max(0, end - begin))))
+        at = begin
+        while at < end and (count := fill(piece[: end - at])):
+            with self.data as data:
+                data[at : at + count] = piece[:count]
+            at += count
+        return at - begin
+
+    def __repr__(self) -> str:
+        return f"<readpath.Region {'closed' if self.closed else f'of {len(self)} bytes'}>"

@@ -28,6 +28,9 @@ T = TypeVar("T")
 Fetch = Callable[[int, int], "Future[bytes]"]
 """Starts to fetch the bytes from one offset up to, and without, another."""
 
+LARGE_BYTES = 1 << 20
+"""The bytes of what is awaited and larger are copied on a thread."""
+
 RANGES_MAX = 16_384
 """Reads in one submission; more are handed over in several."""
 
@@ -40,7 +43,8 @@ class Options:
     fetched comes on top, in the buffers of whoever fetches it. `readahead`: the law.
     A stream is delivered a window in each latency of the storage; two windows
     and some more should fit into the memory. `request`: the largest range to fetch, whole
-    pages. `depth`: how many to fetch at once.
+    pages. `depth`: how many to fetch at once. `backend`: what carries the requests of a file of this machine,
+    as `readpath.ReadPath` names it; others are fetched by their file system.
 
     The defaults are for streams of a hundred MiB/s at a latency of 20 ms, and for whatever
     else a program does: `bench/python_peers.py` chose them, by the speed for the memory.
@@ -50,6 +54,7 @@ class Options:
     readahead: str = "adaptive"
     request: str | int = "256KiB"
     depth: int = 64
+    backend: str = "auto"
 
     @staticmethod
     def names() -> list[str]:
@@ -71,6 +76,8 @@ class Reader:
         self._planner = _native.Planner(
             file_bytes, memory, options.readahead, request, options.depth
         )
+        self.ahead_bytes = memory // 2
+        """How much may be fetched ahead without what is read being displaced."""
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[int]] = {}
         self._ended: set[int] = set()
@@ -92,6 +99,24 @@ class Reader:
         parts = (self._read(ranges[at : at + RANGES_MAX], self._planner.take) for at in batches)
         return [data for part in parts for data in part]
 
+    def advise(self, advice: str) -> None:
+        """A hint on how the file will be read, as `posix_fadvise(2)` names them."""
+        self._planner.advise(advice, 0, self.file_bytes)
+        self._pump()
+
+    def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Starts to fetch what is absent of each `(offset, size)`, in their order, as far as memory allows.
+
+        It doesn't wait.
+        """
+        if self._is_closed:
+            raise ValueError("read of a closed file")
+        for offset, size in ranges:
+            if offset < 0 or size < 0:
+                raise ValueError(f"offset {offset}, size {size}: give numbers from 0 on")
+            self._planner.advise("willneed", offset, size)
+        self._pump()
+
     async def aread(self, offset: int, size: int) -> bytes:
         """As `read`, for asyncio."""
         return (await self.aread_many([(offset, size)]))[0]
@@ -100,12 +125,18 @@ class Reader:
         """As `read_many`, for asyncio."""
         data: list[bytes] = []
         for at in range(0, len(ranges), RANGES_MAX):
-            reads = self._start(ranges[at : at + RANGES_MAX])
+            batch = ranges[at : at + RANGES_MAX]
+            reads = self._start(batch)
             try:
-                while reads:
+                for _, size in batch:
                     if (future := self._future(reads[0])) is not None:
                         await asyncio.wrap_future(future)
-                    data.append(self._take(reads.popleft(), self._planner.take))
+                    read = reads.popleft()
+                    if size > LARGE_BYTES:
+                        # An event loop would be held by the copy.
+                        data.append(await asyncio.to_thread(self._take, read, self._planner.take))
+                    else:
+                        data.append(self._take(read, self._planner.take))
             finally:
                 self._forget(reads)
         return data

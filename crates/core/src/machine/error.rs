@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::law::SpecError;
 use crate::request::DeviceError;
-use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
+use crate::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
 /// Why a read path could not be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,10 +12,12 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 pub enum ConfigError {
     /// A law's name or parameter is wrong.
     Law(SpecError),
-    /// There is not even memory for one page.
+    /// Beside what may be lent there is no memory for a page.
     NoMemory {
         /// What was given, in bytes.
         memory_bytes: u64,
+        /// The least that does, in bytes.
+        needed_bytes: u64,
     },
     /// There is more memory than the cache can name frames for.
     TooMuchMemory {
@@ -138,9 +140,10 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConfigError::Law(error) => error.fmt(f),
-            ConfigError::NoMemory { memory_bytes } => write!(
+            ConfigError::NoMemory { memory_bytes, needed_bytes } => write!(
                 f,
-                "a memory of {memory_bytes} bytes holds no page; give at least {PAGE_BYTES} bytes"
+                "a memory of {memory_bytes} bytes holds no page for reads; give at least \
+                 {needed_bytes} bytes"
             ),
             ConfigError::TooMuchMemory { memory_bytes } => write!(
                 f,

@@ -47,8 +47,10 @@ impl Frames {
         let pages = config.memory_bytes / PAGE_BYTES;
         let lent_pages_max = config.lent_bytes_max / PAGE_BYTES;
         if pages <= lent_pages_max {
-            let memory_bytes = config.memory_bytes.saturating_sub(lent_pages_max * PAGE_BYTES);
-            return Err(ConfigError::NoMemory { memory_bytes });
+            return Err(ConfigError::NoMemory {
+                memory_bytes: config.memory_bytes,
+                needed_bytes: (lent_pages_max + 1) * PAGE_BYTES,
+            });
         }
         let pages_max = pages.max(config.memory_bytes_max / PAGE_BYTES);
         if pages_max >= u64::from(u32::MAX) {

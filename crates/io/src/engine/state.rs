@@ -107,7 +107,7 @@ impl State {
     ) -> Result<(), ReadError> {
         let now = self.clock.now();
         self.machine.take_returned(now);
-        self.begin(now, handle, offset, bytes, queue, 0)?;
+        self.begin_in_room(now, handle, offset, bytes, queue)?;
         self.pump(now);
         Ok(())
     }
@@ -126,11 +126,29 @@ impl State {
     ) -> Result<Option<OwnRequest>, ReadError> {
         let now = self.clock.now();
         self.machine.take_returned(now);
-        let read = self.begin(now, handle, offset, bytes, queue, 0)?;
+        let read = self.begin_in_room(now, handle, offset, bytes, queue)?;
         self.in_flight.carries = self.in_flight.files.lets_carry().then_some(read);
         self.pump(now);
         self.in_flight.carries = None;
         Ok(self.in_flight.own.take())
+    }
+
+    /// As [`begin`](State::begin), for a read alone. Where as many are under way as may be, what is completed is
+    /// taken in before it is refused: of reads that were given up, nobody else takes it in.
+    fn begin_in_room(
+        &mut self,
+        now: Time,
+        handle: &Handle,
+        offset: u64,
+        bytes: u64,
+        queue: QueueId,
+    ) -> Result<ReadId, ReadError> {
+        match self.begin(now, handle, offset, bytes, queue, 0) {
+            Err(ReadError::TooManyReads { .. }) if self.take_in(Ok(false)) => {
+                self.begin(now, handle, offset, bytes, queue, 0)
+            }
+            begun => begun,
+        }
     }
 
     /// Gives a read to the machine; what it asks for is sent out by `pump`, and `ticket` comes back with it.

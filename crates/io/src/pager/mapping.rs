@@ -27,6 +27,9 @@ use crate::target::{OpenOptions, Target};
 
 /// The law unless another is named.
 const LAW: &str = "runs";
+/// The least memory: one instruction may touch pages in many places, all of which must be there at once. A
+/// move of bytes that are not aligned touches two, a gather of 16 numbers across borders 32.
+const MEMORY_PAGES_MIN: u64 = 64;
 
 /// How a file is to be mapped: [`Mapping::builder`], then [`open`](MappingBuilder::open).
 #[derive(Clone, Debug)]
@@ -51,8 +54,8 @@ impl Default for MappingBuilder {
 }
 
 impl MappingBuilder {
-    /// The most memory for pages of the file, in bytes, at least one page;
-    /// default 256 MiB. Pages beyond it are given up and read again when they
+    /// The most memory for pages of the file, in bytes; default 256 MiB, at least
+    /// 256 KiB (less is raised to that). Pages beyond it are given up and read again when they
     /// are touched again. Beside it the mapping takes about 200 bytes a page
     /// of this memory.
     #[must_use]
@@ -130,18 +133,19 @@ impl MappingBuilder {
             Ok(mapping(None, FaultScope::All, mode, heir, user))
         };
         if self.takes_kernel_pages && holds_all(&target) {
-            check(&readahead, self.memory_bytes)?;
+            check(&readahead)?;
             return by_kernel(heir, user, KernelMapping::Held);
         }
+        let memory_bytes = self.memory_bytes.max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
-            let most = self.memory_bytes / 8;
+            let most = memory_bytes / 8;
             if readahead.name == LAW { most } else { window_of(&target).min(most) }
         });
         let setup = Setup {
             target,
             user: Arc::clone(&user),
             shadow,
-            memory_bytes: self.memory_bytes.min(pages * PAGE_BYTES),
+            memory_bytes: memory_bytes.min(pages * PAGE_BYTES),
             readahead,
             window_bytes_max,
             backend: self.backend,
@@ -155,14 +159,11 @@ impl MappingBuilder {
     }
 }
 
-/// Whether a server could be built with these.
+/// Whether a server could be built with this law.
 ///
 /// # Errors
-/// The law is unknown, or there is no memory for a page.
-fn check(readahead: &Spec, memory_bytes: u64) -> Result<(), PagerError> {
-    if memory_bytes < PAGE_BYTES {
-        return Err(PagerError::Config(ConfigError::NoMemory { memory_bytes }));
-    }
+/// The law is unknown.
+fn check(readahead: &Spec) -> Result<(), PagerError> {
     let built = build(readahead, &ReadaheadLimits::default());
     built.map(drop).map_err(|error| PagerError::Config(ConfigError::Law(error)))
 }

@@ -1,0 +1,234 @@
+"""`readpath::…` for programs of asyncio: the file system that `asynchronous=True` asks for.
+
+Its methods are fsspec's: `await fs._cat_file(path, start, end)`, `await fs._cat_ranges(…)`, `await
+fs.open_async(path)`. Files of this machine, and of NFS servers, are read by our engine. Of others, ranges that are
+named are fetched as they are, side by side, since who names them knows what will be needed; a file that is opened is
+read through our windows. All runs on the loop of whoever awaits, and what waits without one on threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import fsspec
+from fsspec.asyn import AbstractAsyncStreamedFile, AsyncFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+from readpath.files import File, ReadPath
+from readpath.nfs import NfsFileSystem
+from readpath.options import FSSPECS_OWN, check_names
+from readpath.reader import Options, Reader
+
+KEPT_FILES = 64
+"""As many files stay open between ranges that are asked for one by one."""
+
+
+class AsyncReadpathFileSystem(AsyncFileSystem):
+    """A file system whose files are read through our read path, for asyncio."""
+
+    protocol = "readpath"
+    cachable = True
+    _strip_tokenize_options = ("fo",)
+
+    def __init__(
+        self,
+        target_protocol: str | None = None,
+        target_options: dict[str, Any] | None = None,
+        fo: str | None = None,
+        fs: Any = None,
+        asynchronous: bool = True,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **options: Any,
+    ) -> None:
+        """As `readpath.filesystem.ReadpathFileSystem`; `loop` is not used: that of the caller is.
+
+        Raises TypeError where an option is not known.
+        """
+        check_names(options, {*Options.names(), *FSSPECS_OWN}, "the file system readpath")
+        chosen = {name: options.pop(name) for name in Options.names() if name in options}
+        super().__init__(asynchronous=asynchronous, loop=loop, **options)
+        if fs is None:
+            kind = fsspec.get_filesystem_class(target_protocol or "file")
+            # Its connections belong to one loop: another's file system is another.
+            of_a_loop = {"asynchronous": True, "skip_instance_cache": True}
+            awaited = of_a_loop if kind.async_impl else {}
+            fs = kind(**(target_options or {}), **awaited)
+        self.fs = fs
+        self.options = Options(**chosen)
+        self._own: ReadPath | None = None
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        from readpath.filesystem import ReadpathFileSystem
+
+        return ReadpathFileSystem._strip_protocol(path)
+
+    async def _below(self, name: str, path: Any, *arguments: Any, **options: Any) -> Any:
+        """What the file system below does itself."""
+        path = self._strip_protocol(path)
+        if self.fs.async_impl:
+            return await getattr(self.fs, f"_{name}")(path, *arguments, **options)
+        return await asyncio.to_thread(getattr(self.fs, name), path, *arguments, **options)
+
+    async def _info(self, path: str, **options: Any) -> Any:
+        return await self._below("info", path, **options)
+
+    async def _ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        return await self._below("ls", path, detail=detail, **options)
+
+    async def _exists(self, path: str, **options: Any) -> Any:
+        return await self._below("exists", path, **options)
+
+    async def _cp_file(self, path1: str, path2: str, **options: Any) -> Any:
+        return await self._below("cp_file", path1, self._strip_protocol(path2), **options)
+
+    async def _pipe_file(self, path: str, value: bytes, **options: Any) -> Any:
+        return await self._below("pipe_file", path, value, **options)
+
+    async def _get_file(self, rpath: str, lpath: str, **options: Any) -> Any:
+        return await self._below("get_file", rpath, lpath, **options)
+
+    async def _put_file(self, lpath: str, rpath: str, **options: Any) -> Any:
+        rpath = self._strip_protocol(rpath)
+        if self.fs.async_impl:
+            return await self.fs._put_file(lpath, rpath, **options)
+        return await asyncio.to_thread(self.fs.put_file, lpath, rpath, **options)
+
+    async def _rm_file(self, path: str, **options: Any) -> Any:
+        return await self._below("rm_file", path, **options)
+
+    async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> Any:
+        return await self._below("mkdir", path, create_parents=create_parents, **options)
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> Any:
+        return await self._below("makedirs", path, exist_ok=exist_ok)
+
+    async def _rmdir(self, path: str) -> Any:
+        return await self._below("rmdir", path)
+
+    async def _cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **options: Any
+    ) -> Any:
+        if not self._reads_itself:
+            return await self._below("cat_file", path, start=start, end=end, **options)
+        file = await self._opened(path)
+        try:
+            begin, stop, _ = slice(start, end).indices(file.size)
+            return await file.areadat(begin, max(0, stop - begin))
+        finally:
+            file.close()
+
+    async def _cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        batch_size: int | None = None,
+        on_error: str = "return",
+        **options: Any,
+    ) -> Any:
+        if not self._reads_itself:
+            paths = self._strip_protocol(paths)
+            if self.fs.async_impl:
+                return await self.fs._cat_ranges(
+                    paths, starts, ends, max_gap=max_gap, batch_size=batch_size, on_error=on_error, **options
+                )
+            return await asyncio.to_thread(
+                self.fs.cat_ranges, paths, starts, ends, max_gap=max_gap, on_error=on_error, **options
+            )
+        count = len(paths)
+        begins: Sequence[Any] = starts if isinstance(starts, (list, tuple)) else [starts] * count
+        stops: Sequence[Any] = ends if isinstance(ends, (list, tuple)) else [ends] * count
+        of: dict[str, list[int]] = {}
+        for nth, path in enumerate(paths):
+            of.setdefault(path, []).append(nth)
+        found: list[Any] = [None] * count
+
+        async def read(path: str, wanted: list[int]) -> None:
+            try:
+                file = await self._opened(path)
+                try:
+                    cut = [slice(begins[nth], stops[nth]).indices(file.size) for nth in wanted]
+                    ranges = [(begin, max(0, stop - begin)) for begin, stop, _ in cut]
+                    data: Sequence[Any] = await file.areadat_many(ranges)
+                finally:
+                    file.close()
+            except Exception as error:
+                if on_error != "return":
+                    raise
+                data = [error] * len(wanted)
+            for nth, part in zip(wanted, data, strict=True):
+                found[nth] = part
+
+        await asyncio.gather(*(read(path, wanted) for path, wanted in of.items()))
+        return found
+
+    async def open_async(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        """A file whose `read`, `readat` and `readat_many` are awaited."""
+        if mode != "rb":
+            raise OSError(30, f"mode {mode!r}: files are opened for reading bytes; give 'rb'", path)
+        check_names(options, {"size"}, "a file of readpath")
+        if self._reads_itself:
+            return AsyncReadpathFile(self, path, await self._opened(path))
+        path = self._strip_protocol(path)
+        details = await self._info(path)
+        if details["type"] == "directory":
+            raise IsADirectoryError(21, "Is a directory", path)
+        if details.get("size") is None or details.get("partial") is False:
+            raise OSError(29, "its storage gives no ranges of it; open it below", path)  # ESPIPE
+        loop = asyncio.get_running_loop()
+
+        def fetch(start: int, end: int) -> Future[bytes]:
+            return asyncio.run_coroutine_threadsafe(self._cat_file(path, start, end), loop)
+
+        return AsyncReadpathFile(self, path, Reader(fetch, details["size"], self.options))
+
+    @property
+    def _reads_itself(self) -> bool:
+        return isinstance(self.fs, (LocalFileSystem, NfsFileSystem))
+
+    async def _opened(self, path: str) -> File:
+        if self._own is None:
+            options = self.options
+            self._own = ReadPath(
+                options.memory, options.readahead, backend=options.backend, keep_files=KEPT_FILES
+            )
+        return await asyncio.to_thread(self._own.open, self.fs._strip_protocol(self._strip_protocol(path)))
+
+
+class AsyncReadpathFile(AbstractAsyncStreamedFile):
+    """A file, open for reading by whoever awaits."""
+
+    def __init__(self, fs: AsyncReadpathFileSystem, path: str, source: File | Reader) -> None:
+        size = source.size if isinstance(source, File) else source.file_bytes
+        super().__init__(fs, path, "rb", cache_type="none", size=size)
+        self._source = source
+        self.loc: int
+
+    async def read(self, length: int = -1) -> bytes:
+        """Up to `length` bytes from the position on; all that is left without one."""
+        left = max(0, self.size - self.loc)
+        data = await self.readat(self.loc, left if length < 0 else min(length, left))
+        self.loc += len(data)
+        return data
+
+    async def readat(self, offset: int, size: int) -> bytes:
+        """The bytes at `offset`; the position stays. Fewer only at the end of the file."""
+        if isinstance(self._source, File):
+            return await self._source.areadat(offset, size)
+        return await self._source.aread(offset, size)
+
+    async def readat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each `(offset, size)`, all asked for at once."""
+        if isinstance(self._source, File):
+            return await self._source.areadat_many(ranges)
+        return await self._source.aread_many(ranges)
+
+    async def close(self) -> None:
+        """Closes it."""
+        self._source.close()
+        self.closed = True

@@ -1,0 +1,497 @@
+"""Weights: files of safetensors, read in the order in which they lie.
+
+A file of this machine is mapped privately, as the kernel does it: an array over it has the file's bytes without a
+copy, may be written to without changing the file, and costs no memory that the kernel can't take back. What the
+mapping lacks is brought in before it is given out, by requests as large as the device takes, many at a time and in
+the order of the file: `mmap` alone reads in small windows, one after the other, and a plain `read` copies every
+byte. What the kernel holds already isn't asked for again; so several processes that read one file at once read it
+from the device once.
+
+A file that fsspec or our NFS client reads comes into memory of its own, tensor by tensor.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import EllipsisType, TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from readpath.files import PathLike, open
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Framework = Literal["numpy", "np", "pt", "torch", "pytorch"]
+Tensor = Any
+"""A `numpy.ndarray` or a `torch.Tensor`, as the framework says."""
+
+Index = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
+
+HEADER_BYTES_MAX = 100_000_000
+"""The longest header that the format allows."""
+
+AHEAD_BYTES = 64 << 20
+"""So much is asked for in front of what has come: 32 of the largest requests of most devices."""
+
+PIECE_BYTES = 128 << 10
+"""What the kernel reads ahead for a hint at the least, where a device takes no larger requests."""
+
+PIECE_BYTES_MAX = 4 << 20
+
+NUMPY_TYPES = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
+    "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
+}  # fmt: skip
+
+ML_TYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+"""Types that NumPy knows by the package `ml_dtypes`, and torch by these names."""
+
+TORCH_TYPES = ML_TYPES | {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
+    "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64", "F64": "float64",
+    "C64": "complex64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies in its file, and what it is."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+def load_file(
+    path: PathLike | Sequence[PathLike], framework: Framework = "numpy", device: str = "cpu"
+) -> dict[str, Tensor]:
+    """All tensors of a file of safetensors, or of several, by their names.
+
+    `framework`: `numpy`, or `pt` for torch. `device`: where torch is to have them. Each file is read in its
+    own order. Tensors on the `cpu` are over the file: it must not change while they are used; they may be written
+    to, and the file stays as it is.
+
+    Raises OSError where a file can't be opened or read, ValueError where one is no whole file of safetensors, or
+    two have a tensor of one name.
+    """
+    with safe_open(path, framework, device) as file:
+        return file.get_tensors()
+
+
+class safe_open:  # noqa: N801 - the name is that of the package safetensors
+    """Files of safetensors that are open, as the class of that name of the package safetensors has them.
+
+    `filename`: a path or URL, or several, whose tensors are had as if they were one file's.
+    Tensors are read when they are asked for, each whole; `get_tensors` reads many in the order of the file
+    whatever order they are named in.
+    """
+
+    def __init__(
+        self,
+        filename: PathLike | Sequence[PathLike],
+        framework: Framework = "numpy",
+        device: str = "cpu",
+    ) -> None:
+        self._make = _framework(framework, device)
+        is_one = isinstance(filename, (str, bytes, os.PathLike))
+        several: Sequence[Any] = [filename] if is_one else list(filename)  # type: ignore[arg-type]
+        self._files: list[_LocalTensors | _OtherTensors] = []
+        self._of: dict[str, _LocalTensors | _OtherTensors] = {}
+        try:
+            for name in several:
+                self._add(os.fspath(name))
+        except BaseException:
+            self._close()
+            raise
+
+    def _add(self, name: str | bytes) -> None:
+        is_other = "://" in os.fsdecode(name) or "::" in os.fsdecode(name)
+        file = _OtherTensors(name) if is_other else _LocalTensors(name)
+        self._files.append(file)
+        for tensor in file.places:
+            if (other := self._of.setdefault(tensor, file)) is not file:
+                raise ValueError(f"tensor {tensor!r} is in {other.name!r} and in {file.name!r}")
+
+    def keys(self) -> list[str]:
+        """The names of the tensors, sorted."""
+        return sorted(self._of)
+
+    def offset_keys(self) -> list[str]:
+        """The names of the tensors as they lie in the file."""
+        return [name for file in self._files for name in file.in_order]
+
+    def metadata(self) -> dict[str, str] | None:
+        """What the file says of itself, if anything; of several files the first."""
+        return self._files[0].metadata if self._files else None
+
+    def get_tensor(self, name: str) -> Tensor:
+        """A tensor."""
+        return self.get_tensors([name])[name]
+
+    def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Tensors by their names, all of them unless some are named; read in the order of the files."""
+        asked = self.offset_keys() if names is None else list(names)
+        of: dict[int, list[str]] = {}
+        for name in asked:
+            of.setdefault(id(self._file(name)), []).append(name)
+        found: dict[str, Tensor] = {}
+        for file in self._files:
+            if wanted := of.get(id(file)):
+                found |= file.load(sorted(wanted, key=lambda name: file.places[name].offset), self._make)
+        return {name: found[name] for name in asked}
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """A tensor to take parts of: `get_slice(name)[10:20, :5]` reads what these need."""
+        return TensorSlice(self._file(name), name, self._make)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for file in self._files:
+            file.close()
+
+    def _file(self, name: str) -> _LocalTensors | _OtherTensors:
+        if (file := self._of.get(name)) is None:
+            raise KeyError(f"there is no tensor {name!r} in {[file.name for file in self._files]}")
+        return file
+
+
+class TensorSlice:
+    """A tensor of which parts are taken."""
+
+    def __init__(self, file: _LocalTensors | _OtherTensors, name: str, make: _Maker) -> None:
+        self._file, self._name, self._make = file, name, make
+        self._place = file.places[name]
+
+    def get_shape(self) -> list[int]:
+        """The shape of the whole tensor."""
+        return list(self._place.shape)
+
+    def get_dtype(self) -> str:
+        """The type of its numbers, as safetensors names it."""
+        return self._place.dtype
+
+    def __getitem__(self, index: Index) -> Tensor:
+        """A part, by integers and slices, as of an array."""
+        first, count = self._rows(index[0] if isinstance(index, tuple) and index else index)
+        rows = max(1, self._place.shape[0]) if self._place.shape else 1
+        row = self._place.size // rows
+        part = Place(
+            self._place.dtype,
+            (count, *self._place.shape[1:]) if self._place.shape else (),
+            self._place.offset + first * row,
+            count * row,
+        )
+        tensor = self._file.load_place(part, self._make)
+        if not self._place.shape:
+            return tensor[index]
+        head, *rest = index if isinstance(index, tuple) else (index,)
+        if isinstance(head, slice):
+            start, stop, step = head.indices(self._place.shape[0])
+            ends = (start - first, stop - first)
+            head = slice(ends[0], ends[1] if ends[1] >= 0 else None, step)
+        elif isinstance(head, int):
+            head = 0
+        return self._make.whole(tensor[(head, *rest)])
+
+    def _rows(self, head: Any) -> tuple[int, int]:
+        """The first row that an index of the first axis needs, and how many from there on."""
+        if not self._place.shape:
+            return 0, 1
+        rows = self._place.shape[0]
+        if isinstance(head, int):
+            at = head + rows if head < 0 else head
+            if not 0 <= at < rows:
+                raise IndexError(f"row {head} of {rows}")
+            return at, 1
+        taken = range(rows)[head] if isinstance(head, slice) else range(rows)
+        return (min(taken), max(taken) + 1 - min(taken)) if len(taken) else (0, 0)
+
+
+class _Maker:
+    """How a framework makes a tensor over a buffer."""
+
+    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
+        raise NotImplementedError
+
+    def whole(self, part: Tensor) -> Tensor:
+        """The part in one piece."""
+        raise NotImplementedError
+
+
+class _Numpy(_Maker):
+    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
+        import numpy
+
+        if place.dtype in ML_TYPES:
+            try:
+                import ml_dtypes
+            except ImportError:
+                raise TypeError(
+                    f"NumPy has no type {place.dtype}; install the package ml_dtypes, or take framework='pt'"
+                ) from None
+            kind = numpy.dtype(getattr(ml_dtypes, ML_TYPES[place.dtype]))
+        else:
+            kind = numpy.dtype(NUMPY_TYPES[place.dtype])
+        if place.size == 0:
+            return numpy.empty(place.shape, kind)
+        count = math.prod(place.shape)
+        return numpy.frombuffer(memoryview(buffer), kind, count, offset).reshape(place.shape)
+
+    def whole(self, part: Tensor) -> Tensor:
+        import numpy
+
+        return numpy.ascontiguousarray(part) if part.ndim else part
+
+
+class _Torch(_Maker):
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._torch: Any = torch
+        self._device = device
+
+    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
+        kind = getattr(self._torch, TORCH_TYPES[place.dtype])
+        if place.size == 0:
+            return self._torch.empty(place.shape, dtype=kind, device=self._device)
+        if offset % kind.itemsize:
+            # Its numbers lie across the borders of theirs in memory.
+            buffer, offset = bytearray(memoryview(buffer)[offset : offset + place.size]), 0
+        tensor = self._torch.frombuffer(buffer, dtype=kind, count=math.prod(place.shape), offset=offset)
+        return tensor.reshape(place.shape).to(self._device)
+
+    def whole(self, part: Tensor) -> Tensor:
+        return part.contiguous()
+
+
+def _framework(framework: str, device: str) -> _Maker:
+    if framework in ("np", "numpy"):
+        if device != "cpu":
+            raise ValueError(f"device {device!r}: NumPy has its arrays on the cpu; take framework='pt'")
+        return _Numpy()
+    if framework in ("pt", "torch", "pytorch"):
+        return _Torch(device)
+    raise ValueError(f"framework {framework!r}: give 'numpy' or 'pt'")
+
+
+class _Tensors:
+    """The tensors of one file: what its header says."""
+
+    def __init__(self, name: str | bytes, text: bytes, data_begin: int, file_bytes: int) -> None:
+        self.name = name
+        self.metadata: dict[str, str] | None = None
+        self.places: dict[str, Place] = {}
+        try:
+            header = json.loads(text)
+            self.metadata = header.pop("__metadata__", None)
+            for tensor, said in header.items():
+                self.places[tensor] = self._place(tensor, said, data_begin)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{_shown(name)}: its header is none of safetensors: {error}") from None
+        self.in_order = sorted(self.places, key=lambda tensor: self.places[tensor].offset)
+        end = data_begin
+        for tensor in self.in_order:
+            place = self.places[tensor]
+            if place.offset != end:
+                raise ValueError(
+                    f"{_shown(name)}: tensor {tensor!r} begins at byte {place.offset} and not at {end},"
+                    " where the one before it ends"
+                )
+            end += place.size
+        if end != file_bytes:
+            raise ValueError(
+                f"{_shown(name)}: it has {file_bytes} bytes, and its tensors end at byte {end}; was it written"
+                " or downloaded in full?"
+            )
+
+    def _place(self, tensor: str, said: dict[str, Any], data_begin: int) -> Place:
+        dtype, shape = said["dtype"], tuple(int(length) for length in said["shape"])
+        begin, end = said["data_offsets"]
+        if dtype not in TORCH_TYPES:
+            known = ", ".join(sorted(TORCH_TYPES))
+            raise ValueError(f"tensor {tensor!r} is of type {dtype}; known are {known}")
+        size = math.prod(shape) * _item_bytes(dtype)
+        if min((0, *shape)) < 0 or not 0 <= begin or end - begin != size:
+            raise ValueError(f"tensor {tensor!r} of the shape {shape} has {size} bytes, not {end - begin}")
+        return Place(dtype, shape, data_begin + begin, size)
+
+
+def _item_bytes(dtype: str) -> int:
+    if dtype in ("BOOL", "F8_E4M3", "F8_E5M2"):
+        return 1
+    return 2 if dtype == "BF16" else int(dtype[1:]) // 8
+
+
+def _shown(name: str | bytes) -> str:
+    return os.fsdecode(name)
+
+
+def _header_bytes(name: str | bytes, length: bytes, file_bytes: int) -> int:
+    count = int.from_bytes(length, "little")
+    if len(length) < 8 or count > min(HEADER_BYTES_MAX, file_bytes - 8):
+        raise ValueError(
+            f"{_shown(name)}: no file of safetensors, which begin with the length of a header;"
+            f" this one has {file_bytes} bytes"
+        )
+    return count
+
+
+class _LocalTensors(_Tensors):
+    """Those of a file of this machine, by private mappings."""
+
+    def __init__(self, name: str | bytes) -> None:
+        self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = os.fstat(self._file)
+            count = _header_bytes(name, os.pread(self._file, 8, 0), found.st_size)
+            super().__init__(name, os.pread(self._file, count, 8), 8 + count, found.st_size)
+        except IsADirectoryError:
+            self.close()
+            raise IsADirectoryError(21, "Is a directory", name) from None
+        except BaseException:
+            self.close()
+            raise
+        self._piece_bytes = _piece_bytes(found.st_dev)
+
+    def load(self, names: list[str], make: _Maker) -> dict[str, Tensor]:
+        """Tensors, in the order of the file."""
+        places = [self.places[name] for name in names]
+        self._bring_in([(place.offset, place.offset + place.size) for place in places])
+        return {name: self._over(place, make) for name, place in zip(names, places, strict=True)}
+
+    def load_place(self, place: Place, make: _Maker) -> Tensor:
+        """A tensor that is a part of another."""
+        self._bring_in([(place.offset, place.offset + place.size)])
+        return self._over(place, make)
+
+    def _over(self, place: Place, make: _Maker) -> Tensor:
+        """A tensor over a mapping of its own: what is written to it is seen by nobody else."""
+        if place.size == 0:
+            return make.over(b"", 0, place)
+        skip = place.offset % mmap.ALLOCATIONGRANULARITY
+        mapping = mmap.mmap(
+            self._file,
+            skip + place.size,
+            mmap.MAP_PRIVATE,
+            mmap.PROT_READ | mmap.PROT_WRITE,
+            offset=place.offset - skip,
+        )
+        return make.over(mapping, skip, place)
+
+    def _bring_in(self, ranges: list[tuple[int, int]]) -> None:
+        """Has the kernel read what it lacks of ranges that lie one after the other, and waits for it.
+
+        As much as `AHEAD_BYTES` is asked for in front of what has come.
+        """
+        pieces = list(_pieces(_joined(ranges), self._piece_bytes))
+        asked, asked_bytes = 0, 0
+        for nth, (begin, end) in enumerate(pieces):
+            asked_bytes -= end - begin if nth < asked else 0
+            while asked < len(pieces) and asked_bytes < AHEAD_BYTES:
+                first, last = pieces[asked]
+                if not self._is_held(first, last):
+                    os.posix_fadvise(self._file, first, last - first, os.POSIX_FADV_WILLNEED)
+                asked += 1
+                asked_bytes += last - first
+            # It waits, and ends where the device fails: an error, and no bus error.
+            if not os.pread(self._file, 1, end - 1):
+                raise OSError(116, f"it has become shorter than {end} bytes", self.name)  # ESTALE
+
+    def _is_held(self, begin: int, end: int) -> bool:
+        """Whether the kernel holds a piece, judged by both its ends and its middle."""
+        try:
+            for at in (begin, (begin + end) // 2, end - 1):
+                if os.preadv(self._file, [bytearray(1)], at, os.RWF_NOWAIT) == 0:
+                    return False
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Lets go of the file; tensors over it stay."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Ranges that touch each other as one."""
+    last: tuple[int, int] | None = None
+    for begin, end in ranges:
+        if begin == end:
+            continue
+        if last is not None and begin <= last[1]:
+            last = (last[0], max(end, last[1]))
+            continue
+        if last is not None:
+            yield last
+        last = (begin, end)
+    if last is not None:
+        yield last
+
+
+def _pieces(ranges: Iterable[tuple[int, int]], piece_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges cut where a request of the device ends."""
+    for begin, end in ranges:
+        while begin < end:
+            piece_end = min(end, (begin // piece_bytes + 1) * piece_bytes)
+            yield begin, piece_end
+            begin = piece_end
+
+
+def _piece_bytes(device: int) -> int:
+    """The largest request of a device: so much, and no more, the kernel reads ahead for one hint."""
+    place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+    for queue in (place / "queue", place / ".." / "queue"):
+        try:
+            said = int((queue / "max_sectors_kb").read_text()) << 10
+        except (OSError, ValueError):
+            continue
+        return min(max(said, PIECE_BYTES), PIECE_BYTES_MAX)
+    return PIECE_BYTES
+
+
+class _OtherTensors(_Tensors):
+    """Those of a file that is read into memory of our own."""
+
+    def __init__(self, name: str | bytes) -> None:
+        self._file = open(name)
+        try:
+            count = _header_bytes(name, self._file.readat(0, 8), self._file.size)
+            text = self._file.readat(8, count)
+            super().__init__(name, text, 8 + count, self._file.size)
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, names: list[str], make: _Maker) -> dict[str, Tensor]:
+        """Tensors, in the order of the file."""
+        return {name: self.load_place(self.places[name], make) for name in names}
+
+    def load_place(self, place: Place, make: _Maker) -> Tensor:
+        """A tensor that is a part of another."""
+        memory = bytearray(place.size)
+        if (count := self._file.readinto_at(place.offset, memory)) < place.size:
+            raise OSError(116, f"it has become shorter than {place.offset + count} bytes", self.name)
+        return make.over(memory, 0, place)
+
+    def close(self) -> None:
+        """Closes the file; tensors that were read stay."""
+        self._file.close()

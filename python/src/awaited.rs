@@ -1,0 +1,64 @@
+//! A read that an event loop waits for.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use readpath::ReadFuture;
+
+use crate::failure::Failure;
+use crate::process::Own;
+
+/// A read that is polled; forgotten once it has given its bytes.
+#[pyclass(frozen, module = "readpath")]
+pub struct Awaited(Mutex<Option<Own<ReadFuture<Vec<u8>>>>>);
+
+impl Awaited {
+    /// A read that has not been polled yet.
+    pub fn new(future: ReadFuture<Vec<u8>>) -> Awaited {
+        Awaited(Mutex::new(Some(Own::new(future))))
+    }
+}
+
+#[pymethods]
+impl Awaited {
+    /// The bytes, or None while they are not there: `wake` is called, on any
+    /// thread, when it is worth asking again.
+    fn poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let waker = Waker::from(Arc::new(Call(wake)));
+        let polled = py.detach(|| {
+            let mut future = self.0.lock().expect("no poll panics");
+            let Some(read) = &mut *future else { return Poll::Ready((Ok(0), Vec::new())) };
+            let Some(read) = read.get_mut() else {
+                return Poll::Ready((Err(io::ErrorKind::Interrupted.into()), Vec::new()));
+            };
+            let polled = Pin::new(read).poll(&mut Context::from_waker(&waker));
+            if polled.is_ready() {
+                *future = None;
+            }
+            polled
+        });
+        match polled {
+            Poll::Pending => Ok(None),
+            Poll::Ready((Ok(count), bytes)) => Ok(Some(PyBytes::new(py, &bytes[..count]))),
+            Poll::Ready((Err(error), _)) => Err(Failure::from(error).into()),
+        }
+    }
+}
+
+/// Calls a Python function to wake a task.
+struct Call(Py<PyAny>);
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        Python::attach(|py| {
+            if let Err(error) = self.0.call0(py) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}

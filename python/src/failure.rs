@@ -1,0 +1,177 @@
+//! What Python is told when something can't be read, opened or built: the built-in exceptions.
+//!
+//! One refusal is one class, whoever meets it: OSError where the system or the storage refuses,
+//! ValueError where what was asked for makes no sense.
+
+use std::io;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use readpath::nfs::NfsError;
+use readpath::pager::PagerError;
+use readpath::{BackendError, BuildError, FrameMemoryError, OpenError, OpenFileError, ReadError};
+use readpath_core::request::DeviceError;
+
+use crate::spec::refused;
+
+/// Why a read gave no bytes.
+pub enum Failure {
+    Closed,
+    Read(ReadError),
+    System(io::Error),
+    Signal(PyErr),
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Failure {
+        Failure::Read(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>()) {
+            Some(error) => Failure::Read(*error),
+            None => Failure::System(error),
+        }
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> PyErr {
+        let error = match failure {
+            Failure::Closed => return PyValueError::new_err("I/O operation on closed file."),
+            Failure::System(error) => return error.into(),
+            Failure::Signal(error) => return error,
+            Failure::Read(error) => error,
+        };
+        let errno = match error {
+            ReadError::Device { error, .. } => match error {
+                DeviceError::Gone => 19,       // ENODEV
+                DeviceError::Full => 28,       // ENOSPC
+                DeviceError::Cancelled => 125, // ECANCELED
+                DeviceError::Refused => 13,    // EACCES
+                DeviceError::Stale => 116,     // ESTALE
+                DeviceError::TimedOut => 110,  // ETIMEDOUT
+                DeviceError::Garbled => 74,    // EBADMSG
+                DeviceError::Other(errno) => errno,
+                _ => 5, // EIO
+            },
+            ReadError::Shrunk { .. } => 116,      // ESTALE
+            ReadError::TooManyReads { .. } => 11, // EAGAIN
+            ReadError::HeldMax { .. } => 16,      // EBUSY
+            ReadError::TooLarge { .. } => 22,     // EINVAL
+            _ => 5,                               // EIO
+        };
+        PyOSError::new_err((errno, error.to_string()))
+    }
+}
+
+/// The built-in exception for what can't be opened by its name.
+pub fn not_opened(error: &OpenFileError) -> PyErr {
+    match error {
+        OpenFileError::Open(error) => not_opened_here(error),
+        OpenFileError::Nfs(error) => not_opened_there(error),
+        OpenFileError::Build(error) => not_built(error),
+        OpenFileError::Backend(error) => not_carried(error),
+        OpenFileError::Forked { .. } => PyOSError::new_err((EIO, error.to_string())),
+        _ => PyOSError::new_err((EIO, error.to_string())),
+    }
+}
+
+/// The built-in exception for a read path that can't be built.
+pub fn not_built(error: &BuildError) -> PyErr {
+    match error {
+        BuildError::Backend(error) => not_carried(error),
+        BuildError::Memory(FrameMemoryError::Memory { errno, .. }) => {
+            PyOSError::new_err((*errno, error.to_string()))
+        }
+        _ => refused(error),
+    }
+}
+
+/// The built-in exception for a backend that isn't to be had here.
+fn not_carried(error: &BackendError) -> PyErr {
+    let errno = match *error {
+        BackendError::Depth { .. } => return refused(error),
+        BackendError::OldRing => ENOSYS,
+        BackendError::NoRing { errno }
+        | BackendError::NoAio { errno }
+        | BackendError::NoBell { errno }
+        | BackendError::Exchange { errno } => errno,
+    };
+    PyOSError::new_err((errno, error.to_string()))
+}
+
+/// Why there is no memory whose faults are served.
+pub fn no_memory(error: &PagerError) -> PyErr {
+    let errno = match error {
+        PagerError::Open(error) => return not_opened_here(error),
+        PagerError::Backend(error) => return not_carried(error),
+        PagerError::Law(_) | PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
+        PagerError::Space { error: errno, path, .. } => {
+            let text = error.to_string();
+            let words =
+                text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
+            let errno = errno.raw_os_error().unwrap_or(EIO);
+            return PyOSError::new_err((errno, words, path.clone().into_os_string()));
+        }
+        PagerError::System(error) => error.raw_os_error(),
+        PagerError::AddressSpace { errno, .. } => Some(*errno),
+        PagerError::Small { .. } => Some(28),      // ENOSPC
+        PagerError::NotADevice { .. } => Some(15), // ENOTBLK
+        _ => Some(ENOSYS),                         // Faults can't be served here.
+    };
+    PyOSError::new_err((errno.unwrap_or(EIO), error.to_string()))
+}
+
+const EIO: i32 = 5;
+const ENOSYS: i32 = 38;
+
+/// The built-in exception for what can't be opened on this machine: Python chooses it by the number.
+pub fn not_opened_here(error: &OpenError) -> PyErr {
+    let (errno, path) = match error {
+        OpenError::Missing { path } => (2, path),    // ENOENT
+        OpenError::Directory { path } => (21, path), // EISDIR
+        OpenError::Refused { path } => (13, path),   // EACCES
+        OpenError::Other { path, errno } => (*errno, path),
+        OpenError::TooLarge { path, .. } => (27, path), // EFBIG
+        // EINVAL: neither a file nor a block device, or not to be had in this way.
+        OpenError::NotStorage { path }
+        | OpenError::Empty { path }
+        | OpenError::Generated { path }
+        | OpenError::NoDirect { path, .. } => (22, path),
+    };
+    let text = error.to_string();
+    let words = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
+    // Where Rust has a name for what this module's callers know by another.
+    let words = words.replace("std::fs", "the built-in open");
+    PyOSError::new_err((errno, words, path.clone().into_os_string()))
+}
+
+/// The same for a server's file.
+fn not_opened_there(error: &NfsError) -> PyErr {
+    let text = error.to_string();
+    let (errno, url) = (
+        error.errno(),
+        match error {
+            NfsError::Url(_) => return refused(text),
+            NfsError::Missing { url }
+            | NfsError::NoExport { url, .. }
+            | NfsError::Refused { url }
+            | NfsError::Directory { url }
+            | NfsError::LinkLoop { url }
+            | NfsError::Outside { url, .. }
+            | NfsError::NotFile { url }
+            | NfsError::TooLarge { url, .. }
+            | NfsError::Other { url, .. } => url.clone(),
+            NfsError::NotMounted { export, .. } => export.clone(),
+            NfsError::Connect { address, .. } => address.to_string(),
+            NfsError::NoHost { .. } | NfsError::NoService { .. } | NfsError::Call { .. } => {
+                return PyOSError::new_err((error.errno(), text));
+            }
+        },
+    );
+    let words = text.strip_prefix(&format!("{url}: ")).unwrap_or(&text).to_owned();
+    PyOSError::new_err((errno, words, url))
+}

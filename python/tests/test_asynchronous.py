@@ -1,0 +1,121 @@
+"""The file system for asyncio: the bytes of the one below, on the loop of whoever awaits."""
+
+import asyncio
+import contextlib
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("aiohttp")
+import readpath.asynchronous  # noqa: E402
+from fsspec.core import url_to_fs  # noqa: E402
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+import delayed_store  # noqa: E402
+
+DATA = random.Random(13).randbytes(3_000_003)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("asynchronous") / "data.bin"
+    path.write_bytes(DATA)
+    return path
+
+
+@pytest.fixture(scope="module", params=["file", "local path", "http", "memory"])
+def url(request, path):
+    with contextlib.ExitStack() as stack:
+        if request.param == "memory":
+            fsspec.filesystem("memory").pipe("/asynchronous", DATA)
+            stack.callback(fsspec.filesystem("memory").rm, "/asynchronous")
+        yield {
+            "file": f"readpath::file://{path}",
+            "local path": f"readpath://{path}",
+            "http": f"readpath::{stack.enter_context(delayed_store.running(path, 1))}",
+            "memory": "readpath::memory://asynchronous",
+        }[request.param]
+
+
+@contextlib.asynccontextmanager
+async def opened(url, **options):
+    """The file system of a URL and the path, as stores of arrays ask for them."""
+    fs, path = url_to_fs(url, asynchronous=True, skip_instance_cache=True, **options)
+    assert fs.async_impl and fs.asynchronous
+    yield fs, path
+    if (session := getattr(fs.fs, "_session", None)) is not None:
+        await session.close()
+
+
+def test_ranges_are_the_files_bytes(url):
+    draw = random.Random(1)
+    asked = [(draw.randrange(len(DATA)), draw.randrange(50_000)) for _ in range(60)]
+    starts, ends = [start for start, _ in asked], [start + size for start, size in asked]
+
+    async def read():
+        async with opened(url) as (fs, path):
+            assert (await fs._info(path))["size"] == len(DATA) and await fs._exists(path)
+            assert await fs._cat_file(path, 5, 105) == DATA[5:105]
+            assert await fs._cat_file(path) == DATA
+            if "http" not in url:  # the store doesn't know suffixes
+                assert await fs._cat_file(path, start=-10) == DATA[-10:]
+            got = await fs._cat_ranges([path] * len(asked), starts, ends)
+            assert got == [DATA[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    asyncio.run(read())
+
+
+def test_a_file_is_read_through_the_windows(url):
+    async def read():
+        async with opened(url, readpath={"memory": "1MiB"}) as (fs, path):
+            file = await fs.open_async(path)
+            assert file.size == len(DATA)
+            read = [piece := await file.read(65_536)]
+            while piece:
+                read.append(piece := await file.read(65_536))
+            assert b"".join(read) == DATA
+            assert await file.readat(7, 9) == DATA[7:16]
+            assert await file.readat_many([(1, 2), (9_000, 5)]) == [DATA[1:3], DATA[9_000:9_005]]
+            await file.close()
+            with pytest.raises(OSError, match="give 'rb'"):
+                await fs.open_async(path, "wb")
+
+    asyncio.run(read())
+
+
+def test_what_is_not_there_is_not_found_and_costs_the_others_nothing(url):
+    async def read():
+        async with opened(url) as (fs, path):
+            for use in (fs._info, fs._cat_file, fs.open_async):
+                with pytest.raises(FileNotFoundError):
+                    await use(f"{path}x")
+            assert not await fs._exists(f"{path}x")
+            good, bad = await fs._cat_ranges([path, f"{path}x"], [0, 0], [9, 9])
+            assert good == DATA[:9] and isinstance(bad, FileNotFoundError)
+
+    asyncio.run(read())
+
+
+def test_folders_are_listed_and_files_written(tmp_path):
+    async def use():
+        fs = fsspec.filesystem("readpath", asynchronous=True, skip_instance_cache=True)
+        await fs._makedirs(f"{tmp_path}/a/b", exist_ok=True)
+        await fs._pipe_file(f"{tmp_path}/a/b/one", b"12345")
+        assert await fs._cat_file(f"{tmp_path}/a/b/one", 1, 3) == b"23"
+        assert await fs._find(str(tmp_path)) == [f"{tmp_path}/a/b/one"]
+        assert await fs._glob(f"{tmp_path}/a/*/o*") == [f"{tmp_path}/a/b/one"]
+        await fs._rm_file(f"{tmp_path}/a/b/one")
+        assert await fs._find(str(tmp_path)) == []
+
+    asyncio.run(use())
+
+
+def test_an_option_that_is_not_known_is_refused(path):
+    with pytest.raises(TypeError, match="no option `memry`; did you mean `memory`"):
+        url_to_fs(f"readpath::file://{path}", asynchronous=True, memry="1MiB")
+    fs, _ = url_to_fs(f"readpath::file://{path}", asynchronous=True, memory="1MiB")
+    assert isinstance(fs, readpath.asynchronous.AsyncReadpathFileSystem)
+    assert fs.options.memory == "1MiB"

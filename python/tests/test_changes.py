@@ -1,0 +1,80 @@
+"""Files that others change while they are open."""
+
+import os
+import random
+
+import pytest
+
+import readpath
+
+fsspec = pytest.importorskip("fsspec")
+
+
+def rewritten(path, seed, size):
+    data = random.Random(seed).randbytes(size)
+    path.write_bytes(data)
+    return data
+
+
+@pytest.mark.parametrize("size", [100_000, 70_000, 250_000])
+def test_a_file_that_was_rewritten_in_place_is_read_afresh_once_looked_at(tmp_path, size, monkeypatch):
+    path = tmp_path / "data"
+    before = rewritten(path, 1, 100_000)
+    monkeypatch.chdir(tmp_path)
+    with readpath.open("data") as file:
+        assert file.read() == before and not file.revalidate()
+        after = rewritten(path, 2, size)
+        os.utime(path, ns=(1, 1))
+        monkeypatch.chdir("/")
+        assert file.revalidate() and not file.revalidate()
+        assert file.size == size and file.readat(0, 1 << 20) == after
+        file.seek(0)
+        assert file.read() == after
+        path.unlink()
+        with pytest.raises(FileNotFoundError):
+            file.revalidate()
+        assert file.readat(5, 5) == after[5:10]
+    with pytest.raises(ValueError, match="closed"):
+        file.revalidate()
+
+
+def test_what_the_error_advises_can_be_done(tmp_path):
+    path = tmp_path / "data"
+    rewritten(path, 1, 1_000_000)
+    with readpath.open(path, readahead="none") as file:
+        after = rewritten(path, 2, 500_000)
+        with pytest.raises(OSError, match="revalidate it"):
+            file.readat(600_000, 10)
+        assert file.revalidate()
+        assert file.readat(499_990, 100) == after[-10:]
+
+
+def test_a_remote_file_is_looked_at_as_well():
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/changes", b"1" * 100_000)
+    with readpath.open("memory://changes") as file:
+        assert file.readline() == b"1" * 100_000 and not file.revalidate()
+        memory.pipe("/changes", b"2\n" * 10)
+        assert file.revalidate() and file.size == 20
+        file.seek(0)
+        assert file.readline() == b"2\n" and file.readat(18, 9) == b"2\n"
+    memory.rm("/changes")
+
+
+def test_what_is_cached_of_a_file_may_stay_after_it_is_closed(tmp_path):
+    paths = [tmp_path / name for name in "abc"]
+    data = [rewritten(path, nth, 40_000) for nth, path in enumerate(paths)]
+    within = readpath.ReadPath(memory="8MiB", keep_files=2, kernel_cache=False)
+
+    def device_bytes(path, expected):
+        before = within.stats()["device_bytes"]
+        with within.open(path) as file:
+            assert file.read(40_000) == expected
+        return within.stats()["device_bytes"] - before
+
+    assert all(device_bytes(path, one) > 0 for path, one in zip(paths, data, strict=True))
+    assert device_bytes(paths[1], data[1]) == device_bytes(paths[2], data[2]) == 0
+    assert device_bytes(paths[0], data[0]) > 0
+    data[0] = rewritten(paths[0], 9, 40_000)
+    os.utime(paths[0], ns=(1, 1))
+    assert device_bytes(paths[0], data[0]) > 0

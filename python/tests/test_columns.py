@@ -1,0 +1,144 @@
+"""Columns of a Parquet file are fetched together, and no others."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+pandas = pytest.importorskip("pandas")
+pyarrow = pytest.importorskip("pyarrow")
+fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("aiohttp")
+import fsspec.parquet  # noqa: E402
+import numpy  # noqa: E402
+import pyarrow.parquet  # noqa: E402
+
+from readpath.columns import Columns, footer_bytes, layout_of  # noqa: E402
+from readpath.filesystem import ReadpathFile  # noqa: E402
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+import delayed_store  # noqa: E402
+
+GROUPS, COLUMNS, ROWS = 20, 8, 10_000
+NAMES = ["c2", "c6"]
+
+
+@pytest.fixture(scope="module")
+def table():
+    draw = numpy.random.default_rng(1)
+    return pyarrow.table({f"c{nth}": draw.random(GROUPS * ROWS) for nth in range(COLUMNS)})
+
+
+@pytest.fixture(scope="module")
+def path(table, tmp_path_factory):
+    path = tmp_path_factory.mktemp("columns") / "table.parquet"
+    pyarrow.parquet.write_table(table, path, row_group_size=ROWS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def url(path):
+    with delayed_store.running(path, 5) as url:
+        yield f"readpath::{url}"
+
+
+def chunk_bytes(path, groups, names):
+    layout = pyarrow.parquet.read_metadata(path)
+    return sum(
+        layout.row_group(group).column(int(name[1:])).total_compressed_size
+        for group in groups
+        for name in names
+    )
+
+
+def test_two_columns_are_fetched_once_and_side_by_side(url, path, table):
+    with fsspec.open(url, readpath={"memory": "16MiB"}) as file:
+        assert pyarrow.parquet.read_table(file, columns=NAMES).equals(table.select(NAMES))
+        counters = file.reader.counters()
+    wanted = chunk_bytes(path, range(GROUPS), NAMES)
+    # With the footer and what is read with it, and the pages that chunks have in common with others.
+    assert counters["fetched_bytes"] <= wanted + (256 << 10) + 2 * GROUPS * len(NAMES) * 4096
+    assert counters["depth_max"] >= 8
+    assert counters["hit_bytes"] > wanted // 4
+
+
+def test_who_opens_the_file_again_to_scan_it_has_them_together_too(url, path, table, monkeypatch):
+    """As pandas does by its file system: the footer is read from one file, the columns from another."""
+    files = []
+    begin = ReadpathFile.__init__
+    monkeypatch.setattr(
+        ReadpathFile, "__init__", lambda self, *said, **named: (files.append(self), begin(self, *said, **named))[0]
+    )
+    options = {"readpath": {"memory": "16MiB"}}
+    got = pandas.read_parquet(url, columns=NAMES, storage_options=options)
+    assert got.equals(table.select(NAMES).to_pandas())
+    scanned = max((file.reader.counters() for file in files), key=lambda counters: counters["fetched_bytes"])
+    assert scanned["depth_max"] >= 8
+    assert scanned["fetched_bytes"] <= chunk_bytes(path, range(GROUPS), NAMES) + (320 << 10)
+
+
+def test_more_memory_takes_more_at_once(url):
+    def depth(memory):
+        with fsspec.open(url, readpath={"memory": memory}) as file:
+            pyarrow.parquet.read_table(file, columns=NAMES)
+            return file.reader.counters()["depth_max"]
+
+    assert depth("512KiB") < depth("16MiB")
+
+
+def test_one_row_group_is_fetched_alone(url, path, table):
+    with fsspec.open(url) as file:
+        got = pyarrow.parquet.ParquetFile(file, pre_buffer=True).read_row_group(7, columns=NAMES)
+        assert got.equals(table.slice(7 * ROWS, ROWS).select(NAMES))
+        fetched = file.reader.counters()["fetched_bytes"]
+    assert fetched <= chunk_bytes(path, [7], NAMES) + (256 << 10) + 4 * 4096
+
+
+def test_what_fsspec_has_fetched_already_is_not_fetched_again(url, table):
+    with fsspec.parquet.open_parquet_file(url, columns=NAMES, engine="pyarrow") as file:
+        assert not hasattr(file, "reader")
+        assert pandas.read_parquet(file, columns=NAMES).equals(table.select(NAMES).to_pandas())
+
+
+def test_pandas_reads_the_same_table_whatever_the_memory(url, table):
+    expected = table.to_pandas()
+    for memory in ("64KiB", "1MiB", "64MiB"):
+        options = {"readpath": {"memory": memory}}
+        assert pandas.read_parquet(url, storage_options=options).equals(expected)
+        filtered = pandas.read_parquet(url, filters=[("c3", "<", 0.01)], storage_options=options)
+        assert len(filtered) == (expected["c3"] < 0.01).sum()
+
+
+def columns_of(path, ahead_bytes):
+    end = path.read_bytes()[-100_000:]
+    return Columns(layout_of(end[-footer_bytes(end) :]), ahead_bytes)
+
+
+def test_the_plan_has_each_chunk_once_and_no_more_than_may_wait(path):
+    layout = pyarrow.parquet.read_metadata(path)
+    chunks = []
+    for group in range(GROUPS):
+        chunk = layout.row_group(group).column(2)
+        chunks.append((chunk.dictionary_page_offset or chunk.data_page_offset, chunk.total_compressed_size))
+    size_max = max(size for _, size in chunks)
+    for seed in range(20):
+        order = [0, *random.Random(seed).sample(range(1, GROUPS), GROUPS - 1)]
+        columns, planned = columns_of(path, 5 * size_max), []
+        for group in order:
+            planned.append(columns.read(*chunks[group]))
+            known = {place for place in chunks}
+            assert all(place in known for place in planned[-1])
+            assert len(planned[-1]) <= 5
+    in_order = columns_of(path, 5 * size_max)
+    planned = [place for place in chunks for place in in_order.read(*place)]
+    assert planned == chunks[1:]
+
+
+def test_what_is_no_whole_chunk_is_no_plan(path):
+    columns = columns_of(path, 1 << 20)
+    chunk = pyarrow.parquet.read_metadata(path).row_group(0).column(2)
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    assert columns.read(begin, 100) is None and columns.read(0, 3) is None
+    assert columns.read(begin + 1, 1 << 20) is None
+    assert footer_bytes(b"no parquet") is None and footer_bytes(b"PAR1") is None

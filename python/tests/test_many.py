@@ -1,0 +1,92 @@
+"""Many ranges in one call: of any number, as arrays, into place; and none of it keeps others from reading."""
+
+import asyncio
+import random
+
+import pytest
+
+import readpath
+
+SIZE = 3_000_001
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("many") / "data.bin"
+    path.write_bytes(random.Random(8).randbytes(SIZE))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(path):
+    return path.read_bytes()
+
+
+@pytest.fixture(params=["aio", "io_uring", "threads"])
+def within(request):
+    return readpath.ReadPath(
+        memory="1MiB", readahead="none", backend=request.param, kernel_cache=False
+    )
+
+
+def test_there_may_be_any_number_of_ranges(within, path, data):
+    draw = random.Random(1)
+    asked = [(draw.randrange(SIZE), draw.randrange(40)) for _ in range(70_000)]
+    with within.open(path) as file, within.open(path) as other:
+        got = file.readat_many(asked)
+        assert got == [data[offset : offset + size] for offset, size in asked]
+        # Others read as before, and so does who comes later.
+        assert other.readat(1_000_000, 99) == data[1_000_000:1_000_099]
+        assert asyncio.run(file.areadat_many(asked)) == got
+    with within.open(path) as again:
+        assert again.readat(2_000_000, 99) == data[2_000_000:2_000_099]
+
+
+def test_ranges_may_be_an_array(within, path, data):
+    numpy = pytest.importorskip("numpy")
+    pairs = [(0, 10), (SIZE - 3, 10), (70_000, 0), (5_000, 9_000)]
+    expected = [data[offset : offset + size] for offset, size in pairs]
+    with within.open(path) as file:
+        for kind in ("i8", "u8"):
+            asked = numpy.array(pairs, dtype=kind)
+            assert file.readat_many(asked) == expected
+            assert file.readat_many(asked[::-1]) == expected[::-1]
+        assert file.readat_many(pair for pair in pairs) == expected
+        assert asyncio.run(file.areadat_many(asked)) == expected
+        file.prefetch_many(asked)
+        with pytest.raises(ValueError, match="two columns"):
+            file.readat_many(numpy.arange(9))
+        with pytest.raises(TypeError, match="64-bit integers"):
+            file.readat_many(numpy.ones((2, 2)))
+        with pytest.raises(ValueError, match="-5: give a number from 0 on"):
+            file.readat_many(numpy.array([(1, 2), (-5, 1)]))
+
+
+def test_rows_are_read_into_their_places(within, path, data):
+    numpy = pytest.importorskip("numpy")
+    rows = numpy.random.default_rng(1).integers(0, SIZE // 256, 5_000)
+    table = numpy.frombuffer(data[: SIZE // 256 * 256], "u1").reshape(-1, 256)
+    into = numpy.zeros((len(rows), 256), "u1")
+    with within.open(path) as file:
+        assert file.readinto_many(rows * 256, into) == [256] * len(rows)
+        assert (into == table[rows]).all()
+        several = [bytearray(5), numpy.zeros(3, "<u4"), memoryview(bytearray(90))[10:20]]
+        assert file.readinto_many([7, 100, SIZE - 4], several) == [5, 12, 4]
+        assert several[0] == data[7:12] and several[1].tobytes() == data[100:112]
+        assert bytes(several[2]) == data[-4:] + bytes(6)
+        for offsets, buffers in (([1, 2], several), ([1, 2, 3], bytearray(10)), ([], bytearray(1))):
+            with pytest.raises(ValueError):
+                file.readinto_many(offsets, buffers)
+        with pytest.raises(BufferError, match="read-only"):
+            file.readinto_many([1], [b"123"])
+
+
+def test_reads_into_a_region_need_no_help_of_the_kernel(path, data, tmp_path):
+    try:
+        region = readpath.Region("4MiB", memory="256KiB", swap=tmp_path)
+    except OSError as error:
+        pytest.skip(f"no userfaultfd here: {error}")
+    with region, readpath.open(path, memory="1MiB") as file:
+        with region.data as view, view[:SIZE] as part:
+            assert file.readinto_at(0, part) == SIZE
+            assert part == data

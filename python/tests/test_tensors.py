@@ -1,0 +1,263 @@
+"""Files of safetensors, held against the package safetensors."""
+
+import json
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import readpath
+
+numpy = pytest.importorskip("numpy")
+oracle = pytest.importorskip("safetensors")
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+import delayed_store  # noqa: E402
+
+TYPES = ["?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<i8", "<f8"]
+
+
+def tensors(seed):
+    draw = numpy.random.default_rng(seed)
+    made = {
+        f"{kind}{seed}": draw.integers(0, 2 if kind == "?" else 100, (nth + 1, 7, 11)).astype(kind)
+        for nth, kind in enumerate(TYPES)
+    }
+    made[f"one{seed}"] = numpy.array(seed, "<f4")
+    made[f"none{seed}"] = numpy.zeros((0, 5), "<f4")
+    made[f"large{seed}"] = draw.standard_normal((600, 1_001)).astype("<f4")
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tensors")
+    for seed in (1, 2):
+        save_file(tensors(seed), folder / f"{seed}.safetensors", {"seed": str(seed)})
+    return folder
+
+
+@pytest.fixture(params=["path", "http", "nfs"])
+def name(request, folder):
+    """The first file, by each way to it."""
+    path = folder / "1.safetensors"
+    if request.param == "path":
+        yield path
+    elif request.param == "http":
+        pytest.importorskip("aiohttp")
+        with delayed_store.running(path, 0) as url:
+            yield url
+    else:
+        with request.getfixturevalue("nfs_server")(path) as url:
+            yield url
+
+
+def same(ours, expected):
+    assert list(ours) == list(expected) or set(ours) == set(expected)
+    for tensor, array in expected.items():
+        assert ours[tensor].dtype == array.dtype and ours[tensor].shape == array.shape, tensor
+        assert ours[tensor].tobytes() == array.tobytes(), tensor
+    return True
+
+
+def test_a_file_is_loaded_as_safetensors_loads_it(folder, name):
+    assert same(readpath.load_file(name), load_file(folder / "1.safetensors"))
+
+
+def test_several_files_are_loaded_as_one(folder):
+    paths = [folder / f"{seed}.safetensors" for seed in (1, 2)]
+    assert same(readpath.load_file(paths), load_file(paths[0]) | load_file(paths[1]))
+    with pytest.raises(ValueError, match="is in .* and in "):
+        readpath.load_file([paths[0], paths[0]])
+
+
+def test_an_open_file_says_what_that_of_safetensors_says(folder, name):
+    with oracle.safe_open(folder / "1.safetensors", "np") as expected:
+        with readpath.safe_open(name, framework="np", device="cpu") as file:
+            assert file.keys() == sorted(expected.keys())
+            assert file.offset_keys() == expected.offset_keys()
+            assert file.metadata() == expected.metadata() == {"seed": "1"}
+            for tensor in random.Random(1).sample(file.keys(), len(file.keys())):
+                array = file.get_tensor(tensor)
+                assert (array == expected.get_tensor(tensor)).all(), tensor
+                part, other = file.get_slice(tensor), expected.get_slice(tensor)
+                assert part.get_shape() == other.get_shape()
+                assert part.get_dtype() == other.get_dtype()
+            with pytest.raises(KeyError, match="there is no tensor 'other'"):
+                file.get_tensor("other")
+
+
+SLICES = [
+    numpy.s_[:], numpy.s_[10:20], numpy.s_[-5:], numpy.s_[:, :10], numpy.s_[3:500, 7:9], numpy.s_[5],
+    numpy.s_[-1, 3], numpy.s_[..., 2], numpy.s_[100:100], numpy.s_[::-50], numpy.s_[7:300:9, ::-2],
+    numpy.s_[590:5:-7, :3], numpy.s_[5:2], numpy.s_[...], numpy.s_[:, 1000],
+]  # fmt: skip
+
+
+def test_parts_are_those_of_the_array(folder, name):
+    whole = load_file(folder / "1.safetensors")["large1"]
+    with readpath.safe_open(name) as file:
+        part = file.get_slice("large1")
+        for index in SLICES:
+            got = part[index]
+            assert got.shape == whole[index].shape and (got == whole[index]).all(), index
+        with pytest.raises(IndexError):
+            part[600]
+        assert file.get_slice("one1")[...] == 1
+        assert file.get_slice("none1")[:].shape == (0, 5)
+
+
+def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(folder, monkeypatch):
+    asked = []
+    real = os.posix_fadvise
+    monkeypatch.setattr("readpath.tensors.PIECE_BYTES_MAX", 128 << 10)
+    monkeypatch.setattr(os, "posix_fadvise", lambda *said: (asked.append(said[1]), real(*said)))
+    path = folder / "1.safetensors"
+    with readpath.safe_open(path) as file:
+        names = random.Random(3).sample(file.keys(), len(file.keys()))
+        cold(path)
+        asked.clear()
+        got = file.get_tensors(names)
+    assert list(got) == names
+    assert asked == sorted(asked) and len(asked) >= 2
+    assert same(got, load_file(path))
+
+
+def cold(path):
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(handle)
+
+
+def device_bytes():
+    """What this process had the kernel fetch from storage: proc(5)."""
+    text = Path("/proc/self/io").read_text()
+    return int(dict(line.split(": ") for line in text.splitlines())["read_bytes"])
+
+
+def load_beside_others(path, barrier, queue):
+    barrier.wait()
+    before = device_bytes()
+    tensors = readpath.load_file(path)
+    queue.put((device_bytes() - before, sum(int(tensor.sum()) for tensor in tensors.values())))
+
+
+def test_processes_that_load_one_file_have_it_from_the_device_once():
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        path = Path(folder) / "shared.safetensors"
+        draw = numpy.random.default_rng(1)
+        made = {f"t{nth}": draw.integers(0, 255, 1 << 20, "u1") for nth in range(32)}
+        save_file(made, path)
+        cold(path)
+        barrier, queue = context.Barrier(3), context.Queue()
+        workers = [
+            context.Process(target=load_beside_others, args=(path, barrier, queue)) for _ in range(3)
+        ]
+        for worker in workers:
+            worker.start()
+        told = [queue.get(timeout=60) for _ in workers]
+        for worker in workers:
+            worker.join()
+        assert {total for _, total in told} == {sum(int(array.sum()) for array in made.values())}
+        fetched = sum(count for count, _ in told)
+        if fetched == 0:
+            pytest.skip("/var/tmp lies on no device that proc(5) counts")
+        assert fetched <= 1.1 * path.stat().st_size
+
+
+def test_what_the_kernel_holds_is_not_asked_for(folder, monkeypatch):
+    path = folder / "2.safetensors"
+    path.read_bytes()
+    asked = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *said: asked.append(said))
+    readpath.load_file(path)
+    assert asked == []
+
+
+def test_what_is_written_to_a_tensor_is_seen_by_nobody_else(folder):
+    path = folder / "1.safetensors"
+    before = path.read_bytes()
+    with readpath.safe_open(path) as file:
+        one, two = file.get_tensor("<f41"), file.get_tensor("<f41")
+        one[:] = 777
+        assert (one == 777).all() and not (two == 777).any()
+    assert (one == 777).all() and path.read_bytes() == before
+
+
+def written(path, header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def one(**said):
+    return {"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]} | said}
+
+
+WRONG = {
+    "no header": (b"{", b"", "none of safetensors"),
+    "no object": ([1], b"", "none of safetensors"),
+    "type": (one(dtype="F4"), b"1234", "of type F4; known are"),
+    "size": (one(shape=[5]), b"1234", "has 5 bytes, not 4"),
+    "negative": (one(shape=[-2, -2]), b"1234", "has 4 bytes|shape"),
+    "hole": (one(data_offsets=[1, 5]), b"12345", "begins at byte .* and not at"),
+    "short": (one(), b"123", "downloaded in full"),
+    "long": (one(), b"12345", "downloaded in full"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_file_that_is_none_is_refused_in_words(tmp_path, case):
+    header, data, words = WRONG[case]
+    path = written(tmp_path / "wrong", header, data)
+    with pytest.raises(oracle.SafetensorError):
+        oracle.safe_open(path, "np").__enter__()
+    with pytest.raises(ValueError, match=words) as raised:
+        readpath.load_file(path)
+    assert str(path) in str(raised.value)
+
+
+def test_what_can_not_be_opened_is_the_built_in_exception(tmp_path, folder):
+    with pytest.raises(FileNotFoundError):
+        readpath.load_file(tmp_path / "none")
+    with pytest.raises(IsADirectoryError):
+        readpath.load_file(tmp_path)
+    (tmp_path / "tiny").write_bytes(b"1234")
+    with pytest.raises(ValueError, match="no file of safetensors"):
+        readpath.load_file(tmp_path / "tiny")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        readpath.load_file([folder / "1.safetensors", tmp_path / "none"])
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ValueError, match="give 'numpy' or 'pt'"):
+        readpath.load_file(folder / "1.safetensors", "jax")
+    with pytest.raises(ValueError, match="framework='pt'"):
+        readpath.load_file(folder / "1.safetensors", device="cuda")
+
+
+def test_torch_has_the_same_tensors(folder, name):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file as load_torch
+    from safetensors.torch import save_file as save_torch
+
+    ours, expected = readpath.load_file(name, "pt"), load_torch(folder / "1.safetensors")
+    assert set(ours) == set(expected)
+    for tensor, array in expected.items():
+        assert ours[tensor].dtype == array.dtype and torch.equal(ours[tensor], array), tensor
+    with readpath.safe_open(name, "pt") as file:
+        part = file.get_slice("large1")[10:20, ::3]
+        assert torch.equal(part, expected["large1"][10:20, ::3]) and part.is_contiguous()
+    kinds = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+    made = {str(kind): torch.arange(50).to(kind) for kind in kinds}
+    save_torch(made, folder / "small.safetensors")
+    small = readpath.load_file(folder / "small.safetensors", framework="torch")
+    for kind, array in made.items():
+        assert small[kind].dtype == array.dtype
+        assert small[kind].view(torch.uint8).tolist() == array.view(torch.uint8).tolist()
