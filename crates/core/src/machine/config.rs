@@ -14,6 +14,8 @@ pub struct Config {
     pub memory_bytes: u64,
     /// The readahead law of each file that is opened. Default `ondemand`.
     pub readahead: Spec,
+    /// What stays in memory ([`reclaim`](crate::reclaim)). Default `two-lists`.
+    pub reclaim: Spec,
     /// What the readahead law may know of the device.
     pub limits: ReadaheadLimits,
     /// The scheduler between all readers and the device. Default `noop`.
@@ -47,6 +49,7 @@ impl Config {
             caps,
             memory_bytes: 256 << 20,
             readahead: Spec::plain("ondemand"),
+            reclaim: Spec::plain("two-lists"),
             limits: ReadaheadLimits::default(),
             scheduler: Spec::plain("noop"),
             merges: true,

@@ -8,6 +8,7 @@
 use super::Config;
 use super::error::ConfigError;
 use crate::cache::{Cache, FileId, FrameId, Mark};
+use crate::reclaim;
 use crate::unit::PAGE_BYTES;
 
 /// The cache, and what is promised of it.
@@ -49,7 +50,8 @@ impl Frames {
             return Err(ConfigError::TooMuchMemory { memory_bytes: config.memory_bytes });
         }
         let budget = Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0 };
-        Ok(Frames { cache: Cache::new(pages as u32), budget })
+        let law = reclaim::build(&config.reclaim, pages as u32).map_err(ConfigError::Law)?;
+        Ok(Frames { cache: Cache::new(pages as u32, law), budget })
     }
 
     /// Whether so many more pages find frames.
