@@ -90,6 +90,39 @@ fn the_classic_laws_miss_what_another_simulators_miss() {
     assert_eq!(compared, 33 * LAWS.len(), "every published cell was compared");
 }
 
+/// Over the same traces `adaptive` comes nearer to the optimum than `s3fifo` and `arc` in the mean, is nowhere
+/// worse than `two-lists` by more than a hundredth, and stays near the best of all others. The first
+/// three are promised of any trace; the last is what was measured, and 1.02 is aimed at.
+#[test]
+fn adaptive_stays_near_the_best_of_the_others() {
+    let Some(folder) = traces() else { return };
+    let scratch = Scratch::new("adaptive");
+    let names = ["2_pools", "cpp", "gli", "multi1", "multi2", "ps", "scan", "zigzag"];
+    let paths =
+        names.map(|name| folder.join(format!("lirs-{name}.trace.gz")).display().to_string());
+    let ran = scratch.run(&format!("cache {} --sizes 5%,10%,20%,40% --json", paths.join(" ")));
+    ran.has_ended(0, "the traces");
+    let results = ran.results();
+    let mut distance = [0.0; 3];
+    let rows = results.chunk_by(|a, b| (&a["trace"], &a["size"]) == (&b["trace"], &b["size"]));
+    for row in rows {
+        let ratio = |law: &str| {
+            let cell = row.iter().find(|cell| cell["reclaim"] == law).unwrap();
+            cell["miss_ratio"].as_f64().unwrap()
+        };
+        let ours = ratio("adaptive");
+        let others = ["two-lists", "lru", "s3fifo", "arc", "lirs", "clock2q"].map(ratio);
+        let best = others.into_iter().fold(1.0, f64::min);
+        let (trace, size) = (&row[0]["trace"], &row[0]["size"]);
+        assert!(ours <= 1.01 * ratio("two-lists"), "{trace} {size}: {ours}");
+        assert!(ours <= 1.06 * best, "{trace} {size}: {ours} where {best} is the best");
+        for (sum, law) in distance.iter_mut().zip(["adaptive", "s3fifo", "arc"]) {
+            *sum += ratio(law) - ratio("optimum");
+        }
+    }
+    assert!(distance[0] <= distance[1] && distance[0] <= distance[2], "{distance:?}");
+}
+
 /// The others have millions of references: a size or two of each.
 #[test]
 fn they_do_so_on_traces_of_storage_servers() {

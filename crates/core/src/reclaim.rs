@@ -20,6 +20,7 @@ use crate::cache::{FileId, FrameId};
 use crate::law::{self, Law, Spec, SpecError};
 use crate::splitmix;
 
+mod adaptive;
 mod arc;
 mod clock2q;
 mod ghosts;
@@ -31,6 +32,7 @@ mod s3fifo;
 mod simulation;
 mod two_lists;
 
+pub use adaptive::Adaptive;
 pub use arc::Arc;
 pub use clock2q::Clock2Q;
 pub use ghosts::{Ghosts, Line};
@@ -73,6 +75,11 @@ pub const LAWS: &[Law] = &[
         name: "clock2q",
         line: "as s3fifo, and uses soon after the first one count for nothing",
         source: include_str!("reclaim/clock2q.rs"),
+    },
+    Law {
+        name: "adaptive",
+        line: "the one of the others that would have missed least of a sample of the pages",
+        source: include_str!("reclaim/adaptive.rs"),
     },
 ];
 
@@ -153,8 +160,11 @@ pub trait ReclaimLaw: fmt::Debug + Send {
         self.enter(places, frame, page, Entry::Asked);
     }
 
-    /// Takes over what another law remembers of pages that have left, once all pages are adopted.
-    fn inherit(&mut self, _ghosts: Ghosts) {}
+    /// Takes over what another law remembers of pages that have left, once all pages are adopted;
+    /// gives it back if this law remembers nothing.
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+        Some(ghosts)
+    }
 
     /// Gives up what it remembers of pages that have left, for another law to inherit.
     fn bequeath(&mut self) -> Option<Ghosts> {
@@ -180,6 +190,7 @@ pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn ReclaimLaw>, SpecError> 
         "arc" => Box::new(Arc::new(pages)),
         "lirs" => Box::new(Lirs::new(pages)),
         "clock2q" => Box::new(Clock2Q::new(pages)),
+        "adaptive" => Box::new(Adaptive::new(pages)),
         _ => return Err(law::unknown("reclaim law", &spec.name, LAWS)),
     };
     spec.only(&[])?;

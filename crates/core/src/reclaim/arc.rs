@@ -111,8 +111,9 @@ impl ReclaimLaw for Arc {
         places.push(frame, if is_kept { T2 } else { T1 });
     }
 
-    fn inherit(&mut self, ghosts: Ghosts) {
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.ghosts = ghosts;
+        None
     }
 
     fn bequeath(&mut self) -> Option<Ghosts> {

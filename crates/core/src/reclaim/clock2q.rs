@@ -77,8 +77,9 @@ impl ReclaimLaw for Clock2Q {
         self.note_entry(places, frame, is_small);
     }
 
-    fn inherit(&mut self, ghosts: Ghosts) {
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.queues.inherit(ghosts);
+        None
     }
 
     fn bequeath(&mut self) -> Option<Ghosts> {

@@ -140,10 +140,11 @@ impl ReclaimLaw for Lirs {
         places.set_note(frame, number);
     }
 
-    fn inherit(&mut self, mut ghosts: Ghosts) {
+    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
         // When they were used is not known. They are in the stack while an adopted page is LIR.
         ghosts.join(self.last_use);
         self.ghosts = ghosts;
+        None
     }
 
     fn bequeath(&mut self) -> Option<Ghosts> {

@@ -58,8 +58,9 @@ impl ReclaimLaw for S3Fifo {
         self.queues.adopt(places, frame, is_kept);
     }
 
-    fn inherit(&mut self, ghosts: Ghosts) {
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.queues.inherit(ghosts);
+        None
     }
 
     fn bequeath(&mut self) -> Option<Ghosts> {

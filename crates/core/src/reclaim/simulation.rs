@@ -20,6 +20,15 @@ pub struct Simulation {
     pages_max: u32,
 }
 
+/// What became of a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The page was there.
+    Hit,
+    /// It was not, and `gone` had to go for it.
+    Miss { gone: Option<PageKey> },
+}
+
 /// Which page each frame has, and where to find it.
 #[derive(Debug)]
 struct Frames {
@@ -43,20 +52,32 @@ impl Simulation {
 
     /// A page is referenced: it is there afterwards. Gives whether it was there before.
     pub fn reference(&mut self, page: PageKey) -> bool {
+        self.refer(page) == Outcome::Hit
+    }
+
+    /// Whether the page is there.
+    pub fn holds(&self, page: PageKey) -> bool {
+        self.frames.find(page).is_some()
+    }
+
+    /// As `reference`; says what became of it.
+    pub(super) fn refer(&mut self, page: PageKey) -> Outcome {
         let Simulation { law, places, frames, .. } = self;
         if let Some(frame) = frames.find(page) {
             law.used(places, frame, page);
-            return true;
+            return Outcome::Hit;
         }
+        let mut gone = None;
         if frames.free.is_empty() && frames.pages.len() as u32 >= self.pages_max {
             law.awaited(page);
             let victim = law.victim(places, frames).expect("every page is on a list of the law's");
             law.evicted(places, victim, frames.page(victim));
+            gone = Some(frames.page(victim));
             frames.remove(victim);
         }
         let frame = frames.add(page);
         law.enter(places, frame, page, Entry::Asked);
-        false
+        Outcome::Miss { gone }
     }
 }
 
