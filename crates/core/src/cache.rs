@@ -307,6 +307,13 @@ impl Cache {
         }
     }
 
+    /// Somebody goes on using the page, within one reference: if it was not used since it came it is now.
+    pub fn touch_on(&mut self, id: FrameId) {
+        if self.frame(id).is_referenced || self.unused.contains(id) {
+            self.touch(id);
+        }
+    }
+
     /// Drops the filled pages of the range that nobody holds, as `POSIX_FADV_DONTNEED` does.
     pub fn drop_unused(&mut self, file: FileId, range: PageRange) {
         let mut ids = self.table.cached(&self.frames, file, range);
