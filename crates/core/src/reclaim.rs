@@ -178,6 +178,11 @@ pub trait ReclaimLaw: fmt::Debug + Send {
     }
 }
 
+/// How many pages a law has.
+fn law_pages(places: &Places) -> u32 {
+    List::OF_LAW.into_iter().map(|list| places.pages(list)).sum()
+}
+
 /// Builds the law that `spec` names, for a cache of so many pages, one at least.
 ///
 /// # Errors

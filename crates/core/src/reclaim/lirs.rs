@@ -19,7 +19,7 @@
 //! It is the best there is for loops larger than memory, of which it keeps a part. What walks to
 //! and fro it takes for a loop, and misses everything of.
 
-use super::{Entry, Ghosts, Line, List, Looks, PageKey, Places, ReclaimLaw};
+use super::{Entry, Ghosts, Line, List, Looks, PageKey, Places, ReclaimLaw, law_pages};
 use crate::cache::FrameId;
 
 const HIR: List = List::PROBATION;
@@ -36,13 +36,30 @@ pub struct Lirs {
     ghosts: Ghosts,
     /// The number of the last use, round and round.
     last_use: u32,
+    /// Whether a page has had to leave yet. From then on a page has to come back to be kept, though
+    /// there may be room for a while.
+    has_evicted: bool,
 }
 
 impl Lirs {
     /// For a cache of so many pages.
     pub fn new(pages: u32) -> Lirs {
-        let hir_max = (pages / HIR_SHARE).max(1);
-        Lirs { lir_max: pages - hir_max, hir_max, ghosts: Ghosts::new(pages), last_use: 0 }
+        let mut law = Lirs {
+            lir_max: 0,
+            hir_max: 0,
+            ghosts: Ghosts::new(pages),
+            last_use: 0,
+            has_evicted: false,
+        };
+        law.share(pages);
+        law
+    }
+
+    /// Shares the memory out. A cache that is full may have fewer pages for its law than there are
+    /// frames: others are promised, pinned, or on their way.
+    fn share(&mut self, pages: u32) {
+        self.hir_max = (pages / HIR_SHARE).max(1);
+        self.lir_max = pages.saturating_sub(self.hir_max);
     }
 
     fn number(&mut self) -> u32 {
@@ -86,7 +103,7 @@ impl ReclaimLaw for Lirs {
     fn enter(&mut self, places: &mut Places, frame: FrameId, page: PageKey, _entry: Entry) {
         let ghost = self.ghosts.take(page);
         let is_back = ghost.is_some_and(|(_, number)| self.is_in_stack(places, number));
-        if is_back || places.pages(LIR) < self.lir_max {
+        if is_back || !self.has_evicted && places.pages(LIR) < self.lir_max {
             self.keep(places, frame);
             self.demote(places, |_| 0);
         } else {
@@ -110,6 +127,11 @@ impl ReclaimLaw for Lirs {
     }
 
     fn victim(&mut self, places: &mut Places, looks: &mut dyn Looks) -> Option<FrameId> {
+        self.has_evicted = true;
+        self.share(law_pages(places) + looks.taken());
+        if places.pages(HIR) == 0 {
+            self.demote(places, |frame| looks.uses(frame));
+        }
         while let Some(frame) = places.pop(HIR) {
             if looks.uses(frame) == 0 {
                 return Some(frame);
@@ -133,6 +155,7 @@ impl ReclaimLaw for Lirs {
     }
 
     fn adopt(&mut self, places: &mut Places, frame: FrameId, _page: PageKey, _is_kept: bool) {
+        self.has_evicted = true;
         // The first of those that wait are the first to go; the others are in the order of use.
         let is_hir = places.pages(HIR) < self.hir_max;
         places.push(frame, if is_hir { HIR } else { LIR });

@@ -5,7 +5,7 @@
 //! One that comes back while it is remembered enters the main queue at once. That is a clock: a
 //! page that was used since it came there goes round once more.
 
-use super::{Ghosts, Line, List, Looks, PageKey, Places};
+use super::{Ghosts, Line, List, Looks, PageKey, Places, law_pages};
 use crate::cache::FrameId;
 
 pub(super) const SMALL: List = List::PROBATION;
@@ -41,10 +41,17 @@ pub(super) struct Queues {
 impl Queues {
     /// For a cache of so many pages.
     pub(super) fn new(pages: u32, counting: Counting) -> Queues {
-        let small_max = pages / SMALL_SHARE;
-        let main_max = pages - small_max;
-        let ghosts = Ghosts::new(main_max);
-        Queues { small_max, main_max, counting, ghosts, has_evicted: false }
+        let ghosts = Ghosts::new(pages - pages / SMALL_SHARE);
+        let mut queues = Queues { small_max: 0, main_max: 0, counting, ghosts, has_evicted: false };
+        queues.share(pages);
+        queues
+    }
+
+    /// Shares the memory out. A cache that is full may have fewer pages for its law than there are
+    /// frames: others are promised, pinned, or on their way.
+    fn share(&mut self, pages: u32) {
+        self.small_max = pages / SMALL_SHARE;
+        self.main_max = pages - self.small_max;
     }
 
     /// Takes a page in; gives whether it is in the small queue.
@@ -66,6 +73,7 @@ impl Queues {
     /// Takes the page that goes next off its queue.
     pub(super) fn victim(&mut self, places: &mut Places, looks: &mut dyn Looks) -> Option<FrameId> {
         self.has_evicted = true;
+        self.share(law_pages(places) + looks.taken());
         if places.pages(MAIN) <= self.main_max {
             while let Some(frame) = places.pop(SMALL) {
                 if looks.uses(frame) + places.uses(frame) < self.counting.uses_to_stay {
