@@ -76,6 +76,7 @@ impl Engine {
         memory_bytes: u64,
         readahead: &str,
         scheduler: &str,
+        reclaim: &str,
         depth: Count,
         backend: &str,
     ) -> PyResult<Engine> {
@@ -83,7 +84,7 @@ impl Engine {
         // More than a ring holds is refused by whoever builds it.
         let depth = u32::try_from(depth.0).unwrap_or(u32::MAX);
         let options = ReadPath::builder().memory(memory_bytes).readahead(readahead);
-        let options = options.scheduler(scheduler).depth(depth).backend(kind);
+        let options = options.scheduler(scheduler).reclaim(reclaim).depth(depth).backend(kind);
         let path = options.clone().build().map_err(refused)?;
         let piece_bytes = (memory_bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
         let path = Mutex::new(Own::new(path));

@@ -80,6 +80,10 @@ pub struct RunArgs {
     /// Schedulers, each a row
     #[arg(long, value_name = "LAW,…", default_value = "adaptive")]
     pub scheduler: String,
+    /// The reclaim law of a job's page cache, for all rows; on kernel: the kernel has its own
+    /// [default: adaptive]
+    #[arg(long, value_name = "LAW")]
+    pub reclaim: Option<String>,
     /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
     #[arg(long, value_name = "LAW,…")]
     pub raw: Option<String>,

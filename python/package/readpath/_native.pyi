@@ -89,7 +89,8 @@ class Planner:
 
 @final
 class Engine:
-    def __new__(cls, memory_bytes: int, readahead: str, scheduler: str, depth: int, backend: str
+    def __new__(
+        cls, memory_bytes: int, readahead: str, scheduler: str, reclaim: str, depth: int, backend: str
     ) -> Self: ...
     def open(self, name: str) -> LocalFile: ...
     def stats(self) -> dict[str, int]: ...

@@ -26,12 +26,12 @@ class ReadPath:
     """A read path of one's own: a page cache with its memory, its laws, and its ring.
 
     `memory`: of the page cache, taken from the system as it is used. `readahead`,
-    `scheduler`: laws by name. `depth`: the most requests in the storage at once.
+    `scheduler`, `reclaim`: laws by name. `depth`: the most requests in the storage at once.
     `backend`: `auto`, the first that suits of those that the system gives, or one of `aio`,
     `io_uring` and `threads`.
     """
 
-    NAMES = ("memory", "readahead", "scheduler", "depth", "backend")
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "reclaim")
     """What the options are called, in their order."""
 
     def __init__(
@@ -41,14 +41,15 @@ class ReadPath:
         scheduler: str = "adaptive",
         depth: int = 128,
         backend: str = "auto",
+        reclaim: str = "adaptive",
     ) -> None:
         """Builds it.
 
         Raises ValueError where an option can't be used, or there is no ring.
         """
-        self._options = (memory, readahead, scheduler, depth, backend)
+        self._options = (memory, readahead, scheduler, depth, backend, reclaim)
         self._engine = _native.Engine(
-            memory_bytes(memory), readahead, scheduler, depth, backend
+            memory_bytes(memory), readahead, scheduler, reclaim, depth, backend
         )
 
     def open(self, path: PathLike) -> File:

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use readpath::BackendKind;
 use readpath::nfs::NfsUrl;
 use readpath_core::law::Spec;
+use readpath_core::reclaim;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::job::{Engine, Job, JobFile};
 use readpath_sim::simulate::{self, About, Setup, SimulateError};
@@ -124,6 +125,7 @@ impl JobPlan {
 struct Laws {
     readaheads: Vec<Spec>,
     schedulers: Vec<Spec>,
+    reclaim: Spec,
     raws: Vec<Spec>,
 }
 
@@ -132,6 +134,7 @@ impl Laws {
         Ok(Laws {
             readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
             schedulers: input::specs(&args.scheduler)?,
+            reclaim: reclaim_law(args.reclaim.as_deref().unwrap_or("adaptive"))?,
             raws: input::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?,
         })
     }
@@ -170,6 +173,7 @@ impl Laws {
                     let setup = Setup {
                         readahead: readahead.clone(),
                         scheduler: scheduler.clone(),
+                        reclaim: self.reclaim.clone(),
                         raw: raw.clone(),
                         memory_bytes,
                         seed: run.seed,
@@ -182,6 +186,13 @@ impl Laws {
         }
         rows
     }
+}
+
+/// The reclaim law, which there must be: the kernel's own rows would never ask.
+fn reclaim_law(text: &str) -> Result<Spec, Failure> {
+    let law = Spec::parse(text).map_err(Failure::usage)?;
+    reclaim::build(&law, 1).map_err(Failure::usage)?;
+    Ok(law)
 }
 
 /// The modelled device; a name that stands for storage that is none.

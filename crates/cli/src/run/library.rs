@@ -146,6 +146,7 @@ fn builder(run: &JobRun, setup: &Setup, logs_decisions: bool) -> readpath::Build
         .memory(setup.memory_bytes)
         .readahead(&setup.readahead.to_string())
         .scheduler(&setup.scheduler.to_string())
+        .reclaim(&setup.reclaim.to_string())
 }
 
 fn build(run: &JobRun, setup: &Setup, logs_decisions: bool) -> Result<ReadPath, Failure> {
