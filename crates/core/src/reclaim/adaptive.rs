@@ -251,7 +251,7 @@ mod tests {
     fn it_follows_the_load_from_law_to_law_and_back() {
         let round = || (0..5000).cycle().take(200_000);
         let to_and_fro =
-            |way: u64| (0..5000).map(move |at| if way % 2 == 0 { at } else { 4999 - at });
+            |way: u64| (0..5000).map(move |at| if way.is_multiple_of(2) { at } else { 4999 - at });
         let walk = || (0..40).flat_map(to_and_fro);
         let all = || round().chain(walk()).chain(round());
         let best = 2 * misses("lirs", 2000, round()) + misses("lru", 2000, walk());
