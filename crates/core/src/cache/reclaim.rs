@@ -12,7 +12,7 @@
 //! 3. A hold may come to a page behind the scan, and another end before it: so pages can
 //!    refuse one after the other of which no more than one is held at a time. Therefore what
 //!    couldn't be had so is looked for once more while nobody may begin to hold
-//!    ([`Lender::let_hold`](super::Lender::let_hold)). Each hold of that time then refuses one look
+//!    ([`Lender::let_hold`]). Each hold of that time then refuses one look
 //!    at most: it ends, or stays where it is.
 //! 4. A page that was forgotten while it was in use is held until it is returned, and
 //!    what is returned is taken in before that scan.
