@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use readpath_core::law::{Law, Spec};
 use readpath_core::unit::PAGE_BYTES;
-use readpath_core::{readahead, scheduler};
+use readpath_core::{readahead, reclaim, scheduler};
 use readpath_sim::device::registry;
 use readpath_sim::{simulate, size};
 
@@ -66,14 +66,15 @@ pub fn memory_bytes(text: &str, machine_bytes: u64) -> PyResult<u64> {
     }
 }
 
-/// The laws of one kind, `readahead` or `scheduler`: name, line, page.
+/// The laws of one kind, `readahead`, `scheduler` or `reclaim`: name, line, page.
 #[pyfunction]
 pub fn laws(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)>> {
     let laws: &[Law] = match kind {
         "readahead" => readahead::LAWS,
         "scheduler" => scheduler::LAWS,
+        "reclaim" => reclaim::LAWS,
         _ => {
-            let what = format!("there are no laws of `{kind}`; there are: readahead, scheduler");
+            let what = format!("there are no laws of `{kind}`; there are: readahead, scheduler, reclaim");
             return Err(refused(what));
         }
     };

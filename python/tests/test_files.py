@@ -391,6 +391,9 @@ def test_it_says_what_it_is(path):
         assert file.path_stats()["device_bytes"] >= 0 and file.stats()["bytes"] == SIZE
     assert repr(file).endswith("closed>")
     assert repr(readpath.ReadPath(memory="1MiB")).startswith("ReadPath(memory='1MiB', readahead=")
+    assert "reclaim='lirs'" in repr(readpath.ReadPath(memory="1MiB", reclaim="lirs"))
+    with pytest.raises(ValueError, match="there is no reclaim law `psychic`"):
+        readpath.ReadPath(reclaim="psychic")
 
 
 def test_a_child_process_opens_a_path_of_its_own(path, data):

@@ -144,5 +144,5 @@ def test_what_there_is_can_be_listed():
     assert {"none", "ondemand", "window"} <= readpath.laws().keys()
     assert "cfq" in readpath.laws("scheduler")
     assert {"hdd", "nvme"} <= readpath.devices().keys()
-    with pytest.raises(ValueError, match="there are: readahead, scheduler"):
+    with pytest.raises(ValueError, match="there are: readahead, scheduler, reclaim"):
         readpath.laws("swap")

@@ -44,6 +44,8 @@ pub enum Command {
     Regret(RegretArgs),
     /// Measure what programs do with files, with nothing set, beside pread, mmap and O_DIRECT
     Everyday(EverydayArgs),
+    /// Print how much of a trace of blocks each reclaim law would miss, size by size
+    Cache(CacheArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
     /// One process of a load on memory; started by `run`
@@ -85,6 +87,10 @@ pub struct RunArgs {
     /// Schedulers, each a row
     #[arg(long, value_name = "LAW,…", default_value = "adaptive")]
     pub scheduler: String,
+    /// The reclaim law of a job's page cache, for all rows; on kernel: the kernel has its own
+    /// [default: adaptive]
+    #[arg(long, value_name = "LAW")]
+    pub reclaim: Option<String>,
     /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
     #[arg(long, value_name = "LAW,…")]
     pub raw: Option<String>,
@@ -344,6 +350,51 @@ pub struct ReplayArgs {
     #[arg(long)]
     pub solid_state: bool,
     /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `readpath cache`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A TRACE is a list of references to blocks, compressed (.gz, .xz, .zst) or \
+    not, in one of\nthese formats:\n  \
+    lirs            a block's number a line\n  \
+    arc             FIRST COUNT … a line (.lis)\n  \
+    cloudphysics    numbers of 32 bits, the highest byte first\n  \
+    oracle-general  libCacheSim's records of 24 bytes\n  \
+    blkparse        what blkparse prints: requests that are queued, in pages of 4 KiB\n  \
+    msr             timestamp,host,disk,type,offset,size,response, in pages of 4 KiB\n  \
+    reads           OFFSET LENGTH a line, as for `readpath conform`, in pages of 4 KiB\n\n\
+    Reads and writes are references alike. `optimum` is Belady's: it knows what is to come.\n\n\
+    Example:\n  readpath cache gli.trace.gz --reclaim lru,lirs --sizes 5%,20%,40% --picture gli.svg"
+)]
+pub struct CacheArgs {
+    /// Traces
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+    /// Reclaim laws (`readpath laws`), each a column [default: all]
+    #[arg(long, value_name = "LAW,…")]
+    pub reclaim: Option<String>,
+    /// Sizes of memory: parts of the different blocks of a trace, rounded down to one block at
+    /// least, or sizes with a unit, of blocks of 4 KiB
+    #[arg(
+        long,
+        value_name = "SIZE,…",
+        value_delimiter = ',',
+        default_value = "0.5%,2%,5%,10%,20%,40%"
+    )]
+    pub sizes: Vec<String>,
+    /// The format of the traces [default: what names and first lines speak for]
+    #[arg(long, value_name = "NAME")]
+    pub format: Option<String>,
+    /// Take so many references of each trace, from its beginning [default: all]
+    #[arg(long, value_name = "N")]
+    pub first: Option<NonZero<usize>>,
+    /// Draw the miss-ratio curves to this file, .svg or .html
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
+    /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
 }

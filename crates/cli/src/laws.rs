@@ -1,7 +1,7 @@
 //! `readpath laws`: what there is, one line each; one in full.
 
 use readpath_core::law::{Law, SpecError};
-use readpath_core::{cache, raw, readahead, scheduler, swapin};
+use readpath_core::{raw, readahead, reclaim, scheduler, swapin};
 
 use crate::args::NameArgs;
 use crate::exit::{Ended, Failure};
@@ -13,7 +13,7 @@ const KINDS: [(&str, &[Law]); 5] = [
     ("swap-in", swapin::LAWS),
     ("scheduler", scheduler::LAWS),
     ("raw", raw::LAWS),
-    ("reclaim", cache::LAWS),
+    ("reclaim", reclaim::LAWS),
 ];
 
 /// Prints the list, or one law in words.

@@ -1,6 +1,7 @@
 //! The `readpath` command: one job under several policies and devices, in one table.
 
 mod args;
+mod cache;
 mod conform;
 mod decision_log;
 mod devices;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Laws(args) => laws::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Cache(args) => cache::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),

@@ -18,6 +18,7 @@ fn names_that_do_not_exist_are_told_with_those_that_do() {
     scratch.refused("run j.fio --on tape", &["tape", "hdd, ssd, nvme", "raid0"]);
     scratch.refused("run j.fio --readahead magic", &["magic", "none", "window", "ondemand"]);
     scratch.refused("run j.fio --scheduler magic", &["magic", "noop", "deadline", "cfq"]);
+    scratch.refused("run j.fio --reclaim magic", &["reclaim law `magic`", "two-lists", "lirs"]);
     // The kernel uses none of our laws; a name that doesn't exist is wrong all the same.
     scratch.refused("run j.fio --on kernel:data --readahead magic", &["magic", "ondemand"]);
     scratch.refused("run j.fio --on file:data --scheduler magic", &["magic", "deadline"]);

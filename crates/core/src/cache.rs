@@ -1,18 +1,18 @@
 //! The page cache: pages of files in frames of memory, under a budget.
 //!
-//! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory that the world outside owns; the cache
-//! knows it by number only. A page is *in flight* from the moment it is added
-//! until the device has delivered it, so that a second reader of a missing page
-//! finds it and waits, and one device read serves both.
+//! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory that the world outside owns; the
+//! cache knows it by number only. A page is *in flight* from the moment it is added until the
+//! device has delivered it, so that a second reader of a missing page finds it and waits, and one
+//! device read serves both.
 //!
-//! Which page goes when memory is short is decided by [`TwoLists`].
+//! Which page goes when memory is short a law of [reclaim](crate::reclaim) decides.
 //!
 //! Invariants:
 //! 1. a page is in the table from `add` until it is evicted,
 //!    dropped, or its read failed;
 //! 2. a frame that is pinned or in flight is never given away;
-//! 3. pages are on a reclaim list in the order in which they were added, in
-//!    whatever order they come; one in flight is passed over;
+//! 3. pages come to the reclaim law in the order in which they were added, in
+//!    whatever order they arrive; one in flight is passed over;
 //! 4. as many frames are free as are promised, at least;
 //! 5. a page that was read ahead counts as waste exactly once, when it leaves
 //!    the cache without having been used.
@@ -20,8 +20,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::law::Law;
 use crate::readahead::Folio;
+use crate::reclaim::{Entry as Entered, PageKey, Places, ReclaimLaw};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
@@ -39,19 +39,11 @@ mod table;
 pub use counters::CacheCounters;
 use frame_set::FrameSet;
 pub use lender::{Lender, Uses};
-pub use lists::TwoLists;
-use lists::{Links, List};
+use lists::Room;
 pub use memory::Leaving;
 pub use runs::Entry;
 use supply::Supply;
 use table::{Link, Table};
-
-/// The reclaim laws by name. There is one so far.
-pub const LAWS: &[Law] = &[Law {
-    name: "two-lists",
-    line: "pages that are used once flow through, pages that are used again stay",
-    source: include_str!("cache/lists.rs"),
-}];
 
 /// Names a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,10 +79,10 @@ struct Frame {
     page: u64,
     pins: u32,
     state: FrameState,
-    links: Links,
     next_in_table: Link,
     order: u8,
     is_marked: bool,
+    /// Of a file: its next use is the one that it was brought in for. Of memory: it was used.
     is_referenced: bool,
     /// Its bytes were overwritten on the device while it was in flight.
     is_stale: bool,
@@ -108,7 +100,10 @@ pub struct Cache {
     /// Free frames that are kept for reads.
     promised: u32,
     table: Table,
-    lists: TwoLists,
+    places: Places,
+    law: Box<dyn ReclaimLaw>,
+    /// For how many pages it was built.
+    law_pages: u32,
     counters: CacheCounters,
     memory: memory::Counts,
     lender: Option<Box<dyn Lender>>,
@@ -122,20 +117,22 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache of `budget_pages` frames.
-    pub fn new(budget_pages: u32) -> Cache {
-        Cache::of_up_to(budget_pages, budget_pages)
+    /// An empty cache of `budget_pages` frames, under a law that was built for as many.
+    pub fn new(budget_pages: u32, law: Box<dyn ReclaimLaw>) -> Cache {
+        Cache::of_up_to(budget_pages, budget_pages, law)
     }
 
-    /// An empty cache of `budget_pages` frames, whose budget may be changed later, up to `frames_max`.
-    pub fn of_up_to(budget_pages: u32, frames_max: u32) -> Cache {
+    /// As [`new`](Cache::new), of one whose budget may be changed later, up to `frames_max`.
+    pub fn of_up_to(budget_pages: u32, frames_max: u32, law: Box<dyn ReclaimLaw>) -> Cache {
         let unused = FrameSet::new(frames_max);
         Cache {
             frames: Vec::with_capacity(frames_max as usize),
             supply: Supply::new(budget_pages, frames_max),
             promised: 0,
             table: Table::new(frames_max),
-            lists: TwoLists::default(),
+            places: Places::new(frames_max),
+            law,
+            law_pages: budget_pages,
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
             lender: None,
@@ -257,7 +254,7 @@ impl Cache {
             self.remove(id);
             return false;
         }
-        self.list_inactive(id);
+        self.list_file(id);
         true
     }
 
@@ -296,21 +293,32 @@ impl Cache {
             FrameState::Orphan | FrameState::Failed => self.release(id),
             FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Reclaim took it off its list when it found it pinned.
-            FrameState::Filled => self.list_inactive(id),
+            FrameState::Filled => self.list_file(id),
             _ => {}
         }
     }
 
-    /// Somebody uses the page: it is no waste any more, and a second use makes it active.
+    /// Somebody uses the page: it is no waste any more. The law hears of it, unless it is the use
+    /// that the page was brought in for.
     pub fn touch(&mut self, id: FrameId) {
-        self.counters.used_pages += u64::from(self.unused.remove(id));
-        let frame = self.frame_mut(id);
-        if !frame.is_referenced {
-            frame.is_referenced = true;
-        } else if frame.links.list() == Some(List::Inactive) {
-            frame.is_referenced = false;
-            self.lists.unlink(&mut self.frames, id);
-            self.lists.push_front(&mut self.frames, id, List::Active);
+        let is_first = self.unused.remove(id);
+        self.counters.used_pages += u64::from(is_first);
+        if core::mem::take(&mut self.frame_mut(id).is_referenced) {
+            return;
+        }
+        let Frame { file, page, .. } = *self.frame(id);
+        if is_first && self.places.list_of(id) == Some(Room::PROMISED) {
+            self.places.unlink(id);
+            self.law.enter(&mut self.places, id, PageKey::of(file, page), Entered::Asked);
+        } else {
+            self.law.used(&mut self.places, id, PageKey::of(file, page));
+        }
+    }
+
+    /// Somebody goes on using the page, within one reference: if it was not used since it came it is now.
+    pub fn touch_on(&mut self, id: FrameId) {
+        if self.frame(id).is_referenced || self.unused.contains(id) {
+            self.touch(id);
         }
     }
 
@@ -380,8 +388,8 @@ impl Cache {
     fn remove(&mut self, id: FrameId) {
         let frame = self.frame(id);
         let (is_held, is_memory) = (frame.pins > 0, frame.memory.is_memory);
-        if frame.links.is_listed() {
-            self.lists.unlink(&mut self.frames, id);
+        if self.places.is_listed(id) {
+            self.places.unlink(id);
         }
         self.table.remove(&mut self.frames, id);
         let was_unused = self.unused.remove(id);
@@ -439,6 +447,7 @@ pub enum Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reclaim::TwoLists;
 
     fn filled(cache: &mut Cache, file: FileId, page: u64, is_ahead: bool) -> FrameId {
         let id = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead).unwrap();
@@ -448,7 +457,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_oldest_unused_page_goes_first() {
-        let mut cache = Cache::new(3);
+        let mut cache = Cache::new(3, Box::new(TwoLists));
         let file = cache.add_file();
         for page in 0..5 {
             filled(&mut cache, file, page, false);
@@ -461,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_page_that_was_used_twice_outlives_a_stream_of_pages_that_were_used_once() {
-        let mut cache = Cache::new(4);
+        let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let kept = filled(&mut cache, file, 100, false);
         cache.touch(kept);
@@ -475,7 +484,7 @@ mod tests {
 
     #[test]
     fn pinned_and_in_flight_pages_stay_and_a_full_cache_says_so() {
-        let mut cache = Cache::new(2);
+        let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
         let pinned = filled(&mut cache, file, 0, false);
         cache.pin(pinned);
@@ -490,7 +499,7 @@ mod tests {
 
     #[test]
     fn waste_is_a_page_read_ahead_that_leaves_unused() {
-        let mut cache = Cache::new(2);
+        let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
         let used = filled(&mut cache, file, 0, true);
         cache.touch(used);
@@ -503,7 +512,7 @@ mod tests {
 
     #[test]
     fn a_page_that_leaves_while_a_reader_holds_it_is_counted_once() {
-        let mut cache = Cache::new(2);
+        let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
         let held = filled(&mut cache, file, 0, true);
         cache.pin(held);
@@ -515,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_failed_page_is_gone_from_the_table_at_once_and_its_frame_with_the_last_pin() {
-        let mut cache = Cache::new(1);
+        let mut cache = Cache::new(1, Box::new(TwoLists));
         let file = cache.add_file();
         let id = cache.add(file, 7, Folio::holding(7, 0), Mark::Clear, false).unwrap();
         cache.pin(id);
@@ -529,7 +538,7 @@ mod tests {
 
     #[test]
     fn a_page_overwritten_while_in_flight_is_not_served_later() {
-        let mut cache = Cache::new(2);
+        let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
         let id = cache.add(file, 0, Folio::holding(0, 0), Mark::Clear, false).unwrap();
         cache.invalidate(file, PageRange::new(0, 4));
@@ -540,7 +549,7 @@ mod tests {
 
     #[test]
     fn dontneed_spares_what_is_held() {
-        let mut cache = Cache::new(4);
+        let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let held = filled(&mut cache, file, 0, false);
         cache.pin(held);
@@ -552,7 +561,7 @@ mod tests {
 
     #[test]
     fn the_mark_belongs_to_the_whole_folio() {
-        let mut cache = Cache::new(8);
+        let mut cache = Cache::new(8, Box::new(TwoLists));
         let file = cache.add_file();
         let folio = Folio { first: 4, order: 2 };
         for page in folio.range().pages() {

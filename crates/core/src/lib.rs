@@ -32,6 +32,7 @@ pub mod law;
 pub mod machine;
 pub mod raw;
 pub mod readahead;
+pub mod reclaim;
 pub mod request;
 pub mod scheduler;
 pub mod size;

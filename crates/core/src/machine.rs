@@ -180,7 +180,7 @@ impl Machine {
 
     /// Reads found everything in lent pages; the last of them ended at byte `end` of the file.
     pub fn passed(&mut self, handle: HandleId, end: u64) {
-        self.files.law_mut(handle).passed(end);
+        self.files.passed(handle, end);
     }
 
     /// Whether reads wait for memory that others have not released.

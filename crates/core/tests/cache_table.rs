@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use readpath_core::cache::{Cache, FileId, FrameId, Mark};
 use readpath_core::readahead::Folio;
+use readpath_core::reclaim::TwoLists;
 use readpath_core::unit::PageRange;
 
 const FRAMES: u32 = 24;
@@ -135,7 +136,7 @@ proptest! {
     fn what_is_where_is_what_an_ordered_map_says(
         events in vec((event(), 0..FILES, range()), 1..200),
     ) {
-        let mut cache = Cache::new(FRAMES);
+        let mut cache = Cache::new(FRAMES, Box::new(TwoLists));
         (0..FILES).for_each(|file| assert_eq!(cache.add_file(), FileId(file)));
         let mut model = Model::default();
         for (event, file, range) in &events {

@@ -217,6 +217,7 @@ pub struct Builder {
     held_bytes: Option<u64>,
     readahead: String,
     scheduler: String,
+    reclaim: String,
     depth: u32,
     backend: BackendKind,
     logs_decisions: bool,
@@ -231,6 +232,7 @@ impl Default for Builder {
             held_bytes: None,
             readahead: "adaptive".to_owned(),
             scheduler: "adaptive".to_owned(),
+            reclaim: "adaptive".to_owned(),
             depth: 128,
             backend: BackendKind::default(),
             logs_decisions: false,
@@ -244,7 +246,7 @@ impl Builder {
     /// Memory for cached pages, in bytes: at least 8 KiB, less
     /// than 16 TiB; rounded down to whole pages of 4 KiB. It is taken from the
     /// system as it is first used, 2 MiB at a time where there are huge pages.
-    /// Beside it go at most 128 bytes a page (3 %), 1 MiB at the start, and what
+    /// Beside it go at most 160 bytes a page (4 %), 1.3 MiB at the start, and what
     /// reads under way need: 100 bytes for each, and 4 bytes for each of their
     /// pages.
     ///
@@ -283,6 +285,18 @@ impl Builder {
     /// decided for by itself, give each a path of its own.
     pub fn scheduler(mut self, law: &str) -> Builder {
         law.clone_into(&mut self.scheduler);
+        self
+    }
+
+    /// What stays in memory when that is short, as `readpath laws` names it; default `adaptive`: the
+    /// one of the others that would have missed least of a sample of the pages.
+    ///
+    /// ```
+    /// let error = readpath::ReadPath::builder().reclaim("psychic").build().err().unwrap();
+    /// assert!(error.to_string().contains("there is no reclaim law `psychic`"));
+    /// ```
+    pub fn reclaim(mut self, law: &str) -> Builder {
+        law.clone_into(&mut self.reclaim);
         self
     }
 
@@ -373,6 +387,7 @@ impl Builder {
             readahead: spec(&self.readahead)?,
             limits,
             scheduler: spec(&self.scheduler)?,
+            reclaim: spec(&self.reclaim)?,
             depth_max: self.depth,
             ..Config::new(caps)
         };

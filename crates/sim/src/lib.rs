@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 pub mod conform;
 pub mod device;
 pub mod experiment;

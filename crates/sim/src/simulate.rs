@@ -25,6 +25,8 @@ pub struct Setup {
     pub readahead: Spec,
     /// The scheduler.
     pub scheduler: Spec,
+    /// What stays in memory.
+    pub reclaim: Spec,
     /// How the transfers of raw jobs are cut.
     pub raw: Spec,
     /// Whether the scheduler merges neighbours.
@@ -43,12 +45,14 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The kernel's defaults over this device: `ondemand` with 128 KiB, `deadline`, 256 MiB.
+    /// The kernel's defaults over this device: `ondemand` with 128 KiB, `deadline`, 256 MiB; what
+    /// stays in memory is `adaptive`'s to say.
     pub fn new(device: Spec) -> Setup {
         Setup {
             device,
             readahead: Spec::plain("ondemand"),
             scheduler: Spec::plain("deadline"),
+            reclaim: Spec::plain("adaptive"),
             raw: Spec::plain("ring"),
             merges: true,
             queue_requests: 128,
@@ -69,6 +73,7 @@ impl Setup {
                 request_pages_max: u64::from(caps.request_sectors_max) / PAGE_SECTORS,
             },
             scheduler: self.scheduler.clone(),
+            reclaim: self.reclaim.clone(),
             raw: self.raw.clone(),
             merges: self.merges,
             queue_requests: self.queue_requests,

@@ -96,6 +96,7 @@ class Engine:
         memory_bytes: int | None,
         readahead: str,
         scheduler: str,
+        reclaim: str,
         depth: int,
         backend: str,
         kept_max: int,

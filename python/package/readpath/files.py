@@ -37,7 +37,7 @@ class ReadPath:
 
     `memory`: of the page cache, taken from the system as it is used; unless it is named it goes by what
     the machine has to spare, and is given back when others need it. `readahead`,
-    `scheduler`: laws by name. `depth`: the most requests in the storage at once.
+    `scheduler`, `reclaim`: laws by name. `depth`: the most requests in the storage at once.
     `backend`: `auto`, the first that suits of those that the system gives (`stats()["backend"]` says
     which), or one of `aio`, `io_uring` and `threads`. `keep_files`: how many files stay open after they are
     closed, the last ones that were opened, so that what is cached of them is there when they are opened again;
@@ -45,7 +45,7 @@ class ReadPath:
     what the kernel holds of a file is taken from there; else all of it is read from its device once.
     """
 
-    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache")
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "reclaim")
     """What the options are called, in their order."""
 
     def __init__(
@@ -57,16 +57,19 @@ class ReadPath:
         backend: str = "auto",
         keep_files: int = 0,
         kernel_cache: bool = True,
+        reclaim: str = "adaptive",
     ) -> None:
         """Builds it.
 
         Raises ValueError where an option can't be used, and OSError where the system doesn't give what it
         names: PermissionError for a backend that is forbidden here.
         """
-        self._options = (memory, readahead, scheduler, depth, backend, keep_files, kernel_cache)
+        self._options = (
+            memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, reclaim
+        )
         budget = None if memory is None else memory_bytes(memory)
         self._engine = _native.Engine(
-            budget, readahead, scheduler, depth, backend, keep_files, kernel_cache
+            budget, readahead, scheduler, reclaim, depth, backend, keep_files, kernel_cache
         )
 
     def open(self, path: PathLike) -> File:

@@ -173,7 +173,7 @@ def frame(rows: Iterable[Row]) -> pandas.DataFrame:
 
 
 def laws(kind: str = "readahead") -> dict[str, str]:
-    """The laws that there are, `readahead` or `scheduler`: name and line."""
+    """The laws that there are, `readahead`, `scheduler` or `reclaim`: name and line."""
     return {name: line for name, line, _ in _native.laws(kind)}
 
 

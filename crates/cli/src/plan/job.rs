@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use readpath::BackendKind;
 use readpath::nfs::NfsUrl;
 use readpath_core::law::Spec;
+use readpath_core::reclaim;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::job::{Engine, Job, JobFile};
 use readpath_sim::simulate::{self, About, Setup, SimulateError};
@@ -126,6 +127,7 @@ impl JobPlan {
 struct Laws {
     readaheads: Vec<Spec>,
     schedulers: Vec<Spec>,
+    reclaim: Spec,
     raws: Vec<Spec>,
 }
 
@@ -134,6 +136,7 @@ impl Laws {
         Ok(Laws {
             readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
             schedulers: input::specs(&args.scheduler)?,
+            reclaim: reclaim_law(args.reclaim.as_deref().unwrap_or("adaptive"))?,
             raws: input::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?,
         })
     }
@@ -172,6 +175,7 @@ impl Laws {
                     let setup = Setup {
                         readahead: readahead.clone(),
                         scheduler: scheduler.clone(),
+                        reclaim: self.reclaim.clone(),
                         raw: raw.clone(),
                         memory_bytes,
                         seed: run.seed,
@@ -184,6 +188,13 @@ impl Laws {
         }
         rows
     }
+}
+
+/// The reclaim law, which there must be: the kernel's own rows would never ask.
+fn reclaim_law(text: &str) -> Result<Spec, Failure> {
+    let law = Spec::parse(text).map_err(Failure::usage)?;
+    reclaim::build(&law, 1).map_err(Failure::usage)?;
+    Ok(law)
 }
 
 /// The modelled device; a name that stands for storage that is none.

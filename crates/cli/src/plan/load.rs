@@ -169,6 +169,7 @@ fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
     let options = [
         ("--readahead", args.readahead.is_some()),
         ("--raw", args.raw.is_some()),
+        ("--reclaim", args.reclaim.is_some()),
         ("--create", args.create),
     ];
     match options.into_iter().find(|(_, is_given)| *is_given) {

@@ -149,6 +149,7 @@ fn builder(run: &JobRun, setup: &Setup, logs_decisions: bool) -> readpath::Build
         .log_decisions(logs_decisions)
         .readahead(&setup.readahead.to_string())
         .scheduler(&setup.scheduler.to_string())
+        .reclaim(&setup.reclaim.to_string())
 }
 
 fn build(run: &JobRun, setup: &Setup, logs_decisions: bool) -> Result<ReadPath, Failure> {

@@ -9,7 +9,9 @@
 //! Invariant: an unpinned page of memory is on the list that its state names
 //! (`list_memory`), or on none while it is leaving or being written.
 
-use super::{Cache, FileId, Folio, Frame, FrameId, FrameState, List, Mark};
+use super::{Cache, Entry, FileId, Frame, FrameId, FrameState, Mark, Room};
+use crate::reclaim::refill;
+use crate::unit::PageRange;
 
 /// What a page of memory can be beside what every page can.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +22,13 @@ pub(super) struct Flags {
     is_writing: bool,
     /// On its way out: chosen to be unmapped, or to be written.
     is_leaving: bool,
+}
+
+impl Flags {
+    /// Of a page that comes into the cache.
+    pub(super) fn of(is_memory: bool) -> Flags {
+        Flags { is_memory, ..Flags::default() }
+    }
 }
 
 impl Frame {
@@ -75,10 +84,11 @@ impl Cache {
         mark: Mark,
         is_ahead: bool,
     ) -> Option<FrameId> {
-        let id = self.add(file, page, Folio::holding(page, 0), mark, is_ahead)?;
-        self.unlist(id);
-        self.frame_mut(id).memory.is_memory = true;
-        Some(id)
+        let entry =
+            Entry { order: 0, marked: u64::from(mark == Mark::Set), is_ahead, ..Entry::default() };
+        let mut added = None;
+        self.add_run_of(file, PageRange::new(page, 1), entry, true, |_, id| added = Some(id));
+        added
     }
 
     /// How many frames are held: not pinned, and yet not to be had at once.
@@ -93,7 +103,7 @@ impl Cache {
 
     /// How many frames are free, or hold memory that goes next.
     pub fn ready_pages(&self) -> u32 {
-        self.free_pages() + self.lists.pages(List::Cold)
+        self.free_pages() + self.places.pages(Room::COLD)
     }
 
     /// Whose page of memory a frame holds.
@@ -174,37 +184,39 @@ impl Cache {
         }
     }
 
-    /// Chooses the oldest page, of files and memory, to make room, by the law
-    /// `two-lists`. None when there is none that isn't pinned or leaving already.
+    /// Chooses the oldest page, of files and memory, to make room: of memory by the law
+    /// `two-lists`, and against the page of a file that the law would look at next. None when there
+    /// is none that isn't pinned or leaving already.
     pub fn choose_leaving(&mut self) -> Option<Leaving> {
         // Each page is spared twice at most: for its referenced bit, or a reader that holds it.
         for _ in 0..2 * self.frames.len() + 1 {
-            let beside = self.lists.pages(List::Ahead);
+            let beside = self.places.pages(Room::AHEAD);
+            let (inactive, active) = (Room::MEMORY_INACTIVE, Room::MEMORY_ACTIVE);
             let frames = &mut self.frames;
-            self.lists.refill(frames, List::MemoryInactive, List::MemoryActive, beside);
-            self.lists.refill(frames, List::Inactive, List::Active, 0);
-            let backs = [List::MemoryInactive, List::Ahead, List::Inactive];
-            let id = match self.lists.oldest_of(&self.frames, &backs) {
-                Some(id) => id,
+            refill(&mut self.places, inactive, active, beside, |_, id| {
+                frames[id.0 as usize].is_referenced = false;
+            });
+            let memory = self.places.oldest_of(&[inactive, Room::AHEAD]);
+            let file = self.oldest_of_files();
+            let older = match (memory, file) {
+                (Some(memory), Some(file)) if self.places.age(memory) > self.places.age(file) => {
+                    Some(memory)
+                }
+                (_, Some(_)) => None,
                 // Pages read ahead stand in for inactive ones, but not for all of them.
-                None => self.lists.oldest(List::MemoryActive)?,
+                (memory, None) => Some(memory.or_else(|| self.places.oldest(active))?),
             };
-            let age = self.lists.age(&self.frames, id);
-            self.lists.unlink(&mut self.frames, id);
+            let Some(id) = older else {
+                if let Some(left) = self.choose_of_files() {
+                    return Some(left);
+                }
+                continue;
+            };
+            let age = self.places.age(id);
+            self.places.unlink(id);
             let frame = self.frame_mut(id);
-            if !frame.memory.is_memory {
-                if frame.pins > 0 || frame.state != FrameState::Filled {
-                    continue;
-                }
-                let is_used = self.is_used_again(id);
-                if !is_used && self.recall_all(&[id]) == 0 {
-                    self.evict(id);
-                    return Some(Leaving::Gone);
-                }
-                let list = if is_used { List::Active } else { List::Inactive };
-                self.lists.push_front(&mut self.frames, id, list);
-            } else if core::mem::take(&mut frame.is_referenced) {
-                self.lists.push_front(&mut self.frames, id, List::MemoryActive);
+            if core::mem::take(&mut frame.is_referenced) {
+                self.places.push(id, active);
             } else if frame.is_held() {
                 self.set_leaving(id, true);
                 return Some(Leaving::Held { frame: id, age });
@@ -221,14 +233,14 @@ impl Cache {
     pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
-        let is_old = frame.links.list() == Some(List::MemoryInactive)
+        let is_old = self.places.list_of(id) == Some(Room::MEMORY_INACTIVE)
             && !frame.is_referenced
             && frame.is_held()
-            && self.lists.age(&self.frames, id) >= age_min;
+            && self.places.age(id) >= age_min;
         if !is_old {
             return None;
         }
-        self.lists.unlink(&mut self.frames, id);
+        self.places.unlink(id);
         self.set_leaving(id, true);
         Some(id)
     }
@@ -250,24 +262,24 @@ impl Cache {
     /// A page on its way out is unmapped and dirty: it rests before it is written.
     pub fn rest(&mut self, id: FrameId) {
         self.set_leaving(id, false);
-        self.lists.push_front(&mut self.frames, id, List::Resting);
+        self.places.push(id, Room::RESTING);
     }
 
     /// The page that has rested for longest is to be written: it is leaving
     /// again, and on no list. None when no more than `resting_max` rest.
     pub fn pop_rested(&mut self, resting_max: u32) -> Option<FrameId> {
-        if self.lists.pages(List::Resting) <= resting_max {
+        if self.places.pages(Room::RESTING) <= resting_max {
             return None;
         }
-        let id = self.lists.oldest(List::Resting)?;
-        self.lists.unlink(&mut self.frames, id);
+        let id = self.places.oldest(Room::RESTING)?;
+        self.places.unlink(id);
         self.set_leaving(id, true);
         Some(id)
     }
 
     /// How many dirty pages rest, unmapped.
     pub fn resting_pages(&self) -> u32 {
-        self.lists.pages(List::Resting)
+        self.places.pages(Room::RESTING)
     }
 
     /// A page on its way out is on its way to the device now.
@@ -300,24 +312,17 @@ impl Cache {
     /// Puts an unpinned, filled page of memory on the list that its state names.
     pub(super) fn list_memory(&mut self, id: FrameId) {
         let frame = self.frame(id);
-        if frame.pins > 0 || frame.links.is_listed() || frame.memory.is_leaving {
+        if frame.pins > 0 || self.places.is_listed(id) || frame.memory.is_leaving {
             return;
         }
         let Flags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
         let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             (false, _) if is_writing => return,
-            (true, _) => List::MemoryInactive,
-            (false, true) => List::Ahead,
-            (false, false) => List::Cold,
+            (true, _) => Room::MEMORY_INACTIVE,
+            (false, true) => Room::AHEAD,
+            (false, false) => Room::COLD,
         };
-        self.lists.push_front(&mut self.frames, id, list);
-    }
-
-    /// Puts a page of a file on the list of those that were used once at most, unless it is on one.
-    pub(super) fn list_inactive(&mut self, id: FrameId) {
-        if !self.frame(id).links.is_listed() {
-            self.lists.push_front(&mut self.frames, id, List::Inactive);
-        }
+        self.places.push(id, list);
     }
 
     fn set_leaving(&mut self, id: FrameId, is_leaving: bool) {
@@ -325,8 +330,8 @@ impl Cache {
     }
 
     pub(super) fn unlist(&mut self, id: FrameId) {
-        if self.frame(id).links.is_listed() {
-            self.lists.unlink(&mut self.frames, id);
+        if self.places.is_listed(id) {
+            self.places.unlink(id);
         }
     }
 }

@@ -1,19 +1,18 @@
-//! Reclaim: which filled page gives its frame up when memory is short, with what
-//! readers outside the machine say of its use.
+//! Frames are made free: the pages that the reclaim law names give theirs up, with what
+//! readers outside the machine say of their use.
 //!
 //! Readers may hold pages for as long as they like, and copy from others for a moment;
 //! such a page is *in use*, and can't go. That the rest can always be had rests on these:
 //!
-//! 1. Every filled page that nobody has pinned is on the inactive list, on the active one, or
-//!    *refused*: out of the way until the scan is over. When the inactive list is at its end, it
-//!    is refilled from the active one, whatever is refused. So a scan ends with enough frames,
-//!    or with every such page refused.
-//! 2. The first look at a page may spare it because it was used, the second only because
-//!    it is in use then: so a scan ends.
+//! 1. Every filled page that nobody has pinned is on a list of the law's, promised, or
+//!    *refused*: out of the way until the scan is over. The law names a victim as long as it has a
+//!    page. So a scan ends with enough frames, or with every such page refused.
+//! 2. A scan asks of no more pages than there are whether they were used: from then on a page is
+//!    spared only because it is in use. So a scan ends.
 //! 3. A hold may come to a page behind the scan, and another end before it: so pages can
 //!    refuse one after the other of which no more than one is held at a time. Therefore what
 //!    couldn't be had so is looked for once more while nobody may begin to hold
-//!    ([`Lender::let_hold`](super::Lender::let_hold)). Each hold of that time then refuses one look
+//!    ([`Lender::let_hold`]). Each hold of that time then refuses one look
 //!    at most: it ends, or stays where it is.
 //! 4. A page that was forgotten while it was in use is held until it is returned, and
 //!    what is returned is taken in before that scan.
@@ -23,8 +22,12 @@
 //! be freed, except those that are copied from at that moment. A read that finds too few
 //! because of these waits ([`Cache::promise`]).
 
-use super::lists::List;
-use super::{Cache, FrameId, FrameState, Uses};
+use super::lender::Lender;
+use super::lists::Room;
+use super::{Cache, CacheCounters, Frame, FrameId, FrameSet, FrameState, Leaving, Uses};
+use crate::reclaim::{Entry as Entered, Looks, PageKey};
+
+use alloc::boxed::Box;
 
 /// While as many pages are added as an eighth of the frames, all frames are looked at once.
 pub(super) const SETTLED: u32 = 8;
@@ -106,9 +109,8 @@ impl Cache {
     /// One scan.
     fn reclaim_up_to(&mut self, wanted: u32) {
         while self.free_pages() < wanted && self.reclaim(wanted - self.free_pages()) {}
-        while let Some(id) = self.lists.oldest(List::Refused) {
-            self.lists.unlink(&mut self.frames, id);
-            self.lists.push_front(&mut self.frames, id, List::Inactive);
+        while let Some(id) = self.places.pop(Room::REFUSED) {
+            self.list_file(id);
         }
     }
 
@@ -122,68 +124,117 @@ impl Cache {
     /// most; false when all are in use.
     fn reclaim(&mut self, wanted: u32) -> bool {
         // Only memory is ever on these lists, and only what nobody can see.
-        let unseen = self.lists.oldest(List::Cold).or_else(|| self.lists.oldest(List::Ahead));
+        let unseen = self.places.oldest(Room::COLD).or_else(|| self.places.oldest(Room::AHEAD));
         if let Some(id) = unseen {
             self.evict(id);
             return true;
         }
-        // Readers that the machine doesn't see go on using pages meanwhile: only
-        // the first look at each may spare it for that.
-        let listed = self.lists.pages(List::Inactive) + self.lists.pages(List::Active);
-        let mut looks = 0;
-        while looks < 2 * listed {
+        // Readers that the machine doesn't see go on using pages meanwhile.
+        let mut asks_left = self.frames.len() as u32;
+        loop {
             let mut victims = [FrameId(0); TOGETHER_MAX];
             let mut count = 0;
-            while looks < 2 * listed && count < TOGETHER_MAX.min(wanted as usize) {
-                let Some(id) = self.lists.pop_victim(&mut self.frames, count as u32) else { break };
-                looks += 1;
-                if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
-                    continue;
+            while count < TOGETHER_MAX.min(wanted as usize) {
+                let Some(id) = self.next_victim(count as u32, &mut asks_left) else { break };
+                // One that is pinned stays off the lists until its last unpin puts it back.
+                if self.frame(id).pins == 0 && self.state(id) == FrameState::Filled {
+                    victims[count] = id;
+                    count += 1;
                 }
-                if looks <= listed && self.is_used_again(id) {
-                    self.lists.push_front(&mut self.frames, id, List::Active);
-                    continue;
-                }
-                victims[count] = id;
-                count += 1;
             }
             let victims = &victims[..count];
             let refused = self.recall_all(victims);
             for (nth, &id) in victims.iter().enumerate() {
                 match refused >> nth & 1 {
-                    0 => self.evict(id),
-                    _ => self.lists.push_front(&mut self.frames, id, List::Refused),
+                    0 => self.evict_by_law(id),
+                    _ => self.places.push(id, Room::REFUSED),
                 }
             }
             if victims.is_empty() || (refused.count_ones() as usize) < count {
                 return count > 0;
             }
         }
-        false
     }
 
-    /// Takes in what the lender knows of the use of a page that is off its list;
-    /// true if it has become active by that.
-    pub(super) fn is_used_again(&mut self, id: FrameId) -> bool {
-        let uses = self.uses(id);
-        if uses == 0 {
+    /// Takes the page of a file that goes next off its list, where so many were taken before it.
+    fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
+        while let Some(id) = self.places.oldest(Room::PROMISED).filter(|&id| self.is_stale(id)) {
+            self.places.unlink(id);
+            if !self.enters_if_used(id, asks_left) {
+                return Some(id);
+            }
+        }
+        let Cache { law, places, lender, frames, unused, counters, .. } = self;
+        let mut looking = Looking { lender, frames, unused, counters, taken, asks_left };
+        law.victim(places, &mut looking).or_else(|| places.pop(Room::PROMISED))
+    }
+
+    /// Whether a promised page, the oldest of them, has been there for too long, or they are too
+    /// many.
+    fn is_stale(&self, id: FrameId) -> bool {
+        let half = self.budget_pages() / 2;
+        self.places.age(id) > half || self.places.pages(Room::PROMISED) > half
+    }
+
+    /// Has a promised page that is off its list enter if it was used meanwhile.
+    fn enters_if_used(&mut self, id: FrameId, asks_left: &mut u32) -> bool {
+        if *asks_left == 0 || self.uses(id) == 0 {
             return false;
         }
-        let was_referenced = self.frame(id).is_referenced;
-        self.touch(id);
-        let is_again = was_referenced || uses > 1;
-        self.frame_mut(id).is_referenced = !is_again;
-        is_again
+        *asks_left -= 1;
+        self.counters.used_pages += u64::from(self.unused.remove(id));
+        let Frame { file, page, .. } = *self.frame(id);
+        self.law.enter(&mut self.places, id, PageKey::of(file, page), Entered::Asked);
+        true
+    }
+
+    /// The page of a file that reclaim would look at next.
+    pub(super) fn oldest_of_files(&mut self) -> Option<FrameId> {
+        let promised = self.places.oldest(Room::PROMISED);
+        match promised.filter(|&id| self.is_stale(id)) {
+            Some(id) => Some(id),
+            None => self.law.oldest(&mut self.places).or(promised),
+        }
+    }
+
+    /// Has the page of a file go that reclaim likes least; `None` when it is pinned, or in use.
+    pub(super) fn choose_of_files(&mut self) -> Option<Leaving> {
+        let id = self.next_victim(0, &mut (self.frames.len() as u32))?;
+        if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
+            return None;
+        }
+        if self.recall_all(&[id]) != 0 {
+            self.list_file(id);
+            return None;
+        }
+        self.evict_by_law(id);
+        Some(Leaving::Gone)
+    }
+
+    /// Puts a page of a file that is on no list where it belongs.
+    pub(super) fn list_file(&mut self, id: FrameId) {
+        if self.places.is_listed(id) {
+            return;
+        }
+        let Frame { file, page, .. } = *self.frame(id);
+        if self.unused.contains(id) && !self.law.enters_unused() {
+            self.places.push(id, Room::PROMISED);
+        } else {
+            self.law.put_back(&mut self.places, id, PageKey::of(file, page));
+        }
+    }
+
+    fn evict_by_law(&mut self, id: FrameId) {
+        let Frame { file, page, .. } = *self.frame(id);
+        if !self.unused.contains(id) || self.law.enters_unused() {
+            self.law.evicted(&mut self.places, id, PageKey::of(file, page));
+        }
+        self.evict(id);
     }
 
     /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
     pub(super) fn uses(&mut self, id: FrameId) -> u8 {
-        let lends = !self.frame(id).memory.is_memory;
-        match self.lender.as_mut().filter(|_| lends).map_or(Uses::None, |lender| lender.uses(id)) {
-            Uses::None => 0,
-            Uses::Once => 1,
-            Uses::Again => 2,
-        }
+        uses_of(&mut self.lender, &self.frames[id.0 as usize], id)
     }
 
     /// Pages are added: takes in which of the next frames were lent for the first time. So
@@ -234,7 +285,8 @@ impl Cache {
         for &id in ids {
             // Of one that was used before it is known that it is no waste.
             if self.unused.contains(id) && self.uses(id) > 0 {
-                self.touch(id);
+                self.unused.remove(id);
+                self.counters.used_pages += 1;
             }
         }
         self.lender.as_mut().map_or(0, |lender| lender.recall_all(ids))
@@ -246,6 +298,50 @@ impl Cache {
     }
 }
 
+/// What a law can see of the cache while it looks for a victim.
+struct Looking<'a> {
+    lender: &'a mut Option<Box<dyn Lender>>,
+    frames: &'a [Frame],
+    unused: &'a mut FrameSet,
+    counters: &'a mut CacheCounters,
+    taken: u32,
+    asks_left: &'a mut u32,
+}
+
+impl Looks for Looking<'_> {
+    fn uses(&mut self, id: FrameId) -> u8 {
+        let frame = &self.frames[id.0 as usize];
+        // Of a page on its way the lender knows only who used the one before; one that is pinned
+        // is no victim, and is asked about when it has come back.
+        let is_asked = frame.pins == 0 && frame.state == FrameState::Filled && *self.asks_left > 0;
+        if !is_asked {
+            return 0;
+        }
+        *self.asks_left -= 1;
+        let uses = uses_of(self.lender, frame, id);
+        self.counters.used_pages += u64::from(uses > 0 && self.unused.remove(id));
+        uses
+    }
+
+    fn page(&self, id: FrameId) -> PageKey {
+        let Frame { file, page, .. } = self.frames[id.0 as usize];
+        PageKey::of(file, page)
+    }
+
+    fn taken(&self) -> u32 {
+        self.taken
+    }
+}
+
+fn uses_of(lender: &mut Option<Box<dyn Lender>>, frame: &Frame, id: FrameId) -> u8 {
+    let lends = !frame.memory.is_memory;
+    match lender.as_mut().filter(|_| lends).map_or(Uses::None, |lender| lender.uses(id)) {
+        Uses::None => 0,
+        Uses::Once => 1,
+        Uses::Again => 2,
+    }
+}
+
 /// The frames whose bits are set, the lowest that of `first`.
 fn frames_of(first: FrameId, mut bits: u64) -> impl Iterator<Item = FrameId> {
     core::iter::from_fn(move || {
@@ -253,4 +349,32 @@ fn frames_of(first: FrameId, mut bits: u64) -> impl Iterator<Item = FrameId> {
         bits &= bits - 1;
         Some(FrameId(first.0 + lowest))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FileId, Mark};
+    use super::*;
+    use crate::readahead::Folio;
+    use crate::reclaim::TwoLists;
+
+    fn add(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
+        cache.add(file, page, Folio::holding(page, 0), Mark::Clear, true).unwrap()
+    }
+
+    /// As in the kernel, where a page enters its list as it enters the cache: a
+    /// window that comes before the one in front of it is not the first to go.
+    #[test]
+    fn pages_go_in_the_order_in_which_they_were_added_and_not_in_that_in_which_they_came() {
+        let mut cache = Cache::new(3, Box::new(TwoLists));
+        let file = cache.add_file();
+        let [first, second, slow] = [0, 1, 2].map(|page| add(&mut cache, file, page));
+        cache.fill(second);
+        cache.fill(first);
+        assert_eq!(add(&mut cache, file, 3), first);
+        // The one that is still on its way is passed over, and comes to the front.
+        assert_eq!(add(&mut cache, file, 4), second);
+        cache.fill(slow);
+        assert_eq!(add(&mut cache, file, 5), slow);
+    }
 }

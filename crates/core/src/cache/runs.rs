@@ -3,7 +3,8 @@
 //! A stream brings in hundreds of pages at a time, and drives out as many. What
 //! is the same for all of them is done once: frames are freed for the whole run.
 
-use super::{Cache, FileId, Frame, FrameId, FrameState, List, memory};
+use super::{Cache, FileId, Frame, FrameId, FrameState, Room, memory};
+use crate::reclaim::{Entry as Entered, PageKey};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
@@ -29,12 +30,26 @@ impl Cache {
         file: FileId,
         range: PageRange,
         entry: Entry,
+        added: impl FnMut(u64, FrameId),
+    ) -> u64 {
+        self.add_run_of(file, range, entry, false, added)
+    }
+
+    /// As `add_run`, of a file or of memory.
+    pub(super) fn add_run_of(
+        &mut self,
+        file: FileId,
+        range: PageRange,
+        entry: Entry,
+        is_memory: bool,
         mut added: impl FnMut(u64, FrameId),
     ) -> u64 {
         let wanted = range.count().min(self.budget_pages().into()) as u32;
         self.settle_next(wanted);
         let count = self.frames_for(wanted, entry.is_pinned);
-        let Cache { frames, supply, table, lists, unused, .. } = self;
+        let enters = !entry.is_ahead || self.law.enters_unused();
+        let how = if entry.is_ahead { Entered::Ahead } else { Entered::Asked };
+        let Cache { frames, supply, table, places, law, unused, .. } = self;
         let run = PageRange::new(range.first, count.into());
         for (page, home) in table.homes(file, run) {
             let id = supply.take().expect("as many are free as are added");
@@ -43,18 +58,27 @@ impl Cache {
                 page,
                 pins: u32::from(entry.is_pinned),
                 state: FrameState::InFlight(RequestId(u32::MAX)),
-                links: lists.enter(frames, id, List::Inactive),
                 next_in_table: table.insert(file, home, id),
                 order: entry.order,
                 is_marked: page - range.first < entry.marked,
-                is_referenced: false,
+                // The use that it is brought in for is to come; memory's is told otherwise.
+                is_referenced: !entry.is_ahead && !is_memory,
                 is_stale: false,
-                memory: memory::Flags::default(),
+                memory: memory::Flags::of(is_memory),
             };
             match frames.get_mut(id.0 as usize) {
                 Some(place) => *place = frame,
                 // Frames are used for the first time in their order.
                 None => frames.push(frame),
+            }
+            if is_memory {
+                // It is listed once it has come; ages are counted from here on.
+                places.push(id, Room::COLD);
+                places.unlink(id);
+            } else if enters {
+                law.enter(places, id, PageKey::of(file, page), how);
+            } else {
+                places.push(id, Room::PROMISED);
             }
             if entry.is_ahead {
                 unused.insert(id);
@@ -129,9 +153,11 @@ const LENT_TOGETHER: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use alloc::boxed::Box;
     use alloc::vec::Vec;
 
     use super::*;
+    use crate::reclaim::TwoLists;
 
     const AHEAD: Entry = Entry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
 
@@ -145,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_stream_lies_side_by_side_in_memory_however_often_it_has_gone_round() {
-        let mut cache = Cache::new(300);
+        let mut cache = Cache::new(300, Box::new(TwoLists));
         let file = cache.add_file();
         for round in 0..20 {
             let frames = filled(&mut cache, file, PageRange::new(round * 100, 100));
@@ -156,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_run_stops_where_frames_do_and_marks_its_first_pages() {
-        let mut cache = Cache::new(4);
+        let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let entry = Entry { marked: 2, is_pinned: true, ..AHEAD };
         assert_eq!(cache.add_run(file, PageRange::new(510, 3), entry, |_, _| {}), 3);

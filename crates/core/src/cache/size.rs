@@ -3,9 +3,11 @@
 //! To become larger costs nothing at once. To become smaller, pages leave as reclaim would have them leave; what is in
 //! use, or promised, stays.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Cache, FrameId};
+use crate::reclaim::{List, PageKey, ReclaimLaw};
 
 impl Cache {
     /// Brings up to `frames` more into circulation, as far as there are any.
@@ -26,6 +28,26 @@ impl Cache {
         self.supply.backed()
     }
 
+    /// For how many pages the reclaim law was built.
+    pub fn law_pages(&self) -> u32 {
+        self.law_pages
+    }
+
+    /// Has another reclaim law from now on, built for `pages` pages; it takes over what is there, in its order.
+    pub fn refit(&mut self, law: Box<dyn ReclaimLaw>, pages: u32) {
+        let mut order = Vec::new();
+        for (list, is_kept) in List::OF_LAW.into_iter().zip([false, true]) {
+            while let Some(id) = self.places.pop(list) {
+                order.push((id, is_kept));
+            }
+        }
+        (self.law, self.law_pages) = (law, pages);
+        for (id, is_kept) in order {
+            let (file, page) = self.page_of(id);
+            self.law.adopt(&mut self.places, id, PageKey::of(file, page), is_kept);
+        }
+    }
+
     /// The world has taken back the memory of frames that were given to it.
     pub fn withdrawn(&mut self, frames: &[FrameId]) {
         self.supply.withdrawn(frames);
@@ -36,7 +58,9 @@ impl Cache {
 mod tests {
     use super::*;
     use crate::cache::{FileId, Mark};
+    use crate::law::Spec;
     use crate::readahead::Folio;
+    use crate::reclaim::{LAWS, TwoLists, build};
 
     fn filled(cache: &mut Cache, file: FileId, page: u64) -> Option<FrameId> {
         let id = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, false)?;
@@ -46,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_cache_that_shrinks_keeps_what_reclaim_would_keep_and_one_that_grows_keeps_all() {
-        let mut cache = Cache::of_up_to(6, 12);
+        let mut cache = Cache::of_up_to(6, 12, Box::new(TwoLists));
         let file = cache.add_file();
         for page in 0..4 {
             filled(&mut cache, file, page);
@@ -69,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_is_pinned_or_in_flight_stays_in_circulation() {
-        let mut cache = Cache::new(4);
+        let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let pinned = filled(&mut cache, file, 0).unwrap();
         cache.pin(pinned);
@@ -79,5 +103,33 @@ mod tests {
         assert_eq!((cache.budget_pages(), cache.free_pages()), (2, 0));
         assert_eq!(cache.find(file, 0), Some(pinned));
         assert!(cache.find(file, 2).is_some());
+    }
+
+    /// Whatever the law, a cache that grew and is fitted anew holds what it held, and gives it up page by page.
+    #[test]
+    fn every_law_takes_over_what_is_there_when_the_size_changes() {
+        for law in LAWS {
+            let built = |pages| build(&Spec::plain(law.name), pages).unwrap();
+            let mut cache = Cache::of_up_to(8, 100, built(8));
+            let file = cache.add_file();
+            for page in 0..30 {
+                if page == 8 {
+                    cache.refit(built(32), 32);
+                    cache.grow(24);
+                }
+                let id = filled(&mut cache, file, page).unwrap();
+                (page % 3 == 0).then(|| cache.touch(id));
+            }
+            assert_eq!(cache.counters().evicted_pages, 0, "{}", law.name);
+            cache.refit(built(4), 4);
+            // Two were never used.
+            assert_eq!(cache.shrink(28).len(), 26, "{}", law.name);
+            assert_eq!(cache.counters().evicted_pages, 26, "{}", law.name);
+            for page in 100..200 {
+                filled(&mut cache, file, page).unwrap();
+            }
+            let held = (0..200).filter(|&page| cache.find(file, page).is_some()).count();
+            assert_eq!(held, 4, "{}", law.name);
+        }
     }
 }

@@ -272,6 +272,7 @@ mod tests {
     use super::super::{Cache, Mark};
     use super::*;
     use crate::readahead::Folio;
+    use crate::reclaim::TwoLists;
 
     fn add(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
         cache.add(file, page, Folio::holding(page, 0), Mark::Clear, false).expect("a frame is free")
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn pages_are_found_until_they_leave_however_far_apart_they_lie() {
-        let mut cache = Cache::new(8);
+        let mut cache = Cache::new(8, Box::new(TwoLists));
         let (file, other) = (cache.add_file(), cache.add_file());
         let far = u64::MAX / 4096;
         let [near_frame, far_frame] = [5, far].map(|page| add(&mut cache, file, page));
@@ -299,7 +300,7 @@ mod tests {
     #[test]
     fn pages_that_lie_far_apart_don_t_crowd_into_a_few_chains() {
         for stride in [16, 512, 1 << 18, 1 << 40] {
-            let mut cache = Cache::new(4096);
+            let mut cache = Cache::new(4096, Box::new(TwoLists));
             let file = cache.add_file();
             for at in 0..4096 {
                 add(&mut cache, file, at * stride % (1 << 52));

@@ -46,6 +46,8 @@ struct File {
 struct Handle {
     file: FileId,
     law: Box<dyn ReadaheadLaw>,
+    /// The page in which its newest read ended; none before the first.
+    last_page: Option<u64>,
 }
 
 /// Where a read stands.
@@ -79,6 +81,9 @@ struct Read {
     range: PageRange,
     /// The frame of each page, pinned; none as long as the read waits.
     frames: Vec<FrameId>,
+    /// Whether it begins in the page in which the handle's read before it ended: that page is used
+    /// on, and not once more.
+    goes_on: bool,
     /// How many requests are awaited.
     pending: u32,
     /// Up to which page what is absent has been asked for (exclusive).
@@ -161,7 +166,7 @@ impl Files {
             None => readahead::build(&self.readahead, &self.limits)
                 .expect("the law was built once already, from the same text"),
         };
-        HandleId(self.handles.insert(Handle { file, law }) as u32)
+        HandleId(self.handles.insert(Handle { file, law, last_page: None }) as u32)
     }
 
     /// Closes a handle, none of whose reads is unreleased.
@@ -178,6 +183,13 @@ impl Files {
             self.files_free.push(file);
         }
         is_gone
+    }
+
+    /// Reads of the handle found everything in lent pages; the last of them ended at byte `end`.
+    pub(super) fn passed(&mut self, handle: HandleId, end: u64) {
+        let handle = &mut self.handles[handle.0 as usize];
+        handle.law.passed(end);
+        handle.last_page = Some(end.saturating_sub(1) / PAGE_BYTES);
     }
 
     pub(super) fn set_law_maker(&mut self, make: LawMaker) {
@@ -286,6 +298,11 @@ impl Files {
             return Err(ReadError::TooManyReads { open_reads_max });
         }
         base.queue.evidence.reads_under_way += 1;
+        let newest = &mut self.handles[transfer.handle.0 as usize].last_page;
+        let goes_on = kind == Kind::Read(Access::Buffered) && *newest == Some(range.first);
+        if !range.is_empty() {
+            *newest = Some(range.end - 1);
+        }
         let read = Read {
             transfer,
             kind,
@@ -294,6 +311,7 @@ impl Files {
             bytes,
             range,
             frames: self.spare.pop().unwrap_or_default(),
+            goes_on,
             pending: 0,
             cursor: range.first,
             error: None,
@@ -316,8 +334,13 @@ impl Files {
         let read = &mut self.reads[id.0 as usize];
         read.state = ReadState::Done;
         base.queue.evidence.reads_under_way -= 1;
-        for &frame in read.frames.iter().filter(|&&frame| frame != pages::NO_FRAME) {
-            base.frames.cache.touch(frame);
+        let cache = &mut base.frames.cache;
+        for (nth, &frame) in read.frames.iter().enumerate() {
+            match frame {
+                pages::NO_FRAME => {}
+                frame if nth == 0 && read.goes_on => cache.touch_on(frame),
+                frame => cache.touch(frame),
+            }
         }
         self.done.push_back(id);
     }

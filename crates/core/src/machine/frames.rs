@@ -10,11 +10,15 @@ use alloc::vec::Vec;
 use super::Config;
 use super::error::ConfigError;
 use crate::cache::{Cache, FileId, FrameId, Mark};
+use crate::law::Spec;
+use crate::reclaim;
 use crate::unit::PAGE_BYTES;
 
 /// The cache, and what is promised of it.
 pub(super) struct Frames {
     pub(super) cache: Cache,
+    /// The reclaim law, to be built anew for another size.
+    reclaim: Spec,
     pub(super) budget: Budget,
     lent_pages_max: u64,
 }
@@ -59,14 +63,17 @@ impl Frames {
         }
         let law_pages_max = config.law_memory_bytes_max / PAGE_BYTES;
         let budget = Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0, law_pages_max };
-        let cache = Cache::of_up_to(pages as u32, pages_max as u32);
-        Ok(Frames { cache, budget, lent_pages_max })
+        let reclaim = config.reclaim.clone();
+        let law = reclaim::build(&reclaim, pages as u32).map_err(ConfigError::Law)?;
+        let cache = Cache::of_up_to(pages as u32, pages_max as u32, law);
+        Ok(Frames { cache, reclaim, budget, lent_pages_max })
     }
 
     /// Changes how many frames there are; gives those whose memory is to be taken back. They don't become fewer than are
     /// promised, lent or held.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let before = self.cache.budget_pages();
+        self.refit(pages);
         let withdrawing = if pages >= before {
             self.cache.grow(pages - before);
             Vec::new()
@@ -76,6 +83,19 @@ impl Frames {
         };
         self.budget.pages = u64::from(self.cache.budget_pages()) - self.lent_pages_max;
         withdrawing
+    }
+
+    /// Has a reclaim law that fits, where there are to be `pages` frames: one for as many if they are nearly all in use; else
+    /// for some times as many as are, since what a law remembers takes memory as well.
+    fn refit(&mut self, pages: u32) {
+        let (backed, fitted) = (self.cache.backed_pages(), self.cache.law_pages());
+        let is_small = fitted < pages && backed > fitted / 2;
+        let is_large = pages < fitted - fitted / 4 && backed > pages / 2;
+        if is_small || is_large {
+            let pages = pages.min(backed.saturating_mul(4)).max(1);
+            let law = reclaim::build(&self.reclaim, pages).expect("it was built before");
+            self.cache.refit(law, pages);
+        }
     }
 
     /// Whether so many more pages find frames.

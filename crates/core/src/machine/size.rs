@@ -69,6 +69,7 @@ mod tests {
             memory_bytes: 16 * PAGE_BYTES,
             memory_bytes_max: 64 * PAGE_BYTES,
             readahead: crate::law::Spec::plain("none"),
+            reclaim: crate::law::Spec::plain("two-lists"),
             ..Config::new(CAPS)
         };
         let mut machine = Machine::new(config).unwrap();

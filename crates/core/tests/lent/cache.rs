@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use readpath_core::cache::{Cache, FileId, FrameState, Mark};
 use readpath_core::readahead::Folio;
+use readpath_core::reclaim::TwoLists;
 use readpath_core::unit::PageRange;
 
 use crate::lender::{Books, FrameLender};
@@ -11,7 +12,7 @@ use crate::lender::{Books, FrameLender};
 /// A cache of four pages of one file, all filled and read ahead, lent by a lender.
 fn lent() -> (Cache, FileId, Arc<Mutex<Books>>) {
     let books = Arc::new(Mutex::default());
-    let mut cache = Cache::new(4);
+    let mut cache = Cache::new(4, Box::new(TwoLists));
     cache.lend_through(Box::new(FrameLender(Arc::clone(&books))));
     let file = cache.add_file();
     (0..4).for_each(|page| add(&mut cache, file, page, Mark::Clear));

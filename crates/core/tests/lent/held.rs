@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use readpath_core::cache::Mark;
+use readpath_core::law::Spec;
 use readpath_core::machine::{Access, Config};
 use readpath_core::readahead::Advice;
+use readpath_core::reclaim;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
@@ -71,8 +73,15 @@ struct Run {
 
 impl Run {
     fn new(law: &str, memory_pages: u64, held_max: u64) -> Run {
-        let config =
-            Config { lent_bytes_max: held_max * PAGE_BYTES, ..config(law, "noop", memory_pages) };
+        Run::under("adaptive", law, memory_pages, held_max)
+    }
+
+    fn under(reclaim: &str, law: &str, memory_pages: u64, held_max: u64) -> Run {
+        let config = Config {
+            lent_bytes_max: held_max * PAGE_BYTES,
+            reclaim: Spec::plain(reclaim),
+            ..config(law, "noop", memory_pages)
+        };
         let mut world = World::new(config);
         let books = Arc::<Mutex<Books>>::default();
         world.path.lend_through(Box::new(FrameLender(Arc::clone(&books))));
@@ -142,13 +151,14 @@ impl Run {
 proptest! {
     #[test]
     fn every_read_finds_its_frames_whatever_is_held(
+        reclaim in prop::sample::select(reclaim::LAWS.iter().map(|law| law.name).collect::<Vec<_>>()),
         law in prop::sample::select(&LAWS[..]),
         memory_pages in 2..40u64,
         held_share in 1..4u64,
         events in vec(event(), 1..300),
     ) {
         let held_max = (memory_pages * held_share / 4).clamp(1, memory_pages - 1);
-        let mut run = Run::new(law, memory_pages, held_max);
+        let mut run = Run::under(reclaim, law, memory_pages, held_max);
         let handle = run.world.open(FILE_PAGES * PAGE_BYTES, 0);
         events.iter().for_each(|event| run.take(handle, event));
         // The device and the readers take their time, but those who hold give nothing back.

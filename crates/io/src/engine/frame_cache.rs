@@ -76,7 +76,8 @@ impl FrameCache {
     }
 
     /// Copies what is lent of `file`, from byte `offset` on, into `buffer`, which is
-    /// not empty; if possible in slot `wish`. Gives the slot, which nobody else
+    /// not empty; if possible in slot `wish`. Page `used_on`, if it is the first, is used on, and
+    /// not once more. Gives the slot, which nobody else
     /// has until it is dropped, if all of it was; otherwise the content of
     /// `buffer` is undefined.
     #[inline]
@@ -86,8 +87,10 @@ impl FrameCache {
         offset: u64,
         buffer: &mut [u8],
         wish: usize,
+        used_on: u64,
     ) -> Option<Reading<'_, Std>> {
         let mut page = offset / PAGE_BYTES;
+        let mut counts = page != used_on;
         let mut skip = (offset % PAGE_BYTES) as usize;
         let mut rest = buffer;
         let mut reading = self.index.sign_in(file, page, wish)?;
@@ -96,10 +99,11 @@ impl FrameCache {
             let pages = pages.min(TOGETHER - page % TOGETHER);
             let bytes = ((pages * PAGE_BYTES) as usize - skip).min(rest.len());
             let (part, after) = rest.split_at_mut(bytes);
-            self.copy_together(&reading, file, page, pages as usize, skip, part)?;
+            self.copy_together(&reading, file, page, pages as usize, skip, part, counts)?;
             if after.is_empty() {
                 return Some(reading);
             }
+            counts = true;
             (rest, skip) = (after, 0);
             page += pages;
             reading.move_on(key(file, page));
@@ -107,8 +111,10 @@ impl FrameCache {
     }
 
     /// Copies from `count` pages of one group: all are found before the first
-    /// byte moves, and neighbours in memory are copied as one piece.
+    /// byte moves, and neighbours in memory are copied as one piece. Whether the first
+    /// `counts` as used once more is the caller's to say.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
     fn copy_together(
         &self,
         reading: &Reading<'_, Std>,
@@ -117,11 +123,12 @@ impl FrameCache {
         count: usize,
         skip: usize,
         buffer: &mut [u8],
+        counts: bool,
     ) -> Option<()> {
         let mut frames = [0; TOGETHER as usize];
         let frames = &mut frames[..count];
         for (page, frame) in (first..).zip(&mut *frames) {
-            *frame = self.index.look_up(reading, file, page)?;
+            *frame = self.index.look_up(reading, file, page, counts || page != first)?;
         }
         let (mut skip, mut rest) = (skip, buffer);
         for run in frames.chunk_by(|&one, &next| next == one + 1) {

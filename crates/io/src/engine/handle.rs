@@ -335,7 +335,9 @@ impl Handle {
     // Always: with its two callers it would else be a call on the way of each hit.
     #[inline(always)]
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let copied = self.engine.frame_cache.copy(self.file.id, offset, buffer, thread_number());
+        let wish = thread_number();
+        let used_on = self.tally.last_page(wish);
+        let copied = self.engine.frame_cache.copy(self.file.id, offset, buffer, wish, used_on);
         let Some(reading) = copied else { return false };
         let bytes = buffer.len() as u64;
         self.tally.copied(reading.slot(), bytes, offset + bytes);

@@ -157,9 +157,15 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// The frame of a page of the group that `reading` is signed in for, if it is
-    /// lent: the frame keeps it as long as that is so. Counts a use of it.
+    /// lent: the frame keeps it as long as that is so. Counts a use of it, if that `counts`.
     #[inline]
-    pub(crate) fn look_up(&self, reading: &Reading<'_, A>, file: FileId, page: u64) -> Option<u32> {
+    pub(crate) fn look_up(
+        &self,
+        reading: &Reading<'_, A>,
+        file: FileId,
+        page: u64,
+        counts: bool,
+    ) -> Option<u32> {
         let key = key(file, page);
         debug_assert!(reading.covers(key));
         let (frame, entry) = self.find(key)?;
@@ -168,7 +174,7 @@ impl<A: Atomics> PageIndex<A> {
         if state & (LENT | MARKED) != LENT || entry.key.load(Acquire) != key {
             return None;
         }
-        while state & USES != 2 * USE {
+        while counts && state & USES != 2 * USE {
             match entry.state.compare_exchange_weak(state, state + USE, Relaxed, Relaxed) {
                 Ok(_) => break,
                 Err(now) => state = now,
@@ -502,7 +508,7 @@ mod tests {
 
     /// The frame in which a reader finds the page.
     fn found(index: &PageIndex<Std>, file: FileId, page: u64) -> Option<u32> {
-        index.look_up(&index.sign_in(file, page, 0).expect("nobody else is"), file, page)
+        index.look_up(&index.sign_in(file, page, 0).expect("nobody else is"), file, page, true)
     }
 
     #[test]

@@ -170,7 +170,8 @@ impl State {
         let (asked_before, hit_before) = (before.asked_bytes, before.hit_bytes);
         let read = self.machine.read(now, Access::Buffered, transfer)?;
         let after = self.machine.meter();
-        handle.tally.through(after.asked_bytes - asked_before, after.hit_bytes - hit_before);
+        let (asked, there) = (after.asked_bytes - asked_before, after.hit_bytes - hit_before);
+        handle.tally.through(asked, there, offset + asked);
         self.in_flight.enter(id, queue, handle.id, read, ticket);
         self.in_use[handle.id.0 as usize].reads += 1;
         Ok(read)

@@ -5,6 +5,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use readpath_core::unit::PAGE_BYTES;
+
 /// What one handle has read.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -25,9 +27,12 @@ struct Line {
     kernel_bytes: AtomicU64,
     /// Where the last read ended; [`NOT_PASSED`] once it was told.
     passed_end: AtomicU64,
+    /// The page in which the last read ended, through the machine or not; [`NO_PAGE`] before the first.
+    last_page: AtomicU64,
 }
 
 const NOT_PASSED: u64 = u64::MAX;
+const NO_PAGE: u64 = u64::MAX;
 
 impl Default for Line {
     fn default() -> Line {
@@ -36,6 +41,7 @@ impl Default for Line {
             held_bytes: AtomicU64::new(0),
             kernel_bytes: AtomicU64::new(0),
             passed_end: AtomicU64::new(NOT_PASSED),
+            last_page: AtomicU64::new(NO_PAGE),
         }
     }
 }
@@ -57,6 +63,14 @@ impl Tally {
         let before = line.copied_bytes.load(Ordering::Relaxed);
         line.copied_bytes.store(before + bytes, Ordering::Relaxed);
         line.passed_end.store(end, Ordering::Relaxed);
+        line.last_page.store(page_before(end), Ordering::Relaxed);
+    }
+
+    /// The page in which the last read ended that a thread made whose slot is `slot`, as far as
+    /// nobody took its slot meanwhile: a read that begins there uses that page on, and not once more.
+    #[inline]
+    pub(crate) fn last_page(&self, slot: usize) -> u64 {
+        self.lines[slot % self.lines.len()].last_page.load(Ordering::Relaxed)
     }
 
     /// Counts a page that was lent past the machine, of bytes up to byte `end`.
@@ -90,8 +104,10 @@ impl Tally {
         }
     }
 
-    /// Counts one read through the machine: its bytes, and those that were there.
-    pub(crate) fn through(&self, bytes: u64, cached_bytes: u64) {
+    /// Counts one read through the machine, of bytes up to byte `end`: how many there are, and those
+    /// that were there.
+    pub(crate) fn through(&self, bytes: u64, cached_bytes: u64, end: u64) {
+        self.lines[self.own()].last_page.store(page_before(end), Ordering::Relaxed);
         for (counter, value) in self.through_bytes.iter().zip([bytes, cached_bytes]) {
             counter.fetch_add(value, Ordering::Relaxed);
         }
@@ -114,6 +130,12 @@ impl Tally {
     fn own(&self) -> usize {
         thread_number() % self.lines.len()
     }
+}
+
+/// The page that holds the byte before `end`.
+#[inline]
+fn page_before(end: u64) -> u64 {
+    end.saturating_sub(1) / PAGE_BYTES
 }
 
 /// The number of the calling thread, from 0 in the order in which they came.
@@ -153,5 +175,16 @@ mod tests {
         tally.copied_by_kernel(7, 800);
         tally.take_passed(|end| assert_eq!(end, 800));
         assert_eq!(tally.sums(), [52, 52, 7]);
+    }
+
+    #[test]
+    fn where_the_last_read_ended_is_known_whoever_carried_it_and_however_often_it_was_told() {
+        let tally = Tally::new(4);
+        assert_eq!(tally.last_page(tally.own()), NO_PAGE);
+        tally.copied(2, 10, 2 * PAGE_BYTES);
+        tally.take_passed(|_| {});
+        assert_eq!(tally.last_page(2), 1);
+        tally.through(10, 0, 2 * PAGE_BYTES + 1);
+        assert_eq!(tally.last_page(tally.own()), 2);
     }
 }

@@ -60,7 +60,7 @@ impl Cache {
     /// Copies a page; what it gives is that page or nothing.
     fn copy(&self, page: u64) {
         let Some(reading) = self.index.sign_in(FILE, page, page as usize) else { return };
-        if self.index.look_up(&reading, FILE, page).is_some() {
+        if self.index.look_up(&reading, FILE, page, true).is_some() {
             assert_eq!(self.content(), page);
         }
     }
@@ -126,7 +126,7 @@ fn who_is_refused_one_frame_takes_another_and_waits_for_nobody() {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
                 let reading = index.sign_in(FILE, 1, 0).expect("nobody else is");
-                index.look_up(&reading, FILE, 1)
+                index.look_up(&reading, FILE, 1, true)
             })
         };
         let refused = index.recall_all(&[0, 1].map(FrameId));
@@ -148,7 +148,7 @@ fn who_moves_on_to_another_group_is_seen_there() {
             loom::thread::spawn(move || {
                 let mut reading = cache.index.sign_in(FILE, 1, 0).expect("nobody else is");
                 reading.move_on(key(FILE, 17));
-                if cache.index.look_up(&reading, FILE, 17).is_some() {
+                if cache.index.look_up(&reading, FILE, 17, true).is_some() {
                     assert_eq!(cache.content(), 17);
                 }
             })
@@ -236,7 +236,7 @@ fn a_chain_that_changes_gives_a_miss_at_the_worst() {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
                 let reading = index.sign_in(FILE, 0, 0).expect("nobody else is");
-                assert!(index.look_up(&reading, FILE, 0).is_none_or(|frame| frame == 0));
+                assert!(index.look_up(&reading, FILE, 0, true).is_none_or(|frame| frame == 0));
             })
         };
         assert!(index.recall(1));

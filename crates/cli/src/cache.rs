@@ -1,0 +1,201 @@
+//! `readpath cache`: how much of a trace each reclaim law would miss, size by size, beside the
+//! least that is possible.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use readpath_core::law::Spec;
+use readpath_core::reclaim;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::blocks::{Format, OPTIMUM, Trace, belady, guess, misses};
+use readpath_sim::size;
+use serde::Serialize;
+
+use crate::args::CacheArgs;
+use crate::exit::{Ended, Failure};
+use crate::input;
+use crate::output::{print, print_json};
+use crate::table::Table;
+
+mod picture;
+mod unpack;
+
+/// What one law misses of one trace in one size of memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    trace: String,
+    references: usize,
+    blocks: u32,
+    /// The size as it was given.
+    size: String,
+    /// Memory in blocks.
+    pages: u32,
+    /// `optimum` is the least that is possible.
+    reclaim: String,
+    misses: u64,
+    miss_ratio: f64,
+}
+
+/// A trace by its name.
+struct Named {
+    name: String,
+    trace: Trace,
+}
+
+/// Prints the miss ratios, and draws them if a picture is asked for.
+pub fn run(args: &CacheArgs) -> Ended {
+    let laws = match &args.reclaim {
+        Some(names) => input::specs(names)?,
+        None => reclaim::LAWS.iter().map(|law| Spec::plain(law.name)).collect(),
+    };
+    for law in &laws {
+        reclaim::build(law, 1).map_err(Failure::usage)?;
+    }
+    let sizes = args.sizes.iter().map(|text| Size::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let kind = args.picture.as_deref().map(picture::Kind::of).transpose()?;
+    let format = args.format.as_deref().map(named_format).transpose()?;
+    let most = args.first.map_or(usize::MAX, |most| most.get());
+    let read = |path| read_trace(path, format, most);
+    let traces = args.traces.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let cells = simulate(&traces, &laws, &sizes);
+    if let (Some(kind), Some(path)) = (kind, &args.picture) {
+        std::fs::write(path, picture::draw(&cells, kind))
+            .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
+    }
+    match args.json {
+        true => print_json(&cells, None),
+        false => print(&table(&cells, &laws)),
+    }
+}
+
+/// How much memory there is.
+#[derive(Clone, Debug)]
+struct Size {
+    text: String,
+    amount: Amount,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Amount {
+    /// Of the different blocks of a trace, in millionths.
+    Part(u64),
+    Pages(u32),
+}
+
+impl Size {
+    fn parse(text: &str) -> Result<Size, Failure> {
+        let bad = || {
+            Failure::Usage(format!(
+                "--sizes {text}: expected parts of a trace's blocks, above 0% and up to 100%, as in \
+                 0.5%,20%, or sizes with a unit, as in 64MiB: of {PAGE_BYTES} bytes at least"
+            ))
+        };
+        let amount = match text.strip_suffix('%') {
+            Some(percent) => {
+                let percent: f64 = percent.parse().map_err(|_| bad())?;
+                let is_part = percent > 0.0 && percent <= 100.0;
+                Amount::Part(is_part.then_some((percent * 1e4).round() as u64).ok_or_else(bad)?)
+            }
+            None => {
+                let pages = size::parse(text).ok_or_else(bad)? / PAGE_BYTES;
+                let pages =
+                    u32::try_from(pages).ok().filter(|&pages| pages > 0 && pages < u32::MAX);
+                Amount::Pages(pages.ok_or_else(bad)?)
+            }
+        };
+        Ok(Size { text: text.to_owned(), amount })
+    }
+
+    /// In blocks of a trace; one at least.
+    fn pages(&self, trace: &Trace) -> u32 {
+        match self.amount {
+            Amount::Part(millionths) => {
+                ((u64::from(trace.blocks) * millionths / 1_000_000) as u32).max(1)
+            }
+            Amount::Pages(pages) => pages,
+        }
+    }
+}
+
+fn named_format(name: &str) -> Result<Format, Failure> {
+    Format::named(name).ok_or_else(|| {
+        let known = Format::ALL.map(|(name, _)| name).join(", ");
+        Failure::Usage(format!("--format {name}: there is no such format; there are: {known}"))
+    })
+}
+
+fn read_trace(path: &Path, format: Option<Format>, most: usize) -> Result<Named, Failure> {
+    let (name, bytes) = unpack::read(path)?;
+    let format = format.or_else(|| guess(&name, &bytes)).ok_or_else(|| {
+        let known = Format::ALL.map(|(name, _)| name).join(", ");
+        Failure::Usage(format!(
+            "{}: its name and its first lines don't say in which format it is; add --format, one of \
+             {known}",
+            path.display()
+        ))
+    })?;
+    let trace = Trace::parse(&bytes, format, most)
+        .map_err(|error| Failure::about(path.display(), error))?;
+    Ok(Named { name, trace })
+}
+
+/// Every cell, trace by trace, size by size, law by law and then the optimum; as many at a time
+/// as there are processors.
+fn simulate(traces: &[Named], laws: &[Spec], sizes: &[Size]) -> Vec<Cell> {
+    let laws = || laws.iter().map(Some).chain([None]);
+    let tasks: Vec<(&Named, &Size, Option<&Spec>)> = traces
+        .iter()
+        .flat_map(|named| sizes.iter().map(move |size| (named, size)))
+        .flat_map(|(named, size)| laws().map(move |law| (named, size, law)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Cell>>> = Mutex::new(vec![None; tasks.len()]);
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(tasks.len()) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&(named, size, law)) = tasks.get(at) else { return };
+                    let cell = cell(named, size, law);
+                    done.lock().expect("no cell panics")[at] = Some(cell);
+                }
+            });
+        }
+    });
+    let done = done.into_inner().expect("no cell panics");
+    done.into_iter().map(|cell| cell.expect("each task is done once")).collect()
+}
+
+fn cell(Named { name, trace }: &Named, size: &Size, law: Option<&Spec>) -> Cell {
+    let pages = size.pages(trace);
+    let misses = match law {
+        Some(law) => misses(trace, law, pages).expect("the law was built once already"),
+        None => belady(trace, pages),
+    };
+    Cell {
+        trace: name.clone(),
+        references: trace.references.len(),
+        blocks: trace.blocks,
+        size: size.text.clone(),
+        pages,
+        reclaim: law.map_or_else(|| OPTIMUM.to_owned(), Spec::to_string),
+        misses,
+        miss_ratio: misses as f64 / trace.references.len() as f64,
+    }
+}
+
+/// A row for each trace and size, a column for each law.
+fn table(cells: &[Cell], laws: &[Spec]) -> String {
+    let mut header: Vec<String> = ["trace", "size", "pages"].map(str::to_owned).into();
+    header.extend(laws.iter().map(Spec::to_string));
+    header.push(OPTIMUM.to_owned());
+    let mut table = Table::with_header(header, 1);
+    for row in cells.chunks(laws.len() + 1) {
+        let mut line = vec![row[0].trace.clone(), row[0].size.clone(), row[0].pages.to_string()];
+        line.extend(row.iter().map(|cell| format!("{:.4}", cell.miss_ratio)));
+        table.row(line);
+    }
+    table.to_string()
+}

@@ -1,0 +1,114 @@
+//! Miss-ratio curves as a picture that needs nothing else: SVG, or a page of HTML around it.
+
+use std::path::Path;
+
+use plotters::prelude::*;
+use readpath_sim::blocks::OPTIMUM;
+
+use super::Cell;
+use crate::exit::Failure;
+
+/// What the picture is written as.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// One SVG.
+    Svg,
+    /// A page with the SVG in it.
+    Html,
+}
+
+impl Kind {
+    /// What the name of a file asks for.
+    pub fn of(path: &Path) -> Result<Kind, Failure> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("svg") => Ok(Kind::Svg),
+            Some("html") => Ok(Kind::Html),
+            _ => Err(Failure::Usage(format!(
+                "--picture {}: end the name with .svg or .html",
+                path.display()
+            ))),
+        }
+    }
+}
+
+const WIDTH: u32 = 860;
+const HEIGHT_OF_TRACE: u32 = 380;
+
+/// The curves of each trace, one above the other.
+pub fn draw(cells: &[Cell], kind: Kind) -> String {
+    let traces: Vec<&[Cell]> = cells.chunk_by(|a, b| a.trace == b.trace).collect();
+    let mut text = String::new();
+    {
+        let height = HEIGHT_OF_TRACE * traces.len() as u32;
+        let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+        root.fill(&WHITE).expect("text takes what is drawn");
+        for (area, cells) in root.split_evenly((traces.len(), 1)).iter().zip(&traces) {
+            curves(area, cells);
+        }
+    }
+    match kind {
+        Kind::Svg => text,
+        Kind::Html => format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
+             <title>Miss ratios</title></head>\n<body>\n{text}\n</body>\n</html>\n"
+        ),
+    }
+}
+
+fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[Cell]) {
+    const DRAWN: &str = "text takes what is drawn";
+    let pages = |cell: &Cell| f64::from(cell.pages);
+    let (least, most) = cells
+        .iter()
+        .map(pages)
+        .fold((f64::MAX, 0.0_f64), |(least, most), pages| (least.min(pages), most.max(pages)));
+    // One size is a point in the middle.
+    let (least, most) = if least < most { (least, most) } else { (least / 2.0, most * 2.0) };
+    let highest = cells.iter().map(|cell| cell.miss_ratio).fold(0.0, f64::max);
+    let first = &cells[0];
+    let title =
+        format!("{}: {} references, {} blocks", first.trace, first.references, first.blocks);
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 16))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(48)
+        .build_cartesian_2d((least..most).log_scale(), 0.0..highest.max(0.01))
+        .expect(DRAWN);
+    chart
+        .configure_mesh()
+        .x_desc("memory in blocks")
+        .y_desc("miss ratio")
+        .light_line_style(WHITE)
+        .draw()
+        .expect(DRAWN);
+    let mut laws: Vec<&str> = Vec::new();
+    for cell in cells {
+        if !laws.contains(&cell.reclaim.as_str()) {
+            laws.push(&cell.reclaim);
+        }
+    }
+    for (nth, law) in laws.into_iter().enumerate() {
+        let color = if law == OPTIMUM { BLACK.to_rgba() } else { Palette99::pick(nth).to_rgba() };
+        let mut points: Vec<(f64, f64)> = cells
+            .iter()
+            .filter(|cell| cell.reclaim == law)
+            .map(|cell| (pages(cell), cell.miss_ratio))
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let dots = points.clone().into_iter().map(|point| Circle::new(point, 2, color.filled()));
+        chart.draw_series(dots).expect(DRAWN);
+        chart
+            .draw_series(LineSeries::new(points, color.stroke_width(2)))
+            .expect(DRAWN)
+            .label(law)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()
+        .expect(DRAWN);
+}

@@ -1,0 +1,175 @@
+//! `readpath cache`: miss ratios of traces, held against those that another simulator has
+//! of the same traces.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use support::Scratch;
+
+/// Where the traces are, and what libCacheSim's own laws miss of them; they are no part of this
+/// project.
+fn traces() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces/cache");
+    let is_there = folder.join("miss-ratios.txt").is_file();
+    if !is_there {
+        println!("skipped: there are no traces in {}", folder.display());
+    }
+    is_there.then_some(folder)
+}
+
+/// The laws that are the same in both, by our names and by theirs.
+const LAWS: [(&str, &str); 6] = [
+    ("lru", "LRU"),
+    ("s3fifo", "S3FIFO"),
+    ("arc", "ARC"),
+    ("lirs", "LIRS"),
+    ("clock2q", "Clock2QPl"),
+    ("optimum", "Belady"),
+];
+
+/// By trace, pages and their name of the law: the published miss ratio.
+fn published(text: &str) -> BTreeMap<(String, u64, String), f64> {
+    let (mut trace, mut header) = (String::new(), Vec::new());
+    let mut ratios = BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [name, _, "references,", ..] => trace = name.trim_end_matches(':').to_owned(),
+            ["size", ..] => header = words[1..].to_vec(),
+            [pages, ..] => {
+                for (law, ratio) in header.iter().zip(&words[1..]) {
+                    let cell = (trace.clone(), pages.parse().unwrap(), (*law).to_owned());
+                    ratios.insert(cell, ratio.parse().unwrap());
+                }
+            }
+            [] => {}
+        }
+    }
+    ratios
+}
+
+/// Runs the command on a trace; each cell is within 0.002 of the published one. Gives how many
+/// there were.
+fn compare(folder: &Path, trace: &str, sizes: &str) -> usize {
+    let published = published(&std::fs::read_to_string(folder.join("miss-ratios.txt")).unwrap());
+    let scratch = Scratch::new(&format!("ratios-{trace}"));
+    let laws = LAWS[..5].iter().map(|(ours, _)| *ours).collect::<Vec<_>>().join(",");
+    let path = folder.join(trace);
+    let ran = scratch.run(&format!(
+        "cache {} --reclaim {laws} --sizes {sizes} --first 4000000 --json",
+        path.display()
+    ));
+    ran.has_ended(0, trace);
+    let mut compared = 0;
+    for cell in ran.results() {
+        let law = cell["reclaim"].as_str().unwrap();
+        let theirs = LAWS.iter().find(|(ours, _)| *ours == law).unwrap().1;
+        let key = (trace.to_owned(), cell["pages"].as_u64().unwrap(), theirs.to_owned());
+        // They leave sizes of less than a hundred blocks out.
+        let Some(expected) = published.get(&key) else { continue };
+        let ratio = cell["miss_ratio"].as_f64().unwrap();
+        assert!(
+            (ratio - expected).abs() <= 0.002,
+            "{key:?}: {ratio} where {expected} is published"
+        );
+        compared += 1;
+    }
+    compared
+}
+
+#[test]
+fn the_classic_laws_miss_what_another_simulators_miss() {
+    let Some(folder) = traces() else { return };
+    let all = "0.5%,2%,5%,10%,20%,40%";
+    let mut compared = 0;
+    for name in ["2_pools", "cpp", "gli", "multi1", "multi2", "ps", "scan", "zigzag"] {
+        compared += compare(&folder, &format!("lirs-{name}.trace.gz"), all);
+    }
+    assert_eq!(compared, 33 * LAWS.len(), "every published cell was compared");
+}
+
+/// Over the same traces `adaptive` comes nearer to the optimum than `s3fifo` and `arc` in the mean, is nowhere
+/// worse than `two-lists` by more than a hundredth, and stays near the best of all others. The first
+/// three are promised of any trace; the last is what was measured, and 1.02 is aimed at.
+#[test]
+fn adaptive_stays_near_the_best_of_the_others() {
+    let Some(folder) = traces() else { return };
+    let scratch = Scratch::new("adaptive");
+    let names = ["2_pools", "cpp", "gli", "multi1", "multi2", "ps", "scan", "zigzag"];
+    let paths =
+        names.map(|name| folder.join(format!("lirs-{name}.trace.gz")).display().to_string());
+    let ran = scratch.run(&format!("cache {} --sizes 5%,10%,20%,40% --json", paths.join(" ")));
+    ran.has_ended(0, "the traces");
+    let results = ran.results();
+    let mut distance = [0.0; 3];
+    let rows = results.chunk_by(|a, b| (&a["trace"], &a["size"]) == (&b["trace"], &b["size"]));
+    for row in rows {
+        let ratio = |law: &str| {
+            let cell = row.iter().find(|cell| cell["reclaim"] == law).unwrap();
+            cell["miss_ratio"].as_f64().unwrap()
+        };
+        let ours = ratio("adaptive");
+        let others = ["two-lists", "lru", "s3fifo", "arc", "lirs", "clock2q"].map(ratio);
+        let best = others.into_iter().fold(1.0, f64::min);
+        let (trace, size) = (&row[0]["trace"], &row[0]["size"]);
+        assert!(ours <= 1.01 * ratio("two-lists"), "{trace} {size}: {ours}");
+        assert!(ours <= 1.06 * best, "{trace} {size}: {ours} where {best} is the best");
+        for (sum, law) in distance.iter_mut().zip(["adaptive", "s3fifo", "arc"]) {
+            *sum += ratio(law) - ratio("optimum");
+        }
+    }
+    assert!(distance[0] <= distance[1] && distance[0] <= distance[2], "{distance:?}");
+}
+
+/// The others have millions of references: a size or two of each.
+#[test]
+fn they_do_so_on_traces_of_storage_servers() {
+    let Some(folder) = traces() else { return };
+    let compared = compare(&folder, "arc-OLTP.lis.zst", "2%,20%")
+        + compare(&folder, "arc-P3.lis.zst", "10%")
+        + compare(&folder, "cloudphysics-w106.trace.xz", "10%");
+    assert_eq!(compared, 4 * LAWS.len());
+}
+
+#[test]
+fn a_table_a_document_and_a_picture_say_the_same() {
+    let scratch = Scratch::new("cache");
+    let lines: String = (0..10).cycle().take(100).map(|block| format!("{block}\n")).collect();
+    scratch.file("loop.trace", lines);
+    let ran = scratch.run("cache loop.trace --reclaim lru --sizes 90% --picture loop.html");
+    ran.has_ended(0, "table");
+    // Of a loop of ten in nine pages LRU has nothing; the optimum misses ten, and one in nine after
+    // that.
+    let row: Vec<&str> = ran.stdout.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["loop.trace", "90%", "9", "1.0000", "0.2000"]);
+    let page = std::fs::read_to_string(scratch.path("loop.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("optimum") && page.contains("lru"));
+    assert!(!page.contains("http-equiv") && !page.contains("<script"), "it needs nothing else");
+    let results = scratch.run("cache loop.trace --reclaim lru --sizes 90% --json").results();
+    assert_eq!(results[0]["misses"], 100);
+    assert_eq!(results[1]["reclaim"], "optimum");
+    assert_eq!(results[1]["misses"], 20);
+}
+
+#[test]
+fn what_cannot_be_read_or_done_is_refused() {
+    let scratch = Scratch::new("cache-bad");
+    scratch.file("bad.trace", "1\n2\nx\n");
+    scratch.file("two.txt", "1 2\n");
+    scratch.file("good.trace", "1\n2\n");
+    scratch.file("no.gz", "1\n");
+    scratch.refused("cache bad.trace", &["bad.trace: line 3", "`x`", "whole number"]);
+    scratch.refused("cache none.trace", &["none.trace", "No such file"]);
+    scratch.refused("cache two.txt", &["two.txt", "--format", "lirs, arc"]);
+    scratch.refused("cache two.txt --format tape", &["--format tape", "lirs, arc"]);
+    scratch.refused("cache no.gz", &["no.gz", "no .gz file"]);
+    scratch.refused("cache good.trace --reclaim magic", &["magic", "two-lists", "lirs"]);
+    scratch.refused("cache good.trace --reclaim lru,x=1", &["`lru`", "`x`", "takes none"]);
+    scratch.refused("cache good.trace --sizes 0%", &["--sizes 0%", "0.5%,20%"]);
+    scratch.refused("cache good.trace --sizes 101%", &["--sizes 101%"]);
+    scratch.refused("cache good.trace --sizes 1KiB", &["--sizes 1KiB", "4096"]);
+    scratch.refused("cache good.trace --picture x.png", &["x.png", ".svg or .html"]);
+    scratch.refused("cache good.trace --first 0", &["--first", "0"]);
+}

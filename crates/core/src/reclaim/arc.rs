@@ -1,0 +1,149 @@
+//! `arc`: how much memory pages used once get beside those used again is found by trial.
+//!
+//! The law in words (ARC: Megiddo and Modha, FAST 2003): pages used once are on the list *T1*,
+//! pages used again on *T2*, each in the order of their last use. What leaves T1 is remembered in
+//! *B1*, what leaves T2 in *B2*. A page that comes back and is in B1 would have been there had T1
+//! been larger: so T1's target grows, by one or, where B2 is longer, by as many times as it is; one
+//! that is in B2 lets it shrink likewise. Either enters T2. The victim is the oldest of T1 while
+//! that has more than its target, else the oldest of T2. T1 and B1 together remember no more pages
+//! than there is memory for, all four no more than twice that.
+//!
+//! Where uses are known only when a page is looked at, a page at the end of T1 or T2 that was used
+//! meanwhile goes to the front of T2 then (as in CAR: Bansal and Modha, FAST 2004).
+
+use super::{Entry, Ghosts, Line, List, Looks, PageKey, Places, ReclaimLaw};
+use crate::cache::FrameId;
+
+const T1: List = List::PROBATION;
+const T2: List = List::KEPT;
+const B1: Line = Line::First;
+const B2: Line = Line::Second;
+
+/// The target is counted in parts of a page: the lengths' ratio, by which it moves, is no whole
+/// number.
+const PART: u64 = 1 << 16;
+
+/// The reclaim law `arc`.
+#[derive(Debug)]
+pub struct Arc {
+    pages: u32,
+    /// How many pages T1 should have, in parts of [`PART`].
+    target: u64,
+    ghosts: Ghosts,
+    /// A page that is about to come, and whose ghost it was.
+    awaited: Option<(PageKey, Line)>,
+}
+
+impl Arc {
+    /// For a cache of so many pages.
+    pub fn new(pages: u32) -> Arc {
+        Arc { pages, target: 0, ghosts: Ghosts::new(pages + 1), awaited: None }
+    }
+
+    /// Takes in that a page comes back, if it is remembered; whose ghost it was.
+    fn came_back(&mut self, page: PageKey) -> Option<Line> {
+        let [first, second] = [B1, B2].map(|line| u64::from(self.ghosts.count(line)));
+        let (line, _) = self.ghosts.take(page)?;
+        self.target = match line {
+            B1 => {
+                (self.target + (second * PART / first).max(PART)).min(u64::from(self.pages) * PART)
+            }
+            B2 => self.target.saturating_sub((first * PART / second).max(PART)),
+        };
+        Some(line)
+    }
+
+    /// Forgets what there are too many ghosts of.
+    fn forget(&mut self, places: &Places) {
+        let [first, second] = [T1, T2].map(|list| places.pages(list));
+        if first + self.ghosts.count(B1) >= self.pages {
+            self.ghosts.forget_oldest(B1);
+        } else if first + second + self.ghosts.count(B1) + self.ghosts.count(B2) >= 2 * self.pages {
+            self.ghosts.forget_oldest(B2);
+        }
+    }
+}
+
+impl ReclaimLaw for Arc {
+    fn enter(&mut self, places: &mut Places, frame: FrameId, page: PageKey, _entry: Entry) {
+        let line = match self.awaited.take() {
+            Some((awaited, line)) if awaited == page => Some(line),
+            _ => self.came_back(page),
+        };
+        places.push(frame, if line.is_some() { T2 } else { T1 });
+    }
+
+    fn used(&mut self, places: &mut Places, frame: FrameId, _page: PageKey) {
+        if places.is_listed(frame) {
+            places.renew(frame, T2);
+        }
+    }
+
+    fn victim(&mut self, places: &mut Places, looks: &mut dyn Looks) -> Option<FrameId> {
+        if self.awaited.is_none() {
+            self.forget(places);
+        }
+        loop {
+            let list = self.next_list(places);
+            let frame = places.pop(list)?;
+            if looks.uses(frame) == 0 {
+                places.set_note(frame, u32::from(list == T2));
+                return Some(frame);
+            }
+            places.push(frame, T2);
+        }
+    }
+
+    fn evicted(&mut self, places: &mut Places, frame: FrameId, page: PageKey) {
+        let is_second = places.note(frame) == 1;
+        // Itself, and the page that it makes room for, if that enters T1.
+        let coming = if self.awaited.is_some() { 1 } else { 2 };
+        if is_second || places.pages(T1) + self.ghosts.count(B1) + coming <= self.pages {
+            self.ghosts.remember(if is_second { B2 } else { B1 }, page, 0);
+        }
+    }
+
+    fn oldest(&mut self, places: &mut Places) -> Option<FrameId> {
+        places.oldest(self.next_list(places))
+    }
+
+    fn adopt(&mut self, places: &mut Places, frame: FrameId, _page: PageKey, is_kept: bool) {
+        places.push(frame, if is_kept { T2 } else { T1 });
+    }
+
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+        self.ghosts = ghosts;
+        None
+    }
+
+    fn bequeath(&mut self) -> Option<Ghosts> {
+        Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
+    }
+
+    fn awaited(&mut self, page: PageKey) {
+        self.awaited = self.came_back(page).map(|line| (page, line));
+    }
+}
+
+impl Arc {
+    fn next_list(&self, places: &Places) -> List {
+        let [first, second] = [T1, T2].map(|list| places.pages(list));
+        let is_second = matches!(self.awaited, Some((_, B2)));
+        let parts = u64::from(first) * PART;
+        let is_first = parts > self.target || parts == self.target && is_second;
+        if first > 0 && is_first || second == 0 { T1 } else { T2 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::trial::victims;
+    use super::*;
+
+    /// In a memory of two 1 is used again; 3 drives 2 out, which comes back: T1 is to have one
+    /// page, and has it, so that 1 goes. It comes back from B2: T1 is to have none, and 3 goes.
+    #[test]
+    fn what_comes_back_says_which_list_was_too_short() {
+        assert_eq!(victims(Arc::new(2), 2, [1, 2, 1, 3, 2, 1]), [2, 1, 3]);
+    }
+}

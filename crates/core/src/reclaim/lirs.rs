@@ -1,0 +1,202 @@
+//! `lirs`: what comes back soonest stays, by the distance of its last two uses and not by its last
+//! one alone.
+//!
+//! The law in words (LIRS: Jiang and Zhang, SIGMETRICS 2002): all but a hundredth of the memory is
+//! for pages of *low* inter-reference recency (LIR), the rest for pages that pass through (HIR).
+//! The victim is the HIR page that has waited longest. The *stack* is all pages, those that have
+//! left among them, that were used later than the LIR page used longest ago. An HIR page, in memory
+//! or not, that is used while it is in the stack has come back sooner than that LIR page: it
+//! becomes LIR, and that one HIR, at the end of those that wait. One that is used when it isn't in
+//! the stack waits anew. While memory fills up, all pages are LIR as far as there is room for them.
+//!
+//! There is no stack here: each page has the number of its last use, and is in the stack if that is
+//! higher than the LIR page's that was used longest ago. What has left is remembered with its
+//! number, as many pages as there are in memory.
+//!
+//! Where uses are known only when a page is looked at, an LIR page that would become HIR and was
+//! used meanwhile counts as used then.
+//!
+//! It is the best there is for loops larger than memory, of which it keeps a part. What walks to
+//! and fro it takes for a loop, and misses everything of.
+
+use super::{Entry, Ghosts, Line, List, Looks, PageKey, Places, ReclaimLaw, law_pages};
+use crate::cache::FrameId;
+
+const HIR: List = List::PROBATION;
+const LIR: List = List::KEPT;
+
+/// Of so many pages of memory one is for HIR pages.
+const HIR_SHARE: u32 = 100;
+
+/// The reclaim law `lirs`. A page's note is the number of its last use.
+#[derive(Debug)]
+pub struct Lirs {
+    lir_max: u32,
+    hir_max: u32,
+    ghosts: Ghosts,
+    /// The number of the last use, round and round.
+    last_use: u32,
+    /// Whether a page has had to leave yet. From then on a page has to come back to be kept, though
+    /// there may be room for a while.
+    has_evicted: bool,
+}
+
+impl Lirs {
+    /// For a cache of so many pages.
+    pub fn new(pages: u32) -> Lirs {
+        let mut law = Lirs {
+            lir_max: 0,
+            hir_max: 0,
+            ghosts: Ghosts::new(pages),
+            last_use: 0,
+            has_evicted: false,
+        };
+        law.share(pages);
+        law
+    }
+
+    /// Shares the memory out. A cache that is full may have fewer pages for its law than there are
+    /// frames: others are promised, pinned, or on their way.
+    fn share(&mut self, pages: u32) {
+        self.hir_max = (pages / HIR_SHARE).max(1);
+        self.lir_max = pages.saturating_sub(self.hir_max);
+    }
+
+    fn number(&mut self) -> u32 {
+        self.last_use = self.last_use.wrapping_add(1);
+        self.last_use
+    }
+
+    /// Whether a page whose last use has this number is in the stack.
+    fn is_in_stack(&self, places: &Places, number: u32) -> bool {
+        let age = |number: u32| self.last_use.wrapping_sub(number);
+        places.oldest(LIR).is_some_and(|oldest| age(number) < age(places.note(oldest)))
+    }
+
+    /// Puts a page, which is on no list, on that of LIR pages, as just used.
+    fn keep(&mut self, places: &mut Places, frame: FrameId) {
+        places.push(frame, LIR);
+        let number = self.number();
+        places.set_note(frame, number);
+    }
+
+    /// Has LIR pages become HIR until there are no more than there should be. Those that
+    /// turn out to have been used, which is asked of each once, stay.
+    fn demote(&mut self, places: &mut Places, mut uses: impl FnMut(FrameId) -> u8) {
+        while places.pages(LIR) > self.lir_max {
+            let Some(oldest) = places.pop(LIR) else { return };
+            match uses(oldest) {
+                0 => places.push(oldest, HIR),
+                _ => self.keep(places, oldest),
+            }
+        }
+        // What has come out of the stack at its bottom is remembered no longer.
+        while let Some(number) = self.ghosts.oldest_word(Line::First)
+            && !self.is_in_stack(places, number)
+        {
+            self.ghosts.forget_oldest(Line::First);
+        }
+    }
+}
+
+impl ReclaimLaw for Lirs {
+    fn enter(&mut self, places: &mut Places, frame: FrameId, page: PageKey, _entry: Entry) {
+        let ghost = self.ghosts.take(page);
+        let is_back = ghost.is_some_and(|(_, number)| self.is_in_stack(places, number));
+        if is_back || !self.has_evicted && places.pages(LIR) < self.lir_max {
+            self.keep(places, frame);
+            self.demote(places, |_| 0);
+        } else {
+            places.push(frame, HIR);
+            let number = self.number();
+            places.set_note(frame, number);
+        }
+    }
+
+    fn used(&mut self, places: &mut Places, frame: FrameId, _page: PageKey) {
+        let Some(list) = places.list_of(frame) else { return };
+        if list == LIR || self.is_in_stack(places, places.note(frame)) {
+            places.unlink(frame);
+            self.keep(places, frame);
+            self.demote(places, |_| 0);
+        } else {
+            places.renew(frame, HIR);
+            let number = self.number();
+            places.set_note(frame, number);
+        }
+    }
+
+    fn victim(&mut self, places: &mut Places, looks: &mut dyn Looks) -> Option<FrameId> {
+        self.has_evicted = true;
+        self.share(law_pages(places) + looks.taken());
+        if places.pages(HIR) == 0 {
+            self.demote(places, |frame| looks.uses(frame));
+        }
+        while let Some(frame) = places.pop(HIR) {
+            if looks.uses(frame) == 0 {
+                return Some(frame);
+            }
+            if self.is_in_stack(places, places.note(frame)) {
+                self.keep(places, frame);
+                self.demote(places, |frame| looks.uses(frame));
+            } else {
+                places.push(frame, HIR);
+                let number = self.number();
+                places.set_note(frame, number);
+            }
+        }
+        while let Some(frame) = places.pop(LIR) {
+            if looks.uses(frame) == 0 {
+                return Some(frame);
+            }
+            self.keep(places, frame);
+        }
+        None
+    }
+
+    fn adopt(&mut self, places: &mut Places, frame: FrameId, _page: PageKey, _is_kept: bool) {
+        self.has_evicted = true;
+        // The first of those that wait are the first to go; the others are in the order of use.
+        let is_hir = places.pages(HIR) < self.hir_max;
+        places.push(frame, if is_hir { HIR } else { LIR });
+        let number = self.number();
+        places.set_note(frame, number);
+    }
+
+    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
+        // When they were used is not known. They are in the stack while an adopted page is LIR.
+        ghosts.join(self.last_use);
+        self.ghosts = ghosts;
+        None
+    }
+
+    fn bequeath(&mut self) -> Option<Ghosts> {
+        Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
+    }
+
+    fn evicted(&mut self, places: &mut Places, frame: FrameId, page: PageKey) {
+        let number = places.note(frame);
+        if self.is_in_stack(places, number) {
+            self.ghosts.remember(Line::First, page, number);
+        }
+    }
+
+    fn oldest(&mut self, places: &mut Places) -> Option<FrameId> {
+        places.oldest(HIR).or_else(|| places.oldest(LIR))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::trial::victims;
+    use super::*;
+
+    /// In a memory of three 1 and 2 are LIR. 3 passes through, and comes back sooner than 1: 3 is
+    /// LIR then, and 1 waits to go.
+    #[test]
+    fn what_comes_back_sooner_than_the_oldest_that_is_kept_takes_its_place() {
+        assert_eq!(victims(Lirs::new(3), 3, [1, 2, 3, 4, 3, 5]), [3, 4, 1]);
+        // 1 was used since: it is 2 that waits.
+        assert_eq!(victims(Lirs::new(3), 3, [1, 2, 3, 1, 4, 3, 5]), [3, 4, 2]);
+    }
+}

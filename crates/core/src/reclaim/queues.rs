@@ -1,0 +1,134 @@
+//! Two queues and ghosts, on which more than one law stands: `s3fifo` and `clock2q`.
+//!
+//! Pages enter the small queue, which has a tenth of the memory. Those that were used often enough
+//! by the time they come to its end go on to the main queue; the others leave, and are remembered.
+//! One that comes back while it is remembered enters the main queue at once. That is a clock: a
+//! page that was used since it came there goes round once more.
+
+use super::{Ghosts, Line, List, Looks, PageKey, Places, law_pages};
+use crate::cache::FrameId;
+
+pub(super) const SMALL: List = List::PROBATION;
+const MAIN: List = List::KEPT;
+
+/// Of so many pages of memory one is the small queue's.
+const SMALL_SHARE: u32 = 10;
+
+/// What is noted of a victim: which queue it left.
+const FROM_SMALL: u32 = 0;
+const FROM_MAIN: u32 = 1;
+
+/// How uses count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counting {
+    /// Uses in the small queue by which a page gets on.
+    pub(super) uses_to_stay: u8,
+    /// More uses than these are not counted: how often a page goes round at the most for them.
+    pub(super) uses_max: u8,
+}
+
+/// The two queues of a cache.
+#[derive(Debug)]
+pub(super) struct Queues {
+    pub(super) small_max: u32,
+    main_max: u32,
+    counting: Counting,
+    ghosts: Ghosts,
+    /// Whether a page has had to leave yet.
+    has_evicted: bool,
+}
+
+impl Queues {
+    /// For a cache of so many pages.
+    pub(super) fn new(pages: u32, counting: Counting) -> Queues {
+        let ghosts = Ghosts::new(pages - pages / SMALL_SHARE);
+        let mut queues = Queues { small_max: 0, main_max: 0, counting, ghosts, has_evicted: false };
+        queues.share(pages);
+        queues
+    }
+
+    /// Shares the memory out. A cache that is full may have fewer pages for its law than there are
+    /// frames: others are promised, pinned, or on their way.
+    fn share(&mut self, pages: u32) {
+        self.small_max = pages / SMALL_SHARE;
+        self.main_max = pages - self.small_max;
+    }
+
+    /// Takes a page in; gives whether it is in the small queue.
+    pub(super) fn enter(&mut self, places: &mut Places, frame: FrameId, page: PageKey) -> bool {
+        let is_back = self.ghosts.take(page).is_some();
+        let is_full = !self.has_evicted && places.pages(SMALL) >= self.small_max;
+        let is_small = !is_back && !is_full;
+        places.push(frame, if is_small { SMALL } else { MAIN });
+        places.set_uses(frame, 0);
+        is_small
+    }
+
+    /// Counts a use.
+    pub(super) fn used(&self, places: &mut Places, frame: FrameId) {
+        let uses = places.uses(frame).saturating_add(1);
+        places.set_uses(frame, uses.min(self.counting.uses_max));
+    }
+
+    /// Takes the page that goes next off its queue.
+    pub(super) fn victim(&mut self, places: &mut Places, looks: &mut dyn Looks) -> Option<FrameId> {
+        self.has_evicted = true;
+        self.share(law_pages(places) + looks.taken());
+        if places.pages(MAIN) <= self.main_max {
+            while let Some(frame) = places.pop(SMALL) {
+                if looks.uses(frame) + places.uses(frame) < self.counting.uses_to_stay {
+                    places.set_note(frame, FROM_SMALL);
+                    return Some(frame);
+                }
+                places.push(frame, MAIN);
+                places.set_uses(frame, 0);
+            }
+        }
+        while let Some(frame) = places.pop(MAIN) {
+            let uses = (looks.uses(frame) + places.uses(frame)).min(self.counting.uses_max);
+            if uses == 0 {
+                places.set_note(frame, FROM_MAIN);
+                return Some(frame);
+            }
+            places.push(frame, MAIN);
+            places.set_uses(frame, uses - 1);
+        }
+        // The main queue is to be shortened, and is empty: no memory is so small.
+        let frame = places.pop(SMALL)?;
+        places.set_note(frame, FROM_SMALL);
+        Some(frame)
+    }
+
+    /// The victim has gone.
+    pub(super) fn evicted(&mut self, places: &Places, frame: FrameId, page: PageKey) {
+        if places.note(frame) == FROM_SMALL {
+            self.ghosts.remember(Line::First, page, 0);
+        }
+    }
+
+    /// The page that is looked at next.
+    pub(super) fn oldest(&self, places: &Places) -> Option<FrameId> {
+        let first = if places.pages(MAIN) > self.main_max { MAIN } else { SMALL };
+        places.oldest(first).or_else(|| places.oldest_of(&List::OF_LAW))
+    }
+
+    /// Takes a page over from another law; gives whether it is in the small queue.
+    pub(super) fn adopt(&mut self, places: &mut Places, frame: FrameId, is_kept: bool) -> bool {
+        let is_small = !is_kept && places.pages(SMALL) < self.small_max;
+        self.has_evicted = true;
+        places.push(frame, if is_small { SMALL } else { MAIN });
+        places.set_uses(frame, 0);
+        is_small
+    }
+
+    /// Takes over what another law remembers.
+    pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
+        ghosts.join(0);
+        self.ghosts = ghosts;
+    }
+
+    /// Gives up what is remembered.
+    pub(super) fn bequeath(&mut self) -> Ghosts {
+        core::mem::replace(&mut self.ghosts, Ghosts::new(0))
+    }
+}

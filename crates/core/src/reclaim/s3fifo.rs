@@ -1,0 +1,86 @@
+//! `s3fifo`: a small queue filters out what is used once.
+//!
+//! The law in words (S3-FIFO: Yang, Zhang, Qiu, Yue and Rashmi, SOSP 2023): a page enters the
+//! *small* queue, which has a tenth of the memory. One that was used twice at least by the time it
+//! comes to its end goes on to the *main* queue; any other leaves, and is remembered as a ghost. A
+//! page that comes back while it is a ghost enters the main queue at once. At the end of the main
+//! queue a page that was used since it came there goes round once more, with one use less (three
+//! are counted at the most); one that was not leaves for good. There are as many ghosts as pages in
+//! the main queue.
+//!
+//! The victim is taken from the main queue while that has more than its nine tenths, else from the
+//! small one. As long as nothing had to leave, what finds the small queue full enters the main one:
+//! so a cache that was never full has forgotten nothing of how it was filled.
+//!
+//! A use moves nothing, it is only counted: known late or at once is the same to this law.
+
+use super::queues::{Counting, Queues};
+use super::{Entry, Ghosts, Looks, PageKey, Places, ReclaimLaw};
+use crate::cache::FrameId;
+
+const COUNTING: Counting = Counting { uses_to_stay: 2, uses_max: 3 };
+
+/// The reclaim law `s3fifo`.
+#[derive(Debug)]
+pub struct S3Fifo {
+    queues: Queues,
+}
+
+impl S3Fifo {
+    /// For a cache of so many pages.
+    pub fn new(pages: u32) -> S3Fifo {
+        S3Fifo { queues: Queues::new(pages, COUNTING) }
+    }
+}
+
+impl ReclaimLaw for S3Fifo {
+    fn enter(&mut self, places: &mut Places, frame: FrameId, page: PageKey, _entry: Entry) {
+        self.queues.enter(places, frame, page);
+    }
+
+    fn used(&mut self, places: &mut Places, frame: FrameId, _page: PageKey) {
+        self.queues.used(places, frame);
+    }
+
+    fn victim(&mut self, places: &mut Places, looks: &mut dyn Looks) -> Option<FrameId> {
+        self.queues.victim(places, looks)
+    }
+
+    fn evicted(&mut self, places: &mut Places, frame: FrameId, page: PageKey) {
+        self.queues.evicted(places, frame, page);
+    }
+
+    fn oldest(&mut self, places: &mut Places) -> Option<FrameId> {
+        self.queues.oldest(places)
+    }
+
+    fn adopt(&mut self, places: &mut Places, frame: FrameId, _page: PageKey, is_kept: bool) {
+        self.queues.adopt(places, frame, is_kept);
+    }
+
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+        self.queues.inherit(ghosts);
+        None
+    }
+
+    fn bequeath(&mut self) -> Option<Ghosts> {
+        Some(self.queues.bequeath())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::trial::victims;
+    use super::*;
+
+    /// Of ten pages 1 is in the small queue, the others found it full. 11 drives 1 out; 1 comes
+    /// back as a ghost, and drives 11 out. Then the main queue is too long, and its oldest goes.
+    #[test]
+    fn ghosts_enter_the_main_queue_and_the_small_one_filters() {
+        let filled = || 1..=10;
+        assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([11, 1, 12])), [1, 11, 2]);
+        // Used twice, 1 goes on to the main queue; used once it would not.
+        assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([1, 1, 11])), [2]);
+        assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([1, 11])), [1]);
+    }
+}

@@ -1,0 +1,390 @@
+//! Traces of references to blocks: which pages were wanted, in which order, and nothing else.
+//!
+//! A trace says what a cache is asked for; where the bytes lie, how long they take and how many are
+//! read at once is left out. Reads and writes are references alike: a block that was written is as
+//! good a guess for what is read next. A request for a range is one reference to each of its pages,
+//! in their order.
+//!
+//! Each format is one of those in which such traces are published:
+//!
+//! - `lirs`: a block's number a line, as in the traces of the LIRS authors (`*` parts programs);
+//! - `arc`: `FIRST COUNT …` a line, as in the traces of the ARC paper (`.lis`);
+//! - `cloudphysics`: numbers of 32 bits each, the highest byte first;
+//! - `oracle-general`: libCacheSim's records of 24 bytes, of which the object's number counts;
+//! - `blkparse`: what `blkparse` prints; requests that are queued (`Q`) count;
+//! - `msr`: MSR Cambridge's `timestamp,host,disk,type,offset,size,response`;
+//! - `reads`: this project's lists of reads (`readpath conform`): `OFFSET LENGTH`, `touch OFFSET`.
+
+use std::fmt;
+
+use readpath_core::readahead::Step;
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
+
+use crate::conform::parse_steps;
+
+mod curves;
+mod guess;
+
+pub use curves::{Curve, OPTIMUM, Point, belady, misses};
+pub use guess::guess;
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A block's number a line.
+    Lirs,
+    /// First block and count, a line.
+    Arc,
+    /// 32-bit numbers, big-endian.
+    CloudPhysics,
+    /// libCacheSim's `oracleGeneral`.
+    OracleGeneral,
+    /// The text of `blkparse`.
+    Blkparse,
+    /// MSR Cambridge's comma-separated values.
+    Msr,
+    /// A list of reads of this project.
+    Reads,
+}
+
+impl Format {
+    /// The formats by name.
+    pub const ALL: [(&'static str, Format); 7] = [
+        ("lirs", Format::Lirs),
+        ("arc", Format::Arc),
+        ("cloudphysics", Format::CloudPhysics),
+        ("oracle-general", Format::OracleGeneral),
+        ("blkparse", Format::Blkparse),
+        ("msr", Format::Msr),
+        ("reads", Format::Reads),
+    ];
+
+    /// The format of this name.
+    pub fn named(name: &str) -> Option<Format> {
+        Format::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, format)| format)
+    }
+}
+
+/// What is wrong with a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceError {
+    /// A line can't be read.
+    Line {
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it, and what is expected.
+        reason: String,
+    },
+    /// A binary trace ends within a record.
+    Cut {
+        /// The length of the trace in bytes.
+        bytes: usize,
+        /// The length of a record in bytes.
+        record_bytes: usize,
+    },
+    /// It is text, and the format is not, or the other way round.
+    NotText {
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// There is no reference in it.
+    Empty,
+    /// More blocks than can be numbered.
+    TooManyBlocks,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TraceError::Line { line, reason } => write!(f, "line {line}: {reason}"),
+            TraceError::Cut { bytes, record_bytes } => write!(
+                f,
+                "{bytes} bytes are no whole number of records of {record_bytes} bytes: \
+                 the trace is cut off, or in another format"
+            ),
+            TraceError::NotText { line } => {
+                write!(f, "line {line} is not text: name the format that the trace is in")
+            }
+            TraceError::Empty => f.write_str("there is no reference in it"),
+            TraceError::TooManyBlocks => f.write_str("it has more than 4,294,967,294 blocks"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+/// A trace: blocks in the order in which they were wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// The blocks, numbered anew from 0 in the order of their numbers.
+    pub references: Vec<u32>,
+    /// How many different ones there are.
+    pub blocks: u32,
+}
+
+impl Trace {
+    /// Reads a trace, to its end, or until there are `most` references.
+    ///
+    /// # Errors
+    /// The first line or record that can't be read, or there is none.
+    pub fn parse(bytes: &[u8], format: Format, most: usize) -> Result<Trace, TraceError> {
+        let mut trace = Wanted { blocks: Vec::new(), most };
+        match format {
+            Format::CloudPhysics => {
+                for &record in records::<4>(bytes)? {
+                    trace.add(u32::from_be_bytes(record).into());
+                }
+            }
+            Format::OracleGeneral => {
+                for record in records::<24>(bytes)? {
+                    let number = record[4..12].try_into().expect("a record has 24 bytes");
+                    trace.add(u64::from_le_bytes(number));
+                }
+            }
+            Format::Reads => of_reads(bytes, &mut trace)?,
+            Format::Lirs => each_line(bytes, &mut trace, lirs)?,
+            Format::Arc => each_line(bytes, &mut trace, arc)?,
+            Format::Blkparse => each_line(bytes, &mut trace, blkparse)?,
+            Format::Msr => each_line(bytes, &mut trace, msr)?,
+        }
+        trace.numbered()
+    }
+}
+
+/// A trace while it is read: the blocks as they are called in it.
+struct Wanted {
+    blocks: Vec<u64>,
+    most: usize,
+}
+
+impl Wanted {
+    fn add(&mut self, block: u64) {
+        if !self.is_full() {
+            self.blocks.push(block);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.blocks.len() >= self.most
+    }
+
+    fn numbered(self) -> Result<Trace, TraceError> {
+        let mut names = self.blocks.clone();
+        names.sort_unstable();
+        names.dedup();
+        let is_countable = |&count: &u32| count < u32::MAX;
+        let count = u32::try_from(names.len()).ok().filter(is_countable);
+        let number =
+            |block: &u64| names.binary_search(block).expect("every name is among all names") as u32;
+        match count.ok_or(TraceError::TooManyBlocks)? {
+            0 => Err(TraceError::Empty),
+            blocks => Ok(Trace { references: self.blocks.iter().map(number).collect(), blocks }),
+        }
+    }
+}
+
+fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceError> {
+    match bytes.as_chunks() {
+        (records, []) => Ok(records),
+        _ => Err(TraceError::Cut { bytes: bytes.len(), record_bytes: BYTES }),
+    }
+}
+
+/// What a line asks for: blocks from one on.
+type Blocks = Result<PageRange, String>;
+
+fn each_line(
+    bytes: &[u8],
+    trace: &mut Wanted,
+    blocks: fn(&str) -> Blocks,
+) -> Result<(), TraceError> {
+    for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
+        let text = str::from_utf8(text).map_err(|_| TraceError::NotText { line })?;
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let blocks = blocks(text).map_err(|reason| TraceError::Line { line, reason })?;
+        for block in blocks.pages() {
+            if trace.is_full() {
+                return Ok(());
+            }
+            trace.add(block);
+        }
+    }
+    Ok(())
+}
+
+fn lirs(text: &str) -> Blocks {
+    match text {
+        "*" => Ok(PageRange::default()),
+        _ => Ok(PageRange::new(number(text, "a block's number")?, 1)),
+    }
+}
+
+fn arc(text: &str) -> Blocks {
+    let mut words = text.split_whitespace();
+    let (Some(first), Some(count)) = (words.next(), words.next()) else {
+        return Err(format!("`{text}` is not `FIRST COUNT …`"));
+    };
+    range(number(first, "the first block")?, number(count, "how many blocks")?)
+}
+
+/// `MAJOR,MINOR CPU SEQUENCE SECONDS PROCESS ACTION RWBS SECTOR + COUNT [NAME]`. What is no such
+/// line (the summary at the end, messages, other actions) asks for nothing.
+fn blkparse(text: &str) -> Blocks {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_event = words.first().is_some_and(|device| {
+        let numbers = device.split_once(',');
+        numbers.is_some_and(|(major, minor)| {
+            major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok()
+        })
+    });
+    let ["Q", _, sector, "+", count, ..] = words.get(5..).unwrap_or_default() else {
+        return match is_event || IN_SUMMARIES.iter().any(|start| text.starts_with(start)) {
+            true => Ok(PageRange::default()),
+            false => Err(format!("`{text}` is no line of blkparse")),
+        };
+    };
+    let (first, count) = (number(sector, "a sector")?, number(count, "how many sectors")?);
+    sectors(first, count)
+}
+
+/// How the lines begin that `blkparse` prints beside the events.
+const IN_SUMMARIES: [&str; 10] =
+    ["CPU", "Reads", "Read", "Writes", "IO", "PC", "Total", "Throughput", "Events", "Skips"];
+
+fn msr(text: &str) -> Blocks {
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    let [_, _, _, what, offset, bytes, ..] = words[..] else {
+        return Err(format!(
+            "`{text}` is not `timestamp,host,disk,type,offset,size,response`: it has {} parts",
+            words.len()
+        ));
+    };
+    if what.eq_ignore_ascii_case("type") {
+        return Ok(PageRange::default());
+    }
+    if !["read", "write"].iter().any(|known| what.eq_ignore_ascii_case(known)) {
+        return Err(format!("`{what}` is neither Read nor Write"));
+    }
+    let disk = number(words[2], "a disk's number")?;
+    let offset = number(offset, "an offset in bytes")?;
+    let bytes = number(bytes, "a size in bytes")?;
+    let pages = bytes_range(offset, bytes)?;
+    // Disks apart: 2^40 pages each.
+    let apart = disk.checked_mul(DISK_PAGES).and_then(|start| start.checked_add(pages.first));
+    match apart.filter(|_| pages.end <= DISK_PAGES) {
+        Some(first) => Ok(PageRange::new(first, pages.count())),
+        None => Err(format!("disk {disk}, offset {offset}: no disk is so large")),
+    }
+}
+
+const DISK_PAGES: u64 = 1 << 40;
+
+fn of_reads(bytes: &[u8], trace: &mut Wanted) -> Result<(), TraceError> {
+    let text = str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        TraceError::NotText { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count() }
+    })?;
+    let steps = parse_steps(text)
+        .map_err(|error| TraceError::Line { line: error.line, reason: error.reason })?;
+    for step in steps {
+        let pages = match step {
+            Step::Read { offset, bytes } => PageRange::covering(offset, bytes),
+            Step::Touch { offset } => PageRange::covering(offset, 1),
+            Step::Advise(_) | Step::Reopen => PageRange::default(),
+        };
+        pages.pages().for_each(|page| trace.add(page));
+    }
+    Ok(())
+}
+
+fn number(text: &str, what: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not {what}: a whole number is expected"))
+}
+
+fn range(first: u64, count: u64) -> Blocks {
+    // A range that no program ever asked for at once is a sign of another format.
+    match first.checked_add(count).filter(|_| count <= BLOCKS_AT_ONCE_MAX) {
+        Some(end) => Ok(PageRange { first, end }),
+        None => Err(format!("{count} blocks from {first} on are more than one request can be for")),
+    }
+}
+
+const BLOCKS_AT_ONCE_MAX: u64 = 1 << 20;
+
+fn sectors(first: u64, count: u64) -> Blocks {
+    let pages = range(first, count)?;
+    Ok(PageRange { first: pages.first / PAGE_SECTORS, end: pages.end.div_ceil(PAGE_SECTORS) })
+}
+
+fn bytes_range(offset: u64, bytes: u64) -> Blocks {
+    match offset.checked_add(bytes).filter(|_| bytes <= BLOCKS_AT_ONCE_MAX * PAGE_BYTES) {
+        Some(_) => Ok(PageRange::covering(offset, bytes)),
+        None => Err(format!("{bytes} bytes from {offset} on are more than one request can be for")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(format: Format, bytes: impl AsRef<[u8]>) -> Result<Vec<u32>, TraceError> {
+        Trace::parse(bytes.as_ref(), format, usize::MAX).map(|trace| trace.references)
+    }
+
+    #[test]
+    fn each_format_names_its_blocks_in_their_order() {
+        assert_eq!(parsed(Format::Lirs, "*\n7\n\n9\n7\n*\n"), Ok(vec![0, 1, 0]));
+        assert_eq!(parsed(Format::Arc, "100 3 0 1\n101 1 0 2\n"), Ok(vec![0, 1, 2, 1]));
+        let numbers = [0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0];
+        assert_eq!(parsed(Format::CloudPhysics, numbers), Ok(vec![1, 0, 1]));
+        let mut records = Vec::new();
+        for object in [5_u64, 1 << 40, 5] {
+            records.extend([[1; 4].as_slice(), &object.to_le_bytes(), &[2; 12]].concat());
+        }
+        assert_eq!(parsed(Format::OracleGeneral, records), Ok(vec![0, 1, 0]));
+        // 20 sectors from 4 on are three pages; what is issued (D) was queued before.
+        let events = "  8,0    1        1     0.000000000   123  Q   R 4 + 20 [fio]\n\
+                        8,0    1        2     0.000001000   123  D   R 4 + 20 [fio]\n\
+                        8,0    1        3     0.000002000   123  Q  WS 8 + 8 [fio]\n\
+                      CPU0 (8,0):\n Reads Queued:           1,       10KiB\n";
+        assert_eq!(parsed(Format::Blkparse, events), Ok(vec![0, 1, 2, 1]));
+        let requests = "128166372003061629,usr,0,Read,4095,2,413\n\
+                        128166372016382155,usr,1,Write,0,4096,9\n";
+        assert_eq!(parsed(Format::Msr, requests), Ok(vec![0, 1, 2]));
+        let reads = "4096 8192 # two pages\nadvice random\ntouch 8192\n";
+        assert_eq!(parsed(Format::Reads, reads), Ok(vec![0, 1, 1]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_line() {
+        let wrong = |format, text: &str| parsed(format, text).unwrap_err().to_string();
+        for (format, text, line, word) in [
+            (Format::Lirs, "1\n\nx\n", 3, "a block's number"),
+            (Format::Arc, "1 2\n5\n", 2, "FIRST COUNT"),
+            (Format::Arc, "1 99999999\n", 1, "more than one request"),
+            (Format::Blkparse, "8,0 1 1 0.0 9 Q R x + 8 [p]\n", 1, "a sector"),
+            (Format::Blkparse, "hello\n", 1, "no line of blkparse"),
+            (Format::Msr, "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n", 2, "neither Read nor Write"),
+            (Format::Msr, "1,usr,0\n", 1, "3 parts"),
+            (Format::Reads, "1 2\nrewind\n", 2, "is no step"),
+        ] {
+            let error = wrong(format, text);
+            assert!(error.starts_with(&format!("line {line}: ")), "{error}");
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(wrong(Format::Lirs, "*\n"), "there is no reference in it");
+        let cut = parsed(Format::CloudPhysics, [0; 6]).unwrap_err().to_string();
+        assert!(cut.contains("6 bytes") && cut.contains("cut off"), "{cut}");
+        let binary = parsed(Format::Lirs, b"1\n\xff\xfe\n").unwrap_err().to_string();
+        assert!(binary.contains("line 2 is not text"), "{binary}");
+    }
+
+    #[test]
+    fn a_trace_is_read_up_to_as_many_references_as_are_asked_for() {
+        let trace = Trace::parse(b"10 5\n", Format::Arc, 3).unwrap();
+        assert_eq!(trace, Trace { references: vec![0, 1, 2], blocks: 3 });
+    }
+}
