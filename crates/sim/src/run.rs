@@ -357,6 +357,7 @@ impl<'a> Run<'a> {
                     }
                 }
                 Next::WaitUntil(time) => {
+                    self.submit_batch(machine, now, id);
                     self.later.push(Reverse((time, id)));
                     return;
                 }
@@ -380,7 +381,13 @@ impl<'a> Run<'a> {
     }
 
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
-        self.processes[id as usize].has_ended = true;
+        let running = &mut self.processes[id as usize];
+        running.has_ended = true;
+        if let Some(failure) = running.process.failure() {
+            self.jobs[running.process.job()].record_error(now, now);
+            running.stream.record_error(now, now);
+            self.first_error.get_or_insert_with(|| failure.to_owned());
+        }
         machine.process_ended(now, ProcessId(id));
         self.running -= 1;
     }
@@ -460,8 +467,11 @@ impl<'a> Run<'a> {
         let tally = &mut self.jobs[running.process.job()];
         match result {
             Ok(bytes) => {
-                tally.record(under.issued, ended, bytes);
-                running.stream.record(under.issued, ended, bytes);
+                running.process.took(ended, under.issued, under.operation.op, bytes);
+                if running.process.is_measured(under.issued) {
+                    tally.record(under.issued, ended, bytes);
+                    running.stream.record(under.issued, ended, bytes);
+                }
                 self.bytes += bytes;
             }
             Err(error) => {
@@ -496,7 +506,9 @@ impl<'a> Run<'a> {
             _ => process_of.advice(),
         };
         let whole = PageRange::covering(0, machine.file_bytes(handle));
-        machine.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
+        if process_of.invalidates() {
+            machine.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
+        }
         if advice != Advice::Normal {
             machine.advise(now, handle, ProcessId(process), advice, whole);
         }
