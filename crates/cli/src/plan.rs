@@ -7,6 +7,7 @@ pub mod job;
 pub mod load;
 pub mod log;
 pub mod storage;
+mod surroundings;
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
 //! `readpath run`: a plan, its rows, and their table.
 
+mod content;
 mod issue;
 mod job;
 mod kernel;

@@ -7,12 +7,13 @@ use readpath::BackendKind;
 use readpath::nfs::NfsUrl;
 use readpath_core::law::Spec;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::job::{Engine, Job, JobFile};
+use readpath_sim::job::{Engine, Job, JobFile, shown};
 use readpath_sim::simulate::{self, About, Setup, SimulateError};
 use readpath_sim::workload::{Placement, Workload};
 
 use super::log::{self, Log};
 use super::storage::Storage;
+use super::surroundings;
 use crate::args::RunArgs;
 use crate::exit::{Ended, Failure};
 use crate::input;
@@ -52,6 +53,8 @@ pub struct JobRun {
     pub backend: BackendKind,
     /// Whether a readahead law is named: if not, the library's mappings have one of their own.
     pub is_readahead_named: bool,
+    /// What a reader of any row must know of the job file.
+    pub note: Option<String>,
 }
 
 /// One row to be.
@@ -231,11 +234,13 @@ impl JobRun {
     fn of(args: &RunArgs) -> Result<JobRun, Failure> {
         let path = &args.job;
         let text = input::text(path, "a job file is text in fio's format")?;
-        let jobs = JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))?;
+        let jobs = surroundings::parse(&text, path)
+            .map_err(|error| Failure::about(shown(&path.display().to_string()), error))?;
         let stem = path.file_stem();
         Ok(JobRun {
             name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
             path: path.clone(),
+            note: jobs.note(),
             jobs,
             seed: args.seed,
             backend: args.backend,
@@ -245,12 +250,12 @@ impl JobRun {
 
     /// An error in the job, with the job file named in front of it.
     pub fn about(&self, error: impl Display) -> String {
-        format!("{}: {error}", self.path.display())
+        format!("{}: {error}", shown(&self.path.display().to_string()))
     }
 
     /// Whether any operation of the job may be a write.
     pub fn writes(&self) -> bool {
-        self.jobs.jobs.iter().any(writes)
+        self.jobs.jobs.iter().any(Job::writes)
     }
 
     /// The bytes that all files of the job take side by side.
@@ -259,10 +264,6 @@ impl JobRun {
             .map_err(|error| Failure::usage(self.about(error)))?;
         Ok(workload.side_by_side().1)
     }
-}
-
-fn writes(job: &Job) -> bool {
-    job.pattern.reads_percent < 100
 }
 
 /// Refuses a law of raw I/O where nothing is raw; raw jobs on a server's file; and on `file:` raw
@@ -296,7 +297,7 @@ fn refuse_raw(run: &JobRun, is_law_named: bool, storages: &[Storage]) -> Ended {
 }
 
 fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -> Ended {
-    let Some(job) = run.jobs.jobs.iter().find(|job| writes(job)) else { return Ok(()) };
+    let Some(job) = run.jobs.jobs.iter().find(|job| job.writes()) else { return Ok(()) };
     match storages.iter().find(|storage| storage.path().is_some()) {
         Some(storage) if !may_overwrite => Err(Failure::Usage(format!(
             "job `{}` writes, and {storage} holds real data: add --overwrite if it may be lost",

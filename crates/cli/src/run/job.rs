@@ -8,6 +8,7 @@ use readpath_sim::simulate::simulate_watched;
 use super::{kernel, library, raw};
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
+use crate::note;
 use crate::made_files::MadeFiles;
 use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
 use crate::progress::{Bar, Interrupt};
@@ -24,7 +25,9 @@ pub fn run(plan: &JobPlan, rows: &mut Vec<Row>) -> Ended {
         if interrupt.has_come() {
             break;
         }
-        rows.push(one(&plan.run, row, log.as_ref(), &interrupt)?);
+        let mut measured = one(&plan.run, row, log.as_ref(), &interrupt)?;
+        measured.note = note::join(measured.note, plan.run.note.clone());
+        rows.push(measured);
     }
     log.map_or(Ok(()), |log| log.finish())?;
     if interrupt.has_come() { Err(Failure::Interrupted) } else { ended(rows) }

@@ -63,7 +63,7 @@ impl ProcessFigures {
     }
 
     /// An operation has ended: well, or with an error in words.
-    pub fn record(
+    fn record(
         &mut self,
         operation: Operation,
         issued: Time,
@@ -80,6 +80,31 @@ impl ProcessFigures {
                 self.tally.record_error(issued, ended);
                 self.first_error.get_or_insert(error);
             }
+        }
+    }
+
+    /// As [`ProcessFigures::record`], for a process that hears of it and may be warming up.
+    pub fn record_of(
+        &mut self,
+        process: &mut Process,
+        (operation, issued): (Operation, Time),
+        ended: Time,
+        result: Result<(), String>,
+        shared: &Shared<'_>,
+    ) {
+        if result.is_ok() {
+            process.took(ended, issued, operation.op, operation.bytes);
+        }
+        if result.is_err() || process.is_measured(issued) {
+            self.record(operation, issued, ended, result, shared);
+        }
+    }
+
+    /// The process has ended: well, or because it was slower than its job allows.
+    pub fn record_end(&mut self, process: &Process, now: Time) {
+        if let Some(failure) = process.failure() {
+            self.tally.record_error(now, now);
+            self.first_error.get_or_insert_with(|| failure.to_owned());
         }
     }
 
