@@ -63,8 +63,13 @@ pub enum Command {
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
     /// A job file in fio's format, or a file of loads on memory (its name ends with .toml)
-    #[arg(value_name = "JOB.fio|LOAD.toml")]
+    #[arg(value_name = "JOB.fio|LOAD.toml", required_unless_present = "fio_options",
+          default_value = "", hide_default_value = true)]
     pub job: PathBuf,
+    /// List fio's options and engines: which are honoured, which change nothing here, and which
+    /// are refused, and why
+    #[arg(long, exclusive = true)]
+    pub fio_options: bool,
     /// Where to run it; repeat it, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE")]
     pub storages: Vec<String>,
@@ -100,6 +105,10 @@ pub struct RunArgs {
     /// them afterwards
     #[arg(long)]
     pub create: bool,
+    /// Let each process of a job run for so long at most, in seconds or with a unit, whatever the
+    /// job says
+    #[arg(long, value_name = "TIME")]
+    pub runtime: Option<String>,
     /// Let a job that writes overwrite the data of file: and kernel: storage
     #[arg(long)]
     pub overwrite: bool,

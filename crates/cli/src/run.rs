@@ -1,6 +1,7 @@
 //! `readpath run`: a plan, its rows, and their table.
 
 mod content;
+mod fio_options;
 mod issue;
 mod job;
 mod kernel;
@@ -19,6 +20,9 @@ use crate::plan::Plan;
 
 /// Runs the job, or the loads, and prints the rows.
 pub fn run(args: &RunArgs) -> Ended {
+    if args.fio_options {
+        return fio_options::print_all();
+    }
     match Plan::of(args)? {
         Plan::Job(plan) => {
             let mut rows = Vec::new();

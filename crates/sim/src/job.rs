@@ -220,6 +220,19 @@ impl JobFile {
         parse::job_file(text, surroundings)
     }
 
+    /// The same jobs, each process of which runs for so long at most: a time as `runtime` takes it.
+    ///
+    /// # Errors
+    /// What a time must be, where this is none.
+    pub fn limited_to(mut self, most: &str) -> Result<JobFile, String> {
+        let value = value::Value { text: most, is_given: true, kilo: value::Kilo::default() };
+        let most = value.span(Time::from_s(1))?;
+        for job in &mut self.jobs {
+            job.runtime = Some(job.runtime.map_or(most, |runtime| runtime.min(most)));
+        }
+        Ok(self)
+    }
+
     /// What a reader of its figures must know: options that change nothing here, and engines
     /// that another one stands in for. `None` where there is neither.
     pub fn note(&self) -> Option<String> {

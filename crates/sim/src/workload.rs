@@ -175,8 +175,6 @@ impl Workload {
             })?;
             for clone in 0..job.processes {
                 let areas = layout.areas(job, clone)?;
-                let areas: Vec<(layout::Area, &str)> =
-                    areas.iter().map(|(area, name)| (*area, name.as_str())).collect();
                 let id = ProcessId(processes.len() as u32);
                 let place = process::Place { id, job: index, clone, phase };
                 let process = Process::new(job, place, &areas, ties.clone(), seed);
@@ -239,7 +237,7 @@ impl Workload {
                 process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
             let area = layout::Area { file: list.readings[0].file, offset: 0, bytes: PAGE_BYTES };
             let ties = together::Ties::default();
-            let mut process = Process::new(&job, place, &[(area, "")], ties, 0)
+            let mut process = Process::new(&job, place, &[area], ties, 0)
                 .expect("one block is not too many");
             process.follow(list.readings);
             process

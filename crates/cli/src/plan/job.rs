@@ -236,6 +236,12 @@ impl JobRun {
         let text = input::text(path, "a job file is text in fio's format")?;
         let jobs = surroundings::parse(&text, path)
             .map_err(|error| Failure::about(shown(&path.display().to_string()), error))?;
+        let jobs = match args.runtime.as_deref() {
+            None => jobs,
+            Some(most) => jobs.limited_to(most).map_err(|expected| {
+                Failure::Usage(format!("--runtime {}: expected {expected}", shown(most)))
+            })?,
+        };
         let stem = path.file_stem();
         Ok(JobRun {
             name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),

@@ -51,6 +51,8 @@ pub struct Draft {
     pub verify_backlog: u32,
     pub verify_batch: u32,
     pub replay: Replay,
+    /// Why the value that was just put in is refused, where it is one that fio takes.
+    pub refused: Option<&'static str>,
 }
 
 /// What `rw` said.
@@ -179,6 +181,7 @@ impl Default for Draft {
                 redirect: None,
                 skips: [false; 2],
             },
+            refused: None,
         }
     }
 }

@@ -131,12 +131,21 @@ impl FioOption {
         value: Value<'_>,
     ) -> Result<(), JobError> {
         match (self.set, self.class) {
-            (Set::By(set), _) => set(draft, value).map_err(|expected| JobError::BadValue {
-                line,
-                option: name.to_owned(),
-                value: shown(value.text),
-                expected,
-            }),
+            (Set::By(set), _) => {
+                set(draft, value).map_err(|expected| JobError::BadValue {
+                    line,
+                    option: name.to_owned(),
+                    value: shown(value.text),
+                    expected,
+                })?;
+                match draft.refused.take() {
+                    Some(because) => {
+                        let option = format!("{name}={}", shown(value.text));
+                        Err(JobError::Refused { line, option, because })
+                    }
+                    None => Ok(()),
+                }
+            }
             (Set::OffOnly(off), OptionClass::Refused { because }) => {
                 if off.contains(&value.text) {
                     return Ok(());

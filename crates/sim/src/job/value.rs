@@ -56,12 +56,12 @@ impl<'a> Value<'a> {
         Value { text: text.trim(), is_given: true, ..self }
     }
 
-    /// A whole number within bounds.
+    /// A whole number within bounds; fio takes `1k` for any number.
     pub fn integer<N>(self, bounds: RangeInclusive<N>) -> Result<N, Expected>
     where
         N: TryFrom<u64> + PartialOrd + Copy + Display,
     {
-        self.count().and_then(|n| N::try_from(n).ok()).filter(|n| bounds.contains(n)).ok_or_else(
+        self.bytes().and_then(|n| N::try_from(n).ok()).filter(|n| bounds.contains(n)).ok_or_else(
             || match (bounds.start(), bounds.end()) {
                 (low, high) if low == high => format!("{low}"),
                 (low, high) => format!("a whole number from {low} to {high}"),

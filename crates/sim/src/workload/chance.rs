@@ -24,9 +24,19 @@ struct Streams {
     sizes: [Generator; 2],
     is_random: [Taus88; 2],
     direction: Taus88,
+    mix: Mix,
     files: Taus88,
     zones: Taus88,
     times: Taus88,
+}
+
+/// How reads and writes alternate, as fio has it: a direction that was changed is kept until a
+/// share of what the other one did has been done.
+#[derive(Clone, Copy, Debug)]
+struct Mix {
+    op: Op,
+    issued: [u64; 2],
+    kept_until: u64,
 }
 
 impl Streams {
@@ -41,10 +51,33 @@ impl Streams {
             sizes: [Stream::ReadSizes, Stream::WriteSizes].map(|stream| sized(seeds.of(stream))),
             is_random: [Stream::ReadRandom, Stream::WriteRandom].map(small),
             direction: small(Stream::Direction),
+            mix: Mix { op: Op::Read, issued: [0; 2], kept_until: 0 },
             files: small(Stream::Files),
             zones: small(Stream::Zones),
             times: small(Stream::Times),
         }
+    }
+}
+
+impl Streams {
+    fn mixed(&mut self, reads_percent: u8) -> Op {
+        let Mix { op, issued, kept_until } = &mut self.mix;
+        if issued[*op as usize] >= *kept_until {
+            let drawn = match self.direction.happens(reads_percent) {
+                true => Op::Read,
+                false => Op::Write,
+            };
+            if drawn != *op {
+                let others_percent = match *op {
+                    Op::Read => 100 - reads_percent,
+                    Op::Write => reads_percent,
+                };
+                *kept_until = issued[*op as usize] * u64::from(others_percent) / 100;
+            }
+            *op = drawn;
+        }
+        issued[*op as usize] += 1;
+        *op
     }
 }
 
@@ -86,7 +119,7 @@ impl Chance {
     pub fn is_read(&mut self, percent: u8) -> bool {
         match &mut self.own {
             Some(own) => below(own, 100) < u64::from(percent),
-            None => self.streams.direction.happens(percent),
+            None => self.streams.mixed(percent) == Op::Read,
         }
     }
 

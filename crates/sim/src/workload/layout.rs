@@ -44,8 +44,8 @@ impl<'a> Layout<'a> {
         self.files
     }
 
-    /// The areas of one process, one for each of its files, and the files' names.
-    pub fn areas(&mut self, job: &Job, clone: u32) -> Result<Vec<(Area, String)>, WorkloadError> {
+    /// The areas of one process, one for each of its files.
+    pub fn areas(&mut self, job: &Job, clone: u32) -> Result<Vec<Area>, WorkloadError> {
         let names = self.names(job, clone)?;
         let count = names.len() as u64;
         let mut areas = Vec::new();
@@ -54,7 +54,7 @@ impl<'a> Layout<'a> {
                 1 => least,
                 count => least + ((most - least) as u128 * at as u128 / (count - 1) as u128) as u64,
             });
-            areas.push((self.area(job, clone, &name, file_bytes, count)?, name));
+            areas.push(self.area(job, clone, &name, file_bytes, count)?);
         }
         Ok(areas)
     }
@@ -96,7 +96,14 @@ impl<'a> Layout<'a> {
     ) -> Result<Area, WorkloadError> {
         let real_bytes = self.real_bytes(job, name)?;
         let assumed_bytes = match self.placement {
-            Placement::Assumed { file_bytes } => Some(file_bytes),
+            // Behind where the job's areas begin, for each of its processes.
+            Placement::Assumed { file_bytes } => Some(
+                in_bytes(job.offset)
+                    .saturating_add(
+                        in_bytes(job.offset_increment).saturating_mul(u64::from(job.processes - 1)),
+                    )
+                    .saturating_add(file_bytes),
+            ),
             _ => None,
         };
         let whole_bytes = file_bytes.or(real_bytes).or(assumed_bytes);
@@ -146,6 +153,14 @@ impl<'a> Layout<'a> {
         self.files.push(File { name: name.clone(), bytes: 0 });
         self.ids.insert(name, id);
         id
+    }
+}
+
+/// An extent, as far as it is given in bytes.
+fn in_bytes(extent: Extent) -> u64 {
+    match extent {
+        Extent::Bytes(bytes) => bytes,
+        Extent::Percent(_) => 0,
     }
 }
 

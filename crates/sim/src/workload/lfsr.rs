@@ -76,7 +76,7 @@ pub struct Lfsr {
 }
 
 impl Lfsr {
-    /// The order of `count` numbers that begins behind the state `seed`; `None` where there are
+    /// The order of `count` numbers that begins two steps behind the state `seed`; `None` where there are
     /// more than [`COUNT_MAX`].
     pub fn new(count: u64, seed: u64) -> Option<Lfsr> {
         if count > COUNT_MAX {
@@ -87,10 +87,11 @@ impl Lfsr {
         let turned = taps.iter().fold(0, |turned, tap| turned | 1 << (tap - 1));
         let mut lfsr = Lfsr { state: 0, count, given: 0, top: 1 << (bits - 1), turned };
         lfsr.restart(seed);
+        lfsr.step();
         Some(lfsr)
     }
 
-    /// Begins again behind the state `seed`.
+    /// Begins again, one step behind the state `seed`: one earlier than at first, as in fio.
     pub fn restart(&mut self, seed: u64) {
         let mask = (self.top << 1) - 1;
         self.state = seed & mask;
@@ -100,6 +101,11 @@ impl Lfsr {
         self.given = 0;
     }
 
+    fn step(&mut self) {
+        let is_zero = self.state & 1 == 0;
+        self.state = self.state >> 1 ^ if is_zero { self.turned } else { self.top };
+    }
+
     /// The next number; `None` when each has come once.
     pub fn next(&mut self) -> Option<u64> {
         if self.given == self.count {
@@ -107,8 +113,7 @@ impl Lfsr {
         }
         self.given += 1;
         loop {
-            let is_zero = self.state & 1 == 0;
-            self.state = self.state >> 1 ^ if is_zero { self.turned } else { self.top };
+            self.step();
             if self.state < self.count {
                 return Some(self.state);
             }

@@ -28,14 +28,20 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The rates of a job whose smallest operations have so many bytes.
-    pub fn new(rate: &Rate, least_bytes: [u64; 2]) -> Pace {
+    /// The rates of a job whose smallest operations have so many bytes, and which reads, writes,
+    /// or both.
+    pub fn new(rate: &Rate, least_bytes: [u64; 2], moves: [bool; 2]) -> Pace {
+        // A direction that the job has not cannot be too slow.
+        let mut rate = *rate;
+        for way in (0..2).filter(|way| !moves[*way]) {
+            (rate.least_bytes[way], rate.least_operations[way]) = (0, 0);
+        }
         let bytes_per_s = [0, 1].map(|way| match rate.operations[way] {
             0 => rate.bytes[way],
             operations => u64::from(operations).saturating_mul(least_bytes[way]),
         });
         Pace {
-            rate: *rate,
+            rate,
             bytes_per_s,
             since: Time::ZERO,
             issued_bytes: [0; 2],
@@ -233,7 +239,7 @@ mod tests {
     #[test]
     fn a_rate_spaces_operations() {
         let job = crate::job::JobFile::parse("[j]\nrate=1m\n").unwrap().jobs.remove(0);
-        let mut pace = Pace::new(&job.rate, [4096; 2]);
+        let mut pace = Pace::new(&job.rate, [4096; 2], [true; 2]);
         let mut chance = Chance::new(&job, 0, 1, false, 0);
         pace.begin(Time::from_s(1));
         for nth in 1..=3 {

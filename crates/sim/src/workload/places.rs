@@ -10,9 +10,10 @@ use readpath_core::request::Op;
 
 use super::block_map::{BLOCKS_MAX, BlockMap};
 use super::chance::Chance;
+use super::layout::Area;
 use super::lfsr::Lfsr;
 use super::permuted::Permuted;
-use super::skew::{Skew, hash_of_name, zone_of};
+use super::skew::{Skew, zone_of};
 use crate::job::{
     BlockSizes, Distribution, Generator, Job, Sequence, Sequencer, Strides, Zone,
 };
@@ -63,6 +64,8 @@ impl Grain {
 #[derive(Clone, Debug)]
 pub struct Places {
     area_bytes: u64,
+    /// Whether the area begins where its file does.
+    is_at_start: bool,
     /// Where the zone begins that is in use; 0 without zones.
     zone_start: u64,
     /// Where the last operation of each direction has ended, and where it began.
@@ -86,15 +89,6 @@ enum Order {
     Zoned { zones: [Vec<Zone>; 2], is_absolute: bool, map: Option<BlockMap> },
 }
 
-/// What must be known of a process for its places.
-#[derive(Clone, Copy, Debug)]
-pub struct Whose<'a> {
-    /// The name of the file, by which fio seeds skewed places.
-    pub file: &'a str,
-    /// The number of the process among all, from 0.
-    pub index: u32,
-}
-
 /// What keeps a job from having places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyBlocks {
@@ -103,19 +97,18 @@ pub struct TooManyBlocks {
 }
 
 impl Places {
-    /// The places of `job` in an area of `area_bytes`.
+    /// The places of `job` in an area.
     ///
     /// # Errors
     /// There are more blocks than a map or a register is made for.
     pub fn new(
         job: &Job,
         grain: &Grain,
-        area_bytes: u64,
-        whose: Whose<'_>,
+        area: &Area,
         chance: &mut Chance,
     ) -> Result<Places, TooManyBlocks> {
-        let least_bytes = grain.least_bytes;
-        let blocks = area_bytes.div_ceil(least_bytes).max(1);
+        let (area_bytes, least_bytes) = (area.bytes, grain.least_bytes);
+        let blocks = (area_bytes / least_bytes).max(1);
         let map = || match job.has_random_map {
             true if blocks > BLOCKS_MAX => Err(TooManyBlocks { blocks }),
             true => Ok(Some(BlockMap::new(blocks))),
@@ -129,8 +122,7 @@ impl Places {
             }
             Distribution::Uniform if job.generator == Generator::Lfsr => {
                 let seed = chance.seeds().of_places();
-                let whole = (area_bytes / least_bytes).max(1);
-                let lfsr = Lfsr::new(whole, seed).ok_or(TooManyBlocks { blocks })?;
+                let lfsr = Lfsr::new(blocks, seed).ok_or(TooManyBlocks { blocks })?;
                 Order::Shifted { lfsr, seed }
             }
             Distribution::Uniform => Order::Uniform { map: map()? },
@@ -138,17 +130,14 @@ impl Places {
                 Order::Zoned { zones: zones.clone(), is_absolute: *is_absolute, map: map()? }
             }
             skewed => {
-                let of_name = hash_of_name(whose.file).wrapping_mul(whose.index + 1);
-                let seed = match job.is_repeatable {
-                    true => chance.seeds().in_run(u64::from(of_name)),
-                    false => chance.seeds().of_places(),
-                };
+                let seed = chance.seeds().of_places();
                 let skew = Skew::new(skewed, blocks, seed).expect("the others have gone before");
                 Order::Skewed([skew.clone(), skew])
             }
         };
         Ok(Places {
-            area_bytes,
+            area_bytes: area.bytes,
+            is_at_start: area.offset == 0,
             zone_start: 0,
             last_end: [0; 2],
             last_start: [None; 2],
@@ -236,8 +225,9 @@ impl Places {
         }
         let end = i128::from(self.area_bytes);
         if last_end == 0 && self.last_start[way].is_none() {
-            // Backwards the first operation is the last of the area.
-            let first = if skip < 0 { end + i128::from(skip) } else { 0 };
+            // Backwards the first operation is the last of the area; but at the start of a file it
+            // is the first, as in fio.
+            let first = if skip < 0 && !self.is_at_start { end + i128::from(skip) } else { 0 };
             return u64::try_from(first).ok();
         }
         let next = i128::from(last_end) + i128::from(skip);

@@ -27,7 +27,7 @@ use super::FileId;
 use super::chance::Chance;
 use super::layout::Area;
 use super::pace::{DepthSearch, Pace, SteadyWatch};
-use super::places::{Grain, Places, TooManyBlocks, Whose};
+use super::places::{Grain, Places, TooManyBlocks};
 use super::rules::Rules;
 use super::together::Ties;
 use crate::job::{Engine, Job};
@@ -204,30 +204,33 @@ impl Process {
     pub(super) fn new(
         job: &Job,
         place: Place,
-        areas: &[(Area, &str)],
+        areas: &[Area],
         ties: Ties,
         run_seed: u64,
     ) -> Result<Process, TooManyBlocks> {
         let own_seed = seed_of(run_seed, job.seed, place.id);
         let grain = Grain::new(job);
-        let is_wide = areas.iter().any(|(area, _)| grain.is_beyond_32_bits(area.bytes));
+        let is_wide = areas.iter().any(|area| grain.is_beyond_32_bits(area.bytes));
         let mut chance = Chance::new(job, place.id.0, run_seed, is_wide, own_seed);
         let mut regions = Vec::new();
-        for (area, file) in areas {
-            let whose = Whose { file, index: place.id.0 };
-            let places = Places::new(job, &grain, area.bytes, whose, &mut chance)?;
+        for area in areas {
+            let places = Places::new(job, &grain, area, &mut chance)?;
             regions.push(Region { area: *area, places, is_done: false });
         }
-        let rules = Rules::new(job, areas.iter().map(|(area, _)| area.bytes).sum());
+        let rules = Rules::new(job, areas.iter().map(|area| area.bytes).sum());
         Ok(Process {
             place,
             loops_left: rules.loops - 1,
-            turn_left: rules.file_service.every.unwrap_or(u32::MAX),
+            turn_left: rules.first_turn(),
             regions,
             listed: None,
             chance,
             ties,
-            pace: Pace::new(&job.rate, grain.least_bytes_of_directions()),
+            pace: Pace::new(
+                &job.rate,
+                grain.least_bytes_of_directions(),
+                [job.pattern.reads_percent > 0, job.pattern.reads_percent < 100],
+            ),
             checks: Checks::new(job.verify, job.pattern.reads_percent < 100),
             steady: job.steady.map(SteadyWatch::new),
             search: job.latency_target.map(|target| DepthSearch::new(target, rules.depth)),

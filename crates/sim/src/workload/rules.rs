@@ -6,7 +6,7 @@ use readpath_core::unit::Time;
 
 use super::block_bytes_largest;
 use super::layout::share;
-use crate::job::{Engine, Extent, FileService, Generator, Hint, Job, Pauses, Strides, Sync};
+use crate::job::{Engine, Extent, FileService, FileServiceKind, Generator, Hint, Job, Pauses, Strides, Sync};
 
 /// The rules of one process.
 #[derive(Debug)]
@@ -49,6 +49,14 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// How many operations the first file has before the next is chosen: none, where it is drawn.
+    pub fn first_turn(&self) -> u32 {
+        match self.file_service.kind {
+            FileServiceKind::InTurn => self.file_service.every.unwrap_or(u32::MAX),
+            FileServiceKind::Random => 0,
+        }
+    }
+
     /// The rules of `job` on areas of `area_bytes` together.
     pub fn new(job: &Job, area_bytes: u64) -> Rules {
         let pass_bytes = match job.size {

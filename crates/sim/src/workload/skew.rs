@@ -3,8 +3,8 @@
 //! The first two are J. Gray and others, "Quickly generating billion-record synthetic databases",
 //! SIGMOD 1994: a uniform number is turned into a rank by a formula whose constants are worked out
 //! once. Ranks are scattered over the blocks by a multiplication, and turned by an offset, so
-//! that the frequent blocks don't lie side by side. The seeds, the scattering and what is rounded
-//! where are fio's, so that the places are too.
+//! that the frequent blocks don't lie side by side. The law is fio's, but not the sequence: its
+//! seeds follow from names of files in a way that is not published.
 
 use super::random::Taus88;
 use crate::job::{Distribution, Zone};
@@ -112,50 +112,18 @@ pub fn zone_of(
     draw: u64,
 ) -> Option<(u64, u64)> {
     let (mut share_end, mut start) = (0, 0_u64);
+    let blocks_of = |length: u64| match is_absolute {
+        true => length / block_bytes,
+        false => (u128::from(blocks) * u128::from(length) / 100) as u64,
+    };
     for zone in zones {
-        let length = match is_absolute {
-            true => zone.length / block_bytes,
-            false => (u128::from(blocks) * u128::from(zone.length) / 100) as u64,
-        };
         share_end += u64::from(zone.share);
         if draw < share_end {
-            let end = start.saturating_add(length).min(blocks);
-            return (start < end).then_some((start, end));
+            let begin = blocks_of(start);
+            let end = begin.saturating_add(blocks_of(zone.length)).min(blocks);
+            return (begin < end).then_some((begin, end));
         }
-        start = start.saturating_add(length);
+        start = start.saturating_add(zone.length);
     }
     None
-}
-
-/// Bob Jenkins's hash of 1996 ("A hash function for hash table lookup", Dr. Dobb's Journal,
-/// September 1997), by which fio makes the seed of skewed places out of a file's name.
-pub fn hash_of_name(name: &str) -> u32 {
-    const GOLDEN: u32 = 0x9e37_79b9;
-    let bytes = name.as_bytes();
-    let word = |part: &[u8]| {
-        part.iter().rev().fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
-    };
-    let (mut a, mut b, mut c) = (GOLDEN, GOLDEN, 0_u32);
-    let mut chunks = bytes.chunks_exact(12);
-    for chunk in &mut chunks {
-        a = a.wrapping_add(word(&chunk[..4]));
-        b = b.wrapping_add(word(&chunk[4..8]));
-        c = c.wrapping_add(word(&chunk[8..]));
-        (a, b, c) = mixed(a, b, c);
-    }
-    let rest = chunks.remainder();
-    let part = |from: usize, to: usize| word(&rest[from.min(rest.len())..to.min(rest.len())]);
-    a = a.wrapping_add(part(0, 4));
-    b = b.wrapping_add(part(4, 8));
-    c = c.wrapping_add(bytes.len() as u32).wrapping_add(part(8, 12) << 8);
-    mixed(a, b, c).2
-}
-
-fn mixed(mut a: u32, mut b: u32, mut c: u32) -> (u32, u32, u32) {
-    for (first, second, third) in [(13, 8, 13), (12, 16, 5), (3, 10, 15)] {
-        a = a.wrapping_sub(b).wrapping_sub(c) ^ c >> first;
-        b = b.wrapping_sub(c).wrapping_sub(a) ^ a << second;
-        c = c.wrapping_sub(a).wrapping_sub(b) ^ b >> third;
-    }
-    (a, b, c)
 }

@@ -17,7 +17,7 @@ pub const TABLE: &[FioOption] = &[
     without_effect("dedupe_working_set_percentage", &[], CONTENT),
     without_effect("dedupe_global", &[], CONTENT),
     without_effect("mem", &["iomem"], MEMORY),
-    without_effect("mem_align", &["iomem_align"], MEMORY),
+    without_effect("iomem_align", &["mem_align"], MEMORY),
     without_effect("hugepage-size", &[], MEMORY),
     without_effect("lockmem", &[], MEMORY),
 ];

@@ -28,9 +28,7 @@ pub const TABLE: &[FioOption] = &[
                     draft.job.engine = by;
                     draft.job.engine_named = Some(engine.name);
                 }
-                EngineClass::Refused { because } => {
-                    return Err(format!("an engine that reads or writes storage: {because}"));
-                }
+                EngineClass::Refused { because } => draft.refused = Some(because),
             }
             Ok(())
         },

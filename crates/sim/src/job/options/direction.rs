@@ -12,9 +12,13 @@ pub const TABLE: &[FioOption] = &[
         "read, randread, write, randwrite, rw, randrw (read); :N behind a random one draws a place \
          for each N operations, behind another one leaves gaps of N bytes",
         |draft, value| {
-            let (flow, sequence) = flow(value)?;
-            draft.flow = Some(flow);
-            draft.job.sequence = Sequence { kind: draft.job.sequence.kind, ..sequence };
+            match flow(value)? {
+                Some((flow, sequence)) => {
+                    draft.flow = Some(flow);
+                    draft.job.sequence = Sequence { kind: draft.job.sequence.kind, ..sequence };
+                }
+                None => draft.refused = Some("no device here takes discards"),
+            }
             Ok(())
         },
     ),
@@ -36,14 +40,15 @@ pub const TABLE: &[FioOption] = &[
     }),
 ];
 
-fn flow(value: Value<'_>) -> Result<(Flow, Sequence), Expected> {
+/// `None`: fio would send discards.
+fn flow(value: Value<'_>) -> Result<Option<(Flow, Sequence)>, Expected> {
     const TRIMS: [&str; 4] = ["trim", "randtrim", "trimwrite", "randtrimwrite"];
     let (word, behind) = match value.text.split_once(':') {
         Some((word, behind)) => (word.trim(), Some(value.part(behind))),
         None => (value.text, None),
     };
     if TRIMS.contains(&word) {
-        return Err("reads or writes: no device here takes discards".to_owned());
+        return Ok(None);
     }
     let (is_random, direction) = value.part(word).one_of(&[
         ("read", (false, Direction::Read)),
@@ -62,5 +67,5 @@ fn flow(value: Value<'_>) -> Result<(Flow, Sequence), Expected> {
             Sequence { skip_bytes, ..Sequence::default() }
         }
     };
-    Ok((Flow { is_random, direction }, sequence))
+    Ok(Some((Flow { is_random, direction }, sequence)))
 }

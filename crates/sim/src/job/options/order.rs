@@ -87,7 +87,7 @@ pub const TABLE: &[FioOption] = &[
     honoured("group_reporting", &[], "report all processes of the job as one", |draft, value| {
         value.switch().map(|on| draft.job.is_group_reported = on)
     }),
-    without_effect("thread", &[], "processes are threads here"),
+    without_effect("thread", &["threads"], "processes are threads here"),
     without_effect("stats", &[], GROUPS),
     without_effect("create_serialize", &[], "files are made before the run"),
     without_effect("ignore_error", &[], "operations that fail are counted, and the run goes on"),

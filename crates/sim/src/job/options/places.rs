@@ -61,7 +61,8 @@ pub const TABLE: &[FioOption] = &[
     ),
     honoured("zonemode", &[], "none, strided (none)", |draft, value| {
         if value.text == "zbd" {
-            return Err(format!("none or strided: {ZONED}"));
+            draft.refused = Some(ZONED);
+            return Ok(());
         }
         let words = [("none", ZoneMode::None), ("strided", ZoneMode::Strided)];
         value.one_of(&words).map(|mode| draft.zone_mode = Some(mode))
@@ -150,17 +151,28 @@ fn zones(value: Value<'_>, is_absolute: bool) -> Result<Vec<Zone>, Expected> {
         true => format!("OPERATIONS/BYTES:…, the operations 100 together: {BYTES_FORM}"),
         false => "OPERATIONS/PERCENT:…, each 100 together".to_owned(),
     };
-    let mut zones: Vec<Zone> = Vec::new();
+    let mut given: Vec<(u8, Option<u64>)> = Vec::new();
     for part in value.text.split(':') {
-        let (share, length) = part.split_once('/').ok_or_else(expected)?;
+        let (share, length) = part.split_once('/').unwrap_or((part, ""));
         let share = value.part(share).integer(0..=100).map_err(|_| expected())?;
-        let length = value.part(length);
-        let length = match is_absolute {
-            true => length.bytes(),
-            false => length.count().filter(|percent| *percent <= 100),
+        let length = match (length.trim(), is_absolute) {
+            ("", false) => None,
+            (length, true) => Some(value.part(length).bytes().ok_or_else(expected)?),
+            (length, false) => {
+                let percent = value.part(length).count().filter(|percent| *percent <= 100);
+                Some(percent.ok_or_else(expected)?)
+            }
         };
-        zones.push(Zone { share, length: length.ok_or_else(expected)? });
+        given.push((share, length));
     }
+    // Zones without a length have even parts of what the others leave.
+    let left = 100_u64.saturating_sub(given.iter().filter_map(|zone| zone.1).sum());
+    let open = given.iter().filter(|zone| zone.1.is_none()).count().max(1) as u64;
+    let whole = |(share, length): (u8, Option<u64>)| Zone {
+        share,
+        length: length.unwrap_or(left / open),
+    };
+    let zones: Vec<Zone> = given.into_iter().map(whole).collect();
     let shares: u32 = zones.iter().map(|zone| u32::from(zone.share)).sum();
     let percent: u64 = zones.iter().map(|zone| zone.length).fold(0, u64::saturating_add);
     match shares == 100 && (is_absolute || percent == 100) && zones.len() <= 256 {

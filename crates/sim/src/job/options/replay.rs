@@ -5,7 +5,7 @@ use super::{FioOption, honoured, refused, without_effect};
 pub const TABLE: &[FioOption] = &[
     honoured(
         "read_iolog",
-        &["replay_iolog"],
+        &[],
         "a trace that is replayed: fio's iolog or blkparse's output; several with `:` between them, \
          which processes take in turn",
         |draft, value| {

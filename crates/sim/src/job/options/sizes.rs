@@ -116,7 +116,7 @@ pub const TABLE: &[FioOption] = &[
 ];
 
 fn one_or_range(value: Value<'_>) -> Result<BlockSizes, Expected> {
-    if value.text.contains('-') {
+    if value.text.contains(['-', ':']) {
         return range(value);
     }
     value
@@ -128,7 +128,7 @@ fn one_or_range(value: Value<'_>) -> Result<BlockSizes, Expected> {
 
 fn range(value: Value<'_>) -> Result<BlockSizes, Expected> {
     let expected = || format!("LEAST-MOST, the least above 0: {BYTES_FORM}");
-    let (least, most) = value.text.split_once('-').ok_or_else(expected)?;
+    let (least, most) = value.text.split_once(['-', ':']).ok_or_else(expected)?;
     let least = value.part(least).bytes().filter(|n| *n > 0).ok_or_else(expected)?;
     let most = value.part(most).bytes().ok_or_else(expected)?;
     match (least..=BLOCK_BYTES_MAX).contains(&most) {

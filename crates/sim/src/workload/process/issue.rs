@@ -222,7 +222,7 @@ impl Process {
             region.is_done = false;
         }
         self.turn = 0;
-        self.turn_left = self.rules.file_service.every.unwrap_or(u32::MAX);
+        self.turn_left = self.rules.first_turn();
         self.until_drawn = 0;
         self.zone_moved = 0;
     }
@@ -339,7 +339,7 @@ impl Process {
     /// A file that is not done, by the job's rule, and the place in it.
     fn place(&mut self, op: Op, is_drawn: bool) -> Option<Reading> {
         let count = self.regions.len();
-        for _ in 0..count {
+        while self.regions.iter().any(|region| !region.is_done) {
             let at = self.file_in_turn(count);
             let region = &mut self.regions[at];
             if region.is_done {
@@ -373,12 +373,14 @@ impl Process {
             let service = self.rules.file_service;
             self.turn = match service.kind {
                 FileServiceKind::InTurn => (self.turn + 1) % count,
-                FileServiceKind::Random => {
+                // Drawn until it is one that is not done, if there is any.
+                FileServiceKind::Random => loop {
                     let drawn = self.chance.file(count as u64) as usize;
-                    // One that is not done, from the drawn one on.
-                    let open = |at: &usize| !self.regions[*at % count].is_done;
-                    (drawn..drawn + count).find(open).unwrap_or(drawn) % count
-                }
+                    let is_open = |region: &super::Region| !region.is_done;
+                    if is_open(&self.regions[drawn]) || !self.regions.iter().any(is_open) {
+                        break drawn;
+                    }
+                },
             };
             self.turn_left = service.every.unwrap_or(u32::MAX);
         }
