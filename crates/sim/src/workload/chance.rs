@@ -106,7 +106,9 @@ impl Chance {
     /// A pass begins: where runs repeat, passes do too.
     pub fn restart(&mut self) {
         if self.is_repeatable {
-            self.streams = Streams::new(&self.seeds, self.is_wide);
+            // As in fio, how reads and writes have alternated so far is not forgotten.
+            let mix = self.streams.mix;
+            self.streams = Streams { mix, ..Streams::new(&self.seeds, self.is_wide) };
         }
     }
 

@@ -41,7 +41,11 @@ impl Grain {
             is_unaligned: job.is_unaligned,
             is_size_by_order: job.is_size_by_order,
             align_bytes: [0, 1].map(|way| job.align_bytes[way].unwrap_or(least[way])),
-            least_bytes: least[0].min(least[1]),
+            least_bytes: match job.pattern.reads_percent {
+                0 => least[1],
+                100 => least[0],
+                _ => least[0].min(least[1]),
+            },
             is_random: job.pattern.is_random,
             random_percent: job.random_percent,
             sequence: job.sequence,
