@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
 
+use crate::output::Format;
+
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
 #[command(name = "readpath", version, arg_required_else_help = true, max_term_width = 100)]
@@ -115,6 +117,20 @@ pub struct RunArgs {
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
+    /// In which form the rows of a job are printed; fio is fio's own JSON, for what reads that
+    #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
+    pub output_format: Option<Format>,
+}
+
+impl RunArgs {
+    /// In which form the rows of a job are printed.
+    pub fn format(&self) -> Format {
+        match self.output_format {
+            Some(format) => format,
+            None if self.json => Format::Json,
+            None => Format::Table,
+        }
+    }
 }
 
 /// `readpath reproduce`.

@@ -27,7 +27,7 @@ pub fn run(args: &RunArgs) -> Ended {
         Plan::Job(plan) => {
             let mut rows = Vec::new();
             let ended = job::run(&plan, &mut rows);
-            print(&rows, ended, |rows| output::print_rows(rows, args.seed, args.json))
+            print(&rows, ended, |rows| output::print_rows(rows, args.seed, args.format()))
         }
         Plan::Loads(plan) => {
             let mut rows = Vec::new();

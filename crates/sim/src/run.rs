@@ -35,8 +35,8 @@ use writes::{flush_of, process_of_flush};
 pub struct Measured {
     /// All operations.
     pub total: Tally,
-    /// Per job of the job file, in its order.
-    pub jobs: Vec<Tally>,
+    /// Per job of the job file, in its order: its reads, its writes.
+    pub jobs: Vec<[Tally; 2]>,
     /// Per process, in the order of the jobs.
     pub streams: Vec<Stream>,
     /// The first error, in words.
@@ -56,7 +56,7 @@ impl Measured {
             .jobs
             .iter()
             .zip(&self.jobs)
-            .map(|(job, tally)| tally.section(&job.name, job.processes))
+            .map(|(job, tallies)| Tally::section(tallies, &job.name, job.processes))
             .collect();
         row.streams = stream_rows(&self.streams, job_file);
         row.jain_index = jain_index(&self.streams);
@@ -104,12 +104,29 @@ pub struct Watch<'a> {
     /// Hears of every decision of the laws that keep a log of them.
     /// `None`: the log stays off.
     pub decided: Option<&'a mut dyn FnMut(&Decided)>,
+    /// Hears of every operation of a job that has ended well, in the order of their ends.
+    pub ended: Option<&'a mut dyn FnMut(&Ended)>,
+}
+
+/// An operation that has ended well.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The job: its place in the job file.
+    pub job: usize,
+    /// The process: its place among all.
+    pub process: u32,
+    /// What was read or written.
+    pub operation: Operation,
+    /// When it was issued.
+    pub issued: Time,
+    /// When it ended.
+    pub ended: Time,
 }
 
 impl<'a> Watch<'a> {
     /// Hears of the progress alone.
     pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
-        Watch { tell, decided: None }
+        Watch { tell, decided: None, ended: None }
     }
 
     /// Has the laws keep their decisions, if anybody hears of them.
@@ -174,6 +191,7 @@ pub fn run(
 ) -> Result<Measured, BeyondDevice> {
     watch.begin(machine);
     let mut run = Run::new(machine, workload, world)?;
+    run.heard = watch.ended.is_some().then(Vec::new);
     run.go(machine, &mut watch);
     Ok(run.measured())
 }
@@ -202,12 +220,14 @@ struct Run<'a> {
     held_back: Vec<u32>,
     /// Processes of this phase and before that have not ended.
     running: usize,
-    jobs: Vec<Tally>,
+    jobs: Vec<[Tally; 2]>,
     flushes_under_way: u32,
     bytes: u64,
     bytes_total: Option<u64>,
     first_error: Option<String>,
     is_stopping: bool,
+    /// Operations that ended in this turn, where somebody hears of them.
+    heard: Option<Vec<Ended>>,
 }
 
 /// After how many turns of a run its progress is told: a turn takes about a microsecond.
@@ -248,12 +268,13 @@ impl<'a> Run<'a> {
             chunks: Chunks::default(),
             later: BinaryHeap::new(),
             running: 0,
-            jobs: vec![Tally::default(); job_count.unwrap_or(0)],
+            jobs: vec![Default::default(); job_count.unwrap_or(0)],
             flushes_under_way: 0,
             bytes: 0,
             bytes_total,
             first_error: None,
             is_stopping: false,
+            heard: None,
         })
     }
 
@@ -262,6 +283,9 @@ impl<'a> Run<'a> {
         loop {
             let is_more = self.turn(machine);
             watch.hand_out_decisions(machine);
+            if let (Some(heard), Some(tell)) = (&mut self.heard, &mut watch.ended) {
+                heard.drain(..).for_each(|ended| tell(&ended));
+            }
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(TURNS_PER_PROGRESS) {
                 let now = self.world.now();
@@ -384,7 +408,7 @@ impl<'a> Run<'a> {
         let running = &mut self.processes[id as usize];
         running.has_ended = true;
         if let Some(failure) = running.process.failure() {
-            self.jobs[running.process.job()].record_error(now, now);
+            self.jobs[running.process.job()][Op::Read as usize].record_error(now, now);
             running.stream.record_error(now, now);
             self.first_error.get_or_insert_with(|| failure.to_owned());
         }
@@ -464,7 +488,16 @@ impl<'a> Run<'a> {
         let under = self.under.remove(tag as usize);
         let running = &mut self.processes[under.process as usize];
         let ended = running.busy_until.max(now);
-        let tally = &mut self.jobs[running.process.job()];
+        let tally = &mut self.jobs[running.process.job()][under.operation.op as usize];
+        if let Some(heard) = self.heard.as_mut().filter(|_| result.is_ok()) {
+            heard.push(Ended {
+                job: running.process.job(),
+                process: under.process,
+                operation: under.operation,
+                issued: under.issued,
+                ended,
+            });
+        }
         match result {
             Ok(bytes) => {
                 running.process.took(ended, under.issued, under.operation.op, bytes);
@@ -517,7 +550,7 @@ impl<'a> Run<'a> {
 
     fn measured(self) -> Measured {
         let mut total = Tally::default();
-        self.jobs.iter().for_each(|job| total.add(job));
+        self.jobs.iter().flatten().for_each(|tally| total.add(tally));
         Measured {
             total,
             jobs: self.jobs,

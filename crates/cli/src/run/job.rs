@@ -85,7 +85,7 @@ fn simulate(
     let mut tell = |progress| bar.tell(progress);
     let mut decided = log.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
-    let watch = Watch { tell: &mut tell, decided };
+    let watch = Watch { tell: &mut tell, decided, ended: None };
     simulate_watched(&run.name, &run.jobs, &row.setup, watch)
         .map_err(|error| row.failure(run, &error))
 }
