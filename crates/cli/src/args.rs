@@ -64,10 +64,21 @@ pub enum Command {
     LAW is a name from `readpath laws`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
-    /// A job file in fio's format, or a file of loads on memory (its name ends with .toml)
-    #[arg(value_name = "JOB.fio|LOAD.toml", required_unless_present = "fio_options",
-          default_value = "", hide_default_value = true)]
+    /// A job file in fio's format, a file of loads on memory (its name ends with .toml), or a
+    /// trace of block requests, which is known by what stands in it
+    #[arg(value_name = "JOB.fio|LOAD.toml|TRACE", required_unless_present = "fio_options",
+          default_value = "-", hide_default_value = true)]
     pub job: PathBuf,
+    /// The job is a trace in this format, one of iolog, blkparse, blktrace, msr, mqsim, disksim,
+    /// spc, alibaba, tencent
+    #[arg(long, value_name = "FORMAT")]
+    pub trace: Option<String>,
+    /// Replay a trace so many times as fast as it was recorded [default: 1]
+    #[arg(long, value_name = "FACTOR", conflicts_with = "closed")]
+    pub speed: Option<f64>,
+    /// Replay a trace with so many requests under way, whatever its times
+    #[arg(long, value_name = "N")]
+    pub closed: Option<NonZero<u32>>,
     /// List fio's options and engines: which are honoured, which change nothing here, and which
     /// are refused, and why
     #[arg(long, exclusive = true)]

@@ -8,6 +8,7 @@ pub mod load;
 pub mod log;
 pub mod storage;
 mod surroundings;
+pub mod trace;
 
 use std::path::Path;
 

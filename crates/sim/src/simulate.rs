@@ -200,7 +200,19 @@ pub(crate) fn simulate_workload(
         .with_meter(path.meter(), &path.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
+    row.first_error = measured.first_error;
+    row.host_seconds = Some(world.host_time().seconds());
+    row.decisions = Some(format!("{:016x}", world.decisions()));
     Ok(row)
+}
+
+/// How many bytes the device of a setup has.
+///
+/// # Errors
+/// There is no such device.
+pub fn device_bytes(setup: &Setup) -> Result<u64, SimulateError> {
+    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
+    Ok(device.caps().sectors.saturating_mul(SECTOR_BYTES))
 }
 
 /// Finds out whether [`simulate`] would run, without running: so that of many

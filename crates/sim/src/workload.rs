@@ -34,6 +34,7 @@ pub(crate) use chance::below;
 pub(crate) use process::Reading;
 pub(crate) use process::seed_of;
 pub use process::{Next, Operation, Process};
+pub(crate) use process::Step;
 
 /// Names a file of the workload: its place in [`Workload::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -201,8 +202,9 @@ impl Workload {
     pub fn side_by_side(&self) -> (Vec<u64>, u64) {
         let mut end = 0;
         let starts = self.files.iter().map(|file| {
-            let start = end;
-            end += file.bytes.next_multiple_of(PAGE_BYTES);
+            let start: u64 = end;
+            let pages = file.bytes.div_ceil(PAGE_BYTES);
+            end = pages.saturating_mul(PAGE_BYTES).saturating_add(start);
             start
         });
         (starts.collect(), end)
@@ -243,6 +245,31 @@ impl Workload {
             process
         });
         Workload { processes: processes.collect(), files }
+    }
+}
+
+impl Workload {
+    /// One process that goes through `steps` on a file of so many bytes, past the page cache, with
+    /// up to `depth` under way; none of the steps is larger than `largest_bytes`.
+    pub(crate) fn scripted(
+        file_bytes: u64,
+        largest_bytes: u64,
+        all_bytes: u64,
+        depth: u32,
+        steps: Box<dyn Iterator<Item = Step> + Send>,
+    ) -> Workload {
+        let text = format!(
+            "[trace]\nrw=rw\nsize=4k\nfadvise_hint=0\nioengine=libaio\ndirect=1\niodepth={depth}"
+        );
+        let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
+        let place = process::Place { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
+        let area = layout::Area { file: FileId(0), offset: 0, bytes: PAGE_BYTES };
+        let ties = together::Ties::default();
+        let mut process =
+            Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
+        process.follow_script(steps, largest_bytes, all_bytes);
+        let file = File { name: "trace".to_owned(), bytes: file_bytes };
+        Workload { files: vec![file], processes: vec![process] }
     }
 }
 

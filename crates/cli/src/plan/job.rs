@@ -14,6 +14,7 @@ use readpath_sim::workload::{Placement, Workload};
 use super::log::{self, Log};
 use super::storage::Storage;
 use super::surroundings;
+use super::trace::TraceSource;
 use crate::args::RunArgs;
 use crate::exit::{Ended, Failure};
 use crate::input;
@@ -55,6 +56,8 @@ pub struct JobRun {
     pub is_readahead_named: bool,
     /// What a reader of any row must know of the job file.
     pub note: Option<String>,
+    /// The trace that is replayed in place of the jobs.
+    pub trace: Option<TraceSource>,
 }
 
 /// One row to be.
@@ -107,6 +110,9 @@ impl JobPlan {
         let run = JobRun::of(args)?;
         let memory = args.memory.as_deref().unwrap_or(MEMORY_DEFAULT);
         let memory_bytes = memory_bytes(memory)?;
+        if let Some(trace) = &run.trace {
+            trace.refuse(&storages)?;
+        }
         refuse_raw(&run, args.raw.is_some(), &storages)?;
         refuse_overwriting(&run, args.overwrite, &storages)?;
         if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
@@ -233,6 +239,20 @@ impl JobRun {
     /// Reads the job file; errors name the file and the line.
     fn of(args: &RunArgs) -> Result<JobRun, Failure> {
         let path = &args.job;
+        let stem = path.file_stem();
+        let name = stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        if let Some(trace) = TraceSource::of(args)? {
+            return Ok(JobRun {
+                name,
+                path: path.clone(),
+                note: None,
+                jobs: trace.job(),
+                trace: Some(trace),
+                seed: args.seed,
+                backend: args.backend,
+                is_readahead_named: args.readahead.is_some(),
+            });
+        }
         let text = input::text(path, "a job file is text in fio's format")?;
         let jobs = surroundings::parse(&text, path)
             .map_err(|error| Failure::about(shown(&path.display().to_string()), error))?;
@@ -242,12 +262,13 @@ impl JobRun {
                 Failure::Usage(format!("--runtime {}: expected {expected}", shown(most)))
             })?,
         };
-        let stem = path.file_stem();
+        let trace = TraceSource::of_jobs(&jobs, path)?;
         Ok(JobRun {
-            name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
+            name,
             path: path.clone(),
             note: jobs.note(),
-            jobs,
+            jobs: trace.as_ref().map_or(jobs, TraceSource::job),
+            trace,
             seed: args.seed,
             backend: args.backend,
             is_readahead_named: args.readahead.is_some(),
@@ -266,6 +287,9 @@ impl JobRun {
 
     /// The bytes that all files of the job take side by side.
     fn bytes(&self) -> Result<u64, Failure> {
+        if let Some(trace) = &self.trace {
+            return Ok(trace.bytes());
+        }
         let workload = Workload::new(&self.jobs, Placement::Modelled, self.seed)
             .map_err(|error| Failure::usage(self.about(error)))?;
         Ok(workload.side_by_side().1)

@@ -3,7 +3,8 @@
 use readpath_core::decision::Decided;
 use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
-use readpath_sim::simulate::simulate_watched;
+use readpath_sim::simulate::{device_bytes, simulate_watched};
+use readpath_sim::trace::simulate_trace;
 
 use super::{kernel, library, raw};
 use crate::decision_log::DecisionFile;
@@ -86,6 +87,14 @@ fn simulate(
     let mut decided = log.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
     let watch = Watch { tell: &mut tell, decided, ended: None };
+    if let Some(trace) = &run.trace {
+        let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
+        let (workload, note) = trace.workload(device_bytes, false)?;
+        let mut measured = simulate_trace(&run.name, workload, &row.setup, watch)
+            .map_err(|error| row.failure(run, &error))?;
+        measured.note = note::join(measured.note, note);
+        return Ok(measured);
+    }
     simulate_watched(&run.name, &run.jobs, &row.setup, watch)
         .map_err(|error| row.failure(run, &error))
 }

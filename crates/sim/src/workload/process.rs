@@ -34,8 +34,11 @@ use crate::job::{Engine, Job};
 
 mod checks;
 mod issue;
+mod script;
 
 use checks::Checks;
+use script::Script;
+pub(crate) use script::Step;
 
 /// What a process does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,8 @@ pub enum Next {
         /// Whether the files' data is enough (`fdatasync(2)`).
         is_data_enough: bool,
     },
-    /// It sleeps until this time. Nothing of it is in flight.
+    /// It sleeps until this time. Nothing of it is in flight, unless it replays a trace at its
+    /// recorded times: then completions come meanwhile.
     WaitUntil(Time),
     /// It has ended. Nothing of it is in flight.
     Ended,
@@ -108,6 +112,8 @@ pub struct Process {
     regions: Vec<Region>,
     /// What it reads, in place of its job's places; the next one last.
     listed: Option<Vec<Reading>>,
+    /// What it does, and when, in place of its job's pattern.
+    script: Option<Script>,
     grain: Grain,
     chance: Chance,
     ties: Ties,
@@ -224,6 +230,7 @@ impl Process {
             turn_left: rules.first_turn(),
             regions,
             listed: None,
+            script: None,
             chance,
             ties,
             pace: Pace::new(
@@ -266,6 +273,19 @@ impl Process {
         self.rules.block_bytes_largest = bytes().max().expect("there is one at least");
         readings.reverse();
         self.listed = Some(readings);
+    }
+
+    /// Has it go through these steps in place of what its job says; none is larger than
+    /// `largest_bytes`, and together they move `all_bytes`.
+    pub(crate) fn follow_script(
+        &mut self,
+        steps: Box<dyn Iterator<Item = Step> + Send>,
+        largest_bytes: u64,
+        all_bytes: u64,
+    ) {
+        self.rules.limit_bytes = all_bytes;
+        self.rules.block_bytes_largest = largest_bytes;
+        self.script = Some(Script::new(steps));
     }
 
     /// Its name in the run: its place among all processes.

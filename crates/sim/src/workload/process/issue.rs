@@ -3,6 +3,7 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
+use super::script::{Step, Turn};
 use super::{AfterDrain, AfterSync, Next, Operation, Process, Reading, Stage};
 use crate::job::FileServiceKind;
 
@@ -75,6 +76,9 @@ impl Process {
             self.stage = Stage::Draining(AfterDrain::End);
             return None;
         }
+        if self.script.is_some() {
+            return self.scripted(now);
+        }
         if self.pauses_now(now) {
             self.stage = Stage::Draining(AfterDrain::Pause);
             return None;
@@ -105,6 +109,27 @@ impl Process {
                     false => AfterDrain::NextPass,
                 });
                 None
+            }
+        }
+    }
+
+    /// What the script says. What waits for its time leaves the rest in flight: so completions are
+    /// taken as they come.
+    fn scripted(&mut self, now: Time) -> Option<Next> {
+        self.take(self.completed_not_taken);
+        let begun = self.begun.expect("it has begun");
+        let script = self.script.as_mut().expect("the caller has looked");
+        match script.turn(now.since(begun)) {
+            Turn::At(at) => Some(Next::WaitUntil(begun + at)),
+            Turn::Over => {
+                self.stage = Stage::Draining(AfterDrain::End);
+                None
+            }
+            Turn::Due(Step { op, offset, bytes, .. }) => {
+                let file = self.regions[0].area.file;
+                self.issued_bytes = self.issued_bytes.saturating_add(bytes);
+                self.writes_issued += u64::from(op == Op::Write);
+                Some(Next::Operation(self.issued(Reading { file, offset, bytes }, op)))
             }
         }
     }
