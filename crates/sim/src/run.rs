@@ -165,6 +165,8 @@ struct Running {
     /// Its raw operation, while there is one.
     raw: Option<RawOperation>,
     busy_until: Time,
+    /// When it is woken, where it sleeps while operations of it are under way.
+    alarm: Option<Time>,
     has_ended: bool,
 }
 
@@ -254,6 +256,7 @@ impl<'a> Run<'a> {
                 batch: Vec::new(),
                 raw: None,
                 busy_until: Time::ZERO,
+                alarm: None,
                 has_ended: false,
             });
         }
@@ -333,6 +336,8 @@ impl<'a> Run<'a> {
                 break;
             }
             self.later.pop();
+            let running = &mut self.processes[process as usize];
+            running.alarm = running.alarm.filter(|alarm| *alarm != time);
             self.ready.push(process);
         }
         while let Some(process) = self.ready.pop() {
@@ -382,7 +387,11 @@ impl<'a> Run<'a> {
                 }
                 Next::WaitUntil(time) => {
                     self.submit_batch(machine, now, id);
-                    self.later.push(Reverse((time, id)));
+                    // Completions may ask again before it is woken: one alarm is enough.
+                    let running = &mut self.processes[id as usize];
+                    if running.alarm.replace(time) != Some(time) {
+                        self.later.push(Reverse((time, id)));
+                    }
                     return;
                 }
                 Next::Sync { .. } => {
