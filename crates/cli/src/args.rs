@@ -66,8 +66,12 @@ pub enum Command {
 pub struct RunArgs {
     /// A job file in fio's format, a file of loads on memory (its name ends with .toml), or a
     /// trace of block requests, which is known by what stands in it
-    #[arg(value_name = "JOB.fio|LOAD.toml|TRACE", required_unless_present = "fio_options",
-          default_value = "-", hide_default_value = true)]
+    #[arg(
+        value_name = "JOB.fio|LOAD.toml|TRACE",
+        required_unless_present = "fio_options",
+        default_value = "-",
+        hide_default_value = true
+    )]
     pub job: PathBuf,
     /// The job is a trace in this format, one of iolog, blkparse, blktrace, msr, mqsim, disksim,
     /// spc, alibaba, tencent

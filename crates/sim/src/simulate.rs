@@ -247,8 +247,7 @@ fn prepare(
 ) -> Result<(BoxedDevice, Workload, Machine), SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let device_bytes = device.caps().sectors.saturating_mul(SECTOR_BYTES);
-    let workload =
-        laid_out(job_file, device_bytes, setup.seed).map_err(SimulateError::Workload)?;
+    let workload = laid_out(job_file, device_bytes, setup.seed).map_err(SimulateError::Workload)?;
     let path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     Ok((device, workload, path))
 }

@@ -336,7 +336,10 @@ mod tests {
             (
                 Format::Tencent,
                 "1538323200,12910952,128,0,1063\n1538323201,8,8,1,1071\n",
-                [one(0, 0, Op::Read, 12_910_952 * 512, 65_536), one(1_000_000, 1, Op::Write, 4096, 4096)],
+                [
+                    one(0, 0, Op::Read, 12_910_952 * 512, 65_536),
+                    one(1_000_000, 1, Op::Write, 4096, 4096),
+                ],
             ),
             (
                 Format::Blkparse,
@@ -375,9 +378,11 @@ mod tests {
                 false => bytes.extend(&number.to_be_bytes()[8 - width..]),
             };
             // (time, sector, bytes, action: queued reads and writes; a completion)
-            for (time, sector, length, action) in
-                [(1_000, 8, 4096, 0x0011_0001), (5_000, 16, 512, 0x0012_0001), (6_000, 16, 512, 0x0082_0008)]
-            {
+            for (time, sector, length, action) in [
+                (1_000, 8, 4096, 0x0011_0001),
+                (5_000, 16, 512, 0x0012_0001),
+                (6_000, 16, 512, 0x0082_0008),
+            ] {
                 put(0x6561_7407, 4);
                 put(1, 4);
                 put(time, 8);

@@ -32,9 +32,9 @@ mod together;
 
 pub(crate) use chance::below;
 pub(crate) use process::Reading;
+pub(crate) use process::Step;
 pub(crate) use process::seed_of;
 pub use process::{Next, Operation, Process};
-pub(crate) use process::Step;
 
 /// Names a file of the workload: its place in [`Workload::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -239,8 +239,8 @@ impl Workload {
                 process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
             let area = layout::Area { file: list.readings[0].file, offset: 0, bytes: PAGE_BYTES };
             let ties = together::Ties::default();
-            let mut process = Process::new(&job, place, &[area], ties, 0)
-                .expect("one block is not too many");
+            let mut process =
+                Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
             process.follow(list.readings);
             process
         });

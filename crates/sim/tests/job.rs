@@ -88,8 +88,14 @@ fn each_option_reaches_its_field() {
     assert_eq!(one("thinktime_blocks=8").pauses.blocks, 8);
     assert_eq!(one("fadvise_hint=sequential").hint, Hint::Sequential);
     assert_eq!(one("randseed=42").seed, 42);
-    assert_eq!(one("random_distribution=zipf").distribution, Distribution::Zipf { theta: 1.1, center: None });
-    assert_eq!(one("random_distribution=zipf:0.9").distribution, Distribution::Zipf { theta: 0.9, center: None });
+    assert_eq!(
+        one("random_distribution=zipf").distribution,
+        Distribution::Zipf { theta: 1.1, center: None }
+    );
+    assert_eq!(
+        one("random_distribution=zipf:0.9").distribution,
+        Distribution::Zipf { theta: 0.9, center: None }
+    );
     assert!(!one("norandommap").has_random_map);
     assert!(one("norandommap=0").has_random_map);
     assert!(one("group_reporting").is_group_reported);
@@ -202,7 +208,8 @@ fn files_and_variables_come_in() {
 /// Each is named once, whichever jobs have it, and engines that another one stands in for too.
 #[test]
 fn what_has_no_effect_is_named_once() {
-    let text = "[global]\nthread\nioengine=posixaio\n[a]\ngtod_reduce=1\n[b]\ngtod_reduce=1\nmem=mmap\n";
+    let text =
+        "[global]\nthread\nioengine=posixaio\n[a]\ngtod_reduce=1\n[b]\ngtod_reduce=1\nmem=mmap\n";
     assert_eq!(
         JobFile::parse(text).unwrap().note().unwrap(),
         "ioengine=posixaio is run as libaio; without effect here: thread, gtod_reduce, mem"

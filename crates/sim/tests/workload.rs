@@ -310,7 +310,8 @@ fn zipf_favours_one_block() {
 #[test]
 fn the_seed_and_only_the_seed_decides() {
     let of = |run_seed, randseed| {
-        let text = format!("[j]\nrw=randread\nsize=1m\nrandrepeat=0\nrandseed={randseed}\nnumjobs=2\n");
+        let text =
+            format!("[j]\nrw=randread\nsize=1m\nrandrepeat=0\nrandseed={randseed}\nnumjobs=2\n");
         let jobs = JobFile::parse(&text).unwrap();
         let workload = Workload::new(&jobs, Placement::Modelled, run_seed).unwrap();
         let all = workload.processes.into_iter();

@@ -63,7 +63,9 @@ impl TraceSource {
         };
         let speed = args.speed.unwrap_or(1.0);
         if !(0.001..=1e6).contains(&speed) {
-            return Err(Failure::Usage(format!("--speed {speed}: give a factor from 0.001 to 1000000")));
+            return Err(Failure::Usage(format!(
+                "--speed {speed}: give a factor from 0.001 to 1000000"
+            )));
         }
         let speed_milli = args.closed.is_none().then_some((speed * 1e3).round() as u64);
         let depth = args.closed.map_or(OPEN_DEPTH, std::num::NonZero::get);
@@ -77,7 +79,10 @@ impl TraceSource {
         let Replay { names, keeps_times, time_percent, scale, align_bytes, redirect: _, skips } =
             replay;
         let [name] = names.as_slice() else {
-            return Err(Failure::about(job_file.display(), "read_iolog names several traces; replay one at a time"));
+            return Err(Failure::about(
+                job_file.display(),
+                "read_iolog names several traces; replay one at a time",
+            ));
         };
         if jobs.jobs.len() > 1 {
             return Err(Failure::about(
@@ -91,7 +96,10 @@ impl TraceSource {
             _ => here,
         };
         let format = Format::detect(&start(&path)?).ok_or_else(|| {
-            Failure::about(shown(&path.display().to_string()), "is no trace in a format that is known")
+            Failure::about(
+                shown(&path.display().to_string()),
+                "is no trace in a format that is known",
+            )
         })?;
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
         let depth = if keeps_times { OPEN_DEPTH } else { jobs.jobs[0].depth };
@@ -127,7 +135,8 @@ impl TraceSource {
             _ => "rw",
         };
         let depth = self.depth.min(OPEN_DEPTH);
-        let text = format!("[trace]\nrw={rw}\nioengine=libaio\ndirect=1\nsize=4k\niodepth={depth}\n");
+        let text =
+            format!("[trace]\nrw={rw}\nioengine=libaio\ndirect=1\nsize=4k\niodepth={depth}\n");
         JobFile::parse(&text).expect("the text is well formed")
     }
 

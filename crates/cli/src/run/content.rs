@@ -72,7 +72,9 @@ fn compare(seed: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
         if !is_equal {
             let read = &bytes[range.clone()];
             let place = offset + range.start as u64;
-            result = Err(format!("verify: at byte {place} {word:02x?} was written, and {read:02x?} is read"));
+            result = Err(format!(
+                "verify: at byte {place} {word:02x?} was written, and {read:02x?} is read"
+            ));
         }
         is_equal
     });

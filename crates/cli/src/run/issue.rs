@@ -168,8 +168,8 @@ pub fn run_batch(
                 std::hint::black_box(&memory);
                 let moved = whole(issued.0, copied.map_err(|error| error.to_string()));
                 let offset = shared.offset(issued.0);
-                let moved = moved
-                    .and_then(|()| content::check(&process, issued.0, offset, &memory));
+                let moved =
+                    moved.and_then(|()| content::check(&process, issued.0, offset, &memory));
                 end(&mut process, figures, shared, issued, moved);
             }
             (Next::Ended, _) => {

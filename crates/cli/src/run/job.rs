@@ -9,8 +9,8 @@ use readpath_sim::trace::simulate_trace;
 use super::{kernel, library, raw};
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
-use crate::note;
 use crate::made_files::MadeFiles;
+use crate::note;
 use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
 use crate::progress::{Bar, Interrupt};
 

@@ -126,7 +126,9 @@ impl fmt::Display for JobError {
                 write!(f, "line {line}: fio has no option `{}`", shown(option))?;
                 match nearest {
                     Some(nearest) => write!(f, "; is `{nearest}` meant?"),
-                    None => f.write_str("; `readpath run --fio-options` lists those that there are"),
+                    None => {
+                        f.write_str("; `readpath run --fio-options` lists those that there are")
+                    }
                 }
             }
             JobError::Refused { line, option, because } => {

@@ -195,8 +195,9 @@ mod tests {
 
     #[test]
     fn a_name_stands_in_the_tables_once() {
-        let mut names: Vec<&str> =
-            options().flat_map(|option| [option.name].into_iter().chain(option.aliases.iter().copied())).collect();
+        let mut names: Vec<&str> = options()
+            .flat_map(|option| [option.name].into_iter().chain(option.aliases.iter().copied()))
+            .collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

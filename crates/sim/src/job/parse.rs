@@ -43,7 +43,8 @@ pub fn job_file(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, 
             None => section.put_into(&mut global)?,
             Some(name) => {
                 if jobs.len() == JOBS_MAX {
-                    let what = format!("is one of more than {JOBS_MAX}; give `numjobs` in their place");
+                    let what =
+                        format!("is one of more than {JOBS_MAX}; give `numjobs` in their place");
                     return Err(JobError::Conflict { line: section.line, job: name.clone(), what });
                 }
                 let mut draft = global.clone().for_job(name, section.line);
@@ -192,7 +193,9 @@ impl Surroundings<'_> {
         }
         match self.file {
             None => Err(not_found("nothing is included here; copy the lines of that file to here")),
-            Some(file) => file(name).map_err(|why| not_found(&format!("{why}; check the file's name"))),
+            Some(file) => {
+                file(name).map_err(|why| not_found(&format!("{why}; check the file's name")))
+            }
         }
     }
 
@@ -210,7 +213,8 @@ impl Surroundings<'_> {
                 Some(Some(value)) => filled.push_str(&value),
                 Some(None) => {
                     let name = super::shown(name);
-                    let advice = format!("the environment has no variable of this name; set {name}=VALUE");
+                    let advice =
+                        format!("the environment has no variable of this name; set {name}=VALUE");
                     return not_found(&format!("${{{name}}}"), advice);
                 }
                 None => {
@@ -230,7 +234,10 @@ impl Surroundings<'_> {
         for (word, fact) in facts {
             if filled.contains(word) {
                 let Some(fact) = fact else {
-                    return not_found(word, "this is not known here; write the value itself".to_owned());
+                    return not_found(
+                        word,
+                        "this is not known here; write the value itself".to_owned(),
+                    );
                 };
                 filled = filled.replace(word, &fact.to_string());
                 is_changed = true;

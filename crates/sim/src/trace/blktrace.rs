@@ -88,9 +88,7 @@ pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Recor
     let offset = sector.checked_mul(SECTOR_BYTES).filter(|offset| *offset < 1 << 62);
     let time = Some(time_ns).filter(|ns| *ns < 1 << 62).map(Time);
     Ok(match (offset, time) {
-        (Some(offset), Some(at)) => {
-            Record::Request { at, device, op, offset, bytes: bytes.into() }
-        }
+        (Some(offset), Some(at)) => Record::Request { at, device, op, offset, bytes: bytes.into() },
         _ => Record::Bad,
     })
 }

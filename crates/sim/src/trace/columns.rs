@@ -17,7 +17,9 @@ pub fn expected(format: Format) -> &'static str {
         Format::Iolog => {
             "`fio version 2 iolog` or 3 above, and lines `[ms] FILE read|write OFFSET BYTES`"
         }
-        Format::Blkparse => "blkparse's `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS`",
+        Format::Blkparse => {
+            "blkparse's `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS`"
+        }
         Format::Blktrace => super::blktrace::EXPECTED,
         Format::Msr => "TICKS,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE",
         Format::Mqsim => "NS DEVICE SECTOR SECTORS 0|1",
@@ -106,7 +108,9 @@ pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
             (time(first, MS)?, second, op, sectors(third)?, sectors(fourth)?)
         }
         Format::Spc => (time(fifth, S)?, first, letter(fourth)?, sectors(second)?, whole(third)?),
-        Format::Alibaba => (time(fifth, US)?, first, letter(second)?, whole(third)?, whole(fourth)?),
+        Format::Alibaba => {
+            (time(fifth, US)?, first, letter(second)?, whole(third)?, whole(fourth)?)
+        }
         Format::Tencent => {
             let op = match fourth {
                 "0" => Op::Read,

@@ -202,6 +202,9 @@ mod tests {
             let placed = anew.offset(&request(0, offset)).unwrap();
             assert!(placed + 4096 <= 16_384 && placed % 512 == 0, "{offset}: {placed}");
         }
-        assert_eq!(Placed::new(&ends, 4096).offset(&Request { bytes: 8192, ..request(0, 0) }), None);
+        assert_eq!(
+            Placed::new(&ends, 4096).offset(&Request { bytes: 8192, ..request(0, 0) }),
+            None
+        );
     }
 }

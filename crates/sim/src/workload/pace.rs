@@ -287,7 +287,8 @@ mod tests {
         let mut search = DepthSearch::new(rule, 32);
         let mut now = Time::ZERO;
         for _ in 0..10_000 {
-            let latency = if search.depth() <= 5 { Time::from_us(900) } else { Time::from_us(1100) };
+            let latency =
+                if search.depth() <= 5 { Time::from_us(900) } else { Time::from_us(1100) };
             now = now + latency;
             if search.ended(now, latency) {
                 break;

@@ -14,9 +14,7 @@ use super::layout::Area;
 use super::lfsr::Lfsr;
 use super::permuted::Permuted;
 use super::skew::{Skew, zone_of};
-use crate::job::{
-    BlockSizes, Distribution, Generator, Job, Sequence, Sequencer, Strides, Zone,
-};
+use crate::job::{BlockSizes, Distribution, Generator, Job, Sequence, Sequencer, Strides, Zone};
 
 /// What all areas of a process have in common.
 #[derive(Clone, Debug)]
@@ -159,9 +157,8 @@ impl Places {
         chance: &mut Chance,
     ) -> Option<(u64, u64)> {
         let way = op as usize;
-        let is_random = grain.is_random
-            && is_drawn
-            && chance.is_random(op, grain.random_percent[way]);
+        let is_random =
+            grain.is_random && is_drawn && chance.is_random(op, grain.random_percent[way]);
         let start = if is_random {
             self.random_start(grain, way, chance)?
         } else if is_drawn || grain.sequence.kind == Sequencer::Sequential {

@@ -188,7 +188,9 @@ enum AfterDrain {
     Pause,
     /// A rate or a flow holds it back until then.
     HoldBack(Time),
-    Sync { is_data_enough: bool },
+    Sync {
+        is_data_enough: bool,
+    },
     /// What was written is read back, as far as it waits for that; or has been.
     Check,
     NextPass,

@@ -6,7 +6,9 @@ use readpath_core::unit::Time;
 
 use super::block_bytes_largest;
 use super::layout::share;
-use crate::job::{Engine, Extent, FileService, FileServiceKind, Generator, Hint, Job, Pauses, Strides, Sync};
+use crate::job::{
+    Engine, Extent, FileService, FileServiceKind, Generator, Hint, Job, Pauses, Strides, Sync,
+};
 
 /// The rules of one process.
 #[derive(Debug)]

@@ -84,9 +84,7 @@ impl Skew {
                     (count * (eta * uniform - eta + 1.0).powf(alpha)) as u64
                 }
             }
-            Kind::Pareto { exponent } => {
-                ((count - 1.0) * self.random.unit().powf(exponent)) as u64
-            }
+            Kind::Pareto { exponent } => ((count - 1.0) * self.random.unit().powf(exponent)) as u64,
             Kind::Normal { deviation } => return self.next_of_bell(deviation),
         };
         let rank = if self.is_scattered { rank.wrapping_mul(SCATTER) } else { rank };

@@ -54,7 +54,8 @@ impl Ties {
         let share = self.flow.as_ref()?;
         let all_done = u128::from(share.all.done.load(Ordering::Relaxed));
         let all_weight = u128::from(share.all.weight.load(Ordering::Relaxed));
-        let is_ahead = u128::from(share.done) * all_weight > u128::from(share.own.weight) * all_done;
+        let is_ahead =
+            u128::from(share.done) * all_weight > u128::from(share.own.weight) * all_done;
         is_ahead.then_some(share.own)
     }
 

@@ -14,7 +14,8 @@ fn fio_says(argument: &str) -> String {
 /// The names in a list of fio's: each at the start of a line, with a colon behind it.
 fn names(list: &str) -> Vec<String> {
     let is_name = |name: &&str| {
-        !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))
+        !name.is_empty()
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))
     };
     let named = list.lines().filter_map(|line| line.split_once(':'));
     named.map(|(name, _)| name.trim()).filter(is_name).map(str::to_owned).collect()
@@ -22,7 +23,11 @@ fn names(list: &str) -> Vec<String> {
 
 fn engines() -> Vec<String> {
     let list = fio_says("--enghelp");
-    list.lines().skip(1).map(|line| line.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+    list.lines()
+        .skip(1)
+        .map(|line| line.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 #[test]

@@ -71,11 +71,15 @@ fn places_are_fios() {
         let text = |log: &str| format!("[a]\n{options}\n{log}\n[b]\n{options}\n{log}\n");
         let logged = format!("ioengine=null\nwrite_iolog=log{index}");
         let mut theirs = Vec::new();
-        let path = scratch.write("job.fio", &text(&logged).replace(
-            &format!("[b]\n{options}\n{logged}"),
-            &format!("[b]\n{options}\nioengine=null\nwrite_iolog=second{index}"),
-        ));
-        let run = Command::new("fio").current_dir(&scratch.0).arg("--output=out").arg(path).status();
+        let path = scratch.write(
+            "job.fio",
+            &text(&logged).replace(
+                &format!("[b]\n{options}\n{logged}"),
+                &format!("[b]\n{options}\nioengine=null\nwrite_iolog=second{index}"),
+            ),
+        );
+        let run =
+            Command::new("fio").current_dir(&scratch.0).arg("--output=out").arg(path).status();
         assert!(run.unwrap().success(), "fio runs {job}");
         for log in ["log", "second"] {
             let log = fs::read_to_string(scratch.0.join(format!("{log}{index}"))).unwrap();
@@ -98,5 +102,11 @@ fn places_are_fios() {
             }
         }
     }
-    assert!(differing.is_empty(), "{} of {}:\n{}", differing.len(), JOBS.len(), differing.join("\n"));
+    assert!(
+        differing.is_empty(),
+        "{} of {}:\n{}",
+        differing.len(),
+        JOBS.len(),
+        differing.join("\n")
+    );
 }

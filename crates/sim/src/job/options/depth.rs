@@ -33,9 +33,12 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured("iodepth", &[], "operations in flight, for asynchronous engines (1)", |draft, value| {
-        value.integer(1..=65_536).map(|n| draft.job.depth = n)
-    }),
+    honoured(
+        "iodepth",
+        &[],
+        "operations in flight, for asynchronous engines (1)",
+        |draft, value| value.integer(1..=65_536).map(|n| draft.job.depth = n),
+    ),
     honoured(
         "iodepth_batch",
         &["iodepth_batch_submit"],
@@ -48,11 +51,7 @@ pub const TABLE: &[FioOption] = &[
         "completions waited for together (1)",
         |draft, value| value.integer(0..=65_536).map(|n| draft.job.batch_complete = n),
     ),
-    without_effect(
-        "iodepth_batch_complete_max",
-        &[],
-        "all that are complete are taken",
-    ),
+    without_effect("iodepth_batch_complete_max", &[], "all that are complete are taken"),
     honoured(
         "iodepth_low",
         &[],
@@ -64,13 +63,22 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "operations on the same bytes are kept in order by the read path",
     ),
-    without_effect("io_submit_mode", &[], "operations are submitted by the process that asks for them"),
+    without_effect(
+        "io_submit_mode",
+        &[],
+        "operations are submitted by the process that asks for them",
+    ),
     honoured("direct", &[], "1 to go past the page cache (0)", |draft, value| {
         value.flag().map(|on| draft.job.is_direct = on)
     }),
     honoured("buffered", &[], "0 to go past the page cache (1)", |draft, value| {
         value.flag().map(|on| draft.job.is_direct = !on)
     }),
-    super::refused("atomic", &[], &["0"], "no storage here promises that writes are whole or not at all"),
+    super::refused(
+        "atomic",
+        &[],
+        &["0"],
+        "no storage here promises that writes are whole or not at all",
+    ),
     without_effect("uncached", &[], "what is read once leaves the cache first"),
 ];

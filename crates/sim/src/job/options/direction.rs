@@ -61,7 +61,9 @@ fn flow(value: Value<'_>) -> Result<Option<(Flow, Sequence)>, Expected> {
     ])?;
     let sequence = match (behind, is_random) {
         (None, _) => Sequence::default(),
-        (Some(every), true) => Sequence { every: every.integer(1..=u32::MAX)?, ..Sequence::default() },
+        (Some(every), true) => {
+            Sequence { every: every.integer(1..=u32::MAX)?, ..Sequence::default() }
+        }
         (Some(skip), false) => {
             let skip_bytes = skip.signed_bytes().ok_or("a gap in bytes behind the colon")?;
             Sequence { skip_bytes, ..Sequence::default() }

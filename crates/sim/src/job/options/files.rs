@@ -18,7 +18,8 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "directory of the files, or several with `:` between them, which processes take in turn",
         |draft, value| {
-            let directories = names(value).map_err(|_| "a directory, or several with `:` between them")?;
+            let directories =
+                names(value).map_err(|_| "a directory, or several with `:` between them")?;
             draft.job.directories = directories;
             Ok(())
         },
@@ -118,7 +119,10 @@ fn service(value: Value<'_>) -> Result<FileService, Expected> {
         None => (value.text, None),
     };
     if ["zipf", "pareto", "normal", "gauss"].contains(&word) {
-        return Err("roundrobin, sequential or random: skewed choices of files are not to be had here".to_owned());
+        return Err(
+            "roundrobin, sequential or random: skewed choices of files are not to be had here"
+                .to_owned(),
+        );
     }
     let kind = value.part(word).one_of(&[
         ("roundrobin", Some(FileServiceKind::InTurn)),

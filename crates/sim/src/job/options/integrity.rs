@@ -40,7 +40,12 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "it starts the writing of dirty pages, which the kernel does when it likes; use fdatasync",
     ),
-    refused("write_barrier", &[], &["0"], "it marks writes as barriers, which no kernel of today knows; use fdatasync"),
+    refused(
+        "write_barrier",
+        &[],
+        &["0"],
+        "it marks writes as barriers, which no kernel of today knows; use fdatasync",
+    ),
     honoured(
         "verify",
         &[],
@@ -48,9 +53,28 @@ pub const TABLE: &[FioOption] = &[
          byte for byte where there are bytes (no: not)",
         |draft, value| {
             const METHODS: &[&str] = &[
-                "0", "md5", "crc64", "crc32", "crc32c", "crc32c-intel", "crc16", "crc7", "sha1",
-                "sha256", "sha512", "sha3-224", "sha3-256", "sha3-384", "sha3-512", "xxhash",
-                "meta", "pattern", "pattern_hdr", "null", "none", "no",
+                "0",
+                "md5",
+                "crc64",
+                "crc32",
+                "crc32c",
+                "crc32c-intel",
+                "crc16",
+                "crc7",
+                "sha1",
+                "sha256",
+                "sha512",
+                "sha3-224",
+                "sha3-256",
+                "sha3-384",
+                "sha3-512",
+                "xxhash",
+                "meta",
+                "pattern",
+                "pattern_hdr",
+                "null",
+                "none",
+                "no",
             ];
             match METHODS.contains(&value.text) {
                 true => draft.verifies = !["0", "none", "no"].contains(&value.text),
@@ -62,12 +86,18 @@ pub const TABLE: &[FioOption] = &[
     honoured("do_verify", &[], "0: nothing is read back (1)", |draft, value| {
         value.switch().map(|on| draft.verifies_at_end = on)
     }),
-    honoured("verify_only", &[], "nothing is written; what an earlier run wrote is read", |draft, value| {
-        value.switch().map(|on| draft.verifies_only = on)
-    }),
-    honoured("verify_backlog", &[], "read back after so many writes (0: at the end)", |draft, value| {
-        value.integer(0..=u32::MAX).map(|n| draft.verify_backlog = n)
-    }),
+    honoured(
+        "verify_only",
+        &[],
+        "nothing is written; what an earlier run wrote is read",
+        |draft, value| value.switch().map(|on| draft.verifies_only = on),
+    ),
+    honoured(
+        "verify_backlog",
+        &[],
+        "read back after so many writes (0: at the end)",
+        |draft, value| value.integer(0..=u32::MAX).map(|n| draft.verify_backlog = n),
+    ),
     honoured(
         "verify_backlog_batch",
         &["verify_batch"],

@@ -14,7 +14,12 @@ pub const TABLE: &[FioOption] = &[
     without_effect("numa_mem_policy", &[], PROCESSORS),
     without_effect("uid", &[], USER),
     without_effect("gid", &[], USER),
-    refused("cgroup", &[], &[], "its limits would change what is measured; run the command in that group"),
+    refused(
+        "cgroup",
+        &[],
+        &[],
+        "its limits would change what is measured; run the command in that group",
+    ),
     without_effect("cgroup_nodelete", &[], "no group is made"),
     refused("cgroup_weight", &[], &[], "its weight would change what is measured; use prio"),
     refused("ioscheduler", &[], &[], "--scheduler names the schedulers of a run"),

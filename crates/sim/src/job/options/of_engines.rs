@@ -3,7 +3,8 @@
 use super::{FioOption, refused, without_effect};
 
 const CALLS: &str = "it changes how the system is called, not what is read";
-const PRIORITY: &str = "a process here has one priority for all its operations; use prio in two jobs";
+const PRIORITY: &str =
+    "a process here has one priority for all its operations; use prio in two jobs";
 const NETWORK: &str = "it belongs to an engine that reads no file or device";
 const COMMANDS: &str = "it belongs to an engine that sends commands to a device driver";
 const NAMES: &str = "it belongs to an engine that moves no data";
@@ -70,7 +71,12 @@ pub const TABLE: &[FioOption] = &[
     refused("namenode", &[], &[], NETWORK),
     refused("hdfsdirectory", &[], &[], NETWORK),
     refused("hdfs_use_direct", &[], &[], NETWORK),
-    refused("nfs_url", &[], &[], "name the server's file with --on nfs://HOST/EXPORT/PATH in its place"),
+    refused(
+        "nfs_url",
+        &[],
+        &[],
+        "name the server's file with --on nfs://HOST/EXPORT/PATH in its place",
+    ),
     refused("https", &[], &[], NETWORK),
     refused("http_host", &[], &[], NETWORK),
     refused("http_user", &[], &[], NETWORK),

@@ -17,7 +17,9 @@ pub const TABLE: &[FioOption] = &[
         value.words().map(|text| draft.name = Some(text))
     }),
     honoured("kb_base", &[], "1024 or 1000: what `k` is (1024)", |draft, value| {
-        value.one_of(&[("1024", Kilo::Binary), ("1000", Kilo::Decimal)]).map(|kilo| draft.kilo = kilo)
+        value
+            .one_of(&[("1024", Kilo::Binary), ("1000", Kilo::Decimal)])
+            .map(|kilo| draft.kilo = kilo)
     }),
     honoured("numjobs", &[], "processes that do the same (1)", |draft, value| {
         value.integer(1..=65_536).map(|n| draft.job.processes = n)
@@ -33,7 +35,8 @@ pub const TABLE: &[FioOption] = &[
             let unit = Time::from_s(1);
             let delay = match value.text.split_once('-') {
                 Some((least, most)) => {
-                    let (least, most) = (value.part(least).span(unit)?, value.part(most).span(unit)?);
+                    let (least, most) =
+                        (value.part(least).span(unit)?, value.part(most).span(unit)?);
                     Time((least.ns() + most.ns()) / 2)
                 }
                 None => value.span(unit)?,
@@ -58,11 +61,18 @@ pub const TABLE: &[FioOption] = &[
         value.switch().map(|on| draft.exits_all = on)
     }),
     honoured("exit_what", &[], "all, stonewall, group (all)", |draft, value| {
-        let words =
-            [("all", TakesAlong::All), ("stonewall", TakesAlong::Phase), ("group", TakesAlong::Group)];
+        let words = [
+            ("all", TakesAlong::All),
+            ("stonewall", TakesAlong::Phase),
+            ("group", TakesAlong::Group),
+        ];
         value.one_of(&words).map(|what| draft.exit_what = what)
     }),
-    without_effect("exitall_on_error", &[], "operations that fail are counted, and the run goes on"),
+    without_effect(
+        "exitall_on_error",
+        &[],
+        "operations that fail are counted, and the run goes on",
+    ),
     honoured("create_only", &[], "1: files are made, and nothing is moved (0)", |draft, value| {
         value.flag().map(|on| draft.job.is_creation_only = on)
     }),
@@ -91,9 +101,18 @@ pub const TABLE: &[FioOption] = &[
     without_effect("stats", &[], GROUPS),
     without_effect("create_serialize", &[], "files are made before the run"),
     without_effect("ignore_error", &[], "operations that fail are counted, and the run goes on"),
-    without_effect("continue_on_error", &[], "operations that fail are counted, and the run goes on"),
+    without_effect(
+        "continue_on_error",
+        &[],
+        "operations that fail are counted, and the run goes on",
+    ),
     without_effect("error_dump", &[], "the first error of a run is always told"),
     without_effect("exec_prerun", &[], "no programs are run out of a job file"),
     without_effect("exec_postrun", &[], "no programs are run out of a job file"),
-    refused("profile", &[], &[], "it is a program of fio's own, not a description of I/O; write its jobs out"),
+    refused(
+        "profile",
+        &[],
+        &[],
+        "it is a program of fio's own, not a description of I/O; write its jobs out",
+    ),
 ];

@@ -179,7 +179,11 @@ pub const TABLE: &[FioOption] = &[
         "what is left out at the start, in seconds or with a unit (0)",
         |draft, value| value.span(SECOND).map(|time| draft.steady_ramp = time),
     ),
-    without_effect("steadystate_check_interval", &["ss_interval"], "the rate is looked at every second"),
+    without_effect(
+        "steadystate_check_interval",
+        &["ss_interval"],
+        "the rate is looked at every second",
+    ),
 ];
 
 impl<'a> Value<'a> {

@@ -40,10 +40,15 @@ pub const TABLE: &[FioOption] = &[
     honoured("norandommap", &[], "random places may repeat", |draft, value| {
         value.switch().map(|on| draft.job.has_random_map = !on)
     }),
-    honoured("softrandommap", &[], "random places may repeat where no map can be had", |_, value| {
-        // A map can always be had here, or the job is refused.
-        value.switch().map(|_| ())
-    }),
+    honoured(
+        "softrandommap",
+        &[],
+        "random places may repeat where no map can be had",
+        |_, value| {
+            // A map can always be had here, or the job is refused.
+            value.switch().map(|_| ())
+        },
+    ),
     honoured(
         "random_distribution",
         &[],
@@ -67,9 +72,12 @@ pub const TABLE: &[FioOption] = &[
         let words = [("none", ZoneMode::None), ("strided", ZoneMode::Strided)];
         value.one_of(&words).map(|mode| draft.zone_mode = Some(mode))
     }),
-    honoured("zonesize", &["zone_size"], "bytes that are moved in each zone (0: no zones)", |draft, value| {
-        value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_moved_bytes = bytes)
-    }),
+    honoured(
+        "zonesize",
+        &["zone_size"],
+        "bytes that are moved in each zone (0: no zones)",
+        |draft, value| value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_moved_bytes = bytes),
+    ),
     honoured("zonerange", &["zone_range"], "bytes in each zone (zonesize)", |draft, value| {
         value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_range_bytes = bytes)
     }),
@@ -89,7 +97,12 @@ pub const TABLE: &[FioOption] = &[
     refused("fdp_pli_select", &["plid_select"], &[], "no device here takes placement hints"),
     refused("dataplacement", &[], &["none"], "no device here takes placement hints"),
     refused("dp_scheme", &[], &[], "no device here takes placement hints"),
-    refused("sprandom", &[], &["0"], "it prepares a drive by writing most of it twice; write its job out"),
+    refused(
+        "sprandom",
+        &[],
+        &["0"],
+        "it prepares a drive by writing most of it twice; write its job out",
+    ),
     refused("spr_op", &[], &[], "it belongs to sprandom"),
     refused("spr_num_regions", &[], &[], "it belongs to sprandom"),
     refused("spr_cs", &[], &[], "it belongs to sprandom"),
@@ -104,7 +117,8 @@ fn distribution(value: Value<'_>) -> Result<Distribution, Expected> {
         let zones = both_directions(value.part(zones), is_absolute)?;
         return Ok(Distribution::Zoned { zones, is_absolute });
     }
-    let (number, center) = match behind.map(|behind| behind.split_once(':').unwrap_or((behind, ""))) {
+    let (number, center) = match behind.map(|behind| behind.split_once(':').unwrap_or((behind, "")))
+    {
         None => (None, None),
         Some((number, center)) => {
             let center = match center {
@@ -133,8 +147,10 @@ fn distribution(value: Value<'_>) -> Result<Distribution, Expected> {
             let deviation = number.map_or(Ok(0.0), |deviation| deviation.fraction(0.0..=100.0))?;
             Ok(Distribution::Normal { deviation_percent: deviation, center })
         }
-        _ => Err("random, zipf:THETA, pareto:POWER, normal:DEVIATION, zoned:… or zoned_abs:…"
-            .to_owned()),
+        _ => {
+            Err("random, zipf:THETA, pareto:POWER, normal:DEVIATION, zoned:… or zoned_abs:…"
+                .to_owned())
+        }
     }
 }
 
@@ -168,10 +184,8 @@ fn zones(value: Value<'_>, is_absolute: bool) -> Result<Vec<Zone>, Expected> {
     // Zones without a length have even parts of what the others leave.
     let left = 100_u64.saturating_sub(given.iter().filter_map(|zone| zone.1).sum());
     let open = given.iter().filter(|zone| zone.1.is_none()).count().max(1) as u64;
-    let whole = |(share, length): (u8, Option<u64>)| Zone {
-        share,
-        length: length.unwrap_or(left / open),
-    };
+    let whole =
+        |(share, length): (u8, Option<u64>)| Zone { share, length: length.unwrap_or(left / open) };
     let zones: Vec<Zone> = given.into_iter().map(whole).collect();
     let shares: u32 = zones.iter().map(|zone| u32::from(zone.share)).sum();
     let percent: u64 = zones.iter().map(|zone| zone.length).fold(0, u64::saturating_add);

@@ -15,12 +15,18 @@ pub const TABLE: &[FioOption] = &[
         },
     ),
     without_effect("read_iolog_chunked", &[], "traces are always read piece by piece"),
-    honoured("replay_no_stall", &[], "1: the times of the trace are not kept (0)", |draft, value| {
-        value.switch().map(|on| draft.replay.keeps_times = !on)
-    }),
-    honoured("replay_time_scale", &[], "in percent, how fast the trace goes (100)", |draft, value| {
-        value.integer(1..=100_000).map(|n| draft.replay.time_percent = n)
-    }),
+    honoured(
+        "replay_no_stall",
+        &[],
+        "1: the times of the trace are not kept (0)",
+        |draft, value| value.switch().map(|on| draft.replay.keeps_times = !on),
+    ),
+    honoured(
+        "replay_time_scale",
+        &[],
+        "in percent, how fast the trace goes (100)",
+        |draft, value| value.integer(1..=100_000).map(|n| draft.replay.time_percent = n),
+    ),
     honoured("replay_redirect", &[], "the file that everything goes to", |draft, value| {
         value.words().map(|name| draft.replay.redirect = Some(name))
     }),
@@ -52,6 +58,11 @@ pub const TABLE: &[FioOption] = &[
         Ok(())
     }),
     refused("merge_blktrace_file", &[], &[], "merge the traces first, and replay what came of it"),
-    refused("merge_blktrace_scalars", &[], &[], "merge the traces first, and replay what came of it"),
+    refused(
+        "merge_blktrace_scalars",
+        &[],
+        &[],
+        "merge the traces first, and replay what came of it",
+    ),
     refused("merge_blktrace_iters", &[], &[], "merge the traces first, and replay what came of it"),
 ];

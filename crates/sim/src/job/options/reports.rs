@@ -30,9 +30,12 @@ pub const TABLE: &[FioOption] = &[
         "logs of latencies, NAME_lat.N.log, NAME_clat.N.log, NAME_slat.N.log",
         |draft, value| log(draft, value, |logs| &mut logs.latency),
     ),
-    honoured("write_iops_log", &[], "log of operations a second, NAME_iops.N.log", |draft, value| {
-        log(draft, value, |logs| &mut logs.operations)
-    }),
+    honoured(
+        "write_iops_log",
+        &[],
+        "log of operations a second, NAME_iops.N.log",
+        |draft, value| log(draft, value, |logs| &mut logs.operations),
+    ),
     honoured("write_iolog", &[], "trace of the operations, of version 2", |draft, value| {
         value.words()?;
         log(draft, value, |logs| &mut logs.trace)
@@ -44,14 +47,19 @@ pub const TABLE: &[FioOption] = &[
         "over how many milliseconds a log's values are averaged (0: not)",
         |draft, value| value.span(Time::from_ms(1)).map(|time| draft.job.logs.average = time),
     ),
-    honoured("log_max_value", &["log_window_value"], "1: the largest value in place of the mean (0)", |draft, value| {
-        draft.job.logs.is_largest = match value.text {
-            "max" => true,
-            "avg" => false,
-            _ => value.switch()?,
-        };
-        Ok(())
-    }),
+    honoured(
+        "log_max_value",
+        &["log_window_value"],
+        "1: the largest value in place of the mean (0)",
+        |draft, value| {
+            draft.job.logs.is_largest = match value.text {
+                "max" => true,
+                "avg" => false,
+                _ => value.switch()?,
+            };
+            Ok(())
+        },
+    ),
     honoured("log_offset", &[], "1: each line has the operation's offset (0)", |draft, value| {
         value.switch().map(|on| draft.job.logs.has_offset = on)
     }),
@@ -68,7 +76,11 @@ pub const TABLE: &[FioOption] = &[
     without_effect("log_store_compressed", &[], PLAIN),
     without_effect("log_unix_epoch", &[], "times are counted from the start of the run"),
     without_effect("log_alternate_epoch", &[], "times are counted from the start of the run"),
-    without_effect("log_alternate_epoch_clock_id", &[], "times are counted from the start of the run"),
+    without_effect(
+        "log_alternate_epoch_clock_id",
+        &[],
+        "times are counted from the start of the run",
+    ),
     without_effect("bwavgtime", &[], "logs are averaged over log_avg_msec"),
     without_effect("iopsavgtime", &[], "logs are averaged over log_avg_msec"),
     without_effect("bw_avg_time", &[], "logs are averaged over log_avg_msec"),

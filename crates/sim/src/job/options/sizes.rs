@@ -11,12 +11,9 @@ const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
 const SPLIT_PARTS_MAX: usize = 64;
 
 pub const TABLE: &[FioOption] = &[
-    honoured(
-        "bs",
-        &["blocksize"],
-        "block size, or READS,WRITES (4k)",
-        |draft, value| value.for_each_direction(&mut draft.job.block_sizes, one_or_range),
-    ),
+    honoured("bs", &["blocksize"], "block size, or READS,WRITES (4k)", |draft, value| {
+        value.for_each_direction(&mut draft.job.block_sizes, one_or_range)
+    }),
     honoured(
         "bsrange",
         &["blocksize_range"],
@@ -109,7 +106,12 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    refused("fill_device", &["fill_fs"], &["0"], "it writes until the file system is full, and no device here has one"),
+    refused(
+        "fill_device",
+        &["fill_fs"],
+        &["0"],
+        "it writes until the file system is full, and no device here has one",
+    ),
     refused("file_append", &[], &["0"], "files here have a fixed size; give an `offset`"),
     refused("num_range", &[], &[], "it is about discards, which no device here takes"),
     without_effect("overwrite", &[], "files are there in full before they are written"),

@@ -96,7 +96,8 @@ impl Checks {
 
     /// Goes through the pass once more, if the job says so and anything was written.
     pub fn begin_pass(&mut self) -> bool {
-        let is_due = self.rule.is_some_and(|rule| rule.at_end && rule.backlog == 0 && !rule.is_only);
+        let is_due =
+            self.rule.is_some_and(|rule| rule.at_end && rule.backlog == 0 && !rule.is_only);
         let begins = is_due && self.now == Now::Work && self.written > 0;
         if begins {
             self.now = Now::Pass { left: self.operations };

@@ -13,11 +13,7 @@
 /// One register: shift, right, mask, left, and the least value that it may begin with.
 type Register<T> = (u32, u32, T, u32, T);
 
-const TAUS88: [Register<u32>; 3] = [
-    (13, 19, !1, 12, 1),
-    (2, 25, !7, 4, 7),
-    (3, 11, !15, 17, 15),
-];
+const TAUS88: [Register<u32>; 3] = [(13, 19, !1, 12, 1), (2, 25, !7, 4, 7), (3, 11, !15, 17, 15)];
 
 const TAUS258: [Register<u64>; 5] = [
     (1, 53, !1, 10, 1),
