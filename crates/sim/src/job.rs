@@ -36,7 +36,7 @@ pub use engines::{ENGINES, EngineClass, FioEngine};
 pub use error::{JobError, shown};
 pub use kinds::*;
 pub use options::{FioOption, OptionClass, options};
-pub use parse::Surroundings;
+pub use parse::{Inclusion, Surroundings, Variables};
 
 /// A job file, read and checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,8 +161,6 @@ pub struct Job {
     pub invalidates: bool,
     /// Whether, and when, what was written is read back (`verify`).
     pub verify: Option<Verify>,
-    /// The logs that are written (`write_lat_log` and others).
-    pub logs: Logs,
     /// The trace that is replayed in place of a pattern (`read_iolog`).
     pub replay: Option<Replay>,
     /// How many times the work is done (`loops`); at least 1.

@@ -104,29 +104,12 @@ pub struct Watch<'a> {
     /// Hears of every decision of the laws that keep a log of them.
     /// `None`: the log stays off.
     pub decided: Option<&'a mut dyn FnMut(&Decided)>,
-    /// Hears of every operation of a job that has ended well, in the order of their ends.
-    pub ended: Option<&'a mut dyn FnMut(&Ended)>,
-}
-
-/// An operation that has ended well.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    /// The job: its place in the job file.
-    pub job: usize,
-    /// The process: its place among all.
-    pub process: u32,
-    /// What was read or written.
-    pub operation: Operation,
-    /// When it was issued.
-    pub issued: Time,
-    /// When it ended.
-    pub ended: Time,
 }
 
 impl<'a> Watch<'a> {
     /// Hears of the progress alone.
     pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
-        Watch { tell, decided: None, ended: None }
+        Watch { tell, decided: None }
     }
 
     /// Has the laws keep their decisions, if anybody hears of them.
@@ -193,7 +176,6 @@ pub fn run(
 ) -> Result<Measured, BeyondDevice> {
     watch.begin(machine);
     let mut run = Run::new(machine, workload, world)?;
-    run.heard = watch.ended.is_some().then(Vec::new);
     run.go(machine, &mut watch);
     Ok(run.measured())
 }
@@ -228,8 +210,6 @@ struct Run<'a> {
     bytes_total: Option<u64>,
     first_error: Option<String>,
     is_stopping: bool,
-    /// Operations that ended in this turn, where somebody hears of them.
-    heard: Option<Vec<Ended>>,
 }
 
 /// After how many turns of a run its progress is told: a turn takes about a microsecond.
@@ -277,7 +257,6 @@ impl<'a> Run<'a> {
             bytes_total,
             first_error: None,
             is_stopping: false,
-            heard: None,
         })
     }
 
@@ -286,9 +265,6 @@ impl<'a> Run<'a> {
         loop {
             let is_more = self.turn(machine);
             watch.hand_out_decisions(machine);
-            if let (Some(heard), Some(tell)) = (&mut self.heard, &mut watch.ended) {
-                heard.drain(..).for_each(|ended| tell(&ended));
-            }
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(TURNS_PER_PROGRESS) {
                 let now = self.world.now();
@@ -498,15 +474,6 @@ impl<'a> Run<'a> {
         let running = &mut self.processes[under.process as usize];
         let ended = running.busy_until.max(now);
         let tally = &mut self.jobs[running.process.job()][under.operation.op as usize];
-        if let Some(heard) = self.heard.as_mut().filter(|_| result.is_ok()) {
-            heard.push(Ended {
-                job: running.process.job(),
-                process: under.process,
-                operation: under.operation,
-                issued: under.issued,
-                ended,
-            });
-        }
         match result {
             Ok(bytes) => {
                 running.process.took(ended, under.issued, under.operation.op, bytes);

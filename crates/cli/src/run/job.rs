@@ -86,7 +86,7 @@ fn simulate(
     let mut tell = |progress| bar.tell(progress);
     let mut decided = log.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
-    let watch = Watch { tell: &mut tell, decided, ended: None };
+    let watch = Watch { tell: &mut tell, decided };
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
         let (workload, note) = trace.workload(device_bytes, false)?;

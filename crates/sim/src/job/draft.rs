@@ -8,8 +8,8 @@ use super::options::FioOption;
 use super::value::{Kilo, Value};
 use super::{
     BlockSizes, Distribution, Engine, Extent, FileService, Flow as JobFlow, Generator, Hint, Job,
-    JobError, LatencyTarget, Logs, Pattern, Pauses, Rate, Replay, Sequence, Strides, Sync,
-    TakesAlong, Verify,
+    JobError, LatencyTarget, Pattern, Pauses, Rate, Replay, Sequence, Strides, Sync, TakesAlong,
+    Verify,
 };
 
 /// fio's `randseed` when none is given (`fio --cmdhelp=randseed`).
@@ -136,7 +136,6 @@ impl Default for Draft {
                 is_creation_only: false,
                 invalidates: true,
                 verify: None,
-                logs: Logs { is_per_process: true, ..Logs::default() },
                 replay: None,
                 loops: 1,
                 sync: Sync::default(),
@@ -300,14 +299,12 @@ impl Draft {
     /// The zones: fio's own default mode is strided where sizes of zones are given.
     fn strides(&self) -> Option<Strides> {
         let is_on = self.zone_mode != Some(ZoneMode::None) && self.zone_moved_bytes > 0;
-        is_on.then(|| Strides {
-            moved_bytes: self.zone_moved_bytes,
-            range_bytes: match self.zone_range_bytes {
-                0 => self.zone_moved_bytes,
-                bytes => bytes,
-            },
-            skip_bytes: self.zone_skip_bytes,
-        })
+        let range_bytes = match self.zone_range_bytes {
+            0 => self.zone_moved_bytes,
+            bytes => bytes,
+        };
+        let moved_bytes = self.zone_moved_bytes;
+        is_on.then_some(Strides { moved_bytes, range_bytes, skip_bytes: self.zone_skip_bytes })
     }
 }
 

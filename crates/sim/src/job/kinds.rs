@@ -357,34 +357,6 @@ pub enum TakesAlong {
     All,
 }
 
-/// Which logs of a job's operations are written, and under which names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Logs {
-    /// Bytes a second (`write_bw_log`).
-    pub rate: Option<String>,
-    /// Latencies (`write_lat_log`): of completion, submission, and both.
-    pub latency: Option<String>,
-    /// Operations a second (`write_iops_log`).
-    pub operations: Option<String>,
-    /// The operations themselves, as a trace (`write_iolog`).
-    pub trace: Option<String>,
-    /// Over which time values are averaged (`log_avg_msec`); zero: each operation has a line.
-    pub average: Time,
-    /// Whether the largest value of that time stands in place of the mean (`log_max_value`).
-    pub is_largest: bool,
-    /// Whether each line has the operation's offset (`log_offset`).
-    pub has_offset: bool,
-    /// Whether each process has a log of its own (`per_job_logs`).
-    pub is_per_process: bool,
-}
-
-impl Logs {
-    /// Whether there is any to write.
-    pub fn is_any(&self) -> bool {
-        [&self.rate, &self.latency, &self.operations, &self.trace].iter().any(|log| log.is_some())
-    }
-}
-
 /// A trace that is replayed in place of a pattern (`read_iolog`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {

@@ -10,14 +10,20 @@ use std::rc::Rc;
 use super::draft::Draft;
 use super::{JobError, JobFile};
 
+/// Gives the text of a file that is included, or says why there is none.
+pub type Inclusion<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// Gives the value of a variable of the environment, if it is set.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// What a job file may bring in from around it: files, variables, facts of the machine. Each
 /// `None` is refused where the file asks for it.
 #[derive(Clone, Copy, Default)]
 pub struct Surroundings<'a> {
     /// The text of a file that is included, or why there is none.
-    pub file: Option<&'a dyn Fn(&str) -> Result<String, String>>,
+    pub file: Option<Inclusion<'a>>,
     /// The value of a variable of the environment; `None` where it is not set.
-    pub variable: Option<&'a dyn Fn(&str) -> Option<String>>,
+    pub variable: Option<Variables<'a>>,
     /// The number of processors (`$ncpus`).
     pub processors: Option<u64>,
     /// The memory in MiB (`$mb_memory`).

@@ -200,7 +200,7 @@ mod tests {
         assert!(anew.note.as_ref().unwrap().contains("begin anew"));
         for offset in (0..20_000).step_by(512) {
             let placed = anew.offset(&request(0, offset)).unwrap();
-            assert!(placed + 4096 <= 16_384 && placed % 512 == 0, "{offset}: {placed}");
+            assert!(placed + 4096 <= 16_384 && placed.is_multiple_of(512), "{offset}: {placed}");
         }
         assert_eq!(
             Placed::new(&ends, 4096).offset(&Request { bytes: 8192, ..request(0, 0) }),

@@ -81,7 +81,7 @@ impl Pace {
     /// A pause of so long is not caught up, where the job says so.
     pub fn paused(&mut self, pause: Time) {
         if self.rate.ignores_pauses {
-            self.since = self.since + pause;
+            self.since += pause;
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
         for _ in 0..10_000 {
             let latency =
                 if search.depth() <= 5 { Time::from_us(900) } else { Time::from_us(1100) };
-            now = now + latency;
+            now += latency;
             if search.ended(now, latency) {
                 break;
             }

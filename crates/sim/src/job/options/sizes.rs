@@ -162,7 +162,7 @@ fn split(value: Value<'_>) -> Result<BlockSizes, Expected> {
     if given > 100 || parts.len() > SPLIT_PARTS_MAX {
         return Err(expected());
     }
-    let even = if open > 0 { (100 - given) / open } else { 0 };
+    let even = (100 - given).checked_div(open).unwrap_or(0);
     // The rarest first, as in fio, whose draws fall into the shares in this order.
     let mut sizes: Vec<(u64, u8)> =
         parts.into_iter().map(|(bytes, share)| (bytes, share.unwrap_or(even as u8))).collect();

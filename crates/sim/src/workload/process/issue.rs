@@ -224,12 +224,12 @@ impl Process {
                 Stage::Issuing
             }
             AfterDrain::NextPass if self.checks.begin_pass() => {
-                self.to_start();
+                self.begin_pass();
                 Stage::Issuing
             }
             AfterDrain::NextPass if self.goes_on() => {
                 self.checks.end_pass();
-                self.to_start();
+                self.begin_pass();
                 Stage::Issuing
             }
             AfterDrain::NextPass | AfterDrain::End => {
@@ -240,7 +240,7 @@ impl Process {
     }
 
     /// Back to the start of a pass.
-    fn to_start(&mut self) {
+    fn begin_pass(&mut self) {
         self.chance.restart();
         for region in &mut self.regions {
             region.places.restart();
