@@ -1,6 +1,7 @@
 //! Traces with a request a line, in columns.
 
 use readpath_core::request::Op;
+use readpath_core::unit::Time;
 
 use super::fields::{letter, range, sectors, time, whole};
 use super::{Format, Line, Raw};
@@ -15,7 +16,7 @@ const S: u64 = 1_000_000_000;
 pub fn expected(format: Format) -> &'static str {
     match format {
         Format::Iolog => {
-            "`fio version 2 iolog` or 3 above, and lines `[ms] FILE read|write OFFSET BYTES`"
+            "`fio version V iolog` first, V 2 or 3, and lines `[ms] FILE read|write OFFSET BYTES`"
         }
         Format::Blkparse => {
             "blkparse's `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS`"
@@ -28,6 +29,13 @@ pub fn expected(format: Format) -> &'static str {
         Format::Alibaba => "DEVICE,R|W,OFFSET,BYTES,MICROSECONDS",
         Format::Tencent => "SECONDS,SECTOR,SECTORS,0|1,VOLUME",
     }
+}
+
+/// Ticks from the start of Windows's calendar (1601) are counted from 1970 in place of that: so they
+/// fit into 64 bits of nanoseconds. What is too small for that is counted from elsewhere, and stays.
+fn since_1970(ticks: u64) -> u64 {
+    const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
+    ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks)
 }
 
 /// The format that a first line speaks for.
@@ -92,7 +100,13 @@ pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
             // Host and disk together name the device; the host alone would do for most traces.
             let device = &text[text.find(',')? + 1..];
             let device = &device[..second.len() + 1 + third.len()];
-            (time(first, TICK)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
+            (
+                Time(since_1970(whole(first)?).checked_mul(TICK)?),
+                device,
+                letter(fourth)?,
+                whole(fifth)?,
+                whole(sixth)?,
+            )
         }
         Format::Mqsim => {
             let op = match fifth {
