@@ -1,7 +1,7 @@
 //! fio job files: what a benchmark asks of the storage, in fio's own format.
 //!
 //! The same file runs in fio and here, and means the same. Every option of fio is known
-//! ([`options`]) and has one of three classes: it is honoured; or it changes nothing here,
+//! ([`options()`]) and has one of three classes: it is honoured; or it changes nothing here,
 //! and the job says that it stands there ([`Job::without_effect`]); or it is refused, with the
 //! reason, because ignoring it would change what is measured. So it is with fio's engines.
 //!
