@@ -31,11 +31,14 @@ pub fn expected(format: Format) -> &'static str {
     }
 }
 
-/// Ticks from the start of Windows's calendar (1601) are counted from 1970 in place of that: so they
-/// fit into 64 bits of nanoseconds. What is too small for that is counted from elsewhere, and stays.
-fn since_1970(ticks: u64) -> u64 {
+/// A time in ticks from the start of Windows's calendar (1601), counted from 1970 in place of that:
+/// so it fits into 64 bits of nanoseconds. One that is too small for that is counted from elsewhere,
+/// and stays.
+fn ticks(text: &str) -> Option<Time> {
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
-    ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks)
+    let ticks = whole(text)?;
+    let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(TICK)?;
+    Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
 /// The format that a first line speaks for.
@@ -100,13 +103,7 @@ pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
             // Host and disk together name the device; the host alone would do for most traces.
             let device = &text[text.find(',')? + 1..];
             let device = &device[..second.len() + 1 + third.len()];
-            (
-                Time(since_1970(whole(first)?).checked_mul(TICK)?),
-                device,
-                letter(fourth)?,
-                whole(fifth)?,
-                whole(sixth)?,
-            )
+            (ticks(first)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
         }
         Format::Mqsim => {
             let op = match fifth {
