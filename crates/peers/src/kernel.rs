@@ -87,6 +87,8 @@ pub struct KernelOptions {
     pub bytes_max: u32,
     /// Whether there will be writes.
     pub is_writable: bool,
+    /// Whether what the kernel has cached of the file is dropped when it is opened.
+    pub invalidates: bool,
     /// What the kernel is told of the pattern with `posix_fadvise(2)`.
     pub advice: Advice,
     /// What it is told of a mapping with `madvise(2)`; without effect for the other engines.
@@ -112,8 +114,8 @@ pub struct KernelFile {
 }
 
 impl KernelFile {
-    /// Opens the regular file or block device at `path`, and has the kernel drop
-    /// what it has cached of it.
+    /// Opens the regular file or block device at `path`, and, unless told otherwise, has the
+    /// kernel drop what it has cached of it.
     ///
     /// # Errors
     /// It can't be opened in that way, can't be mapped, the kernel gives no
@@ -138,7 +140,9 @@ impl KernelFile {
         let refused =
             |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
         // As fio does when a job starts (`invalidate`): what is cached goes.
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
+        if options.invalidates {
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
+        }
         rustix::fs::fadvise(&file, 0, None, on_file(advice)).map_err(refused)?;
         let depth = match engine {
             KernelEngine::Psync | KernelEngine::Mmap => 1,

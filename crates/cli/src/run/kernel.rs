@@ -50,6 +50,7 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigur
     let name = process.engine().name();
     let engine = KernelEngine::of_ioengine(name).expect("every engine of a job file has a peer");
     let options = KernelOptions {
+        invalidates: process.invalidates(),
         engine,
         is_direct: process.is_direct(),
         depth: process.depth(),
