@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
 
 use crate::everyday::{Refused, State};
+use crate::output::Format;
 
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
@@ -71,9 +72,29 @@ pub enum Command {
     LAW is a name from `readpath laws`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
-    /// A job file in fio's format, or a file of loads on memory (its name ends with .toml)
-    #[arg(value_name = "JOB.fio|LOAD.toml")]
+    /// A job file in fio's format, a file of loads on memory (its name ends with .toml), or a
+    /// trace of block requests, which is known by what stands in it
+    #[arg(
+        value_name = "JOB.fio|LOAD.toml|TRACE",
+        required_unless_present = "fio_options",
+        default_value = "-",
+        hide_default_value = true
+    )]
     pub job: PathBuf,
+    /// The job is a trace in this format, one of iolog, blkparse, blktrace, msr, mqsim, disksim,
+    /// spc, alibaba, tencent
+    #[arg(long, value_name = "FORMAT")]
+    pub trace: Option<String>,
+    /// Replay a trace so many times as fast as it was recorded [default: 1]
+    #[arg(long, value_name = "FACTOR", conflicts_with = "closed")]
+    pub speed: Option<f64>,
+    /// Replay a trace with so many requests under way, whatever its times
+    #[arg(long, value_name = "N")]
+    pub closed: Option<NonZero<u32>>,
+    /// List fio's options and engines: which are honoured, which change nothing here, and which
+    /// are refused, and why
+    #[arg(long, exclusive = true)]
+    pub fio_options: bool,
     /// Where to run it; repeat it, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE")]
     pub storages: Vec<String>,
@@ -114,12 +135,30 @@ pub struct RunArgs {
     /// them afterwards
     #[arg(long)]
     pub create: bool,
+    /// Let each process of a job run for so long at most, in seconds or with a unit, whatever the
+    /// job says
+    #[arg(long, value_name = "TIME")]
+    pub runtime: Option<String>,
     /// Let a job that writes overwrite the data of file: and kernel: storage
     #[arg(long)]
     pub overwrite: bool,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
+    /// In which form the rows of a job are printed; fio is fio's own JSON, for what reads that
+    #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
+    pub output_format: Option<Format>,
+}
+
+impl RunArgs {
+    /// In which form the rows of a job are printed.
+    pub fn format(&self) -> Format {
+        match self.output_format {
+            Some(format) => format,
+            None if self.json => Format::Json,
+            None => Format::Table,
+        }
+    }
 }
 
 /// `readpath reproduce`.

@@ -1,5 +1,7 @@
 //! Rows as a table or as the JSON document.
 
+mod fio;
+
 use std::io::Write;
 
 use readpath_sim::load::LoadRow;
@@ -67,10 +69,24 @@ const OF_LOADS: [Column<LoadRow>; 19] = [
     ("cpu s", |row| number(row.cpu_seconds, 2)),
 ];
 
-/// Prints a job's rows: a table for people, or the JSON document.
-pub fn print_rows(rows: &[Row], seed: u64, is_json: bool) -> Ended {
-    if is_json {
-        return print_json(rows, seed);
+/// In which form rows are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// A table for people.
+    #[default]
+    Table,
+    /// One JSON document.
+    Json,
+    /// fio's own JSON document.
+    Fio,
+}
+
+/// Prints a job's rows.
+pub fn print_rows(rows: &[Row], seed: u64, format: Format) -> Ended {
+    match format {
+        Format::Table => {}
+        Format::Json => return print_json(rows, seed),
+        Format::Fio => return fio::print_rows(rows),
     }
     let mut columns = RUNS.to_vec();
     if rows.iter().any(|row| row.raw.is_some()) {

@@ -7,6 +7,8 @@ pub mod job;
 pub mod load;
 pub mod log;
 pub mod storage;
+mod surroundings;
+pub mod trace;
 
 use std::path::Path;
 
@@ -18,7 +20,7 @@ use load::LoadPlan;
 /// One row for each combination of storage and laws.
 pub enum Plan {
     /// Rows of a job file.
-    Job(JobPlan),
+    Job(Box<JobPlan>),
     /// Rows of loads on memory.
     Loads(LoadPlan),
 }
@@ -28,7 +30,7 @@ impl Plan {
     pub fn of(args: &RunArgs) -> Result<Plan, Failure> {
         match is_load_file(&args.job) {
             true => LoadPlan::of(args).map(Plan::Loads),
-            false => JobPlan::of(args).map(Plan::Job),
+            false => JobPlan::of(args).map(|plan| Plan::Job(Box::new(plan))),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `readpath run`: a plan, its rows, and their table.
 
+mod content;
+mod fio_options;
 mod issue;
 mod job;
 mod kernel;
@@ -18,11 +20,14 @@ use crate::plan::Plan;
 
 /// Runs the job, or the loads, and prints the rows.
 pub fn run(args: &RunArgs) -> Ended {
+    if args.fio_options {
+        return fio_options::print_all();
+    }
     match Plan::of(args)? {
         Plan::Job(plan) => {
             let mut rows = Vec::new();
             let ended = job::run(&plan, &mut rows);
-            print(&rows, ended, |rows| output::print_rows(rows, args.seed, args.json))
+            print(&rows, ended, |rows| output::print_rows(rows, args.seed, args.format()))
         }
         Plan::Loads(plan) => {
             let mut rows = Vec::new();

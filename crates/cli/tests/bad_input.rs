@@ -68,8 +68,13 @@ fn job_files_are_refused_with_the_line() {
     scratch.file("empty.fio", "");
     scratch.file("junk.fio", [0xff, 0xfe, 0, b'[', 0x80]);
     scratch.file("nul.fio", "[j]\nrw=read\0\nsize=1m\n");
-    scratch.file("no-rw.fio", "[global]\nbs=64k\n[j]\nsize=4m\n");
-    scratch.file("option.fio", "[j]\nrw=read\nsize=4m\nverify=md5\n");
+    scratch.file("option.fio", "[j]\nrw=read\nsize=4m\nverifi=md5\n");
+    scratch.file("refused.fio", "[j]\nrw=randtrim\nsize=4m\n");
+    scratch.file("engine.fio", "[j]\nioengine=rdma\n");
+    scratch.file("variable.fio", "[j]\nsize=${READPATH_TEST_NOT_SET}\n");
+    scratch.file("long.fio", format!("[j]\nsize={}\n", "7".repeat(4 << 20)));
+    scratch.file("escape.fio", "[j]\nname=\x1b[31mred\nsize=1k\nbs=64k\n");
+    scratch.file("array.fio", RANDOM);
     scratch.file("value.fio", "[j]\nrw=read\nsize=4q\n");
     scratch.file("no-size.fio", "[j]\nrw=read\n");
     scratch.file("large-block.fio", "[j]\nrw=read\nsize=4k\nbs=64k\n");
@@ -80,10 +85,19 @@ fn job_files_are_refused_with_the_line() {
     scratch.refused("run empty.fio", &["empty.fio", "no job", "rw=read"]);
     scratch.refused("run junk.fio", &["junk.fio", "is not text", "fio's format"]);
     scratch.refused("run nul.fio", &["nul.fio", "line 2"]);
-    scratch.refused("run no-rw.fio", &["no-rw.fio", "line 3", "`j`", "add `rw=read`"]);
-    scratch.refused("run option.fio", &["option.fio", "line 4", "`verify`", "rwmixread"]);
+    scratch.refused("run option.fio", &["option.fio", "line 4", "`verifi`", "`verify` meant"]);
+    scratch.refused("run refused.fio", &["refused.fio", "line 2", "discards"]);
+    scratch.refused("run engine.fio", &["engine.fio", "line 2", "ioengine=rdma", "network"]);
+    scratch.refused("run variable.fio", &["variable.fio", "READPATH_TEST_NOT_SET", "set "]);
+    let long = scratch.run("run long.fio");
+    long.has_ended(2, "a line of 4 MiB");
+    assert!(long.stderr.len() < 1000, "{} letters", long.stderr.len());
+    let escaped = scratch.run("run escape.fio");
+    escaped.has_ended(2, "a name that commands a terminal");
+    assert!(!escaped.stderr.contains('\x1b'), "{}", escaped.stderr);
+    scratch.refused("run array.fio --on array:65536xhdd", &["array", "1024 at most"]);
     scratch.refused("run value.fio", &["value.fio", "line 3", "4q"]);
-    scratch.refused("run no-size.fio", &["no-size.fio", "`j`", "size="]);
+    scratch.refused("run no-size.fio --on file:none --create", &["no-size.fio", "`j`", "size="]);
     scratch.refused("run large-block.fio", &["large-block.fio", "65536", "4096", "bs"]);
     scratch.refused("run many.fio", &["many.fio", "1000000", "numjobs"]);
 }

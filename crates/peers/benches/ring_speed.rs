@@ -110,6 +110,7 @@ pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Sp
 /// Reads the same through the peer's io_uring, past the kernel's cache, as fio does.
 pub fn peer(path: &Path, load: Load) -> Speed {
     let options = KernelOptions {
+        invalidates: true,
         engine: KernelEngine::IoUring,
         is_direct: true,
         depth: load.depth,

@@ -87,6 +87,8 @@ pub struct KernelOptions {
     pub bytes_max: u32,
     /// Whether there will be writes.
     pub is_writable: bool,
+    /// Whether what the kernel has cached of the file is dropped when it is opened.
+    pub invalidates: bool,
     /// What the kernel is told of the pattern with `posix_fadvise(2)`.
     pub advice: Advice,
     /// What it is told of a mapping with `madvise(2)`; without effect for the other engines.
@@ -112,8 +114,8 @@ pub struct KernelFile {
 }
 
 impl KernelFile {
-    /// Opens the regular file or block device at `path`, and has the kernel drop
-    /// what it has cached of it.
+    /// Opens the regular file or block device at `path`, and, unless told otherwise, has the
+    /// kernel drop what it has cached of it.
     ///
     /// # Errors
     /// It can't be opened in that way, can't be mapped, the kernel gives no
@@ -122,27 +124,6 @@ impl KernelFile {
         path: &Path,
         options: KernelOptions,
         clock: Clock,
-    ) -> Result<KernelFile, KernelError> {
-        KernelFile::open_with(path, options, clock, false)
-    }
-
-    /// As [`open`](KernelFile::open), but what the kernel has cached of the file stays.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_as_cached(
-        path: &Path,
-        options: KernelOptions,
-        clock: Clock,
-    ) -> Result<KernelFile, KernelError> {
-        KernelFile::open_with(path, options, clock, true)
-    }
-
-    fn open_with(
-        path: &Path,
-        options: KernelOptions,
-        clock: Clock,
-        keeps_cached: bool,
     ) -> Result<KernelFile, KernelError> {
         let KernelOptions { engine, bytes_max, is_writable, advice, mapping_advice, .. } = options;
         let is_direct = options.is_direct && engine != KernelEngine::Mmap;
@@ -158,8 +139,8 @@ impl KernelFile {
         let bytes = bytes.map_err(|errno| unopened(errno.into()))?;
         let refused =
             |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
-        if !keeps_cached {
-            // As fio does when a job starts (`invalidate`): what is cached goes.
+        // As fio does when a job starts (`invalidate`): what is cached goes.
+        if options.invalidates {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
         }
         rustix::fs::fadvise(&file, 0, None, on_file(advice)).map_err(refused)?;

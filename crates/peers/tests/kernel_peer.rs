@@ -14,6 +14,7 @@ const ENGINES: [KernelEngine; 3] = [KernelEngine::Psync, KernelEngine::Mmap, Ker
 
 fn options(engine: KernelEngine) -> KernelOptions {
     KernelOptions {
+        invalidates: true,
         engine,
         is_direct: false,
         depth: 8,

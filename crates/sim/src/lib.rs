@@ -17,6 +17,7 @@ pub mod regret;
 pub mod report;
 pub mod run;
 pub mod simulate;
+pub mod trace;
 pub mod validate;
 pub mod workload;
 pub mod world;

@@ -9,8 +9,10 @@ use readpath_core::machine::Meter;
 use readpath_core::unit::{PAGE_BYTES, Time};
 use serde::Serialize;
 
+mod direction;
 mod fairness;
 
+pub use direction::{Direction, PERCENTILES, Spread};
 pub use fairness::{Stream, StreamRow, jain_index, stream_rows};
 
 /// One run: one job on one storage under one set of laws.
@@ -94,6 +96,9 @@ pub struct SectionRow {
     pub iops: Option<f64>,
     /// From the issue of an operation to its end.
     pub latency_us: Latency,
+    /// Its reads and its writes in detail; not in the document.
+    #[serde(skip)]
+    pub directions: [Direction; 2],
 }
 
 /// Latencies in microseconds; null when no operation ended.
@@ -202,8 +207,15 @@ impl Tally {
         }
     }
 
-    /// The row of a section with this tally.
-    pub fn section(&self, name: &str, processes: u32) -> SectionRow {
+    /// The row of a section of which these are the reads and the writes, and what both are together.
+    pub fn section(tallies: &[Tally; 2], name: &str, processes: u32) -> SectionRow {
+        let mut both = tallies[0].clone();
+        both.add(&tallies[1]);
+        let directions = [Direction::of(&tallies[0]), Direction::of(&tallies[1])];
+        SectionRow { directions, ..both.section_of_both(name, processes) }
+    }
+
+    fn section_of_both(&self, name: &str, processes: u32) -> SectionRow {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         SectionRow {
             name: name.to_owned(),
@@ -213,6 +225,7 @@ impl Tally {
             mib_per_s: per_second(mib(self.bytes), seconds),
             iops: per_second(self.operations as f64, seconds),
             latency_us: self.latency(),
+            directions: Default::default(),
         }
     }
 }

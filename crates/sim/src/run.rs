@@ -35,8 +35,8 @@ use writes::{flush_of, process_of_flush};
 pub struct Measured {
     /// All operations.
     pub total: Tally,
-    /// Per job of the job file, in its order.
-    pub jobs: Vec<Tally>,
+    /// Per job of the job file, in its order: its reads, its writes.
+    pub jobs: Vec<[Tally; 2]>,
     /// Per process, in the order of the jobs.
     pub streams: Vec<Stream>,
     /// The first error, in words.
@@ -56,7 +56,7 @@ impl Measured {
             .jobs
             .iter()
             .zip(&self.jobs)
-            .map(|(job, tally)| tally.section(&job.name, job.processes))
+            .map(|(job, tallies)| Tally::section(tallies, &job.name, job.processes))
             .collect();
         row.streams = stream_rows(&self.streams, job_file);
         row.jain_index = jain_index(&self.streams);
@@ -148,6 +148,8 @@ struct Running {
     /// Its raw operation, while there is one.
     raw: Option<RawOperation>,
     busy_until: Time,
+    /// When it is woken, where it sleeps while operations of it are under way.
+    alarm: Option<Time>,
     has_ended: bool,
 }
 
@@ -202,7 +204,7 @@ struct Run<'a> {
     held_back: Vec<u32>,
     /// Processes of this phase and before that have not ended.
     running: usize,
-    jobs: Vec<Tally>,
+    jobs: Vec<[Tally; 2]>,
     flushes_under_way: u32,
     bytes: u64,
     bytes_total: Option<u64>,
@@ -234,6 +236,7 @@ impl<'a> Run<'a> {
                 batch: Vec::new(),
                 raw: None,
                 busy_until: Time::ZERO,
+                alarm: None,
                 has_ended: false,
             });
         }
@@ -248,7 +251,7 @@ impl<'a> Run<'a> {
             chunks: Chunks::default(),
             later: BinaryHeap::new(),
             running: 0,
-            jobs: vec![Tally::default(); job_count.unwrap_or(0)],
+            jobs: vec![Default::default(); job_count.unwrap_or(0)],
             flushes_under_way: 0,
             bytes: 0,
             bytes_total,
@@ -309,6 +312,8 @@ impl<'a> Run<'a> {
                 break;
             }
             self.later.pop();
+            let running = &mut self.processes[process as usize];
+            running.alarm = running.alarm.filter(|alarm| *alarm != time);
             self.ready.push(process);
         }
         while let Some(process) = self.ready.pop() {
@@ -357,7 +362,12 @@ impl<'a> Run<'a> {
                     }
                 }
                 Next::WaitUntil(time) => {
-                    self.later.push(Reverse((time, id)));
+                    self.submit_batch(machine, now, id);
+                    // Completions may ask again before it is woken: one alarm is enough.
+                    let running = &mut self.processes[id as usize];
+                    if running.alarm.replace(time) != Some(time) {
+                        self.later.push(Reverse((time, id)));
+                    }
                     return;
                 }
                 Next::Sync { .. } => {
@@ -380,7 +390,13 @@ impl<'a> Run<'a> {
     }
 
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
-        self.processes[id as usize].has_ended = true;
+        let running = &mut self.processes[id as usize];
+        running.has_ended = true;
+        if let Some(failure) = running.process.failure() {
+            self.jobs[running.process.job()][Op::Read as usize].record_error(now, now);
+            running.stream.record_error(now, now);
+            self.first_error.get_or_insert_with(|| failure.to_owned());
+        }
         machine.process_ended(now, ProcessId(id));
         self.running -= 1;
     }
@@ -457,11 +473,14 @@ impl<'a> Run<'a> {
         let under = self.under.remove(tag as usize);
         let running = &mut self.processes[under.process as usize];
         let ended = running.busy_until.max(now);
-        let tally = &mut self.jobs[running.process.job()];
+        let tally = &mut self.jobs[running.process.job()][under.operation.op as usize];
         match result {
             Ok(bytes) => {
-                tally.record(under.issued, ended, bytes);
-                running.stream.record(under.issued, ended, bytes);
+                running.process.took(ended, under.issued, under.operation.op, bytes);
+                if running.process.is_measured(under.issued) {
+                    tally.record(under.issued, ended, bytes);
+                    running.stream.record(under.issued, ended, bytes);
+                }
                 self.bytes += bytes;
             }
             Err(error) => {
@@ -496,7 +515,9 @@ impl<'a> Run<'a> {
             _ => process_of.advice(),
         };
         let whole = PageRange::covering(0, machine.file_bytes(handle));
-        machine.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
+        if process_of.invalidates() {
+            machine.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
+        }
         if advice != Advice::Normal {
             machine.advise(now, handle, ProcessId(process), advice, whole);
         }
@@ -505,7 +526,7 @@ impl<'a> Run<'a> {
 
     fn measured(self) -> Measured {
         let mut total = Tally::default();
-        self.jobs.iter().for_each(|job| total.add(job));
+        self.jobs.iter().flatten().for_each(|tally| total.add(tally));
         Measured {
             total,
             jobs: self.jobs,

@@ -6,7 +6,7 @@ use readpath_core::law::{Spec, SpecError};
 use readpath_core::machine::{BeyondDevice, Config, ConfigError, LawMaker, Machine, SwapError};
 use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 
 use crate::device::{BoxedDevice, registry};
 use crate::job::{Engine, Job, JobFile};
@@ -205,7 +205,19 @@ pub(crate) fn simulate_workload(
         .with_meter(path.meter(), &path.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
+    row.first_error = measured.first_error;
+    row.host_seconds = Some(world.host_time().seconds());
+    row.decisions = Some(format!("{:016x}", world.decisions()));
     Ok(row)
+}
+
+/// How many bytes the device of a setup has.
+///
+/// # Errors
+/// There is no such device.
+pub fn device_bytes(setup: &Setup) -> Result<u64, SimulateError> {
+    let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
+    Ok(device.caps().sectors.saturating_mul(SECTOR_BYTES))
 }
 
 /// Finds out whether [`simulate`] would run, without running: so that of many
@@ -218,14 +230,29 @@ pub fn check(job_file: &JobFile, setup: &Setup) -> Result<(), SimulateError> {
     add_files(&mut path, &workload).map(drop).map_err(SimulateError::TooLarge)
 }
 
+/// How large a file is on a modelled device where nothing says it, or as large as the device, if
+/// that is smaller.
+pub const ASSUMED_FILE_BYTES: u64 = 1 << 30;
+
+/// The workload, with files of an assumed size where a job gives none.
+fn laid_out(job_file: &JobFile, device_bytes: u64, seed: u64) -> Result<Workload, WorkloadError> {
+    match Workload::new(job_file, Placement::Modelled, seed) {
+        Err(WorkloadError::UnknownSize { .. }) => {
+            let file_bytes = ASSUMED_FILE_BYTES.min(device_bytes / PAGE_BYTES * PAGE_BYTES);
+            Workload::new(job_file, Placement::Assumed { file_bytes }, seed)
+        }
+        laid_out => laid_out,
+    }
+}
+
 /// Everything that a run needs, from its description.
 fn prepare(
     job_file: &JobFile,
     setup: &Setup,
 ) -> Result<(BoxedDevice, Workload, Machine), SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    let workload = Workload::new(job_file, Placement::Modelled, setup.seed)
-        .map_err(SimulateError::Workload)?;
+    let device_bytes = device.caps().sectors.saturating_mul(SECTOR_BYTES);
+    let workload = laid_out(job_file, device_bytes, setup.seed).map_err(SimulateError::Workload)?;
     let path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     Ok((device, workload, path))
 }
@@ -252,10 +279,10 @@ pub struct SmallMemory {
 pub fn check_memory(job_file: &JobFile, memory_bytes: u64) -> Result<(), SmallMemory> {
     let needs_more = |job: &&Job| {
         let is_cached = !job.is_direct && job.engine != Engine::Mmap;
-        is_cached && job.pattern.reads_percent > 0 && job.block_bytes_read > memory_bytes
+        is_cached && job.reads() && job.block_bytes_read() > memory_bytes
     };
     job_file.jobs.iter().find(needs_more).map_or(Ok(()), |job| {
-        Err(SmallMemory { job: job.name.clone(), block_bytes: job.block_bytes_read })
+        Err(SmallMemory { job: job.name.clone(), block_bytes: job.block_bytes_read() })
     })
 }
 

@@ -14,16 +14,25 @@ use std::fmt;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::job::{Engine, Job, JobFile};
+use crate::job::{Engine, Job, JobFile, shown};
 
+mod block_map;
+mod chance;
 mod layout;
+mod lfsr;
+mod pace;
 mod permutation;
+mod permuted;
 mod places;
 mod process;
+mod random;
 mod rules;
+mod skew;
+mod together;
 
-pub(crate) use places::below;
+pub(crate) use chance::below;
 pub(crate) use process::Reading;
+pub(crate) use process::Step;
 pub(crate) use process::seed_of;
 pub use process::{Next, Operation, Process};
 
@@ -45,6 +54,11 @@ pub struct File {
 pub enum Placement<'a> {
     /// Files that are made for the run, each as large as its jobs need.
     Modelled,
+    /// The same, where a file whose size nobody gave has so many bytes.
+    Assumed {
+        /// The size of such a file.
+        file_bytes: u64,
+    },
     /// Files that exist; the function gives the size in bytes, `None` for a file that isn't there.
     Existing(&'a dyn Fn(&str) -> Option<u64>),
     /// One file that exists, for every process, whatever the jobs name.
@@ -104,6 +118,25 @@ pub enum WorkloadError {
         /// The size of the area.
         area_bytes: u64,
     },
+    /// More files than are supported.
+    TooManyFiles {
+        /// How many the job file asks for.
+        asked: u64,
+    },
+    /// A job waits for one that does not stand above it.
+    NoSuchJob {
+        /// The job.
+        job: String,
+        /// The name of the one that it waits for.
+        waits_for: String,
+    },
+    /// An area has more blocks than random places can be drawn of.
+    TooManyBlocks {
+        /// The job.
+        job: String,
+        /// How many there are.
+        blocks: u64,
+    },
     /// More processes than are supported.
     TooManyProcesses {
         /// How many the job file asks for.
@@ -130,17 +163,27 @@ impl Workload {
             return Err(WorkloadError::TooManyProcesses { asked });
         }
         let mut layout = layout::Layout::new(placement);
+        let mut knots = together::Knots::default();
         let mut processes = Vec::new();
         let mut phase = 0;
         for (index, job) in job_file.jobs.iter().enumerate() {
             if job.is_barrier && index > 0 {
                 phase += 1;
             }
+            let ties = knots.job(job, phase).map_err(|waits_for| WorkloadError::NoSuchJob {
+                job: job.name.clone(),
+                waits_for,
+            })?;
             for clone in 0..job.processes {
                 let areas = layout.areas(job, clone)?;
                 let id = ProcessId(processes.len() as u32);
                 let place = process::Place { id, job: index, clone, phase };
-                processes.push(Process::new(job, place, &areas, seed));
+                let process = Process::new(job, place, &areas, ties.clone(), seed);
+                let too_many = |error: places::TooManyBlocks| WorkloadError::TooManyBlocks {
+                    job: job.name.clone(),
+                    blocks: error.blocks,
+                };
+                processes.push(process.map_err(too_many)?);
             }
         }
         Ok(Workload { files: layout.into_files(), processes })
@@ -159,8 +202,9 @@ impl Workload {
     pub fn side_by_side(&self) -> (Vec<u64>, u64) {
         let mut end = 0;
         let starts = self.files.iter().map(|file| {
-            let start = end;
-            end += file.bytes.next_multiple_of(PAGE_BYTES);
+            let start: u64 = end;
+            let pages = file.bytes.div_ceil(PAGE_BYTES);
+            end = pages.saturating_mul(PAGE_BYTES).saturating_add(start);
             start
         });
         (starts.collect(), end)
@@ -194,7 +238,9 @@ impl Workload {
             let place =
                 process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
             let area = layout::Area { file: list.readings[0].file, offset: 0, bytes: PAGE_BYTES };
-            let mut process = Process::new(&job, place, &[area], 0);
+            let ties = together::Ties::default();
+            let mut process =
+                Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
             process.follow(list.readings);
             process
         });
@@ -202,12 +248,38 @@ impl Workload {
     }
 }
 
+impl Workload {
+    /// One process that goes through `steps` on a file of so many bytes, past the page cache, with
+    /// up to `depth` under way; none of the steps is larger than `largest_bytes`.
+    pub(crate) fn scripted(
+        file_bytes: u64,
+        largest_bytes: u64,
+        all_bytes: u64,
+        depth: u32,
+        steps: Box<dyn Iterator<Item = Step> + Send>,
+    ) -> Workload {
+        let text = format!(
+            "[trace]\nrw=rw\nsize=4k\nfadvise_hint=0\nioengine=libaio\ndirect=1\niodepth={depth}"
+        );
+        let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
+        let place = process::Place { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
+        let area = layout::Area { file: FileId(0), offset: 0, bytes: PAGE_BYTES };
+        let ties = together::Ties::default();
+        let mut process =
+            Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
+        process.follow_script(steps, largest_bytes, all_bytes);
+        let file = File { name: "trace".to_owned(), bytes: file_bytes };
+        Workload { files: vec![file], processes: vec![process] }
+    }
+}
+
 /// The most bytes that one operation of the job moves.
 fn block_bytes_largest(job: &Job) -> u64 {
     match job.pattern.reads_percent {
-        0 => job.block_bytes_write,
-        100 => job.block_bytes_read,
-        _ => job.block_bytes_read.max(job.block_bytes_write),
+        _ if job.is_size_by_order => job.block_bytes_read().max(job.block_bytes_write()),
+        0 => job.block_bytes_write(),
+        100 => job.block_bytes_read(),
+        _ => job.block_bytes_read().max(job.block_bytes_write()),
     }
 }
 
@@ -216,21 +288,46 @@ impl fmt::Display for WorkloadError {
         match self {
             WorkloadError::BeyondEnd { job, file, need_bytes, have_bytes } => write!(
                 f,
-                "job `{job}`: `{file}` has {have_bytes} bytes, and the job uses {need_bytes} \
-                 (offset and size); make `size` smaller or the file larger"
+                "job `{}`: `{}` has {have_bytes} bytes, and the job uses {need_bytes} \
+                 (offset and size); make `size` smaller or the file larger",
+                shown(job),
+                shown(file)
             ),
             WorkloadError::NoFile { job, file } => write!(
                 f,
-                "job `{job}`: there is no file `{file}`; create it, or name another with `filename=`"
+                "job `{}`: there is no file `{}`; create it, or name another with `filename=`",
+                shown(job),
+                shown(file)
             ),
             WorkloadError::UnknownSize { job, file } => write!(
                 f,
-                "job `{job}`: the size of `{file}` is not known; give `size=` in bytes, or `filesize=`"
+                "job `{}`: the size of `{}` is not known; give `size=` in bytes, or `filesize=`",
+                shown(job),
+                shown(file)
             ),
             WorkloadError::BlockTooLarge { job, file, block_bytes, area_bytes } => write!(
                 f,
-                "job `{job}`: a block of {block_bytes} bytes does not fit into the {area_bytes} \
-                 bytes that it uses of `{file}`; make `bs` smaller or `size` larger"
+                "job `{}`: a block of {block_bytes} bytes does not fit into the {area_bytes} \
+                 bytes that it uses of `{}`; make `bs` smaller or `size` larger",
+                shown(job),
+                shown(file)
+            ),
+            WorkloadError::TooManyFiles { asked } => write!(
+                f,
+                "the jobs have {asked} files together, and {} is the most; make `nrfiles` smaller",
+                layout::FILES_MAX
+            ),
+            WorkloadError::NoSuchJob { job, waits_for } => write!(
+                f,
+                "job `{}` waits for `{}`, and no job above it has that name; put that one first",
+                shown(job),
+                shown(waits_for)
+            ),
+            WorkloadError::TooManyBlocks { job, blocks } => write!(
+                f,
+                "job `{}`: {blocks} blocks are too many for random places that come once; make \
+                 `bs` larger, or add `norandommap` or `random_generator=permutation`",
+                shown(job)
             ),
             WorkloadError::TooManyProcesses { asked } => write!(
                 f,

@@ -40,18 +40,39 @@ const SWAPIN: [&str; 5] = ["none", "cluster", "hits", "vma", "adaptive"];
 const JOBS: [(&str, &str); 15] = [
     ("stream", "rw=read\nbs=64k\nsize=8m\n"),
     ("small", "rw=read\nbs=4k\nsize=2m\n"),
-    ("random", "rw=randread\nbs=16k\nsize=256m\nio_size=4m\nioengine=libaio\niodepth=16\n"),
-    ("unaligned", "rw=randread\nbs=10k\nsize=64m\nio_size=2m\n"),
-    ("mapped", "rw=randread\nbs=64k\nsize=64m\nio_size=4m\nioengine=mmap\n"),
+    (
+        "random",
+        "rw=randread\nrandom_generator=permutation\nbs=16k\nsize=256m\nio_size=4m\nioengine=libaio\niodepth=16\n",
+    ),
+    ("unaligned", "rw=randread\nrandom_generator=permutation\nbs=10k\nsize=64m\nio_size=2m\n"),
+    (
+        "mapped",
+        "rw=randread\nrandom_generator=permutation\nbs=64k\nsize=64m\nio_size=4m\nioengine=mmap\n",
+    ),
     ("mapped-stream", "rw=read\nbs=64k\nsize=4m\nioengine=mmap\n"),
-    ("direct", "rw=randread\nbs=4k\ndirect=1\nsize=64m\nio_size=2m\nioengine=libaio\niodepth=8\n"),
+    (
+        "direct",
+        "rw=randread\nrandom_generator=permutation\nbs=4k\ndirect=1\nsize=64m\nio_size=2m\nioengine=libaio\niodepth=8\n",
+    ),
     ("direct-stream", "rw=read\nbs=1m\ndirect=1\nsize=16m\n"),
     ("streams", "rw=read\nbs=64k\nsize=2m\nnumjobs=8\n"),
-    ("readers", "rw=randread\nbs=64k\nsize=16m\nio_size=512k\nnumjobs=8\nioengine=mmap\n"),
-    ("mixed", "rw=randrw\nbs=16k\ndirect=1\nsize=32m\nio_size=2m\nioengine=libaio\niodepth=4\n"),
+    (
+        "readers",
+        "rw=randread\nrandom_generator=permutation\nbs=64k\nsize=16m\nio_size=512k\nnumjobs=8\nioengine=mmap\n",
+    ),
+    (
+        "mixed",
+        "rw=randrw\nrandom_generator=permutation\nbs=16k\ndirect=1\nsize=32m\nio_size=2m\nioengine=libaio\niodepth=4\n",
+    ),
     ("raw", "rw=read\nbs=2m\nioengine=raw\nsize=16m\n"),
-    ("zipf", "rw=randread\nbs=8k\nsize=64m\nio_size=2m\nrandom_distribution=zipf\nnorandommap\n"),
-    ("urgent", "rw=read\nbs=64k\nsize=2m\n[k]\nrw=randread\nbs=4k\nsize=8m\nio_size=1m\nprio=0\n"),
+    (
+        "zipf",
+        "rw=randread\nrandom_generator=permutation\nbs=8k\nsize=64m\nio_size=2m\nrandom_distribution=zipf\nnorandommap\n",
+    ),
+    (
+        "urgent",
+        "rw=read\nbs=64k\nsize=2m\n[k]\nrw=randread\nrandom_generator=permutation\nbs=4k\nsize=8m\nio_size=1m\nprio=0\n",
+    ),
     ("asleep", "rw=read\nbs=32k\nsize=2m\nthinktime=200\nnumjobs=2\n"),
 ];
 

@@ -12,7 +12,7 @@ use readpath_sim::report::Row;
 use readpath_sim::run::{Go, Watch};
 use readpath_sim::simulate::{Setup, simulate, simulate_watched};
 
-const READS: &str = "[global]\nioengine=io_uring\ndirect=1\nrw=randread\nbs=4k\nfilename=f\n\
+const READS: &str = "[global]\nioengine=io_uring\ndirect=1\nrw=randread\nrandom_generator=permutation\nbs=4k\nfilename=f\n\
     size=16g\ntime_based\nruntime=4s\n";
 
 fn run(sections: &str, device: &str, scheduler: &str) -> Row {

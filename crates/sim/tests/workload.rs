@@ -310,7 +310,8 @@ fn zipf_favours_one_block() {
 #[test]
 fn the_seed_and_only_the_seed_decides() {
     let of = |run_seed, randseed| {
-        let text = format!("[j]\nrw=randread\nsize=1m\nrandseed={randseed}\nnumjobs=2\n");
+        let text =
+            format!("[j]\nrw=randread\nsize=1m\nrandrepeat=0\nrandseed={randseed}\nnumjobs=2\n");
         let jobs = JobFile::parse(&text).unwrap();
         let workload = Workload::new(&jobs, Placement::Modelled, run_seed).unwrap();
         let all = workload.processes.into_iter();
@@ -368,9 +369,15 @@ proptest! {
             match process.next(now) {
                 Next::Operation(Operation { offset: at, bytes, op, .. }) => {
                     let want = if op == Op::Read { read_bytes } else { write_bytes };
-                    prop_assert_eq!(bytes, want);
                     prop_assert!(at >= offset && at + bytes <= offset + size);
-                    prop_assert_eq!((at - offset) % bytes, 0);
+                    // Where reads and writes of two sizes share a map, an operation may be cut
+                    // by what the other kind has taken, as in fio.
+                    if rw == "randrw" && read_bytes != write_bytes {
+                        prop_assert!(bytes > 0 && bytes <= want);
+                    } else {
+                        prop_assert_eq!(bytes, want);
+                        prop_assert_eq!((at - offset) % bytes, 0);
+                    }
                     in_flight += 1;
                     prop_assert!(in_flight <= depth);
                 }

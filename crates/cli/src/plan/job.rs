@@ -8,12 +8,14 @@ use readpath::nfs::NfsUrl;
 use readpath_core::law::Spec;
 use readpath_core::reclaim;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::job::{Engine, Job, JobFile};
+use readpath_sim::job::{Engine, Job, JobFile, shown};
 use readpath_sim::simulate::{self, About, Setup, SimulateError};
 use readpath_sim::workload::{Placement, Workload};
 
 use super::log::{self, Log};
 use super::storage::Storage;
+use super::surroundings;
+use super::trace::TraceSource;
 use crate::args::RunArgs;
 use crate::exit::{Ended, Failure};
 use crate::input;
@@ -55,6 +57,10 @@ pub struct JobRun {
     pub is_readahead_named: bool,
     /// Whether memory is named: if not, the library's goes by what there is.
     pub is_memory_named: bool,
+    /// What a reader of any row must know of the job file.
+    pub note: Option<String>,
+    /// The trace that is replayed in place of the jobs.
+    pub trace: Option<TraceSource>,
 }
 
 /// One row to be.
@@ -107,6 +113,9 @@ impl JobPlan {
         let run = JobRun::of(args)?;
         let memory = args.memory.as_deref().unwrap_or(MEMORY_DEFAULT);
         let memory_bytes = memory_bytes(memory)?;
+        if let Some(trace) = &run.trace {
+            trace.refuse(&storages)?;
+        }
         refuse_raw(&run, args.raw.is_some(), &storages)?;
         refuse_overwriting(&run, args.overwrite, &storages)?;
         if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
@@ -243,13 +252,37 @@ impl JobRun {
     /// Reads the job file; errors name the file and the line.
     fn of(args: &RunArgs) -> Result<JobRun, Failure> {
         let path = &args.job;
-        let text = input::text(path, "a job file is text in fio's format")?;
-        let jobs = JobFile::parse(&text).map_err(|error| Failure::about(path.display(), error))?;
         let stem = path.file_stem();
+        let name = stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        if let Some(trace) = TraceSource::of(args)? {
+            return Ok(JobRun {
+                name,
+                path: path.clone(),
+                note: None,
+                jobs: trace.job(),
+                trace: Some(trace),
+                seed: args.seed,
+                backend: args.backend,
+                is_readahead_named: args.readahead.is_some(),
+                is_memory_named: args.memory.is_some(),
+            });
+        }
+        let text = input::text(path, "a job file is text in fio's format")?;
+        let jobs = surroundings::parse(&text, path)
+            .map_err(|error| Failure::about(shown(&path.display().to_string()), error))?;
+        let jobs = match args.runtime.as_deref() {
+            None => jobs,
+            Some(most) => jobs.limited_to(most).map_err(|expected| {
+                Failure::Usage(format!("--runtime {}: expected {expected}", shown(most)))
+            })?,
+        };
+        let trace = TraceSource::of_jobs(&jobs, path)?;
         Ok(JobRun {
-            name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
+            name,
             path: path.clone(),
-            jobs,
+            note: jobs.note(),
+            jobs: trace.as_ref().map_or(jobs, TraceSource::job),
+            trace,
             seed: args.seed,
             backend: args.backend,
             is_readahead_named: args.readahead.is_some(),
@@ -259,24 +292,23 @@ impl JobRun {
 
     /// An error in the job, with the job file named in front of it.
     pub fn about(&self, error: impl Display) -> String {
-        format!("{}: {error}", self.path.display())
+        format!("{}: {error}", shown(&self.path.display().to_string()))
     }
 
     /// Whether any operation of the job may be a write.
     pub fn writes(&self) -> bool {
-        self.jobs.jobs.iter().any(writes)
+        self.jobs.jobs.iter().any(Job::writes)
     }
 
     /// The bytes that all files of the job take side by side.
     fn bytes(&self) -> Result<u64, Failure> {
+        if let Some(trace) = &self.trace {
+            return Ok(trace.bytes());
+        }
         let workload = Workload::new(&self.jobs, Placement::Modelled, self.seed)
             .map_err(|error| Failure::usage(self.about(error)))?;
         Ok(workload.side_by_side().1)
     }
-}
-
-fn writes(job: &Job) -> bool {
-    job.pattern.reads_percent < 100
 }
 
 /// Refuses a law of raw I/O where nothing is raw; raw jobs on a server's file; and on `file:` raw
@@ -310,7 +342,7 @@ fn refuse_raw(run: &JobRun, is_law_named: bool, storages: &[Storage]) -> Ended {
 }
 
 fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -> Ended {
-    let Some(job) = run.jobs.jobs.iter().find(|job| writes(job)) else { return Ok(()) };
+    let Some(job) = run.jobs.jobs.iter().find(|job| job.writes()) else { return Ok(()) };
     match storages.iter().find(|storage| storage.path().is_some()) {
         Some(storage) if !may_overwrite => Err(Failure::Usage(format!(
             "job `{}` writes, and {storage} holds real data: add --overwrite if it may be lost",

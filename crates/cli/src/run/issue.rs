@@ -7,6 +7,7 @@ use readpath_core::unit::Time;
 use readpath_peers::usage::CpuTime;
 use readpath_sim::workload::{Next, Operation, Process};
 
+use super::content;
 use super::processes::{ProcessFigures, Shared, sleep_until, sync};
 use crate::exit::Failure;
 
@@ -33,13 +34,19 @@ pub fn run_calls(
         match process.next(now) {
             Next::Operation(operation) => {
                 let memory = &mut memory[..operation.bytes as usize];
-                let moved = call(operation, shared.offset(operation), memory);
+                let offset = shared.offset(operation);
+                content::prepare(&process, operation, offset, memory);
+                let moved = call(operation, offset, memory)
+                    .and_then(|()| content::check(&process, operation, offset, memory));
                 end(&mut process, figures, shared, (operation, now), moved);
             }
             Next::Sync { is_data_enough } => synced(&mut process, figures, shared, is_data_enough),
             Next::WaitUntil(time) => sleep_until(time, shared),
             Next::WaitForCompletion => unreachable!("a call has ended when it returns"),
-            Next::Ended => break,
+            Next::Ended => {
+                figures.record_end(&process, now);
+                break;
+            }
         }
     }
     Ok(())
@@ -114,7 +121,7 @@ fn end(
     moved: Result<(), String>,
 ) {
     let done = shared.clock.now();
-    figures.record(operation, issued, done, moved, shared);
+    figures.record_of(process, (operation, issued), done, moved, shared);
     process.completed(done);
 }
 
@@ -136,7 +143,9 @@ pub fn run_batch(
         match (next, written) {
             (Next::Operation(operation @ Operation { op: Op::Write, .. }), Some(written)) => {
                 let memory = &mut memory[..operation.bytes as usize];
-                let moved = move_raw(written, memory, operation, shared.offset(operation));
+                let offset = shared.offset(operation);
+                content::prepare(&process, operation, offset, memory);
+                let moved = move_raw(written, memory, operation, offset);
                 end(&mut process, figures, shared, (operation, now), moved);
             }
             (Next::Operation(operation), _) => {
@@ -158,9 +167,15 @@ pub fn run_batch(
                 let copied = read.copy_to(&mut memory);
                 std::hint::black_box(&memory);
                 let moved = whole(issued.0, copied.map_err(|error| error.to_string()));
+                let offset = shared.offset(issued.0);
+                let moved =
+                    moved.and_then(|()| content::check(&process, issued.0, offset, &memory));
                 end(&mut process, figures, shared, issued, moved);
             }
-            (Next::Ended, _) => return Ok(()),
+            (Next::Ended, _) => {
+                figures.record_end(&process, now);
+                return Ok(());
+            }
         }
     }
 }
@@ -185,7 +200,8 @@ pub fn run_raw_batch(
             Next::Operation(operation) => {
                 let offset = shared.offset(operation);
                 let ticket = in_flight.insert((operation, now)) as u64;
-                let memory = spare.pop().expect("no more than the depth are in flight");
+                let mut memory = spare.pop().expect("no more than the depth are in flight");
+                content::prepare(&process, operation, offset, &mut memory);
                 let bytes = operation.bytes as usize;
                 let started = match operation.op {
                     Op::Read => batch.read(memory, bytes, offset, ticket),
@@ -199,14 +215,20 @@ pub fn run_raw_batch(
                 let moved = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
                 let RawMoved { ticket, memory, result } =
                     moved.expect("what is waited for is in flight");
-                spare.push(memory);
                 let issued = in_flight.remove(ticket as usize);
                 let moved = whole(issued.0, result.map_err(|error| error.fault.to_string()));
+                let offset = shared.offset(issued.0);
+                let moved =
+                    moved.and_then(|()| content::check(&process, issued.0, offset, &memory));
+                spare.push(memory);
                 figures.counted.requests += 1;
                 figures.counted.bytes += issued.0.bytes;
                 end(&mut process, figures, shared, issued, moved);
             }
-            Next::Ended => return Ok(()),
+            Next::Ended => {
+                figures.record_end(&process, now);
+                return Ok(());
+            }
         }
     }
 }

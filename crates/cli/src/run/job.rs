@@ -3,12 +3,14 @@
 use readpath_core::decision::Decided;
 use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
-use readpath_sim::simulate::simulate_watched;
+use readpath_sim::simulate::{device_bytes, simulate_watched};
+use readpath_sim::trace::simulate_trace;
 
 use super::{kernel, library, raw};
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
 use crate::made_files::MadeFiles;
+use crate::note;
 use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
 use crate::progress::{Bar, Interrupt};
 
@@ -24,7 +26,9 @@ pub fn run(plan: &JobPlan, rows: &mut Vec<Row>) -> Ended {
         if interrupt.has_come() {
             break;
         }
-        rows.push(one(&plan.run, row, log.as_ref(), &interrupt)?);
+        let mut measured = one(&plan.run, row, log.as_ref(), &interrupt)?;
+        measured.note = note::join(measured.note, plan.run.note.clone());
+        rows.push(measured);
     }
     log.map_or(Ok(()), |log| log.finish())?;
     if interrupt.has_come() { Err(Failure::Interrupted) } else { ended(rows) }
@@ -83,6 +87,14 @@ fn simulate(
     let mut decided = log.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
     let watch = Watch { tell: &mut tell, decided };
+    if let Some(trace) = &run.trace {
+        let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
+        let (workload, note) = trace.workload(device_bytes, false)?;
+        let mut measured = simulate_trace(&run.name, workload, &row.setup, watch)
+            .map_err(|error| row.failure(run, &error))?;
+        measured.note = note::join(measured.note, note);
+        return Ok(measured);
+    }
     simulate_watched(&run.name, &run.jobs, &row.setup, watch)
         .map_err(|error| row.failure(run, &error))
 }

@@ -11,6 +11,7 @@ use readpath_peers::usage::CpuTime;
 use readpath_sim::report::Row;
 use readpath_sim::workload::{Next, Operation, Process};
 
+use super::content;
 use super::layout::open;
 use super::processes::{ProcessFigures, Shared, run_processes, sleep_until, sync};
 use crate::exit::Failure;
@@ -49,6 +50,7 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigur
     let name = process.engine().name();
     let engine = KernelEngine::of_ioengine(name).expect("every engine of a job file has a peer");
     let options = KernelOptions {
+        invalidates: process.invalidates(),
         engine,
         is_direct: process.is_direct(),
         depth: process.depth(),
@@ -69,7 +71,9 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigur
         }
         let next = if (shared.is_stopping)() { Next::WaitForCompletion } else { process.next(now) };
         match next {
-            Next::Operation(operation) => start(&mut file, &mut in_flight, operation, now, shared),
+            Next::Operation(operation) => {
+                start(&mut file, &mut in_flight, operation, now, &process, shared);
+            }
             Next::Sync { is_data_enough } => {
                 let synced = sync(shared.path, is_data_enough);
                 figures.record_sync(shared.clock.now(), synced.map_err(|error| error.to_string()));
@@ -84,7 +88,10 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigur
                 file.wait(None)?;
                 collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
-            Next::Ended => return Ok(figures),
+            Next::Ended => {
+                figures.record_end(&process, now);
+                return Ok(figures);
+            }
         }
         if file.room() == 0 && !in_flight.is_empty() {
             file.wait(Some(Time::ZERO))?;
@@ -101,13 +108,17 @@ fn start(
     in_flight: &mut InFlight,
     operation: Operation,
     now: Time,
+    process: &Process,
     shared: &Shared<'_>,
 ) {
     let id = RequestId(in_flight.insert((operation, now)) as u32);
     let offset = shared.offset(operation);
     match operation.op {
         Op::Read => file.read(id, offset, operation.bytes as u32),
-        Op::Write => file.write(id, offset, operation.bytes as u32, |bytes| bytes.fill(id.0 as u8)),
+        Op::Write => file.write(id, offset, operation.bytes as u32, |bytes| {
+            bytes.fill(id.0 as u8);
+            content::prepare(process, operation, offset, bytes);
+        }),
     }
 }
 
@@ -119,7 +130,7 @@ fn collect(
     shared: &Shared<'_>,
 ) {
     while let Some((completion, bytes)) = file.poll() {
-        std::hint::black_box(bytes);
+        let bytes = std::hint::black_box(bytes);
         let (operation, issued) = in_flight.remove(completion.id.0 as usize);
         let error = match completion.outcome {
             Outcome::Done => None,
@@ -129,7 +140,11 @@ fn collect(
             )),
             Outcome::Failed(error) => Some(format!("at byte {}: {error}", operation.offset)),
         };
-        figures.record(operation, issued, completion.at, error.map_or(Ok(()), Err), shared);
+        let checked = match error {
+            Some(error) => Err(error),
+            None => content::check(process, operation, shared.offset(operation), bytes),
+        };
+        figures.record_of(process, (operation, issued), completion.at, checked, shared);
         process.completed(completion.at);
     }
 }

@@ -19,6 +19,9 @@ pub fn open(run: &JobRun, path: &Path, direct: Direct) -> Result<(Mode, Workload
 /// Lays the job's files out side by side on one existing file; a job that
 /// gives no size uses the whole of it.
 pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
+    if let Some(trace) = &run.trace {
+        return trace.workload(have_bytes, true).map(|(workload, _)| workload);
+    }
     let about_job = |error| Failure::usage(run.about(error));
     let seed = run.seed;
     let workload = match Workload::new(&run.jobs, Placement::Modelled, seed) {

@@ -301,7 +301,9 @@ fn run_process(
         (_, false) => {
             let file = stack.file.reopen();
             // As fio does when a job starts (`invalidate`): what is cached goes.
-            file.invalidate(0, file.len());
+            if process.invalidates() {
+                file.invalidate(0, file.len());
+            }
             file.advise(process.advice());
             let written = process.writes().then(|| raw(&process, shared, stack)).transpose()?;
             match process.depth() {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_peers::clock::Clock;
 use readpath_sim::report::{Row, Stream, Tally};
@@ -17,7 +18,8 @@ use crate::progress::Bar;
 /// What one process has measured.
 #[derive(Debug, Default)]
 pub struct ProcessFigures {
-    tally: Tally,
+    /// Its reads, its writes.
+    tallies: [Tally; 2],
     first_error: Option<String>,
     /// By which engine its operations were carried out.
     engine: Option<&'static str>,
@@ -63,7 +65,7 @@ impl ProcessFigures {
     }
 
     /// An operation has ended: well, or with an error in words.
-    pub fn record(
+    fn record(
         &mut self,
         operation: Operation,
         issued: Time,
@@ -73,19 +75,44 @@ impl ProcessFigures {
     ) {
         match result {
             Ok(()) => {
-                self.tally.record(issued, ended, operation.bytes);
+                self.tallies[operation.op as usize].record(issued, ended, operation.bytes);
                 shared.bytes.fetch_add(operation.bytes, Ordering::Relaxed);
             }
             Err(error) => {
-                self.tally.record_error(issued, ended);
+                self.tallies[operation.op as usize].record_error(issued, ended);
                 self.first_error.get_or_insert(error);
             }
         }
     }
 
+    /// As [`ProcessFigures::record`], for a process that hears of it and may be warming up.
+    pub fn record_of(
+        &mut self,
+        process: &mut Process,
+        (operation, issued): (Operation, Time),
+        ended: Time,
+        result: Result<(), String>,
+        shared: &Shared<'_>,
+    ) {
+        if result.is_ok() {
+            process.took(ended, issued, operation.op, operation.bytes);
+        }
+        if result.is_err() || process.is_measured(issued) {
+            self.record(operation, issued, ended, result, shared);
+        }
+    }
+
+    /// The process has ended: well, or because it was slower than its job allows.
+    pub fn record_end(&mut self, process: &Process, now: Time) {
+        if let Some(failure) = process.failure() {
+            self.tallies[Op::Read as usize].record_error(now, now);
+            self.first_error.get_or_insert_with(|| failure.to_owned());
+        }
+    }
+
     /// What was written before is on the medium at `at`, or could not be put there.
     pub fn record_sync(&mut self, at: Time, result: Result<(), String>) {
-        self.tally.record_sync(at);
+        self.tallies[Op::Write as usize].record_sync(at);
         let error = result.err().map(|error| format!("sync: {error}"));
         self.first_error = self.first_error.take().or(error);
     }
@@ -131,7 +158,7 @@ pub fn run_processes(
     let bytes = AtomicU64::new(0);
     let shared = Shared { path, starts, clock, bytes, is_stopping: &is_stopping };
 
-    let mut jobs = vec![Tally::default(); run.jobs.jobs.len()];
+    let mut jobs = vec![<[Tally; 2]>::default(); run.jobs.jobs.len()];
     let mut streams = Vec::new();
     let mut first_error = None;
     let mut engines: Vec<String> = Vec::new();
@@ -151,8 +178,12 @@ pub fn run_processes(
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
-            jobs[process.stream.job].add(&ended.tally);
-            streams.push(process.stream.with_tally(&ended.tally));
+            let mut both = Tally::default();
+            for (job, tally) in jobs[process.stream.job].iter_mut().zip(&ended.tallies) {
+                job.add(tally);
+                both.add(tally);
+            }
+            streams.push(process.stream.with_tally(&both));
             first_error = first_error.or(ended.first_error);
             counted.requests += ended.counted.requests;
             counted.bytes += ended.counted.bytes;
@@ -161,7 +192,7 @@ pub fn run_processes(
         waiting = later;
     }
     let mut total = Tally::default();
-    jobs.iter().for_each(|job| total.add(job));
+    jobs.iter().flatten().for_each(|tally| total.add(tally));
     let is_interrupted = is_stopping();
     let measured = Measured { total, jobs, streams, first_error, is_interrupted };
     Ok(RunFigures { measured, engines: engines.join(", "), counted })

@@ -460,6 +460,12 @@ mod tests {
             problem(&[arrive, " sectors=0"].concat()),
             "line 2: `sectors=0`: expected at least 1"
         );
+        // A table of that many entries would take 34 GiB.
+        let large = "at_ms=5 event=arrive request=4294967295 process=1 op=read start=0 sectors=8\n";
+        assert_eq!(
+            problem(large),
+            "line 2: `request=4294967295`: expected a number below 16777216; count from 1"
+        );
     }
 
     fn parted(replayed: &Replayed) -> Vec<(usize, u32, Parted)> {

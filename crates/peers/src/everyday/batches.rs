@@ -29,6 +29,7 @@ impl InRing {
         is_direct: bool,
     ) -> Result<InRing, KernelError> {
         let options = KernelOptions {
+            invalidates: false,
             engine: KernelEngine::IoUring,
             is_direct,
             depth,
@@ -37,7 +38,7 @@ impl InRing {
             advice: Advice::Normal,
             mapping_advice: Advice::Normal,
         };
-        Ok(InRing { file: KernelFile::open_as_cached(path, options, Clock::start())?, places })
+        Ok(InRing { file: KernelFile::open(path, options, Clock::start())?, places })
     }
 }
 

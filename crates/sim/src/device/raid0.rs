@@ -21,8 +21,8 @@ use super::earliest::Earliest;
 use super::places::Places;
 use super::{BoxedDevice, Device};
 
-/// The most members of one array.
-pub const MEMBERS_MAX: u32 = 65_536;
+/// The most members of one array. A modelled disk takes 11 KiB and 0.3 ms to be built.
+pub const MEMBERS_MAX: u32 = 1024;
 
 /// Members side by side.
 pub struct Raid0 {

@@ -37,7 +37,9 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
     let size_mib = (1024 / shortened).max(1);
     let case = |label, job: &str, readahead, published| Case {
         label,
-        job: format!("[records]\nrw=randread\nbs=64k\nsize={size_mib}m\nfadvise_hint=0\n{job}"),
+        job: format!(
+            "[records]\nrw=randread\nrandom_generator=permutation\nbs=64k\nsize={size_mib}m\nfadvise_hint=0\n{job}"
+        ),
         setup: Setup {
             readahead: law(readahead),
             merges: false,

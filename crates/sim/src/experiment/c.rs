@@ -148,7 +148,7 @@ fn random_program(
 /// As many reads of each size, one size after the other.
 fn random_job(reads: u32, is_direct: bool) -> String {
     let mut text = format!(
-        "[global]\nrw=randread\nsize=1g\nfilename=database\nfadvise_hint=0\ndirect={}\n",
+        "[global]\nrw=randread\nrandom_generator=permutation\nsize=1g\nfilename=database\nfadvise_hint=0\ndirect={}\n",
         u32::from(is_direct)
     );
     for kib in [16, 32, 48, 64, 80, 96] {

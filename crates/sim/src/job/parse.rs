@@ -1,89 +1,263 @@
 //! Lines to sections to jobs.
 //!
 //! A global section changes the draft that later jobs start from; a job section
-//! starts from a copy of it. So the order of the file decides, as in fio.
+//! starts from a copy of it. So the order of the file decides, as in fio; but
+//! what `k` is (`kb_base`) holds for its whole section, as in fio too. An
+//! included file's lines stand where its name stands.
 
-use super::options::Draft;
+use std::rc::Rc;
+
+use super::draft::Draft;
 use super::{JobError, JobFile};
 
-/// Reads a whole job file.
-pub fn job_file(text: &str) -> Result<JobFile, JobError> {
-    let mut global = Draft::default();
-    let mut drafts: Vec<Draft> = Vec::new();
-    let mut section = Section::None;
-    for (index, raw) in text.lines().enumerate() {
-        let line = index + 1;
-        let content = without_comment(raw).trim();
-        if content.is_empty() {
-            continue;
-        }
-        if content.starts_with('[') {
-            section = Section::of(content, line)?;
-            if let Section::Job(name) = &section {
-                drafts.push(global.clone().for_job(name, line));
-            }
-            continue;
-        }
-        refuse_inclusion(content, line)?;
-        let (option, value) = option_and_value(content);
-        match section {
-            Section::None => {
-                return Err(JobError::OutsideSection { line, text: content.to_owned() });
-            }
-            Section::Global => global.set(line, option, value)?,
-            Section::Job(_) => drafts
-                .last_mut()
-                .expect("a draft was pushed when its section began")
-                .set(line, option, value)?,
-        }
-    }
-    if drafts.is_empty() {
-        return Err(JobError::NoJobs);
-    }
-    let jobs = drafts.into_iter().map(Draft::finish).collect::<Result<_, _>>()?;
-    Ok(JobFile { jobs })
+/// Gives the text of a file that is included, or says why there is none.
+pub type Inclusion<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// Gives the value of a variable of the environment, if it is set.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// What a job file may bring in from around it: files, variables, facts of the machine. Each
+/// `None` is refused where the file asks for it.
+#[derive(Clone, Copy, Default)]
+pub struct Surroundings<'a> {
+    /// The text of a file that is included, or why there is none.
+    pub file: Option<Inclusion<'a>>,
+    /// The value of a variable of the environment; `None` where it is not set.
+    pub variable: Option<Variables<'a>>,
+    /// The number of processors (`$ncpus`).
+    pub processors: Option<u64>,
+    /// The memory in MiB (`$mb_memory`).
+    pub memory_mib: Option<u64>,
+    /// The size of a page (`$pagesize`).
+    pub page_bytes: Option<u64>,
 }
 
-/// Where the lines belong that come now.
-enum Section {
-    None,
-    Global,
-    Job(String),
+/// The deepest that files include each other.
+const INCLUDES_MAX: u32 = 16;
+
+/// The most jobs in a file: sections, not processes.
+const JOBS_MAX: usize = 4096;
+
+/// Reads a whole job file.
+pub fn job_file(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, JobError> {
+    let mut reader = Reader { surroundings, sections: Vec::new() };
+    reader.read(text, None, 0)?;
+    let mut global = Draft::default();
+    let mut jobs = Vec::new();
+    for section in &reader.sections {
+        match &section.name {
+            None => section.put_into(&mut global)?,
+            Some(name) => {
+                if jobs.len() == JOBS_MAX {
+                    let what =
+                        format!("is one of more than {JOBS_MAX}; give `numjobs` in their place");
+                    return Err(JobError::Conflict { line: section.line, job: name.clone(), what });
+                }
+                let mut draft = global.clone().for_job(name, section.line);
+                section.put_into(&mut draft)?;
+                jobs.push(draft.finish()?);
+            }
+        }
+    }
+    match jobs.is_empty() {
+        true => Err(JobError::NoJobs),
+        false => Ok(JobFile { jobs }),
+    }
+}
+
+/// The lines of one section.
+struct Section {
+    /// The job's name; `None` for a global section.
+    name: Option<String>,
+    line: usize,
+    options: Vec<Line>,
+}
+
+/// One option, as it stands in its file.
+struct Line {
+    number: usize,
+    option: String,
+    value: Option<String>,
+    via: Option<Rc<Via>>,
+}
+
+/// By which line a file came in.
+struct Via {
+    line: usize,
+    file: String,
+    via: Option<Rc<Via>>,
+}
+
+/// The error, with the files around it named.
+fn included(error: JobError, via: Option<&Rc<Via>>) -> JobError {
+    match via {
+        None => error,
+        Some(via) => {
+            let (line, file) = (via.line, via.file.clone());
+            let error = JobError::Included { line, file, error: Box::new(error) };
+            included(error, via.via.as_ref())
+        }
+    }
 }
 
 impl Section {
+    fn put_into(&self, draft: &mut Draft) -> Result<(), JobError> {
+        let sets_kilo = |line: &&Line| line.option == "kb_base";
+        let first = self.options.iter().filter(sets_kilo);
+        for line in first.chain(self.options.iter().filter(|line| !sets_kilo(line))) {
+            draft
+                .set(line.number, &line.option, line.value.as_deref())
+                .map_err(|error| included(error, line.via.as_ref()))?;
+        }
+        Ok(())
+    }
+
     /// The section that a line `[name]` begins.
     fn of(content: &str, line: usize) -> Result<Section, JobError> {
         let name = content
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'))
             .map(str::trim)
-            .filter(|name| !name.is_empty());
-        match name {
-            None => Err(JobError::BadSection { line, text: content.to_owned() }),
-            // fio compares the first six letters only: `[global2]` is global too.
-            Some(name) if name.starts_with("global") => Ok(Section::Global),
-            Some(name) => Ok(Section::Job(name.to_owned())),
+            .filter(|name| !name.is_empty())
+            .ok_or_else(|| JobError::BadSection { line, text: super::shown(content) })?;
+        // fio compares the first six letters only: `[global2]` is global too.
+        let is_global = name.starts_with("global");
+        let name = (!is_global).then(|| name.to_owned());
+        Ok(Section { name, line, options: Vec::new() })
+    }
+}
+
+/// Reads the lines of a file and of those that it includes.
+struct Reader<'a> {
+    surroundings: &'a Surroundings<'a>,
+    sections: Vec<Section>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, text: &str, via: Option<&Rc<Via>>, depth: u32) -> Result<(), JobError> {
+        for (index, raw) in text.lines().enumerate() {
+            let content = without_comment(raw).trim();
+            if !content.is_empty() {
+                self.line(content, index + 1, via, depth)?;
+            }
         }
+        Ok(())
+    }
+
+    fn line(
+        &mut self,
+        content: &str,
+        number: usize,
+        via: Option<&Rc<Via>>,
+        depth: u32,
+    ) -> Result<(), JobError> {
+        let inclusion =
+            content.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']));
+        let Some(name) = inclusion else {
+            return self.own_line(content, number, via).map_err(|error| included(error, via));
+        };
+        let text = self.surroundings.filled_in(name.trim(), number).and_then(|name| {
+            let text = self.surroundings.file(&name, content, number, depth)?;
+            Ok((name, text))
+        });
+        let (file, text) = text.map_err(|error| included(error, via))?;
+        let via = Rc::new(Via { line: number, file, via: via.cloned() });
+        self.read(&text, Some(&via), depth + 1)
+    }
+
+    fn own_line(
+        &mut self,
+        content: &str,
+        number: usize,
+        via: Option<&Rc<Via>>,
+    ) -> Result<(), JobError> {
+        if content.starts_with('[') {
+            self.sections.push(Section::of(content, number)?);
+            return Ok(());
+        }
+        let (option, value) = option_and_value(content);
+        let option = self.surroundings.filled_in(option, number)?;
+        let value = value.map(|value| self.surroundings.filled_in(value, number)).transpose()?;
+        let Some(section) = self.sections.last_mut() else {
+            return Err(JobError::OutsideSection { line: number, text: super::shown(content) });
+        };
+        section.options.push(Line { number, option, value, via: via.cloned() });
+        Ok(())
+    }
+}
+
+impl Surroundings<'_> {
+    /// The text of a file that is included.
+    fn file(&self, name: &str, content: &str, line: usize, depth: u32) -> Result<String, JobError> {
+        let not_found = |advice: &str| JobError::NotFound {
+            line,
+            text: super::shown(content),
+            advice: advice.to_owned(),
+        };
+        if depth == INCLUDES_MAX {
+            return Err(not_found("files include each other without an end; take one of them out"));
+        }
+        match self.file {
+            None => Err(not_found("nothing is included here; copy the lines of that file to here")),
+            Some(file) => {
+                file(name).map_err(|why| not_found(&format!("{why}; check the file's name")))
+            }
+        }
+    }
+
+    /// The text with `${NAME}` and the words for facts of the machine filled in.
+    fn filled_in(&self, text: &str, line: usize) -> Result<String, JobError> {
+        let not_found = |what: &str, advice: String| {
+            Err(JobError::NotFound { line, text: super::shown(what), advice })
+        };
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, behind)) = rest.split_once("${") {
+            let Some((name, after)) = behind.split_once('}') else { break };
+            filled.push_str(before);
+            match self.variable.map(|variable| variable(name)) {
+                Some(Some(value)) => filled.push_str(&value),
+                Some(None) => {
+                    let name = super::shown(name);
+                    let advice =
+                        format!("the environment has no variable of this name; set {name}=VALUE");
+                    return not_found(&format!("${{{name}}}"), advice);
+                }
+                None => {
+                    let advice = "variables are not filled in here; write the value itself";
+                    return not_found(&format!("${{{}}}", super::shown(name)), advice.to_owned());
+                }
+            }
+            rest = after;
+        }
+        filled.push_str(rest);
+        let facts = [
+            ("$pagesize", self.page_bytes),
+            ("$mb_memory", self.memory_mib),
+            ("$ncpus", self.processors),
+        ];
+        let mut is_changed = false;
+        for (word, fact) in facts {
+            if filled.contains(word) {
+                let Some(fact) = fact else {
+                    return not_found(
+                        word,
+                        "this is not known here; write the value itself".to_owned(),
+                    );
+                };
+                filled = filled.replace(word, &fact.to_string());
+                is_changed = true;
+            }
+        }
+        // fio works out what stands beside such a word also without brackets.
+        let is_sum = is_changed && filled.contains(['+', '-', '*', '/']) && !filled.contains('(');
+        Ok(if is_sum { format!("({filled})") } else { filled })
     }
 }
 
 /// The line up to the first `;` or `#`: fio knows no quotes around them.
 fn without_comment(line: &str) -> &str {
     line.find([';', '#']).map_or(line, |start| &line[..start])
-}
-
-/// Refuses what would bring text in from elsewhere: a file, the environment, the machine.
-fn refuse_inclusion(content: &str, line: usize) -> Result<(), JobError> {
-    let refused = |advice| Err(JobError::NotSupported { line, text: content.to_owned(), advice });
-    if content.split_whitespace().next() == Some("include") {
-        return refused("copy the lines of that file to here");
-    }
-    let keywords = ["${", "$pagesize", "$mb_memory", "$ncpus"];
-    if keywords.iter().any(|keyword| content.contains(keyword)) {
-        return refused("write the value itself, so that the job is the same on every machine");
-    }
-    Ok(())
 }
 
 /// Splits `option = value`; the value is absent for a switch.

@@ -1,7 +1,7 @@
 //! What writes ask for beyond what reads do: whole units of the device, and syncs.
 
 use readpath_core::machine::{Machine, Transfer};
-use readpath_core::request::RequestId;
+use readpath_core::request::{Op, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::Run;
@@ -26,7 +26,7 @@ impl Run<'_> {
         let running = &mut self.processes[process as usize];
         running.process.synced(now);
         running.stream.record_sync(now);
-        self.jobs[running.process.job()].record_sync(now);
+        self.jobs[running.process.job()][Op::Write as usize].record_sync(now);
         self.ready.push(process);
     }
 

@@ -11,8 +11,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{File, FileId, Placement, WorkloadError, block_bytes_largest};
+use super::{File, FileId, Placement, WorkloadError};
 use crate::job::{Extent, Job};
+
+/// How files are named that no job names, as in fio.
+const NAME_FORMAT: &str = "$jobname.$jobnum.$filenum";
+
+/// The most files of a workload.
+pub const FILES_MAX: u64 = 1 << 20;
 
 /// The part of a file that a process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,42 +46,88 @@ impl<'a> Layout<'a> {
 
     /// The areas of one process, one for each of its files.
     pub fn areas(&mut self, job: &Job, clone: u32) -> Result<Vec<Area>, WorkloadError> {
-        let names = self.names(job, clone);
+        let names = self.names(job, clone)?;
         let count = names.len() as u64;
-        names.into_iter().map(|name| self.area(job, name, count)).collect()
+        let mut areas = Vec::new();
+        for (at, name) in names.into_iter().enumerate() {
+            let file_bytes = job.file_bytes.map(|(least, most)| match count {
+                1 => least,
+                count => least + ((most - least) as u128 * at as u128 / (count - 1) as u128) as u64,
+            });
+            areas.push(self.area(job, clone, &name, file_bytes, count)?);
+        }
+        Ok(areas)
     }
 
-    fn names(&self, job: &Job, clone: u32) -> Vec<String> {
+    fn names(&self, job: &Job, clone: u32) -> Result<Vec<String>, WorkloadError> {
         if let Placement::One { name, .. } = self.placement {
-            return vec![name.to_owned()];
+            return Ok(vec![name.to_owned()]);
         }
-        let own = [format!("{}.{clone}.0", job.name)];
-        let names = if job.file_names.is_empty() { &own[..] } else { &job.file_names[..] };
-        match &job.directory {
-            Some(directory) => names.iter().map(|name| format!("{directory}/{name}")).collect(),
-            None => names.to_vec(),
+        let directory = match job.directories.len() {
+            0 => String::new(),
+            count => format!("{}/", job.directories[clone as usize % count]),
+        };
+        if !job.file_names.is_empty() {
+            return Ok(job.file_names.iter().map(|name| format!("{directory}{name}")).collect());
         }
+        let asked = u64::from(job.files) * u64::from(job.processes) + self.files.len() as u64;
+        if asked > FILES_MAX {
+            return Err(WorkloadError::TooManyFiles { asked });
+        }
+        let format = job.file_name_format.as_deref().unwrap_or(NAME_FORMAT);
+        let name = |file: u32| {
+            let name = format
+                .replace("$jobname", &job.name)
+                .replace("$jobnum", &clone.to_string())
+                .replace("$filenum", &file.to_string())
+                .replace("$clientuid", "localhost");
+            format!("{directory}{name}")
+        };
+        Ok((0..job.files).map(name).collect())
     }
 
-    fn area(&mut self, job: &Job, name: String, files: u64) -> Result<Area, WorkloadError> {
-        let real_bytes = self.real_bytes(job, &name)?;
-        let (offset, bytes) = area_in_file(job, &name, files, real_bytes)?;
-        let block_bytes = block_bytes_largest(job);
+    fn area(
+        &mut self,
+        job: &Job,
+        clone: u32,
+        name: &str,
+        file_bytes: Option<u64>,
+        files: u64,
+    ) -> Result<Area, WorkloadError> {
+        let real_bytes = self.real_bytes(job, name)?;
+        let assumed_bytes = match self.placement {
+            // Behind where the job's areas begin, for each of its processes.
+            Placement::Assumed { file_bytes } => Some(
+                in_bytes(job.offset)
+                    .saturating_add(
+                        in_bytes(job.offset_increment).saturating_mul(u64::from(job.processes - 1)),
+                    )
+                    .saturating_add(file_bytes),
+            ),
+            _ => None,
+        };
+        let whole_bytes = file_bytes.or(real_bytes).or(assumed_bytes);
+        let (offset, bytes) = area_in_file(job, clone, name, files, file_bytes, whole_bytes)?;
+        let block_bytes = job.block_sizes[0].least().max(job.block_sizes[1].least());
+        let block_bytes = match job.pattern.reads_percent {
+            0 => job.block_sizes[1].least(),
+            100 => job.block_sizes[0].least(),
+            _ => block_bytes,
+        };
         if bytes < block_bytes {
-            let job = job.name.clone();
             return Err(WorkloadError::BlockTooLarge {
-                job,
-                file: name,
+                job: job.name.clone(),
+                file: name.to_owned(),
                 block_bytes,
                 area_bytes: bytes,
             });
         }
         let end = offset.saturating_add(bytes);
         if let Some(have_bytes) = real_bytes.filter(|have| *have < end) {
-            let job = job.name.clone();
-            return Err(WorkloadError::BeyondEnd { job, file: name, need_bytes: end, have_bytes });
+            let (job, file) = (job.name.clone(), name.to_owned());
+            return Err(WorkloadError::BeyondEnd { job, file, need_bytes: end, have_bytes });
         }
-        let file = self.file(name);
+        let file = self.file(name.to_owned());
         let known = &mut self.files[file.0 as usize];
         known.bytes = real_bytes.unwrap_or(known.bytes.max(end));
         Ok(Area { file, offset, bytes })
@@ -84,7 +136,7 @@ impl<'a> Layout<'a> {
     /// The size of a file that exists; `None` in the modelled world.
     fn real_bytes(&self, job: &Job, name: &str) -> Result<Option<u64>, WorkloadError> {
         match self.placement {
-            Placement::Modelled => Ok(None),
+            Placement::Modelled | Placement::Assumed { .. } => Ok(None),
             Placement::One { bytes, .. } => Ok(Some(bytes)),
             Placement::Existing(size) => match size(name) {
                 Some(bytes) => Ok(Some(bytes)),
@@ -104,30 +156,45 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Offset and length of the area in one of `files` files.
+/// An extent, as far as it is given in bytes.
+fn in_bytes(extent: Extent) -> u64 {
+    match extent {
+        Extent::Bytes(bytes) => bytes,
+        Extent::Percent(_) => 0,
+    }
+}
+
+/// Offset and length of the area in one of `files` files, of which this one has `whole_bytes`.
 fn area_in_file(
     job: &Job,
+    clone: u32,
     name: &str,
     files: u64,
-    real_bytes: Option<u64>,
+    file_bytes: Option<u64>,
+    whole_bytes: Option<u64>,
 ) -> Result<(u64, u64), WorkloadError> {
-    let whole_bytes = job.file_bytes.or(real_bytes);
     let known = || {
         whole_bytes.ok_or_else(|| WorkloadError::UnknownSize {
             job: job.name.clone(),
             file: name.to_owned(),
         })
     };
-    let block_bytes = job.block_bytes_read.min(job.block_bytes_write);
-    let offset = match job.offset {
-        Extent::Bytes(bytes) => bytes,
+    let block_bytes = job.block_sizes[0].least().min(job.block_sizes[1].least());
+    let align_bytes = job.offset_align_bytes.unwrap_or(block_bytes);
+    let place = |extent: Extent| match extent {
+        Extent::Bytes(bytes) => Ok(bytes),
         Extent::Percent(percent) => {
-            share(known()?, percent).div_ceil(block_bytes).saturating_mul(block_bytes)
+            Ok(share(known()?, percent).div_ceil(align_bytes).saturating_mul(align_bytes))
         }
     };
+    let further = match job.offset_increment {
+        Extent::Bytes(0) => 0,
+        increment => place(increment)?.saturating_mul(u64::from(clone)),
+    };
+    let offset = place(job.offset)?.saturating_add(further);
     let behind = |whole: u64| whole.saturating_sub(offset);
     let bytes = match job.size {
-        Some(Extent::Bytes(bytes)) if job.file_bytes.is_none() => bytes / files,
+        Some(Extent::Bytes(bytes)) if file_bytes.is_none() => bytes / files,
         Some(Extent::Percent(percent)) if percent < 100 => {
             let whole = known()?;
             let cut = share(whole, percent).min(behind(whole));

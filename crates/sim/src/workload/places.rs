@@ -1,112 +1,302 @@
-//! Where in an area the next operation goes.
+//! Where in an area the next operation goes, and how large it is.
 //!
-//! Blocks are counted from the start of the area, each as long as an operation
-//! of its direction; what is left behind the last whole block is never used, as
-//! in fio.
+//! A sequential operation begins where the last one of its direction has ended; a random one at a
+//! block of the area, counted in the alignment of its direction. An operation that would reach
+//! past the end of the area is not issued: the pass is over then. What has been taken by random
+//! operations of this pass is in a map, and the next free block is taken in place of one that is
+//! taken; sequential operations between them don't count for the map, as in fio.
 
-use rand_distr::{Distribution as _, Zipf};
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::Rng;
 use readpath_core::request::Op;
 
-use super::permutation::Permutation;
-use crate::job::{Distribution, Job};
+use super::block_map::{BLOCKS_MAX, BlockMap};
+use super::chance::Chance;
+use super::layout::Area;
+use super::lfsr::Lfsr;
+use super::permuted::Permuted;
+use super::skew::{Skew, zone_of};
+use crate::job::{BlockSizes, Distribution, Generator, Job, Sequence, Sequencer, Strides, Zone};
+
+/// What all areas of a process have in common.
+#[derive(Clone, Debug)]
+pub struct Grain {
+    sizes: [BlockSizes; 2],
+    is_unaligned: bool,
+    is_size_by_order: bool,
+    align_bytes: [u64; 2],
+    least_bytes: u64,
+    is_random: bool,
+    random_percent: [u8; 2],
+    sequence: Sequence,
+    strides: Option<Strides>,
+}
+
+impl Grain {
+    /// That of a job.
+    pub fn new(job: &Job) -> Grain {
+        let least = [0, 1].map(|way| job.block_sizes[way].least());
+        Grain {
+            sizes: job.block_sizes.clone(),
+            is_unaligned: job.is_unaligned,
+            is_size_by_order: job.is_size_by_order,
+            align_bytes: [0, 1].map(|way| job.align_bytes[way].unwrap_or(least[way])),
+            least_bytes: match job.pattern.reads_percent {
+                0 => least[1],
+                100 => least[0],
+                _ => least[0].min(least[1]),
+            },
+            is_random: job.pattern.is_random,
+            random_percent: job.random_percent,
+            sequence: job.sequence,
+            strides: job.strides,
+        }
+    }
+
+    /// The smallest operation of each direction.
+    pub fn least_bytes_of_directions(&self) -> [u64; 2] {
+        [0, 1].map(|way| self.sizes[way].least())
+    }
+
+    /// Whether an area has more blocks than a generator of 32 bits reaches.
+    pub fn is_beyond_32_bits(&self, area_bytes: u64) -> bool {
+        area_bytes / self.least_bytes > u64::from(u32::MAX)
+    }
+}
 
 /// The places of one process in one area.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// Whole blocks in the area, and bytes in each; reads, then writes.
-    grids: [Grid; 2],
+    area_bytes: u64,
+    /// Whether the area begins where its file does.
+    is_at_start: bool,
+    /// Where the zone begins that is in use; 0 without zones.
+    zone_start: u64,
+    /// Where the last operation of each direction has ended, and where it began.
+    last_end: [u64; 2],
+    last_start: [Option<u64>; 2],
     order: Order,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Grid {
-    blocks: u64,
-    block_bytes: u64,
-}
-
-/// How one block follows another.
+/// How one random block follows another.
 #[derive(Clone, Debug)]
 enum Order {
-    /// Forward; a reader and a writer in one job each walk on their own, as in fio.
-    Forward { next_block: [u64; 2] },
-    /// Each block once. Reads and writes draw from one permutation when their
-    /// blocks are equally long; else each direction has its own.
-    EachOnce { permutations: [Permutation; 2], next_index: [u64; 2], is_shared: bool },
-    /// Any block, repeats allowed.
-    Any,
-    /// Few blocks often: ranks by Zipf's law, scattered over the area by a permutation.
-    Skewed { ranks: [Zipf<f64>; 2], scatter: [Permutation; 2] },
+    /// Any block; each once where there is a map.
+    Uniform { map: Option<BlockMap> },
+    /// Each block once, by a register.
+    Shifted { lfsr: Lfsr, seed: u64 },
+    /// By a permutation, with draws of its own.
+    Permuted(Box<Permuted>),
+    /// Few blocks often.
+    Skewed([Skew; 2]),
+    /// Zones with shares.
+    Zoned { zones: [Vec<Zone>; 2], is_absolute: bool, map: Option<BlockMap> },
+}
+
+/// What keeps a job from having places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyBlocks {
+    /// How many blocks the area has.
+    pub blocks: u64,
 }
 
 impl Places {
-    /// The places of `job` in an area of `area_bytes`; `random` gives the keys.
-    pub fn new(job: &Job, area_bytes: u64, random: &mut Xoshiro256PlusPlus) -> Places {
-        let grids = [job.block_bytes_read, job.block_bytes_write]
-            .map(|block_bytes| Grid { blocks: area_bytes / block_bytes, block_bytes });
-        let mut permutations =
-            || grids.map(|grid| Permutation::new(grid.blocks.max(1), random.next_u64()));
-        let order = match job.distribution {
-            _ if !job.pattern.is_random => Order::Forward { next_block: [0; 2] },
-            Distribution::Zipf { theta } => Order::Skewed {
-                ranks: grids.map(|grid| {
-                    Zipf::new(grid.blocks.max(1) as f64, theta)
-                        .expect("the count is at least 1 and theta above 0")
-                }),
-                scatter: permutations(),
-            },
-            Distribution::Uniform if job.has_random_map => Order::EachOnce {
-                permutations: permutations(),
-                next_index: [0; 2],
-                is_shared: grids[0].block_bytes == grids[1].block_bytes,
-            },
-            Distribution::Uniform => Order::Any,
+    /// The places of `job` in an area.
+    ///
+    /// # Errors
+    /// There are more blocks than a map or a register is made for.
+    pub fn new(
+        job: &Job,
+        grain: &Grain,
+        area: &Area,
+        chance: &mut Chance,
+    ) -> Result<Places, TooManyBlocks> {
+        let (area_bytes, least_bytes) = (area.bytes, grain.least_bytes);
+        let blocks = (area_bytes / least_bytes).max(1);
+        let map = || match job.has_random_map {
+            true if blocks > BLOCKS_MAX => Err(TooManyBlocks { blocks }),
+            true => Ok(Some(BlockMap::new(blocks))),
+            false => Ok(None),
         };
-        Places { grids, order }
+        let order = match &job.distribution {
+            _ if !job.pattern.is_random => Order::Uniform { map: None },
+            _ if job.generator == Generator::Permutation => {
+                let own = chance.own.as_mut().expect("a permutation has draws of its own");
+                Order::Permuted(Box::new(Permuted::new(job, area_bytes, own)))
+            }
+            Distribution::Uniform if job.generator == Generator::Lfsr => {
+                let seed = chance.seeds().of_places();
+                let lfsr = Lfsr::new(blocks, seed).ok_or(TooManyBlocks { blocks })?;
+                Order::Shifted { lfsr, seed }
+            }
+            Distribution::Uniform => Order::Uniform { map: map()? },
+            Distribution::Zoned { zones, is_absolute } => {
+                Order::Zoned { zones: zones.clone(), is_absolute: *is_absolute, map: map()? }
+            }
+            skewed => {
+                let seed = chance.seeds().of_places();
+                let skew = Skew::new(skewed, blocks, seed).expect("the others have gone before");
+                Order::Skewed([skew.clone(), skew])
+            }
+        };
+        Ok(Places {
+            area_bytes: area.bytes,
+            is_at_start: area.offset == 0,
+            zone_start: 0,
+            last_end: [0; 2],
+            last_start: [None; 2],
+            order,
+        })
     }
 
-    /// The next place for an operation, in bytes from the start of the area;
-    /// `None` when this pass has come to its end.
-    pub fn next(&mut self, op: Op, random: &mut Xoshiro256PlusPlus) -> Option<u64> {
-        let direction = op as usize;
-        let Grid { blocks, block_bytes } = self.grids[direction];
+    /// The next operation of this direction, as its first byte in the area and its length; `None`
+    /// when this pass has come to its end. `is_drawn`: a random place is due.
+    pub fn next(
+        &mut self,
+        grain: &Grain,
+        op: Op,
+        is_drawn: bool,
+        chance: &mut Chance,
+    ) -> Option<(u64, u64)> {
+        let way = op as usize;
+        let is_random =
+            grain.is_random && is_drawn && chance.is_random(op, grain.random_percent[way]);
+        let start = if is_random {
+            self.random_start(grain, way, chance)?
+        } else if is_drawn || grain.sequence.kind == Sequencer::Sequential {
+            match self.sequential_start(grain, way) {
+                Some(start) => start,
+                None if grain.is_random => self.random_start(grain, way, chance)?,
+                None => return None,
+            }
+        } else {
+            self.last_start[way].unwrap_or(0)
+        };
+        let end = self.area_bytes;
+        let fits = |bytes: u64| start.checked_add(bytes).is_some_and(|last| last <= end);
+        let which = if grain.is_size_by_order { usize::from(is_random) } else { way };
+        let mut bytes = chance.size(&grain.sizes[which], which, grain.is_unaligned, fits)?;
+        if is_random {
+            bytes = self.taken(grain, start, bytes);
+        }
+        self.last_start[way] = Some(start);
+        self.last_end[way] = start + bytes;
+        Some((start, bytes))
+    }
+
+    fn random_start(&mut self, grain: &Grain, way: usize, chance: &mut Chance) -> Option<u64> {
+        let align = grain.align_bytes[way];
+        let in_zone = grain.strides.map_or(self.area_bytes, |strides| {
+            strides.range_bytes.min(self.area_bytes - self.zone_start)
+        });
+        let room = in_zone.saturating_sub(grain.sizes[way].least().saturating_sub(align));
+        let blocks = room / align;
+        if blocks == 0 {
+            return None;
+        }
+        let free = |map: &Option<BlockMap>, block: u64| match map {
+            None => Some(block),
+            // The map counts in the smallest blocks; where the alignment is another, as fio does.
+            Some(map) if map.is_taken(block) => map.next_free(block),
+            Some(_) => Some(block),
+        };
         let block = match &mut self.order {
-            Order::Forward { next_block } => counted(&mut next_block[direction], blocks)?,
-            Order::EachOnce { permutations, next_index, is_shared } => {
-                let turn = if *is_shared { 0 } else { direction };
-                permutations[turn].at(counted(&mut next_index[turn], blocks)?)
+            Order::Uniform { map } => free(map, chance.block(blocks))?,
+            Order::Shifted { lfsr, .. } => lfsr.next()?,
+            Order::Permuted(permuted) => {
+                let own = chance.own.as_mut().expect("a permutation has draws of its own");
+                permuted.next(way, own)?
             }
-            Order::Any => below(random, blocks),
-            Order::Skewed { ranks, scatter } => {
-                let rank = ranks[direction].sample(random) as u64;
-                scatter[direction].at(rank.clamp(1, blocks) - 1)
+            Order::Skewed(skews) => skews[way].next().min(blocks - 1),
+            Order::Zoned { zones, is_absolute, map } => {
+                let draw = chance.zone();
+                let zone = zone_of(&zones[way], *is_absolute, align, blocks, draw);
+                let (start, end) = zone.unwrap_or((0, blocks));
+                free(map, start + chance.block(end - start))?
             }
         };
-        Some(block * block_bytes)
+        let start = self.zone_start.checked_add(block.checked_mul(align)?)?;
+        (start < self.area_bytes).then_some(start)
     }
 
-    /// Begins the next pass. A random pass takes the blocks in the same order
-    /// again, as fio does.
-    pub fn restart(&mut self) {
-        match &mut self.order {
-            Order::Forward { next_block: next } | Order::EachOnce { next_index: next, .. } => {
-                *next = [0; 2];
-            }
-            Order::Any | Order::Skewed { .. } => {}
+    /// Behind the last operation, with the gap that the job leaves.
+    fn sequential_start(&mut self, grain: &Grain, way: usize) -> Option<u64> {
+        let skip = grain.sequence.skip_bytes;
+        let last_end = self.last_end[way];
+        if skip == 0 {
+            return (last_end < self.area_bytes).then_some(last_end);
+        }
+        let end = i128::from(self.area_bytes);
+        if last_end == 0 && self.last_start[way].is_none() {
+            // Backwards the first operation is the last of the area; but at the start of a file it
+            // is the first, as in fio.
+            let first = if skip < 0 && !self.is_at_start { end + i128::from(skip) } else { 0 };
+            return u64::try_from(first).ok();
+        }
+        let next = i128::from(last_end) + i128::from(skip);
+        let next = match next {
+            // Past the end it begins anew, past the start at the end.
+            next if next >= end => 0,
+            next if next < 0 => end + i128::from(skip),
+            next => next,
+        };
+        u64::try_from(next).ok()
+    }
+
+    /// Marks what a random operation takes; gives how much of it was free.
+    fn taken(&mut self, grain: &Grain, start: u64, bytes: u64) -> u64 {
+        let (Order::Uniform { map: Some(map) } | Order::Zoned { map: Some(map), .. }) =
+            &mut self.order
+        else {
+            return bytes;
+        };
+        let unit = grain.least_bytes;
+        let first = (start - self.zone_start) / unit;
+        let taken = map.take(first, bytes.div_ceil(unit).max(1));
+        match taken {
+            0 => bytes,
+            taken => bytes.min(taken * unit),
         }
     }
-}
 
-/// The count before this call, as long as it is below `end`.
-fn counted(count: &mut u64, end: u64) -> Option<u64> {
-    let now = *count;
-    *count += u64::from(now < end);
-    (now < end).then_some(now)
-}
+    /// So many bytes were moved in the zones of this process: perhaps the next zone begins.
+    /// Gives whether it does.
+    pub fn zone_moved(&mut self, strides: &Strides, moved_bytes: u64, op: Op) -> bool {
+        let is_next = moved_bytes >= strides.moved_bytes;
+        if is_next {
+            let step = strides.range_bytes.saturating_add(strides.skip_bytes);
+            self.zone_start = self.zone_start.saturating_add(step);
+            if self.zone_start >= self.area_bytes {
+                self.zone_start = 0;
+            }
+            self.last_end[op as usize] = self.zone_start;
+        }
+        let zone_end = self.zone_start.saturating_add(strides.range_bytes);
+        if self.last_end[op as usize] >= zone_end {
+            self.last_end[op as usize] = self.zone_start;
+        }
+        if is_next || moved_bytes.is_multiple_of(strides.range_bytes) {
+            self.forget_taken();
+        }
+        is_next
+    }
 
-/// A number below `bound`: the high half of a product, in place of a division.
-/// Its bias is below `bound / 2^64`.
-pub fn below(random: &mut Xoshiro256PlusPlus, bound: u64) -> u64 {
-    ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
+    /// Begins the next pass.
+    pub fn restart(&mut self) {
+        self.zone_start = 0;
+        self.last_end = [0; 2];
+        self.last_start = [None; 2];
+        self.forget_taken();
+    }
+
+    fn forget_taken(&mut self) {
+        match &mut self.order {
+            Order::Uniform { map } | Order::Zoned { map, .. } => {
+                if let Some(map) = map {
+                    map.clear();
+                }
+            }
+            Order::Shifted { lfsr, seed } => lfsr.restart(*seed),
+            Order::Permuted(permuted) => permuted.restart(),
+            Order::Skewed(_) => {}
+        }
+    }
 }

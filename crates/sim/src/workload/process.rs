@@ -1,32 +1,44 @@
 //! A process: it says what it does next, and hears when something is done.
 //!
 //! The loop of a fio thread, turned inside out. Each turn of it:
-//! 1. stop when the runtime is up;
+//! 1. stop when the runtime is up, or another job takes this one along;
 //! 2. with `depth` operations in flight, wait until `batch_complete` of them
-//!    are complete, and take these;
+//!    are complete, or as many as `iodepth_low` asks for, and take these;
 //! 3. when enough operations were taken since the last pause, wait for all in
-//!    flight, and pause;
+//!    flight, and pause; so too where a rate or a flow holds the next one back;
 //! 4. when so many writes were issued since the last time, put what was written on the
 //!    medium: by a call that the process waits for, while what is in flight goes on; of
 //!    writes through the page cache the call waits for all (`fsync(2)`);
 //! 5. issue the next operation of the pass. At its end wait for all in flight, put what
-//!    was written on the medium if the job says so; then begin another pass if there are
-//!    loops, bytes or time left.
+//!    was written on the medium if the job says so, and read it back if it says that; then begin
+//!    another pass if there are loops, bytes or time left.
+//!
+//! To read back, the pass is gone through once more: the same draws give the same places, and
+//! what was written is read there. So nothing need be remembered of it.
 //!
 //! An operation counts as in flight until it is *taken*, which is later than
 //! its completion when completions are collected.
 
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Op, Priority, ProcessId};
 use readpath_core::unit::Time;
 
 use super::FileId;
+use super::chance::Chance;
 use super::layout::Area;
-use super::places::{Places, below};
+use super::pace::{DepthSearch, Pace, SteadyWatch};
+use super::places::{Grain, Places, TooManyBlocks};
 use super::rules::Rules;
+use super::together::Ties;
 use crate::job::{Engine, Job};
+
+mod checks;
+mod issue;
+mod script;
+
+use checks::Checks;
+use script::Script;
+pub(crate) use script::Step;
 
 /// What a process does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +53,8 @@ pub enum Next {
         /// Whether the files' data is enough (`fdatasync(2)`).
         is_data_enough: bool,
     },
-    /// It sleeps until this time. Nothing of it is in flight.
+    /// It sleeps until this time. Nothing of it is in flight, unless it replays a trace at its
+    /// recorded times: then completions come meanwhile.
     WaitUntil(Time),
     /// It has ended. Nothing of it is in flight.
     Ended,
@@ -99,11 +112,34 @@ pub struct Process {
     regions: Vec<Region>,
     /// What it reads, in place of its job's places; the next one last.
     listed: Option<Vec<Reading>>,
-    random: Xoshiro256PlusPlus,
+    /// What it does, and when, in place of its job's pattern.
+    script: Option<Script>,
+    grain: Grain,
+    chance: Chance,
+    ties: Ties,
+    pace: Pace,
+    checks: Checks,
+    steady: Option<SteadyWatch>,
+    search: Option<DepthSearch>,
     stage: Stage,
     begun: Option<Time>,
-    /// The region whose turn it is: files are served in turn, one operation each.
+    /// The region whose turn it is, and how many operations of its turn are left.
     turn: usize,
+    turn_left: u32,
+    /// Operations until a random place is drawn (`rw=randread:8`).
+    until_drawn: u32,
+    /// The direction that was drawn for an operation that a rate holds back.
+    drawn: Option<Op>,
+    /// Bytes moved in the zone that is in use.
+    zone_moved: u64,
+    issued_operations: u64,
+    is_ramp_over: bool,
+    /// Whether its rate is steady, or its depth found, which ends it.
+    is_enough: bool,
+    /// Why it has ended before its work was done.
+    failure: Option<&'static str>,
+    /// When the last pause ended.
+    worked_since: Time,
     loops_left: u32,
     issued_bytes: u64,
     in_flight: u32,
@@ -150,7 +186,13 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterDrain {
     Pause,
-    Sync { is_data_enough: bool },
+    /// A rate or a flow holds it back until then.
+    HoldBack(Time),
+    Sync {
+        is_data_enough: bool,
+    },
+    /// What was written is read back, as far as it waits for that; or has been.
+    Check,
     NextPass,
     End,
 }
@@ -164,28 +206,55 @@ enum AfterSync {
 
 impl Process {
     /// A process of `job` on `areas`, at least one.
-    pub(super) fn new(job: &Job, place: Place, areas: &[Area], run_seed: u64) -> Process {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed_of(run_seed, job.seed, place.id));
-        let regions = areas
-            .iter()
-            .map(|area| Region {
-                area: *area,
-                places: Places::new(job, area.bytes, &mut random),
-                is_done: false,
-            })
-            .collect();
+    ///
+    /// # Errors
+    /// An area has more blocks than random places can be drawn of.
+    pub(super) fn new(
+        job: &Job,
+        place: Place,
+        areas: &[Area],
+        ties: Ties,
+        run_seed: u64,
+    ) -> Result<Process, TooManyBlocks> {
+        let own_seed = seed_of(run_seed, job.seed, place.id);
+        let grain = Grain::new(job);
+        let is_wide = areas.iter().any(|area| grain.is_beyond_32_bits(area.bytes));
+        let mut chance = Chance::new(job, place.id.0, run_seed, is_wide, own_seed);
+        let mut regions = Vec::new();
+        for area in areas {
+            let places = Places::new(job, &grain, area, &mut chance)?;
+            regions.push(Region { area: *area, places, is_done: false });
+        }
         let rules = Rules::new(job, areas.iter().map(|area| area.bytes).sum());
-        Process {
+        Ok(Process {
             place,
             loops_left: rules.loops - 1,
-            rules,
+            turn_left: rules.first_turn(),
             regions,
             listed: None,
-            random,
+            script: None,
+            chance,
+            ties,
+            pace: Pace::new(
+                &job.rate,
+                grain.least_bytes_of_directions(),
+                [job.pattern.reads_percent > 0, job.pattern.reads_percent < 100],
+            ),
+            checks: Checks::new(job.verify, job.pattern.reads_percent < 100),
+            steady: job.steady.map(SteadyWatch::new),
+            search: job.latency_target.map(|target| DepthSearch::new(target, rules.depth)),
             stage: Stage::Issuing,
             begun: None,
             turn: 0,
+            until_drawn: 0,
+            drawn: None,
+            zone_moved: 0,
             issued_bytes: 0,
+            issued_operations: 0,
+            is_ramp_over: rules.ramp == Time::ZERO,
+            is_enough: false,
+            failure: None,
+            worked_since: Time::ZERO,
             in_flight: 0,
             completed_not_taken: 0,
             batched: 0,
@@ -194,7 +263,9 @@ impl Process {
             may_pause: false,
             writes_issued: 0,
             is_synced: false,
-        }
+            grain,
+            rules,
+        })
     }
 
     /// Has it read these places, one pass of them, in place of those of its job.
@@ -204,6 +275,19 @@ impl Process {
         self.rules.block_bytes_largest = bytes().max().expect("there is one at least");
         readings.reverse();
         self.listed = Some(readings);
+    }
+
+    /// Has it go through these steps in place of what its job says; none is larger than
+    /// `largest_bytes`, and together they move `all_bytes`.
+    pub(crate) fn follow_script(
+        &mut self,
+        steps: Box<dyn Iterator<Item = Step> + Send>,
+        largest_bytes: u64,
+        all_bytes: u64,
+    ) {
+        self.rules.limit_bytes = all_bytes;
+        self.rules.block_bytes_largest = largest_bytes;
+        self.script = Some(Script::new(steps));
     }
 
     /// Its name in the run: its place among all processes.
@@ -248,7 +332,34 @@ impl Process {
 
     /// Whether any of its operations may be a write.
     pub const fn writes(&self) -> bool {
-        self.rules.reads_percent < 100
+        self.rules.writes
+    }
+
+    /// Whether what is cached of a file is dropped when it first uses it.
+    pub const fn invalidates(&self) -> bool {
+        self.rules.invalidates
+    }
+
+    /// Whether an operation that was issued at `issued` is measured: none is while it warms up
+    /// (`ramp_time`).
+    pub fn is_measured(&self, issued: Time) -> bool {
+        self.begun.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
+    }
+
+    /// The seed of what it writes, where what it reads is compared with that (`verify`).
+    pub fn content_seed(&self) -> Option<u64> {
+        self.checks.is_on().then_some(self.rules.content_seed)
+    }
+
+    /// Whether the reads that are in flight now are of what was written before, and so to be
+    /// compared: with writes none are in flight at the same time.
+    pub fn is_checking(&self) -> bool {
+        self.checks.is_checking()
+    }
+
+    /// Why it has ended before its work was done: it was slower than its job allows.
+    pub fn failure(&self) -> Option<&'static str> {
+        self.failure
     }
 
     /// What it says of its pattern when it opens a file, to `posix_fadvise(2)`.
@@ -286,7 +397,21 @@ impl Process {
     /// may differ by less than a block for each loop, and a runtime may end it before.
     pub fn bytes_planned(&self) -> Option<u64> {
         let loops = u64::from(self.rules.loops);
-        (!self.rules.is_time_based).then(|| self.rules.limit_bytes.saturating_mul(loops))
+        let most = self.rules.limit_operations.saturating_mul(self.rules.block_bytes_largest);
+        (!self.rules.is_time_based).then(|| self.rules.limit_bytes.min(most).saturating_mul(loops))
+    }
+
+    /// What an operation that is complete has taken; called before [`completed`](Process::completed)
+    /// is, where it ended well.
+    pub fn took(&mut self, now: Time, issued: Time, op: Op, bytes: u64) {
+        let latency = now.since(issued);
+        self.pace.ended(op, bytes);
+        if self.rules.latency_max.is_some_and(|most| latency > most) {
+            self.failure = Some("an operation has taken longer than max_latency");
+        }
+        let is_steady = self.steady.as_mut().is_some_and(|steady| steady.ended(now, bytes));
+        let is_found = self.search.as_mut().is_some_and(|search| search.ended(now, latency));
+        self.is_enough |= is_steady || is_found;
     }
 
     /// An operation is complete, well or with an error.
@@ -304,199 +429,6 @@ impl Process {
             AfterSync::NextPass => self.drained(AfterDrain::NextPass, now),
             AfterSync::End => self.drained(AfterDrain::End, now),
         };
-    }
-
-    /// What it does next.
-    pub fn next(&mut self, now: Time) -> Next {
-        let begun = *self.begun.get_or_insert(now);
-        loop {
-            match self.stage {
-                Stage::Issuing => {
-                    if let Some(next) = self.issuing(now, begun) {
-                        return next;
-                    }
-                }
-                Stage::Draining(then) => {
-                    self.take(self.completed_not_taken);
-                    if self.in_flight > 0 {
-                        return Next::WaitForCompletion;
-                    }
-                    self.stage = self.drained(then, now);
-                }
-                Stage::Pausing { until } if now < until => return Next::WaitUntil(until),
-                Stage::Pausing { .. } => self.stage = Stage::Issuing,
-                Stage::SyncDue { is_data_enough, then } => {
-                    self.stage = Stage::Syncing(then);
-                    return Next::Sync { is_data_enough };
-                }
-                Stage::Syncing(_) => return Next::WaitForCompletion,
-                Stage::Ended => return Next::Ended,
-            }
-        }
-    }
-
-    /// One turn of the loop; `None` when the stage has changed.
-    fn issuing(&mut self, now: Time, begun: Time) -> Option<Next> {
-        if self.in_flight == self.rules.depth {
-            if self.completed_not_taken < self.rules.batch_complete {
-                return Some(Next::WaitForCompletion);
-            }
-            self.take(self.rules.batch_complete);
-        }
-        if self.rules.runtime.is_some_and(|runtime| now.since(begun) >= runtime) {
-            self.stage = Stage::Draining(AfterDrain::End);
-            return None;
-        }
-        if self.pauses_now() {
-            self.stage = Stage::Draining(AfterDrain::Pause);
-            return None;
-        }
-        if !self.is_pass_over()
-            && let Some(is_data_enough) = self.sync_due()
-        {
-            self.stage = match self.rules.is_direct {
-                true => Stage::SyncDue { is_data_enough, then: AfterSync::Issue },
-                false => Stage::Draining(AfterDrain::Sync { is_data_enough }),
-            };
-            return None;
-        }
-        match self.operation() {
-            Some(operation) => Some(Next::Operation(operation)),
-            None => {
-                self.stage = Stage::Draining(AfterDrain::NextPass);
-                None
-            }
-        }
-    }
-
-    /// Whether a pause is due; asked once after each operation.
-    fn pauses_now(&mut self) -> bool {
-        let is_asked = std::mem::take(&mut self.may_pause);
-        if !is_asked || self.rules.think_time == Time::ZERO {
-            return false;
-        }
-        let is_due = self.taken - self.taken_at_pause >= self.rules.think_blocks;
-        if is_due {
-            // Before the wait for the rest: what that wait takes counts for the next pause.
-            self.taken_at_pause = self.taken;
-        }
-        is_due
-    }
-
-    /// Whether its files are to be put on the medium before the next operation, and whether
-    /// their data is enough; `fsync` goes before `fdatasync`, as in fio.
-    fn sync_due(&self) -> Option<bool> {
-        let is_due = |every: u32| every > 0 && self.writes_issued.is_multiple_of(every.into());
-        match self.rules.sync {
-            _ if self.is_synced || self.writes_issued == 0 => None,
-            sync if is_due(sync.writes) => Some(false),
-            sync if is_due(sync.data_writes) => Some(true),
-            _ => None,
-        }
-    }
-
-    /// The stage that follows when nothing is in flight any more.
-    fn drained(&mut self, then: AfterDrain, now: Time) -> Stage {
-        let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
-        let sync_due = |then| Stage::SyncDue { is_data_enough: false, then };
-        match then {
-            AfterDrain::Sync { is_data_enough } => {
-                Stage::SyncDue { is_data_enough, then: AfterSync::Issue }
-            }
-            AfterDrain::NextPass if syncs_at_end => sync_due(AfterSync::NextPass),
-            AfterDrain::End if syncs_at_end => sync_due(AfterSync::End),
-            // A pause is not cut short by the end of the runtime, nor is it in fio.
-            AfterDrain::Pause => Stage::Pausing { until: now + self.rules.think_time },
-            AfterDrain::NextPass if self.goes_on() => {
-                for region in &mut self.regions {
-                    region.places.restart();
-                    region.is_done = false;
-                }
-                self.turn = 0;
-                Stage::Issuing
-            }
-            AfterDrain::NextPass | AfterDrain::End => Stage::Ended,
-        }
-    }
-
-    /// Whether another pass follows: time first, then loops, then bytes that are still owed.
-    fn goes_on(&mut self) -> bool {
-        if self.rules.is_time_based {
-            return true;
-        }
-        if self.loops_left > 0 {
-            self.loops_left -= 1;
-            return true;
-        }
-        let owed_bytes = self.rules.limit_bytes.saturating_sub(self.issued_bytes);
-        let is_all_done = match &self.listed {
-            Some(listed) => listed.is_empty(),
-            None => self.regions.iter().all(|region| region.is_done),
-        };
-        owed_bytes >= self.rules.block_bytes_largest && (self.rules.has_io_size || !is_all_done)
-    }
-
-    /// Whether all bytes that the job moves were issued.
-    fn is_pass_over(&self) -> bool {
-        let limit_bytes = self.rules.limit_bytes.saturating_mul(u64::from(self.rules.loops));
-        !self.rules.is_time_based && self.issued_bytes >= limit_bytes
-    }
-
-    /// The next operation of the pass.
-    fn operation(&mut self) -> Option<Operation> {
-        if self.is_pass_over() {
-            return None;
-        }
-        let rules = &self.rules;
-        let op = match rules.reads_percent {
-            100 => Op::Read,
-            0 => Op::Write,
-            percent if below(&mut self.random, 100) < u64::from(percent) => Op::Read,
-            _ => Op::Write,
-        };
-        let Reading { file, offset, bytes } = match &mut self.listed {
-            Some(listed) => listed.pop()?,
-            None => {
-                let bytes = rules.block_bytes[op as usize];
-                let (file, offset) = self.place(op)?;
-                Reading { file, offset, bytes }
-            }
-        };
-        self.issued_bytes = self.issued_bytes.saturating_add(bytes);
-        self.writes_issued += u64::from(op == Op::Write);
-        self.is_synced = false;
-        self.in_flight += 1;
-        self.batched += 1;
-        let is_batch_full = self.batched == self.rules.batch;
-        if is_batch_full {
-            self.batched = 0;
-        }
-        let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
-        self.may_pause = true;
-        Some(Operation { file, offset, bytes, op, is_batch_end })
-    }
-
-    /// A file that is not done, in turn, and the place in it.
-    fn place(&mut self, op: Op) -> Option<(FileId, u64)> {
-        let count = self.regions.len();
-        for _ in 0..count {
-            let region = &mut self.regions[self.turn];
-            self.turn = if self.turn + 1 == count { 0 } else { self.turn + 1 };
-            if region.is_done {
-                continue;
-            }
-            match region.places.next(op, &mut self.random) {
-                Some(place) => return Some((region.area.file, region.area.offset + place)),
-                None => region.is_done = true,
-            }
-        }
-        None
-    }
-
-    fn take(&mut self, count: u32) {
-        self.completed_not_taken -= count;
-        self.in_flight -= count;
-        self.taken += u64::from(count);
     }
 }
 

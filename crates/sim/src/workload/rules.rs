@@ -6,7 +6,9 @@ use readpath_core::unit::Time;
 
 use super::block_bytes_largest;
 use super::layout::share;
-use crate::job::{Engine, Extent, Hint, Job, Sync};
+use crate::job::{
+    Engine, Extent, FileService, FileServiceKind, Generator, Hint, Job, Pauses, Strides, Sync,
+};
 
 /// The rules of one process.
 #[derive(Debug)]
@@ -20,21 +22,43 @@ pub struct Rules {
     pub depth: u32,
     pub batch: u32,
     pub batch_complete: u32,
-    pub block_bytes: [u64; 2],
+    /// Down to how many in flight a full depth is drained.
+    pub low: u32,
     pub block_bytes_largest: u64,
     pub reads_percent: u8,
-    pub think_time: Time,
-    pub think_blocks: u64,
+    pub writes: bool,
+    pub invalidates: bool,
+    pub content_seed: u64,
+    pub pauses: Pauses,
+    pub has_rate: bool,
+    pub latency_max: Option<Time>,
+    pub ramp: Time,
+    pub strides: Option<Strides>,
+    pub file_service: FileService,
+    /// After how many operations a random place is drawn.
+    pub draw_every: u32,
     pub runtime: Option<Time>,
     pub is_time_based: bool,
+    /// Whether a random pass that is over begins anew without a wait for what is in flight.
+    pub is_restarted_at_once: bool,
     pub loops: u32,
     /// Bytes that end the work, per loop: `io_size`, or else `size`.
     pub limit_bytes: u64,
     pub has_io_size: bool,
+    /// Operations that end the work, per loop.
+    pub limit_operations: u64,
     pub sync: Sync,
 }
 
 impl Rules {
+    /// How many operations the first file has before the next is chosen: none, where it is drawn.
+    pub fn first_turn(&self) -> u32 {
+        match self.file_service.kind {
+            FileServiceKind::InTurn => self.file_service.every.unwrap_or(u32::MAX),
+            FileServiceKind::Random => 0,
+        }
+    }
+
     /// The rules of `job` on areas of `area_bytes` together.
     pub fn new(job: &Job, area_bytes: u64) -> Rules {
         let pass_bytes = match job.size {
@@ -56,15 +80,27 @@ impl Rules {
             depth: job.depth,
             batch: job.batch,
             batch_complete: job.batch_complete,
-            block_bytes: [job.block_bytes_read, job.block_bytes_write],
+            low: job.low,
             block_bytes_largest: block_bytes_largest(job),
             reads_percent: job.pattern.reads_percent,
-            think_time: job.think_time,
-            think_blocks: u64::from(job.think_blocks),
+            writes: job.writes(),
+            invalidates: job.invalidates,
+            content_seed: job.seed,
+            pauses: job.pauses,
+            has_rate: job.rate.is_limit(),
+            latency_max: job.latency_max,
+            ramp: job.ramp,
+            strides: job.strides,
+            file_service: job.file_service,
+            draw_every: job.sequence.every,
             runtime: job.runtime,
             is_time_based: job.is_time_based,
+            is_restarted_at_once: job.is_time_based
+                && job.pattern.is_random
+                && job.generator != Generator::Permutation,
             loops: job.loops,
-            limit_bytes,
+            limit_bytes: if job.is_creation_only { 0 } else { limit_bytes },
+            limit_operations: job.operations.unwrap_or(u64::MAX),
             has_io_size: job.io_size.is_some(),
             sync: job.sync,
         }

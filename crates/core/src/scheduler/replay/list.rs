@@ -7,6 +7,9 @@ use alloc::vec::Vec;
 use crate::request::{Class, Op, Priority, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
+/// Requests and processes are named by smaller numbers.
+const NAMES_MAX: u32 = 1 << 24;
+
 /// What a line says.
 pub(super) enum Event {
     Arrive(RequestId, Request),
@@ -42,6 +45,14 @@ impl<'a> Words<'a> {
         text.parse().map_err(|_| alloc::format!("`{key}={text}`: expected a whole number"))
     }
 
+    /// A number that names a request or a process: laws keep tables by it, so that it has a bound.
+    fn name(&mut self, key: &str) -> Result<u32, String> {
+        let number: u64 = self.number(key)?;
+        u32::try_from(number).ok().filter(|number| *number < NAMES_MAX).ok_or_else(|| {
+            alloc::format!("`{key}={number}`: expected a number below {NAMES_MAX}; count from 1")
+        })
+    }
+
     /// The choice named under `key`, `default` when it is left out.
     fn choice<T: Copy>(
         &mut self,
@@ -70,12 +81,12 @@ pub(super) fn parse(text: &str) -> Result<(Time, Event), String> {
     let at = milliseconds(words.take("at_ms")?)?;
     let event = match words.take("event")? {
         "arrive" => {
-            let id = RequestId(words.number("request")?);
+            let id = RequestId(words.name("request")?);
             Event::Arrive(id, parse_request(&mut words)?)
         }
-        "dispatch" => Event::Dispatch(RequestId(words.number("request")?)),
-        "complete" => Event::Complete(RequestId(words.number("request")?)),
-        "end" => Event::End(ProcessId(words.number("process")?)),
+        "dispatch" => Event::Dispatch(RequestId(words.name("request")?)),
+        "complete" => Event::Complete(RequestId(words.name("request")?)),
+        "end" => Event::End(ProcessId(words.name("process")?)),
         "wait" => Event::Wait,
         other => {
             return Err(alloc::format!(
@@ -102,7 +113,7 @@ fn parse_request(words: &mut Words<'_>) -> Result<Request, String> {
         op,
         start: words.number("start")?,
         sectors: words.number("sectors")?,
-        process: ProcessId(words.number("process")?),
+        process: ProcessId(words.name("process")?),
         priority: Priority { class, level: words.choice("level", 4, &levels)? },
         is_sync,
         is_awaited: is_sync,

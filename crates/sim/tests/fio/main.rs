@@ -8,43 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use readpath_core::request::Op;
-use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
-use readpath_sim::workload::{Next, Placement, Process, Workload};
+use readpath_sim::workload::{Placement, Process, Workload};
 
-/// Whether there is a fio to ask.
-fn has_fio() -> bool {
-    let version = Command::new("fio").arg("--version").output();
-    let is_there = version.is_ok_and(|output| output.stdout.starts_with(b"fio-3.33"));
-    if !is_there {
-        println!("skipped: fio 3.33 is not installed");
-    }
-    is_there
-}
+mod options;
+mod oracle;
+mod places;
 
-/// A directory of its own that goes away with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("readpath-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use oracle::{Scratch, Step, has_fio, our_steps, steps_of_iolog};
 
 fn is_read_by_fio(path: &Path) -> bool {
     let output = Command::new("fio").arg("--parse-only").arg(path).output().unwrap();
@@ -138,6 +109,70 @@ const READ_BY_BOTH: &[&str] = &[
     "filename=a:b",
     r"filename=a\:b",
     "directory=/tmp",
+    "bs=4k,8k,16k",
+    "bs=4k-8k",
+    "bsrange=4k-64k",
+    "bsrange=512:1m",
+    "bssplit=4k/10:64k/50:32k/",
+    "bssplit=4k,8k/10:64k/90",
+    "bs_unaligned",
+    "filesize=1m-2m",
+    "startdelay=1-2",
+    "random_distribution=zipf:1.2:0.5",
+    "random_distribution=pareto:0.5",
+    "random_distribution=normal:10",
+    "random_distribution=zoned:50/5:30/15:20/",
+    "nrfiles=2",
+    "ioengine=posixaio",
+    "ioengine=null",
+    "ioengine=pvsync2",
+    "rw=read:8",
+    "rw=read:-8k",
+    "rw=randread:8",
+    "rw_sequencer=identical",
+    "thread",
+    "prioclass=0",
+    "time_based",
+    "ioengine=mmap\ndirect=1",
+    "gtod_reduce=1",
+    "invalidate=0",
+    "fallocate=none",
+    "ramp_time=1",
+    "refill_buffers",
+    "buffer_pattern=0xdeadbeef",
+    "lat_percentiles=1",
+    "log_avg_msec=100",
+    "create_on_open=1",
+    "io_submit_mode=offload",
+    "verify=crc32c",
+    "verify=md5\nverify_backlog=1m",
+    "zonemode=strided\nzonesize=1m\nzonerange=2m\nzoneskip=1m",
+    "thinktime=1\nthinktime_spin=1",
+    "rate=1m",
+    "rate=1m,2m",
+    "rate_iops=100",
+    "rate_process=poisson",
+    "percentage_random=50",
+    "percentage_random=50,20",
+    "random_generator=lfsr",
+    "random_generator=tausworthe64",
+    "randrepeat=0",
+    "file_service_type=random",
+    "file_service_type=sequential",
+    "file_service_type=roundrobin:4",
+    "filename_format=$jobname.$filenum",
+    "offset_increment=1m",
+    "number_ios=10",
+    "flow=3",
+    "steadystate=iops:5%",
+    "ss_dur=10",
+    "latency_target=10ms",
+    "exitall",
+    "kb_base=1000",
+    "write_lat_log=x",
+    "write_bw_log",
+    "sync=1",
+    "numjobs=1k",
     "# a comment",
     "; a comment",
     "",
@@ -165,6 +200,8 @@ const READ_BY_NEITHER: &[&str] = &[
     "random_distribution=zipf:1.0",
     "random_distribution=zipf:",
     "random_distribution=uniform",
+    "random_distribution=zoned:50/50",
+    "thinktime_blocks_type=x",
     "norandommap=yes",
     "prio=8",
     "prioclass=4",
@@ -188,33 +225,25 @@ const READ_BY_FIO_ONLY: &[&str] = &[
     "bs=4m1k",
     "bs=1s",
     "bs=-1",
-    "bs=4k,8k,16k",
-    "bs=4k-8k",
     "size=1x",
     "size=-5",
     "size=101%",
     "size=0",
-    "filesize=1m-2m",
     "numjobs=0",
     "numjobs=2,3",
     "runtime=1.5s",
     "runtime=10xs",
     "runtime=-1",
-    "startdelay=1-2",
     "time_based=2",
-    "random_distribution=zipf:1.2:0.5",
-    "random_distribution=pareto:0.5",
     "loops=0",
-    "nrfiles=2",
-    "ioengine=posixaio",
+    "bssplit=4k/60:8k/60",
     "rw=trim",
-    "rw=read:8",
+    "zonemode=zbd",
+    "ioengine=net",
+    "fill_device=1",
+    "pre_read=1",
     "numjobs=$ncpus",
-    "thread",
-    "prioclass=0",
     "include other.fio",
-    "time_based",
-    "ioengine=mmap\ndirect=1",
 ];
 
 #[test]
@@ -238,37 +267,6 @@ fn fio_reads_what_is_read_here() {
         assert!(!is_read_by_fio(&path), "fio refuses `{line}`");
         assert!(JobFile::parse(&job(line)).is_err(), "`{line}` is refused");
     }
-}
-
-/// One operation: whether it writes, its offset and length.
-type Step = (bool, u64, u64);
-
-/// What a process of ours does, one operation at a time.
-fn our_steps(mut process: Process) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut now = Time::ZERO;
-    loop {
-        match process.next(now) {
-            Next::Operation(o) => {
-                steps.push((o.op == Op::Write, o.offset, o.bytes));
-                process.completed(now);
-            }
-            Next::WaitForCompletion => unreachable!("everything issued is complete"),
-            Next::WaitUntil(time) => now = time,
-            Next::Sync { .. } => unreachable!("no job here syncs"),
-            Next::Ended => return steps,
-        }
-    }
-}
-
-/// What fio noted in an iolog: `[time] file read|write offset length`.
-fn steps_of_iolog(text: &str) -> Vec<Step> {
-    let operation = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let at = words.iter().position(|word| ["read", "write"].contains(word))?;
-        Some((words[at] == "write", words[at + 1].parse().ok()?, words[at + 2].parse().ok()?))
-    };
-    text.lines().filter_map(operation).collect()
 }
 
 /// Jobs whose order is certain: each operation is compared.

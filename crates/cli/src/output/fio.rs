@@ -1,0 +1,163 @@
+//! Rows as fio's own JSON (`--output-format=fio`), so that what reads fio's results reads ours.
+//!
+//! A job section of a row is one of `jobs`. What is not measured here (context switches,
+//! submission latencies) is zero, as it is in fio where it is not measured. Of several rows each
+//! section has the row's storage and laws in its `job options`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use readpath_sim::report::{Direction, PERCENTILES, Row, SectionRow, Spread};
+use serde_json::{Map, Value, json};
+
+use super::print;
+use crate::exit::Ended;
+
+/// Prints the rows as one document of fio.
+pub fn print_rows(rows: &[Row]) -> Ended {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let jobs: Vec<Value> = rows
+        .iter()
+        .enumerate()
+        .flat_map(|(group, row)| row.sections.iter().map(move |section| job(group, row, section)))
+        .collect();
+    let document = json!({
+        "fio version": concat!("readpath-", env!("CARGO_PKG_VERSION")),
+        "timestamp": since_epoch.as_secs(),
+        "timestamp_ms": since_epoch.as_millis() as u64,
+        "global options": {},
+        "jobs": jobs,
+        "disk_util": [],
+    });
+    let text = serde_json::to_string_pretty(&document).expect("rows are plain data");
+    print(&format!("{text}\n"))
+}
+
+fn job(group: usize, row: &Row, section: &SectionRow) -> Value {
+    let [reads, writes] = &section.directions;
+    let errors = reads.errors + writes.errors;
+    let runtime_ms = (section.seconds * 1e3).round() as u64;
+    let mut options = Map::new();
+    let mut option = |name: &str, value: Option<&String>| {
+        if let Some(value) = value {
+            options.insert(name.to_owned(), json!(value));
+        }
+    };
+    option("name", Some(&section.name));
+    option("filename", Some(&row.storage));
+    option("readahead", row.readahead.as_ref());
+    option("scheduler", row.scheduler.as_ref());
+    option("note", row.note.as_ref());
+    options.insert("numjobs".to_owned(), json!(section.processes.to_string()));
+    let mut job = json!({
+        "jobname": section.name,
+        "groupid": group,
+        "error": if errors > 0 { EIO } else { 0 },
+        "eta": 0,
+        "elapsed": section.seconds.ceil() as u64,
+        "job options": options,
+        "read": direction(reads),
+        "write": direction(writes),
+        "trim": direction(&Direction::default()),
+        "sync": { "total_ios": 0, "lat_ns": spread(&Spread::default(), 0) },
+        "job_runtime": runtime_ms,
+        "usr_cpu": 0.0,
+        "sys_cpu": 0.0,
+        "ctx": 0,
+        "majf": 0,
+        "minf": 0,
+    });
+    for name in ["iodepth_level", "iodepth_submit", "iodepth_complete"] {
+        job[name] = json!({});
+    }
+    let bins = Bins::of([reads, writes]);
+    job["latency_ns"] = bins.below(&NS, 1, 1_000);
+    job["latency_us"] = bins.below(&US_MS, 1_000, 1_000_000);
+    job["latency_ms"] = bins.below(&[&US_MS[..], &[2000]].concat(), 1_000_000, u64::MAX);
+    for name in ["latency_depth", "latency_target", "latency_window"] {
+        job[name] = json!(0);
+    }
+    job["latency_percentile"] = json!(100.0);
+    job
+}
+
+/// fio tells the first error by its number; ours are all of the storage.
+const EIO: u32 = 5;
+
+fn direction(figures: &Direction) -> Value {
+    let ms = figures.span.ns() as f64 / 1e6;
+    let per_s = |amount: f64| if ms > 0.0 { amount * 1e3 / ms } else { 0.0 };
+    let bytes_per_s = per_s(figures.bytes as f64);
+    let mut completion = spread(&figures.latency_ns, figures.operations);
+    if figures.operations > 0 {
+        let percentiles = PERCENTILES.iter().zip(&figures.latency_ns.percentiles);
+        let named = percentiles.map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
+        completion["percentile"] = Value::Object(named.collect());
+    }
+    json!({
+        "io_bytes": figures.bytes,
+        "io_kbytes": figures.bytes >> 10,
+        "bw_bytes": bytes_per_s as u64,
+        "bw": (bytes_per_s / 1024.0) as u64,
+        "iops": per_s(figures.operations as f64),
+        "runtime": ms.round() as u64,
+        "total_ios": figures.operations,
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": spread(&Spread::default(), 0),
+        "clat_ns": completion,
+        "lat_ns": spread(&figures.latency_ns, figures.operations),
+        "bw_min": 0, "bw_max": 0, "bw_agg": 0.0, "bw_mean": bytes_per_s / 1024.0, "bw_dev": 0.0,
+        "bw_samples": 0,
+        "iops_min": 0, "iops_max": 0, "iops_mean": per_s(figures.operations as f64),
+        "iops_stddev": 0.0, "iops_samples": 0,
+    })
+}
+
+fn spread(spread: &Spread, count: u64) -> Value {
+    let Spread { min, max, mean, deviation, .. } = spread;
+    json!({ "min": min, "max": max, "mean": mean, "stddev": deviation, "N": count })
+}
+
+/// The bounds that fio names below a microsecond, in nanoseconds.
+const NS: [u64; 9] = [2, 4, 10, 20, 50, 100, 250, 500, 1000];
+
+/// Those below a millisecond, in microseconds; and below two seconds, in milliseconds.
+const US_MS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
+
+/// Latencies in nanoseconds with their numbers, in ascending order, and all of them together.
+struct Bins {
+    recorded: Vec<(u64, u64)>,
+    all: u64,
+}
+
+impl Bins {
+    fn of(directions: [&Direction; 2]) -> Bins {
+        let mut recorded: Vec<(u64, u64)> =
+            directions.iter().flat_map(|direction| direction.recorded.iter().copied()).collect();
+        recorded.sort_unstable();
+        let all = recorded.iter().map(|(_, count)| count).sum();
+        Bins { recorded, all }
+    }
+
+    /// The share in percent of operations up to each bound and above the one before, of those
+    /// from a unit of so many nanoseconds on, to `end_ns`, exclusive.
+    fn below(&self, bounds: &[u64], unit_ns: u64, end_ns: u64) -> Value {
+        let mut low = if unit_ns == 1 { 0 } else { unit_ns };
+        let mut shares = Map::new();
+        let mut add = |name: String, low: u64, high: u64| {
+            let inside = self.recorded.iter().filter(|(ns, _)| (low..high).contains(ns));
+            let count: u64 = inside.map(|(_, count)| count).sum();
+            let percent = if self.all > 0 { 100.0 * count as f64 / self.all as f64 } else { 0.0 };
+            shares.insert(name, json!(percent));
+        };
+        for bound in bounds {
+            let high = (bound * unit_ns).min(end_ns);
+            add(bound.to_string(), low, high);
+            low = low.max(high);
+        }
+        if end_ns == u64::MAX {
+            add(">=2000".to_owned(), low, end_ns);
+        }
+        Value::Object(shares)
+    }
+}

@@ -1,0 +1,217 @@
+//! A trace of block requests: which it is, what it holds, and how it is replayed.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use readpath_sim::job::{Job, JobFile, Replay, shown};
+use readpath_sim::trace::{
+    FORMATS, Format, OPEN_DEPTH, Placed, Reader, ReplayRules, Request, Survey,
+};
+use readpath_sim::workload::Workload;
+
+use super::storage::Storage;
+use crate::args::RunArgs;
+use crate::exit::{Ended, Failure};
+
+/// How many requests may be under way in an open loop on real storage: each has memory of its own.
+const OPEN_DEPTH_REAL: u32 = 256;
+
+/// A trace that was read once.
+pub struct TraceSource {
+    path: PathBuf,
+    format: Format,
+    /// What it holds.
+    pub survey: Survey,
+    speed_milli: Option<u64>,
+    depth: u32,
+    change: Change,
+}
+
+/// What becomes of each request before it is replayed (`replay_scale` and others).
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    scale: u64,
+    align_bytes: u64,
+    skips: [bool; 2],
+}
+
+impl Change {
+    const NONE: Change = Change { scale: 1, align_bytes: 1, skips: [false; 2] };
+
+    fn of(self, request: Request) -> Option<Request> {
+        let offset = request.offset / self.scale / self.align_bytes * self.align_bytes;
+        (!self.skips[request.op as usize]).then_some(Request { offset, ..request })
+    }
+}
+
+impl TraceSource {
+    /// The trace that the command line names; `None`: it names a job file.
+    pub fn of(args: &RunArgs) -> Result<Option<TraceSource>, Failure> {
+        let format = match &args.trace {
+            Some(name) => Some(named(name)?),
+            None => Format::detect(&start(&args.job)?),
+        };
+        let Some(format) = format else {
+            return match (args.speed, args.closed) {
+                (None, None) => Ok(None),
+                _ => Err(Failure::Usage(format!(
+                    "--speed and --closed are for traces, and {} is a job file; leave them out",
+                    shown(&args.job.display().to_string())
+                ))),
+            };
+        };
+        let speed = args.speed.unwrap_or(1.0);
+        if !(0.001..=1e6).contains(&speed) {
+            return Err(Failure::Usage(format!(
+                "--speed {speed}: give a factor from 0.001 to 1000000"
+            )));
+        }
+        let speed_milli = args.closed.is_none().then_some((speed * 1e3).round() as u64);
+        let depth = args.closed.map_or(OPEN_DEPTH, std::num::NonZero::get);
+        TraceSource::read(&args.job, format, speed_milli, depth, Change::NONE).map(Some)
+    }
+
+    /// The trace that a job names (`read_iolog`); `None`: none of its jobs does.
+    pub fn of_jobs(jobs: &JobFile, job_file: &Path) -> Result<Option<TraceSource>, Failure> {
+        let replays = |job: &Job| job.replay.clone();
+        let Some(replay) = jobs.jobs.iter().find_map(replays) else { return Ok(None) };
+        let Replay { names, keeps_times, time_percent, scale, align_bytes, redirect: _, skips } =
+            replay;
+        let [name] = names.as_slice() else {
+            return Err(Failure::about(
+                job_file.display(),
+                "read_iolog names several traces; replay one at a time",
+            ));
+        };
+        if jobs.jobs.len() > 1 {
+            return Err(Failure::about(
+                job_file.display(),
+                "a job with read_iolog runs alone; give it a file of its own",
+            ));
+        }
+        let here = PathBuf::from(name);
+        let path = match job_file.parent().map(|folder| folder.join(name)) {
+            Some(beside) if !here.exists() => beside,
+            _ => here,
+        };
+        let format = Format::detect(&start(&path)?).ok_or_else(|| {
+            Failure::about(
+                shown(&path.display().to_string()),
+                "is no trace in a format that is known",
+            )
+        })?;
+        let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
+        let depth = if keeps_times { OPEN_DEPTH } else { jobs.jobs[0].depth };
+        let change = Change { scale: scale.into(), align_bytes, skips };
+        TraceSource::read(&path, format, speed_milli, depth, change).map(Some)
+    }
+
+    fn read(
+        path: &Path,
+        format: Format,
+        speed_milli: Option<u64>,
+        depth: u32,
+        change: Change,
+    ) -> Result<TraceSource, Failure> {
+        let about = |error: &dyn std::fmt::Display| {
+            Failure::about(shown(&path.display().to_string()), error)
+        };
+        let file = File::open(path).map_err(|error| about(&error))?;
+        let reader = Reader::new(BufReader::new(file), format);
+        let kept = reader.filter_map(|request| match request {
+            Ok(request) => change.of(request).map(Ok),
+            Err(error) => Some(Err(error)),
+        });
+        let survey = Survey::of(kept).map_err(|error| about(&error))?;
+        Ok(TraceSource { path: path.to_owned(), format, survey, speed_milli, depth, change })
+    }
+
+    /// A job that stands for the trace where one is asked for: what it reads and writes with.
+    pub fn job(&self) -> JobFile {
+        let rw = match self.survey.writes {
+            0 => "read",
+            writes if writes == self.survey.requests => "write",
+            _ => "rw",
+        };
+        let depth = self.depth.min(OPEN_DEPTH);
+        let text =
+            format!("[trace]\nrw={rw}\nioengine=libaio\ndirect=1\nsize=4k\niodepth={depth}\n");
+        JobFile::parse(&text).expect("the text is well formed")
+    }
+
+    /// The workload on a storage of so many bytes, and what a reader must know of it.
+    pub fn workload(
+        &self,
+        storage_bytes: u64,
+        is_real: bool,
+    ) -> Result<(Workload, Option<String>), Failure> {
+        let about = |error: &dyn std::fmt::Display| {
+            Failure::about(shown(&self.path.display().to_string()), error)
+        };
+        let most = if is_real { OPEN_DEPTH_REAL } else { OPEN_DEPTH };
+        let rules = match self.speed_milli {
+            Some(speed_milli) => ReplayRules::Open { speed_milli, depth: self.depth.min(most) },
+            None => ReplayRules::Closed { depth: self.depth },
+        };
+        let placed = Placed::new(&self.survey, storage_bytes);
+        if placed.bytes < self.survey.largest_bytes {
+            return Err(about(&format!(
+                "a request of {} bytes is larger than the storage, which has {}",
+                self.survey.largest_bytes, placed.bytes
+            )));
+        }
+        let note = placed.note.clone();
+        let file = File::open(&self.path).map_err(|error| about(&error))?;
+        let change = self.change;
+        let requests = Reader::new(BufReader::new(file), self.format)
+            .map_while(Result::ok)
+            .filter_map(move |request| change.of(request));
+        Ok((Workload::of_trace(&self.survey, placed, rules, requests), note))
+    }
+
+    /// The bytes that all of its devices take side by side.
+    pub fn bytes(&self) -> u64 {
+        Placed::new(&self.survey, u64::MAX).bytes
+    }
+
+    /// Refuses storages on which it can't be replayed.
+    pub fn refuse(&self, storages: &[Storage]) -> Ended {
+        for storage in storages {
+            match storage {
+                Storage::File(_) if self.speed_milli.is_some() => {
+                    return Err(Failure::Usage(format!(
+                        "{storage}: a trace is replayed there with a number of requests under way; \
+                         add --closed N, or name a modelled device or kernel:PATH for its own times"
+                    )));
+                }
+                Storage::Nfs(_) => {
+                    return Err(Failure::Usage(format!(
+                        "{storage}: a trace is replayed past the cache, and a server's file is read \
+                         through it; name file:PATH, kernel:PATH or a modelled device"
+                    )));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn named(name: &str) -> Result<Format, Failure> {
+    let found = FORMATS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, format)| *format).ok_or_else(|| {
+        let names = FORMATS.map(|(name, _)| name).join(", ");
+        Failure::Usage(format!("--trace {}: expected one of {names}", shown(name)))
+    })
+}
+
+/// The first bytes of a file; none where it can't be read, which is told when it is read whole.
+fn start(path: &Path) -> Result<Vec<u8>, Failure> {
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let about = |error: std::io::Error| Failure::about(shown(&path.display().to_string()), error);
+    let mut file = BufReader::with_capacity(4096, File::open(path).map_err(about)?);
+    Ok(file.fill_buf().map_err(about)?.to_vec())
+}

@@ -1,0 +1,103 @@
+//! What a job with `verify` writes, and whether that is what it reads back.
+//!
+//! Each eight bytes follow from the job's seed and from where they lie in the file: so a block may
+//! be written twice, by any process of the job, and what is read back can be compared without a
+//! memory of what was written. Two places never have the same bytes, so that data that went to the
+//! wrong place is seen too.
+
+use readpath_core::request::Op;
+use readpath_core::splitmix;
+use readpath_sim::workload::{Operation, Process};
+
+/// Bytes that follow from the seed and their place together.
+const WORD: u64 = 8;
+
+/// Fills the memory of a write at `offset`, where what is written is compared later.
+pub fn prepare(process: &Process, operation: Operation, offset: u64, memory: &mut [u8]) {
+    if let (Op::Write, Some(seed)) = (operation.op, process.content_seed()) {
+        fill(seed, offset, &mut memory[..operation.bytes as usize]);
+    }
+}
+
+/// Compares what a read at `offset` has brought, where it is of what was written before.
+pub fn check(
+    process: &Process,
+    operation: Operation,
+    offset: u64,
+    memory: &[u8],
+) -> Result<(), String> {
+    match process.content_seed() {
+        Some(seed) if operation.op == Op::Read && process.is_checking() => {
+            compare(seed, offset, &memory[..operation.bytes as usize])
+        }
+        _ => Ok(()),
+    }
+}
+
+fn word(seed: u64, number: u64) -> [u8; WORD as usize] {
+    splitmix::mixed(seed ^ number.wrapping_mul(splitmix::STEP)).to_le_bytes()
+}
+
+/// The pieces of `bytes` at `offset` that lie in one word each, with that word's bytes.
+fn for_each_word(
+    seed: u64,
+    offset: u64,
+    length: usize,
+    mut piece: impl FnMut(std::ops::Range<usize>, &[u8]) -> bool,
+) {
+    let mut at = 0;
+    while at < length {
+        let place = offset + at as u64;
+        let skipped = (place % WORD) as usize;
+        let count = (WORD as usize - skipped).min(length - at);
+        let word = word(seed, place / WORD);
+        if !piece(at..at + count, &word[skipped..skipped + count]) {
+            return;
+        }
+        at += count;
+    }
+}
+
+fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
+    for_each_word(seed, offset, bytes.len(), |range, word| {
+        bytes[range].copy_from_slice(word);
+        true
+    });
+}
+
+fn compare(seed: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
+    let mut result = Ok(());
+    for_each_word(seed, offset, bytes.len(), |range, word| {
+        let is_equal = bytes[range.clone()] == *word;
+        if !is_equal {
+            let read = &bytes[range.clone()];
+            let place = offset + range.start as u64;
+            result = Err(format!(
+                "verify: at byte {place} {word:02x?} was written, and {read:02x?} is read"
+            ));
+        }
+        is_equal
+    });
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any piece of what was filled as a whole compares equal at its own place and at no other.
+    #[test]
+    fn a_piece_is_equal_at_its_own_place_alone() {
+        let mut whole = vec![0; 256];
+        fill(7, 4096, &mut whole);
+        for (start, length) in [(0, 256), (8, 8), (3, 20), (100, 1), (255, 1)] {
+            let piece = &whole[start..start + length];
+            assert_eq!(compare(7, 4096 + start as u64, piece), Ok(()));
+            assert!(length < 8 || compare(7, 8192 + start as u64, piece).is_err());
+            assert!(length < 8 || compare(8, 4096 + start as u64, piece).is_err());
+        }
+        whole[77] ^= 1;
+        let error = compare(7, 4096, &whole).unwrap_err();
+        assert!(error.contains("at byte 4168"), "{error}");
+    }
+}

@@ -1,0 +1,50 @@
+//! `--fio-options`: what becomes of each option and engine of fio.
+
+use readpath_sim::job::{ENGINES, EngineClass, FioEngine, FioOption, OptionClass, options};
+
+use crate::exit::Ended;
+use crate::output::print;
+use crate::table::{Column, Table};
+
+const OF_OPTIONS: [Column<&FioOption>; 3] = [
+    ("option", |option| {
+        let names = [option.name].into_iter().chain(option.aliases.iter().copied());
+        names.collect::<Vec<&str>>().join(", ")
+    }),
+    ("class", |option| {
+        let class = match option.class {
+            OptionClass::Honoured { .. } => "honoured",
+            OptionClass::WithoutEffect { .. } => "without effect",
+            OptionClass::Refused { .. } => "refused",
+        };
+        class.to_owned()
+    }),
+    ("what it takes, or why", |option| {
+        let (OptionClass::Honoured { takes: text }
+        | OptionClass::WithoutEffect { because: text }
+        | OptionClass::Refused { because: text }) = option.class;
+        text.to_owned()
+    }),
+];
+
+const OF_ENGINES: [Column<FioEngine>; 3] = [
+    ("ioengine", |engine| engine.name.to_owned()),
+    ("class", |engine| match engine.class {
+        EngineClass::Ours(_) => "honoured".to_owned(),
+        EngineClass::StoodInFor { by, .. } => format!("run as {}", by.name()),
+        EngineClass::Refused { .. } => "refused".to_owned(),
+    }),
+    ("why", |engine| match engine.class {
+        EngineClass::Ours(_) => String::new(),
+        EngineClass::StoodInFor { but, .. } => but.to_owned(),
+        EngineClass::Refused { because } => because.to_owned(),
+    }),
+];
+
+/// Prints the two tables.
+pub fn print_all() -> Ended {
+    let all: Vec<&FioOption> = options().collect();
+    print(&Table::of(&all, &OF_OPTIONS, 3).to_string())?;
+    print("\n")?;
+    print(&Table::of(ENGINES, &OF_ENGINES, 3).to_string())
+}

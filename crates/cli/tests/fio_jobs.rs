@@ -1,0 +1,195 @@
+//! Jobs and traces as they are in the world, through the command.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::Scratch;
+
+/// Where fio's own job files lie, if they are on this machine: its source or its documentation.
+fn folders() -> Vec<PathBuf> {
+    let named = std::env::var_os("FIO_SOURCE").map(PathBuf::from);
+    let sources = named.iter().flat_map(|source| [source.join("examples"), source.join("t/jobs")]);
+    let shipped = PathBuf::from("/usr/share/doc/fio/examples");
+    sources.chain([shipped]).filter(|folder| folder.is_dir()).collect()
+}
+
+fn job_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|ending| ending == "fio")).collect();
+    paths.sort();
+    paths
+}
+
+/// Each runs for a while of the modelled time, or is refused with a reason: no panic, no error
+/// of the run. What is refused for the machine (a variable that is not set, a file that is larger
+/// than the device) says so too.
+#[test]
+fn fios_own_jobs_run_or_are_refused_with_a_reason() {
+    let paths: Vec<PathBuf> = folders().iter().flat_map(|folder| job_files(folder)).collect();
+    if paths.is_empty() {
+        println!("skipped: fio's job files are not here; set FIO_SOURCE to a folder of its source");
+        return;
+    }
+    let scratch = Scratch::new("fio-jobs");
+    let (mut ran, mut refused) = (0, Vec::new());
+    for path in &paths {
+        let name = path.display();
+        let mut command = Command::new(support::READPATH);
+        command.args(["run".as_ref(), path.as_os_str()]).current_dir(&scratch.0);
+        command.args(["--on", "ssd", "--runtime", "100ms"]);
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!told.contains("panicked"), "{name}: {told}");
+        match output.status.code() {
+            Some(0) => ran += 1,
+            Some(2) => {
+                let reasons = [
+                    "is refused:",
+                    "no variable of this name",
+                    "larger than the device",
+                    "No such file",
+                ];
+                if !reasons.iter().any(|reason| told.contains(reason)) {
+                    refused.push(told);
+                }
+            }
+            code => refused.push(format!("{name}: {code:?} {told}")),
+        }
+    }
+    println!("{ran} of {} run", paths.len());
+    // A file whose own text is broken (fio refuses it too) is no more than one in twenty.
+    assert!(refused.len() * 20 <= paths.len(), "{refused:#?}");
+}
+
+#[test]
+fn the_classes_of_options_and_engines_are_listed() {
+    let scratch = Scratch::new("fio-options");
+    let listed = scratch.run("run --fio-options");
+    listed.has_ended(0, "the lists");
+    let line = |name: &str| {
+        let of = |line: &&str| line.split_whitespace().next() == Some(name);
+        listed.stdout.lines().find(of).unwrap_or_else(|| panic!("{name} is listed")).to_owned()
+    };
+    assert!(line("ramp_time").contains("honoured"));
+    assert!(line("gtod_reduce").contains("without effect"));
+    assert!(line("cmdprio_percentage").contains("refused"));
+    assert!(line("posixaio").contains("run as libaio"));
+    assert!(line("rados").contains("refused"));
+}
+
+/// What changes nothing is named in the table's note and in the document.
+#[test]
+fn what_has_no_effect_is_told_beside_the_figures() {
+    let scratch = Scratch::new("without-effect");
+    scratch.file("j.fio", "[j]\nsize=1m\nthread\nioengine=pvsync\n");
+    let said = "ioengine=pvsync is run as psync; without effect here: thread";
+    assert!(scratch.run("run j.fio --on ssd").stdout.contains(said));
+    assert_eq!(scratch.run("run j.fio --on ssd --json").results()[0]["note"], said);
+}
+
+/// The shape that fio's manual gives ("JSON output"), and sums that must agree.
+#[test]
+fn rows_are_printed_as_fios_own_document() {
+    let scratch = Scratch::new("fio-json");
+    scratch.file("j.fio", "[one]\nrw=randrw\nsize=4m\n[two]\nstonewall\nrw=write\nsize=1m\n");
+    let ran = scratch.run("run j.fio --on ssd --output-format=fio");
+    ran.has_ended(0, "fio's document");
+    let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let jobs = document["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 2);
+    let of = |job: usize, way: &str, key: &str| jobs[job][way][key].as_u64().unwrap();
+    assert_eq!(jobs[0]["jobname"], "one");
+    assert_eq!(of(0, "read", "io_bytes") + of(0, "write", "io_bytes"), 4 << 20);
+    assert_eq!(of(0, "read", "io_bytes"), 4096 * of(0, "read", "total_ios"));
+    assert_eq!((of(1, "read", "io_bytes"), of(1, "write", "io_bytes")), (0, 1 << 20));
+    let latency = &jobs[0]["read"]["clat_ns"];
+    assert!(latency["percentile"]["99.000000"].as_u64() <= latency["max"].as_u64());
+    let share = |unit: &str| -> f64 {
+        jobs[0][unit].as_object().unwrap().values().map(|value| value.as_f64().unwrap()).sum()
+    };
+    let all = share("latency_ns") + share("latency_us") + share("latency_ms");
+    assert!((all - 100.0).abs() < 1e-6, "{all}");
+}
+
+/// A write is read back once, and on a file its bytes are compared: a file that another process
+/// changes meanwhile would be told.
+#[test]
+fn what_is_written_is_read_back() {
+    let scratch = Scratch::new("verify");
+    for verify in [
+        "verify=crc32c",
+        "verify=md5\nverify_backlog=16",
+        "verify=md5\nioengine=libaio\niodepth=8\ndirect=1",
+    ] {
+        scratch.file("j.fio", format!("[j]\nrw=randwrite\nbs=4k\nsize=1m\n{verify}\n"));
+        scratch.data("data", 1 << 20);
+        for on in ["ssd", "file:data", "kernel:data"] {
+            let rows = scratch.run(&format!("run j.fio --on {on} --overwrite --json")).results();
+            assert_eq!(rows[0]["bytes"], 2 << 20, "{verify} on {on}: written, and read");
+            assert_eq!(rows[0]["errors"], 0, "{verify} on {on}");
+        }
+    }
+    // What an earlier run wrote, and then what it did not.
+    scratch.file("again.fio", "[j]\nrw=read\nbs=4k\nsize=1m\nverify=md5\n");
+    scratch.run("run again.fio --on file:data").has_ended(0, "the same bytes are there");
+    let mut data = std::fs::read(scratch.path("data")).unwrap();
+    data[5000] ^= 1;
+    scratch.file("data", data);
+    let differs = scratch.run("run again.fio --on file:data --on kernel:data");
+    differs.has_ended(1, "a byte has changed");
+    differs.says(&["2 operations failed", "verify", "at byte 5000"], "a byte has changed");
+}
+
+/// Warming up is not measured; a rate is kept.
+#[test]
+fn ramps_and_rates_hold() {
+    let scratch = Scratch::new("pace");
+    let job = "[j]\nrw=read\nbs=4k\nsize=64m\ntime_based\nruntime=2\nrate_iops=100\n";
+    scratch.file("j.fio", job);
+    let row = &scratch.run("run j.fio --on ssd --json").results()[0];
+    let iops = row["iops"].as_f64().unwrap();
+    assert!((95.0..=105.0).contains(&iops), "{iops}");
+    scratch.file("j.fio", format!("{job}ramp_time=3\n"));
+    let ramped = &scratch.run("run j.fio --on ssd --json").results()[0];
+    let operations = ramped["bytes"].as_u64().unwrap() / 4096;
+    assert!((195..=205).contains(&operations), "of 5 s, 3 are not measured: {operations}");
+    scratch.file("slow.fio", "[j]\nrw=randread\nsize=1g\nrate_iops_min=100000\n");
+    let slow = scratch.run("run slow.fio --on hdd");
+    slow.has_ended(1, "a disk is too slow");
+    slow.says(&["rate_min or rate_iops_min"], "a disk is too slow");
+}
+
+/// A trace by its own times takes as long as it was recorded, and half as long at twice the speed.
+#[test]
+fn traces_are_replayed() {
+    let scratch = Scratch::new("traces");
+    let lines = (0..1000_u64).map(|at| format!("{} 0 {} 8 {}\n", at * 1_000_000, at * 64, at % 2));
+    scratch.file("t.trace", lines.collect::<String>());
+    let row = |arguments: &str| {
+        scratch.run(&format!("run t.trace --json {arguments}")).results()[0].clone()
+    };
+    let seconds = |arguments: &str| row(arguments)["seconds"].as_f64().unwrap();
+    assert!((0.999..1.002).contains(&seconds("--on ssd")));
+    assert!((0.499..0.502).contains(&seconds("--on ssd --speed 2")));
+    assert_eq!(row("--on ssd")["bytes"], 4096 * 1000);
+    assert!(seconds("--on ssd --closed 8") < 0.3, "nothing waits for its time");
+    assert_eq!(row("--on ssd --trace mqsim")["bytes"], 4096 * 1000);
+    scratch.data("data", 64 << 20);
+    let real = row("--on kernel:data --overwrite --speed 10");
+    assert_eq!((real["bytes"].as_u64(), real["errors"].as_u64()), (Some(4096 * 1000), Some(0)));
+    assert_eq!(row("--on file:data --overwrite --closed 4")["errors"], 0);
+    scratch.refused("run t.trace --on file:data --overwrite", &["--closed"]);
+    scratch.refused("run t.trace --on kernel:data", &["--overwrite"]);
+    scratch.refused("run t.trace --trace tape", &["tape", "iolog", "tencent"]);
+    scratch.file("bad.trace", "1 0 8 8 1\n2 0 8 8 x\n");
+    scratch.refused("run bad.trace", &["bad.trace", "line 2"]);
+    scratch.file(
+        "io.log",
+        "fio version 2 iolog\nf add\nf read 0 4096\nf wait 100\nf read 8192 4096\n",
+    );
+    scratch.file("r.fio", "[r]\nread_iolog=io.log\n");
+    assert_eq!(scratch.run("run r.fio --on ssd --json").results()[0]["bytes"], 8192);
+}

@@ -1,0 +1,125 @@
+//! Sums in a value: fio takes `(4*1024)` wherever it takes a number.
+//!
+//! An expression stands in brackets, and has `+`, `-`, `*`, `/`, `%`, `^`,
+//! brackets, and numbers with the units that the option takes. Division gives
+//! the whole part. What overflows, falls below zero at its end or divides by
+//! zero is no number.
+
+/// The value of an expression in brackets; `None` where the text is not in
+/// brackets, and `Some(None)` where it is and has no value. `number` reads a
+/// number with its unit.
+pub fn in_brackets(text: &str, number: &dyn Fn(&str) -> Option<u64>) -> Option<Option<u64>> {
+    let text = text.trim();
+    if !(text.starts_with('(') && text.ends_with(')')) {
+        return None;
+    }
+    let mut reader = Reader { rest: text, number, depth: 0 };
+    let value = reader.sum().filter(|_| reader.rest.trim().is_empty());
+    Some(value.and_then(|value| u64::try_from(value).ok()))
+}
+
+/// The deepest nesting of brackets and signs that is read.
+const DEPTH_MAX: u32 = 64;
+
+struct Reader<'a> {
+    rest: &'a str,
+    number: &'a dyn Fn(&str) -> Option<u64>,
+    depth: u32,
+}
+
+impl Reader<'_> {
+    fn takes(&mut self, letter: char) -> bool {
+        let rest = self.rest.trim_start();
+        let taken = rest.strip_prefix(letter);
+        self.rest = taken.unwrap_or(rest);
+        taken.is_some()
+    }
+
+    fn sum(&mut self) -> Option<i128> {
+        let mut value = self.product()?;
+        loop {
+            if self.takes('+') {
+                value = value.checked_add(self.product()?)?;
+            } else if self.takes('-') {
+                value = value.checked_sub(self.product()?)?;
+            } else {
+                return Some(value);
+            }
+        }
+    }
+
+    fn product(&mut self) -> Option<i128> {
+        let mut value = self.power()?;
+        loop {
+            if self.takes('*') {
+                value = value.checked_mul(self.power()?)?;
+            } else if self.takes('/') {
+                value = value.checked_div(self.power()?)?;
+            } else if self.takes('%') {
+                value = value.checked_rem(self.power()?)?;
+            } else {
+                return Some(value);
+            }
+        }
+    }
+
+    fn power(&mut self) -> Option<i128> {
+        let base = self.factor()?;
+        match self.takes('^') {
+            true => base.checked_pow(u32::try_from(self.factor()?).ok()?),
+            false => Some(base),
+        }
+    }
+
+    fn deeper(&mut self, part: fn(&mut Self) -> Option<i128>) -> Option<i128> {
+        self.depth += 1;
+        let value = if self.depth > DEPTH_MAX { None } else { part(self) };
+        self.depth -= 1;
+        value
+    }
+
+    fn factor(&mut self) -> Option<i128> {
+        if self.takes('-') {
+            return self.deeper(Self::factor)?.checked_neg();
+        }
+        if self.takes('(') {
+            return self.deeper(Self::sum).filter(|_| self.takes(')'));
+        }
+        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
+        let (number, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        (self.number)(number).map(i128::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Option<Option<u64>> {
+        in_brackets(text, &|number| number.parse().ok())
+    }
+
+    /// Worked by hand; the order of operations is that of arithmetic.
+    #[test]
+    fn expressions_have_the_values_of_arithmetic() {
+        assert_eq!(value("(4*1024)"), Some(Some(4096)));
+        assert_eq!(value("(1+2*3)"), Some(Some(7)));
+        assert_eq!(value("((1+2)*3)"), Some(Some(9)));
+        assert_eq!(value("(1)+(2)"), Some(Some(3)));
+        assert_eq!(value("(7 / 2 - -1 % 5)"), Some(Some(4)));
+        assert_eq!(value("(2^10)"), Some(Some(1024)));
+        assert_eq!(value("4096"), None);
+    }
+
+    #[test]
+    fn what_has_no_value_is_no_number() {
+        for text in ["()", "(1+)", "(1/0)", "(1-2)", "(2^999)", "(x)", "((1)", "(1))"] {
+            assert_eq!(value(text), Some(None), "{text}");
+        }
+        for deep in ["(", "(-"] {
+            let deep = format!("{}1{}", deep.repeat(100_000), ")".repeat(100_000));
+            assert_eq!(value(&deep), Some(None));
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! A job on its way: it starts as fio's defaults, takes options in the order of the file, and is
+//! checked as a whole at the end.
+
+use readpath_core::request::{Class, Priority};
+use readpath_core::unit::Time;
+
+use super::options::FioOption;
+use super::value::{Kilo, Value};
+use super::{
+    BlockSizes, Distribution, Engine, Extent, FileService, Flow as JobFlow, Generator, Hint, Job,
+    JobError, LatencyTarget, Pattern, Pauses, Rate, Replay, Sequence, Strides, Sync, TakesAlong,
+    Verify,
+};
+
+/// fio's `randseed` when none is given (`fio --cmdhelp=randseed`).
+const SEED_DEFAULT: u64 = 0x89;
+
+/// A job while its options are read. What takes several options to say stands beside the job.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub job: Job,
+    /// The value of `name`, which wins over the section's name.
+    pub name: Option<String>,
+    pub kilo: Kilo,
+    pub flow: Option<Flow>,
+    pub reads_percent_of_mix: u8,
+    pub class: Option<Class>,
+    pub level: Option<u8>,
+    pub exits_all: bool,
+    pub exit_what: TakesAlong,
+    pub zone_mode: Option<ZoneMode>,
+    pub zone_moved_bytes: u64,
+    pub zone_range_bytes: u64,
+    pub zone_skip_bytes: u64,
+    pub latency_target: Time,
+    pub latency_window: Option<Time>,
+    pub latency_percentile: f64,
+    pub latency_runs_on: bool,
+    pub flow_weight: u32,
+    pub flow_id: u32,
+    pub flow_sleep: Time,
+    pub steady_seconds: u32,
+    pub steady_ramp: Time,
+    pub ends_synced: bool,
+    pub closes_synced: bool,
+    /// After so many writes a sync, and a sync of data, for `sync`.
+    pub each_synced: (u32, u32),
+    pub verifies: bool,
+    pub verifies_at_end: bool,
+    pub verifies_only: bool,
+    pub verify_backlog: u32,
+    pub verify_batch: u32,
+    pub replay: Replay,
+    /// Why the value that was just put in is refused, where it is one that fio takes.
+    pub refused: Option<&'static str>,
+}
+
+/// What `rw` said.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    pub is_random: bool,
+    pub direction: Direction,
+}
+
+/// Which way the data goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Direction {
+    Read,
+    Write,
+    Mix,
+}
+
+/// What `zonemode` said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneMode {
+    None,
+    Strided,
+}
+
+impl Default for Draft {
+    fn default() -> Draft {
+        Draft {
+            job: Job {
+                name: String::new(),
+                description: None,
+                line: 0,
+                pattern: Pattern { is_random: false, reads_percent: 100 },
+                block_sizes: [BlockSizes::One(4096), BlockSizes::One(4096)],
+                is_unaligned: false,
+                is_size_by_order: false,
+                align_bytes: [None; 2],
+                size: None,
+                io_size: None,
+                offset: Extent::Bytes(0),
+                offset_increment: Extent::Bytes(0),
+                offset_align_bytes: None,
+                operations: None,
+                file_bytes: None,
+                file_names: Vec::new(),
+                files: 1,
+                file_name_format: None,
+                file_service: FileService::default(),
+                directories: Vec::new(),
+                processes: 1,
+                depth: 1,
+                batch: 1,
+                batch_complete: 1,
+                low: 0,
+                engine: Engine::default(),
+                engine_named: None,
+                is_direct: false,
+                runtime: None,
+                is_time_based: false,
+                ramp: Time::ZERO,
+                pauses: Pauses::default(),
+                rate: Rate { cycle: Time::from_s(1), ..Rate::default() },
+                latency_max: None,
+                latency_target: None,
+                flow: None,
+                steady: None,
+                hint: Hint::default(),
+                seed: SEED_DEFAULT,
+                is_repeatable: true,
+                generator: Generator::default(),
+                random_percent: [100; 2],
+                sequence: Sequence::default(),
+                strides: None,
+                distribution: Distribution::default(),
+                has_random_map: true,
+                is_group_reported: false,
+                start_delay: Time::ZERO,
+                is_barrier: false,
+                wait_for: None,
+                is_new_group: false,
+                takes_along: TakesAlong::Nobody,
+                is_creation_only: false,
+                invalidates: true,
+                verify: None,
+                replay: None,
+                loops: 1,
+                sync: Sync::default(),
+                priority: None,
+                without_effect: Vec::new(),
+            },
+            name: None,
+            kilo: Kilo::default(),
+            flow: None,
+            reads_percent_of_mix: 50,
+            class: None,
+            level: None,
+            exits_all: false,
+            exit_what: TakesAlong::All,
+            zone_mode: None,
+            zone_moved_bytes: 0,
+            zone_range_bytes: 0,
+            zone_skip_bytes: 0,
+            latency_target: Time::ZERO,
+            latency_window: None,
+            latency_percentile: 100.0,
+            latency_runs_on: false,
+            flow_weight: 0,
+            flow_id: 0,
+            flow_sleep: Time::ZERO,
+            steady_seconds: 0,
+            steady_ramp: Time::ZERO,
+            ends_synced: false,
+            closes_synced: false,
+            each_synced: (0, 0),
+            verifies: false,
+            verifies_at_end: true,
+            verifies_only: false,
+            verify_backlog: 0,
+            verify_batch: 0,
+            replay: Replay {
+                names: Vec::new(),
+                keeps_times: true,
+                time_percent: 100,
+                scale: 1,
+                align_bytes: 1,
+                redirect: None,
+                skips: [false; 2],
+            },
+            refused: None,
+        }
+    }
+}
+
+impl Draft {
+    /// This draft as the start of the job whose section is at `line`.
+    pub fn for_job(mut self, section: &str, line: usize) -> Draft {
+        section.clone_into(&mut self.job.name);
+        self.job.line = line;
+        // `stonewall` in a global section is of the jobs below it, `name` of none.
+        self.name = None;
+        self
+    }
+
+    /// Puts one option in.
+    ///
+    /// # Errors
+    /// There is no such option, it is refused, or the value is not what it takes.
+    pub fn set(&mut self, line: usize, name: &str, value: Option<&str>) -> Result<(), JobError> {
+        let Some(option) = FioOption::find(name) else {
+            let (option, nearest) = (name.to_owned(), FioOption::nearest(name));
+            return Err(JobError::UnknownOption { line, option, nearest });
+        };
+        let text = value.unwrap_or_default();
+        let value = Value { text, is_given: value.is_some(), kilo: self.kilo };
+        option.put(self, line, name, value)
+    }
+
+    /// Notes that an option stands in the job which changes nothing here.
+    pub fn note_without_effect(&mut self, name: &'static str) {
+        if !self.job.without_effect.contains(&name) {
+            self.job.without_effect.push(name);
+        }
+    }
+
+    /// Checks the job as a whole.
+    ///
+    /// # Errors
+    /// Two options contradict each other.
+    pub fn finish(self) -> Result<Job, JobError> {
+        let strides = self.strides();
+        let latency_target = (self.latency_target > Time::ZERO).then(|| LatencyTarget {
+            target: self.latency_target,
+            window: self.latency_window.or(self.job.runtime).unwrap_or(Time::from_s(1)),
+            percentile: self.latency_percentile,
+            runs_on: self.latency_runs_on,
+        });
+        let verify = self.verifies.then_some(Verify {
+            at_end: self.verifies_at_end,
+            backlog: self.verify_backlog,
+            backlog_batch: self.verify_batch,
+            is_only: self.verifies_only,
+        });
+        let mut job = self.job;
+        job.name = self.name.unwrap_or(job.name);
+        let flow = self.flow.unwrap_or(Flow { is_random: false, direction: Direction::Read });
+        job.pattern.is_random = flow.is_random;
+        job.pattern.reads_percent = match flow.direction {
+            Direction::Read => 100,
+            Direction::Write => 0,
+            Direction::Mix => self.reads_percent_of_mix,
+        };
+        job.priority = match (self.class, self.level) {
+            (None, None) => None,
+            (class, level) => Some(Priority {
+                class: class.unwrap_or_default(),
+                level: level.unwrap_or_default(),
+            }),
+        };
+        job.strides = strides;
+        job.latency_target = latency_target;
+        job.verify = verify.filter(|verify| verify.at_end || verify.backlog > 0 || verify.is_only);
+        job.flow = (self.flow_weight > 0).then_some(JobFlow {
+            id: self.flow_id,
+            weight: self.flow_weight,
+            sleep: self.flow_sleep,
+        });
+        if let Some(steady) = &mut job.steady {
+            steady.seconds = self.steady_seconds;
+            steady.ramp = self.steady_ramp;
+        }
+        job.steady = job.steady.filter(|steady| steady.seconds > 0);
+        job.takes_along = if self.exits_all { self.exit_what } else { TakesAlong::Nobody };
+        job.replay = (!self.replay.names.is_empty()).then_some(self.replay);
+        if self.each_synced != (0, 0) {
+            (job.sync.writes, job.sync.data_writes) = self.each_synced;
+        }
+        job.sync.at_end = self.ends_synced || self.closes_synced;
+        // Raw I/O is past the cache by its nature.
+        job.is_direct |= job.engine == Engine::Raw;
+        // A mapping goes through the page cache, whatever is said.
+        if job.engine == Engine::Mmap && std::mem::take(&mut job.is_direct) {
+            job.without_effect.push("direct");
+        }
+        // As fio, which says so.
+        if job.is_time_based && job.runtime.is_none() && job.latency_target.is_none() {
+            job.is_time_based = false;
+            job.without_effect.push("time_based");
+        }
+        if !job.engine.is_async() {
+            job.depth = 1; // as fio, which says so in a note
+        }
+        // fio: a batch of 0, or above the depth, is the depth.
+        job.batch = if job.batch == 0 { job.depth } else { job.batch.min(job.depth) };
+        // 0 polls in fio: what is complete is taken, as with 1.
+        job.batch_complete = job.batch_complete.clamp(1, job.depth);
+        job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
+        match conflict(&job) {
+            Some(what) => {
+                Err(JobError::Conflict { line: job.line, job: job.name, what: what.to_owned() })
+            }
+            None => Ok(job),
+        }
+    }
+
+    /// The zones: fio's own default mode is strided where sizes of zones are given.
+    fn strides(&self) -> Option<Strides> {
+        let is_on = self.zone_mode != Some(ZoneMode::None) && self.zone_moved_bytes > 0;
+        let range_bytes = match self.zone_range_bytes {
+            0 => self.zone_moved_bytes,
+            bytes => bytes,
+        };
+        let moved_bytes = self.zone_moved_bytes;
+        is_on.then_some(Strides { moved_bytes, range_bytes, skip_bytes: self.zone_skip_bytes })
+    }
+}
+
+/// Two options that contradict each other, and what to do.
+fn conflict(job: &Job) -> Option<&'static str> {
+    let is_uniform = job.distribution == Distribution::Uniform;
+    if job.generator == Generator::Lfsr && job.pattern.is_random && is_uniform && !has_one_size(job)
+    {
+        return Some(
+            "random_generator=lfsr takes blocks of one size: give one `bs`, or leave it out",
+        );
+    }
+    if job.strides.is_some_and(|zones| zones.range_bytes == 0) {
+        return Some("zones have no bytes: give a `zonerange`");
+    }
+    None
+}
+
+fn has_one_size(job: &Job) -> bool {
+    let [reads, writes] = &job.block_sizes;
+    let is_one = |sizes: &BlockSizes| matches!(sizes, BlockSizes::One(_));
+    is_one(reads) && is_one(writes)
+}

@@ -1,0 +1,115 @@
+//! fio's engines: which of ours stands in for each, and which are refused.
+
+use super::Engine;
+
+/// One of fio's engines.
+#[derive(Clone, Copy, Debug)]
+pub struct FioEngine {
+    /// Its name in a job file.
+    pub name: &'static str,
+    /// What becomes of it here.
+    pub class: EngineClass,
+}
+
+/// What becomes of an engine of fio.
+#[derive(Clone, Copy, Debug)]
+pub enum EngineClass {
+    /// It is one of ours.
+    Ours(Engine),
+    /// Another one stands in for it, which reads and writes the same bytes.
+    StoodInFor {
+        /// The one of ours.
+        by: Engine,
+        /// In what the two differ.
+        but: &'static str,
+    },
+    /// It is refused.
+    Refused {
+        /// Why.
+        because: &'static str,
+    },
+}
+
+const fn ours(name: &'static str, engine: Engine) -> FioEngine {
+    FioEngine { name, class: EngineClass::Ours(engine) }
+}
+
+const fn as_ours(name: &'static str, by: Engine, but: &'static str) -> FioEngine {
+    FioEngine { name, class: EngineClass::StoodInFor { by, but } }
+}
+
+const fn refused(name: &'static str, because: &'static str) -> FioEngine {
+    FioEngine { name, class: EngineClass::Refused { because } }
+}
+
+const NETWORK: &str = "it moves data over a network and reads no file or device";
+const REMOTE: &str = "it speaks to a storage service by a protocol of its own";
+const NAMES: &str = "it measures calls on names and sizes of files, and moves no data";
+const DEVICE: &str = "it sends commands to a device driver in place of reads and writes";
+
+/// All engines of fio, and one of ours that fio has not.
+pub const ENGINES: &[FioEngine] = &[
+    ours("psync", Engine::Psync),
+    ours("sync", Engine::Sync),
+    ours("libaio", Engine::Libaio),
+    ours("io_uring", Engine::IoUring),
+    ours("mmap", Engine::Mmap),
+    ours("raw", Engine::Raw),
+    as_ours("vsync", Engine::Psync, "neighbouring operations are not joined before the call"),
+    as_ours("pvsync", Engine::Psync, "preadv(2) of one piece is pread(2)"),
+    as_ours("pvsync2", Engine::Psync, "preadv2(2) of one piece is pread(2)"),
+    as_ours("posixaio", Engine::Libaio, "it is the C library's threads in fio"),
+    as_ours("solarisaio", Engine::Libaio, "it is Solaris's way to many in flight"),
+    as_ours("windowsaio", Engine::Libaio, "it is Windows's way to many in flight"),
+    as_ours("syslet-rw", Engine::Libaio, "it is an early way to many in flight"),
+    as_ours("libblkio", Engine::IoUring, "its drivers of plain files do the same I/O"),
+    as_ours("xnvme", Engine::IoUring, "its asynchronous ways do the same I/O"),
+    as_ours("splice", Engine::Psync, "the bytes are copied to memory, not moved through a pipe"),
+    as_ours("null", Engine::Libaio, "fio moves nothing; here the operations are carried out"),
+    as_ours("cpp_null", Engine::Libaio, "fio moves nothing; here the operations are carried out"),
+    as_ours("libpmem", Engine::Mmap, "the memory is that of the page cache"),
+    as_ours("dev-dax", Engine::Mmap, "the memory is that of the page cache"),
+    as_ours("pmemblk", Engine::Psync, "blocks are written in place"),
+    refused("net", NETWORK),
+    refused("netsplice", NETWORK),
+    refused("rdma", NETWORK),
+    refused("librpma_apm_client", NETWORK),
+    refused("librpma_apm_server", NETWORK),
+    refused("librpma_gpspm_client", NETWORK),
+    refused("librpma_gpspm_server", NETWORK),
+    refused("http", REMOTE),
+    refused("rados", REMOTE),
+    refused("rbd", REMOTE),
+    refused("gfapi", REMOTE),
+    refused("gfapi_async", REMOTE),
+    refused("libhdfs", REMOTE),
+    refused("dfs", REMOTE),
+    refused("nbd", REMOTE),
+    refused("ime_psync", REMOTE),
+    refused("ime_psyncv", REMOTE),
+    refused("ime_aio", REMOTE),
+    refused("libzbc", "it sends commands to zoned disks in place of reads and writes"),
+    refused("libiscsi", REMOTE),
+    refused("nfs", "name the server's file with --on nfs://HOST/EXPORT/PATH in its place"),
+    refused("libcufile", "it moves data to the memory of a graphics card"),
+    refused("sg", DEVICE),
+    refused("bsg", DEVICE),
+    refused("mtd", "it writes to raw flash, which must be erased first"),
+    refused("io_uring_cmd", DEVICE),
+    refused("ftruncate", NAMES),
+    refused("falloc", NAMES),
+    refused("filecreate", NAMES),
+    refused("filestat", NAMES),
+    refused("filedelete", NAMES),
+    refused("dircreate", NAMES),
+    refused("dirstat", NAMES),
+    refused("dirdelete", NAMES),
+    refused("fileopen", NAMES),
+    refused("filexattr", NAMES),
+    refused("fileoperations", NAMES),
+    refused("e4defrag", "it moves the blocks of files about inside their file system"),
+    refused("cpuio", "it burns processor time and reads nothing"),
+    refused("exec", "it runs a program of its own"),
+    refused("guasi", "it is given up by its authors; use libaio"),
+    refused("external", "it is code of its own that would have to be loaded"),
+];

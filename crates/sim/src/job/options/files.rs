@@ -1,0 +1,137 @@
+//! Which files a job uses.
+
+use super::{FioOption, honoured, refused, without_effect};
+use crate::job::value::{Expected, Value};
+use crate::job::{FileService, FileServiceKind};
+
+const MADE: &str = "files are made in full before the run";
+
+pub const TABLE: &[FioOption] = &[
+    honoured(
+        "filename",
+        &[],
+        "file, or files with `:` between them, shared by all processes",
+        |draft, value| names(value).map(|names| draft.job.file_names = names),
+    ),
+    honoured(
+        "directory",
+        &[],
+        "directory of the files, or several with `:` between them, which processes take in turn",
+        |draft, value| {
+            let directories =
+                names(value).map_err(|_| "a directory, or several with `:` between them")?;
+            draft.job.directories = directories;
+            Ok(())
+        },
+    ),
+    honoured(
+        "filename_format",
+        &[],
+        "how files are named where none are: $jobname, $jobnum, $filenum, $clientuid \
+         ($jobname.$jobnum.$filenum)",
+        |draft, value| value.words().map(|text| draft.job.file_name_format = Some(text)),
+    ),
+    without_effect("unique_filename", &[], "no client is served here"),
+    honoured("nrfiles", &["nr_files"], "files of each process (1)", |draft, value| {
+        value.integer(1..=65_536).map(|n| draft.job.files = n)
+    }),
+    without_effect("openfiles", &[], "all files of a process stay open"),
+    honoured(
+        "file_service_type",
+        &[],
+        "roundrobin, sequential, random, each with :N for N operations in a file (roundrobin)",
+        |draft, value| service(value).map(|service| draft.job.file_service = service),
+    ),
+    refused(
+        "opendir",
+        &[],
+        &[""],
+        "what is in a directory is not known before the run; name the files with `filename`",
+    ),
+    refused(
+        "lockfile",
+        &[],
+        &["none"],
+        "processes would wait for each other's locks on files; leave it out",
+    ),
+    without_effect("fallocate", &[], MADE),
+    without_effect("create_fsync", &[], MADE),
+    without_effect("create_on_open", &[], MADE),
+    without_effect("allow_file_create", &[], MADE),
+    without_effect("filetype", &[], "the storage that is named says what it is"),
+    without_effect("unlink", &[], "files that are made for a run go away with it"),
+    without_effect("unlink_each_loop", &[], "files that are made for a run go away with it"),
+    without_effect("allow_mounted_write", &[], "--overwrite says what may be written"),
+    refused(
+        "pre_read",
+        &[],
+        &["0"],
+        "the files would be in the cache before the job reads them; put a job that reads them \
+         above, and invalidate=0 into this one",
+    ),
+    honoured(
+        "invalidate",
+        &[],
+        "0: what is cached of a file when a process first uses it stays (1)",
+        |draft, value| value.flag().map(|on| draft.job.invalidates = on),
+    ),
+    honoured(
+        "fadvise_hint",
+        &["fadvise"],
+        "0, 1 (the job's own pattern), sequential, random (1)",
+        |draft, value| {
+            use crate::job::Hint;
+            let words = [
+                ("0", Hint::None),
+                ("1", Hint::Pattern),
+                ("sequential", Hint::Sequential),
+                ("random", Hint::Random),
+            ];
+            value.one_of(&words).map(|hint| draft.job.hint = hint)
+        },
+    ),
+];
+
+/// Names with `:` between them; `\:` stands for a colon in a name.
+fn names(value: Value<'_>) -> Result<Vec<String>, Expected> {
+    let mut names = vec![String::new()];
+    let mut letters = value.text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' if letters.next_if_eq(&':').is_some() => last(&mut names).push(':'),
+            ':' => names.push(String::new()),
+            letter => last(&mut names).push(letter),
+        }
+    }
+    if names.iter().any(String::is_empty) {
+        return Err("a file name, or several with `:` between them".to_owned());
+    }
+    Ok(names)
+}
+
+fn last(names: &mut [String]) -> &mut String {
+    names.last_mut().expect("the list starts with one name")
+}
+
+fn service(value: Value<'_>) -> Result<FileService, Expected> {
+    let (word, behind) = match value.text.split_once(':') {
+        Some((word, behind)) => (word, Some(value.part(behind))),
+        None => (value.text, None),
+    };
+    if ["zipf", "pareto", "normal", "gauss"].contains(&word) {
+        return Err(
+            "roundrobin, sequential or random: skewed choices of files are not to be had here"
+                .to_owned(),
+        );
+    }
+    let kind = value.part(word).one_of(&[
+        ("roundrobin", Some(FileServiceKind::InTurn)),
+        ("random", Some(FileServiceKind::Random)),
+        ("sequential", None),
+    ])?;
+    let every = behind.map(|count| count.integer(1..=u32::MAX)).transpose()?;
+    Ok(match kind {
+        Some(kind) => FileService { kind, every: Some(every.unwrap_or(1)) },
+        None => FileService { kind: FileServiceKind::InTurn, every },
+    })
+}

@@ -1,0 +1,217 @@
+//! How fast a job goes, and when it pauses and ends.
+
+use readpath_core::unit::Time;
+
+use super::{FioOption, honoured, without_effect};
+use crate::job::Steady;
+use crate::job::value::{Expected, SPAN_MAX, Value};
+
+const SECOND: Time = Time::from_s(1);
+const MILLISECOND: Time = Time::from_ms(1);
+const MICROSECOND: Time = Time::from_us(1);
+
+pub const TABLE: &[FioOption] = &[
+    honoured(
+        "runtime",
+        &["timeout"],
+        "the longest that a process runs, in seconds or with a unit",
+        |draft, value| {
+            value.span(SECOND).map(|time| draft.job.runtime = Some(time).filter(|t| t.ns() > 0))
+        },
+    ),
+    honoured("time_based", &[], "start over until the runtime is up", |draft, value| {
+        value.switch().map(|on| draft.job.is_time_based = on)
+    }),
+    honoured(
+        "ramp_time",
+        &[],
+        "run this long before anything is measured, in seconds or with a unit (0)",
+        |draft, value| value.span(SECOND).map(|time| draft.job.ramp = time),
+    ),
+    honoured(
+        "thinktime",
+        &[],
+        "pause between operations, in microseconds or with a unit (0)",
+        |draft, value| value.span(MICROSECOND).map(|time| draft.job.pauses.time = time),
+    ),
+    without_effect("thinktime_spin", &[], "a pause is as long, whether spun or slept"),
+    honoured("thinktime_blocks", &[], "operations between two pauses (1)", |draft, value| {
+        value.integer(1..=u32::MAX).map(|n| draft.job.pauses.blocks = n)
+    }),
+    honoured(
+        "thinktime_blocks_type",
+        &[],
+        "complete, issue: which operations count (complete)",
+        |draft, value| {
+            value
+                .one_of(&[("complete", false), ("issue", true)])
+                .map(|issued| draft.job.pauses.counts_issued = issued)
+        },
+    ),
+    honoured(
+        "thinktime_iotime",
+        &[],
+        "time of work between two pauses, in place of operations, in seconds or with a unit",
+        |draft, value| {
+            let time = value.span(SECOND)?;
+            draft.job.pauses.work_time = Some(time).filter(|time| time.ns() > 0);
+            Ok(())
+        },
+    ),
+    honoured("rate", &[], "bytes a second at most, or READS,WRITES", |draft, value| {
+        value.for_each_direction(&mut draft.job.rate.bytes, |part| part.bytes_in(1..=u64::MAX))
+    }),
+    honoured("rate_iops", &[], "operations a second at most, or READS,WRITES", |draft, value| {
+        value.for_each_direction(&mut draft.job.rate.operations, |part| part.integer(1..=u32::MAX))
+    }),
+    honoured(
+        "rate_min",
+        &["ratemin"],
+        "bytes a second at least, or READS,WRITES: a job that is slower ends with an error",
+        |draft, value| {
+            value.for_each_direction(&mut draft.job.rate.least_bytes, |part| {
+                part.bytes_in(0..=u64::MAX)
+            })
+        },
+    ),
+    honoured(
+        "rate_iops_min",
+        &[],
+        "operations a second at least, or READS,WRITES: a job that is slower ends with an error",
+        |draft, value| {
+            value.for_each_direction(&mut draft.job.rate.least_operations, |part| {
+                part.integer(0..=u32::MAX)
+            })
+        },
+    ),
+    honoured(
+        "rate_cycle",
+        &["ratecycle"],
+        "over which time the least rates must be reached, in milliseconds (1000)",
+        |draft, value| value.span(MILLISECOND).map(|time| draft.job.rate.cycle = time),
+    ),
+    honoured(
+        "rate_process",
+        &[],
+        "linear, poisson: equal or exponential times between operations (linear)",
+        |draft, value| {
+            value
+                .one_of(&[("linear", false), ("poisson", true)])
+                .map(|is_poisson| draft.job.rate.is_poisson = is_poisson)
+        },
+    ),
+    honoured(
+        "rate_ignore_thinktime",
+        &[],
+        "1: what a pause has cost of the rate is not caught up (0)",
+        |draft, value| value.switch().map(|on| draft.job.rate.ignores_pauses = on),
+    ),
+    honoured(
+        "max_latency",
+        &[],
+        "an operation that takes longer ends the job, in microseconds or with a unit (0: none)",
+        |draft, value| {
+            let time = value.for_each_first(|part| part.span(MICROSECOND))?;
+            draft.job.latency_max = Some(time).filter(|time| time.ns() > 0);
+            Ok(())
+        },
+    ),
+    honoured(
+        "latency_target",
+        &[],
+        "the most operations in flight with which this latency is kept, in microseconds or with a unit",
+        |draft, value| value.span(MICROSECOND).map(|time| draft.latency_target = time),
+    ),
+    honoured(
+        "latency_window",
+        &[],
+        "for how long it must be kept, in microseconds or with a unit (runtime)",
+        |draft, value| value.span(MICROSECOND).map(|time| draft.latency_window = Some(time)),
+    ),
+    honoured(
+        "latency_percentile",
+        &[],
+        "by how many percent of the operations (100)",
+        |draft, value| value.fraction(0.0..=100.0).map(|share| draft.latency_percentile = share),
+    ),
+    honoured("latency_run", &[], "1: go on for the whole runtime (0)", |draft, value| {
+        value.switch().map(|on| draft.latency_runs_on = on)
+    }),
+    honoured(
+        "flow",
+        &[],
+        "weight: of all operations of the jobs of one flow, this job does its weight's share",
+        |draft, value| {
+            let weight = value.text.trim_start_matches('-');
+            value.part(weight).integer(0..=1000).map(|weight: u32| draft.flow_weight = weight)
+        },
+    ),
+    honoured("flow_id", &[], "which flow (0)", |draft, value| {
+        value.integer(0..=u32::MAX).map(|id| draft.flow_id = id)
+    }),
+    honoured(
+        "flow_sleep",
+        &[],
+        "how long a job waits that is ahead of its share, in microseconds (0)",
+        |draft, value| value.span(MICROSECOND).map(|time| draft.flow_sleep = time),
+    ),
+    without_effect("flow_watermark", &[], "a flow's shares are exact"),
+    honoured(
+        "steadystate",
+        &["ss"],
+        "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT, bw_slope:LIMIT, the limit with % of the mean: the \
+         job ends when its rate stays within it",
+        |draft, value| steady(value).map(|steady| draft.job.steady = Some(steady)),
+    ),
+    honoured(
+        "steadystate_duration",
+        &["ss_dur"],
+        "for how long it must stay within the limit, in seconds or with a unit",
+        |draft, value| {
+            let seconds = value.span(SECOND)?.ns() / 1_000_000_000;
+            draft.steady_seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+            Ok(())
+        },
+    ),
+    honoured(
+        "steadystate_ramp_time",
+        &["ss_ramp"],
+        "what is left out at the start, in seconds or with a unit (0)",
+        |draft, value| value.span(SECOND).map(|time| draft.steady_ramp = time),
+    ),
+    without_effect(
+        "steadystate_check_interval",
+        &["ss_interval"],
+        "the rate is looked at every second",
+    ),
+];
+
+impl<'a> Value<'a> {
+    /// The first of the values for each direction: the others are alike, or there are none.
+    fn for_each_first<T>(
+        self,
+        read: impl Fn(Value<'a>) -> Result<T, Expected>,
+    ) -> Result<T, Expected> {
+        read(self.part(self.text.split(',').next().unwrap_or_default()))
+    }
+}
+
+fn steady(value: Value<'_>) -> Result<Steady, Expected> {
+    let expected = "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT or bw_slope:LIMIT";
+    let (kind, limit) = value.text.split_once(':').ok_or(expected)?;
+    let (is_operations, is_slope) = match kind {
+        "iops" => (true, false),
+        "iops_slope" => (true, true),
+        "bw" => (false, false),
+        "bw_slope" => (false, true),
+        _ => return Err(expected.to_owned()),
+    };
+    let (limit, is_share) = match limit.strip_suffix('%') {
+        Some(percent) => (value.part(percent).fraction(0.0..=100.0)? / 100.0, true),
+        None if is_operations => (value.part(limit).fraction(0.0..=1e15)?, false),
+        None => (value.part(limit).bytes().ok_or(expected)? as f64, false),
+    };
+    Ok(Steady { is_operations, is_slope, limit, is_share, seconds: 0, ramp: Time::ZERO })
+}
+
+const _: () = assert!(SPAN_MAX.ns() < u64::MAX / 16, "sums of times fit");

@@ -1,0 +1,196 @@
+//! Where operations go: random places, their spread and seed, zones.
+
+use super::{FioOption, honoured, refused};
+use crate::job::draft::ZoneMode;
+use crate::job::value::{BYTES_FORM, Expected, Value};
+use crate::job::{Distribution, Generator, Zone};
+
+const ZONED: &str = "no storage here is a zoned block device";
+
+/// The value that fio's manual names for `zipf` without a number.
+const ZIPF_THETA_DEFAULT: f64 = 1.1;
+
+/// The value that fio's manual names for `pareto` without a number.
+const PARETO_POWER_DEFAULT: f64 = 0.2;
+
+pub const TABLE: &[FioOption] = &[
+    honoured("randrepeat", &[], "0: another run, other places (1)", |draft, value| {
+        value.switch().map(|on| draft.job.is_repeatable = on)
+    }),
+    honoured("allrandrepeat", &[], "0: another run, other places (0)", |draft, value| {
+        value.switch().map(|on| draft.job.is_repeatable |= on)
+    }),
+    honoured("randseed", &[], "seed of the random places (137)", |draft, value| {
+        value.integer(0..=u64::MAX).map(|n| draft.job.seed = n)
+    }),
+    honoured(
+        "random_generator",
+        &[],
+        "tausworthe, lfsr, tausworthe64; permutation, which fio has not (tausworthe)",
+        |draft, value| {
+            let words = [
+                ("tausworthe", Generator::Tausworthe),
+                ("lfsr", Generator::Lfsr),
+                ("tausworthe64", Generator::Tausworthe64),
+                ("permutation", Generator::Permutation),
+            ];
+            value.one_of(&words).map(|generator| draft.job.generator = generator)
+        },
+    ),
+    honoured("norandommap", &[], "random places may repeat", |draft, value| {
+        value.switch().map(|on| draft.job.has_random_map = !on)
+    }),
+    honoured(
+        "softrandommap",
+        &[],
+        "random places may repeat where no map can be had",
+        |_, value| {
+            // A map can always be had here, or the job is refused.
+            value.switch().map(|_| ())
+        },
+    ),
+    honoured(
+        "random_distribution",
+        &[],
+        "random, zipf:THETA, pareto:POWER, normal:DEVIATION, each with :CENTER from 0 to 1; \
+         zoned:OPERATIONS/PERCENT:…, zoned_abs:OPERATIONS/BYTES:… (random)",
+        |draft, value| distribution(value).map(|spread| draft.job.distribution = spread),
+    ),
+    honoured(
+        "percentage_random",
+        &[],
+        "of a hundred places of a random job, how many are random, or READS,WRITES (100)",
+        |draft, value| {
+            value.for_each_direction(&mut draft.job.random_percent, |part| part.integer(0..=100))
+        },
+    ),
+    honoured("zonemode", &[], "none, strided (none)", |draft, value| {
+        if value.text == "zbd" {
+            draft.refused = Some(ZONED);
+            return Ok(());
+        }
+        let words = [("none", ZoneMode::None), ("strided", ZoneMode::Strided)];
+        value.one_of(&words).map(|mode| draft.zone_mode = Some(mode))
+    }),
+    honoured(
+        "zonesize",
+        &["zone_size"],
+        "bytes that are moved in each zone (0: no zones)",
+        |draft, value| value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_moved_bytes = bytes),
+    ),
+    honoured("zonerange", &["zone_range"], "bytes in each zone (zonesize)", |draft, value| {
+        value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_range_bytes = bytes)
+    }),
+    honoured("zoneskip", &["zone_skip"], "bytes between two zones (0)", |draft, value| {
+        value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_skip_bytes = bytes)
+    }),
+    refused("zonecapacity", &["zone_capacity"], &["0"], ZONED),
+    refused("read_beyond_wp", &[], &["0"], ZONED),
+    refused("max_open_zones", &[], &["0"], ZONED),
+    refused("job_max_open_zones", &[], &["0"], ZONED),
+    refused("ignore_zone_limits", &[], &["0"], ZONED),
+    refused("zone_reset_threshold", &[], &["0"], ZONED),
+    refused("zone_reset_frequency", &[], &["0"], ZONED),
+    refused("recover_zbd_write_error", &[], &["0"], ZONED),
+    refused("fdp", &[], &["0"], "no device here takes placement hints"),
+    refused("fdp_pli", &["plids"], &[], "no device here takes placement hints"),
+    refused("fdp_pli_select", &["plid_select"], &[], "no device here takes placement hints"),
+    refused("dataplacement", &[], &["none"], "no device here takes placement hints"),
+    refused("dp_scheme", &[], &[], "no device here takes placement hints"),
+    refused(
+        "sprandom",
+        &[],
+        &["0"],
+        "it prepares a drive by writing most of it twice; write its job out",
+    ),
+    refused("spr_op", &[], &[], "it belongs to sprandom"),
+    refused("spr_num_regions", &[], &[], "it belongs to sprandom"),
+    refused("spr_cs", &[], &[], "it belongs to sprandom"),
+];
+
+fn distribution(value: Value<'_>) -> Result<Distribution, Expected> {
+    let mut parts = value.text.splitn(2, ':');
+    let word = parts.next().unwrap_or_default();
+    let behind = parts.next();
+    if let ("zoned" | "zoned_abs", Some(zones)) = (word, behind) {
+        let is_absolute = word == "zoned_abs";
+        let zones = both_directions(value.part(zones), is_absolute)?;
+        return Ok(Distribution::Zoned { zones, is_absolute });
+    }
+    let (number, center) = match behind.map(|behind| behind.split_once(':').unwrap_or((behind, "")))
+    {
+        None => (None, None),
+        Some((number, center)) => {
+            let center = match center {
+                "" => None,
+                center => Some(value.part(center).fraction(0.0..=1.0)?),
+            };
+            (Some(value.part(number)), center)
+        }
+    };
+    match word {
+        "random" if behind.is_none() => Ok(Distribution::Uniform),
+        // fio refuses 1 (its formula divides by 1 - theta), and takes its time above 100.
+        "zipf" => {
+            let theta = number.map_or(Ok(ZIPF_THETA_DEFAULT), |theta| theta.fraction(0.0..=100.0));
+            let theta = theta.ok().filter(|theta| *theta > 0.0 && *theta < 100.0 && *theta != 1.0);
+            let expected = "random, zipf, or zipf:THETA with THETA above 0, below 100, not 1";
+            Ok(Distribution::Zipf { theta: theta.ok_or(expected)?, center })
+        }
+        "pareto" => {
+            let power = number.map_or(Ok(PARETO_POWER_DEFAULT), |power| power.fraction(0.0..=1.0));
+            let power = power.ok().filter(|power| *power > 0.0 && *power < 1.0);
+            let expected = "pareto, or pareto:POWER with POWER above 0, below 1";
+            Ok(Distribution::Pareto { power: power.ok_or(expected)?, center })
+        }
+        "normal" => {
+            let deviation = number.map_or(Ok(0.0), |deviation| deviation.fraction(0.0..=100.0))?;
+            Ok(Distribution::Normal { deviation_percent: deviation, center })
+        }
+        _ => {
+            Err("random, zipf:THETA, pareto:POWER, normal:DEVIATION, zoned:… or zoned_abs:…"
+                .to_owned())
+        }
+    }
+}
+
+/// The zones of reads and of writes; those of writes are those of reads unless told otherwise.
+fn both_directions(value: Value<'_>, is_absolute: bool) -> Result<[Vec<Zone>; 2], Expected> {
+    let mut both = [Vec::new(), Vec::new()];
+    value.for_each_direction(&mut both, |part| zones(part, is_absolute))?;
+    Ok(both)
+}
+
+/// `60/10:30/20:8/30:2/40`: of a hundred operations 60 in the first tenth of the file, and so on.
+fn zones(value: Value<'_>, is_absolute: bool) -> Result<Vec<Zone>, Expected> {
+    let expected = || match is_absolute {
+        true => format!("OPERATIONS/BYTES:…, the operations 100 together: {BYTES_FORM}"),
+        false => "OPERATIONS/PERCENT:…, each 100 together".to_owned(),
+    };
+    let mut given: Vec<(u8, Option<u64>)> = Vec::new();
+    for part in value.text.split(':') {
+        let (share, length) = part.split_once('/').unwrap_or((part, ""));
+        let share = value.part(share).integer(0..=100).map_err(|_| expected())?;
+        let length = match (length.trim(), is_absolute) {
+            ("", false) => None,
+            (length, true) => Some(value.part(length).bytes().ok_or_else(expected)?),
+            (length, false) => {
+                let percent = value.part(length).count().filter(|percent| *percent <= 100);
+                Some(percent.ok_or_else(expected)?)
+            }
+        };
+        given.push((share, length));
+    }
+    // Zones without a length have even parts of what the others leave.
+    let left = 100_u64.saturating_sub(given.iter().filter_map(|zone| zone.1).sum());
+    let open = given.iter().filter(|zone| zone.1.is_none()).count().max(1) as u64;
+    let whole =
+        |(share, length): (u8, Option<u64>)| Zone { share, length: length.unwrap_or(left / open) };
+    let zones: Vec<Zone> = given.into_iter().map(whole).collect();
+    let shares: u32 = zones.iter().map(|zone| u32::from(zone.share)).sum();
+    let percent: u64 = zones.iter().map(|zone| zone.length).fold(0, u64::saturating_add);
+    match shares == 100 && (is_absolute || percent == 100) && zones.len() <= 256 {
+        true => Ok(zones),
+        false => Err(expected()),
+    }
+}

@@ -1,0 +1,175 @@
+//! How large operations are, and how much a job moves.
+
+use super::{FioOption, honoured, refused, without_effect};
+use crate::job::BlockSizes;
+use crate::job::value::{BYTES_FORM, Expected, Value};
+
+/// The largest block: fio's block sizes are 32-bit.
+const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// The most parts that a `bssplit` has in fio.
+const SPLIT_PARTS_MAX: usize = 64;
+
+pub const TABLE: &[FioOption] = &[
+    honoured("bs", &["blocksize"], "block size, or READS,WRITES (4k)", |draft, value| {
+        value.for_each_direction(&mut draft.job.block_sizes, one_or_range)
+    }),
+    honoured(
+        "bsrange",
+        &["blocksize_range"],
+        "LEAST-MOST bytes, or READS,WRITES: any multiple of LEAST up to MOST",
+        |draft, value| value.for_each_direction(&mut draft.job.block_sizes, range),
+    ),
+    honoured(
+        "bssplit",
+        &[],
+        "SIZE/PERCENT:SIZE/PERCENT:…, or READS,WRITES; what is left of 100 % is shared evenly by \
+         sizes without a percentage",
+        |draft, value| value.for_each_direction(&mut draft.job.block_sizes, split),
+    ),
+    honoured(
+        "bs_unaligned",
+        &["blocksize_unaligned"],
+        "sizes of a range need not be multiples of the least",
+        |draft, value| value.switch().map(|on| draft.job.is_unaligned = on),
+    ),
+    honoured(
+        "bs_is_seq_rand",
+        &["bsseqrand"],
+        "1: the first block size is that of sequential places, the second of random ones (0)",
+        |draft, value| value.switch().map(|on| draft.job.is_size_by_order = on),
+    ),
+    honoured(
+        "ba",
+        &["blockalign"],
+        "to what random places are aligned, or READS,WRITES (the smallest block)",
+        |draft, value| {
+            value.for_each_direction(&mut draft.job.align_bytes, |part| {
+                part.bytes_in(1..=BLOCK_BYTES_MAX).map(Some)
+            })
+        },
+    ),
+    honoured(
+        "size",
+        &[],
+        "bytes, or a percentage of the file, that one pass of a process covers; on a modelled \
+         device the whole of a file is 1 GiB where nothing says its size",
+        |draft, value| value.extent(1).map(|size| draft.job.size = Some(size)),
+    ),
+    honoured(
+        "io_size",
+        &["io_limit"],
+        "bytes, or a percentage of the size, that a process moves in total",
+        |draft, value| value.extent(1).map(|size| draft.job.io_size = Some(size)),
+    ),
+    honoured("number_ios", &[], "operations that end a pass", |draft, value| {
+        value.integer(0..=u64::MAX).map(|n| draft.job.operations = Some(n).filter(|n| *n > 0))
+    }),
+    honoured(
+        "filesize",
+        &["file_size"],
+        "bytes in each file, or LEAST-MOST, spread evenly over the files",
+        |draft, value| {
+            let least_and_most = match value.text.split_once('-') {
+                Some((least, most)) => {
+                    let least = value.part(least).bytes_in(1..=u64::MAX)?;
+                    (least, value.part(most).bytes_in(least..=u64::MAX)?)
+                }
+                None => {
+                    let bytes = value.bytes_in(1..=u64::MAX)?;
+                    (bytes, bytes)
+                }
+            };
+            draft.job.file_bytes = Some(least_and_most);
+            Ok(())
+        },
+    ),
+    honoured(
+        "offset",
+        &["fileoffset"],
+        "where in the file the area begins: bytes or a percentage (0)",
+        |draft, value| value.extent(0).map(|offset| draft.job.offset = offset),
+    ),
+    honoured(
+        "offset_increment",
+        &[],
+        "by how much further each process begins than the one before: bytes or a percentage (0)",
+        |draft, value| value.extent(0).map(|by| draft.job.offset_increment = by),
+    ),
+    honoured(
+        "offset_align",
+        &[],
+        "to what an offset in percent is rounded up (the smallest block)",
+        |draft, value| {
+            let bytes = value.bytes_in(0..=u64::MAX)?;
+            draft.job.offset_align_bytes = Some(bytes).filter(|bytes| *bytes > 0);
+            Ok(())
+        },
+    ),
+    refused(
+        "fill_device",
+        &["fill_fs"],
+        &["0"],
+        "it writes until the file system is full, and no device here has one",
+    ),
+    refused("file_append", &[], &["0"], "files here have a fixed size; give an `offset`"),
+    refused("num_range", &[], &[], "it is about discards, which no device here takes"),
+    without_effect("overwrite", &[], "files are there in full before they are written"),
+];
+
+fn one_or_range(value: Value<'_>) -> Result<BlockSizes, Expected> {
+    if value.text.contains(['-', ':']) {
+        return range(value);
+    }
+    value
+        .bytes()
+        .filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes))
+        .map(BlockSizes::One)
+        .ok_or_else(|| format!("a block size above 0, or READ,WRITE: {BYTES_FORM}"))
+}
+
+fn range(value: Value<'_>) -> Result<BlockSizes, Expected> {
+    let expected = || format!("LEAST-MOST, the least above 0: {BYTES_FORM}");
+    let (least, most) = value.text.split_once(['-', ':']).ok_or_else(expected)?;
+    let least = value.part(least).bytes().filter(|n| *n > 0).ok_or_else(expected)?;
+    let most = value.part(most).bytes().ok_or_else(expected)?;
+    match (least..=BLOCK_BYTES_MAX).contains(&most) {
+        true if least == most => Ok(BlockSizes::One(least)),
+        true => Ok(BlockSizes::Range { least, most }),
+        false => Err(expected()),
+    }
+}
+
+/// `4k/60:64k/`: a part without a percentage gets an even share of what the others leave.
+fn split(value: Value<'_>) -> Result<BlockSizes, Expected> {
+    let expected =
+        || format!("SIZE/PERCENT:SIZE/PERCENT:…, together 100 percent at most: {BYTES_FORM}");
+    let mut parts: Vec<(u64, Option<u8>)> = Vec::new();
+    for part in value.text.split(':') {
+        let (size, share) = match part.split_once('/') {
+            Some((size, share)) => (size, Some(share.trim()).filter(|share| !share.is_empty())),
+            None => (part, None),
+        };
+        let bytes = value.part(size).bytes().filter(|n| (1..=BLOCK_BYTES_MAX).contains(n));
+        let share = match share {
+            Some(share) => Some(value.part(share).integer(0..=100).map_err(|_| expected())?),
+            None => None,
+        };
+        parts.push((bytes.ok_or_else(expected)?, share));
+    }
+    let given: u32 = parts.iter().filter_map(|part| part.1).map(u32::from).sum();
+    let open = parts.iter().filter(|part| part.1.is_none()).count() as u32;
+    if given > 100 || parts.len() > SPLIT_PARTS_MAX {
+        return Err(expected());
+    }
+    let even = (100 - given).checked_div(open).unwrap_or(0);
+    // The rarest first, as in fio, whose draws fall into the shares in this order.
+    let mut sizes: Vec<(u64, u8)> =
+        parts.into_iter().map(|(bytes, share)| (bytes, share.unwrap_or(even as u8))).collect();
+    sizes.retain(|(_, share)| *share > 0);
+    sizes.sort_by_key(|(_, share)| *share);
+    match sizes.is_empty() {
+        true => Err(expected()),
+        false => Ok(BlockSizes::Split(sizes)),
+    }
+}

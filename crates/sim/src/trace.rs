@@ -1,0 +1,424 @@
+//! Traces of block requests, as they are in the world: who asked for which bytes, and when.
+//!
+//! | format | a line (or record) |
+//! |---|---|
+//! | `iolog` | fio's own, versions 2 and 3: `[ms] file read\|write offset bytes`; `wait us` |
+//! | `blkparse` | blkparse's text: `8,0 3 1 0.000000001 697 Q W 223490 + 8 [name]` |
+//! | `blktrace` | the records that blktrace writes and `blkparse -d` joins |
+//! | `msr` | MSR Cambridge: `100-ns-ticks,host,disk,Read\|Write,offset,bytes,response` |
+//! | `mqsim` | MQSim: `ns device sector sectors 0\|1` (1 is a read) |
+//! | `disksim` | DiskSim's ASCII: `ms device block blocks flags` (bit 0 of the flags: a read) |
+//! | `spc` | Storage Performance Council: `unit,block,bytes,R\|W,s` |
+//! | `alibaba` | Alibaba's block traces: `device,R\|W,offset,bytes,us` |
+//! | `tencent` | Tencent's block traces: `s,sector,sectors,0\|1,volume` (1 is a write) |
+//!
+//! Times are counted from the first request; one that goes backwards counts as the time before it.
+//! A trace is read line by line, so that its length costs no memory. What moves no data (flushes,
+//! discards, opening of files) is passed over and counted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufRead;
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+
+use crate::job::shown;
+
+mod blktrace;
+mod columns;
+mod fields;
+mod iolog;
+mod replay;
+
+pub use replay::{OPEN_DEPTH, Placed, ReplayRules, Survey, simulate_trace};
+
+/// One request of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When it was made, counted from the first.
+    pub at: Time,
+    /// Of which device, disk or file: their number in the order in which they first appear.
+    pub device: u32,
+    /// Read or write.
+    pub op: Op,
+    /// Its first byte on the device.
+    pub offset: u64,
+    /// How many bytes; at least 1.
+    pub bytes: u64,
+}
+
+/// The format of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// fio's iolog, version 2 or 3.
+    Iolog,
+    /// blkparse's text.
+    Blkparse,
+    /// blktrace's records.
+    Blktrace,
+    /// MSR Cambridge.
+    Msr,
+    /// MQSim.
+    Mqsim,
+    /// DiskSim's ASCII.
+    Disksim,
+    /// Storage Performance Council.
+    Spc,
+    /// Alibaba's block traces.
+    Alibaba,
+    /// Tencent's block traces.
+    Tencent,
+}
+
+/// The formats by name.
+pub const FORMATS: [(&str, Format); 9] = [
+    ("iolog", Format::Iolog),
+    ("blkparse", Format::Blkparse),
+    ("blktrace", Format::Blktrace),
+    ("msr", Format::Msr),
+    ("mqsim", Format::Mqsim),
+    ("disksim", Format::Disksim),
+    ("spc", Format::Spc),
+    ("alibaba", Format::Alibaba),
+    ("tencent", Format::Tencent),
+];
+
+impl Format {
+    /// The format that the first bytes of a file speak for; `None`: they speak for none, and
+    /// perhaps for a job file.
+    pub fn detect(start: &[u8]) -> Option<Format> {
+        if blktrace::is_start(start) {
+            return Some(Format::Blktrace);
+        }
+        let text = String::from_utf8_lossy(start);
+        let is_said = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+        let line = text.lines().find(is_said)?;
+        if line.starts_with("fio version") {
+            return Some(Format::Iolog);
+        }
+        columns::detect(line)
+    }
+}
+
+/// What is wrong with a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceError {
+    /// A line, or a record, is none of the format.
+    Bad {
+        /// Its number, from 1.
+        line: u64,
+        /// What stands there.
+        text: String,
+        /// What is expected.
+        expected: &'static str,
+    },
+    /// It can't be read.
+    Unread {
+        /// Why not.
+        because: String,
+    },
+    /// There is no request in it.
+    Empty,
+    /// More devices than are told apart.
+    TooManyDevices {
+        /// The line.
+        line: u64,
+    },
+}
+
+/// The most devices, disks or files of one trace.
+const DEVICES_MAX: usize = 65_536;
+
+/// The longest line.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TraceError::Bad { line, text, expected } => {
+                write!(f, "line {line}: `{}`: expected {expected}", shown(text))
+            }
+            TraceError::Unread { because } => f.write_str(because),
+            TraceError::Empty => f.write_str("there is no request in the trace"),
+            TraceError::TooManyDevices { line } => {
+                write!(f, "line {line}: more than {DEVICES_MAX} devices; cut the trace into parts")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+/// Reads the requests of a trace, one after the other.
+pub struct Reader<R> {
+    source: R,
+    format: Format,
+    line: Vec<u8>,
+    number: u64,
+    devices: BTreeMap<String, u32>,
+    iolog: iolog::State,
+    /// The time of the first request, and the latest so far, in the trace's own count.
+    first: Option<Time>,
+    latest: Time,
+    skipped: u64,
+    has_failed: bool,
+}
+
+/// A request with the time and the device as they stand in the trace.
+struct Raw<'a> {
+    at: Time,
+    device: &'a str,
+    op: Op,
+    offset: u64,
+    bytes: u64,
+}
+
+/// What a line is.
+enum Line<'a> {
+    Request(Raw<'a>),
+    /// It moves no data.
+    Nothing,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads `source` in this format.
+    pub fn new(source: R, format: Format) -> Reader<R> {
+        Reader {
+            source,
+            format,
+            line: Vec::new(),
+            number: 0,
+            devices: BTreeMap::new(),
+            iolog: iolog::State::default(),
+            first: None,
+            latest: Time::ZERO,
+            skipped: 0,
+            has_failed: false,
+        }
+    }
+
+    /// How many lines moved no data so far.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    fn read(&mut self) -> Result<Option<Request>, TraceError> {
+        loop {
+            let unread = |error: std::io::Error| TraceError::Unread { because: error.to_string() };
+            if self.format == Format::Blktrace {
+                let record = blktrace::next(&mut self.source, &mut self.line).map_err(unread)?;
+                self.number += 1;
+                let number = self.number;
+                match record {
+                    blktrace::Record::End => return Ok(None),
+                    blktrace::Record::Bad => {
+                        let (text, expected) = ("a record".to_owned(), blktrace::EXPECTED);
+                        return Err(TraceError::Bad { line: number, text, expected });
+                    }
+                    blktrace::Record::Nothing => self.skipped += 1,
+                    blktrace::Record::Request { at, device, op, offset, bytes } => {
+                        let name = device.to_string();
+                        let raw = Raw { at, device: &name, op, offset, bytes };
+                        return self.whole(raw).map(Some);
+                    }
+                }
+                continue;
+            }
+            self.line.clear();
+            let mut limited = std::io::Read::take(&mut self.source, LINE_BYTES_MAX);
+            if limited.read_until(b'\n', &mut self.line).map_err(unread)? == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            let line = std::mem::take(&mut self.line);
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim();
+            if text.is_empty() || text.starts_with('#') {
+                self.line = line;
+                continue;
+            }
+            let parsed = match self.format {
+                Format::Iolog => self.iolog.line(text),
+                format => columns::line(format, text),
+            };
+            let outcome = match parsed {
+                None => {
+                    let expected = columns::expected(self.format);
+                    Err(TraceError::Bad { line: self.number, text: shown(text), expected })
+                }
+                Some(Line::Nothing) => Ok(None),
+                Some(Line::Request(raw)) => self.whole(raw).map(Some),
+            };
+            self.line = line;
+            match outcome? {
+                Some(request) => return Ok(Some(request)),
+                None => self.skipped += 1,
+            }
+        }
+    }
+
+    /// The request with the time since the first, and the number of its device.
+    fn whole(&mut self, raw: Raw<'_>) -> Result<Request, TraceError> {
+        let device = match self.devices.get(raw.device) {
+            Some(number) => *number,
+            None if self.devices.len() == DEVICES_MAX => {
+                return Err(TraceError::TooManyDevices { line: self.number });
+            }
+            None => {
+                let number = self.devices.len() as u32;
+                self.devices.insert(raw.device.to_owned(), number);
+                number
+            }
+        };
+        let first = *self.first.get_or_insert(raw.at);
+        self.latest = self.latest.max(raw.at);
+        let at = self.latest.since(first);
+        Ok(Request { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })
+    }
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_failed {
+            return None;
+        }
+        let read = self.read().transpose();
+        self.has_failed = matches!(read, Some(Err(_)));
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(format: Format, text: &str) -> Vec<Request> {
+        Reader::new(text.as_bytes(), format).map(Result::unwrap).collect()
+    }
+
+    fn one(us: u64, device: u32, op: Op, offset: u64, bytes: u64) -> Request {
+        Request { at: Time::from_us(us), device, op, offset, bytes }
+    }
+
+    /// Lines as the projects that made the formats publish them; numbers worked out by hand.
+    #[test]
+    fn each_format_is_read() {
+        let cases = [
+            (
+                Format::Msr,
+                "128166372003061629,hm,1,Read,383496192,32768,413\n\
+                 128166372003061639,hm,1,Write,4096,512,13\n",
+                [one(0, 0, Op::Read, 383_496_192, 32_768), one(1, 0, Op::Write, 4096, 512)],
+            ),
+            (
+                Format::Mqsim,
+                "938513000 4 264719034 16 0\n938828000 3 8 16 1\n",
+                [one(0, 0, Op::Write, 264_719_034 * 512, 8192), one(315, 1, Op::Read, 4096, 8192)],
+            ),
+            (
+                Format::Disksim,
+                "0.500000 0 100 8 1\n0.750000 1 16 8 0\n",
+                [one(0, 0, Op::Read, 51_200, 4096), one(250, 1, Op::Write, 8192, 4096)],
+            ),
+            (
+                Format::Spc,
+                "0,20941264,8192,W,0.551706\n1,8,1024,r,0.551806,1\n",
+                [one(0, 0, Op::Write, 20_941_264 * 512, 8192), one(100, 1, Op::Read, 4096, 1024)],
+            ),
+            (
+                Format::Alibaba,
+                "419,W,8192,4096,1577808000000046\n725,R,0,512,1577808000000100\n",
+                [one(0, 0, Op::Write, 8192, 4096), one(54, 1, Op::Read, 0, 512)],
+            ),
+            (
+                Format::Tencent,
+                "1538323200,12910952,128,0,1063\n1538323201,8,8,1,1071\n",
+                [
+                    one(0, 0, Op::Read, 12_910_952 * 512, 65_536),
+                    one(1_000_000, 1, Op::Write, 4096, 4096),
+                ],
+            ),
+            (
+                Format::Blkparse,
+                "  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n\
+                 8,0    3        2     0.000001829   697  G   W 223490 + 8 [kjournald]\n\
+                 8,16   1        3     0.000015000   697  Q  RA 8 + 16 [dd]\n\
+                 CPU0 (sda):\n Reads Queued: 0, 0KiB\n",
+                [one(0, 0, Op::Write, 223_490 * 512, 4096), one(15, 1, Op::Read, 4096, 8192)],
+            ),
+            (
+                Format::Iolog,
+                "fio version 2 iolog\na add\na open\na read 4096 512\na wait 30\nb write 0 1024\na close\n",
+                [one(0, 0, Op::Read, 4096, 512), one(30, 1, Op::Write, 0, 1024)],
+            ),
+            (
+                Format::Iolog,
+                "fio version 3 iolog\n0 a add\n0 a open\n2 a read 4096 512\n5 b write 0 1024\n5 a sync 0 0\n",
+                [one(0, 0, Op::Read, 4096, 512), one(3_000, 1, Op::Write, 0, 1024)],
+            ),
+        ];
+        for (format, text, requests) in cases {
+            assert_eq!(all(format, text), requests, "{format:?}");
+            assert_eq!(Format::detect(text.as_bytes()), Some(format), "{text}");
+        }
+        assert_eq!(Format::detect(b"[job]\nrw=read\n"), None);
+        assert_eq!(Format::detect(b"; a comment\n[job]\n"), None);
+    }
+
+    /// A record as `linux/blktrace_api.h` lays it out, in both orders of bytes.
+    #[test]
+    fn records_are_read_in_both_orders_of_bytes() {
+        for is_little in [true, false] {
+            let mut bytes: Vec<u8> = Vec::new();
+            let mut put = |number: u64, width: usize| match is_little {
+                true => bytes.extend(&number.to_le_bytes()[..width]),
+                false => bytes.extend(&number.to_be_bytes()[8 - width..]),
+            };
+            // (time, sector, bytes, action: queued reads and writes; a completion)
+            for (time, sector, length, action) in [
+                (1_000, 8, 4096, 0x0011_0001),
+                (5_000, 16, 512, 0x0012_0001),
+                (6_000, 16, 512, 0x0082_0008),
+            ] {
+                put(0x6561_7407, 4);
+                put(1, 4);
+                put(time, 8);
+                put(sector, 8);
+                put(length, 4);
+                put(action, 4);
+                (0..3).for_each(|_| put(7, 4));
+                put(0, 2);
+                put(3, 2);
+                put(0, 3);
+            }
+            assert_eq!(Format::detect(&bytes), Some(Format::Blktrace));
+            let mut reader = Reader::new(&bytes[..], Format::Blktrace);
+            let requests: Vec<Request> = reader.by_ref().map(Result::unwrap).collect();
+            assert_eq!(
+                requests,
+                [one(0, 0, Op::Read, 4096, 4096), one(4, 0, Op::Write, 8192, 512)]
+            );
+            assert_eq!(reader.skipped(), 1);
+            let cut = Reader::new(&bytes[..60], Format::Blktrace).last().unwrap();
+            assert!(cut.is_err(), "a record is cut off");
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_with_its_line() {
+        let told = |format, text: &str| {
+            Reader::new(text.as_bytes(), format).find_map(Result::err).unwrap().to_string()
+        };
+        let error = told(Format::Mqsim, "1 0 8 8 1\n2 0 x 8 1\n");
+        assert!(error.starts_with("line 2: `2 0 x 8 1`: expected"), "{error}");
+        let huge = format!("1 0 {} 8 1\n", u64::MAX);
+        assert!(told(Format::Mqsim, &huge).starts_with("line 1"), "an offset past 2^64");
+        assert!(told(Format::Spc, "0,1,512,X,0.1\n").contains("R or W"));
+        assert!(told(Format::Iolog, "fio version 9 iolog\n").contains("2 or 3"));
+        let long = told(Format::Msr, &"9".repeat(1 << 20));
+        assert!(long.len() < 400, "{}", long.len());
+    }
+}

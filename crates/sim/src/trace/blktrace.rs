@@ -1,0 +1,100 @@
+//! blktrace's records (`linux/blktrace_api.h`): 48 bytes each, in the byte order of the machine
+//! that wrote them, and behind them as many bytes as they say.
+
+use std::io::{self, BufRead, Read};
+
+use readpath_core::request::Op;
+use readpath_core::unit::{SECTOR_BYTES, Time};
+
+/// What a record is.
+pub const EXPECTED: &str = "a whole record of blktrace, version 7";
+
+/// The number that each record begins with, above its version.
+const MAGIC: u32 = 0x6561_7400;
+
+/// The version of the records.
+const VERSION: u32 = 7;
+
+/// Bytes of a record.
+const RECORD_BYTES: usize = 48;
+
+/// What a record says: that a request was queued; and its categories.
+const QUEUED: u32 = 1;
+const READ: u32 = 1 << 16;
+const WRITE: u32 = 1 << 17;
+const NOTICE: u32 = 1 << 26;
+const DISCARD: u32 = 1 << 29;
+
+/// One record.
+pub enum Record {
+    /// There is none any more.
+    End,
+    /// It is none, or is cut off.
+    Bad,
+    /// It is of no request that was queued, or moves no data.
+    Nothing,
+    /// A request was queued.
+    Request { at: Time, device: u32, op: Op, offset: u64, bytes: u64 },
+}
+
+/// Whether a file that begins so holds records.
+pub fn is_start(start: &[u8]) -> bool {
+    let Some(magic) = start.first_chunk::<4>() else { return false };
+    [u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)].contains(&(MAGIC | VERSION))
+}
+
+/// Reads the next record; `buffer` is for what stands behind it.
+pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Record> {
+    if source.fill_buf()?.is_empty() {
+        return Ok(Record::End);
+    }
+    let mut record = [0; RECORD_BYTES];
+    match source.read_exact(&mut record) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Record::Bad),
+        Err(error) => return Err(error),
+    }
+    let is_little = u32::from_le_bytes(field(&record, 0)) == MAGIC | VERSION;
+    if !is_start(&record) {
+        return Ok(Record::Bad);
+    }
+    let short = |at| match is_little {
+        true => u32::from_le_bytes(field(&record, at)),
+        false => u32::from_be_bytes(field(&record, at)),
+    };
+    let long = |at| match is_little {
+        true => u64::from_le_bytes(field(&record, at)),
+        false => u64::from_be_bytes(field(&record, at)),
+    };
+    let behind = match is_little {
+        true => u16::from_le_bytes(field(&record, 46)),
+        false => u16::from_be_bytes(field(&record, 46)),
+    };
+    buffer.clear();
+    let skipped = source.by_ref().take(behind.into()).read_to_end(buffer)?;
+    if skipped < usize::from(behind) {
+        return Ok(Record::Bad);
+    }
+    let (time_ns, sector, bytes, action, device) =
+        (long(8), long(16), short(24), short(28), short(36));
+    let op = match action {
+        _ if action & 0xffff != QUEUED || action & (NOTICE | DISCARD) != 0 || bytes == 0 => {
+            return Ok(Record::Nothing);
+        }
+        _ if action & WRITE != 0 => Op::Write,
+        _ if action & READ != 0 => Op::Read,
+        _ => return Ok(Record::Nothing),
+    };
+    let offset = sector.checked_mul(SECTOR_BYTES).filter(|offset| *offset < 1 << 62);
+    let time = Some(time_ns).filter(|ns| *ns < 1 << 62).map(Time);
+    Ok(match (offset, time) {
+        (Some(offset), Some(at)) => Record::Request { at, device, op, offset, bytes: bytes.into() },
+        _ => Record::Bad,
+    })
+}
+
+/// The bytes of a field.
+fn field<const N: usize>(record: &[u8; RECORD_BYTES], at: usize) -> [u8; N] {
+    let bytes = record[at..].first_chunk::<N>();
+    *bytes.expect("the fields lie inside the record")
+}

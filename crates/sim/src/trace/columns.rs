@@ -1,0 +1,160 @@
+//! Traces with a request a line, in columns.
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+
+use super::fields::{letter, range, sectors, time, whole};
+use super::{Format, Line, Raw};
+
+/// Nanoseconds in each unit of time.
+const TICK: u64 = 100;
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+/// What a line of a format is.
+pub fn expected(format: Format) -> &'static str {
+    match format {
+        Format::Iolog => {
+            "`fio version V iolog` first, V 2 or 3, and lines `[ms] FILE read|write OFFSET BYTES`"
+        }
+        Format::Blkparse => {
+            "blkparse's `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS`"
+        }
+        Format::Blktrace => super::blktrace::EXPECTED,
+        Format::Msr => "TICKS,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE",
+        Format::Mqsim => "NS DEVICE SECTOR SECTORS 0|1",
+        Format::Disksim => "MS DEVICE BLOCK BLOCKS FLAGS",
+        Format::Spc => "UNIT,BLOCK,BYTES,R or W,SECONDS",
+        Format::Alibaba => "DEVICE,R|W,OFFSET,BYTES,MICROSECONDS",
+        Format::Tencent => "SECONDS,SECTOR,SECTORS,0|1,VOLUME",
+    }
+}
+
+/// A time in ticks from the start of Windows's calendar (1601), counted from 1970 in place of that:
+/// so it fits into 64 bits of nanoseconds. One that is too small for that is counted from elsewhere,
+/// and stays.
+fn ticks(text: &str) -> Option<Time> {
+    const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
+    let ticks = whole(text)?;
+    let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(TICK)?;
+    Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
+}
+
+/// The format that a first line speaks for.
+pub fn detect(line: &str) -> Option<Format> {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    let is_whole = |at: usize| fields.get(at).is_some_and(|field| whole(field).is_some());
+    let is_direction = |at: usize| {
+        fields.get(at).is_some_and(|field| ["R", "W", "r", "w", "Read", "Write"].contains(field))
+    };
+    match fields.len() {
+        6.. if is_whole(0) && is_direction(3) && is_whole(4) && fields[3].len() > 1 => {
+            return Some(Format::Msr);
+        }
+        5.. if is_whole(0) && is_whole(1) && is_whole(2) && is_direction(3) => {
+            return Some(Format::Spc);
+        }
+        5 if is_direction(1) && is_whole(2) && is_whole(3) => return Some(Format::Alibaba),
+        5 if (0..5).all(is_whole) => return Some(Format::Tencent),
+        _ => {}
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_pair = |word: &str| {
+        word.split_once(',').is_some_and(|(one, two)| whole(one).is_some() && whole(two).is_some())
+    };
+    match words.as_slice() {
+        [device, _, _, seconds, ..] if is_pair(device) && time(seconds, S).is_some() => {
+            Some(Format::Blkparse)
+        }
+        [at, rest @ ..] if rest.len() == 4 && time(at, MS).is_some() => {
+            let are_whole = rest[..3].iter().all(|word| whole(word).is_some());
+            match at.contains('.') {
+                true => are_whole.then_some(Format::Disksim),
+                false => (are_whole && ["0", "1"].contains(&rest[3])).then_some(Format::Mqsim),
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Reads a line; `None`: it is none of this format.
+pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
+    if format == Format::Blkparse {
+        return blkparse(text);
+    }
+    let separator: &[char] = match format {
+        Format::Mqsim | Format::Disksim => &[' ', '\t'],
+        _ => &[','],
+    };
+    let mut fields = [""; 7];
+    let mut count = 0;
+    let is_field = |field: &&str| separator[0] == ',' || !field.is_empty();
+    for (place, field) in fields.iter_mut().zip(text.split(separator).filter(is_field)) {
+        *place = field.trim();
+        count += 1;
+    }
+    if count < 5 {
+        return None;
+    }
+    let [first, second, third, fourth, fifth, sixth, _] = fields;
+    let (at, device, op, offset, bytes) = match format {
+        Format::Msr => {
+            // Host and disk together name the device; the host alone would do for most traces.
+            let device = &text[text.find(',')? + 1..];
+            let device = &device[..second.len() + 1 + third.len()];
+            (ticks(first)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
+        }
+        Format::Mqsim => {
+            let op = match fifth {
+                "0" => Op::Write,
+                "1" => Op::Read,
+                _ => return None,
+            };
+            (time(first, 1)?, second, op, sectors(third)?, sectors(fourth)?)
+        }
+        Format::Disksim => {
+            let flags = u64::from_str_radix(fifth.trim_start_matches("0x"), 16).ok()?;
+            let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
+            (time(first, MS)?, second, op, sectors(third)?, sectors(fourth)?)
+        }
+        Format::Spc => (time(fifth, S)?, first, letter(fourth)?, sectors(second)?, whole(third)?),
+        Format::Alibaba => {
+            (time(fifth, US)?, first, letter(second)?, whole(third)?, whole(fourth)?)
+        }
+        Format::Tencent => {
+            let op = match fourth {
+                "0" => Op::Read,
+                "1" => Op::Write,
+                _ => return None,
+            };
+            (time(first, S)?, fifth, op, sectors(second)?, sectors(third)?)
+        }
+        Format::Iolog | Format::Blkparse | Format::Blktrace => return None,
+    };
+    let (offset, bytes) = range(offset, bytes)?;
+    Some(match bytes {
+        0 => Line::Nothing,
+        bytes => Line::Request(Raw { at, device, op, offset, bytes }),
+    })
+}
+
+/// `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`: requests are those that were queued. Other
+/// lines, and the summary at the end, are no requests.
+fn blkparse(text: &str) -> Option<Line<'_>> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [device, _, _, seconds, _, "Q", kind, sector, "+", count, ..] = words.as_slice() else {
+        return Some(Line::Nothing);
+    };
+    let op = match kind.bytes().find(|letter| b"RWD".contains(letter)) {
+        Some(b'R') => Op::Read,
+        Some(b'W') => Op::Write,
+        _ => return Some(Line::Nothing),
+    };
+    let (offset, bytes) = range(sectors(sector)?, sectors(count)?)?;
+    let at = time(seconds, S)?;
+    Some(match bytes {
+        0 => Line::Nothing,
+        bytes => Line::Request(Raw { at, device, op, offset, bytes }),
+    })
+}

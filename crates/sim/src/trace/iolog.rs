@@ -1,0 +1,60 @@
+//! fio's own traces ("Trace file format" in its manual), versions 2 and 3.
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+
+use super::fields::{range, time, whole};
+use super::{Line, Raw};
+
+/// Where in an iolog its reader is.
+#[derive(Debug, Default)]
+pub struct State {
+    version: Option<Version>,
+    /// The time of version 2, which its `wait`s add up to.
+    now: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Two,
+    Three,
+}
+
+impl State {
+    /// Reads a line; `None`: it is none of an iolog.
+    pub fn line<'a>(&mut self, text: &'a str) -> Option<Line<'a>> {
+        let Some(version) = self.version else {
+            self.version = match text {
+                "fio version 2 iolog" => Some(Version::Two),
+                "fio version 3 iolog" => Some(Version::Three),
+                _ => return None,
+            };
+            return Some(Line::Nothing);
+        };
+        let mut words = text.split_whitespace();
+        if version == Version::Three {
+            self.now = time(words.next()?, 1_000_000)?;
+        }
+        let device = words.next()?;
+        let action = words.next()?;
+        let (first, second) = (words.next(), words.next());
+        let op = match action {
+            "read" => Op::Read,
+            "write" => Op::Write,
+            "wait" if version == Version::Two => {
+                // The time stands in the first field, in microseconds.
+                self.now = Time(self.now.ns().checked_add(time(first?, 1_000)?.ns())?);
+                return Some(self.now).filter(|now| now.ns() < 1 << 62).map(|_| Line::Nothing);
+            }
+            "add" | "open" | "close" | "sync" | "datasync" | "trim" | "wait" => {
+                return Some(Line::Nothing);
+            }
+            _ => return None,
+        };
+        let (offset, bytes) = range(whole(first?)?, whole(second?)?)?;
+        Some(match bytes {
+            0 => Line::Nothing,
+            bytes => Line::Request(Raw { at: self.now, device, op, offset, bytes }),
+        })
+    }
+}

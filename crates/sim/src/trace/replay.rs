@@ -1,0 +1,210 @@
+//! A trace as a workload: one process, which makes the trace's requests at the trace's times, or
+//! each as soon as there is room for it.
+//!
+//! Open loop: a request goes out at its time, however many are under way; what the storage is too
+//! slow for piles up there, as it did on the machine that was traced. Closed loop: so many are
+//! under way, and the next goes out when one ends.
+
+use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
+
+use super::{Request, TraceError};
+use crate::report::Row;
+use crate::run::Watch;
+use crate::simulate::{Setup, SimulateError, simulate_workload};
+use crate::workload::{Step, Workload};
+
+/// How many requests may be under way in an open loop on a modelled device.
+pub const OPEN_DEPTH: u32 = 65_536;
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayRules {
+    /// At the times of the trace.
+    Open {
+        /// In thousandths, how much faster than it was recorded; at least 1.
+        speed_milli: u64,
+        /// How many may be under way: what is due beyond that waits.
+        depth: u32,
+    },
+    /// With so many under way.
+    Closed {
+        /// How many; at least 1.
+        depth: u32,
+    },
+}
+
+/// What a trace holds, found by reading it once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// How many requests.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many are writes.
+    pub writes: u64,
+    /// The largest, in bytes.
+    pub largest_bytes: u64,
+    /// Where the last byte of each device lies, exclusive.
+    pub ends: Vec<u64>,
+    /// When the last request was made.
+    pub last: Time,
+}
+
+impl Survey {
+    /// Reads all requests.
+    ///
+    /// # Errors
+    /// The first that is wrong, or there is none.
+    pub fn of(
+        requests: impl Iterator<Item = Result<Request, TraceError>>,
+    ) -> Result<Survey, TraceError> {
+        let mut survey = Survey::default();
+        for request in requests {
+            let Request { at, device, op, offset, bytes } = request?;
+            let device = device as usize;
+            if survey.ends.len() <= device {
+                survey.ends.resize(device + 1, 0);
+            }
+            survey.ends[device] = survey.ends[device].max(offset + bytes);
+            survey.requests += 1;
+            survey.bytes = survey.bytes.saturating_add(bytes);
+            survey.writes += u64::from(op == readpath_core::request::Op::Write);
+            survey.largest_bytes = survey.largest_bytes.max(bytes);
+            survey.last = at;
+        }
+        if survey.requests == 0 {
+            return Err(TraceError::Empty);
+        }
+        Ok(survey)
+    }
+}
+
+/// Where the devices of a trace lie on one storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    starts: Vec<u64>,
+    /// How many bytes of the storage are used.
+    pub bytes: u64,
+    /// What a reader of the figures must know of it.
+    pub note: Option<String>,
+}
+
+impl Placed {
+    /// Side by side, if the storage has room for that; else all from its start on; and where one is
+    /// larger than the storage, what lies beyond its end begins anew.
+    pub fn new(survey: &Survey, storage_bytes: u64) -> Placed {
+        let mut end: u64 = 0;
+        let mut starts = Vec::new();
+        for device in &survey.ends {
+            starts.push(end);
+            end = end.saturating_add(device.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES));
+        }
+        if end <= storage_bytes {
+            return Placed { starts, bytes: end, note: None };
+        }
+        let count = starts.len();
+        let largest = survey.ends.iter().copied().max().unwrap_or(0);
+        let starts = vec![0; count];
+        let mut note = match count {
+            1 => None,
+            count => Some(format!("the trace's {count} devices lie on the same bytes")),
+        };
+        if largest <= storage_bytes {
+            return Placed { starts, bytes: largest, note };
+        }
+        let beyond = "offsets beyond the end of the storage begin anew at its start";
+        note = Some(note.map_or(beyond.to_owned(), |note| format!("{note}; {beyond}")));
+        Placed { starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
+    }
+
+    /// The first byte of a request on the storage; `None` for one that is larger than all of it.
+    fn offset(&self, request: &Request) -> Option<u64> {
+        let offset = self.starts[request.device as usize] + request.offset;
+        let room = self.bytes.checked_sub(request.bytes)?;
+        if offset <= room {
+            return Some(offset);
+        }
+        let sectors = room / SECTOR_BYTES + 1;
+        Some(offset / SECTOR_BYTES % sectors * SECTOR_BYTES)
+    }
+}
+
+impl Workload {
+    /// The requests of a trace that was surveyed and placed, past the page cache.
+    pub fn of_trace(
+        survey: &Survey,
+        placed: Placed,
+        rules: ReplayRules,
+        requests: impl Iterator<Item = Request> + Send + 'static,
+    ) -> Workload {
+        let (depth, speed_milli) = match rules {
+            ReplayRules::Open { speed_milli, depth } => (depth.max(1), Some(speed_milli.max(1))),
+            ReplayRules::Closed { depth } => (depth.max(1), None),
+        };
+        let bytes = placed.bytes;
+        let steps = requests.filter_map(move |request| {
+            let at = match speed_milli {
+                None => None,
+                Some(milli) => {
+                    let ns = u128::from(request.at.ns()) * 1000 / u128::from(milli);
+                    Some(Time(u64::try_from(ns).unwrap_or(u64::MAX / 4)))
+                }
+            };
+            let offset = placed.offset(&request)?;
+            Some(Step { at, op: request.op, offset, bytes: request.bytes })
+        });
+        Workload::scripted(bytes, survey.largest_bytes, survey.bytes, depth, Box::new(steps))
+    }
+}
+
+/// Replays a trace, called `name` in the row, on a modelled device.
+///
+/// # Errors
+/// As [`simulate`](crate::simulate::simulate).
+pub fn simulate_trace(
+    name: &str,
+    workload: Workload,
+    setup: &Setup,
+    watch: Watch<'_>,
+) -> Result<Row, SimulateError> {
+    let mut row = simulate_workload(workload, setup, watch)?;
+    name.clone_into(&mut row.job);
+    row.engine = Some("libaio direct".to_owned());
+    Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_core::request::Op;
+
+    use super::*;
+
+    fn request(device: u32, offset: u64) -> Request {
+        Request { at: Time::ZERO, device, op: Op::Read, offset, bytes: 4096 }
+    }
+
+    fn survey(ends: &[u64]) -> Survey {
+        Survey { ends: ends.to_vec(), requests: 1, ..Survey::default() }
+    }
+
+    #[test]
+    fn devices_lie_side_by_side_as_long_as_there_is_room() {
+        let ends = survey(&[10_000, 20_000]);
+        let side = Placed::new(&ends, 1 << 20);
+        assert_eq!((side.bytes, &side.note), (12_288 + 20_480, &None));
+        assert_eq!(side.offset(&request(1, 4096)), Some(12_288 + 4096));
+        let same = Placed::new(&ends, 24_576);
+        assert_eq!((same.bytes, same.offset(&request(1, 4096))), (20_000, Some(4096)));
+        assert!(same.note.unwrap().contains("2 devices"));
+        let anew = Placed::new(&ends, 16_384);
+        assert!(anew.note.as_ref().unwrap().contains("begin anew"));
+        for offset in (0..20_000).step_by(512) {
+            let placed = anew.offset(&request(0, offset)).unwrap();
+            assert!(placed + 4096 <= 16_384 && placed.is_multiple_of(512), "{offset}: {placed}");
+        }
+        assert_eq!(
+            Placed::new(&ends, 4096).offset(&Request { bytes: 8192, ..request(0, 0) }),
+            None
+        );
+    }
+}

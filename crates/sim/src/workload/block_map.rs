@@ -1,0 +1,134 @@
+//! Which blocks of an area were taken: one bit a block, and a tree of bits above, in which a bit
+//! says that 64 below it are all set. So the next free block is found in a few steps, however
+//! many are taken. Memory that was never written to costs nothing but addresses.
+
+/// The most blocks that a map is made for: 8 GiB of bits.
+pub const BLOCKS_MAX: u64 = 1 << 36;
+
+/// A map of blocks, all free at first.
+#[derive(Clone, Debug)]
+pub struct BlockMap {
+    blocks: u64,
+    taken: u64,
+    /// The bits, and above them, level by level, those that say "full".
+    levels: Vec<Vec<u64>>,
+}
+
+impl BlockMap {
+    /// A map of `blocks` blocks, at most [`BLOCKS_MAX`].
+    pub fn new(blocks: u64) -> BlockMap {
+        assert!(blocks <= BLOCKS_MAX, "the caller looks at the bound");
+        let mut levels = Vec::new();
+        let mut words = blocks.div_ceil(64).max(1);
+        loop {
+            levels.push(vec![0; words as usize]);
+            if words == 1 {
+                break;
+            }
+            words = words.div_ceil(64);
+        }
+        BlockMap { blocks, taken: 0, levels }
+    }
+
+    /// Whether a block was taken.
+    pub fn is_taken(&self, block: u64) -> bool {
+        block < self.blocks && self.levels[0][(block / 64) as usize] >> (block % 64) & 1 == 1
+    }
+
+    /// Takes up to `count` free blocks from `block` on, as far as they lie side by side; gives how many.
+    pub fn take(&mut self, block: u64, count: u64) -> u64 {
+        let free = (block..self.blocks.min(block.saturating_add(count)))
+            .take_while(|block| !self.is_taken(*block))
+            .count() as u64;
+        (block..block + free).for_each(|block| self.set(block));
+        free
+    }
+
+    fn set(&mut self, block: u64) {
+        self.taken += 1;
+        let mut bit = block;
+        for level in &mut self.levels {
+            let word = &mut level[(bit / 64) as usize];
+            *word |= 1 << (bit % 64);
+            if *word != u64::MAX {
+                break;
+            }
+            bit /= 64;
+        }
+    }
+
+    /// The first free block from `block` on, or else from the start; `None` where all are taken.
+    pub fn next_free(&self, block: u64) -> Option<u64> {
+        if self.taken == self.blocks {
+            return None;
+        }
+        self.free_from(block).or_else(|| self.free_from(0))
+    }
+
+    /// The first free block from `block` on.
+    fn free_from(&self, block: u64) -> Option<u64> {
+        let mut place = block;
+        let mut height = 0;
+        loop {
+            let level = &self.levels[height];
+            let word = (place / 64) as usize;
+            if word >= level.len() {
+                return None;
+            }
+            let free = !level[word] & (u64::MAX << (place % 64));
+            if free == 0 {
+                // What lies right of this word, one level up.
+                place = place / 64 + 1;
+                height += 1;
+                if height == self.levels.len() {
+                    return None;
+                }
+                continue;
+            }
+            place = place / 64 * 64 + u64::from(free.trailing_zeros());
+            if height == 0 {
+                return Some(place).filter(|block| *block < self.blocks);
+            }
+            height -= 1;
+            place *= 64;
+        }
+    }
+
+    /// Frees all blocks.
+    pub fn clear(&mut self) {
+        if self.taken > 0 {
+            self.levels.iter_mut().for_each(|level| level.fill(0));
+            self.taken = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against a plain list of flags.
+    #[test]
+    fn the_next_free_block_is_that_of_a_list() {
+        for blocks in [1, 63, 64, 65, 4096, 4097, 10_000] {
+            let mut map = BlockMap::new(blocks);
+            let mut flags = vec![false; blocks as usize];
+            let mut draw = 12_345_u64;
+            for _ in 0..2 * blocks {
+                draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let from = (draw >> 33) % blocks;
+                let order = (from..blocks).chain(0..from);
+                let free = order.clone().find(|block| !flags[*block as usize]);
+                assert_eq!(map.next_free(from), free, "from {from} of {blocks}");
+                let Some(free) = free else { break };
+                let taken = map.take(free, draw >> 60);
+                for block in free..free + taken {
+                    assert!(!std::mem::replace(&mut flags[block as usize], true));
+                }
+                let is_cut = taken < draw >> 60;
+                let end = (free + taken) as usize;
+                assert!(!is_cut || end == flags.len() || flags[end], "cut at what is taken");
+            }
+        }
+    }
+}

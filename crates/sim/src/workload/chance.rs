@@ -1,0 +1,203 @@
+//! All that is drawn at random for one process.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use readpath_core::request::Op;
+
+use super::random::{Generator, Seeds, Stream, Taus88, Taus258};
+use crate::job::{BlockSizes, Job};
+
+/// The streams of a process, each drawn for one purpose.
+#[derive(Clone, Debug)]
+pub struct Chance {
+    seeds: Seeds,
+    is_repeatable: bool,
+    is_wide: bool,
+    streams: Streams,
+    /// The source of all draws where places come from a permutation.
+    pub own: Option<Xoshiro256PlusPlus>,
+}
+
+#[derive(Clone, Debug)]
+struct Streams {
+    places: Generator,
+    sizes: [Generator; 2],
+    is_random: [Taus88; 2],
+    direction: Taus88,
+    mix: Mix,
+    files: Taus88,
+    zones: Taus88,
+    times: Taus88,
+}
+
+/// How reads and writes alternate, as fio has it: a direction that was changed is kept until a
+/// share of what the other one did has been done.
+#[derive(Clone, Copy, Debug)]
+struct Mix {
+    op: Op,
+    issued: [u64; 2],
+    kept_until: u64,
+}
+
+impl Streams {
+    fn new(seeds: &Seeds, is_wide: bool) -> Streams {
+        let small = |stream| Taus88::new(seeds.of(stream));
+        let sized = |seed| match is_wide {
+            true => Generator::Taus258(Taus258::new(seed)),
+            false => Generator::Taus88(Taus88::new(seed)),
+        };
+        Streams {
+            places: sized(seeds.of_places()),
+            sizes: [Stream::ReadSizes, Stream::WriteSizes].map(|stream| sized(seeds.of(stream))),
+            is_random: [Stream::ReadRandom, Stream::WriteRandom].map(small),
+            direction: small(Stream::Direction),
+            mix: Mix { op: Op::Read, issued: [0; 2], kept_until: 0 },
+            files: small(Stream::Files),
+            zones: small(Stream::Zones),
+            times: small(Stream::Times),
+        }
+    }
+}
+
+impl Streams {
+    fn mixed(&mut self, reads_percent: u8) -> Op {
+        let Mix { op, issued, kept_until } = &mut self.mix;
+        if issued[*op as usize] >= *kept_until {
+            let drawn = match self.direction.happens(reads_percent) {
+                true => Op::Read,
+                false => Op::Write,
+            };
+            if drawn != *op {
+                let others_percent = match *op {
+                    Op::Read => 100 - reads_percent,
+                    Op::Write => reads_percent,
+                };
+                *kept_until = issued[*op as usize] * u64::from(others_percent) / 100;
+            }
+            *op = drawn;
+        }
+        issued[*op as usize] += 1;
+        *op
+    }
+}
+
+impl Chance {
+    /// The streams of a process of `job`, the `index`th of all. `is_wide`: the areas have more
+    /// blocks than 32 bits count; `own_seed`: of the draws where places come from a permutation.
+    pub fn new(job: &Job, index: u32, run_seed: u64, is_wide: bool, own_seed: u64) -> Chance {
+        use crate::job::Generator;
+        let seeds = Seeds::new(job.seed, index, run_seed, job.is_repeatable);
+        let is_wide = is_wide || job.generator == Generator::Tausworthe64;
+        let is_own = job.generator == Generator::Permutation;
+        Chance {
+            streams: Streams::new(&seeds, is_wide),
+            seeds,
+            is_repeatable: job.is_repeatable,
+            is_wide,
+            own: is_own.then(|| Xoshiro256PlusPlus::seed_from_u64(own_seed)),
+        }
+    }
+
+    /// The seeds that all streams are made from.
+    pub fn seeds(&self) -> &Seeds {
+        &self.seeds
+    }
+
+    /// A pass begins: where runs repeat, passes do too.
+    pub fn restart(&mut self) {
+        if self.is_repeatable {
+            // As in fio, how reads and writes have alternated so far is not forgotten.
+            let mix = self.streams.mix;
+            self.streams = Streams { mix, ..Streams::new(&self.seeds, self.is_wide) };
+        }
+    }
+
+    /// A block below `blocks`.
+    pub fn block(&mut self, blocks: u64) -> u64 {
+        self.streams.places.below(blocks)
+    }
+
+    /// Whether the next operation is a read, of `percent` of a hundred.
+    pub fn is_read(&mut self, percent: u8) -> bool {
+        match &mut self.own {
+            Some(own) => below(own, 100) < u64::from(percent),
+            None => self.streams.mixed(percent) == Op::Read,
+        }
+    }
+
+    /// Whether the place of the next operation is random, of `percent` of a hundred.
+    pub fn is_random(&mut self, op: Op, percent: u8) -> bool {
+        percent == 100 || self.streams.is_random[op as usize].happens(percent)
+    }
+
+    /// Which of `files` files is next.
+    pub fn file(&mut self, files: u64) -> u64 {
+        self.streams.files.below(files)
+    }
+
+    /// A draw from 0 to 99, for a zone.
+    pub fn zone(&mut self) -> u64 {
+        self.streams.zones.below(100)
+    }
+
+    /// A number from 0 to 1 for the times between operations, never 0.
+    pub fn time(&mut self) -> f64 {
+        self.streams.times.unit().max(1.0 / f64::from(u32::MAX))
+    }
+
+    /// The size of an operation for which `fits` has room: sizes that don't fit are drawn again.
+    /// `which` is the direction, or, by the order of places, 0 for sequential and 1 for random.
+    pub fn size(
+        &mut self,
+        sizes: &BlockSizes,
+        which: usize,
+        is_unaligned: bool,
+        fits: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let stream = &mut self.streams.sizes[which];
+        let (least, most) = match sizes {
+            BlockSizes::One(bytes) => return fits(*bytes).then_some(*bytes),
+            sizes => (sizes.least(), sizes.most()),
+        };
+        if !fits(least) {
+            return None;
+        }
+        loop {
+            let drawn = match sizes {
+                BlockSizes::Split(parts) => stream.share_of(parts, &fits),
+                _ => least + stream.below(most),
+            };
+            let cut = if is_unaligned { drawn } else { drawn - drawn % least };
+            let bytes = cut.min(most);
+            if bytes > 0 && fits(bytes) {
+                return Some(bytes);
+            }
+        }
+    }
+}
+
+impl Generator {
+    /// One of the sizes, by their shares in percent; what doesn't fit is passed over.
+    fn share_of(&mut self, parts: &[(u64, u8)], fits: &impl Fn(u64) -> bool) -> u64 {
+        let (drawn, most) = match self {
+            Generator::Taus88(generator) => (u64::from(generator.next()), u64::from(u32::MAX)),
+            Generator::Taus258(generator) => (generator.next(), u64::MAX),
+        };
+        let mut shares = 0;
+        let mut last = 0;
+        for &(bytes, share) in parts.iter().filter(|part| part.1 > 0) {
+            last = bytes;
+            shares += u64::from(share);
+            if drawn / shares <= most / 100 && fits(bytes) {
+                break;
+            }
+        }
+        last
+    }
+}
+
+/// A number below `bound`: the high half of a product, in place of a division.
+/// Its bias is below `bound / 2^64`.
+pub fn below(random: &mut Xoshiro256PlusPlus, bound: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
+}

@@ -1,0 +1,154 @@
+//! Each number below a bound once, in an order that looks random, without a map.
+//!
+//! A linear feedback shift register of `n` bits runs through all of its `2^n - 1` states but one.
+//! The smallest register that holds all numbers is taken, and states that are too large are left
+//! out. The feedback is inverted (XNOR), so that zero is a state like others and all ones is the
+//! one that is left out. Each step shifts to the right by one; the bit that falls out comes in at
+//! the top, and where it is zero, the bits at the other taps are turned over (Galois's form).
+//!
+//! The taps are the usual table of registers of full length (P. Alfke, "Efficient Shift Registers,
+//! LFSR Counters, and Long Pseudo-Random Sequence Generators", Xilinx XAPP 052, 1996).
+
+/// The taps of registers of 3 bits and more, without the top one.
+const TAPS: [&[u32]; 46] = [
+    &[2],
+    &[3],
+    &[3],
+    &[5],
+    &[6],
+    &[6, 5, 4],
+    &[5],
+    &[7],
+    &[9],
+    &[6, 4, 1],
+    &[4, 3, 1],
+    &[5, 3, 1],
+    &[14],
+    &[15, 13, 4],
+    &[14],
+    &[11],
+    &[6, 2, 1],
+    &[17],
+    &[19],
+    &[21],
+    &[18],
+    &[23, 22, 17],
+    &[22],
+    &[6, 2, 1],
+    &[5, 2, 1],
+    &[25],
+    &[27],
+    &[6, 4, 1],
+    &[28],
+    &[31, 29, 1],
+    &[20],
+    &[27, 2, 1],
+    &[33],
+    &[25],
+    &[5, 4, 3, 2, 1],
+    &[6, 5, 1],
+    &[35],
+    &[38, 21, 19],
+    &[38],
+    &[41, 20, 19],
+    &[42, 38, 37],
+    &[43, 18, 17],
+    &[44, 42, 41],
+    &[45, 26, 25],
+    &[42],
+    &[47, 21, 20],
+];
+
+/// The fewest bits of a register.
+const BITS_MIN: u32 = 3;
+
+/// The most numbers that a register is made for.
+pub const COUNT_MAX: u64 = (1 << 48) - 2;
+
+/// The numbers below a bound, in the order of a register's states.
+#[derive(Clone, Copy, Debug)]
+pub struct Lfsr {
+    state: u64,
+    count: u64,
+    given: u64,
+    top: u64,
+    turned: u64,
+}
+
+impl Lfsr {
+    /// The order of `count` numbers that begins two steps behind the state `seed`; `None` where there are
+    /// more than [`COUNT_MAX`].
+    pub fn new(count: u64, seed: u64) -> Option<Lfsr> {
+        if count > COUNT_MAX {
+            return None;
+        }
+        let bits = (BITS_MIN..).find(|bits| 1 << bits > count + 1)?;
+        let taps = TAPS[(bits - BITS_MIN) as usize];
+        let turned = taps.iter().fold(0, |turned, tap| turned | 1 << (tap - 1));
+        let mut lfsr = Lfsr { state: 0, count, given: 0, top: 1 << (bits - 1), turned };
+        lfsr.restart(seed);
+        lfsr.step();
+        Some(lfsr)
+    }
+
+    /// Begins again, one step behind the state `seed`: one earlier than at first, as in fio.
+    pub fn restart(&mut self, seed: u64) {
+        let mask = (self.top << 1) - 1;
+        self.state = seed & mask;
+        if self.state == mask {
+            self.state = 0; // all ones stays all ones
+        }
+        self.given = 0;
+    }
+
+    fn step(&mut self) {
+        let is_zero = self.state & 1 == 0;
+        self.state = self.state >> 1 ^ if is_zero { self.turned } else { self.top };
+    }
+
+    /// The next number; `None` when each has come once.
+    pub fn next(&mut self) -> Option<u64> {
+        if self.given == self.count {
+            return None;
+        }
+        self.given += 1;
+        loop {
+            self.step();
+            if self.state < self.count {
+                return Some(self.state);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// fio 3.33 with `ioengine=null rw=randread bs=4k random_generator=lfsr` on 4, 8 and 133 blocks.
+    #[test]
+    fn the_order_is_fios() {
+        let order = |count, take| {
+            let mut lfsr = Lfsr::new(count, 0xb189_9bed).unwrap();
+            std::iter::from_fn(move || lfsr.next()).take(take).collect::<Vec<u64>>()
+        };
+        assert_eq!(order(4, 9), [1, 0, 2, 3]);
+        assert_eq!(order(8, 9), [3, 2, 5, 1, 0, 4, 6, 7]);
+        assert_eq!(order(133, 12), [67, 80, 16, 48, 32, 40, 44, 46, 47, 65, 104, 12]);
+    }
+
+    /// The definition of an order: each number once. A register is of full length only with
+    /// the right taps, so this is a check on those of up to 20 bits.
+    #[test]
+    fn each_number_comes_once() {
+        for count in (1..70).chain((6..20).map(|bits| (1 << bits) + 1)) {
+            let mut lfsr = Lfsr::new(count, 77).unwrap();
+            let mut is_seen = vec![false; count as usize];
+            while let Some(number) = lfsr.next() {
+                assert!(!std::mem::replace(&mut is_seen[number as usize], true), "{number} twice");
+            }
+            assert!(is_seen.iter().all(|is_seen| *is_seen), "all of {count}");
+        }
+        assert!(Lfsr::new(COUNT_MAX + 1, 0).is_none());
+    }
+}

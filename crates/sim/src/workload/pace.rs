@@ -1,0 +1,299 @@
+//! How fast a process goes: the rates that it keeps to, those that it must reach, and when its own
+//! rate counts as steady.
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+
+use super::chance::Chance;
+use crate::job::{LatencyTarget, Rate, Steady};
+
+/// Nanoseconds in a second.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The rates of one process.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    rate: Rate,
+    /// Bytes a second at most, 0 for any; reads, writes.
+    bytes_per_s: [u64; 2],
+    /// From where the time of a direction is counted, and the bytes issued since.
+    since: Time,
+    issued_bytes: [u64; 2],
+    /// When the next operation of a direction is due, where the times are exponential.
+    due: [Time; 2],
+    /// What was done since the last look at the least rates.
+    looked: Time,
+    done_bytes: [u64; 2],
+    done_operations: [u64; 2],
+}
+
+impl Pace {
+    /// The rates of a job whose smallest operations have so many bytes, and which reads, writes,
+    /// or both.
+    pub fn new(rate: &Rate, least_bytes: [u64; 2], moves: [bool; 2]) -> Pace {
+        // A direction that the job has not cannot be too slow.
+        let mut rate = *rate;
+        for way in (0..2).filter(|way| !moves[*way]) {
+            (rate.least_bytes[way], rate.least_operations[way]) = (0, 0);
+        }
+        let bytes_per_s = [0, 1].map(|way| match rate.operations[way] {
+            0 => rate.bytes[way],
+            operations => u64::from(operations).saturating_mul(least_bytes[way]),
+        });
+        Pace {
+            rate,
+            bytes_per_s,
+            since: Time::ZERO,
+            issued_bytes: [0; 2],
+            due: [Time::ZERO; 2],
+            looked: Time::ZERO,
+            done_bytes: [0; 2],
+            done_operations: [0; 2],
+        }
+    }
+
+    /// The process begins.
+    pub fn begin(&mut self, now: Time) {
+        (self.since, self.looked) = (now, now);
+    }
+
+    /// When an operation of this direction is due; zero where nothing holds it back.
+    pub fn due(&self, op: Op) -> Time {
+        let way = op as usize;
+        match self.bytes_per_s[way] {
+            0 => Time::ZERO,
+            _ if self.rate.is_poisson => self.due[way],
+            rate => self.since + Time(span_ns(self.issued_bytes[way], rate)),
+        }
+    }
+
+    /// An operation is issued.
+    pub fn issued(&mut self, op: Op, bytes: u64, now: Time, chance: &mut Chance) {
+        let way = op as usize;
+        self.issued_bytes[way] = self.issued_bytes[way].saturating_add(bytes);
+        if self.rate.is_poisson && self.bytes_per_s[way] > 0 {
+            let mean_ns = span_ns(bytes, self.bytes_per_s[way]) as f64;
+            let wait_ns = -chance.time().ln() * mean_ns;
+            self.due[way] = self.due[way].max(now) + Time(wait_ns as u64);
+        }
+    }
+
+    /// A pause of so long is not caught up, where the job says so.
+    pub fn paused(&mut self, pause: Time) {
+        if self.rate.ignores_pauses {
+            self.since += pause;
+        }
+    }
+
+    /// An operation has ended.
+    pub fn ended(&mut self, op: Op, bytes: u64) {
+        self.done_bytes[op as usize] += bytes;
+        self.done_operations[op as usize] += 1;
+    }
+
+    /// Whether the least rates were missed in the time since the last look, if that is long enough.
+    pub fn is_too_slow(&mut self, now: Time) -> bool {
+        let rate = &self.rate;
+        if (rate.least_bytes, rate.least_operations) == ([0; 2], [0; 2]) {
+            return false;
+        }
+        let span = now.since(self.looked);
+        if span < rate.cycle.max(Time::from_ms(1)) {
+            return false;
+        }
+        let per_s = |count: u64| count as f64 * SECOND_NS as f64 / span.ns() as f64;
+        let is_slow = (0..2).any(|way| {
+            per_s(self.done_bytes[way]) < rate.least_bytes[way] as f64
+                || per_s(self.done_operations[way]) < f64::from(rate.least_operations[way])
+        });
+        self.looked = now;
+        (self.done_bytes, self.done_operations) = ([0; 2], [0; 2]);
+        is_slow
+    }
+}
+
+/// How long so many bytes take at a rate.
+fn span_ns(bytes: u64, per_s: u64) -> u64 {
+    let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(per_s);
+    u64::try_from(ns).unwrap_or(u64::MAX / 4)
+}
+
+/// Looks at the rate of a process, second by second.
+#[derive(Clone, Debug)]
+pub struct SteadyWatch {
+    rule: Steady,
+    begun: Time,
+    second: u64,
+    this_second: f64,
+    /// The rates of the last seconds, the oldest first.
+    rates: std::collections::VecDeque<f64>,
+}
+
+impl SteadyWatch {
+    pub fn new(rule: Steady) -> SteadyWatch {
+        let rates = std::collections::VecDeque::new();
+        SteadyWatch { rule, begun: Time::ZERO, second: 0, this_second: 0.0, rates }
+    }
+
+    /// The process begins.
+    pub fn begin(&mut self, now: Time) {
+        self.begun = now + self.rule.ramp;
+    }
+
+    /// An operation has ended; gives whether the rate has been steady for long enough.
+    pub fn ended(&mut self, now: Time, bytes: u64) -> bool {
+        if now < self.begun {
+            return false;
+        }
+        let second = now.since(self.begun).ns() / SECOND_NS;
+        let mut is_steady = false;
+        // Seconds without any operation count as such, as many as are looked at.
+        for _ in 0..(second - self.second).min(u64::from(self.rule.seconds) + 1) {
+            self.rates.push_back(std::mem::take(&mut self.this_second));
+            if self.rates.len() > self.rule.seconds as usize {
+                self.rates.pop_front();
+            }
+            is_steady |= self.rates.len() == self.rule.seconds as usize && self.is_steady();
+        }
+        self.second = second;
+        self.this_second += if self.rule.is_operations { 1.0 } else { bytes as f64 };
+        is_steady
+    }
+
+    fn is_steady(&self) -> bool {
+        let count = self.rates.len() as f64;
+        let mean = self.rates.iter().sum::<f64>() / count;
+        let criterion = match self.rule.is_slope {
+            // The slope of the line of least squares through the rates.
+            true => {
+                let middle = (count - 1.0) / 2.0;
+                let mut sums = (0.0, 0.0);
+                for (at, rate) in self.rates.iter().enumerate() {
+                    let from_middle = at as f64 - middle;
+                    sums.0 += from_middle * rate;
+                    sums.1 += from_middle * from_middle;
+                }
+                if sums.1 > 0.0 { (sums.0 / sums.1).abs() } else { 0.0 }
+            }
+            false => self.rates.iter().map(|rate| (rate - mean).abs()).fold(0.0, f64::max),
+        };
+        let limit = if self.rule.is_share { self.rule.limit * mean } else { self.rule.limit };
+        mean > 0.0 && criterion <= limit
+    }
+}
+
+/// Looks for the most operations in flight with which a latency is kept: by halves between what
+/// was good and what was not, a window of time for each.
+#[derive(Clone, Debug)]
+pub struct DepthSearch {
+    rule: LatencyTarget,
+    depth: u32,
+    good: u32,
+    bad: u32,
+    window_end: Time,
+    all: u64,
+    late: u64,
+}
+
+impl DepthSearch {
+    pub fn new(rule: LatencyTarget, depth: u32) -> DepthSearch {
+        let bad = depth.saturating_add(1);
+        DepthSearch { rule, depth: 1, good: 0, bad, window_end: Time::ZERO, all: 0, late: 0 }
+    }
+
+    /// How many operations may be in flight.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// An operation has ended; gives whether the search is over, and with it the run.
+    pub fn ended(&mut self, now: Time, latency: Time) -> bool {
+        if self.window_end == Time::ZERO {
+            self.window_end = now + self.rule.window;
+        }
+        self.all += 1;
+        self.late += u64::from(latency > self.rule.target);
+        if now < self.window_end {
+            return false;
+        }
+        let kept = 100.0 * (self.all - self.late) as f64 / self.all as f64;
+        match kept >= self.rule.percentile {
+            true => self.good = self.depth,
+            false => self.bad = self.depth,
+        }
+        (self.all, self.late, self.window_end) = (0, 0, now + self.rule.window);
+        let is_found = self.bad - self.good <= 1;
+        self.depth = match is_found {
+            true => self.good.max(1),
+            false => self.good + (self.bad - self.good) / 2,
+        };
+        is_found && !self.rule.runs_on
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 4096 bytes at 1 MiB a second are 1/256 s.
+    #[test]
+    fn a_rate_spaces_operations() {
+        let job = crate::job::JobFile::parse("[j]\nrate=1m\n").unwrap().jobs.remove(0);
+        let mut pace = Pace::new(&job.rate, [4096; 2], [true; 2]);
+        let mut chance = Chance::new(&job, 0, 1, false, 0);
+        pace.begin(Time::from_s(1));
+        for nth in 1..=3 {
+            pace.issued(Op::Read, 4096, Time::from_s(1), &mut chance);
+            assert_eq!(pace.due(Op::Read), Time(1_000_000_000 + nth * 3_906_250));
+        }
+    }
+
+    /// Rates of 100, 102 and 98 a second deviate from their mean by 2 %.
+    #[test]
+    fn a_rate_is_steady_within_its_limit() {
+        let steady_after = |limit: f64| {
+            let rule = Steady {
+                is_operations: true,
+                is_slope: false,
+                limit,
+                is_share: true,
+                seconds: 3,
+                ramp: Time::ZERO,
+            };
+            let mut watch = SteadyWatch::new(rule);
+            watch.begin(Time::ZERO);
+            let mut is_steady = false;
+            for (second, count) in [100_u64, 102, 98, 1].into_iter().enumerate() {
+                for nth in 0..count {
+                    let now = Time::from_s(second as u64) + Time::from_ms(nth);
+                    is_steady |= watch.ended(now, 4096);
+                }
+            }
+            is_steady
+        };
+        assert!(steady_after(0.021));
+        assert!(!steady_after(0.019));
+    }
+
+    /// A device on which 5 in flight keep 1 ms and 6 don't.
+    #[test]
+    fn the_search_ends_with_the_most_that_keep_the_latency() {
+        let rule = LatencyTarget {
+            target: Time::from_ms(1),
+            window: Time::from_ms(10),
+            percentile: 100.0,
+            runs_on: false,
+        };
+        let mut search = DepthSearch::new(rule, 32);
+        let mut now = Time::ZERO;
+        for _ in 0..10_000 {
+            let latency =
+                if search.depth() <= 5 { Time::from_us(900) } else { Time::from_us(1100) };
+            now += latency;
+            if search.ended(now, latency) {
+                break;
+            }
+        }
+        assert_eq!(search.depth(), 5);
+    }
+}

@@ -1,0 +1,81 @@
+//! Random blocks by a keyed permutation, in constant memory (`random_generator=permutation`).
+//!
+//! Blocks are counted from the start of the area, each as long as an operation of its direction;
+//! what is left behind the last whole block is never used.
+
+use rand_distr::{Distribution as _, Zipf};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::Rng;
+
+use super::chance::below;
+use super::permutation::Permutation;
+use crate::job::{Distribution, Job};
+
+/// The blocks of one area; those of reads, then those of writes.
+#[derive(Clone, Debug)]
+pub struct Permuted {
+    blocks: [u64; 2],
+    order: Order,
+}
+
+#[derive(Clone, Debug)]
+enum Order {
+    /// Each block once. Reads and writes draw from one permutation when their
+    /// blocks are equally long; else each direction has its own.
+    EachOnce { permutations: [Permutation; 2], next_index: [u64; 2], is_shared: bool },
+    /// Any block, repeats allowed.
+    Any,
+    /// Few blocks often: ranks by Zipf's law, scattered over the area by a permutation.
+    Skewed { ranks: [Zipf<f64>; 2], scatter: [Permutation; 2] },
+}
+
+impl Permuted {
+    /// The blocks of `job` in an area of `area_bytes`; `random` gives the keys.
+    pub fn new(job: &Job, area_bytes: u64, random: &mut Xoshiro256PlusPlus) -> Permuted {
+        let block_bytes = [job.block_bytes_read(), job.block_bytes_write()];
+        let blocks = block_bytes.map(|bytes| area_bytes / bytes);
+        let mut permutations =
+            || blocks.map(|blocks| Permutation::new(blocks.max(1), random.next_u64()));
+        let order = match job.distribution {
+            Distribution::Zipf { theta, .. } => Order::Skewed {
+                ranks: blocks.map(|blocks| {
+                    Zipf::new(blocks.max(1) as f64, theta)
+                        .expect("the count is at least 1 and theta above 0")
+                }),
+                scatter: permutations(),
+            },
+            _ if job.has_random_map => Order::EachOnce {
+                permutations: permutations(),
+                next_index: [0; 2],
+                is_shared: block_bytes[0] == block_bytes[1],
+            },
+            _ => Order::Any,
+        };
+        Permuted { blocks, order }
+    }
+
+    /// The next block of a direction; `None` when this pass has come to its end.
+    pub fn next(&mut self, way: usize, random: &mut Xoshiro256PlusPlus) -> Option<u64> {
+        let blocks = self.blocks[way];
+        match &mut self.order {
+            Order::EachOnce { permutations, next_index, is_shared } => {
+                let turn = if *is_shared { 0 } else { way };
+                let index = next_index[turn];
+                next_index[turn] += u64::from(index < blocks);
+                (index < blocks).then(|| permutations[turn].at(index))
+            }
+            Order::Any => Some(below(random, blocks)),
+            Order::Skewed { ranks, scatter } => {
+                let rank = ranks[way].sample(random) as u64;
+                Some(scatter[way].at(rank.clamp(1, blocks) - 1))
+            }
+        }
+    }
+
+    /// Begins the next pass, which takes the blocks in the same order again.
+    pub fn restart(&mut self) {
+        if let Order::EachOnce { next_index, .. } = &mut self.order {
+            *next_index = [0; 2];
+        }
+    }
+}

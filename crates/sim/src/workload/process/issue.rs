@@ -1,0 +1,421 @@
+//! What a process does next.
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+
+use super::script::{Step, Turn};
+use super::{AfterDrain, AfterSync, Next, Operation, Process, Reading, Stage};
+use crate::job::FileServiceKind;
+
+/// How often a process looks whether the job has ended that it waits for, or whether it is still
+/// ahead of its flow.
+const LOOK: Time = Time::from_us(100);
+
+impl Process {
+    /// What it does next.
+    pub fn next(&mut self, now: Time) -> Next {
+        if self.begun.is_none() {
+            if self.ties.waits() && !self.ties.is_taken_along() {
+                return Next::WaitUntil(now + LOOK);
+            }
+            self.begin(now);
+        }
+        loop {
+            match self.stage {
+                Stage::Issuing => {
+                    if let Some(next) = self.issuing(now) {
+                        return next;
+                    }
+                }
+                Stage::Draining(then) => {
+                    self.take(self.completed_not_taken);
+                    if self.in_flight > 0 {
+                        return Next::WaitForCompletion;
+                    }
+                    self.stage = self.drained(then, now);
+                }
+                Stage::Pausing { until } if now < until => return Next::WaitUntil(until),
+                Stage::Pausing { .. } => {
+                    self.worked_since = now;
+                    self.stage = Stage::Issuing;
+                }
+                Stage::SyncDue { is_data_enough, then } => {
+                    self.stage = Stage::Syncing(then);
+                    return Next::Sync { is_data_enough };
+                }
+                Stage::Syncing(_) => return Next::WaitForCompletion,
+                Stage::Ended => return Next::Ended,
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Time) {
+        self.begun = Some(now);
+        self.worked_since = now;
+        self.pace.begin(now);
+        if let Some(steady) = &mut self.steady {
+            steady.begin(now);
+        }
+    }
+
+    /// One turn of the loop; `None` when the stage has changed.
+    fn issuing(&mut self, now: Time) -> Option<Next> {
+        let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
+        if self.in_flight >= depth {
+            let needed = match self.in_flight > depth {
+                true => 1,
+                false => self.rules.batch_complete.max(self.rules.depth - self.rules.low),
+            };
+            let needed = needed.min(self.in_flight);
+            if self.completed_not_taken < needed {
+                return Some(Next::WaitForCompletion);
+            }
+            self.take(needed);
+        }
+        if self.is_over(now) {
+            self.stage = Stage::Draining(AfterDrain::End);
+            return None;
+        }
+        if self.script.is_some() {
+            return self.scripted(now);
+        }
+        if self.pauses_now(now) {
+            self.stage = Stage::Draining(AfterDrain::Pause);
+            return None;
+        }
+        if self.checks.is_backlog_full() {
+            self.stage = Stage::Draining(AfterDrain::Check);
+            return None;
+        }
+        if !self.is_pass_over()
+            && !self.checks.is_checking()
+            && let Some(is_data_enough) = self.sync_due()
+        {
+            self.stage = match self.rules.is_direct {
+                true => Stage::SyncDue { is_data_enough, then: AfterSync::Issue },
+                false => Stage::Draining(AfterDrain::Sync { is_data_enough }),
+            };
+            return None;
+        }
+        if let Some(until) = self.held_back(now) {
+            self.stage = Stage::Draining(AfterDrain::HoldBack(until));
+            return None;
+        }
+        match self.operation(now) {
+            Some(operation) => Some(Next::Operation(operation)),
+            None => {
+                self.stage = Stage::Draining(match self.checks.is_in_backlog() {
+                    true => AfterDrain::Check,
+                    false => AfterDrain::NextPass,
+                });
+                None
+            }
+        }
+    }
+
+    /// What the script says. What waits for its time leaves the rest in flight: so completions are
+    /// taken as they come.
+    fn scripted(&mut self, now: Time) -> Option<Next> {
+        self.take(self.completed_not_taken);
+        let begun = self.begun.expect("it has begun");
+        let script = self.script.as_mut().expect("the caller has looked");
+        match script.turn(now.since(begun)) {
+            Turn::At(at) => Some(Next::WaitUntil(begun + at)),
+            Turn::Over => {
+                self.stage = Stage::Draining(AfterDrain::End);
+                None
+            }
+            Turn::Due(Step { op, offset, bytes, .. }) => {
+                let file = self.regions[0].area.file;
+                self.issued_bytes = self.issued_bytes.saturating_add(bytes);
+                self.writes_issued += u64::from(op == Op::Write);
+                Some(Next::Operation(self.issued(Reading { file, offset, bytes }, op)))
+            }
+        }
+    }
+
+    /// Whether it ends now, whatever is left to do.
+    fn is_over(&mut self, now: Time) -> bool {
+        let begun = self.begun.expect("it has begun");
+        let run = now.since(begun);
+        if !self.is_ramp_over && run >= self.rules.ramp {
+            // As in fio, what was done while it warmed up does not count for its limits.
+            self.is_ramp_over = true;
+            (self.issued_bytes, self.issued_operations) = (0, 0);
+        }
+        let is_time_up = |runtime: Time| run >= runtime + self.rules.ramp;
+        if self.is_ramp_over && self.pace.is_too_slow(now) {
+            self.failure = Some("the rate has fallen below rate_min or rate_iops_min");
+        }
+        let is_time_up = self.rules.runtime.is_some_and(is_time_up);
+        is_time_up || self.is_enough || self.failure.is_some() || self.ties.is_taken_along()
+    }
+
+    /// Whether a pause is due; asked once after each operation.
+    fn pauses_now(&mut self, now: Time) -> bool {
+        let is_asked = std::mem::take(&mut self.may_pause);
+        let pauses = &self.rules.pauses;
+        if !is_asked || pauses.time == Time::ZERO {
+            return false;
+        }
+        if let Some(work_time) = pauses.work_time {
+            return now.since(self.worked_since) >= work_time;
+        }
+        let done = if pauses.counts_issued { self.issued_operations } else { self.taken };
+        let is_due = done.saturating_sub(self.taken_at_pause) >= u64::from(pauses.blocks);
+        if is_due {
+            // Before the wait for the rest: what that wait takes counts for the next pause.
+            self.taken_at_pause = done;
+        }
+        is_due
+    }
+
+    /// Until when a rate or a flow holds the next operation back.
+    fn held_back(&mut self, now: Time) -> Option<Time> {
+        if self.checks.is_checking() || self.is_pass_over() {
+            return None;
+        }
+        if let Some(flow) = self.ties.is_ahead() {
+            return Some(now + flow.sleep.max(LOOK));
+        }
+        if !self.rules.has_rate {
+            return None;
+        }
+        let op = self.drawn.unwrap_or_else(|| self.direction());
+        self.drawn = Some(op);
+        let due = self.pace.due(op);
+        (due > now).then_some(due)
+    }
+
+    /// Whether its files are to be put on the medium before the next operation, and whether
+    /// their data is enough; `fsync` goes before `fdatasync`, as in fio.
+    fn sync_due(&self) -> Option<bool> {
+        let is_due = |every: u32| every > 0 && self.writes_issued.is_multiple_of(every.into());
+        match self.rules.sync {
+            _ if self.is_synced || self.writes_issued == 0 => None,
+            sync if is_due(sync.writes) => Some(false),
+            sync if is_due(sync.data_writes) => Some(true),
+            _ => None,
+        }
+    }
+
+    /// The stage that follows when nothing is in flight any more.
+    pub(super) fn drained(&mut self, then: AfterDrain, now: Time) -> Stage {
+        let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
+        let sync_due = |then| Stage::SyncDue { is_data_enough: false, then };
+        match then {
+            AfterDrain::Sync { is_data_enough } => {
+                Stage::SyncDue { is_data_enough, then: AfterSync::Issue }
+            }
+            AfterDrain::NextPass if syncs_at_end => sync_due(AfterSync::NextPass),
+            AfterDrain::End if syncs_at_end => sync_due(AfterSync::End),
+            AfterDrain::Check => {
+                self.checks.turn_backlog();
+                Stage::Issuing
+            }
+            AfterDrain::HoldBack(until) => Stage::Pausing { until },
+            // A pause is not cut short by the end of the runtime, nor is it in fio.
+            AfterDrain::Pause => {
+                self.pace.paused(self.rules.pauses.time);
+                Stage::Pausing { until: now + self.rules.pauses.time }
+            }
+            AfterDrain::NextPass if self.checks.is_backlog_left() => {
+                self.checks.turn_backlog();
+                Stage::Issuing
+            }
+            AfterDrain::NextPass if self.checks.begin_pass() => {
+                self.begin_pass();
+                Stage::Issuing
+            }
+            AfterDrain::NextPass if self.goes_on() => {
+                self.checks.end_pass();
+                self.begin_pass();
+                Stage::Issuing
+            }
+            AfterDrain::NextPass | AfterDrain::End => {
+                self.ties.has_ended();
+                Stage::Ended
+            }
+        }
+    }
+
+    /// Back to the start of a pass.
+    fn begin_pass(&mut self) {
+        self.chance.restart();
+        for region in &mut self.regions {
+            region.places.restart();
+            region.is_done = false;
+        }
+        self.turn = 0;
+        self.turn_left = self.rules.first_turn();
+        self.until_drawn = 0;
+        self.zone_moved = 0;
+    }
+
+    /// Whether another pass follows: time first, then loops, then bytes that are still owed.
+    fn goes_on(&mut self) -> bool {
+        if self.rules.is_time_based {
+            return true;
+        }
+        if self.loops_left > 0 {
+            self.loops_left -= 1;
+            return true;
+        }
+        let owed_bytes = self.rules.limit_bytes.saturating_sub(self.issued_bytes);
+        let is_all_done = match &self.listed {
+            Some(listed) => listed.is_empty(),
+            None => self.regions.iter().all(|region| region.is_done),
+        };
+        owed_bytes >= self.rules.block_bytes_largest
+            && (self.rules.has_io_size || !is_all_done)
+            && !self.is_pass_over()
+    }
+
+    /// Whether all bytes and operations that the job moves were issued.
+    fn is_pass_over(&self) -> bool {
+        let loops = u64::from(self.rules.loops);
+        let is_reached = |limit: u64, issued: u64| issued >= limit.saturating_mul(loops);
+        !self.rules.is_time_based
+            && (is_reached(self.rules.limit_bytes, self.issued_bytes)
+                || is_reached(self.rules.limit_operations, self.issued_operations))
+    }
+
+    /// The direction of the next operation of the pass.
+    fn direction(&mut self) -> Op {
+        match self.rules.reads_percent {
+            100 => Op::Read,
+            0 => Op::Write,
+            percent if self.chance.is_read(percent) => Op::Read,
+            _ => Op::Write,
+        }
+    }
+
+    /// The next operation of the pass, or of what is read back.
+    fn operation(&mut self, now: Time) -> Option<Operation> {
+        if self.checks.is_in_backlog() {
+            let reading = self.checks.next_of_backlog()?;
+            return Some(self.issued(reading, Op::Read));
+        }
+        while self.checks.next_of_pass() {
+            let op = self.direction();
+            let reading = self.reading(op)?;
+            if op == Op::Write {
+                return Some(self.issued(reading, Op::Read));
+            }
+        }
+        if self.checks.is_in_pass() || self.is_pass_over() {
+            return None;
+        }
+        let drawn = self.drawn.take();
+        let op = drawn.unwrap_or_else(|| self.direction());
+        let reading = self.reading(op)?;
+        self.issued_bytes = self.issued_bytes.saturating_add(reading.bytes);
+        self.issued_operations += 1;
+        if self.rules.has_rate {
+            self.pace.issued(op, reading.bytes, now, &mut self.chance);
+        }
+        self.ties.has_issued();
+        self.checks.issued(reading, op == Op::Write);
+        // What is only checked was written by an earlier run.
+        let op = if self.rules.writes { op } else { Op::Read };
+        self.writes_issued += u64::from(op == Op::Write);
+        self.is_synced = false;
+        Some(self.issued(reading, op))
+    }
+
+    /// Counts an operation as in flight.
+    fn issued(&mut self, reading: Reading, op: Op) -> Operation {
+        let Reading { file, offset, bytes } = reading;
+        self.in_flight += 1;
+        self.batched += 1;
+        let is_batch_full = self.batched >= self.rules.batch;
+        if is_batch_full {
+            self.batched = 0;
+        }
+        let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
+        self.may_pause = true;
+        Operation { file, offset, bytes, op, is_batch_end }
+    }
+
+    /// Where the next operation of this direction goes.
+    fn reading(&mut self, op: Op) -> Option<Reading> {
+        if let Some(listed) = &mut self.listed {
+            return listed.pop();
+        }
+        let is_drawn = self.until_drawn == 0;
+        let reading = match self.place(op, is_drawn) {
+            // Where time alone ends a random job, the files are simply taken anew.
+            None if self.rules.is_restarted_at_once => {
+                for region in &mut self.regions {
+                    region.places.restart();
+                    region.is_done = false;
+                }
+                self.place(op, is_drawn)?
+            }
+            reading => reading?,
+        };
+        self.until_drawn = match is_drawn {
+            true => self.rules.draw_every - 1,
+            false => self.until_drawn - 1,
+        };
+        Some(reading)
+    }
+
+    /// A file that is not done, by the job's rule, and the place in it.
+    fn place(&mut self, op: Op, is_drawn: bool) -> Option<Reading> {
+        let count = self.regions.len();
+        while self.regions.iter().any(|region| !region.is_done) {
+            let at = self.file_in_turn(count);
+            let region = &mut self.regions[at];
+            if region.is_done {
+                self.turn_left = 0;
+                continue;
+            }
+            if let Some(strides) = &self.rules.strides
+                && region.places.zone_moved(strides, self.zone_moved, op)
+            {
+                self.zone_moved = 0;
+            }
+            match region.places.next(&self.grain, op, is_drawn, &mut self.chance) {
+                Some((start, bytes)) => {
+                    self.zone_moved += bytes;
+                    let area = region.area;
+                    return Some(Reading { file: area.file, offset: area.offset + start, bytes });
+                }
+                None => region.is_done = true,
+            }
+            self.turn_left = 0;
+        }
+        None
+    }
+
+    /// The file whose turn it is; one operation of its turn is used up.
+    fn file_in_turn(&mut self, count: usize) -> usize {
+        if count == 1 {
+            return 0;
+        }
+        if self.turn_left == 0 {
+            let service = self.rules.file_service;
+            self.turn = match service.kind {
+                FileServiceKind::InTurn => (self.turn + 1) % count,
+                // Drawn until it is one that is not done, if there is any.
+                FileServiceKind::Random => loop {
+                    let drawn = self.chance.file(count as u64) as usize;
+                    let is_open = |region: &super::Region| !region.is_done;
+                    if is_open(&self.regions[drawn]) || !self.regions.iter().any(is_open) {
+                        break drawn;
+                    }
+                },
+            };
+            self.turn_left = service.every.unwrap_or(u32::MAX);
+        }
+        self.turn_left -= 1;
+        self.turn
+    }
+
+    fn take(&mut self, count: u32) {
+        self.completed_not_taken -= count;
+        self.in_flight -= count;
+        self.taken += u64::from(count);
+    }
+}

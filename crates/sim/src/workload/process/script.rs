@@ -1,0 +1,59 @@
+//! Steps that a process goes through in place of a pattern: a trace.
+
+use std::fmt;
+use std::iter::Peekable;
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+
+/// One step: an operation, and when it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Counted from the start of the process; `None`: as soon as there is room.
+    pub at: Option<Time>,
+    /// Read or write.
+    pub op: Op,
+    /// The first byte in the file.
+    pub offset: u64,
+    /// How many bytes; at least 1.
+    pub bytes: u64,
+}
+
+/// The steps of a process, of which the next is known.
+pub struct Script(Peekable<Box<dyn Iterator<Item = Step> + Send>>);
+
+/// What a script says at a time.
+pub enum Turn {
+    /// This is due.
+    Due(Step),
+    /// The next is due then.
+    At(Time),
+    /// There is no more.
+    Over,
+}
+
+impl Script {
+    /// The script of these steps.
+    pub fn new(steps: Box<dyn Iterator<Item = Step> + Send>) -> Script {
+        Script(steps.peekable())
+    }
+
+    /// What is due when the process has run for so long.
+    pub fn turn(&mut self, run: Time) -> Turn {
+        match self.0.peek() {
+            None => Turn::Over,
+            Some(Step { at: Some(at), .. }) if *at > run => Turn::At(*at),
+            Some(step) => {
+                let step = *step;
+                self.0.next();
+                Turn::Due(step)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Script")
+    }
+}

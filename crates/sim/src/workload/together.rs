@@ -1,0 +1,133 @@
+//! What processes know of each other: who takes whom along at its end, who waits for whom, and
+//! how much of a flow each has done.
+//!
+//! Each is a flag or a counter that the processes share, so that it holds in virtual time and
+//! among threads alike.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::job::{Flow, Job, TakesAlong};
+
+/// What one process shares with others.
+#[derive(Clone, Debug, Default)]
+pub struct Ties {
+    takes_along: TakesAlong,
+    /// Set when everybody, its phase, its group is to end.
+    ends: [Arc<AtomicBool>; 3],
+    /// Processes of its own job that have not ended.
+    job: Arc<AtomicU64>,
+    /// The same of the job that it waits for.
+    waits_for: Option<Arc<AtomicU64>>,
+    flow: Option<FlowShare>,
+}
+
+/// The part of one process in a flow.
+#[derive(Clone, Debug)]
+struct FlowShare {
+    own: Flow,
+    done: u64,
+    all: Arc<FlowTotals>,
+}
+
+/// What all processes of a flow have together.
+#[derive(Debug, Default)]
+struct FlowTotals {
+    weight: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Ties {
+    /// Whether it must end because another has.
+    pub fn is_taken_along(&self) -> bool {
+        self.ends.iter().any(|end| end.load(Ordering::Relaxed))
+    }
+
+    /// Whether the job that it waits for is still running.
+    pub fn waits(&self) -> bool {
+        self.waits_for.as_ref().is_some_and(|job| job.load(Ordering::Relaxed) > 0)
+    }
+
+    /// How long it waits, if it is ahead of its share of its flow.
+    pub fn is_ahead(&self) -> Option<Flow> {
+        let share = self.flow.as_ref()?;
+        let all_done = u128::from(share.all.done.load(Ordering::Relaxed));
+        let all_weight = u128::from(share.all.weight.load(Ordering::Relaxed));
+        let is_ahead =
+            u128::from(share.done) * all_weight > u128::from(share.own.weight) * all_done;
+        is_ahead.then_some(share.own)
+    }
+
+    /// It has issued an operation.
+    pub fn has_issued(&mut self) {
+        if let Some(share) = &mut self.flow {
+            share.done += 1;
+            share.all.done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// It has ended.
+    pub fn has_ended(&mut self) {
+        let end = match self.takes_along {
+            TakesAlong::Nobody => None,
+            TakesAlong::All => Some(0),
+            TakesAlong::Phase => Some(1),
+            TakesAlong::Group => Some(2),
+        };
+        if let Some(end) = end {
+            self.ends[end].store(true, Ordering::Relaxed);
+        }
+        self.job.fetch_sub(1, Ordering::Relaxed);
+        if let Some(share) = self.flow.take() {
+            share.all.weight.fetch_sub(u64::from(share.own.weight), Ordering::Relaxed);
+            share.all.done.fetch_sub(share.done, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The ties of all processes of a workload, in the order of its jobs.
+#[derive(Default)]
+pub struct Knots {
+    everybody: Arc<AtomicBool>,
+    phases: BTreeMap<u32, Arc<AtomicBool>>,
+    group: u32,
+    groups: BTreeMap<u32, Arc<AtomicBool>>,
+    jobs: BTreeMap<String, Arc<AtomicU64>>,
+    flows: BTreeMap<u32, Arc<FlowTotals>>,
+}
+
+impl Knots {
+    /// The ties of one process of the next job; those of the job's others are clones of it.
+    ///
+    /// # Errors
+    /// The name of a job that it waits for, and that does not stand above it.
+    pub fn job(&mut self, job: &Job, phase: u32) -> Result<Ties, String> {
+        if job.is_new_group || job.is_barrier {
+            self.group += 1;
+        }
+        let waits_for = match &job.wait_for {
+            None => None,
+            Some(name) => Some(self.jobs.get(name).ok_or_else(|| name.clone())?.clone()),
+        };
+        let running = Arc::new(AtomicU64::new(u64::from(job.processes)));
+        self.jobs.insert(job.name.clone(), running.clone());
+        let flow = job.flow.map(|own| {
+            let all = self.flows.entry(own.id).or_default().clone();
+            let weight = u64::from(own.weight) * u64::from(job.processes);
+            all.weight.fetch_add(weight, Ordering::Relaxed);
+            FlowShare { own, done: 0, all }
+        });
+        Ok(Ties {
+            takes_along: job.takes_along,
+            ends: [
+                self.everybody.clone(),
+                self.phases.entry(phase).or_default().clone(),
+                self.groups.entry(self.group).or_default().clone(),
+            ],
+            job: running,
+            waits_for,
+            flow,
+        })
+    }
+}

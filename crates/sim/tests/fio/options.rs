@@ -1,0 +1,77 @@
+//! The tables of options and engines against fio's own lists.
+
+use std::process::Command;
+
+use readpath_sim::job::{ENGINES, FioOption, options};
+
+use crate::oracle::has_fio;
+
+fn fio_says(argument: &str) -> String {
+    let output = Command::new("fio").arg(argument).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The names in a list of fio's: each at the start of a line, with a colon behind it.
+fn names(list: &str) -> Vec<String> {
+    let is_name = |name: &&str| {
+        !name.is_empty()
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))
+    };
+    let named = list.lines().filter_map(|line| line.split_once(':'));
+    named.map(|(name, _)| name.trim()).filter(is_name).map(str::to_owned).collect()
+}
+
+fn engines() -> Vec<String> {
+    let list = fio_says("--enghelp");
+    list.lines()
+        .skip(1)
+        .map(|line| line.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_option_of_fio_is_known() {
+    if !has_fio() {
+        return;
+    }
+    let mut listed = names(&fio_says("--cmdhelp=all"));
+    assert!(listed.len() > 200, "fio lists its options");
+    for engine in engines() {
+        listed.extend(names(&fio_says(&format!("--enghelp={engine}"))));
+    }
+    let unknown: Vec<&String> =
+        listed.iter().filter(|name| FioOption::find(name).is_none()).collect();
+    assert_eq!(unknown, Vec::<&String>::new());
+}
+
+#[test]
+fn every_engine_of_fio_is_known() {
+    if !has_fio() {
+        return;
+    }
+    let listed = engines();
+    assert!(listed.len() > 20, "fio lists its engines");
+    let is_known = |name: &String| ENGINES.iter().any(|engine| engine.name == name);
+    let unknown: Vec<String> = listed.into_iter().filter(|name| !is_known(name)).collect();
+    assert_eq!(unknown, Vec::<String>::new());
+}
+
+/// `alias: NAME` stands in what fio says of an option.
+#[test]
+fn the_other_names_are_fios() {
+    if !has_fio() {
+        return;
+    }
+    for option in options() {
+        let told = fio_says(&format!("--cmdhelp={}", option.name));
+        // Of an option that it has not, it tells the nearest.
+        if told.contains("closest match") {
+            continue;
+        }
+        let alias = told.lines().find_map(|line| line.trim().strip_prefix("alias:"));
+        if let Some(alias) = alias {
+            assert!(option.aliases.contains(&alias.trim()), "{} is {alias} too", option.name);
+        }
+    }
+}

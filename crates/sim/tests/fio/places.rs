@@ -1,0 +1,112 @@
+//! Where fio is deterministic: the same places and sizes in the same order.
+//!
+//! Each job runs in fio without any storage (`ioengine=null`), which notes what it does.
+
+use std::fs;
+use std::process::Command;
+
+use readpath_sim::job::JobFile;
+use readpath_sim::workload::{Placement, Workload};
+
+use crate::oracle::{Scratch, has_fio, our_steps, steps_of_iolog};
+
+/// Jobs whose places fio draws from its seeds.
+const JOBS: &[&str] = &[
+    "rw=randread bs=4k size=4m",
+    "rw=randread bs=4k size=4m norandommap",
+    "rw=randread bs=16k size=4m randseed=42",
+    "rw=randread bs=4k size=4m randrepeat=0 randseed=42",
+    "rw=randread bs=8k size=1g io_size=4m",
+    "rw=randread bs=4k size=1m loops=3",
+    "rw=randread bs=4k size=1m io_size=3m",
+    "rw=randwrite bs=4k size=2m",
+    "rw=randread bs=4k size=4m random_generator=tausworthe64",
+    "rw=randread bs=4k size=3m random_generator=lfsr",
+    "rw=randread bs=4k size=1m random_generator=lfsr loops=2",
+    "rw=randrw bs=4k size=4m",
+    "rw=randrw bs=4k size=4m rwmixread=75",
+    "rw=rw bs=4k size=4m rwmixwrite=20",
+    "rw=randrw bs=4k,16k size=4m norandommap",
+    "rw=rw bs=4k,16k size=4m loops=2",
+    "rw=randrw bssplit=4k/60:16k/40 size=4m",
+    "rw=randread bs=4k filesize=16m size=1m",
+    "rw=randread bs=4k size=4m percentage_random=30 norandommap",
+    "rw=write bs=4k size=4m bsrange=4k-16k nrfiles=3",
+    "rw=read bsrange=4k-64k size=8m",
+    "rw=write bsrange=512-64k size=4m",
+    "rw=read bs_unaligned bsrange=3k-20k size=1m",
+    "rw=read bssplit=4k/50:64k/30:32k/20 size=8m",
+    "rw=randread bssplit=4k/10:64k/50:32k/40 size=8m norandommap",
+    "rw=randread bssplit=4k/60:16k/40 size=4m",
+    "rw=randread bs=4k size=4m percentage_random=60",
+    "rw=randread:8 bs=4k size=4m",
+    "rw=randread:4 rw_sequencer=identical bs=4k size=4m norandommap number_ios=200",
+    "rw=read:8k bs=4k size=4m io_size=1m",
+    "rw=read:-8k bs=4k size=1m number_ios=100",
+    "rw=randread bs=4k size=4m blockalign=16k norandommap",
+    "rw=randread bs=4k size=4m offset=1m",
+    "rw=randread bs=4k size=4m number_ios=100",
+    "rw=read bs=4k size=16m zonemode=strided zonesize=64k zonerange=256k zoneskip=64k number_ios=100",
+    "rw=randread bs=4k size=16m zonemode=strided zonesize=64k zonerange=256k zoneskip=64k number_ios=100 norandommap",
+    "rw=randread bs=4k size=64m io_size=4m random_distribution=zoned:60/10:30/20:8/30:2/40 norandommap",
+    "rw=randread bs=4k size=4m nrfiles=4",
+    "rw=read bs=4k size=4m nrfiles=4 file_service_type=roundrobin:8",
+    "rw=read bs=4k size=4m nrfiles=4 file_service_type=sequential",
+    "rw=read bs=4k size=4m nrfiles=4 file_service_type=random",
+    "rw=write bs=4k size=1m verify=crc32c",
+    "rw=randwrite bs=4k size=1m verify=md5",
+];
+
+/// Each job has three processes, whose places differ.
+#[test]
+fn places_are_fios() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = Scratch::new("places");
+    // A file a job: the number of a process is a part of its seeds.
+    let mut differing = Vec::new();
+    for (index, job) in JOBS.iter().enumerate() {
+        let options = job.replace(' ', "\n");
+        let text = |log: &str| format!("[a]\n{options}\n{log}\n[b]\n{options}\n{log}\n");
+        let logged = format!("ioengine=null\nwrite_iolog=log{index}");
+        let mut theirs = Vec::new();
+        let path = scratch.write(
+            "job.fio",
+            &text(&logged).replace(
+                &format!("[b]\n{options}\n{logged}"),
+                &format!("[b]\n{options}\nioengine=null\nwrite_iolog=second{index}"),
+            ),
+        );
+        let run =
+            Command::new("fio").current_dir(&scratch.0).arg("--output=out").arg(path).status();
+        assert!(run.unwrap().success(), "fio runs {job}");
+        for log in ["log", "second"] {
+            let log = fs::read_to_string(scratch.0.join(format!("{log}{index}"))).unwrap();
+            theirs.push(steps_of_iolog(&log));
+        }
+        let workload =
+            Workload::new(&JobFile::parse(&text("")).unwrap(), Placement::Modelled, 1).unwrap();
+        for (process, theirs) in workload.processes.into_iter().zip(theirs) {
+            let ours = our_steps(process);
+            let at = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
+            if ours != theirs {
+                differing.push(format!(
+                    "{job}: {} and {} steps, differ at {at:?}: {:?} {:?}",
+                    ours.len(),
+                    theirs.len(),
+                    at.map(|at| &ours[at..ours.len().min(at + 4)]),
+                    at.map(|at| &theirs[at..theirs.len().min(at + 4)]),
+                ));
+                break;
+            }
+        }
+    }
+    assert!(
+        differing.is_empty(),
+        "{} of {}:\n{}",
+        differing.len(),
+        JOBS.len(),
+        differing.join("\n")
+    );
+}
