@@ -125,6 +125,7 @@ fn the_peer_survives_a_medium_error_with_every_engine() {
     cut.set_len(1 << 19).unwrap();
     for engine in [KernelEngine::Psync, KernelEngine::Mmap, KernelEngine::IoUring] {
         let options = KernelOptions {
+            invalidates: true,
             engine,
             is_direct: false,
             depth: 4,
