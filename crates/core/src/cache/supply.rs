@@ -8,7 +8,8 @@
 //! 1. A frame is free, or it holds something, or it is out of circulation: withdrawn, or never used and beyond the
 //!    budget.
 //! 2. What is free is given out in the order in which it was last put back, the last first; when there is none of
-//!    these, the next that was never used.
+//!    these, one that was withdrawn before; and then the next that was never used. So a budget that grows costs
+//!    memory only as it is used.
 
 use alloc::vec::Vec;
 
@@ -22,8 +23,9 @@ pub(super) struct Supply {
     /// The first that was never used, and how many from there on are in circulation.
     fresh: u32,
     fresh_free: u32,
-    /// Out of circulation; without memory.
+    /// Without memory, and how many of them, from the end, are in circulation again.
     withdrawn: Vec<FrameId>,
+    again_free: u32,
     /// Out of circulation, on their way to the world that takes their memory back.
     withdrawing: u32,
     frames_max: u32,
@@ -37,6 +39,7 @@ impl Supply {
             fresh: 0,
             fresh_free: budget,
             withdrawn: Vec::new(),
+            again_free: 0,
             withdrawing: 0,
             frames_max,
         }
@@ -44,17 +47,17 @@ impl Supply {
 
     /// How many frames are in circulation.
     pub(super) fn budget(&self) -> u32 {
-        self.fresh + self.fresh_free - self.withdrawn.len() as u32 - self.withdrawing
+        self.backed() + self.fresh_free + self.again_free
     }
 
-    /// How many frames were used and are not withdrawn.
+    /// How many frames have memory: they were used, and it was not taken back since.
     pub(super) fn backed(&self) -> u32 {
-        self.fresh - self.withdrawn.len() as u32
+        self.fresh - self.withdrawn.len() as u32 - self.withdrawing
     }
 
     /// How many frames are free.
     pub(super) fn free(&self) -> u32 {
-        self.used.len() as u32 + self.fresh_free
+        self.used.len() as u32 + self.fresh_free + self.again_free
     }
 
     /// Gives out a free frame.
@@ -62,6 +65,10 @@ impl Supply {
     pub(super) fn take(&mut self) -> Option<FrameId> {
         if let Some(id) = self.used.pop() {
             return Some(id);
+        }
+        if self.again_free > 0 {
+            self.again_free -= 1;
+            return self.withdrawn.pop();
         }
         self.fresh_free = self.fresh_free.checked_sub(1)?;
         self.fresh += 1;
@@ -86,18 +93,20 @@ impl Supply {
 
     /// Brings up to `frames` more into circulation.
     pub(super) fn grow(&mut self, frames: u32) {
-        let again = self.withdrawn.len().min(frames as usize);
-        self.used.extend(self.withdrawn.drain(self.withdrawn.len() - again..));
+        let again = (self.withdrawn.len() as u32 - self.again_free).min(frames);
+        self.again_free += again;
         let left = self.frames_max - self.fresh - self.fresh_free;
-        self.fresh_free += left.min(frames - again as u32);
+        self.fresh_free += left.min(frames - again);
     }
 
     /// Takes up to `frames` free ones out of circulation, first those that were never used; gives the others, whose
     /// memory the world is to take back before they are [returned](Supply::withdrawn).
     pub(super) fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
-        let unused = self.fresh_free.min(frames);
-        self.fresh_free -= unused;
-        let kept = self.used.len().saturating_sub((frames - unused) as usize);
+        let fresh = self.fresh_free.min(frames);
+        self.fresh_free -= fresh;
+        let again = self.again_free.min(frames - fresh);
+        self.again_free -= again;
+        let kept = self.used.len().saturating_sub((frames - fresh - again) as usize);
         let withdrawing = self.used.split_off(kept);
         self.withdrawing += withdrawing.len() as u32;
         withdrawing
@@ -106,7 +115,9 @@ impl Supply {
     /// The memory of frames was taken back.
     pub(super) fn withdrawn(&mut self, frames: &[FrameId]) {
         self.withdrawing -= frames.len() as u32;
-        self.withdrawn.extend_from_slice(frames);
+        // Before those that are in circulation again.
+        let place = self.withdrawn.len() - self.again_free as usize;
+        self.withdrawn.splice(place..place, frames.iter().copied());
     }
 }
 
@@ -143,7 +154,9 @@ mod tests {
         assert_eq!((supply.budget(), supply.free()), (2, 1));
         supply.grow(3);
         assert_eq!((supply.budget(), supply.free()), (5, 4));
-        assert_eq!(take(&mut supply, 9), [1, 0, 3, 4]);
+        assert_eq!(supply.backed(), 2);
+        assert_eq!(take(&mut supply, 9), [0, 1, 3, 4]);
+        assert_eq!(supply.backed(), 5);
         // No further than there are numbers.
         supply.grow(100);
         assert_eq!(supply.budget(), 10);

@@ -8,7 +8,7 @@ use crate::unit::{PAGE_BYTES, Time};
 
 impl Machine {
     /// Changes how much memory there is, as far as that goes: no further down than what is in use now, no further up than
-    /// [`Config::memory_bytes_max`]. To make it smaller drives out pages, so that for much it is better asked several
+    /// [`Config::memory_bytes_max`](super::Config::memory_bytes_max). To make it smaller drives out pages, so that for much it is better asked several
     /// times. Gives the frames whose memory the world is to take back, and then to tell of as
     /// [withdrawn](Machine::withdrawn).
     pub fn resize(&mut self, now: Time, memory_bytes: u64) -> Vec<FrameId> {
