@@ -74,7 +74,8 @@ pub fn laws(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)>> {
         "scheduler" => scheduler::LAWS,
         "reclaim" => reclaim::LAWS,
         _ => {
-            let what = format!("there are no laws of `{kind}`; there are: readahead, scheduler, reclaim");
+            let what =
+                format!("there are no laws of `{kind}`; there are: readahead, scheduler, reclaim");
             return Err(refused(what));
         }
     };
