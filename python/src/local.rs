@@ -94,6 +94,7 @@ impl Engine {
     /// Builds one. Raises ValueError where an option can't be used, OSError where the system
     /// doesn't give what it names.
     #[new]
+    #[allow(clippy::too_many_arguments, reason = "Python's side gives them all, by place")]
     fn new(
         memory_bytes: Option<u64>,
         readahead: &str,

@@ -291,6 +291,9 @@ impl Builder {
     /// What stays in memory when that is short, as `readpath laws` names it; default `adaptive`: the
     /// one of the others that would have missed least of a sample of the pages.
     ///
+    /// Where no memory is named it decides once more than half of what there is is in use; until then pages would go in
+    /// the order in which they came, as `two-lists` has it.
+    ///
     /// ```
     /// let error = readpath::ReadPath::builder().reclaim("psychic").build().err().unwrap();
     /// assert!(error.to_string().contains("there is no reclaim law `psychic`"));

@@ -5,13 +5,14 @@
 //!    be given away at once never exceed the budget together. So who has been promised a page
 //!    always finds a frame for it.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::Config;
 use super::error::ConfigError;
 use crate::cache::{Cache, FileId, FrameId, Mark};
 use crate::law::Spec;
-use crate::reclaim;
+use crate::reclaim::{self, TwoLists};
 use crate::unit::PAGE_BYTES;
 
 /// The cache, and what is promised of it.
@@ -19,6 +20,8 @@ pub(super) struct Frames {
     pub(super) cache: Cache,
     /// The reclaim law, to be built anew for another size.
     reclaim: Spec,
+    /// Whether the cache is under that law.
+    is_fitted: bool,
     pub(super) budget: Budget,
     lent_pages_max: u64,
 }
@@ -65,8 +68,10 @@ impl Frames {
         let budget = Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0, law_pages_max };
         let reclaim = config.reclaim.clone();
         let law = reclaim::build(&reclaim, pages as u32).map_err(ConfigError::Law)?;
+        let is_fitted = pages_max == pages;
+        let law = if is_fitted { law } else { Box::new(TwoLists) };
         let cache = Cache::of_up_to(pages as u32, pages_max as u32, law);
-        Ok(Frames { cache, reclaim, budget, lent_pages_max })
+        Ok(Frames { cache, reclaim, is_fitted, budget, lent_pages_max })
     }
 
     /// Changes how many frames there are; gives those whose memory is to be taken back. They don't become fewer than are
@@ -85,16 +90,15 @@ impl Frames {
         withdrawing
     }
 
-    /// Has a reclaim law that fits, where there are to be `pages` frames: one for as many if they are nearly all in use; else
-    /// for some times as many as are, since what a law remembers takes memory as well.
+    /// Has a reclaim law that fits, where there are to be `pages` frames and more than half of them are in use. Until then
+    /// pages that go in the order in which they came cost less, in time and in what a law remembers.
     fn refit(&mut self, pages: u32) {
-        let (backed, fitted) = (self.cache.backed_pages(), self.cache.law_pages());
-        let is_small = fitted < pages && backed > fitted / 2;
-        let is_large = pages < fitted - fitted / 4 && backed > pages / 2;
-        if is_small || is_large {
-            let pages = pages.min(backed.saturating_mul(4)).max(1);
-            let law = reclaim::build(&self.reclaim, pages).expect("it was built before");
-            self.cache.refit(law, pages);
+        let fitted = self.cache.law_pages();
+        let fits = self.is_fitted && pages.abs_diff(fitted) <= fitted / 4;
+        if self.cache.backed_pages() > pages / 2 && !fits {
+            let law = reclaim::build(&self.reclaim, pages.max(1)).expect("it was built before");
+            self.cache.refit(law, pages.max(1));
+            self.is_fitted = true;
         }
     }
 
