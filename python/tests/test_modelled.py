@@ -44,7 +44,7 @@ def test_errors_have_the_words_of_the_command(command, root, option, value):
 
 
 @pytest.mark.parametrize(
-    "text", ["[a]\nrw=read\nsize=1x\n", "[a]\nbs=4k\n", "", "[a]\nrw=read\nsize=4k\nbs=8k\n"]
+    "text", ["[a]\nrw=read\nsize=1x\n", "[a]\nbs=4y\n", "", "[a]\nrw=read\nsize=4k\nbs=8k\n"]
 )
 def test_a_job_file_that_is_wrong_is_named_with_its_line(command, tmp_path, text):
     path = tmp_path / "wrong.fio"

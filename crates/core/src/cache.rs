@@ -31,6 +31,7 @@ mod lender;
 mod lists;
 mod memory;
 mod reclaim;
+mod returns;
 mod runs;
 mod size;
 mod supply;
@@ -41,6 +42,7 @@ use frame_set::FrameSet;
 pub use lender::{Lender, Uses};
 use lists::Room;
 pub use memory::Leaving;
+use returns::Returns;
 pub use runs::Entry;
 use supply::Supply;
 use table::{Link, Table};
@@ -104,6 +106,8 @@ pub struct Cache {
     law: Box<dyn ReclaimLaw>,
     /// For how many pages it was built.
     law_pages: u32,
+    /// What has come back; told only where the budget may change.
+    returns: Option<Returns>,
     counters: CacheCounters,
     memory: memory::Counts,
     lender: Option<Box<dyn Lender>>,
@@ -133,6 +137,7 @@ impl Cache {
             places: Places::new(frames_max),
             law,
             law_pages: budget_pages,
+            returns: (budget_pages < frames_max).then(Returns::new),
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
             lender: None,

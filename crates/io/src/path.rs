@@ -250,8 +250,9 @@ impl Builder {
     /// reads under way need: 100 bytes for each, and 4 bytes for each of their
     /// pages.
     ///
-    /// By default it goes by what the machine, and the control groups that the process is in, have to spare: it grows
-    /// with use, to three quarters of all memory at the most, leaves an eighth of it to others, and is given back,
+    /// By default it is 256 MiB, and grows as bytes are read anew that a larger one would have kept, as far as the
+    /// machine, and the control groups that the process is in, have memory to spare: to three quarters of all memory at
+    /// the most. It leaves an eighth of it to others, and is given back,
     /// within a second, when others need it ([`Stats::memory_bytes`]). It doesn't become smaller than 112 MiB, or 48 and a
     /// sixteenth of all that there is. Where that isn't known, or the program locks all that it maps (mlockall(2)), it
     /// is 256 MiB.
@@ -291,7 +292,7 @@ impl Builder {
     /// What stays in memory when that is short, as `readpath laws` names it; default `adaptive`: the
     /// one of the others that would have missed least of a sample of the pages.
     ///
-    /// Where no memory is named it decides once more than half of what there is is in use; until then pages would go in
+    /// Where no memory is named it decides once pages are read again that had to leave; until then they go in
     /// the order in which they came, as `two-lists` has it.
     ///
     /// ```

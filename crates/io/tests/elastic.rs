@@ -42,7 +42,7 @@ fn in_group(bytes: u64, act: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_fits_into_free_memory_is_read_once() {
+fn what_is_read_again_and_fits_into_free_memory_stays_there() {
     let temp = sparse(400 * MIB);
     let path = ReadPath::builder().build().unwrap();
     let before = path.stats();
@@ -51,12 +51,16 @@ fn what_fits_into_free_memory_is_read_once() {
     }
     assert_eq!(before.used_memory_bytes, 0);
     let file = path.open(&temp.path).unwrap();
+    // What comes by once has no more than 256 MiB, and what is read anew as much as it needs.
     read_whole(&file);
     let first = path.stats();
+    assert_eq!((first.device_bytes, first.memory_bytes), (400 * MIB, 256 * MIB));
+    (0..3).for_each(|_| read_whole(&file));
+    let before = path.stats();
     read_whole(&file);
-    let second = path.stats();
-    assert_eq!((second.device_bytes, first.device_bytes), (400 * MIB, 400 * MIB));
-    assert_eq!((second.used_memory_bytes, second.evicted_bytes), (400 * MIB, 0));
+    let last = path.stats();
+    assert_eq!(last.device_bytes, before.device_bytes);
+    assert!(last.memory_bytes >= 400 * MIB && last.used_memory_bytes <= 400 * MIB, "{last:?}");
 }
 
 #[test]
@@ -68,25 +72,25 @@ fn memory_that_is_named_is_kept_to() {
     assert_eq!((stats.memory_bytes, stats.used_memory_bytes), (32 * MIB, 32 * MIB));
 }
 
-/// The whole file, twice, in a group of a third of it.
+/// The whole file, four times, in a group of two thirds of it.
 #[test]
 fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
-    let temp = sparse(600 * MIB);
+    let temp = sparse(300 * MIB);
     in_group(200 * MIB, || {
         let path = ReadPath::builder().build().unwrap();
         let file = path.open(&temp.path).unwrap();
-        (0..2).for_each(|_| read_whole(&file));
+        (0..4).for_each(|_| read_whole(&file));
         let stats = path.stats();
         // An eighth is left to others.
         stats.used_memory_bytes <= 175 * MIB && stats.used_memory_bytes >= 64 * MIB
     });
 }
 
-/// The program itself comes to need half of its group, a little at a time.
+/// The program itself comes to need two fifths of its group, a little at a time.
 #[test]
 fn what_others_need_is_given_back() {
     let temp = sparse(400 * MIB);
-    in_group(320 * MIB, || {
+    in_group(400 * MIB, || {
         let path = ReadPath::builder().build().unwrap();
         let file = path.open(&temp.path).unwrap();
         read_whole(&file);
@@ -96,7 +100,7 @@ fn what_others_need_is_given_back() {
             needed.push(vec![count; 16 * MIB as usize]);
             let begun = Instant::now();
             let taken = u64::from(count) * 16 * MIB;
-            while path.stats().used_memory_bytes + taken > 300 * MIB {
+            while path.stats().used_memory_bytes + taken > 360 * MIB {
                 assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", path.stats());
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -105,6 +109,6 @@ fn what_others_need_is_given_back() {
         let left = path.stats();
         // What it still has is good, and so is what it reads anew.
         read_whole(&file);
-        full > 200 * MIB && left.used_memory_bytes < 160 * MIB
+        full > 240 * MIB && left.used_memory_bytes < 200 * MIB
     });
 }

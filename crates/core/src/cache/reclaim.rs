@@ -294,6 +294,10 @@ impl Cache {
 
     pub(super) fn evict(&mut self, id: FrameId) {
         self.counters.evicted_pages += 1;
+        if let Some(returns) = &mut self.returns {
+            let Frame { file, page, .. } = self.frames[id.0 as usize];
+            returns.leave(file, page);
+        }
         self.remove(id);
     }
 }

@@ -49,10 +49,13 @@ impl Cache {
         let count = self.frames_for(wanted, entry.is_pinned);
         let enters = !entry.is_ahead || self.law.enters_unused();
         let how = if entry.is_ahead { Entered::Ahead } else { Entered::Asked };
-        let Cache { frames, supply, table, places, law, unused, .. } = self;
+        let Cache { frames, supply, table, places, law, unused, returns, .. } = self;
         let run = PageRange::new(range.first, count.into());
         for (page, home) in table.homes(file, run) {
             let id = supply.take().expect("as many are free as are added");
+            if let Some(returns) = returns {
+                returns.enter(file, page);
+            }
             let frame = Frame {
                 file,
                 page,

@@ -28,6 +28,11 @@ impl Cache {
         self.supply.backed()
     }
 
+    /// How many pages have come back that had left to make room, about; 0 where the budget stays.
+    pub fn returned_pages(&self) -> u64 {
+        self.returns.as_ref().map_or(0, |returns| returns.pages())
+    }
+
     /// For how many pages the reclaim law was built.
     pub fn law_pages(&self) -> u32 {
         self.law_pages

@@ -15,6 +15,9 @@ use crate::law::Spec;
 use crate::reclaim::{self, TwoLists};
 use crate::unit::PAGE_BYTES;
 
+/// One part of so many of the pages must have come back before it matters which ones leave.
+const RETURNED_PART: u32 = 16;
+
 /// The cache, and what is promised of it.
 pub(super) struct Frames {
     pub(super) cache: Cache,
@@ -90,11 +93,15 @@ impl Frames {
         withdrawing
     }
 
-    /// Has a reclaim law that fits, where there are to be `pages` frames and more than half of them are in use. Until then
-    /// pages that go in the order in which they came cost less, in time and in what a law remembers.
+    /// Has a reclaim law that fits, where there are to be `pages` frames and more than half of them are in use, and as many
+    /// pages as a sixteenth of them have come back after they had left. Until then any law is as good as another, and
+    /// that pages go in the order in which they came costs least, in time and in what a law remembers.
     fn refit(&mut self, pages: u32) {
         let fitted = self.cache.law_pages();
-        let fits = self.is_fitted && pages.abs_diff(fitted) <= fitted / 4;
+        let fits = match self.is_fitted {
+            true => pages.abs_diff(fitted) <= fitted / 4,
+            false => self.cache.returned_pages() < u64::from(pages / RETURNED_PART),
+        };
         if self.cache.backed_pages() > pages / 2 && !fits {
             let law = reclaim::build(&self.reclaim, pages.max(1)).expect("it was built before");
             self.cache.refit(law, pages.max(1));

@@ -23,6 +23,12 @@ impl Machine {
         self.base.frames.cache.withdrawn(frames);
     }
 
+    /// How many bytes have been read anew that had left the memory to make room, about: what a larger one would have kept.
+    /// Told only where the size may change.
+    pub fn returned_bytes(&self) -> u64 {
+        self.base.frames.cache.returned_pages() * PAGE_BYTES
+    }
+
     /// How much memory there is, in bytes, and how much of it was ever used and not taken back since.
     pub fn memory_bytes(&self) -> [u64; 2] {
         let cache = &self.base.frames.cache;
@@ -85,6 +91,8 @@ mod tests {
         assert_eq!(read(&mut machine, handle, 0..64), 64);
         assert_eq!(machine.resize(Time::ZERO, 1 << 40), []);
         assert_eq!(machine.memory_bytes(), [64, 16].map(|pages| pages * PAGE_BYTES));
+        // All of the second pass but what was there had left before.
+        assert_eq!(machine.returned_bytes(), 64 * PAGE_BYTES);
         // The last 16 are there.
         assert_eq!(read(&mut machine, handle, 0..64), 48);
         assert_eq!(read(&mut machine, handle, 0..64), 0);

@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub(crate) is_closing: bool,
     /// When so much memory is in use, it is looked how much there is.
     pub(super) memory_due_bytes: u64,
+    /// And when so much had to be read anew.
+    pub(super) returned_due_bytes: u64,
     /// Completions that were just collected; empty in between.
     collected: Vec<Completion>,
 }
@@ -71,6 +73,7 @@ impl State {
             is_reactor_idle: false,
             is_closing: false,
             memory_due_bytes: u64::MAX,
+            returned_due_bytes: u64::MAX,
             collected: Vec::new(),
         }
     }
@@ -240,8 +243,10 @@ impl State {
         if !self.removing.is_empty() {
             self.remove_files();
         }
-        if self.machine.memory_bytes()[1] >= self.memory_due_bytes {
-            self.memory_due_bytes = u64::MAX;
+        if self.machine.memory_bytes()[1] >= self.memory_due_bytes
+            || self.machine.returned_bytes() >= self.returned_due_bytes
+        {
+            (self.memory_due_bytes, self.returned_due_bytes) = (u64::MAX, u64::MAX);
             self.in_flight.deferred.is_memory_due = true;
         }
     }
