@@ -176,6 +176,8 @@ impl Server {
         let config = Config {
             memory_bytes,
             readahead,
+            // Of the uses of a page the machine hears the first touch alone, so that no law can tell how good it is.
+            reclaim: Spec::plain("two-lists"),
             limits,
             open_reads_max: u32::MAX,
             ..Config::new(caps)
