@@ -13,6 +13,7 @@
 //! the system. Where tasks wait for memory all the same (pressure stall information), an eighth of it goes at each look.
 //! It never goes below a floor, by which any read can be made.
 
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -184,25 +185,39 @@ impl Engine {
 }
 
 /// All engines of a process whose memory is elastic, and whether the thread is there that looks after them.
+#[derive(Default)]
 struct Watched {
-    process: Process,
     engines: Vec<Weak<Engine>>,
     is_running: bool,
 }
 
-static WATCHED: Mutex<Watched> =
-    Mutex::new(Watched { process: Process::NONE, engines: Vec::new(), is_running: false });
+/// Those of one process. A child made by `fork` makes its own: a thread of its parent's may have held the lock.
+struct OfProcess {
+    process: Process,
+    watched: Mutex<Watched>,
+}
 
-/// Does something to those of this process; `None` where the list can't be had: a thread of the parent's held it when this
-/// child was made, and it stays so.
-fn with_watched<T>(act: impl FnOnce(&mut Watched) -> T) -> Option<T> {
-    let mut watched = WATCHED.try_lock().ok()?;
-    if !watched.process.is_this() {
-        // Those of a parent are none of ours, and are not to be dropped here.
-        std::mem::forget(std::mem::take(&mut watched.engines));
-        (watched.process, watched.is_running) = (Process::this(), false);
+static WATCHED: AtomicPtr<OfProcess> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Does something to those of this process.
+fn with_watched<T>(act: impl FnOnce(&mut Watched) -> T) -> T {
+    let found = WATCHED.load(Ordering::Acquire);
+    // SAFETY: what is there was made below, and is never freed.
+    let mut here = unsafe { found.as_ref() }.filter(|here| here.process.is_this());
+    if here.is_none() {
+        let made = OfProcess { process: Process::this(), watched: Mutex::default() };
+        let made = Box::into_raw(Box::new(made));
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let place = match WATCHED.compare_exchange(found, made, order.0, order.1) {
+            Ok(_) => made,
+            // Another thread was first; what was made here is lost, once.
+            Err(theirs) => theirs,
+        };
+        // SAFETY: as above.
+        here = unsafe { place.as_ref() };
     }
-    Some(act(&mut watched))
+    let watched = &here.expect("made just now").watched;
+    act(&mut watched.lock().expect("nothing panics under this lock"))
 }
 
 /// Has the engine looked after from when it uses much.
@@ -233,16 +248,13 @@ fn watch() {
             watched.engines.retain(|engine| engine.strong_count() > 0);
             watched.engines.clone()
         });
-        // Somebody has the list just now.
-        let Some(engines) = engines else { continue };
         let mut has_large = false;
         for engine in engines.iter().filter_map(Weak::upgrade) {
             has_large |= engine.lock().machine.memory_bytes()[1] >= STEP_BYTES;
             engine.adapt_memory();
         }
-        let is_over = !has_large && with_watched(|watched| watched.is_running = false).is_some();
-        if is_over {
-            return;
+        if !has_large {
+            return with_watched(|watched| watched.is_running = false);
         }
     }
 }
