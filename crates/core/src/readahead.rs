@@ -15,6 +15,7 @@ use crate::law::{self, Law, Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
 mod adaptive;
+mod advised;
 mod evidence;
 mod none;
 mod ondemand;
@@ -25,6 +26,7 @@ mod window;
 mod window_fixed;
 
 pub use adaptive::Adaptive;
+pub use advised::{Advised, AdvisedPages};
 pub use evidence::{
     Ages, DeviceEvidence, Era, Evidence, FileEvidence, Piece, Pieces, Streams, Wanted,
 };

@@ -1,0 +1,354 @@
+//! The pages of one file that somebody else keeps: the kernel, which is advised what to bring into its cache.
+//!
+//! A law looks into the cache that it reads ahead into. Into the kernel's it can't look at each read. So what was
+//! read, and what the kernel was advised to read, is remembered here in its place: a bit for each page, and another for those
+//! that were advised and that nobody has come to since. The kernel lets pages go without a word; then a law takes a page
+//! for cached that is not, and the worst that comes of it is a read that waits for the device, as it would have without us.
+//!
+//! Bounded: of each file the [`WINDOWS_MAX`] windows of 2 MiB that were begun last are remembered, in 144 bytes each.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::mem;
+
+use super::{DeviceEvidence, Evidence, FileEvidence, Folio, Pages};
+use crate::unit::PageRange;
+
+/// Pages that are remembered together, 2 MiB.
+const WINDOW_PAGES: u64 = 512;
+
+/// So many windows of a file are remembered: 8 GiB of it, in 600 KiB.
+const WINDOWS_MAX: usize = 4096;
+
+/// Pages in one word of a window.
+const WORD_PAGES: u64 = u64::BITS as u64;
+
+const WORDS: usize = (WINDOW_PAGES / WORD_PAGES) as usize;
+
+/// What is remembered of one file.
+#[derive(Clone, Debug, Default)]
+pub struct Advised {
+    windows: BTreeMap<u64, Box<Window>>,
+    /// The same, in the order in which they were begun.
+    begun: VecDeque<u64>,
+    /// Pages that a reader is to tell the law of when it comes to them.
+    marks: BTreeSet<u64>,
+    evidence: FileEvidence,
+}
+
+/// A bit for each page.
+#[derive(Clone, Debug, Default)]
+struct Window {
+    known: [u64; WORDS],
+    unused: [u64; WORDS],
+}
+
+impl Advised {
+    /// Nothing is known of the file; which one it is, is for the log.
+    pub fn new(number: u32) -> Advised {
+        Advised {
+            evidence: FileEvidence { number, ..FileEvidence::default() },
+            ..Advised::default()
+        }
+    }
+
+    /// Whether a read of these pages is nothing to tell a law of: all of them were read or advised, and none is marked.
+    pub fn is_quiet(&self, request: PageRange) -> bool {
+        parts(request).all(|part| part.of(&self.windows, |window| &window.known) == part.mask)
+            && self.marks.range(request.pages()).next().is_none()
+    }
+
+    /// A reader has come to these pages: they are known, and used from now on.
+    pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
+        for part in parts(request) {
+            let window = self.window(part.window, device);
+            let added = part.mask & !window.known[part.word];
+            let used = part.mask & window.unused[part.word];
+            window.known[part.word] |= part.mask;
+            window.unused[part.word] &= !part.mask;
+            device.added_pages += u64::from(added.count_ones());
+            device.standing_pages -= u64::from(used.count_ones());
+        }
+    }
+
+    /// These pages are known to be gone.
+    pub fn forget(&mut self, range: PageRange, device: &mut DeviceEvidence) {
+        let windows = range.first / WINDOW_PAGES..range.end.div_ceil(WINDOW_PAGES);
+        let numbers: Vec<u64> = self.windows.range(windows).map(|(&number, _)| number).collect();
+        for number in numbers {
+            let first = number * WINDOW_PAGES;
+            let within = PageRange {
+                first: range.first.max(first),
+                end: range.end.min(first + WINDOW_PAGES),
+            };
+            for part in parts(within) {
+                let window = self.window(number, device);
+                let gone = part.mask & window.unused[part.word];
+                window.known[part.word] &= !part.mask;
+                window.unused[part.word] &= !part.mask;
+                device.standing_pages -= u64::from(gone.count_ones());
+            }
+        }
+        self.marks.retain(|&mark| !range.contains(mark));
+    }
+
+    /// The window of that number, begun now if it is new; then the one that was begun first may be forgotten.
+    fn window(&mut self, number: u64, device: &mut DeviceEvidence) -> &mut Window {
+        if !self.windows.contains_key(&number) {
+            if self.begun.len() == WINDOWS_MAX
+                && let Some(oldest) = self.begun.pop_front()
+                && let Some(window) = self.windows.remove(&oldest)
+            {
+                let unused: u32 = window.unused.iter().map(|word| word.count_ones()).sum();
+                device.standing_pages -= u64::from(unused);
+                let first = oldest * WINDOW_PAGES;
+                let gone = PageRange::new(first, WINDOW_PAGES);
+                self.marks.retain(|&mark| !gone.contains(mark));
+            }
+            self.begun.push_back(number);
+        }
+        self.windows.entry(number).or_default()
+    }
+
+    fn has(&self, page: u64, bits: impl Fn(&Window) -> &[u64; WORDS]) -> bool {
+        parts(PageRange::new(page, 1)).all(|part| part.of(&self.windows, &bits) == part.mask)
+    }
+}
+
+/// The part of a range that lies in one word.
+struct Part {
+    window: u64,
+    word: usize,
+    mask: u64,
+    /// The page of its lowest bit.
+    first: u64,
+}
+
+impl Part {
+    /// Its bits.
+    fn of(
+        &self,
+        windows: &BTreeMap<u64, Box<Window>>,
+        bits: impl Fn(&Window) -> &[u64; WORDS],
+    ) -> u64 {
+        windows.get(&self.window).map_or(0, |window| bits(window)[self.word] & self.mask)
+    }
+}
+
+/// The words that a range lies in, in order.
+fn parts(range: PageRange) -> impl Iterator<Item = Part> {
+    let words =
+        range.first / WORD_PAGES..range.end.div_ceil(WORD_PAGES).max(range.first / WORD_PAGES);
+    words.map(move |word| {
+        let first = word * WORD_PAGES;
+        let (low, high) =
+            (range.first.max(first) - first, range.end.min(first + WORD_PAGES) - first);
+        let below = |bit: u64| 1u64.checked_shl(bit as u32).map_or(u64::MAX, |bit| bit - 1);
+        Part {
+            window: first / WINDOW_PAGES,
+            word: (word % WORDS as u64) as usize,
+            mask: below(high) & !below(low),
+            first,
+        }
+    })
+}
+
+/// The pages of one read, as a law sees and extends them; beside them, what the kernel is to be advised of.
+#[derive(Debug)]
+pub struct AdvisedPages<'a> {
+    /// What is remembered of the file.
+    pub advised: &'a mut Advised,
+    /// What is known of the device.
+    pub device: &'a mut DeviceEvidence,
+    /// How many pages the file has.
+    pub file_pages: u64,
+    /// What the law wants, in the order in which it wants it.
+    pub runs: &'a mut Vec<PageRange>,
+}
+
+impl AdvisedPages<'_> {
+    /// Remembers absent pages; the kernel is advised of them.
+    fn take(&mut self, run: PageRange) {
+        for part in parts(run) {
+            let window = self.advised.window(part.window, self.device);
+            let added = part.mask & !window.known[part.word];
+            window.known[part.word] |= added;
+            window.unused[part.word] |= added;
+            let count = u64::from(added.count_ones());
+            self.device.added_pages += count;
+            self.device.standing_pages += count;
+        }
+        match self.runs.last_mut() {
+            Some(last) if last.end == run.first => last.end = run.end,
+            Some(last) if last.first == run.end => last.first = run.first,
+            _ => self.runs.push(run),
+        }
+    }
+
+    /// The first pages of a range that are absent; none, where all are known.
+    fn absent_run(&self, range: PageRange) -> Option<PageRange> {
+        let mut absent = parts(range).flat_map(|part| {
+            let bits = part.mask & !part.of(&self.advised.windows, |window| &window.known);
+            (0..WORD_PAGES).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| part.first + bit)
+        });
+        let first = absent.next()?;
+        let mut end = first + 1;
+        while absent.next() == Some(end) {
+            end += 1;
+        }
+        Some(PageRange { first, end })
+    }
+}
+
+impl Pages for AdvisedPages<'_> {
+    fn is_cached(&self, page: u64) -> bool {
+        self.advised.has(page, |window| &window.known)
+    }
+
+    fn is_filled(&self, page: u64) -> bool {
+        self.is_cached(page)
+    }
+
+    fn is_unused(&self, page: u64) -> bool {
+        self.advised.has(page, |window| &window.unused)
+    }
+
+    fn evidence(&mut self) -> Evidence<'_> {
+        Evidence { device: self.device, file: &mut self.advised.evidence }
+    }
+
+    fn marked(&self, page: u64) -> Option<Folio> {
+        self.advised.marks.contains(&page).then_some(Folio { first: page, order: 0 })
+    }
+
+    fn clear_mark(&mut self, folio: Folio) {
+        self.advised.marks.remove(&folio.first);
+    }
+
+    fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+        self.add_absent(folio.range(), is_marked)
+    }
+
+    /// No more is ahead of all readers together than half of the memory.
+    fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
+        let mut left = range.clipped(self.file_pages);
+        let mut is_marked = is_marked;
+        while let Some(run) = self.absent_run(left) {
+            left.first = run.end;
+            let room = (self.device.memory_pages / 2).saturating_sub(self.device.standing_pages);
+            let taken = PageRange::new(run.first, run.count().min(room));
+            if taken.is_empty() {
+                return false;
+            }
+            if mem::take(&mut is_marked) {
+                self.advised.marks.insert(taken.first);
+            }
+            self.take(taken);
+            if taken.count() < run.count() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> DeviceEvidence {
+        DeviceEvidence { memory_pages: 4096, ..DeviceEvidence::default() }
+    }
+
+    fn add(advised: &mut Advised, device: &mut DeviceEvidence, range: PageRange) -> Vec<PageRange> {
+        let mut runs = Vec::new();
+        let mut pages = AdvisedPages { advised, device, file_pages: 10_000, runs: &mut runs };
+        pages.add_absent(range, true);
+        runs
+    }
+
+    /// A set of page numbers, one by one, says the same.
+    #[test]
+    fn what_is_read_and_advised_is_known_as_a_set_of_numbers_knows_it() {
+        let (mut advised, mut device) = (Advised::default(), device());
+        let (mut known, mut unused) = (BTreeSet::<u64>::new(), BTreeSet::<u64>::new());
+        let mut state = 7_u64;
+        for step in 0..400 {
+            let random = crate::splitmix::next(&mut state);
+            let range = PageRange::new(random % 1500, random >> 32 & 127);
+            match step % 3 {
+                0 => {
+                    advised.read(range, &mut device);
+                    range.pages().for_each(|page| _ = (known.insert(page), unused.remove(&page)));
+                }
+                1 => {
+                    let runs = add(&mut advised, &mut device, range);
+                    let new: BTreeSet<u64> =
+                        range.pages().filter(|page| !known.contains(page)).collect();
+                    assert_eq!(
+                        runs.iter().flat_map(|run| run.pages()).collect::<BTreeSet<_>>(),
+                        new
+                    );
+                    known.extend(&new);
+                    unused.extend(&new);
+                }
+                _ if step % 9 == 2 => {
+                    advised.forget(range, &mut device);
+                    range.pages().for_each(|page| _ = (known.remove(&page), unused.remove(&page)));
+                }
+                _ => {}
+            }
+            advised.marks.clear();
+            assert_eq!(device.standing_pages, unused.len() as u64, "after step {step}");
+            assert_eq!(advised.is_quiet(range), range.pages().all(|page| known.contains(&page)));
+        }
+        assert!(known.len() > 500 && unused.len() > 50);
+    }
+
+    #[test]
+    fn a_mark_is_heard_once() {
+        let (mut advised, mut device) = (Advised::default(), device());
+        assert_eq!(
+            add(&mut advised, &mut device, PageRange::new(60, 10)),
+            [PageRange::new(60, 10)]
+        );
+        assert!(
+            !advised.is_quiet(PageRange::new(58, 3)) && advised.is_quiet(PageRange::new(61, 9))
+        );
+        let mut runs = Vec::new();
+        let mut pages = AdvisedPages {
+            advised: &mut advised,
+            device: &mut device,
+            file_pages: 100,
+            runs: &mut runs,
+        };
+        let folio = pages.marked(60).unwrap();
+        pages.clear_mark(folio);
+        assert!(advised.is_quiet(PageRange::new(60, 3)));
+    }
+
+    /// Of a memory of 4,096 pages half is 2,048.
+    #[test]
+    fn no_more_is_ahead_than_half_of_the_memory() {
+        let (mut advised, mut device) = (Advised::default(), device());
+        let runs = add(&mut advised, &mut device, PageRange::new(0, 3000));
+        assert_eq!(runs, [PageRange::new(0, 2048)]);
+        advised.read(PageRange::new(0, 48), &mut device);
+        let runs = add(&mut advised, &mut device, PageRange::new(0, 3000));
+        assert_eq!(runs, [PageRange::new(2048, 48)]);
+    }
+
+    #[test]
+    fn what_was_begun_first_is_forgotten_first() {
+        let (mut advised, mut device) = (Advised::default(), device());
+        add(&mut advised, &mut device, PageRange::new(0, 10));
+        for window in 1..=WINDOWS_MAX as u64 {
+            assert_eq!(advised.windows.len() as u64, window);
+            advised.read(PageRange::new(window * WINDOW_PAGES, 1), &mut device);
+        }
+        assert_eq!(advised.windows.len(), WINDOWS_MAX);
+        assert!(!advised.is_quiet(PageRange::new(5, 1)));
+        assert_eq!((device.standing_pages, advised.marks.len()), (0, 0));
+    }
+}
