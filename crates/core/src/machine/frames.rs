@@ -70,8 +70,10 @@ impl Frames {
         let law_pages_max = config.law_memory_bytes_max / PAGE_BYTES;
         let budget = Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0, law_pages_max };
         let reclaim = config.reclaim.clone();
-        let law = reclaim::build(&reclaim, pages as u32).map_err(ConfigError::Law)?;
         let is_fitted = pages_max == pages;
+        // One that is fitted later is only looked at: whether it could be built.
+        let law_pages = if is_fitted { pages as u32 } else { 1 };
+        let law = reclaim::build(&reclaim, law_pages).map_err(ConfigError::Law)?;
         let law = if is_fitted { law } else { Box::new(TwoLists) };
         let cache = Cache::of_up_to(pages as u32, pages_max as u32, law);
         Ok(Frames { cache, reclaim, is_fitted, budget, lent_pages_max })
