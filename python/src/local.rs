@@ -14,7 +14,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use readpath::nfs::NfsUrl;
 use readpath::{
-    Advice, BackendKind, Builder, File, OpenFileError, ReadError, ReadPath, UnknownBackend,
+    Advice, BackendKind, Builder, File, FileStats, OpenFileError, ReadError, ReadPath,
+    UnknownBackend,
 };
 use readpath_core::unit::PAGE_BYTES;
 
@@ -159,6 +160,9 @@ fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>
     all.set_item("evicted_bytes", stats.evicted_bytes)?;
     all.set_item("memory_bytes", stats.memory_bytes)?;
     all.set_item("used_memory_bytes", stats.used_memory_bytes)?;
+    all.set_item("kernel_waits", stats.kernel_waits)?;
+    all.set_item("kernel_read_bytes", stats.kernel_read_bytes)?;
+    all.set_item("kernel_advised_bytes", stats.kernel_advised_bytes)?;
     all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
     Ok(all)
 }
@@ -492,11 +496,12 @@ impl LocalFile {
         })
     }
 
-    /// What was read: `(bytes, cached_bytes, kernel_cached_bytes)`.
-    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+    /// What was read: `(bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes)`.
+    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
         self.with(py, |file| {
-            let stats = file.stats();
-            Ok((stats.bytes, stats.cached_bytes, stats.kernel_cached_bytes))
+            let FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes, .. } =
+                file.stats();
+            Ok((bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes))
         })
     }
 

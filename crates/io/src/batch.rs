@@ -46,6 +46,8 @@ const GROUP: usize = 8;
 pub struct Batch {
     engine: Arc<Owner>,
     queue: QueueId,
+    /// Begun by the kernel, which keeps the pages; to be waited for one after the other.
+    kept: VecDeque<Asked>,
     /// Not started yet.
     asked: Vec<Asked>,
     /// Done, and to be lent.
@@ -67,6 +69,7 @@ impl ReadPath {
         Batch {
             engine,
             queue,
+            kept: VecDeque::new(),
             asked: Vec::new(),
             ready: VecDeque::new(),
             lent: None,
@@ -103,12 +106,16 @@ impl Batch {
         }
         self.take_back();
         let within = bytes.min(handle.file.bytes.saturating_sub(offset));
-        let spare = self.spare.pop().filter(|spare| spare.len() as u64 == within);
-        if within > 0
-            && let Some(copy) = handle.copied_from_kernel(offset, within, spare)
-        {
-            self.ready.push_back(Lent::copied(ticket, copy));
-            return Ok(());
+        if within > 0 {
+            if handle.begin_in_kernel(offset, within) {
+                // Copied when its turn comes, into memory that the last one was lent in.
+                self.kept.push_back(Asked { handle, offset, bytes: within, ticket });
+                return Ok(());
+            }
+            if let Some(copy) = handle.copied_held(offset, within, || self.spare.pop()) {
+                self.ready.push_back(Lent::copied(ticket, copy));
+                return Ok(());
+            }
         }
         self.asked.push(Asked { handle, offset, bytes, ticket });
         if self.asked.len() == GROUP {
@@ -133,7 +140,7 @@ impl Batch {
         let is_ours = self.engine.is_ours();
         let queue_len =
             if is_ours { self.engine.lock().in_flight.queue_len(self.queue) } else { 0 };
-        self.asked.len() + queue_len + self.ready.len()
+        self.kept.len() + self.asked.len() + queue_len + self.ready.len()
     }
 
     /// Whether there is nothing to wait for.
@@ -155,6 +162,9 @@ impl Batch {
     pub fn wait(&mut self) -> Result<Option<BatchRead<'_>>, ReadError> {
         self.check_process()?;
         self.take_back();
+        if self.ready.is_empty() {
+            self.wait_for_kept();
+        }
         if self.ready.is_empty() {
             self.wait_for_some()?;
         }
@@ -178,6 +188,16 @@ impl Batch {
         match self.engine.is_ours() {
             true => Ok(()),
             false => Err(ReadError::Forked { why: Forked::UnderWay }),
+        }
+    }
+
+    /// Waits for the oldest of the reads that the kernel has begun; what it can't give is read past its cache.
+    fn wait_for_kept(&mut self) {
+        let Some(asked) = self.kept.pop_front() else { return };
+        let Asked { handle, offset, bytes, ticket } = &asked;
+        match handle.copied_from_kernel(*offset, *bytes, || self.spare.pop()) {
+            Some(copy) => self.ready.push_back(Lent::copied(*ticket, copy)),
+            None => self.asked.push(asked),
         }
     }
 

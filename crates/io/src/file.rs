@@ -22,7 +22,8 @@ use crate::target::Mode;
 /// A file or block device, open for reading through a [`ReadPath`].
 ///
 /// Reads name their place, take `&self`, and may come from any number of threads.
-/// What is cached is given without a lock, a system call or an allocation. Cheap
+/// What the path has cached is given without a lock, a system call or an allocation; with nothing set the kernel
+/// [keeps the pages](crate::Builder::kernel_cache), and a read is one system call. Cheap
 /// to clone: a clone has the same readahead state, as `dup(2)` has; for a stream
 /// of its own, [`reopen`](File::reopen).
 ///
@@ -109,9 +110,16 @@ impl File {
         ReadPath::of(Arc::clone(&self.handle.engine))
     }
 
-    /// The way that its bytes take: past the kernel's cache, or through it and why.
+    /// The way that its bytes take: past the kernel's cache, or through it and why. (Where the kernel keeps the pages
+    /// futures still go past it.)
     pub fn mode(&self) -> Mode {
         self.handle.file.mode
+    }
+
+    /// Whether the kernel [keeps the pages](crate::Builder::kernel_cache): then what it asks its device for is not in the path's
+    /// [`Stats`](crate::Stats).
+    pub fn kernel_keeps(&self) -> bool {
+        self.handle.file.kernel_pages.are_kept()
     }
 
     /// Reads bytes from `offset` on into `buffer`; gives how many: fewer than there
@@ -121,10 +129,10 @@ impl File {
     /// [guards may hold](crate::Builder::held_memory)), or of more than 16 MiB, is carried
     /// out as several.
     ///
-    /// A read of which this path has nothing is taken from the kernel's cache, where that
+    /// A read of which this path has nothing comes through the kernel's cache, where that keeps the pages or
     /// holds all of it: straight into `buffer`, with no copy in this path's memory. It has what others
     /// have written and not yet carried to the device; a page that this path has is given from here, until it is
-    /// [invalidated](File::invalidate). ([`Builder::kernel_cache`](crate::Builder::kernel_cache) turns that off.)
+    /// [invalidated](File::invalidate). ([`Builder::kernel_cache`](crate::Builder::kernel_cache) says when, and turns that off.)
     ///
     /// # Errors
     /// The storage failed on bytes that were needed, or the file has become
@@ -134,7 +142,7 @@ impl File {
         let within = cut(buffer, &self.handle, offset);
         if !within.is_empty()
             && (self.handle.read_lent(offset, within)
-                || self.handle.read_known_from_kernel(offset, within))
+                || self.handle.read_known_held(offset, within))
         {
             return Ok(within.len());
         }
@@ -171,7 +179,7 @@ impl File {
             // What is absent comes in whole first; each part of it goes where it belongs.
             let handle = handle.here()?;
             let bytes = within(&handle);
-            if bytes == wanted && handle.read_vectored_from_kernel(offset, bytes, buffers) {
+            if bytes == wanted && handle.read_from_kernel(offset, bytes, buffers) {
                 return Ok(bytes as usize);
             }
             let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
@@ -251,11 +259,12 @@ impl File {
     }
 
     /// Drops what is cached of `bytes` bytes at `offset`, which somebody has changed
-    /// in the storage. Guards and reads under way keep what they have.
+    /// in the storage; where the kernel keeps the pages, what is clean of its. Guards and reads under way keep what they have.
     pub fn invalidate(&self, offset: u64, bytes: u64) {
         let Ok(handle) = self.handle.here_as_seen() else { return };
         let bytes = bytes.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, bytes);
+        handle.file.kernel_pages.drop_kept(range);
         handle.engine.lock().command(|machine, _| machine.invalidate(handle.id, range));
     }
 
@@ -286,8 +295,9 @@ impl File {
 
     /// What this handle has read; in a child made by `fork`, what it has read there.
     pub fn stats(&self) -> FileStats {
-        let [bytes, cached_bytes, kernel_cached_bytes] = self.handle.sums();
-        FileStats { bytes, cached_bytes, kernel_cached_bytes }
+        let [bytes, cached_bytes, kernel_bytes, kernel_cached_bytes] = self.handle.sums();
+        let kernel_read_bytes = kernel_bytes - kernel_cached_bytes;
+        FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes }
     }
 
     /// Reads what is not lent past the door; gives how many bytes.
@@ -297,7 +307,7 @@ impl File {
         let buffer = cut(buffer, &handle, offset);
         if !buffer.is_empty()
             && (handle.lends() || !handle.read_cached(offset, buffer))
-            && !handle.read_from_kernel(offset, buffer)
+            && !handle.read_from_kernel(offset, buffer.len() as u64, &mut [IoSliceMut::new(buffer)])
         {
             let mut done = 0;
             PendingRead::new(&*handle, offset, buffer.len() as u64).wait(|part| {
@@ -321,7 +331,7 @@ impl File {
                 return Ok(lent(&handle, held, page, part));
             }
             let copied_end = (page * PAGE_BYTES + copied_bytes).min(handle.file.bytes);
-            if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset, None) {
+            if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset, || None) {
                 return Ok(PageGuard::of_copy(copy));
             }
             // Absent, marked, or seen by the law: through the machine, and then
@@ -393,4 +403,6 @@ pub struct FileStats {
     pub cached_bytes: u64,
     /// Those of these that were taken from the kernel's.
     pub kernel_cached_bytes: u64,
+    /// Bytes that the kernel read into its cache for these reads, and that they waited for.
+    pub kernel_read_bytes: u64,
 }

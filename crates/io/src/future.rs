@@ -90,7 +90,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             self.bytes = within.len();
             if within.is_empty()
                 || self.handle.read_cached(self.offset, within)
-                || self.handle.read_from_kernel(self.offset, within)
+                || self.handle.read_held(self.offset, within)
             {
                 return Poll::Ready(Ok(()));
             }

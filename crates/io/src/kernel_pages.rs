@@ -1,104 +1,258 @@
-//! What the kernel's page cache holds of a file that is read past it.
+//! The pages of a file that are in the kernel's page cache.
 //!
-//! A file that was just written, or that another program reads, lies in memory already; to bring it in
-//! from its device once more takes tens of times as long as to copy it. So a read of which this path's
-//! own cache has nothing asks the kernel first (`cachestat(2)`, Linux 6.5, which reads nothing and marks nothing),
-//! and takes what is held whole, by one `preadv2(2)` straight into the caller's memory: no copy of it comes into
-//! our cache, and its laws are told where the read ended, as of any read past them. What is held in part, or by
-//! nobody, goes the usual way.
+//! A file that was just written, or that another program reads, lies in memory already; to bring it in from its device once
+//! more takes tens of times as long as to copy it. And what is read through that cache stays there for whoever comes
+//! next, in memory that gives way by itself, and that nobody had to clear. So, of a path that
+//! - has nothing set, **the kernel keeps the pages**: what nobody holds is read through its cache, straight into the caller's
+//!   memory, and our readahead law, which sees these reads, has it [advised](steering) of what they will need;
+//! - keeps its pages itself (memory, a law or a depth is named), a read of which it has nothing asks the kernel first
+//!   (`cachestat(2)`, Linux 6.5, which reads nothing and marks nothing), and takes what is held whole. What is held in part, or by
+//!   nobody, goes past the kernel's cache, and no copy of what it holds comes into ours;
+//! - is told so takes nothing from there.
 //!
-//! To ask costs a system call, as the read itself does. So
-//! - a small read asks about the 2 MiB around it, and while these are known to be held, the reads in them ask no more.
-//!   Should the kernel have let them go meanwhile, `RWF_NOWAIT` tells, which one small read of eight sets (it costs a tenth of
-//!   the read); until then the others bring back what they need through that cache, without its readahead;
-//! - small reads that ask in vain one after the other ask ever more rarely, one in 64 in the end. Large ones, of 64 KiB
-//!   or more, always do: beside what they cost on a device it is nothing.
+//! To ask costs a system call, as the read itself does. So a read that is held asks about the 2 MiB around it, and while these are
+//! known to be held, the reads in them ask no more. Should the kernel have let them go meanwhile, `RWF_NOWAIT` tells, which one
+//! small read of eight sets (it costs a tenth of the read), and each large one. Reads that ask in vain one after the other
+//! ask ever more rarely, one in 64 in the end; large ones, of 64 KiB or more, that would else go to a device, always
+//! do: beside what they cost there it is nothing.
 //!
 //! The bytes are those that any `read(2)` would give: pages that a writer has dirtied included. A page that
 //! is in *our* cache is always given from there, so that no reader sees a page's new bytes and then its old ones.
 //!
-//! Where it can't be asked (an older kernel, a file of somebody else's that we may not write, no `/proc`), all
-//! goes the usual way. Block devices do always.
+//! Where it can't be asked (an older kernel, a file of somebody else's that we may not write), all is taken as not held;
+//! where a file can't be opened once more (no `/proc`), all goes past it. Block devices always do.
 
 use std::fs::File as StdFile;
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::OnceLock;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use linux_raw_sys::general as raw;
+use readpath_core::decision::Decided;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_core::{readahead, splitmix};
 use rustix::fs::{Advice, fadvise};
-use rustix::io::{ReadWriteFlags, pread, preadv2};
+use rustix::io::{ReadWriteFlags, pread, preadv2, retry_on_intr};
 
 use crate::engine::Handle;
 use crate::engine::below::Opening;
 use crate::file::File;
-use crate::identity::Identity;
-use crate::target::{Mode, Target};
+use crate::target::{Direct, Mode, Target};
 
-/// Reads of so many bytes ask about themselves, and always.
+pub(crate) mod steering;
+
+use steering::{HandleLaw, Shown, Steered, Steering, ThroughKernel};
+
+/// Reads of so many bytes ask about themselves, where they would else go to a device.
 const LARGE_BYTES: u64 = 64 << 10;
-/// Smaller ones ask about so many pages together, 2 MiB.
+/// The others ask about so many pages together, 2 MiB.
 const WINDOW_PAGES: u64 = 512;
 /// The most windows of a file that are remembered: 2 GiB of it.
 const WINDOWS_MAX: u64 = 1024;
-/// After so many times in vain, one after the other, half as many small reads ask; and so on.
+/// After so many times in vain, one after the other, half as many reads ask; and so on.
 const VAIN_MAX: u32 = 4;
 /// One of eight small reads looks whether the kernel has let pages go that were held.
 const LOOKED_AT_LOG2: u32 = 3;
-/// 2^64 divided by the golden ratio, odd: spreads places (Knuth 6.4).
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// One of eight reads of a file whose pages the kernel keeps asks, until it is seen to be held: most files are read by fewer.
+const KEPT_ASKS_EACH_LOG2: u32 = 3;
 /// One of so many asks still, in the end.
 const ASKS_EACH_MAX_LOG2: u32 = 6;
 
+/// What a path does with the kernel's cache.
+#[derive(Clone)]
+pub(crate) enum KernelCache {
+    /// It passes it by.
+    Unused,
+    /// It takes what is held.
+    Taken,
+    /// It has it keep the pages.
+    Keeps(Arc<Steering>),
+}
+
 /// The pages of one open file in the kernel's cache.
 pub(crate) struct KernelPages {
-    /// The descriptor that passes by that cache, and whose file it is; `None` where there is nothing to ask.
-    direct: Option<(RawFd, Identity)>,
+    /// The file, if there is anything to ask.
+    target: Option<Target>,
     bytes: u64,
-    /// How many small reads have asked in vain, one after the other, and how many came since the last that asked.
-    vain: AtomicU32,
-    silent: AtomicU32,
-    /// Opened when something of it is first seen to be held; `None` where that can't be.
+    /// Whether reads ask about themselves, and then about what lies around them.
+    pages: Asks,
+    windows: Asks,
+    /// Opened when it is first needed; `None` where that can't be.
     through: OnceLock<Option<Through>>,
+    /// What our law says of it, where the kernel keeps its pages.
+    steered: Option<Steered>,
 }
 
 /// The same file, to be read through that cache.
 struct Through {
-    file: StdFile,
+    file: Arc<StdFile>,
+    is_kept: bool,
     /// The windows that were seen to be held, each at its number modulo their count, as one more than its number.
     held: Box<[AtomicU64]>,
 }
 
+/// Questions of which each that was in vain makes the next ones rarer.
+#[derive(Default)]
+struct Asks {
+    /// How many were in vain, one after the other.
+    vain: AtomicU32,
+    /// How often it was looked whether to ask.
+    looks: AtomicU32,
+}
+
+impl Asks {
+    /// As if some had been in vain: what the kernel keeps needn't be asked for, and is only read with less ado.
+    fn rarely() -> Asks {
+        Asks { vain: AtomicU32::new(VAIN_MAX + KEPT_ASKS_EACH_LOG2), looks: AtomicU32::new(1) }
+    }
+
+    fn is_to_ask(&self) -> bool {
+        let vain = self.vain.load(Ordering::Relaxed);
+        let each_log2 = vain.saturating_sub(VAIN_MAX).min(ASKS_EACH_MAX_LOG2);
+        self.looks.fetch_add(1, Ordering::Relaxed) & ((1 << each_log2) - 1) == 0
+    }
+
+    /// Gives what the answer was.
+    fn answered(&self, is_held: bool) -> bool {
+        match is_held {
+            true => self.vain.store(0, Ordering::Relaxed),
+            false => _ = self.vain.fetch_add(1, Ordering::Relaxed),
+        }
+        is_held
+    }
+}
+
+impl KernelCache {
+    /// When a file is to be opened past it.
+    pub(crate) fn direct(&self) -> Direct {
+        match self {
+            KernelCache::Keeps(_) => Direct::Late,
+            KernelCache::Unused | KernelCache::Taken => Direct::Preferred,
+        }
+    }
+
+    /// What was read through it, where it keeps the pages.
+    pub(crate) fn counted(&self) -> ThroughKernel {
+        match self {
+            KernelCache::Keeps(steering) => steering.counted(),
+            _ => ThroughKernel::default(),
+        }
+    }
+
+    /// What the law decided of these reads since this was last asked.
+    pub(crate) fn take_decisions(&self, all: &mut Vec<Decided>) {
+        if let KernelCache::Keeps(steering) = self {
+            steering.take_decisions(all);
+        }
+    }
+}
+
 impl KernelPages {
-    /// Those of a file that is about to be opened, unless they are not `wanted`.
-    pub(crate) fn of(opening: &Opening, identity: Identity, wanted: bool) -> KernelPages {
-        let direct = match opening {
-            Opening::Local(target) if wanted && can_be_asked(target) => {
-                Some((target.as_raw_fd(), identity))
+    /// Those of a file that is about to be opened as number `number`.
+    pub(crate) fn of(opening: &Opening, number: u32, cache: &KernelCache) -> KernelPages {
+        let target = match (opening, cache) {
+            (Opening::Local(target), KernelCache::Taken) => {
+                Some(target).filter(|of| can_be_asked(of))
+            }
+            (Opening::Local(target), KernelCache::Keeps(_)) => {
+                Some(target).filter(|of| !of.is_block_device())
+            }
+            _ => None,
+        };
+        let steered = match cache {
+            KernelCache::Keeps(steering) if target.is_some() => {
+                Some(Steered::new(Arc::clone(steering), number))
             }
             _ => None,
         };
         KernelPages {
-            direct,
+            target: target.cloned(),
             bytes: opening.bytes(),
-            vain: AtomicU32::new(0),
-            silent: AtomicU32::new(0),
+            // What the kernel keeps needn't be asked for: it only spares the law's look.
+            pages: if steered.is_some() { Asks::rarely() } else { Asks::default() },
+            windows: Asks::default(),
             through: OnceLock::new(),
+            steered,
         }
+    }
+
+    /// Whether the kernel keeps the pages of the file.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.steered.is_some()
+    }
+
+    /// A hint on how the handle of that law will read, where the kernel keeps the pages: true then.
+    pub(crate) fn advise(
+        &self,
+        law: &Mutex<HandleLaw>,
+        advice: readahead::Advice,
+        range: PageRange,
+    ) -> bool {
+        let (Some(steered), Some(target)) = (&self.steered, &self.target) else { return false };
+        steered.advised(law, target, advice, range);
+        true
+    }
+
+    /// Has the kernel drop what is clean of these pages, where it keeps them.
+    pub(crate) fn drop_kept(&self, range: PageRange) {
+        if let (Some(steered), Some(target)) = (&self.steered, &self.target) {
+            steered.drop(target, range);
+        }
+    }
+
+    /// The handle of that law is closed.
+    pub(crate) fn closed(&self, law: &Mutex<HandleLaw>) {
+        if let Some(steered) = &self.steered {
+            steered.closed(law);
+        }
+    }
+
+    /// The file, to be read through the kernel's cache.
+    fn through(&self) -> Option<&Through> {
+        let open = || Through::open(self.target.as_ref()?, self.are_kept());
+        self.through.get_or_init(open).as_ref()
     }
 
     /// The file, where the kernel is known to hold all of `bytes` bytes at `offset`, or is asked and does.
     fn holding_for_read(&self, offset: u64, bytes: u64) -> Option<&Through> {
-        if bytes >= LARGE_BYTES {
+        if self.asks_always(bytes) {
             return self.holding(offset, bytes);
         }
         let known = self.through.get().and_then(Option::as_ref);
         match known.filter(|through| through.knows(PageRange::covering(offset, bytes))) {
-            None if self.is_to_ask() => self.holding(offset, bytes),
+            None if self.pages.is_to_ask() => self.holding(offset, bytes),
             known => known,
         }
+    }
+
+    /// The file, where the kernel is asked, and holds all of `bytes` bytes at `offset`.
+    fn holding(&self, offset: u64, bytes: u64) -> Option<&Through> {
+        let asked = self.target.as_ref()?.as_fd();
+        let pages = PageRange::covering(offset, bytes);
+        let are_held = |pages| cached_pages(asked, pages) == Some(pages.count());
+        if !are_held(pages) {
+            self.pages.answered(false);
+            return None;
+        }
+        let through = self.through()?;
+        // Asked only now, and ever more rarely in vain: of pages that were evicted the kernel finds out, at 0.2 us each, how
+        // long ago that was.
+        let windows = windows_of(pages).clipped(self.bytes.div_ceil(PAGE_BYTES));
+        let are_known = !self.asks_always(bytes)
+            && self.windows.is_to_ask()
+            && self.windows.answered(are_held(windows));
+        if are_known {
+            through.remember(windows);
+        }
+        self.pages.answered(are_known || !self.are_kept());
+        Some(through)
+    }
+
+    /// Whether a read of so many bytes, which would else go to a device, asks about itself each time.
+    fn asks_always(&self, bytes: u64) -> bool {
+        bytes >= LARGE_BYTES && !self.are_kept()
     }
 
     /// Fills a small buffer, if the kernel is known to hold all of it.
@@ -108,88 +262,78 @@ impl KernelPages {
         let bytes = buffer.len() as u64;
         bytes < LARGE_BYTES
             && through.knows(PageRange::covering(offset, bytes))
-            && through.read(offset, buffer)
-    }
-
-    /// The file, where the kernel is asked, and holds all of `bytes` bytes at `offset`.
-    fn holding(&self, offset: u64, bytes: u64) -> Option<&Through> {
-        let (direct, identity) = self.direct?;
-        let pages = PageRange::covering(offset, bytes);
-        // SAFETY: the file's own descriptor, which stays open as long as this; see `KernelPages::of`.
-        let asked = unsafe { BorrowedFd::borrow_raw(direct) };
-        let file_pages = self.bytes.div_ceil(PAGE_BYTES);
-        let is_small = bytes < LARGE_BYTES;
-        let range = if is_small { windows_of(pages).clipped(file_pages) } else { pages };
-        let cached = cached_pages(asked, range)?;
-        let is_whole = cached == range.count();
-        let is_held =
-            is_whole || is_small && cached > 0 && cached_pages(asked, pages)? == pages.count();
-        if !is_held {
-            self.vain.fetch_add(is_small.into(), Ordering::Relaxed);
-            return None;
-        }
-        self.vain.store(0, Ordering::Relaxed);
-        let open = || Through::open(direct, identity, file_pages);
-        let through = self.through.get_or_init(open).as_ref()?;
-        if is_whole && is_small {
-            through.remember(range);
-        }
-        Some(through)
-    }
-
-    /// Whether a small read is to ask, by how many have asked in vain.
-    fn is_to_ask(&self) -> bool {
-        let vain = self.vain.load(Ordering::Relaxed);
-        let each_log2 = vain.saturating_sub(VAIN_MAX).min(ASKS_EACH_MAX_LOG2);
-        self.silent.fetch_add(1, Ordering::Relaxed) & ((1 << each_log2) - 1) == 0
-    }
-
-    /// Fills the buffers, of `bytes` bytes together, from the kernel's cache, if all of it is there; otherwise their
-    /// content is undefined.
-    fn read(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
-        let Some(through) = self.holding_for_read(offset, bytes) else { return false };
-        let read = match buffers {
-            [buffer] if bytes < LARGE_BYTES => return through.read(offset, buffer),
-            // What has gone from the cache since ends the read early, and is not waited for.
-            _ => preadv2(&through.file, buffers, offset, ReadWriteFlags::NOWAIT),
-        };
-        let is_whole = read.is_ok_and(|read| read as u64 == bytes);
-        if !is_whole {
-            through.forget(PageRange::covering(offset, bytes));
-        }
-        is_whole
+            && through.read_known(offset, buffer)
     }
 }
 
 impl Through {
-    /// The file of a descriptor once more, through the kernel's cache, and without its readahead.
-    fn open(direct: RawFd, identity: Identity, file_pages: u64) -> Option<Through> {
-        let file = StdFile::open(format!("/proc/self/fd/{direct}")).ok()?;
-        let stat = rustix::fs::fstat(&file).ok()?;
-        if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
-            return None;
-        }
-        fadvise(&file, 0, None, Advice::Random).ok()?;
-        let windows = file_pages.div_ceil(WINDOW_PAGES).clamp(1, WINDOWS_MAX);
-        let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
-        Some(Through { file, held })
-    }
-
-    /// Fills a small buffer, if all of it is there still. One read of eight looks, by its place; the others read on.
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let is_looked_at = offset.wrapping_mul(GOLDEN) >> (u64::BITS - LOOKED_AT_LOG2) == 0;
-        let read = match is_looked_at {
-            false => pread(&self.file, &mut *buffer, offset),
-            true => {
-                let part = &mut [IoSliceMut::new(buffer)];
-                preadv2(&self.file, part, offset, ReadWriteFlags::NOWAIT)
+    /// The file of a descriptor once more, through the kernel's cache; without its readahead, unless it `is_kept` there.
+    fn open(target: &Target, is_kept: bool) -> Option<Through> {
+        let file = match target.cached_file() {
+            Some(file) => Arc::clone(file),
+            None => {
+                let file = StdFile::open(format!("/proc/self/fd/{}", target.as_raw_fd())).ok()?;
+                let stat = rustix::fs::fstat(&file).ok()?;
+                let identity = target.identity();
+                if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
+                    return None;
+                }
+                Arc::new(file)
             }
         };
-        let is_whole = read.is_ok_and(|read| read == buffer.len());
-        if !is_whole {
-            self.forget(PageRange::covering(offset, buffer.len() as u64));
+        if !is_kept {
+            fadvise(&*file, 0, None, Advice::Random).ok()?;
         }
-        is_whole
+        let windows = target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX);
+        let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
+        Some(Through { file, is_kept, held })
+    }
+
+    /// Fills the buffers, of `bytes` bytes together, if all of it is there still; otherwise their content is undefined.
+    fn read_held(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
+        self.read_now(offset, buffers) == bytes || self.forget(offset, bytes)
+    }
+
+    /// Fills a small buffer that is known to be held. One read of eight looks whether it is, by its place; the others read on.
+    fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let bytes = buffer.len() as u64;
+        let spread = offset.wrapping_mul(splitmix::STEP);
+        let buffers = &mut [IoSliceMut::new(buffer)];
+        if spread >> (u64::BITS - LOOKED_AT_LOG2) > 0 {
+            return self.read_all(offset, bytes, buffers);
+        }
+        if !self.is_kept {
+            return self.read_held(offset, bytes, buffers);
+        }
+        let begun = Instant::now();
+        let is_read = self.read_all(offset, bytes, buffers);
+        if steering::has_waited(bytes, begun.elapsed().as_nanos() as u64) {
+            self.forget(offset, bytes);
+        }
+        is_read
+    }
+
+    /// Reads what is there without waiting for more; gives how many bytes from the first on.
+    fn read_now(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> u64 {
+        preadv2(&self.file, buffers, offset, ReadWriteFlags::NOWAIT).unwrap_or(0) as u64
+    }
+
+    /// Fills the buffers, which have room for `bytes` bytes together; false where the file ends before, or the device fails.
+    fn read_all(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
+        let mut place = offset;
+        for buffer in buffers {
+            let mut rest = &mut buffer[..];
+            while !rest.is_empty() {
+                match retry_on_intr(|| pread(&self.file, &mut *rest, place)) {
+                    Ok(read @ 1..) => {
+                        place += read as u64;
+                        rest = &mut rest[read..];
+                    }
+                    _ => return false,
+                }
+            }
+        }
+        place == offset + bytes
     }
 
     /// Whether the pages lie in windows that were seen to be held.
@@ -202,14 +346,23 @@ impl Through {
         self.places(pages).for_each(|(place, window)| place.store(window + 1, Ordering::Relaxed));
     }
 
-    fn forget(&self, pages: PageRange) {
+    /// Nothing is known of these bytes any more. False, always.
+    fn forget(&self, offset: u64, bytes: u64) -> bool {
+        let pages = PageRange::covering(offset, bytes);
         self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
+        false
     }
 
     fn places(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let windows = pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES);
         windows.map(|window| (&self.held[(window % self.held.len() as u64) as usize], window))
     }
+}
+
+/// Memory for so many bytes: `spare`, if that is as long.
+fn memory_of(bytes: u64, spare: Option<Box<[u8]>>) -> Box<[u8]> {
+    let spare = spare.filter(|spare| spare.len() as u64 == bytes);
+    spare.unwrap_or_else(|| vec![0; bytes as usize].into_boxed_slice())
 }
 
 /// The windows around a range of pages.
@@ -238,59 +391,134 @@ pub(crate) fn holds_all(target: &Target) -> bool {
 }
 
 impl Handle {
-    /// Reads what the kernel's cache holds into `buffer`, all of it or nothing, past the machine and past our
-    /// own cache, which must have none of it.
-    #[inline]
-    pub(crate) fn read_from_kernel(&self, offset: u64, buffer: &mut [u8]) -> bool {
+    /// Reads what the kernel's cache holds into `buffer`, all of it or nothing and without waiting, past the machine and past
+    /// our own cache, which must have none of it.
+    pub(crate) fn read_held(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let bytes = buffer.len() as u64;
-        self.read_vectored_from_kernel(offset, bytes, &mut [IoSliceMut::new(buffer)])
+        let Some(through) = self.held_by_kernel(offset, bytes) else { return false };
+        let is_read = through.read_held(offset, bytes, &mut [IoSliceMut::new(buffer)]);
+        is_read && self.counted(bytes, bytes, offset)
     }
 
-    /// As [`read_from_kernel`](Handle::read_from_kernel), past the door, of a small read of which the kernel is known to hold
+    /// As [`read_held`](Handle::read_held), past the door, of a small read of which the kernel is known to hold
     /// all, and of whose file our own cache has nothing.
     #[inline]
-    pub(crate) fn read_known_from_kernel(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let is_read =
-            !self.has_pages() && self.lends() && self.file.kernel_pages.read_known(offset, buffer);
-        if is_read {
-            let bytes = buffer.len() as u64;
-            self.tally.copied_by_kernel(bytes, offset + bytes);
-        }
-        is_read
+    pub(crate) fn read_known_held(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let bytes = buffer.len() as u64;
+        !self.has_pages()
+            && self.lends()
+            && self.file.kernel_pages.read_known(offset, buffer)
+            && self.counted(bytes, bytes, offset)
     }
 
-    /// The same bytes in memory of their own: `spare`, if it is given, which is as long.
-    pub(crate) fn copied_from_kernel(
-        &self,
-        offset: u64,
-        bytes: u64,
-        spare: Option<Box<[u8]>>,
-    ) -> Option<Box<[u8]>> {
-        if spare.is_none() {
-            // Looked at before there is memory for them.
-            self.file.kernel_pages.holding_for_read(offset, bytes)?;
-        }
-        let mut copy = spare.unwrap_or_else(|| vec![0; bytes as usize].into_boxed_slice());
-        self.read_from_kernel(offset, &mut copy).then_some(copy)
-    }
-
-    /// As [`read_from_kernel`](Handle::read_from_kernel), into buffers of `bytes` bytes together.
-    pub(crate) fn read_vectored_from_kernel(
+    /// Reads what the kernel's cache holds, and, where it keeps the pages of the file, what it doesn't, into buffers of
+    /// `bytes` bytes together: all of it, or it is to be read past that cache. Waits for the device if it must.
+    #[inline]
+    pub(crate) fn read_from_kernel(
         &self,
         offset: u64,
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
         let pages = &self.file.kernel_pages;
-        if pages.direct.is_none()
-            || self.has_pages()
-                && self.engine.frame_cache.has_any(self.file.id, PageRange::covering(offset, bytes))
-            || !pages.read(offset, bytes, buffers)
-        {
+        if pages.target.is_none() || self.has_own(offset, bytes) {
             return false;
         }
-        self.tally.copied_by_kernel(bytes, offset + bytes);
+        let known = pages.holding_for_read(offset, bytes);
+        let held = match (&pages.steered, known) {
+            (None, Some(through)) => through.read_held(offset, bytes, buffers).then_some(bytes),
+            (None, None) => None,
+            (Some(steered), _) => self.read_kept(steered, (offset, bytes), known, buffers),
+        };
+        held.is_some_and(|held| self.counted(bytes, held, offset))
+    }
+
+    /// Reads through the kernel's cache, which keeps the pages of the file. What it isn't known to hold the law sees first, and the
+    /// kernel is advised of what it wants. Gives how many of the bytes were held; `None` if they are to be read past that cache.
+    fn read_kept(
+        &self,
+        steered: &Steered,
+        (offset, bytes): (u64, u64),
+        known: Option<&Through>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Option<u64> {
+        let pages = &self.file.kernel_pages;
+        let through = pages.through()?;
+        if known.is_none() {
+            steered.read(&self.law, pages.target.as_ref()?, self.shown(offset, bytes, false));
+        }
+        let held = steered.timed(bytes, || through.read_all(offset, bytes, buffers));
+        if known.is_some() && held == Some(0) {
+            through.forget(offset, bytes);
+        }
+        held
+    }
+
+    /// Has the kernel begin with what it isn't known to hold of a read that is to be
+    /// [copied](Handle::copied_from_kernel) later; false where it doesn't keep
+    /// the pages of the file, or our own cache has some of these.
+    pub(crate) fn begin_in_kernel(&self, offset: u64, bytes: u64) -> bool {
+        let pages = &self.file.kernel_pages;
+        let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else { return false };
+        if self.has_own(offset, bytes) {
+            return false;
+        }
+        if pages.holding_for_read(offset, bytes).is_none() {
+            steered.read(&self.law, target, self.shown(offset, bytes, true));
+        }
         true
+    }
+
+    /// What the kernel holds of these bytes, all or nothing, in memory of their own: `spare` if that is as long. Doesn't wait.
+    pub(crate) fn copied_held(
+        &self,
+        offset: u64,
+        bytes: u64,
+        spare: impl FnOnce() -> Option<Box<[u8]>>,
+    ) -> Option<Box<[u8]>> {
+        let through = self.held_by_kernel(offset, bytes)?;
+        let mut copy = memory_of(bytes, spare());
+        let is_read = through.read_held(offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
+        (is_read && self.counted(bytes, bytes, offset)).then_some(copy)
+    }
+
+    /// As [`read_from_kernel`](Handle::read_from_kernel), into memory of their own: `spare` if that is as long.
+    pub(crate) fn copied_from_kernel(
+        &self,
+        offset: u64,
+        bytes: u64,
+        spare: impl FnOnce() -> Option<Box<[u8]>>,
+    ) -> Option<Box<[u8]>> {
+        if !self.file.kernel_pages.are_kept() {
+            return self.copied_held(offset, bytes, spare);
+        }
+        let mut copy = memory_of(bytes, spare());
+        self.read_from_kernel(offset, bytes, &mut [IoSliceMut::new(&mut copy)]).then_some(copy)
+    }
+
+    /// Counts a read of bytes, `held` of which were there. True, always.
+    #[inline]
+    fn counted(&self, bytes: u64, held: u64, offset: u64) -> bool {
+        self.tally.read_through_kernel(bytes, held, offset + bytes);
+        true
+    }
+
+    fn shown(&self, offset: u64, bytes: u64, is_begun: bool) -> Shown {
+        let goes_on = self.tally.last_end().map_or(offset == 0, |end| end == offset);
+        Shown { offset, bytes, goes_on, is_begun }
+    }
+
+    /// The file, if the kernel holds all of these bytes, and our own cache has none of them.
+    fn held_by_kernel(&self, offset: u64, bytes: u64) -> Option<&Through> {
+        let pages = &self.file.kernel_pages;
+        let is_to_take = pages.target.is_some() && !self.has_own(offset, bytes);
+        is_to_take.then(|| pages.holding_for_read(offset, bytes)).flatten()
+    }
+
+    /// Whether our own cache has any of these bytes.
+    fn has_own(&self, offset: u64, bytes: u64) -> bool {
+        self.has_pages()
+            && self.engine.frame_cache.has_any(self.file.id, PageRange::covering(offset, bytes))
     }
 }
 
@@ -301,10 +529,8 @@ impl File {
         let Ok(handle) = self.handle().here_as_seen() else { return false };
         let (engine, file) = (&handle.engine, &handle.file);
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
-        let range = PageRange::covering(offset, bytes);
-        engine.frame_cache.has(file.id, range)
-            || !engine.frame_cache.has_any(file.id, range)
-                && file.kernel_pages.holding(offset, bytes).is_some()
+        engine.frame_cache.has(file.id, PageRange::covering(offset, bytes))
+            || !handle.has_own(offset, bytes) && file.kernel_pages.holding(offset, bytes).is_some()
     }
 }
 

@@ -12,6 +12,7 @@ use crate::engine::below::{Below, Opening};
 use crate::engine::{Handle, Owner};
 use crate::file::File;
 use crate::identity::Identity;
+use crate::kernel_pages::KernelCache;
 use crate::nfs::error::NfsError;
 use crate::nfs::lookup::Found;
 use crate::nfs::storage::NfsStorage;
@@ -76,7 +77,7 @@ impl Builder {
         let (found, caps) = (target.found, DeviceCaps { sectors: u64::MAX, ..target.caps() });
         let (storage, sleeper) = NfsStorage::shared(target).map_err(OpenFileError::Backend)?;
         let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
-        let engine = Arc::new(Owner::new(engine, Coherence::WhenOpened, None));
+        let engine = Arc::new(Owner::new(engine, Coherence::WhenOpened, KernelCache::Unused, None));
         let handle = Handle::open(&engine, Opening::Server(found), identity(&found));
         Ok(File::new(handle, name))
     }

@@ -18,6 +18,7 @@ mod bell;
 mod error;
 mod follow;
 mod inherited;
+mod left_to_kernel;
 mod link;
 mod mapping;
 mod mapping_server;

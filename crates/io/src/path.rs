@@ -19,8 +19,10 @@ use crate::engine::{Engine, Handle, Owner};
 use crate::file::File;
 use crate::frames::FrameMemoryError;
 use crate::identity::file_time;
+use crate::kernel_pages::KernelCache;
+use crate::kernel_pages::steering::Steering;
 use crate::storage::{Files, Sleeper, Storage};
-use crate::target::{Direct, OpenError, OpenOptions, Target};
+use crate::target::{OpenError, OpenOptions, Target};
 
 /// One cache, one readahead law and one queue of requests, for any number of
 /// files on any number of threads.
@@ -75,7 +77,7 @@ impl ReadPath {
         let time = file_time();
         let target = Target::open_to_fill(
             name,
-            OpenOptions { is_writable: false, direct: Direct::Preferred },
+            OpenOptions { is_writable: false, direct: engine.kernel_cache.direct() },
             false,
         )?;
         let identity = target.identity().marked(time, engine.coherence);
@@ -91,7 +93,11 @@ impl ReadPath {
         state.machine.settle();
         let (meter, cache) = (*state.machine.meter(), state.machine.cache_counters());
         let [memory_bytes, used_memory_bytes] = state.machine.memory_bytes();
+        let through_kernel = engine.through_kernel();
         Stats {
+            kernel_waits: through_kernel.waits,
+            kernel_read_bytes: through_kernel.waited_bytes,
+            kernel_advised_bytes: through_kernel.advised_bytes,
             device_reads: meter.device_reads,
             device_bytes: meter.device_read_bytes,
             in_flight: meter.in_device(),
@@ -123,6 +129,7 @@ impl ReadPath {
         }
         let log = machine.readahead_decisions();
         all.extend(std::iter::from_fn(|| log.poll()));
+        self.engine.take_decisions(&mut all);
         all.sort_by_key(|decided| decided.at);
         all
     }
@@ -141,7 +148,7 @@ impl ReadPath {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Requests that the storage was given.
+    /// Requests that the storage was given, past the kernel's cache.
     pub device_reads: u64,
     /// Bytes that it was asked for.
     pub device_bytes: u64,
@@ -167,6 +174,13 @@ pub struct Stats {
     pub memory_bytes: u64,
     /// Those of them that were ever used, and not given back since.
     pub used_memory_bytes: u64,
+    /// Reads that waited for the kernel to bring something into its cache, where it keeps the pages
+    /// ([`Builder::kernel_cache`]).
+    pub kernel_waits: u64,
+    /// The bytes that these waited for.
+    pub kernel_read_bytes: u64,
+    /// Bytes that the kernel was advised to read ahead of reads, beside what it reads ahead by itself.
+    pub kernel_advised_bytes: u64,
 }
 
 /// When a [`ReadPath`] looks whether a file was changed by others: by another process, or past
@@ -250,7 +264,8 @@ impl Builder {
     /// reads under way need: 100 bytes for each, and 4 bytes for each of their
     /// pages.
     ///
-    /// By default it is 256 MiB, and grows as bytes are read anew that a larger one would have kept, as far as the
+    /// Where nothing is named, the kernel keeps the pages ([`kernel_cache`](Builder::kernel_cache)), and this memory is for what needs
+    /// pages of its own: futures, and reads that failed there. It is 256 MiB, and grows as bytes are read anew that a larger one would have kept, as far as the
     /// machine, and the control groups that the process is in, have memory to spare: to three quarters of all memory at
     /// the most. It leaves an eighth of it to others, and is given back,
     /// within a second, when others need it ([`Stats::memory_bytes`]). It doesn't become smaller than 112 MiB, or 48 and a
@@ -292,7 +307,7 @@ impl Builder {
     /// What stays in memory when that is short, as `readpath laws` names it; default `adaptive`: the
     /// one of the others that would have missed least of a sample of the pages.
     ///
-    /// Where no memory is named it decides once pages are read again that had to leave; until then they go in
+    /// Where no memory is named, and the path keeps pages itself, it decides once pages are read again that had to leave; until then they go in
     /// the order in which they came, as `two-lists` has it.
     ///
     /// ```
@@ -335,16 +350,42 @@ impl Builder {
         self
     }
 
-    /// Whether bytes that the kernel's page cache holds, since a program has just written the file or reads it too,
-    /// are taken from there, straight into the caller's memory and with no copy in this path's; default yes. With no,
-    /// all that this path has not cached itself comes from the storage: for who measures that, or wants its pages here.
+    /// What the kernel's page cache is to this path; default yes.
+    ///
+    /// With yes, and nothing named of what the path would keep pages by itself with (memory, laws, depth, backend), **the kernel
+    /// keeps the pages**: reads come through its cache straight into the caller's memory, stay there for the next pass and for other
+    /// programs, and give way to whatever else needs memory; the readahead law sees them, and has the kernel advised of what comes
+    /// next that it doesn't see by itself (strides, streams that go down, pieces). [`File::mode`] says so, [`Stats`] what was
+    /// advised and waited for.
+    ///
+    /// With yes, and any of these named, the path keeps pages itself and reads past that cache; but what it holds, since a program
+    /// has just written the file or reads it too, is taken from there, with no copy in this path's memory.
+    ///
+    /// With no, all that this path has not cached itself comes from the storage: for who measures that, or wants its pages here.
     pub fn kernel_cache(mut self, is_used: bool) -> Builder {
         self.takes_kernel_pages = is_used;
         self
     }
 
-    pub(crate) fn takes_kernel_pages(&self) -> bool {
-        self.takes_kernel_pages
+    /// What the path does with the kernel's cache.
+    fn kernel_cache_use(&self, clock: Clock) -> KernelCache {
+        match self.takes_kernel_pages {
+            false => KernelCache::Unused,
+            true if self.names_nothing() => {
+                KernelCache::Keeps(Arc::new(Steering::new(clock, self.logs_decisions)))
+            }
+            true => KernelCache::Taken,
+        }
+    }
+
+    /// Whether what the path would keep pages by itself with is left as it is by default.
+    fn names_nothing(&self) -> bool {
+        let default = Builder::default();
+        let Builder { memory_bytes, held_bytes, readahead, scheduler, reclaim, .. } = self;
+        (memory_bytes, held_bytes) == (&None, &None)
+            && [readahead, scheduler, reclaim]
+                == [&default.readahead, &default.scheduler, &default.reclaim]
+            && (self.depth, self.backend) == (default.depth, default.backend)
     }
 
     /// Builds it.
@@ -361,9 +402,10 @@ impl Builder {
             Files::several(self.depth, self.backend, clock).map_err(BuildError::Backend)?;
         let caps = files.caps();
         let coherence = self.coherence;
+        let kernel_cache = self.kernel_cache_use(clock);
         let again = Some(self.clone());
         let engine = self.build_over(Below::Files(Box::new(files)), sleeper, caps, clock)?;
-        Ok(ReadPath { engine: Arc::new(Owner::new(engine, coherence, again)) })
+        Ok(ReadPath { engine: Arc::new(Owner::new(engine, coherence, kernel_cache, again)) })
     }
 
     /// Builds it over what carries its requests.

@@ -62,6 +62,8 @@ pub enum Direct {
     Required,
     /// Never.
     Never,
+    /// Where the file system can, but not before it is transferred from: until then the file is open through the kernel's cache.
+    Late,
 }
 
 /// The way that bytes take between the device and our frames.
@@ -82,6 +84,9 @@ pub enum BufferedBecause {
     Refused,
     /// The file lives in the kernel's cache (tmpfs, ramfs): there is nothing to pass by.
     InMemory,
+    /// The kernel keeps the pages, since the path has nothing set
+    /// ([`Builder::kernel_cache`](crate::Builder::kernel_cache)).
+    Kept,
     /// Direct I/O asks for blocks of so many bytes, more than a page.
     Alignment {
         /// What offsets and sizes would have to be multiples of.
@@ -100,6 +105,7 @@ impl std::fmt::Display for Mode {
             BufferedBecause::Refused => {
                 f.write_str("buffered (the file system refuses direct I/O here)")
             }
+            BufferedBecause::Kept => f.write_str("buffered (the kernel keeps the pages)"),
             BufferedBecause::InMemory => f.write_str("buffered (the file lives in memory)"),
             BufferedBecause::Alignment { bytes } => {
                 write!(f, "buffered (direct I/O would need blocks of {bytes} bytes here)")
@@ -112,6 +118,8 @@ impl std::fmt::Display for Mode {
 #[derive(Clone, Debug)]
 pub struct Target {
     file: Arc<File>,
+    /// The same file, to be transferred from, where that is opened [late](Direct::Late).
+    late: Option<Arc<OnceLock<Option<File>>>>,
     path: Arc<Path>,
     bytes: u64,
     is_block_device: bool,
@@ -165,7 +173,7 @@ impl Target {
         // device's node lives in a file system in memory; the device doesn't.)
         let system = match known {
             _ if is_block_device => 0,
-            Some(1..) if is_direct => 0,
+            Some(1..) if is_direct || options.direct == Direct::Late => 0,
             _ => rustix::fs::fstatfs(&file).map_or(0, |system| system.f_type),
         };
         if GENERATED_FILE_SYSTEMS.contains(&system) {
@@ -173,9 +181,15 @@ impl Target {
         }
         let alignment = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
+            Direct::Late if known.is_none() => {
+                // Only who has it open that way finds out.
+                drop(file);
+                let direct = OpenOptions { direct: Direct::Preferred, ..options };
+                return Target::open_to_fill(path, direct, creates);
+            }
             _ if MEMORY_FILE_SYSTEMS.contains(&system) => Err(BufferedBecause::InMemory),
-            _ if !is_direct => Err(BufferedBecause::Refused),
-            Direct::Preferred | Direct::Required => alignment(&file, known),
+            Direct::Preferred | Direct::Required if !is_direct => Err(BufferedBecause::Refused),
+            Direct::Preferred | Direct::Required | Direct::Late => alignment(&file, known),
         };
         let (mode, alignment_bytes) = match alignment {
             Ok(bytes) => (Mode::Direct, bytes),
@@ -202,6 +216,7 @@ impl Target {
             false => makedev(stat.stx_dev_major, stat.stx_dev_minor),
         };
         Ok(Target {
+            late: (options.direct == Direct::Late && mode == Mode::Direct).then(Arc::default),
             file: Arc::new(file),
             path: Arc::from(path),
             bytes,
@@ -239,9 +254,33 @@ impl Target {
         self.bytes
     }
 
+    /// The descriptor for transfers, past the kernel's cache if it is in that [mode](Target::mode).
+    pub(crate) fn transfer_fd(&self) -> RawFd {
+        let late =
+            self.late.as_ref().and_then(|late| late.get_or_init(|| self.opened_direct()).as_ref());
+        late.unwrap_or(&self.file).as_raw_fd()
+    }
+
+    /// The descriptor through the kernel's cache, where there is one.
+    pub(crate) fn cached_file(&self) -> Option<&Arc<File>> {
+        (self.late.is_some() || self.mode != Mode::Direct).then_some(&self.file)
+    }
+
+    /// The open file once more, past the kernel's cache. `None` where that can't be had (no `/proc`, or no descriptor is free):
+    /// then the same bytes come through it.
+    fn opened_direct(&self) -> Option<File> {
+        let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        File::options().read(true).custom_flags(libc::O_DIRECT).open(name).ok()
+    }
+
     /// Whether it is a block device rather than a regular file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
+    }
+
+    /// The number of the device that it is, or that its file system lies on.
+    pub(crate) fn device(&self) -> u64 {
+        self.device
     }
 
     /// The way that bytes take.
@@ -315,7 +354,7 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
         open.read(true).write(options.is_writable).create(creates).custom_flags(flags).open(path)
     };
     let opened = match options.direct {
-        Direct::Never => open(0).map(|file| (file, false)),
+        Direct::Never | Direct::Late => open(0).map(|file| (file, false)),
         Direct::Preferred | Direct::Required => match open(libc::O_DIRECT) {
             // How a file system says that it has no direct I/O.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {

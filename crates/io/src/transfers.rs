@@ -11,7 +11,7 @@
 //!    unless the kernel had finished it by then.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 
 use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
@@ -34,7 +34,7 @@ impl Place {
     /// The place for transfers on `target`, which stays open as long as they last.
     pub(crate) fn of(target: &Target) -> Place {
         Place {
-            fd: target.as_raw_fd(),
+            fd: target.transfer_fd(),
             file_bytes: target.bytes(),
             alignment_bytes: u64::from(target.alignment_bytes()),
             is_direct: target.mode() == Mode::Direct,

@@ -44,7 +44,7 @@ fn in_group(bytes: u64, act: impl Fn() -> bool) {
 #[test]
 fn what_is_read_again_and_fits_into_free_memory_stays_there() {
     let temp = sparse(400 * MIB);
-    let path = ReadPath::builder().build().unwrap();
+    let path = ReadPath::builder().kernel_cache(false).build().unwrap();
     assert_eq!(path.stats().used_memory_bytes, 0);
     let file = path.open(&temp.path).unwrap();
     // What comes by once has no more than 256 MiB, and what is read anew as much as it needs.
@@ -80,7 +80,7 @@ fn memory_that_is_named_is_kept_to() {
 fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
     let temp = sparse(300 * MIB);
     in_group(200 * MIB, || {
-        let path = ReadPath::builder().build().unwrap();
+        let path = ReadPath::builder().kernel_cache(false).build().unwrap();
         let file = path.open(&temp.path).unwrap();
         (0..4).for_each(|_| read_whole(&file));
         let stats = path.stats();
@@ -94,7 +94,7 @@ fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
 fn what_others_need_is_given_back() {
     let temp = sparse(400 * MIB);
     in_group(400 * MIB, || {
-        let path = ReadPath::builder().build().unwrap();
+        let path = ReadPath::builder().kernel_cache(false).build().unwrap();
         let file = path.open(&temp.path).unwrap();
         read_whole(&file);
         let full = path.stats().used_memory_bytes;

@@ -35,6 +35,9 @@ OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 class ReadPath:
     """A read path of one's own: a page cache with its memory, its laws, and its ring.
 
+    With nothing named the kernel keeps the pages: reads come through its cache, and the readahead law has it advised
+    of what they will need. With a memory, a law, a depth or a backend, this path has pages of its own.
+
     `memory`: of the page cache, taken from the system as it is used; unless it is named it goes by what
     the machine has to spare, and is given back when others need it. `readahead`,
     `scheduler`, `reclaim`: laws by name. `depth`: the most requests in the storage at once.
@@ -42,7 +45,7 @@ class ReadPath:
     which), or one of `aio`, `io_uring` and `threads`. `keep_files`: how many files stay open after they are
     closed, the last ones that were opened, so that what is cached of them is there when they are opened again;
     each keeps a descriptor, and the space of a file that is deleted meanwhile. `kernel_cache`: whether
-    what the kernel holds of a file is taken from there; else all of it is read from its device once.
+    the kernel may keep the pages, and what it holds of a file is taken from there; else all of it is read from its device once.
     """
 
     NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "reclaim")
@@ -242,9 +245,9 @@ class File(io.RawIOBase):
 
     def stats(self) -> dict[str, int]:
         """What was read through this file, how much of it was there when the read came, and of that in the kernel's
-        cache."""
-        read, cached, by_kernel = self._file.stats()
-        return {"bytes": read, "cached_bytes": cached, "kernel_cached_bytes": by_kernel}
+        cache; and how much the kernel read into its cache for reads that waited."""
+        names = ("bytes", "cached_bytes", "kernel_cached_bytes", "kernel_read_bytes")
+        return dict(zip(names, self._file.stats(), strict=True))
 
     def path_stats(self) -> dict[str, Any]:
         """What its read path has counted: for all the files that it has, as `ReadPath.stats`."""

@@ -18,11 +18,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath::nfs::NfsUrl;
+use readpath::pager::MappingMode;
 use readpath::raw::RawFile;
+
 use readpath::{BackendKind, Direct, File, Mapping, ReadPath};
 use readpath_core::request::Op;
 use readpath_peers::kernel::copy_mapped;
-use readpath_peers::usage::CpuTime;
+use readpath_peers::usage::{CpuTime, storage_read_bytes};
 use readpath_sim::job::Engine;
 use readpath_sim::report::Row;
 use readpath_sim::simulate::Setup;
@@ -54,12 +56,12 @@ pub fn run(
     log: Option<&DecisionFile>,
 ) -> Result<Row, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
-    let (mode, workload) = open(run, path, Direct::Preferred)?;
+    let (_, workload) = open(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || bar.is_wanted())?;
-    let note = note::start(mode, &residency);
     let cpu = CpuTime::of_process();
     let read_path = build(run, setup, log.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
+    let note = note::start(file.mode(), &residency);
     let is_mapped = run.jobs.jobs.iter().any(|job| job.engine == Engine::Mmap);
     let mapping = match is_mapped {
         true => Some(map(run, path, setup).map_err(|error| about(&error))?),
@@ -228,6 +230,7 @@ fn run_on(
             read_path.take_decisions().iter().for_each(|one| log.decided(one));
         }
     };
+    let before = storage_read_bytes();
     let ran = run_processes(run, path, workload, bar, &mut look_on, &run_process)?;
     let mut row = ran.row(run, name);
     row.engine = Some(ran.engines);
@@ -235,21 +238,31 @@ fn run_on(
     let mapped = stack.mapping.as_ref().map(Mapping::statistics);
     let mapped_reads =
         mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
+    let asked = stack.asked_bytes.load(Ordering::Relaxed);
+    // What the kernel asks the device for it doesn't tell; only how many bytes it read for this process.
+    let is_kept = asked > 0 && stack.file.kernel_keeps();
+    let is_left = stack.mapping.as_ref().is_some_and(|map| map.mode() != MappingMode::Served);
+    let is_counted = !is_kept && !is_left;
     let requests = stats.device_reads + ran.counted.requests + mapped_reads.0;
-    let bytes = stats.device_bytes + ran.counted.bytes + mapped_reads.1;
-    count_device(&mut row, requests, bytes);
-    if ran.counted.requests + mapped_reads.0 == 0 {
+    let bytes = match is_counted {
+        true => Some(stats.device_bytes + ran.counted.bytes + mapped_reads.1),
+        false => storage_read_bytes().zip(before).map(|(now, before)| now.saturating_sub(before)),
+    };
+    row.device_bytes = bytes;
+    if is_counted {
+        count_device(&mut row, requests, bytes.unwrap_or(0));
+    }
+    if is_counted && ran.counted.requests + mapped_reads.0 == 0 {
         row.device_depth_mean = stats.depth_mean_milli.map(|milli| milli as f64 / 1e3);
         row.device_depth_max = (requests > 0).then_some(stats.depth_max);
     }
-    let asked = stack.asked_bytes.load(Ordering::Relaxed);
     let cached = stack.cached_bytes.load(Ordering::Relaxed);
     if asked == row.bytes && asked > 0 {
         row.coverage = Some(cached as f64 / asked as f64);
-        row.waste_bytes = Some(stats.unused_bytes);
+        row.waste_bytes = is_counted.then_some(stats.unused_bytes);
     }
     if !run.writes() && row.bytes > 0 {
-        row.amplification = Some(bytes as f64 / row.bytes as f64);
+        row.amplification = bytes.map(|bytes| bytes as f64 / row.bytes as f64);
     }
     let of_kernel = note::kernel_cached(stack.kernel_cached_bytes.load(Ordering::Relaxed));
     let of_mapping = stack.mapping.as_ref().and_then(|mapping| note::mapped_by(mapping.mode()));

@@ -19,6 +19,7 @@ use crate::backend::{Answer, Backend, BackendError, BackendInUse, BackendKind};
 use crate::backend::{Sleep, Sleeper, Transfer};
 use crate::clock::Clock;
 use crate::file::File;
+use crate::kernel_pages::KernelCache;
 use crate::path::{Coherence, ReadPath};
 use crate::read_error::ReadError;
 use crate::storage::{Files, Storage};
@@ -186,7 +187,7 @@ fn path_over(
     let frame_cache = Arc::new(FrameCache::new(pages, pages / 4).unwrap());
     machine.lend_through(Box::new(FrameLender(Arc::clone(&frame_cache))));
     let engine = Engine::new(machine, Below::Files(Box::new(files)), sleeper, frame_cache, clock);
-    ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, None)))
+    ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, KernelCache::Unused, None)))
 }
 
 #[test]

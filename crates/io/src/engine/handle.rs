@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use readpath_core::decision::Decided;
 use readpath_core::machine::{HandleId, Machine};
 use readpath_core::readahead::Advice;
 use readpath_core::request::ProcessId;
@@ -23,6 +24,8 @@ use super::state::State;
 use super::tally::{Tally, thread_number};
 use super::{Engine, OpenFile};
 use crate::identity::{Identity, file_time};
+use crate::kernel_pages::KernelCache;
+use crate::kernel_pages::steering::{HandleLaw, ThroughKernel};
 use crate::path::{BuildError, Builder, Coherence};
 use crate::process::{Heir, Own, Process};
 use crate::read_error::{Forked, ReadError};
@@ -31,20 +34,23 @@ use crate::read_error::{Forked, ReadError};
 pub(crate) struct Owner {
     engine: Own<Arc<Engine>>,
     pub(crate) coherence: Coherence,
-    /// Whether what the kernel's cache holds is taken from there.
-    takes_kernel_pages: bool,
+    pub(crate) kernel_cache: KernelCache,
     /// How another is built in a child; none over a server.
     builder: Option<Builder>,
     heir: Heir<Arc<Owner>>,
 }
 
 impl Owner {
-    pub(crate) fn new(engine: Engine, coherence: Coherence, builder: Option<Builder>) -> Owner {
-        let takes_kernel_pages = builder.as_ref().is_some_and(Builder::takes_kernel_pages);
+    pub(crate) fn new(
+        engine: Engine,
+        coherence: Coherence,
+        kernel_cache: KernelCache,
+        builder: Option<Builder>,
+    ) -> Owner {
         let engine = Arc::new(engine);
         enlist(&engine);
         let engine = Own::new(engine);
-        Owner { engine, coherence, takes_kernel_pages, builder, heir: Heir::new() }
+        Owner { engine, coherence, kernel_cache, builder, heir: Heir::new() }
     }
 
     /// Whether it was made by this process.
@@ -87,6 +93,16 @@ impl Owner {
         self.engine.inherited().lock()
     }
 
+    /// What was read through the kernel's cache, where it keeps the pages.
+    pub(crate) fn through_kernel(&self) -> ThroughKernel {
+        self.kernel_cache.counted()
+    }
+
+    /// What the law decided of these reads.
+    pub(crate) fn take_decisions(&self, all: &mut Vec<Decided>) {
+        self.kernel_cache.take_decisions(all);
+    }
+
     /// Has a thread lead for futures from now on.
     ///
     /// # Errors
@@ -124,11 +140,13 @@ pub(crate) struct Handle {
     pub(crate) tally: Tally,
     /// Which of [`ADVICE`] it was given last.
     advice: AtomicU8,
+    /// Of a file whose pages the kernel keeps.
+    pub(crate) law: Mutex<HandleLaw>,
     /// The handle in a child.
     heir: Heir<Arc<Handle>>,
     /// The handle of the file as it was seen last, if it has changed since this was opened;
     /// and the bytes read by those between the two, of them those cached.
-    newest: Mutex<(Option<Arc<Handle>>, [u64; 3])>,
+    newest: Mutex<(Option<Arc<Handle>>, [u64; 4])>,
 }
 
 /// The advice that lasts, by its number in a handle.
@@ -137,8 +155,8 @@ const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random]
 impl Handle {
     /// Opens `target`, or finds it open already and unchanged.
     pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
-        let takes_kernel_pages = engine.takes_kernel_pages;
-        Handle::with(engine, |state| state.open(target, identity, takes_kernel_pages))
+        let cache = &engine.kernel_cache;
+        Handle::with(engine, |state| state.open(target, identity, cache))
     }
 
     /// One more handle of the same file.
@@ -171,6 +189,7 @@ impl Handle {
             lends_in: AtomicU32::new(if lends { Process::this() } else { Process::NONE }.number()),
             tally: Tally::new(engine.frame_cache.copies_max()),
             advice: AtomicU8::new(0),
+            law: Mutex::default(),
             heir: Heir::new(),
             newest: Mutex::default(),
         }
@@ -284,14 +303,13 @@ impl Handle {
         }
     }
 
-    /// The bytes that were read by this handle in this process, those of them that were cached, and those of these
-    /// that the kernel's cache had.
-    pub(crate) fn sums(&self) -> [u64; 3] {
+    /// What this handle has read in this process: as [`Tally::sums`].
+    pub(crate) fn sums(&self) -> [u64; 4] {
         if !self.engine.is_ours() {
-            return self.heir.get().map_or([0; 3], |heir| heir.sums());
+            return self.heir.get().map_or([0; 4], |heir| heir.sums());
         }
         let newest = self.newest.lock().expect("nothing panics under this lock");
-        let last = newest.0.as_ref().map_or([0; 3], |handle| handle.tally.sums());
+        let last = newest.0.as_ref().map_or([0; 4], |handle| handle.tally.sums());
         let own = self.tally.sums();
         std::array::from_fn(|at| own[at] + newest.1[at] + last[at])
     }
@@ -301,7 +319,13 @@ impl Handle {
         if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
             self.advice.store(number as u8, Ordering::Relaxed);
         }
-        self.file.has_pages.store(true, Ordering::Relaxed);
+        let is_kept = self.file.kernel_pages.advise(&self.law, advice, range);
+        if advice == Advice::WillNeed {
+            if is_kept {
+                return;
+            }
+            self.file.has_pages.store(true, Ordering::Relaxed);
+        }
         let process = ProcessId(self.id.0);
         let advise =
             |machine: &mut Machine, now| machine.advise(now, self.id, process, advice, range);
@@ -365,6 +389,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.engine.is_ours() {
+            self.file.kernel_pages.closed(&self.law);
             self.engine.lock().close(self.id);
         }
     }

@@ -10,6 +10,7 @@ use super::below::Below;
 use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::file::File;
+use crate::kernel_pages::KernelCache;
 use crate::path::{Coherence, ReadPath};
 use crate::storage::{Files, Storage};
 
@@ -59,7 +60,12 @@ fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static)
     let builder = ReadPath::builder().readahead("none").memory(1 << 20);
     let files = Below::Files(Box::new(files));
     let engine = builder.build_over(files, held, caps, clock).unwrap();
-    let path = ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, None)));
+    let path = ReadPath::of(Arc::new(Owner::new(
+        engine,
+        Coherence::WhenOpened,
+        KernelCache::Unused,
+        None,
+    )));
     let file = path.open(&name).unwrap();
     let theirs = file.reopen();
     let leader = std::thread::Builder::new().name("held".to_owned());

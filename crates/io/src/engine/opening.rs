@@ -16,7 +16,8 @@ use super::below::Opening;
 use super::in_flight::DeferredDrop;
 use super::state::State;
 use crate::identity::Identity;
-use crate::kernel_pages::KernelPages;
+use crate::kernel_pages::{KernelCache, KernelPages};
+use crate::target::{BufferedBecause, Mode};
 
 /// A file that is open, and by how many handles.
 pub(super) struct Open {
@@ -79,7 +80,7 @@ impl State {
         &mut self,
         target: Opening,
         identity: Identity,
-        takes_kernel_pages: bool,
+        kernel_cache: &KernelCache,
     ) -> (Arc<OpenFile>, HandleId) {
         if let Some(&id) = self.open.by_identity.get(&identity) {
             self.in_flight.deferred.drops.push(DeferredDrop::Opening(target));
@@ -88,12 +89,16 @@ impl State {
             return (file, handle);
         }
         let (bytes, mode) = (target.bytes(), target.mode());
-        let kernel_pages = KernelPages::of(&target, identity, takes_kernel_pages);
         let start_sector = self.in_flight.files.add(target.clone());
         let id = self
             .machine
             .add_file(bytes, start_sector)
             .expect("the storage has sectors for every file that it takes");
+        let kernel_pages = KernelPages::of(&target, id.0, kernel_cache);
+        let mode = match mode {
+            Mode::Direct if kernel_pages.are_kept() => Mode::Buffered(BufferedBecause::Kept),
+            mode => mode,
+        };
         let file = Arc::new(OpenFile {
             id,
             bytes,

@@ -23,8 +23,9 @@ struct Line {
     copied_bytes: AtomicU64,
     /// Bytes held, by anybody.
     held_bytes: AtomicU64,
-    /// Bytes copied from the kernel's cache, by anybody.
+    /// Bytes read through the kernel's cache, by anybody, and those of them that it held.
     kernel_bytes: AtomicU64,
+    kernel_held_bytes: AtomicU64,
     /// Where the last read ended; [`NOT_PASSED`] once it was told.
     passed_end: AtomicU64,
     /// The page in which the last read ended, through the machine or not; [`NO_PAGE`] before the first.
@@ -40,6 +41,7 @@ impl Default for Line {
             copied_bytes: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
             kernel_bytes: AtomicU64::new(0),
+            kernel_held_bytes: AtomicU64::new(0),
             passed_end: AtomicU64::new(NOT_PASSED),
             last_page: AtomicU64::new(NO_PAGE),
         }
@@ -81,12 +83,19 @@ impl Tally {
         line.passed_end.store(end, Ordering::Relaxed);
     }
 
-    /// Counts bytes up to byte `end` that were copied from the kernel's cache.
+    /// Counts bytes up to byte `end` that were read through the kernel's cache, `held` of which it had.
     #[inline]
-    pub(crate) fn copied_by_kernel(&self, bytes: u64, end: u64) {
+    pub(crate) fn read_through_kernel(&self, bytes: u64, held: u64, end: u64) {
         let line = &self.lines[self.own()];
         line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
+        line.kernel_held_bytes.fetch_add(held, Ordering::Relaxed);
         line.passed_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Where the calling thread's last read past the machine ended; `None` where it made none, or that was told.
+    pub(crate) fn last_end(&self) -> Option<u64> {
+        let end = self.lines[self.own()].passed_end.load(Ordering::Relaxed);
+        (end != NOT_PASSED).then_some(end)
     }
 
     /// Tells where the last reads past the machine ended, one of each line, each
@@ -113,17 +122,25 @@ impl Tally {
         }
     }
 
-    /// The bytes of all reads, those of them that were there, and those of these that the kernel's cache had.
-    pub(crate) fn sums(&self) -> [u64; 3] {
+    /// The bytes of all reads, those of them that were there, those that were read through the kernel's cache, and those of these
+    /// that it had.
+    pub(crate) fn sums(&self) -> [u64; 4] {
         let own = |line: &Line| {
             line.copied_bytes.load(Ordering::Relaxed) + line.held_bytes.load(Ordering::Relaxed)
         };
         let own_bytes: u64 = self.lines.iter().map(own).sum();
-        let of_kernel = |line: &Line| line.kernel_bytes.load(Ordering::Relaxed);
-        let kernel_bytes: u64 = self.lines.iter().map(of_kernel).sum();
+        let of_lines = |counter: fn(&Line) -> &AtomicU64| {
+            self.lines.iter().map(|line| counter(line).load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let kernel_bytes = of_lines(|line| &line.kernel_bytes);
+        let kernel_held_bytes = of_lines(|line| &line.kernel_held_bytes);
         let [through, there] = self.through_bytes.each_ref().map(|sum| sum.load(Ordering::Relaxed));
-        let past = own_bytes + kernel_bytes;
-        [past + through, past + there, kernel_bytes]
+        [
+            own_bytes + kernel_bytes + through,
+            own_bytes + kernel_held_bytes + there,
+            kernel_bytes,
+            kernel_held_bytes,
+        ]
     }
 
     /// The line of the calling thread, unless others have its slot.
@@ -172,9 +189,9 @@ mod tests {
         tally.take_passed(|end| panic!("{end} was told before"));
         tally.held(5, 700);
         tally.take_passed(|end| assert_eq!(end, 700));
-        tally.copied_by_kernel(7, 800);
+        tally.read_through_kernel(7, 4, 800);
         tally.take_passed(|end| assert_eq!(end, 800));
-        assert_eq!(tally.sums(), [52, 52, 7]);
+        assert_eq!(tally.sums(), [52, 49, 7, 4]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::area::Area;
 use super::error::PagerError;
 use super::inherited::Heir;
+use super::left_to_kernel;
 use super::link::Link;
 use super::mapping_server::{ByteRange, Command, Server, Setup};
 use super::uffd::{FaultScope, UffdError};
@@ -32,7 +33,7 @@ const LAW: &str = "runs";
 const MEMORY_PAGES_MIN: u64 = 64;
 
 /// How a file is to be mapped: [`Mapping::builder`], then [`open`](MappingBuilder::open).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingBuilder {
     memory_bytes: u64,
     readahead: String,
@@ -93,13 +94,19 @@ impl MappingBuilder {
         self
     }
 
-    /// Whether a file of which the kernel's page cache holds everything when it is mapped is left to the kernel
-    /// ([`KernelMapping::Held`]): no byte of it is read again, and none is in memory twice; default yes. Should the
-    /// kernel let pages go later, it brings them back by its own readahead.
+    /// Whether a file may be left to the kernel's own mapping; default yes. One is of which its page cache holds everything when
+    /// it is mapped ([`KernelMapping::Held`]): no byte of it is read again, and none is in memory twice. So is one, where nothing
+    /// else is set, that the kernel brings in no slower than we could ([`KernelMapping::Swift`]): on a fast device, of a hundred of
+    /// its readahead windows at the most. Should the kernel let pages go later, it brings them back by its own readahead.
     #[must_use]
     pub fn kernel_cache(mut self, is_used: bool) -> MappingBuilder {
         self.takes_kernel_pages = is_used;
         self
+    }
+
+    /// Whether all that it would be served with is left as it is by default.
+    fn names_nothing(&self) -> bool {
+        *self == MappingBuilder::default()
     }
 
     /// Maps the whole of the file or block device at `path`.
@@ -111,7 +118,7 @@ impl MappingBuilder {
     ///
     /// # Errors
     /// The file can't be opened or is empty; the system gives no memory; a law is unknown. Where it gives
-    /// no userfaultfd, or the kernel's cache holds the file, the kernel maps it ([`Mapping::mode`]).
+    /// no userfaultfd, or may be [left](MappingBuilder::kernel_cache) the file, the kernel maps it ([`Mapping::mode`]).
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
         let readahead = Spec::parse(&self.readahead).map_err(PagerError::Law)?;
@@ -135,6 +142,9 @@ impl MappingBuilder {
         if self.takes_kernel_pages && holds_all(&target) {
             check(&readahead)?;
             return by_kernel(heir, user, KernelMapping::Held);
+        }
+        if self.names_nothing() && left_to_kernel::suits(&target) {
+            return by_kernel(heir, user, KernelMapping::Swift);
         }
         let memory_bytes = self.memory_bytes.max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
@@ -187,6 +197,8 @@ pub enum MappingMode {
 pub enum KernelMapping {
     /// Its cache held the whole file when it was mapped.
     Held,
+    /// Nothing was set, and it brings in a file of that size from that device no slower than we could.
+    Swift,
     /// Faults can't be served in user space here; with what would help.
     Unserved(UffdError),
 }
@@ -195,6 +207,7 @@ impl std::fmt::Display for KernelMapping {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             KernelMapping::Held => f.write_str("its cache holds the whole file"),
+            KernelMapping::Swift => f.write_str("it brings this file in no slower than we could"),
             KernelMapping::Unserved(why) => why.fmt(f),
         }
     }

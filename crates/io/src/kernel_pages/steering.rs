@@ -1,0 +1,313 @@
+//! What the kernel is advised to bring into its cache, where it keeps the pages.
+//!
+//! Our readahead law sees the reads that the kernel is not known to hold, and says what is to be read ahead of them.
+//! `readahead(2)` has the kernel begin with that and returns; the read itself waits for no more than its own bytes. What the law
+//! learns a request to cost comes from the reads that wait while no other does.
+//!
+//! The kernel reads ahead by itself too, of what goes on upwards, in large pieces of memory, which costs it a third of what
+//! it costs to be advised (256 MiB by 64 KiB: 0.026 s of processor time, advised 0.081). So what the law wants of such a
+//! stream is left to it as far as its own window goes (`read_ahead_kb`), and advised beyond. Of what goes
+//! downwards, in strides, in pieces and to and fro it knows nothing: that is advised.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use readpath_core::decision::Decided;
+use readpath_core::readahead::{
+    Adaptive, Advice, Advised, AdvisedPages, Ask, DeviceEvidence, Pages, ReadaheadLaw,
+    ReadaheadLimits,
+};
+use readpath_core::request::RequestId;
+use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
+
+use crate::clock::Clock;
+use crate::sysfs::QueueLimits;
+use crate::target::Target;
+
+/// What is in memory is copied within so many nanoseconds, and so many more for each KiB (1 GiB a second): what takes longer
+/// has waited for the device. (Copies of 4 KiB took 0.4 to 1.2 us, reads of 4 KiB from an idle virtual disk 45 us and more.)
+const COPY_NS: u64 = 10_000;
+const COPY_KIB_NS: u64 = 1_000;
+
+/// The memory that the law counts on: what is advised ahead of all readers together is no more than half of it. (With 256 MiB,
+/// random reads of 16 KiB of a file as large, on eight threads, had all of it advised once an eighth was read: three
+/// times the bytes, and 0.4 of the rate of `pread`.)
+const MEMORY_BYTES: u64 = 64 << 20;
+
+const POISON: &str = "what is learned is written by our own code, which doesn't panic";
+
+/// What a path has learned of what lies below the kernel's cache, and what it has asked of it.
+pub(crate) struct Steering {
+    clock: Clock,
+    evidence: Mutex<DeviceEvidence>,
+    /// Reads under way now, and those that have ended.
+    reading: AtomicU64,
+    read: AtomicU64,
+    /// Those that waited for the device, and their bytes.
+    waits: AtomicU64,
+    waited_bytes: AtomicU64,
+    advised_bytes: AtomicU64,
+    /// By the number of the device, what the kernel reads ahead on it.
+    windows: Mutex<BTreeMap<u64, Window>>,
+}
+
+/// What the kernel reads ahead on a device, in pages.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// Of a stream that goes upwards.
+    ahead: u64,
+    /// At the most where it is advised, in one call.
+    call: u64,
+}
+
+/// What one open file has to say to its law; see [`Steering`].
+pub(crate) struct Steered {
+    steering: Arc<Steering>,
+    advised: Mutex<Advised>,
+}
+
+/// The law of one handle.
+pub(crate) type HandleLaw = Adaptive;
+
+/// A read that a law is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    /// Whether it begins where the thread's last one ended: then the kernel reads ahead of it.
+    pub(super) goes_on: bool,
+    /// Whether the kernel is to begin with the read itself.
+    pub(super) is_begun: bool,
+}
+
+/// What was read through the kernel's cache, and what it was advised of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ThroughKernel {
+    pub(crate) waits: u64,
+    pub(crate) waited_bytes: u64,
+    pub(crate) advised_bytes: u64,
+}
+
+impl Steering {
+    /// Nothing is known yet.
+    pub(crate) fn new(clock: Clock, logs_decisions: bool) -> Steering {
+        let mut evidence =
+            DeviceEvidence { memory_pages: MEMORY_BYTES / PAGE_BYTES, ..DeviceEvidence::default() };
+        evidence.log.turn(logs_decisions);
+        Steering {
+            clock,
+            evidence: Mutex::new(evidence),
+            reading: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            waited_bytes: AtomicU64::new(0),
+            advised_bytes: AtomicU64::new(0),
+            windows: Mutex::default(),
+        }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn counted(&self) -> ThroughKernel {
+        ThroughKernel {
+            waits: self.waits.load(Ordering::Relaxed),
+            waited_bytes: self.waited_bytes.load(Ordering::Relaxed),
+            advised_bytes: self.advised_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What the law has decided since this was last asked.
+    pub(crate) fn take_decisions(&self, all: &mut Vec<Decided>) {
+        let mut evidence = self.evidence();
+        all.extend(std::iter::from_fn(|| evidence.log.poll()));
+    }
+
+    fn evidence(&self) -> MutexGuard<'_, DeviceEvidence> {
+        self.evidence.lock().expect(POISON)
+    }
+
+    fn window_of(&self, target: &Target) -> Window {
+        let mut windows = self.windows.lock().expect(POISON);
+        *windows.entry(target.device()).or_insert_with(|| Window::of(target.queue()))
+    }
+
+    /// Has `read` read so many bytes; gives how many of them were held when it came, as far as the time that it took tells:
+    /// all or none. `None` if it says that it could not read them.
+    fn timed(&self, bytes: u64, read: impl FnOnce() -> bool) -> Option<u64> {
+        let beside = self.reading.fetch_add(1, Ordering::Relaxed);
+        let before = self.read.load(Ordering::Relaxed);
+        let begun = self.clock.now();
+        let is_read = read();
+        let ended = self.clock.now();
+        self.reading.fetch_sub(1, Ordering::Relaxed);
+        let ended_beside = self.read.fetch_add(1, Ordering::Relaxed) - before;
+        if !is_read {
+            return None;
+        }
+        if !has_waited(bytes, ended.since(begun).ns()) {
+            return Some(bytes);
+        }
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if beside == 0 && ended_beside == 0 {
+            self.learn(begun, ended, bytes);
+        }
+        Some(0)
+    }
+
+    /// A read had the device to itself, as far as is known.
+    fn learn(&self, begun: Time, ended: Time, bytes: u64) {
+        let estimate = &mut self.evidence().estimate;
+        estimate.dispatched(begun, RequestId(0));
+        estimate.completed(ended, ended, RequestId(0), bytes);
+    }
+
+    /// Has the kernel bring in these pages; returns before they are there.
+    fn advise(&self, target: &Target, runs: &[PageRange]) {
+        let call = self.window_of(target).call;
+        for run in runs {
+            let mut first = run.first;
+            while first < run.end {
+                let count = call.min(run.end - first);
+                let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
+                // SAFETY: it touches no memory of ours. What it can't do is not done: the read finds out.
+                let advised = unsafe {
+                    libc::readahead(target.as_raw_fd(), offset as libc::off64_t, bytes as usize)
+                };
+                if advised != 0 {
+                    return;
+                }
+                self.advised_bytes.fetch_add(bytes, Ordering::Relaxed);
+                first += count;
+            }
+        }
+    }
+}
+
+/// Whether a read of so many bytes that took so long has waited for the device.
+pub(super) fn has_waited(bytes: u64, took_ns: u64) -> bool {
+    took_ns >= COPY_NS + bytes * COPY_KIB_NS / 1024
+}
+
+impl Window {
+    /// Of a device's queue; the kernel's defaults where it has none.
+    fn of(queue: Option<&QueueLimits>) -> Window {
+        let least = ReadaheadLimits::default().window_pages_max;
+        let [ahead, request] = queue
+            .map_or([0; 2], |queue| [queue.read_ahead_bytes, queue.request_bytes_max])
+            .map(|bytes| (bytes / PAGE_BYTES).max(least));
+        Window { ahead, call: ahead.max(request) }
+    }
+}
+
+impl Steered {
+    /// Of the file of that number nothing is known.
+    pub(super) fn new(steering: Arc<Steering>, number: u32) -> Steered {
+        Steered { steering, advised: Mutex::new(Advised::new(number)) }
+    }
+
+    /// The law of the handle sees a read that is about to be made, and the kernel is advised of what it wants.
+    pub(super) fn read(&self, law: &Mutex<HandleLaw>, target: &Target, shown: Shown) {
+        let Shown { offset, bytes, goes_on, is_begun } = shown;
+        let request = PageRange::covering(offset, bytes);
+        let ask = Ask { offset, bytes, file_bytes: target.bytes(), is_congested: false };
+        let mut runs = Vec::new();
+        {
+            let mut law = law.lock().expect(POISON);
+            let mut advised = self.advised.lock().expect(POISON);
+            let mut device = self.steering.evidence();
+            if !advised.is_quiet(request) {
+                device.now = self.steering.clock.now();
+                device.reads_under_way = self.steering.reading.load(Ordering::Relaxed) + 1;
+                law.read(
+                    &ask,
+                    &mut AdvisedPages {
+                        advised: &mut advised,
+                        device: &mut device,
+                        file_pages: ask.file_pages(),
+                        runs: &mut runs,
+                    },
+                );
+            }
+            advised.read(request, &mut device);
+        }
+        if goes_on {
+            self.leave_to_kernel(&mut runs, target, request);
+        }
+        if is_begun {
+            self.steering.advise(target, &[request]);
+        }
+        if !runs.is_empty() {
+            self.steering.advise(target, &runs);
+        }
+    }
+
+    /// Takes out what the kernel reads by itself of a stream that goes upwards.
+    fn leave_to_kernel(&self, runs: &mut Vec<PageRange>, target: &Target, request: PageRange) {
+        let least = ReadaheadLimits::default().window_pages_max;
+        let is_ahead_within =
+            |run: &PageRange, ahead| run.first >= request.end && run.end <= request.end + ahead;
+        runs.retain(|run| !is_ahead_within(run, least));
+        if !runs.is_empty() {
+            let ahead = self.steering.window_of(target).ahead;
+            runs.retain(|run| !is_ahead_within(run, ahead));
+        }
+    }
+
+    /// As [`Steering::timed`].
+    pub(super) fn timed(&self, bytes: u64, read: impl FnOnce() -> bool) -> Option<u64> {
+        self.steering.timed(bytes, read)
+    }
+
+    /// Has the kernel drop what is clean of these pages, whole or in part; what it can't drop stays.
+    pub(super) fn drop(&self, target: &Target, range: PageRange) {
+        if range.is_empty() {
+            return;
+        }
+        self.advised.lock().expect(POISON).forget(range, &mut self.steering.evidence());
+        // None to the end of the file.
+        let bytes = std::num::NonZero::new(range.count().saturating_mul(PAGE_BYTES));
+        let advice = rustix::fs::Advice::DontNeed;
+        let _ = rustix::fs::fadvise(target, range.first * PAGE_BYTES, bytes, advice);
+    }
+
+    /// The handle is closed: its streams have ended.
+    pub(super) fn closed(&self, law: &Mutex<HandleLaw>) {
+        law.lock().expect(POISON).closed(&mut self.steering.evidence());
+    }
+
+    /// A hint on how the handle will read: `WillNeed` has the kernel begin to read the range, as far as memory allows;
+    /// `DontNeed` has it drop what is clean of it.
+    pub(super) fn advised(
+        &self,
+        law: &Mutex<HandleLaw>,
+        target: &Target,
+        advice: Advice,
+        range: PageRange,
+    ) {
+        law.lock().expect(POISON).advise(advice);
+        let mut advised = self.advised.lock().expect(POISON);
+        let mut device = self.steering.evidence();
+        match advice {
+            Advice::WillNeed => {
+                let mut runs = Vec::new();
+                let file_pages = target.bytes().div_ceil(PAGE_BYTES);
+                let mut pages = AdvisedPages {
+                    advised: &mut advised,
+                    device: &mut device,
+                    file_pages,
+                    runs: &mut runs,
+                };
+                pages.add_absent(range, false);
+                drop((advised, device));
+                self.steering.advise(target, &runs);
+            }
+            Advice::DontNeed => {
+                drop((advised, device));
+                self.drop(target, range);
+            }
+            Advice::Normal | Advice::Sequential | Advice::Random => {}
+        }
+    }
+}

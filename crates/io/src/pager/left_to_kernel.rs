@@ -1,0 +1,74 @@
+//! Which files are left to the kernel's own mapping, since it brings them in no slower than a server of ours could.
+//!
+//! A page that we serve is cleared, filled and moved to where it was touched: that costs some microseconds of a
+//! processor. The kernel serves a fault with the pages around it, as many as it reads ahead on the device (`read_ahead_kb`), for a
+//! tenth of that; what it can't hide is how long the device takes for each such window. So it is no slower where a window
+//! comes within the time that we take for its pages; a disk's, a server's and most small windows don't.
+//!
+//! What it brings in that nobody touches is bounded by the file: one that has no more than the [`MISSES_MAX`] windows by which
+//! the kernel finds out that reading around is in vain, and that fits into half of the memory that is free. Of a larger file touched at
+//! random it would bring in many times what is used, and then page after page; that is what the laws are for.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::raw::RawMemory;
+use crate::spare_memory::SpareMemory;
+use crate::target::{Mode, Target};
+
+/// After so many misses more than hits the kernel reads no more than the page that is touched (`MMAP_LOTSAMISS`; the
+/// running kernel shows the same).
+const MISSES_MAX: u64 = 100;
+
+/// What one page costs that is served: a stream of 256 MiB by 64 KiB took 0.17 s of processor time, and the kernel's 0.02
+/// (`readpath everyday`, row `map/stream/64KiB`).
+const SERVED_PAGE: Duration = Duration::from_nanos(2_500);
+
+/// So often the device is asked how long it takes; the best counts.
+const PROBES: u64 = 2;
+
+/// Whether the kernel's own mapping of the file is no slower than one that is served.
+pub(super) fn suits(target: &Target) -> bool {
+    let Some(queue) = target.queue().filter(|_| target.mode() == Mode::Direct) else {
+        return false;
+    };
+    let window_bytes = queue.read_ahead_bytes;
+    target.bytes() <= MISSES_MAX * window_bytes
+        && SpareMemory::now().is_some_and(|memory| target.bytes() <= memory.available / 2)
+        && request_time(target).is_some_and(|took| is_hidden(took, window_bytes))
+}
+
+/// Whether a window comes within the time that its pages would take to be served.
+fn is_hidden(request: Duration, window_bytes: u64) -> bool {
+    request <= SERVED_PAGE * u32::try_from(window_bytes / PAGE_BYTES).unwrap_or(u32::MAX)
+}
+
+/// How long the device takes for a page of the file, at least; `None` where it fails.
+fn request_time(target: &Target) -> Option<Duration> {
+    let mut page = RawMemory::new(PAGE_BYTES as usize).ok()?;
+    let pages = target.bytes() / PAGE_BYTES;
+    let probe = |nth: u64| {
+        let offset = pages * (2 * nth + 1) / (2 * PROBES) * PAGE_BYTES;
+        let begun = Instant::now();
+        rustix::io::pread(target.as_fd(), &mut page[..], offset).ok()?;
+        Some(begun.elapsed())
+    };
+    (0..PROBES).map(probe).min().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: the 32 pages of the kernel's default of 128 KiB take 80 us to be served, the 2,048 of 8 MiB 5.12 ms.
+    #[test]
+    fn a_window_is_hidden_by_the_time_that_its_pages_would_take() {
+        let cases = [(80, 128 << 10, true), (81, 128 << 10, false), (5_120, 8 << 20, true)];
+        for (micros, window_bytes, is) in cases {
+            assert_eq!(is_hidden(Duration::from_micros(micros), window_bytes), is);
+        }
+        assert!(!is_hidden(Duration::from_micros(1), 0));
+    }
+}

@@ -1,0 +1,217 @@
+//! A path with nothing set has the kernel keep the pages: what is read stays in its cache, what our law wants is advised,
+//! and our own machine carries nothing.
+
+mod support;
+
+use std::io::{IoSliceMut, Read};
+use std::time::{Duration, Instant};
+
+use readpath::pager::{KernelMapping, MappingMode};
+use readpath::{Advice, BufferedBecause, File, Mapping, Mode, ReadPath};
+use readpath_core::unit::PageRange;
+use support::*;
+
+const FILE_BYTES: usize = 8 << 20;
+const PAGE: usize = 4096;
+
+/// A file of which the kernel has nothing, its content, and a path with nothing set; `None`, said, where it keeps the pages.
+fn cold() -> Option<(TempFile, Vec<u8>, ReadPath, File)> {
+    let temp = TempFile::new(FILE_BYTES);
+    let content = std::fs::read(&temp.path).unwrap();
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    if resident(&temp, 0..FILE_BYTES / PAGE) > 0 {
+        eprintln!("skipped: the kernel can't be brought to drop the pages here");
+        return None;
+    }
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(&temp.path).unwrap();
+    Some((temp, content, path, file))
+}
+
+/// How many of these pages the kernel has.
+fn resident(temp: &TempFile, pages: std::ops::Range<usize>) -> usize {
+    let file = std::fs::File::open(&temp.path).unwrap();
+    let range = PageRange { first: pages.start as u64, end: pages.end as u64 };
+    let held = readpath_peers::cold::resident(&file, range).unwrap();
+    held.into_iter().filter(|&is_held| is_held).count()
+}
+
+/// Waits until the kernel has all of these pages; it was advised of them, and reads them by itself.
+fn comes_in(temp: &TempFile, pages: std::ops::Range<usize>) -> bool {
+    let begun = Instant::now();
+    while resident(temp, pages.clone()) < pages.len() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+#[test]
+fn whatever_is_read_is_right_and_stays_with_the_kernel() {
+    let Some((temp, content, path, file)) = cold() else { return };
+    assert_eq!(file.mode(), Mode::Buffered(BufferedBecause::Kept));
+    let mut all = vec![0; FILE_BYTES];
+    file.read_exact_at(&mut all, 0).unwrap();
+    assert!(all == content);
+    assert_eq!(resident(&temp, 0..FILE_BYTES / PAGE), FILE_BYTES / PAGE);
+    // Past the end, at it, and over it.
+    let mut tail = [0; 100];
+    assert_eq!(file.read_at(&mut tail, FILE_BYTES as u64).unwrap(), 0);
+    assert_eq!(file.read_at(&mut tail, FILE_BYTES as u64 - 10).unwrap(), 10);
+    assert_eq!(tail[..10], content[FILE_BYTES - 10..]);
+    let (mut low, mut high) = ([0; 30], [0; 70]);
+    let parts = &mut [IoSliceMut::new(&mut low), IoSliceMut::new(&mut high)];
+    assert_eq!(file.read_vectored_at(parts, 70_001).unwrap(), 100);
+    assert_eq!([&low[..], &high[..]].concat(), content[70_001..70_101]);
+    assert_eq!(file.page(70_001).unwrap()[..], content[70_001..18 * PAGE]);
+    let mut read = Vec::new();
+    file.reader().read_to_end(&mut read).unwrap();
+    assert!(read == content);
+    let stats = file.stats();
+    assert_eq!(stats.bytes, (2 * FILE_BYTES + 10 + 100 + 18 * PAGE - 70_001) as u64);
+    assert_eq!(stats.cached_bytes + stats.kernel_read_bytes, stats.bytes);
+    assert_eq!((path.stats().device_reads, path.stats().used_memory_bytes), (0, 0));
+}
+
+#[test]
+fn many_reads_at_once_are_begun_together_and_each_is_right() {
+    let Some((temp, content, path, file)) = cold() else { return };
+    let mut batch = path.batch();
+    let places: Vec<u64> = (0..40).map(|at| at * 200_003 % (FILE_BYTES as u64 - 9_000)).collect();
+    for (ticket, &at) in places.iter().enumerate() {
+        batch.read(&file, at, 9_000, ticket as u64).unwrap();
+    }
+    // Past the end of the file, and nothing at all.
+    batch.read(&file, FILE_BYTES as u64 - 7, 100, 40).unwrap();
+    batch.read(&file, FILE_BYTES as u64, 100, 41).unwrap();
+    assert_eq!(batch.len(), 42);
+    let last = places[39] as usize / PAGE;
+    assert!(comes_in(&temp, last..last + 2), "the last one was not begun");
+    let mut seen = [false; 42];
+    while let Some(read) = batch.wait().unwrap() {
+        let bytes = read.slices().unwrap().collect::<Vec<_>>().concat();
+        let expected = match read.ticket() {
+            40 => &content[FILE_BYTES - 7..],
+            41 => &[],
+            ticket => &content[places[ticket as usize] as usize..][..9_000],
+        };
+        assert!(bytes == expected, "{}", read.ticket());
+        assert!(!std::mem::replace(&mut seen[read.ticket() as usize], true));
+    }
+    assert_eq!(seen, [true; 42]);
+    assert_eq!(path.stats().device_reads, 0);
+}
+
+/// Blocks of 16 KiB at every 256 KiB: the kernel reads nothing ahead of such a stream, and our law does.
+#[test]
+fn what_comes_next_of_a_stride_is_there_before_it_is_asked_for() {
+    let Some((temp, content, path, file)) = cold() else { return };
+    let mut block = vec![0; 16 << 10];
+    for at in (0..8).map(|nth| nth * (256 << 10) + (64 << 10)) {
+        file.read_exact_at(&mut block, at as u64).unwrap();
+        assert!(block == content[at..at + block.len()]);
+    }
+    let next = (8 * (256 << 10) + (64 << 10)) / PAGE;
+    assert!(comes_in(&temp, next..next + 4));
+    assert!(path.stats().kernel_advised_bytes >= 16 << 10);
+    // And not what lies between: it is 60 pages, of a request that costs no more than a few.
+    assert_eq!(resident(&temp, next - 40..next - 8), 0);
+}
+
+#[test]
+fn what_is_below_a_stream_that_goes_down_is_there_before_it_is_asked_for() {
+    let Some((temp, content, _path, file)) = cold() else { return };
+    let mut block = vec![0; 64 << 10];
+    for nth in 1..=16 {
+        let at = FILE_BYTES - nth * block.len();
+        file.read_exact_at(&mut block, at as u64).unwrap();
+        assert!(block == content[at..at + block.len()]);
+    }
+    let next = (FILE_BYTES - 17 * block.len()) / PAGE;
+    assert!(comes_in(&temp, next..next + 16));
+}
+
+#[test]
+fn what_is_wanted_comes_in_and_what_is_not_wanted_goes() {
+    let Some((temp, _content, path, file)) = cold() else { return };
+    file.prefetch(1 << 20, 1 << 20);
+    assert!(comes_in(&temp, 256..512));
+    assert_eq!(resident(&temp, 600..FILE_BYTES / PAGE), 0);
+    assert!(file.is_cached(1 << 20, 1 << 20));
+    file.advise(Advice::DontNeed);
+    assert_eq!(resident(&temp, 0..FILE_BYTES / PAGE), 0);
+    assert!(!file.is_cached(1 << 20, 1 << 20));
+    file.read_exact_at(&mut [0; 100], 5 << 20).unwrap();
+    file.invalidate(5 << 20, 4096);
+    assert_eq!(resident(&temp, (5 << 20) / PAGE..(5 << 20) / PAGE + 1), 0);
+    assert_eq!(path.stats().device_reads, 0);
+}
+
+#[test]
+fn a_file_that_has_become_shorter_is_told() {
+    let Some((temp, _content, path, file)) = cold() else { return };
+    std::fs::File::options().write(true).open(&temp.path).unwrap().set_len(8192).unwrap();
+    let error = file.read_exact_at(&mut [0; 4096], 6_000).unwrap_err();
+    assert!(error.to_string().contains("shorter"), "{error}");
+    let mut batch = path.batch();
+    batch.read(&file, 6_000, 4096, 7).unwrap();
+    let error = batch.wait().unwrap().unwrap().bytes().unwrap_err();
+    assert!(error.to_string().contains("shorter"), "{error}");
+}
+
+/// A mapping for which something is named is served wherever that can be; one with nothing set may be left to the kernel, and says so.
+#[test]
+fn a_mapping_is_left_to_the_kernel_only_where_nothing_is_set() {
+    let Some((temp, content, ..)) = cold() else { return };
+    // SAFETY: nobody changes the file.
+    let map = |builder: readpath::pager::MappingBuilder| unsafe { builder.open(&temp.path) };
+    let left = MappingMode::Kernel { because: KernelMapping::Swift };
+    let mapping = map(Mapping::builder()).unwrap();
+    assert!(mapping.mode() == left || !can_serve() || mapping.mode() == MappingMode::Served);
+    assert!(mapping.as_slice() == content);
+    for named in [Mapping::builder().memory(1 << 20), Mapping::builder().readahead("none")] {
+        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        let mapping = map(named).unwrap();
+        assert_ne!(mapping.mode(), left);
+        assert!(mapping.as_slice()[5 << 20..6 << 20] == content[5 << 20..6 << 20]);
+    }
+}
+
+/// To name what a path would keep pages by itself with is to have it keep them.
+#[test]
+fn who_names_a_memory_a_law_or_a_depth_has_pages_of_his_own() {
+    let Some((temp, ..)) = cold() else { return };
+    let builder = ReadPath::builder;
+    let kept = [builder(), builder().readahead("adaptive"), builder().log_decisions(true)];
+    let own = [
+        builder().memory(64 << 20),
+        builder().held_memory(1 << 20),
+        builder().readahead("none"),
+        builder().scheduler("deadline"),
+        builder().reclaim("lru"),
+        builder().depth(64),
+        builder().kernel_cache(false),
+    ];
+    let is_kept = |builder: readpath::Builder| {
+        let mode = builder.build().unwrap().open(&temp.path).unwrap().mode();
+        mode == Mode::Buffered(BufferedBecause::Kept)
+    };
+    assert!(kept.into_iter().all(is_kept));
+    assert!(!own.into_iter().any(is_kept));
+}
+
+#[test]
+fn the_law_says_what_it_has_advised_and_why() {
+    let Some((_temp, ..)) = cold() else { return };
+    let temp = TempFile::new(FILE_BYTES);
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    let path = ReadPath::builder().log_decisions(true).build().unwrap();
+    let file = path.open(&temp.path).unwrap();
+    for nth in 0..8 {
+        file.read_exact_at(&mut [0; 4096], nth * (256 << 10) + 8192).unwrap();
+    }
+    let said: Vec<String> = path.take_decisions().iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|line| line.contains("strided")), "{said:?}");
+}
