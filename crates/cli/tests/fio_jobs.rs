@@ -193,3 +193,70 @@ fn traces_are_replayed() {
     scratch.file("r.fio", "[r]\nread_iolog=io.log\n");
     assert_eq!(scratch.run("run r.fio --on ssd --json").results()[0]["bytes"], 8192);
 }
+
+/// The files of a folder that are logs, each with its lines, without what each run has of its own:
+/// times and values.
+fn logs(folder: &Path) -> std::collections::BTreeMap<String, Vec<String>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    let is_log = |path: &PathBuf| name(path).ends_with(".log") || name(path) == "trace";
+    entries
+        .filter(is_log)
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.lines().map(|line| match line.split_once(", ") {
+                Some((_, rest)) => rest.split_once(", ").unwrap().1.to_owned(),
+                None => line.split_once(' ').unwrap().1.to_owned(),
+            });
+            (name(&path), lines.collect())
+        })
+        .collect()
+}
+
+/// The same job writes the same logs in fio: the same names, and in each the same lines but for times
+/// and values.
+#[test]
+fn logs_are_fios_own() {
+    let version = Command::new("fio").arg("--version").output();
+    if !version.is_ok_and(|output| output.stdout.starts_with(b"fio-3.33")) {
+        println!("skipped: fio 3.33 is not installed");
+        return;
+    }
+    let job = "[global]\nfilename=data\nbs=4k\nsize=256k\nioengine=psync\n\
+               [a]\nrw=randrw\nnumjobs=2\nwrite_lat_log=p\nwrite_bw_log\nwrite_iops_log=q\nlog_offset=1\n\
+               [b]\nstonewall\nrw=read\nprioclass=1\nprio=3\nlog_prio=1\nper_job_logs=0\nwrite_lat_log=s\n\
+               [c]\nstonewall\nrw=randwrite\nprio=3\nwrite_iolog=trace\nwrite_iops_log=r\n";
+    let theirs = Scratch::new("logs-of-fio");
+    theirs.file("j.fio", job);
+    let ran = Command::new("fio").current_dir(&theirs.0).args(["--output=out", "j.fio"]).status();
+    assert!(ran.unwrap().success());
+    let theirs = logs(&theirs.0);
+    assert_eq!(theirs.len(), 15, "{:?}", theirs.keys());
+    for on in ["ssd", "kernel:data", "file:data"] {
+        let ours = Scratch::new("logs");
+        ours.file("j.fio", job);
+        ours.data("data", 256 << 10);
+        ours.run(&format!("run j.fio --on {on} --overwrite")).has_ended(0, on);
+        assert_eq!(logs(&ours.0), theirs, "{on}");
+    }
+}
+
+/// A trace that is written here is replayed by fio and here alike.
+#[test]
+fn a_trace_that_is_written_can_be_replayed() {
+    let scratch = Scratch::new("write-iolog");
+    scratch
+        .file("w.fio", "[w]\nfilename=data\nrw=randrw\nsize=256k\nrate_iops=1000\nwrite_iolog=t\n");
+    let written = &scratch.run("run w.fio --on ssd --json").results()[0];
+    let replayed = &scratch.run("run t --on ssd --json").results()[0];
+    assert_eq!(replayed["bytes"], written["bytes"]);
+    let seconds = |row: &serde_json::Value| row["seconds"].as_f64().unwrap();
+    assert!((seconds(replayed) - seconds(written)).abs() < 0.005, "{replayed} {written}");
+    // A row has files of its own where there are several, and none of what the run reads is lost.
+    scratch.run("run w.fio --on ssd --on hdd").has_ended(0, "two rows");
+    assert!(scratch.path("t-1").exists() && scratch.path("t-2").exists());
+    scratch.file("x.fio", "[w]\nsize=1m\nwrite_iolog=x.fio\n");
+    scratch.refused("run x.fio --on ssd", &["x.fio", "another name"]);
+    scratch.file("y.fio", "[w]\nsize=1m\nwrite_lat_log=no/where\n");
+    scratch.refused("run y.fio --on ssd", &["no/where_lat.1.log"]);
+}

@@ -163,6 +163,8 @@ pub struct Job {
     pub verify: Option<Verify>,
     /// The trace that is replayed in place of a pattern (`read_iolog`).
     pub replay: Option<Replay>,
+    /// What is written down of its operations (`write_lat_log` and others).
+    pub logs: Logs,
     /// How many times the work is done (`loops`); at least 1.
     pub loops: u32,
     /// How often, and how, what was written is put on the medium.

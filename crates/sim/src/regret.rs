@@ -271,7 +271,7 @@ impl Cell {
         decided: &mut dyn FnMut(&Decided),
     ) -> Result<bool, SimulateError> {
         let Task::Reads(pattern) = self.task else { return Ok(false) };
-        let watch = Watch { tell: &mut |_| Go::On, decided: Some(decided) };
+        let watch = Watch { tell: &mut |_| Go::On, decided: Some(decided), prepare: None };
         self.read(pattern, laws, size.seed, size.part, watch)?;
         Ok(true)
     }

@@ -104,12 +104,14 @@ pub struct Watch<'a> {
     /// Hears of every decision of the laws that keep a log of them.
     /// `None`: the log stays off.
     pub decided: Option<&'a mut dyn FnMut(&Decided)>,
+    /// Sees the workload before it runs, and may give its processes logs.
+    pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
 }
 
 impl<'a> Watch<'a> {
     /// Hears of the progress alone.
     pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
-        Watch { tell, decided: None }
+        Watch { tell, decided: None, prepare: None }
     }
 
     /// Has the laws keep their decisions, if anybody hears of them.
@@ -170,10 +172,13 @@ struct Under {
 /// The workload's files don't fit on the device.
 pub fn run(
     machine: &mut Machine,
-    workload: Workload,
+    mut workload: Workload,
     world: &mut ModelledWorld,
     mut watch: Watch<'_>,
 ) -> Result<Measured, BeyondDevice> {
+    if let Some(prepare) = &mut watch.prepare {
+        prepare(&mut workload);
+    }
     watch.begin(machine);
     let mut run = Run::new(machine, workload, world)?;
     run.go(machine, &mut watch);
@@ -476,7 +481,7 @@ impl<'a> Run<'a> {
         let tally = &mut self.jobs[running.process.job()][under.operation.op as usize];
         match result {
             Ok(bytes) => {
-                running.process.took(ended, under.issued, under.operation.op, bytes);
+                running.process.took(ended, under.issued, &under.operation, bytes);
                 if running.process.is_measured(under.issued) {
                     tally.record(under.issued, ended, bytes);
                     running.stream.record(under.issued, ended, bytes);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use readpath_sim::job::{Job, JobFile, Replay, shown};
+use readpath_sim::job::{Job, JobFile, Logs, Replay, shown};
 use readpath_sim::trace::{
     FORMATS, Format, OPEN_DEPTH, Placed, Reader, ReplayRules, Request, Survey,
 };
@@ -19,13 +19,15 @@ const OPEN_DEPTH_REAL: u32 = 256;
 
 /// A trace that was read once.
 pub struct TraceSource {
-    path: PathBuf,
+    /// The file.
+    pub path: PathBuf,
     format: Format,
     /// What it holds.
     pub survey: Survey,
     speed_milli: Option<u64>,
     depth: u32,
     change: Change,
+    logs: Logs,
 }
 
 /// What becomes of each request before it is replayed (`replay_scale` and others).
@@ -104,7 +106,8 @@ impl TraceSource {
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
         let depth = if keeps_times { OPEN_DEPTH } else { jobs.jobs[0].depth };
         let change = Change { scale: scale.into(), align_bytes, skips };
-        TraceSource::read(&path, format, speed_milli, depth, change).map(Some)
+        let read = TraceSource::read(&path, format, speed_milli, depth, change)?;
+        Ok(Some(TraceSource { logs: jobs.jobs[0].logs.clone(), ..read }))
     }
 
     fn read(
@@ -124,7 +127,15 @@ impl TraceSource {
             Err(error) => Some(Err(error)),
         });
         let survey = Survey::of(kept).map_err(|error| about(&error))?;
-        Ok(TraceSource { path: path.to_owned(), format, survey, speed_milli, depth, change })
+        Ok(TraceSource {
+            path: path.to_owned(),
+            format,
+            survey,
+            speed_milli,
+            depth,
+            change,
+            logs: Logs::default(),
+        })
     }
 
     /// A job that stands for the trace where one is asked for: what it reads and writes with.
@@ -137,7 +148,11 @@ impl TraceSource {
         let depth = self.depth.min(OPEN_DEPTH);
         let text =
             format!("[trace]\nrw={rw}\nioengine=libaio\ndirect=1\nsize=4k\niodepth={depth}\n");
-        JobFile::parse(&text).expect("the text is well formed")
+        let mut file = JobFile::parse(&text).expect("the text is well formed");
+        for job in &mut file.jobs {
+            job.logs.clone_from(&self.logs);
+        }
+        file
     }
 
     /// The workload on a storage of so many bytes, and what a reader must know of it.

@@ -11,7 +11,9 @@ use readpath_sim::report::{Row, Stream, Tally};
 use readpath_sim::run::{Measured, Progress};
 use readpath_sim::workload::{Operation, Process, Workload};
 
+use crate::decision_log::DecisionFile;
 use crate::exit::Failure;
+use crate::operation_logs::OperationLogs;
 use crate::plan::job::JobRun;
 use crate::progress::Bar;
 
@@ -52,6 +54,16 @@ impl Shared<'_> {
     pub fn offset(&self, operation: Operation) -> u64 {
         self.starts[operation.file.0 as usize] + operation.offset
     }
+}
+
+/// Who looks on while a row runs.
+pub struct Onlookers<'a> {
+    /// Shows how far it is, and hears that it is to end.
+    pub bar: &'a Bar,
+    /// Takes the decisions of the laws.
+    pub decisions: Option<&'a DecisionFile>,
+    /// Take what each operation was.
+    pub operations: &'a OperationLogs,
 }
 
 /// Runs a process, from its first operation to its last.
@@ -95,7 +107,7 @@ impl ProcessFigures {
         shared: &Shared<'_>,
     ) {
         if result.is_ok() {
-            process.took(ended, issued, operation.op, operation.bytes);
+            process.took(ended, issued, &operation, operation.bytes);
         }
         if result.is_err() || process.is_measured(issued) {
             self.record(operation, issued, ended, result, shared);
@@ -146,11 +158,13 @@ pub fn count_device(row: &mut Row, requests: u64, bytes: u64) {
 pub fn run_processes(
     run: &JobRun,
     path: &Path,
-    workload: Workload,
-    bar: &Bar,
+    mut workload: Workload,
+    onlookers: &Onlookers<'_>,
     look_on: &mut dyn FnMut(),
     run_process: &RunProcess<'_>,
 ) -> Result<RunFigures, Failure> {
+    let bar = onlookers.bar;
+    onlookers.operations.attach(&run.jobs, &mut workload);
     let (starts, _) = workload.side_by_side();
     let bytes_total = workload.bytes_planned();
     let is_stopping = || !bar.is_wanted();

@@ -8,8 +8,8 @@ use super::options::FioOption;
 use super::value::{Kilo, Value};
 use super::{
     BlockSizes, Distribution, Engine, Extent, FileService, Flow as JobFlow, Generator, Hint, Job,
-    JobError, LatencyTarget, Pattern, Pauses, Rate, Replay, Sequence, Strides, Sync, TakesAlong,
-    Verify,
+    JobError, LatencyTarget, Logs, Pattern, Pauses, Rate, Replay, Sequence, Strides, Sync,
+    TakesAlong, Verify,
 };
 
 /// fio's `randseed` when none is given (`fio --cmdhelp=randseed`).
@@ -137,6 +137,7 @@ impl Default for Draft {
                 invalidates: true,
                 verify: None,
                 replay: None,
+                logs: Logs::default(),
                 loops: 1,
                 sync: Sync::default(),
                 priority: None,
@@ -236,6 +237,10 @@ impl Draft {
         });
         let mut job = self.job;
         job.name = self.name.unwrap_or(job.name);
+        let named = [&mut job.logs.latency, &mut job.logs.bandwidth, &mut job.logs.operations];
+        for prefix in named.into_iter().flatten().filter(|prefix| prefix.is_empty()) {
+            prefix.clone_from(&job.name);
+        }
         let flow = self.flow.unwrap_or(Flow { is_random: false, direction: Direction::Read });
         job.pattern.is_random = flow.is_random;
         job.pattern.reads_percent = match flow.direction {

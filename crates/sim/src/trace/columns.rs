@@ -16,7 +16,7 @@ const S: u64 = 1_000_000_000;
 pub fn expected(format: Format) -> &'static str {
     match format {
         Format::Iolog => {
-            "`fio version V iolog` first, V 2 or 3, and lines `[ms] FILE read|write OFFSET BYTES`"
+            "`fio version V iolog` first, V 2 or 3, and lines `[us] FILE read|write OFFSET BYTES`"
         }
         Format::Blkparse => {
             "blkparse's `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS`"

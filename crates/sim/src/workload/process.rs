@@ -31,6 +31,7 @@ use super::places::{Grain, Places, TooManyBlocks};
 use super::rules::Rules;
 use super::together::Ties;
 use crate::job::{Engine, Job};
+use crate::operation_log::ProcessLog;
 
 mod checks;
 mod issue;
@@ -155,6 +156,8 @@ pub struct Process {
     writes_issued: u64,
     /// Whether nothing was issued since the last sync.
     is_synced: bool,
+    /// What it writes down of its operations.
+    log: Option<Box<ProcessLog>>,
 }
 
 /// An area, and where in it the process is.
@@ -263,6 +266,7 @@ impl Process {
             may_pause: false,
             writes_issued: 0,
             is_synced: false,
+            log: None,
             grain,
             rules,
         })
@@ -288,6 +292,11 @@ impl Process {
         self.rules.limit_bytes = all_bytes;
         self.rules.block_bytes_largest = largest_bytes;
         self.script = Some(Script::new(steps));
+    }
+
+    /// Has it write its operations down.
+    pub fn keep_log(&mut self, log: ProcessLog) {
+        self.log = Some(Box::new(log));
     }
 
     /// Its name in the run: its place among all processes.
@@ -402,10 +411,15 @@ impl Process {
     }
 
     /// What an operation that is complete has taken; called before [`completed`](Process::completed)
-    /// is, where it ended well.
-    pub fn took(&mut self, now: Time, issued: Time, op: Op, bytes: u64) {
+    /// is, where it ended well; `bytes`: how many it has moved.
+    pub fn took(&mut self, now: Time, issued: Time, operation: &Operation, bytes: u64) {
         let latency = now.since(issued);
-        self.pace.ended(op, bytes);
+        self.pace.ended(operation.op, bytes);
+        if self.is_measured(issued)
+            && let Some(log) = &mut self.log
+        {
+            log.ended(issued, now, operation);
+        }
         if self.rules.latency_max.is_some_and(|most| latency > most) {
             self.failure = Some("an operation has taken longer than max_latency");
         }
