@@ -181,7 +181,13 @@ fn traces_are_replayed() {
     let real = row("--on kernel:data --overwrite --speed 10");
     assert_eq!((real["bytes"].as_u64(), real["errors"].as_u64()), (Some(4096 * 1000), Some(0)));
     assert_eq!(row("--on file:data --overwrite --closed 4")["errors"], 0);
-    scratch.refused("run t.trace --on file:data --overwrite", &["--closed"]);
+    let own_times = row("--on file:data --overwrite --speed 10");
+    assert_eq!(
+        (own_times["bytes"].as_u64(), own_times["errors"].as_u64()),
+        (Some(4096 * 1000), Some(0))
+    );
+    let spent = own_times["seconds"].as_f64().unwrap();
+    assert!(spent >= 0.0999, "a request goes out no earlier than its time: {spent}");
     scratch.refused("run t.trace --on kernel:data", &["--overwrite"]);
     scratch.refused("run t.trace --trace tape", &["tape", "iolog", "tencent"]);
     scratch.file("bad.trace", "1 0 8 8 1\n2 0 8 8 x\n");

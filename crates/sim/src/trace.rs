@@ -31,7 +31,7 @@ mod fields;
 mod iolog;
 mod replay;
 
-pub use replay::{OPEN_DEPTH, Placed, ReplayRules, Survey, simulate_trace};
+pub use replay::{OPEN_DEPTH, Placed, Survey, simulate_trace};
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

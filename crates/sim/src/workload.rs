@@ -249,24 +249,20 @@ impl Workload {
 }
 
 impl Workload {
-    /// One process that goes through `steps` on a file of so many bytes, past the page cache, with
-    /// up to `depth` under way; none of the steps is larger than `largest_bytes`.
+    /// One process that goes through `steps` on a file of so many bytes, and else does as `job`
+    /// says; none of the steps is larger than `largest_bytes`.
     pub(crate) fn scripted(
+        job: &Job,
         file_bytes: u64,
         largest_bytes: u64,
         all_bytes: u64,
-        depth: u32,
         steps: Box<dyn Iterator<Item = Step> + Send>,
     ) -> Workload {
-        let text = format!(
-            "[trace]\nrw=rw\nsize=4k\nfadvise_hint=0\nioengine=libaio\ndirect=1\niodepth={depth}"
-        );
-        let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
         let place = process::Place { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
         let area = layout::Area { file: FileId(0), offset: 0, bytes: PAGE_BYTES };
         let ties = together::Ties::default();
         let mut process =
-            Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
+            Process::new(job, place, &[area], ties, 0).expect("one block is not too many");
         process.follow_script(steps, largest_bytes, all_bytes);
         let file = File { name: "trace".to_owned(), bytes: file_bytes };
         Workload { files: vec![file], processes: vec![process] }

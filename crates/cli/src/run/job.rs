@@ -112,7 +112,7 @@ fn simulate(run: &JobRun, row: &JobRow, onlookers: &Onlookers<'_>) -> Result<Row
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
         let (workload, note) = trace.workload(device_bytes, false)?;
-        let mut measured = simulate_trace(&run.name, workload, &row.setup, watch)
+        let mut measured = simulate_trace(&run.name, &run.jobs, workload, &row.setup, watch)
             .map_err(|error| row.failure(run, &error))?;
         measured.note = note::join(measured.note, note);
         return Ok(measured);
