@@ -129,6 +129,8 @@ pub struct Job {
     pub hint: Hint,
     /// The seed of the random places (`randseed`).
     pub seed: u64,
+    /// Whether the file gives that seed.
+    pub has_seed: bool,
     /// Whether another run has the same places (`randrepeat`).
     pub is_repeatable: bool,
     /// Where the randomness of places comes from (`random_generator`).

@@ -237,7 +237,12 @@ impl Workload {
             let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
             let place =
                 process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
-            let area = layout::Area { file: list.readings[0].file, offset: 0, bytes: PAGE_BYTES };
+            let area = layout::Area {
+                file: list.readings[0].file,
+                offset: 0,
+                bytes: PAGE_BYTES,
+                name_hash: 0,
+            };
             let ties = together::Ties::default();
             let mut process =
                 Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
@@ -259,7 +264,7 @@ impl Workload {
         steps: Box<dyn Iterator<Item = Step> + Send>,
     ) -> Workload {
         let place = process::Place { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
-        let area = layout::Area { file: FileId(0), offset: 0, bytes: PAGE_BYTES };
+        let area = layout::Area { file: FileId(0), offset: 0, bytes: PAGE_BYTES, name_hash: 0 };
         let ties = together::Ties::default();
         let mut process =
             Process::new(job, place, &[area], ties, 0).expect("one block is not too many");

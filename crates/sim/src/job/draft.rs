@@ -120,6 +120,7 @@ impl Default for Draft {
                 steady: None,
                 hint: Hint::default(),
                 seed: SEED_DEFAULT,
+                has_seed: false,
                 is_repeatable: true,
                 generator: Generator::default(),
                 random_percent: [100; 2],
