@@ -203,6 +203,11 @@ impl<R: BufRead> Reader<R> {
         self.skipped
     }
 
+    /// The number of the line, or record, that was read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.number
+    }
+
     fn read(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
             let unread = |error: std::io::Error| TraceError::Unread { because: error.to_string() };
