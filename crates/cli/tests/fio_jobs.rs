@@ -200,6 +200,99 @@ fn traces_are_replayed() {
     assert_eq!(scratch.run("run r.fio --on ssd --json").results()[0]["bytes"], 8192);
 }
 
+/// Whether there is a fio to ask.
+fn has_fio() -> bool {
+    let version = Command::new("fio").arg("--version").output();
+    let is_there = version.is_ok_and(|output| output.stdout.starts_with(b"fio-3.33"));
+    if !is_there {
+        println!("skipped: fio 3.33 is not installed");
+    }
+    is_there
+}
+
+/// How jobs end each other, wait for each other and share a flow.
+const TOGETHER: &[&str] = &[
+    "[a]\nruntime=1\nexitall\n[b]\nruntime=3\n[c]\nstonewall\nruntime=1\n",
+    "[a]\nruntime=1\nexitall\n[b]\nruntime=2\n[c]\nnew_group\nruntime=2\n",
+    "[a]\nruntime=1\nexitall\nexit_what=all\n[b]\nruntime=3\n[c]\nstonewall\nruntime=1\n",
+    "[a]\nruntime=1\nexitall\nexit_what=stonewall\n[b]\nnew_group\nruntime=3\n\
+     [c]\nstonewall\nruntime=1\n",
+    // Any job may say it for all, but not whom the others take along.
+    "[a]\nruntime=1\n[b]\nruntime=3\nexitall\n",
+    "[a]\nruntime=1\n[b]\nnew_group\nruntime=2\nexitall\nexit_what=all\n",
+    // The one that waits has a second left when all are ended.
+    "[a]\nruntime=1\nnumjobs=2\n[b]\nnew_group\nruntime=3\nwait_for=a\n\
+     [c]\nnew_group\nruntime=2\nexitall\nexit_what=all\n",
+];
+
+/// Each job does a thousand operations a second: so their numbers tell for how long it has run, in
+/// fio and here.
+#[test]
+fn jobs_end_and_wait_for_each_other_as_in_fio() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = Scratch::new("together");
+    let global = "[global]\nsize=1g\nbs=4k\ntime_based\nrate_iops=1000\n";
+    for jobs in TOGETHER {
+        scratch.file("ours.fio", format!("{global}{jobs}"));
+        scratch.file("theirs.fio", format!("{global}ioengine=null\n{jobs}"));
+        let theirs = operations_of_fio(&scratch, "theirs.fio");
+        let ours = operations_of_ours(&scratch, "ours.fio");
+        assert_eq!(ours.len(), theirs.len(), "{jobs}");
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            // To a quarter of a second: fio's is of a machine with other work.
+            assert!(ours.abs_diff(*theirs) <= 250, "{jobs}: {ours} and {theirs}");
+        }
+    }
+}
+
+/// Of all operations of a flow each job does its weight's share.
+#[test]
+fn a_flow_is_shared_as_in_fio() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = Scratch::new("flow");
+    let jobs =
+        "size=1g\nbs=4k\ntime_based\nruntime=1\nflow_id=3\n[a]\nflow=3\n[b]\nflow=1\n[c]\nflow=2\n";
+    scratch.file("ours.fio", format!("[global]\n{jobs}"));
+    scratch.file("theirs.fio", format!("[global]\nioengine=null\n{jobs}"));
+    for operations in
+        [operations_of_fio(&scratch, "theirs.fio"), operations_of_ours(&scratch, "ours.fio")]
+    {
+        let all: u64 = operations.iter().sum();
+        for (done, weight) in operations.iter().zip([3, 1, 2]) {
+            let share = *done as f64 * 6.0 / all as f64 / f64::from(weight);
+            assert!((0.9..1.1).contains(&share), "{operations:?}");
+        }
+    }
+}
+
+/// The operations of each job, those of its processes together.
+fn operations_of_fio(scratch: &Scratch, job: &str) -> Vec<u64> {
+    let mut fio = Command::new("fio");
+    fio.current_dir(&scratch.0).args(["--output-format=json", job]);
+    let output = fio.output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut jobs: Vec<(String, u64)> = Vec::new();
+    for job in document["jobs"].as_array().unwrap() {
+        let name = job["jobname"].as_str().unwrap().to_owned();
+        let done = job["read"]["total_ios"].as_u64().unwrap();
+        match jobs.last_mut().filter(|last| last.0 == name) {
+            Some(last) => last.1 += done,
+            None => jobs.push((name, done)),
+        }
+    }
+    jobs.into_iter().map(|(_, done)| done).collect()
+}
+
+fn operations_of_ours(scratch: &Scratch, job: &str) -> Vec<u64> {
+    let rows = scratch.run(&format!("run {job} --on ssd --json")).results();
+    let sections = rows[0]["sections"].as_array().unwrap();
+    sections.iter().map(|section| section["bytes"].as_u64().unwrap() / 4096).collect()
+}
+
 /// The files of a folder that are logs, each with its lines, without what each run has of its own:
 /// times and values.
 fn logs(folder: &Path) -> std::collections::BTreeMap<String, Vec<String>> {
@@ -223,9 +316,7 @@ fn logs(folder: &Path) -> std::collections::BTreeMap<String, Vec<String>> {
 /// and values.
 #[test]
 fn logs_are_fios_own() {
-    let version = Command::new("fio").arg("--version").output();
-    if !version.is_ok_and(|output| output.stdout.starts_with(b"fio-3.33")) {
-        println!("skipped: fio 3.33 is not installed");
+    if !has_fio() {
         return;
     }
     let job = "[global]\nfilename=data\nbs=4k\nsize=256k\nioengine=psync\n\

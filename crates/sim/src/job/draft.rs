@@ -151,7 +151,7 @@ impl Default for Draft {
             class: None,
             level: None,
             exits_all: false,
-            exit_what: TakesAlong::All,
+            exit_what: TakesAlong::Group,
             zone_mode: None,
             zone_moved_bytes: 0,
             zone_range_bytes: 0,
@@ -269,7 +269,7 @@ impl Draft {
             steady.ramp = self.steady_ramp;
         }
         job.steady = job.steady.filter(|steady| steady.seconds > 0);
-        job.takes_along = if self.exits_all { self.exit_what } else { TakesAlong::Nobody };
+        job.takes_along = self.exit_what;
         job.replay = (!self.replay.names.is_empty()).then_some(self.replay);
         if self.each_synced != (0, 0) {
             (job.sync.writes, job.sync.data_writes) = self.each_synced;
