@@ -316,7 +316,7 @@ impl Cell {
             ..Setup::new(self.device()?)
         };
         let workload = pattern.workload(self.processes.into(), part, seed);
-        let row = simulate_workload(workload, &setup, watch)?;
+        let row = simulate_workload(None, workload, &setup, watch)?;
         Ok(Run::of_row(&row, pattern.is_direct()))
     }
 

@@ -65,7 +65,7 @@ impl Measured {
 }
 
 /// By which engines a job file's operations are carried out: `mmap`, `libaio direct`.
-pub(crate) fn engines(job_file: &JobFile) -> String {
+fn engines(job_file: &JobFile) -> String {
     let mut names: Vec<String> = Vec::new();
     for job in &job_file.jobs {
         let direct = if job.is_direct { " direct" } else { "" };

@@ -27,6 +27,7 @@ pub struct Draft {
     pub class: Option<Class>,
     pub level: Option<u8>,
     pub exits_all: bool,
+    pub fills_storage: bool,
     pub exit_what: TakesAlong,
     pub zone_mode: Option<ZoneMode>,
     pub zone_moved_bytes: u64,
@@ -151,6 +152,7 @@ impl Default for Draft {
             class: None,
             level: None,
             exits_all: false,
+            fills_storage: false,
             exit_what: TakesAlong::Group,
             zone_mode: None,
             zone_moved_bytes: 0,
@@ -275,8 +277,13 @@ impl Draft {
             (job.sync.writes, job.sync.data_writes) = self.each_synced;
         }
         job.sync.at_end = self.ends_synced || self.closes_synced;
-        // Raw I/O is past the cache by its nature.
-        job.is_direct |= job.engine == Engine::Raw;
+        // Raw I/O is past the cache by its nature, and so are commands to a driver.
+        job.is_direct |= job.engine == Engine::Raw
+            || job.engine_named.is_some_and(|named| ["sg", "io_uring_cmd"].contains(&named));
+        // A file here has a fixed size, and is full at its end.
+        if self.fills_storage {
+            job.size = None;
+        }
         // A mapping goes through the page cache, whatever is said.
         if job.engine == Engine::Mmap && std::mem::take(&mut job.is_direct) {
             job.without_effect.push("direct");

@@ -10,7 +10,7 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 use super::{Request, TraceError};
 use crate::job::{Job, JobFile};
 use crate::report::Row;
-use crate::run::{Watch, engines};
+use crate::run::Watch;
 use crate::simulate::{Setup, SimulateError, simulate_workload};
 use crate::workload::{Step, Workload};
 
@@ -154,10 +154,7 @@ pub fn simulate_trace(
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, SimulateError> {
-    let mut row = simulate_workload(workload, setup, watch)?;
-    name.clone_into(&mut row.job);
-    row.engine = Some(engines(job_file));
-    Ok(row)
+    simulate_workload(Some((name, job_file)), workload, setup, watch)
 }
 
 #[cfg(test)]
