@@ -177,6 +177,11 @@ fn traces_are_replayed() {
     assert_eq!(row("--on ssd")["bytes"], 4096 * 1000);
     assert!(seconds("--on ssd --closed 8") < 0.3, "nothing waits for its time");
     assert_eq!(row("--on ssd --trace mqsim")["bytes"], 4096 * 1000);
+    // A disk that is too slow for the trace is told, and nothing is told of one that isn't.
+    assert_eq!(row("--on ssd")["note"], serde_json::Value::Null);
+    scratch.file("r1.fio", "[r]\nread_iolog=t.trace\n");
+    let slow = &scratch.run("run r1.fio --on hdd --json").results()[0]["note"];
+    assert!(slow.as_str().unwrap().contains("after their time"), "{slow}");
     scratch.data("data", 64 << 20);
     let real = row("--on kernel:data --overwrite --speed 10");
     assert_eq!((real["bytes"].as_u64(), real["errors"].as_u64()), (Some(4096 * 1000), Some(0)));

@@ -38,6 +38,7 @@ mod issue;
 mod script;
 
 use checks::Checks;
+pub use script::Lateness;
 use script::Script;
 pub(crate) use script::Step;
 
@@ -115,6 +116,7 @@ pub struct Process {
     listed: Option<Vec<Reading>>,
     /// What it does, and when, in place of its job's pattern.
     script: Option<Script>,
+    late: Lateness,
     grain: Grain,
     chance: Chance,
     ties: Ties,
@@ -236,6 +238,7 @@ impl Process {
             regions,
             listed: None,
             script: None,
+            late: Lateness::default(),
             chance,
             ties,
             pace: Pace::new(
@@ -369,6 +372,11 @@ impl Process {
     /// Why it has ended before its work was done: it was slower than its job allows.
     pub fn failure(&self) -> Option<&'static str> {
         self.failure
+    }
+
+    /// How many of its operations went out after the time that a trace gives them.
+    pub const fn lateness(&self) -> Lateness {
+        self.late
     }
 
     /// What it says of its pattern when it opens a file, to `posix_fadvise(2)`.

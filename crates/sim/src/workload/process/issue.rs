@@ -141,7 +141,10 @@ impl Process {
                 self.stage = Stage::Draining(AfterDrain::End);
                 None
             }
-            Turn::Due(Step { op, offset, bytes, .. }) => {
+            Turn::Due(Step { at, op, offset, bytes }) => {
+                if let Some(at) = at {
+                    self.late.add(now.since(begun).since(at));
+                }
                 let file = self.regions[0].area.file;
                 self.issued_bytes = self.issued_bytes.saturating_add(bytes);
                 self.writes_issued += u64::from(op == Op::Write);
