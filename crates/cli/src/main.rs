@@ -11,6 +11,7 @@ mod input;
 mod laws;
 mod made_files;
 mod note;
+mod operation_logs;
 mod output;
 mod part;
 mod plan;

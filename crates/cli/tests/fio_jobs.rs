@@ -177,11 +177,22 @@ fn traces_are_replayed() {
     assert_eq!(row("--on ssd")["bytes"], 4096 * 1000);
     assert!(seconds("--on ssd --closed 8") < 0.3, "nothing waits for its time");
     assert_eq!(row("--on ssd --trace mqsim")["bytes"], 4096 * 1000);
+    // A disk that is too slow for the trace is told, and nothing is told of one that isn't.
+    assert_eq!(row("--on ssd")["note"], serde_json::Value::Null);
+    scratch.file("r1.fio", "[r]\nread_iolog=t.trace\n");
+    let slow = &scratch.run("run r1.fio --on hdd --json").results()[0]["note"];
+    assert!(slow.as_str().unwrap().contains("after their time"), "{slow}");
     scratch.data("data", 64 << 20);
     let real = row("--on kernel:data --overwrite --speed 10");
     assert_eq!((real["bytes"].as_u64(), real["errors"].as_u64()), (Some(4096 * 1000), Some(0)));
     assert_eq!(row("--on file:data --overwrite --closed 4")["errors"], 0);
-    scratch.refused("run t.trace --on file:data --overwrite", &["--closed"]);
+    let own_times = row("--on file:data --overwrite --speed 10");
+    assert_eq!(
+        (own_times["bytes"].as_u64(), own_times["errors"].as_u64()),
+        (Some(4096 * 1000), Some(0))
+    );
+    let spent = own_times["seconds"].as_f64().unwrap();
+    assert!(spent >= 0.0999, "a request goes out no earlier than its time: {spent}");
     scratch.refused("run t.trace --on kernel:data", &["--overwrite"]);
     scratch.refused("run t.trace --trace tape", &["tape", "iolog", "tencent"]);
     scratch.file("bad.trace", "1 0 8 8 1\n2 0 8 8 x\n");
@@ -192,4 +203,162 @@ fn traces_are_replayed() {
     );
     scratch.file("r.fio", "[r]\nread_iolog=io.log\n");
     assert_eq!(scratch.run("run r.fio --on ssd --json").results()[0]["bytes"], 8192);
+}
+
+/// Whether there is a fio to ask.
+fn has_fio() -> bool {
+    let version = Command::new("fio").arg("--version").output();
+    let is_there = version.is_ok_and(|output| output.stdout.starts_with(b"fio-3.33"));
+    if !is_there {
+        println!("skipped: fio 3.33 is not installed");
+    }
+    is_there
+}
+
+/// How jobs end each other, wait for each other and share a flow.
+const TOGETHER: &[&str] = &[
+    "[a]\nruntime=1\nexitall\n[b]\nruntime=3\n[c]\nstonewall\nruntime=1\n",
+    "[a]\nruntime=1\nexitall\n[b]\nruntime=2\n[c]\nnew_group\nruntime=2\n",
+    "[a]\nruntime=1\nexitall\nexit_what=all\n[b]\nruntime=3\n[c]\nstonewall\nruntime=1\n",
+    "[a]\nruntime=1\nexitall\nexit_what=stonewall\n[b]\nnew_group\nruntime=3\n\
+     [c]\nstonewall\nruntime=1\n",
+    // Any job may say it for all, but not whom the others take along.
+    "[a]\nruntime=1\n[b]\nruntime=3\nexitall\n",
+    "[a]\nruntime=1\n[b]\nnew_group\nruntime=2\nexitall\nexit_what=all\n",
+    // The one that waits has a second left when all are ended.
+    "[a]\nruntime=1\nnumjobs=2\n[b]\nnew_group\nruntime=3\nwait_for=a\n\
+     [c]\nnew_group\nruntime=2\nexitall\nexit_what=all\n",
+];
+
+/// Each job does a thousand operations a second: so their numbers tell for how long it has run, in
+/// fio and here.
+#[test]
+fn jobs_end_and_wait_for_each_other_as_in_fio() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = Scratch::new("together");
+    let global = "[global]\nsize=1g\nbs=4k\ntime_based\nrate_iops=1000\n";
+    for jobs in TOGETHER {
+        scratch.file("ours.fio", format!("{global}{jobs}"));
+        scratch.file("theirs.fio", format!("{global}ioengine=null\n{jobs}"));
+        let theirs = operations_of_fio(&scratch, "theirs.fio");
+        let ours = operations_of_ours(&scratch, "ours.fio");
+        assert_eq!(ours.len(), theirs.len(), "{jobs}");
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            // To a quarter of a second: fio's is of a machine with other work.
+            assert!(ours.abs_diff(*theirs) <= 250, "{jobs}: {ours} and {theirs}");
+        }
+    }
+}
+
+/// Of all operations of a flow each job does its weight's share.
+#[test]
+fn a_flow_is_shared_as_in_fio() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = Scratch::new("flow");
+    let jobs =
+        "size=1g\nbs=4k\ntime_based\nruntime=1\nflow_id=3\n[a]\nflow=3\n[b]\nflow=1\n[c]\nflow=2\n";
+    scratch.file("ours.fio", format!("[global]\n{jobs}"));
+    scratch.file("theirs.fio", format!("[global]\nioengine=null\n{jobs}"));
+    for operations in
+        [operations_of_fio(&scratch, "theirs.fio"), operations_of_ours(&scratch, "ours.fio")]
+    {
+        let all: u64 = operations.iter().sum();
+        for (done, weight) in operations.iter().zip([3, 1, 2]) {
+            let share = *done as f64 * 6.0 / all as f64 / f64::from(weight);
+            assert!((0.9..1.1).contains(&share), "{operations:?}");
+        }
+    }
+}
+
+/// The operations of each job, those of its processes together.
+fn operations_of_fio(scratch: &Scratch, job: &str) -> Vec<u64> {
+    let mut fio = Command::new("fio");
+    fio.current_dir(&scratch.0).args(["--output-format=json", job]);
+    let output = fio.output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut jobs: Vec<(String, u64)> = Vec::new();
+    for job in document["jobs"].as_array().unwrap() {
+        let name = job["jobname"].as_str().unwrap().to_owned();
+        let done = job["read"]["total_ios"].as_u64().unwrap();
+        match jobs.last_mut().filter(|last| last.0 == name) {
+            Some(last) => last.1 += done,
+            None => jobs.push((name, done)),
+        }
+    }
+    jobs.into_iter().map(|(_, done)| done).collect()
+}
+
+fn operations_of_ours(scratch: &Scratch, job: &str) -> Vec<u64> {
+    let rows = scratch.run(&format!("run {job} --on ssd --json")).results();
+    let sections = rows[0]["sections"].as_array().unwrap();
+    sections.iter().map(|section| section["bytes"].as_u64().unwrap() / 4096).collect()
+}
+
+/// The files of a folder that are logs, each with its lines, without what each run has of its own:
+/// times and values.
+fn logs(folder: &Path) -> std::collections::BTreeMap<String, Vec<String>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    let is_log = |path: &PathBuf| name(path).ends_with(".log") || name(path) == "trace";
+    entries
+        .filter(is_log)
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.lines().map(|line| match line.split_once(", ") {
+                Some((_, rest)) => rest.split_once(", ").unwrap().1.to_owned(),
+                None => line.split_once(' ').unwrap().1.to_owned(),
+            });
+            (name(&path), lines.collect())
+        })
+        .collect()
+}
+
+/// The same job writes the same logs in fio: the same names, and in each the same lines but for times
+/// and values.
+#[test]
+fn logs_are_fios_own() {
+    if !has_fio() {
+        return;
+    }
+    let job = "[global]\nfilename=data\nbs=4k\nsize=256k\nioengine=psync\n\
+               [a]\nrw=randrw\nnumjobs=2\nwrite_lat_log=p\nwrite_bw_log\nwrite_iops_log=q\nlog_offset=1\n\
+               [b]\nstonewall\nrw=read\nprioclass=1\nprio=3\nlog_prio=1\nper_job_logs=0\nwrite_lat_log=s\n\
+               [c]\nstonewall\nrw=randwrite\nprio=3\nwrite_iolog=trace\nwrite_iops_log=r\n";
+    let theirs = Scratch::new("logs-of-fio");
+    theirs.file("j.fio", job);
+    let ran = Command::new("fio").current_dir(&theirs.0).args(["--output=out", "j.fio"]).status();
+    assert!(ran.unwrap().success());
+    let theirs = logs(&theirs.0);
+    assert_eq!(theirs.len(), 15, "{:?}", theirs.keys());
+    for on in ["ssd", "kernel:data", "file:data"] {
+        let ours = Scratch::new("logs");
+        ours.file("j.fio", job);
+        ours.data("data", 256 << 10);
+        ours.run(&format!("run j.fio --on {on} --overwrite")).has_ended(0, on);
+        assert_eq!(logs(&ours.0), theirs, "{on}");
+    }
+}
+
+/// A trace that is written here is replayed by fio and here alike.
+#[test]
+fn a_trace_that_is_written_can_be_replayed() {
+    let scratch = Scratch::new("write-iolog");
+    scratch
+        .file("w.fio", "[w]\nfilename=data\nrw=randrw\nsize=256k\nrate_iops=1000\nwrite_iolog=t\n");
+    let written = &scratch.run("run w.fio --on ssd --json").results()[0];
+    let replayed = &scratch.run("run t --on ssd --json").results()[0];
+    assert_eq!(replayed["bytes"], written["bytes"]);
+    let seconds = |row: &serde_json::Value| row["seconds"].as_f64().unwrap();
+    assert!((seconds(replayed) - seconds(written)).abs() < 0.005, "{replayed} {written}");
+    // A row has files of its own where there are several, and none of what the run reads is lost.
+    scratch.run("run w.fio --on ssd --on hdd").has_ended(0, "two rows");
+    assert!(scratch.path("t-1").exists() && scratch.path("t-2").exists());
+    scratch.file("x.fio", "[w]\nsize=1m\nwrite_iolog=x.fio\n");
+    scratch.refused("run x.fio --on ssd", &["x.fio", "another name"]);
+    scratch.file("y.fio", "[w]\nsize=1m\nwrite_lat_log=no/where\n");
+    scratch.refused("run y.fio --on ssd", &["no/where_lat.1.log"]);
 }

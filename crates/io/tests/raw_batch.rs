@@ -94,3 +94,25 @@ fn what_can_not_be_moved_so_is_told_by_name() {
         assert_eq!(batch.wait().unwrap().unwrap().result, Ok(bytes), "at {offset}");
     }
 }
+
+/// A transfer that has long ended is given at once, however little time there is, and nothing is
+/// waited for where nothing is under way.
+#[test]
+fn a_wait_may_be_limited() {
+    let temp = numbered();
+    for backend in BACKENDS {
+        let file = RawFile::builder().backend(backend).open(&temp.path).unwrap();
+        let mut batch = file.batch(2).unwrap();
+        let long = std::time::Duration::from_secs(3600);
+        assert!(batch.wait_for(long).unwrap().is_none(), "nothing is under way");
+        batch.read(RawMemory::new(BLOCK).unwrap(), BLOCK, 0, 7).unwrap();
+        assert_eq!(batch.wait_for(long).unwrap().expect("it ends").ticket, 7);
+        batch.read(RawMemory::new(BLOCK).unwrap(), BLOCK, 0, 8).unwrap();
+        let moved = loop {
+            if let Some(moved) = batch.wait_for(std::time::Duration::ZERO).unwrap() {
+                break moved;
+            }
+        };
+        assert_eq!((moved.ticket, moved.result), (8, Ok(BLOCK)));
+    }
+}

@@ -18,9 +18,10 @@
 use std::fmt;
 
 use readpath_core::readahead::Step;
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::conform::parse_steps;
+use crate::trace;
 
 mod curves;
 mod guess;
@@ -75,6 +76,8 @@ pub enum TraceError {
         /// What is wrong with it, and what is expected.
         reason: String,
     },
+    /// A request of a trace of requests can't be read.
+    Request(trace::TraceError),
     /// A binary trace ends within a record.
     Cut {
         /// The length of the trace in bytes.
@@ -97,6 +100,7 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TraceError::Line { line, reason } => write!(f, "line {line}: {reason}"),
+            TraceError::Request(error) => error.fmt(f),
             TraceError::Cut { bytes, record_bytes } => write!(
                 f,
                 "{bytes} bytes are no whole number of records of {record_bytes} bytes: \
@@ -128,26 +132,26 @@ impl Trace {
     /// # Errors
     /// The first line or record that can't be read, or there is none.
     pub fn parse(bytes: &[u8], format: Format, most: usize) -> Result<Trace, TraceError> {
-        let mut trace = Wanted { blocks: Vec::new(), most };
+        let mut wanted = Wanted { blocks: Vec::new(), most };
         match format {
             Format::CloudPhysics => {
                 for &record in records::<4>(bytes)? {
-                    trace.add(u32::from_be_bytes(record).into());
+                    wanted.add(u32::from_be_bytes(record).into());
                 }
             }
             Format::OracleGeneral => {
                 for record in records::<24>(bytes)? {
                     let number = record[4..12].try_into().expect("a record has 24 bytes");
-                    trace.add(u64::from_le_bytes(number));
+                    wanted.add(u64::from_le_bytes(number));
                 }
             }
-            Format::Reads => of_reads(bytes, &mut trace)?,
-            Format::Lirs => each_line(bytes, &mut trace, lirs)?,
-            Format::Arc => each_line(bytes, &mut trace, arc)?,
-            Format::Blkparse => each_line(bytes, &mut trace, blkparse)?,
-            Format::Msr => each_line(bytes, &mut trace, msr)?,
+            Format::Reads => of_reads(bytes, &mut wanted)?,
+            Format::Lirs => each_line(bytes, &mut wanted, lirs)?,
+            Format::Arc => each_line(bytes, &mut wanted, arc)?,
+            Format::Blkparse => of_requests(bytes, trace::Format::Blkparse, &mut wanted)?,
+            Format::Msr => of_requests(bytes, trace::Format::Msr, &mut wanted)?,
         }
-        trace.numbered()
+        wanted.numbered()
     }
 }
 
@@ -230,57 +234,31 @@ fn arc(text: &str) -> Blocks {
     range(number(first, "the first block")?, number(count, "how many blocks")?)
 }
 
-/// `MAJOR,MINOR CPU SEQUENCE SECONDS PROCESS ACTION RWBS SECTOR + COUNT [NAME]`. What is no such
-/// line (the summary at the end, messages, other actions) asks for nothing.
-fn blkparse(text: &str) -> Blocks {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let is_event = words.first().is_some_and(|device| {
-        let numbers = device.split_once(',');
-        numbers.is_some_and(|(major, minor)| {
-            major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok()
-        })
-    });
-    let ["Q", _, sector, "+", count, ..] = words.get(5..).unwrap_or_default() else {
-        return match is_event || IN_SUMMARIES.iter().any(|start| text.starts_with(start)) {
-            true => Ok(PageRange::default()),
-            false => Err(format!("`{text}` is no line of blkparse")),
-        };
-    };
-    let (first, count) = (number(sector, "a sector")?, number(count, "how many sectors")?);
-    sectors(first, count)
+/// The pages of requests, those of each device apart from those of others.
+fn of_requests(bytes: &[u8], format: trace::Format, trace: &mut Wanted) -> Result<(), TraceError> {
+    let mut reader = trace::Reader::new(bytes, format);
+    while let Some(request) = reader.next() {
+        let request = request.map_err(TraceError::Request)?;
+        let line = reader.line() as usize;
+        let wrong = |reason| TraceError::Line { line, reason };
+        let pages = bytes_range(request.offset, request.bytes).map_err(wrong)?;
+        if pages.end > DEVICE_PAGES {
+            let reason = format!("offset {}: no disk is so large", request.offset);
+            return Err(wrong(reason));
+        }
+        let start = u64::from(request.device) * DEVICE_PAGES;
+        for page in pages.pages() {
+            if trace.is_full() {
+                return Ok(());
+            }
+            trace.add(start + page);
+        }
+    }
+    Ok(())
 }
 
-/// How the lines begin that `blkparse` prints beside the events.
-const IN_SUMMARIES: [&str; 10] =
-    ["CPU", "Reads", "Read", "Writes", "IO", "PC", "Total", "Throughput", "Events", "Skips"];
-
-fn msr(text: &str) -> Blocks {
-    let words: Vec<&str> = text.split(',').map(str::trim).collect();
-    let [_, _, _, what, offset, bytes, ..] = words[..] else {
-        return Err(format!(
-            "`{text}` is not `timestamp,host,disk,type,offset,size,response`: it has {} parts",
-            words.len()
-        ));
-    };
-    if what.eq_ignore_ascii_case("type") {
-        return Ok(PageRange::default());
-    }
-    if !["read", "write"].iter().any(|known| what.eq_ignore_ascii_case(known)) {
-        return Err(format!("`{what}` is neither Read nor Write"));
-    }
-    let disk = number(words[2], "a disk's number")?;
-    let offset = number(offset, "an offset in bytes")?;
-    let bytes = number(bytes, "a size in bytes")?;
-    let pages = bytes_range(offset, bytes)?;
-    // Disks apart: 2^40 pages each.
-    let apart = disk.checked_mul(DISK_PAGES).and_then(|start| start.checked_add(pages.first));
-    match apart.filter(|_| pages.end <= DISK_PAGES) {
-        Some(first) => Ok(PageRange::new(first, pages.count())),
-        None => Err(format!("disk {disk}, offset {offset}: no disk is so large")),
-    }
-}
-
-const DISK_PAGES: u64 = 1 << 40;
+/// How far apart devices are.
+const DEVICE_PAGES: u64 = 1 << 40;
 
 fn of_reads(bytes: &[u8], trace: &mut Wanted) -> Result<(), TraceError> {
     let text = str::from_utf8(bytes).map_err(|error| {
@@ -313,11 +291,6 @@ fn range(first: u64, count: u64) -> Blocks {
 }
 
 const BLOCKS_AT_ONCE_MAX: u64 = 1 << 20;
-
-fn sectors(first: u64, count: u64) -> Blocks {
-    let pages = range(first, count)?;
-    Ok(PageRange { first: pages.first / PAGE_SECTORS, end: pages.end.div_ceil(PAGE_SECTORS) })
-}
 
 fn bytes_range(offset: u64, bytes: u64) -> Blocks {
     match offset.checked_add(bytes).filter(|_| bytes <= BLOCKS_AT_ONCE_MAX * PAGE_BYTES) {
@@ -365,10 +338,10 @@ mod tests {
             (Format::Lirs, "1\n\nx\n", 3, "a block's number"),
             (Format::Arc, "1 2\n5\n", 2, "FIRST COUNT"),
             (Format::Arc, "1 99999999\n", 1, "more than one request"),
-            (Format::Blkparse, "8,0 1 1 0.0 9 Q R x + 8 [p]\n", 1, "a sector"),
-            (Format::Blkparse, "hello\n", 1, "no line of blkparse"),
-            (Format::Msr, "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n", 2, "neither Read nor Write"),
-            (Format::Msr, "1,usr,0\n", 1, "3 parts"),
+            (Format::Blkparse, "8,0 1 1 0.0 9 Q R x + 8 [p]\n", 1, "SECTOR + SECTORS"),
+            (Format::Blkparse, "hello\n", 1, "blkparse's `MAJOR,MINOR"),
+            (Format::Msr, "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n", 2, "Read|Write"),
+            (Format::Msr, "1,usr,0\n", 1, "TICKS,HOST,DISK"),
             (Format::Reads, "1 2\nrewind\n", 2, "is no step"),
         ] {
             let error = wrong(format, text);

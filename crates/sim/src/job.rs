@@ -129,6 +129,8 @@ pub struct Job {
     pub hint: Hint,
     /// The seed of the random places (`randseed`).
     pub seed: u64,
+    /// Whether the file gives that seed.
+    pub has_seed: bool,
     /// Whether another run has the same places (`randrepeat`).
     pub is_repeatable: bool,
     /// Where the randomness of places comes from (`random_generator`).
@@ -163,6 +165,8 @@ pub struct Job {
     pub verify: Option<Verify>,
     /// The trace that is replayed in place of a pattern (`read_iolog`).
     pub replay: Option<Replay>,
+    /// What is written down of its operations (`write_lat_log` and others).
+    pub logs: Logs,
     /// How many times the work is done (`loops`); at least 1.
     pub loops: u32,
     /// How often, and how, what was written is put on the medium.

@@ -13,6 +13,7 @@ pub mod fields;
 pub mod job;
 pub mod load;
 pub mod observe;
+pub mod operation_log;
 pub mod regret;
 pub mod report;
 pub mod run;

@@ -271,7 +271,7 @@ impl Cell {
         decided: &mut dyn FnMut(&Decided),
     ) -> Result<bool, SimulateError> {
         let Task::Reads(pattern) = self.task else { return Ok(false) };
-        let watch = Watch { tell: &mut |_| Go::On, decided: Some(decided) };
+        let watch = Watch { tell: &mut |_| Go::On, decided: Some(decided), prepare: None };
         self.read(pattern, laws, size.seed, size.part, watch)?;
         Ok(true)
     }
@@ -316,7 +316,7 @@ impl Cell {
             ..Setup::new(self.device()?)
         };
         let workload = pattern.workload(self.processes.into(), part, seed);
-        let row = simulate_workload(workload, &setup, watch)?;
+        let row = simulate_workload(None, workload, &setup, watch)?;
         Ok(Run::of_row(&row, pattern.is_direct()))
     }
 

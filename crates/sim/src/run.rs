@@ -21,7 +21,7 @@ use slab::Slab;
 
 use crate::job::{Engine, JobFile};
 use crate::report::{Row, Stream, Tally, jain_index, stream_rows};
-use crate::workload::{self, Next, Operation, Process, Workload};
+use crate::workload::{self, Lateness, Next, Operation, Process, Workload};
 use crate::world::ModelledWorld;
 
 mod raw;
@@ -43,6 +43,8 @@ pub struct Measured {
     pub first_error: Option<String>,
     /// Whether the run was cut short by its caller.
     pub is_interrupted: bool,
+    /// What of a trace went out after its time.
+    pub late: Lateness,
 }
 
 impl Measured {
@@ -51,6 +53,14 @@ impl Measured {
         let mut row = Row::new(name, storage, &self.total);
         row.first_error = self.first_error.clone();
         row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
+        let Lateness { operations, longest } = self.late;
+        if row.note.is_none() && operations > 0 {
+            let seconds = longest.seconds();
+            row.note = Some(format!(
+                "{operations} requests went out up to {seconds:.3} s after their time, from which on \
+                 their latency counts"
+            ));
+        }
         row.engine = Some(engines(job_file));
         row.sections = job_file
             .jobs
@@ -104,12 +114,14 @@ pub struct Watch<'a> {
     /// Hears of every decision of the laws that keep a log of them.
     /// `None`: the log stays off.
     pub decided: Option<&'a mut dyn FnMut(&Decided)>,
+    /// Sees the workload before it runs, and may give its processes logs.
+    pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
 }
 
 impl<'a> Watch<'a> {
     /// Hears of the progress alone.
     pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
-        Watch { tell, decided: None }
+        Watch { tell, decided: None, prepare: None }
     }
 
     /// Has the laws keep their decisions, if anybody hears of them.
@@ -170,10 +182,13 @@ struct Under {
 /// The workload's files don't fit on the device.
 pub fn run(
     machine: &mut Machine,
-    workload: Workload,
+    mut workload: Workload,
     world: &mut ModelledWorld,
     mut watch: Watch<'_>,
 ) -> Result<Measured, BeyondDevice> {
+    if let Some(prepare) = &mut watch.prepare {
+        prepare(&mut workload);
+    }
     watch.begin(machine);
     let mut run = Run::new(machine, workload, world)?;
     run.go(machine, &mut watch);
@@ -476,7 +491,7 @@ impl<'a> Run<'a> {
         let tally = &mut self.jobs[running.process.job()][under.operation.op as usize];
         match result {
             Ok(bytes) => {
-                running.process.took(ended, under.issued, under.operation.op, bytes);
+                running.process.took(ended, under.issued, &under.operation, bytes);
                 if running.process.is_measured(under.issued) {
                     tally.record(under.issued, ended, bytes);
                     running.stream.record(under.issued, ended, bytes);
@@ -527,12 +542,15 @@ impl<'a> Run<'a> {
     fn measured(self) -> Measured {
         let mut total = Tally::default();
         self.jobs.iter().flatten().for_each(|tally| total.add(tally));
+        let mut late = Lateness::default();
+        self.processes.iter().for_each(|running| late.join(running.process.lateness()));
         Measured {
             total,
             jobs: self.jobs,
             streams: self.processes.iter().map(|running| running.stream).collect(),
             first_error: self.first_error,
             is_interrupted: self.is_stopping,
+            late,
         }
     }
 }

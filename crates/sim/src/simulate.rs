@@ -188,11 +188,13 @@ pub fn simulate_with(
     Ok(row)
 }
 
-/// Runs a workload that no job file describes, as `setup` says.
+/// Runs a workload that is not laid out from a job file, as `setup` says. Where `job` is given, the
+/// row has that name, and sections of these jobs.
 ///
 /// # Errors
 /// As [`simulate`].
 pub(crate) fn simulate_workload(
+    job: Option<(&str, &JobFile)>,
     workload: Workload,
     setup: &Setup,
     watch: Watch<'_>,
@@ -201,8 +203,12 @@ pub(crate) fn simulate_workload(
     let mut path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = ModelledWorld::new(device, setup.host);
     let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::TooLarge)?;
-    let mut row = Row::new("listed", &setup.device.to_string(), &measured.total)
-        .with_meter(path.meter(), &path.cache_counters());
+    let device = setup.device.to_string();
+    let mut row = match job {
+        Some((name, job_file)) => measured.row(name, &device, job_file),
+        None => Row::new("listed", &device, &measured.total),
+    };
+    row = row.with_meter(path.meter(), &path.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
     row.first_error = measured.first_error;

@@ -2,7 +2,7 @@
 //!
 //! | format | a line (or record) |
 //! |---|---|
-//! | `iolog` | fio's own, versions 2 and 3: `[ms] file read\|write offset bytes`; `wait us` |
+//! | `iolog` | fio's own, versions 2 and 3: `[us] file read\|write offset bytes`; `wait us` |
 //! | `blkparse` | blkparse's text: `8,0 3 1 0.000000001 697 Q W 223490 + 8 [name]` |
 //! | `blktrace` | the records that blktrace writes and `blkparse -d` joins |
 //! | `msr` | MSR Cambridge: `100-ns-ticks,host,disk,Read\|Write,offset,bytes,response` |
@@ -31,7 +31,7 @@ mod fields;
 mod iolog;
 mod replay;
 
-pub use replay::{OPEN_DEPTH, Placed, ReplayRules, Survey, simulate_trace};
+pub use replay::{OPEN_DEPTH, Placed, Survey, simulate_trace};
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +203,11 @@ impl<R: BufRead> Reader<R> {
         self.skipped
     }
 
+    /// The number of the line, or record, that was read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.number
+    }
+
     fn read(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
             let unread = |error: std::io::Error| TraceError::Unread { because: error.to_string() };
@@ -356,7 +361,7 @@ mod tests {
             ),
             (
                 Format::Iolog,
-                "fio version 3 iolog\n0 a add\n0 a open\n2 a read 4096 512\n5 b write 0 1024\n5 a sync 0 0\n",
+                "fio version 3 iolog\n0 a add\n0 a open\n2000 a read 4096 512\n5000 b write 0 1024\n5000 a sync 0 0\n",
                 [one(0, 0, Op::Read, 4096, 512), one(3_000, 1, Op::Write, 0, 1024)],
             ),
         ];

@@ -34,7 +34,7 @@ pub(crate) use chance::below;
 pub(crate) use process::Reading;
 pub(crate) use process::Step;
 pub(crate) use process::seed_of;
-pub use process::{Next, Operation, Process};
+pub use process::{Lateness, Next, Operation, Process};
 
 /// Names a file of the workload: its place in [`Workload::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -237,7 +237,12 @@ impl Workload {
             let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
             let place =
                 process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
-            let area = layout::Area { file: list.readings[0].file, offset: 0, bytes: PAGE_BYTES };
+            let area = layout::Area {
+                file: list.readings[0].file,
+                offset: 0,
+                bytes: PAGE_BYTES,
+                name_hash: 0,
+            };
             let ties = together::Ties::default();
             let mut process =
                 Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
@@ -249,24 +254,20 @@ impl Workload {
 }
 
 impl Workload {
-    /// One process that goes through `steps` on a file of so many bytes, past the page cache, with
-    /// up to `depth` under way; none of the steps is larger than `largest_bytes`.
+    /// One process that goes through `steps` on a file of so many bytes, and else does as `job`
+    /// says; none of the steps is larger than `largest_bytes`.
     pub(crate) fn scripted(
+        job: &Job,
         file_bytes: u64,
         largest_bytes: u64,
         all_bytes: u64,
-        depth: u32,
         steps: Box<dyn Iterator<Item = Step> + Send>,
     ) -> Workload {
-        let text = format!(
-            "[trace]\nrw=rw\nsize=4k\nfadvise_hint=0\nioengine=libaio\ndirect=1\niodepth={depth}"
-        );
-        let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
         let place = process::Place { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
-        let area = layout::Area { file: FileId(0), offset: 0, bytes: PAGE_BYTES };
+        let area = layout::Area { file: FileId(0), offset: 0, bytes: PAGE_BYTES, name_hash: 0 };
         let ties = together::Ties::default();
         let mut process =
-            Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
+            Process::new(job, place, &[area], ties, 0).expect("one block is not too many");
         process.follow_script(steps, largest_bytes, all_bytes);
         let file = File { name: "trace".to_owned(), bytes: file_bytes };
         Workload { files: vec![file], processes: vec![process] }

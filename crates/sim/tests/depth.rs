@@ -88,7 +88,7 @@ fn depths(device: &str, seconds: u64) -> Vec<(Time, u32)> {
             depths.push((decided.at, depth));
         }
     };
-    let watch = Watch { tell: &mut |_| Go::On, decided: Some(&mut decided) };
+    let watch = Watch { tell: &mut |_| Go::On, decided: Some(&mut decided), prepare: None };
     simulate_watched("reads", &job, &setup, watch).unwrap();
     depths
 }

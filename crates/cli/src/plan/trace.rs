@@ -4,28 +4,36 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use readpath_sim::job::{Job, JobFile, Replay, shown};
-use readpath_sim::trace::{
-    FORMATS, Format, OPEN_DEPTH, Placed, Reader, ReplayRules, Request, Survey,
-};
+use readpath_sim::job::{Engine, Job, JobFile, Logs, Replay, shown};
+use readpath_sim::trace::{FORMATS, Format, OPEN_DEPTH, Placed, Reader, Request, Survey};
 use readpath_sim::workload::Workload;
 
 use super::storage::Storage;
 use crate::args::RunArgs;
 use crate::exit::{Ended, Failure};
 
-/// How many requests may be under way in an open loop on real storage: each has memory of its own.
+/// How many requests of a trace may be under way at its times on real storage.
 const OPEN_DEPTH_REAL: u32 = 256;
+
+/// How much memory they may take there, as each has its own, of the largest request's size; one
+/// request may take more.
+const OPEN_BYTES_REAL: u64 = 1 << 30;
 
 /// A trace that was read once.
 pub struct TraceSource {
-    path: PathBuf,
+    /// The file.
+    pub path: PathBuf,
     format: Format,
     /// What it holds.
     pub survey: Survey,
     speed_milli: Option<u64>,
     depth: u32,
     change: Change,
+    /// Whether all of its devices are one (`replay_redirect`).
+    is_redirected: bool,
+    engine: Engine,
+    is_direct: bool,
+    logs: Logs,
 }
 
 /// What becomes of each request before it is replayed (`replay_scale` and others).
@@ -76,7 +84,7 @@ impl TraceSource {
     pub fn of_jobs(jobs: &JobFile, job_file: &Path) -> Result<Option<TraceSource>, Failure> {
         let replays = |job: &Job| job.replay.clone();
         let Some(replay) = jobs.jobs.iter().find_map(replays) else { return Ok(None) };
-        let Replay { names, keeps_times, time_percent, scale, align_bytes, redirect: _, skips } =
+        let Replay { names, keeps_times, time_percent, scale, align_bytes, redirect, skips } =
             replay;
         let [name] = names.as_slice() else {
             return Err(Failure::about(
@@ -102,9 +110,20 @@ impl TraceSource {
             )
         })?;
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
-        let depth = if keeps_times { OPEN_DEPTH } else { jobs.jobs[0].depth };
         let change = Change { scale: scale.into(), align_bytes, skips };
-        TraceSource::read(&path, format, speed_milli, depth, change).map(Some)
+        let job = &jobs.jobs[0];
+        // What waits for its time is not waited for by reads through the cache: they are made one
+        // at a time, as the kernel does them.
+        let is_one_by_one = keeps_times && !job.is_direct;
+        let depth = if is_one_by_one { 1 } else { job.depth };
+        let read = TraceSource::read(&path, format, speed_milli, depth, change)?;
+        Ok(Some(TraceSource {
+            is_redirected: redirect.is_some(),
+            engine: job.engine,
+            is_direct: job.is_direct,
+            logs: job.logs.clone(),
+            ..read
+        }))
     }
 
     fn read(
@@ -124,7 +143,18 @@ impl TraceSource {
             Err(error) => Some(Err(error)),
         });
         let survey = Survey::of(kept).map_err(|error| about(&error))?;
-        Ok(TraceSource { path: path.to_owned(), format, survey, speed_milli, depth, change })
+        Ok(TraceSource {
+            path: path.to_owned(),
+            format,
+            survey,
+            speed_milli,
+            depth,
+            change,
+            is_redirected: false,
+            engine: Engine::Libaio,
+            is_direct: true,
+            logs: Logs::default(),
+        })
     }
 
     /// A job that stands for the trace where one is asked for: what it reads and writes with.
@@ -135,9 +165,16 @@ impl TraceSource {
             _ => "rw",
         };
         let depth = self.depth.min(OPEN_DEPTH);
-        let text =
-            format!("[trace]\nrw={rw}\nioengine=libaio\ndirect=1\nsize=4k\niodepth={depth}\n");
-        JobFile::parse(&text).expect("the text is well formed")
+        let (engine, is_direct) = (self.engine.name(), u8::from(self.is_direct));
+        let text = format!(
+            "[trace]\nrw={rw}\nioengine={engine}\ndirect={is_direct}\nsize=4k\niodepth={depth}\n\
+             fadvise_hint=0\n"
+        );
+        let mut file = JobFile::parse(&text).expect("the text is well formed");
+        for job in &mut file.jobs {
+            job.logs.clone_from(&self.logs);
+        }
+        file
     }
 
     /// The workload on a storage of so many bytes, and what a reader must know of it.
@@ -149,12 +186,13 @@ impl TraceSource {
         let about = |error: &dyn std::fmt::Display| {
             Failure::about(shown(&self.path.display().to_string()), error)
         };
-        let most = if is_real { OPEN_DEPTH_REAL } else { OPEN_DEPTH };
-        let rules = match self.speed_milli {
-            Some(speed_milli) => ReplayRules::Open { speed_milli, depth: self.depth.min(most) },
-            None => ReplayRules::Closed { depth: self.depth },
-        };
-        let placed = Placed::new(&self.survey, storage_bytes);
+        let mut job = self.job().jobs.remove(0);
+        if is_real && self.speed_milli.is_some() {
+            let room = (OPEN_BYTES_REAL / self.survey.largest_bytes.max(1)).max(1);
+            let most = OPEN_DEPTH_REAL.min(u32::try_from(room).unwrap_or(u32::MAX));
+            job.depth = job.depth.min(most);
+        }
+        let placed = Placed::new(&self.survey, storage_bytes, self.is_redirected);
         if placed.bytes < self.survey.largest_bytes {
             return Err(about(&format!(
                 "a request of {} bytes is larger than the storage, which has {}",
@@ -167,31 +205,23 @@ impl TraceSource {
         let requests = Reader::new(BufReader::new(file), self.format)
             .map_while(Result::ok)
             .filter_map(move |request| change.of(request));
-        Ok((Workload::of_trace(&self.survey, placed, rules, requests), note))
+        let workload = Workload::of_trace(&job, &self.survey, placed, self.speed_milli, requests);
+        Ok((workload, note))
     }
 
     /// The bytes that all of its devices take side by side.
     pub fn bytes(&self) -> u64 {
-        Placed::new(&self.survey, u64::MAX).bytes
+        Placed::new(&self.survey, u64::MAX, self.is_redirected).bytes
     }
 
     /// Refuses storages on which it can't be replayed.
     pub fn refuse(&self, storages: &[Storage]) -> Ended {
         for storage in storages {
-            match storage {
-                Storage::File(_) if self.speed_milli.is_some() => {
-                    return Err(Failure::Usage(format!(
-                        "{storage}: a trace is replayed there with a number of requests under way; \
-                         add --closed N, or name a modelled device or kernel:PATH for its own times"
-                    )));
-                }
-                Storage::Nfs(_) => {
-                    return Err(Failure::Usage(format!(
-                        "{storage}: a trace is replayed past the cache, and a server's file is read \
-                         through it; name file:PATH, kernel:PATH or a modelled device"
-                    )));
-                }
-                _ => {}
+            if let Storage::Nfs(_) = storage {
+                return Err(Failure::Usage(format!(
+                    "{storage}: a trace is replayed past the cache, and a server's file is read \
+                     through it; name file:PATH, kernel:PATH or a modelled device"
+                )));
             }
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! How a process issues its operations: one call after the other, or a batch with many in flight.
 
+use std::time::Duration;
+
 use readpath::File;
 use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved};
 use readpath_core::request::Op;
@@ -180,6 +182,9 @@ pub fn run_batch(
     }
 }
 
+/// How long a process sleeps at most before it looks whether the run is to end.
+const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
+
 /// Runs a process with many transfers past the cache in flight.
 pub fn run_raw_batch(
     mut process: Process,
@@ -210,11 +215,17 @@ pub fn run_raw_batch(
                 started.map_err(Failure::usage)?;
             }
             Next::Sync { is_data_enough } => synced(&mut process, figures, shared, is_data_enough),
-            Next::WaitUntil(time) => sleep_until(time, shared),
-            Next::WaitForCompletion => {
-                let moved = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
-                let RawMoved { ticket, memory, result } =
-                    moved.expect("what is waited for is in flight");
+            Next::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
+            Next::WaitUntil(_) | Next::WaitForCompletion => {
+                let waited = match next {
+                    Next::WaitUntil(time) => {
+                        let left = Duration::from_nanos(time.since(now).ns());
+                        batch.wait_for(left.min(INTERRUPT_LOOK))
+                    }
+                    _ => batch.wait(),
+                };
+                let moved = waited.map_err(|error| Failure::Run(error.to_string()))?;
+                let Some(RawMoved { ticket, memory, result }) = moved else { continue };
                 let issued = in_flight.remove(ticket as usize);
                 let moved = whole(issued.0, result.map_err(|error| error.fault.to_string()));
                 let offset = shared.offset(issued.0);

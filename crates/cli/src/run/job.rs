@@ -1,16 +1,20 @@
 //! The rows of a job.
 
+use std::path::{Path, PathBuf};
+
 use readpath_core::decision::Decided;
 use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
 use readpath_sim::simulate::{device_bytes, simulate_watched};
 use readpath_sim::trace::simulate_trace;
 
+use super::processes::Onlookers;
 use super::{kernel, library, raw};
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
 use crate::made_files::MadeFiles;
 use crate::note;
+use crate::operation_logs::OperationLogs;
 use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
 use crate::progress::{Bar, Interrupt};
 
@@ -22,12 +26,24 @@ pub fn run(plan: &JobPlan, rows: &mut Vec<Row>) -> Ended {
     let log = log.transpose()?;
     let _made = make_files(plan, &interrupt)?;
     plan.rows.iter().try_for_each(|row| check(&plan.run, row))?;
-    for row in plan.rows.iter().filter(|row| !row.is_repeated) {
+    let needed = needed(plan);
+    let to_run: Vec<&JobRow> = plan.rows.iter().filter(|row| !row.is_repeated).collect();
+    for (at, row) in to_run.iter().enumerate() {
         if interrupt.has_come() {
             break;
         }
-        let mut measured = one(&plan.run, row, log.as_ref(), &interrupt)?;
+        let jobs = &plan.run.jobs;
+        let operations = OperationLogs::create(jobs, &needed, at + 1, to_run.len())?;
+        let measured = one(&plan.run, row, log.as_ref(), &operations, &interrupt);
+        let mut measured = operations.finish().and(measured)?;
+        let names = match to_run.len() {
+            2.. if jobs.jobs.iter().any(|job| job.logs.is_any()) => {
+                Some(format!("its logs have -{} in their names", at + 1))
+            }
+            _ => None,
+        };
         measured.note = note::join(measured.note, plan.run.note.clone());
+        measured.note = note::join(measured.note, names);
         rows.push(measured);
     }
     log.map_or(Ok(()), |log| log.finish())?;
@@ -46,6 +62,14 @@ fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<MadeFiles, Failur
     Ok(made)
 }
 
+/// What the run reads, and the storage that it is on: no log may overwrite these.
+fn needed(plan: &JobPlan) -> Vec<PathBuf> {
+    let trace = plan.run.trace.as_ref().map(|trace| trace.path.as_path());
+    let storages = plan.rows.iter().filter_map(|row| row.runner.path());
+    let all = [Some(plan.run.path.as_path()), trace].into_iter().flatten().chain(storages);
+    all.map(Path::to_owned).collect()
+}
+
 /// Finds out whether a row could be run on its storage, without running it.
 fn check(run: &JobRun, row: &JobRow) -> Ended {
     match &row.runner {
@@ -61,36 +85,34 @@ fn check(run: &JobRun, row: &JobRow) -> Ended {
 fn one(
     run: &JobRun,
     row: &JobRow,
-    log: Option<&DecisionFile>,
+    decisions: Option<&DecisionFile>,
+    operations: &OperationLogs,
     interrupt: &Interrupt,
 ) -> Result<Row, Failure> {
-    if let Some(log) = log {
+    if let Some(log) = decisions {
         log.begin(&row.label);
     }
     let bar = Bar::new(row.label.clone(), interrupt.clone());
+    let onlookers = &Onlookers { bar: &bar, decisions, operations };
     match &row.runner {
-        JobRunner::Modelled => simulate(run, row, &bar, log),
-        JobRunner::Library(path) => library::run(run, path, &row.setup, &bar, log),
-        JobRunner::Nfs(url) => library::run_nfs(run, url, &row.setup, &bar, log),
-        JobRunner::Raw(path) => raw::run(run, path, &row.setup.raw, &bar),
-        JobRunner::Kernel(path) => kernel::run(run, path, &bar),
+        JobRunner::Modelled => simulate(run, row, onlookers),
+        JobRunner::Library(path) => library::run(run, path, &row.setup, onlookers),
+        JobRunner::Nfs(url) => library::run_nfs(run, url, &row.setup, onlookers),
+        JobRunner::Raw(path) => raw::run(run, path, &row.setup.raw, onlookers),
+        JobRunner::Kernel(path) => kernel::run(run, path, onlookers),
     }
 }
 
-fn simulate(
-    run: &JobRun,
-    row: &JobRow,
-    bar: &Bar,
-    log: Option<&DecisionFile>,
-) -> Result<Row, Failure> {
-    let mut tell = |progress| bar.tell(progress);
-    let mut decided = log.map(|log| |one: &Decided| log.decided(one));
+fn simulate(run: &JobRun, row: &JobRow, onlookers: &Onlookers<'_>) -> Result<Row, Failure> {
+    let mut tell = |progress| onlookers.bar.tell(progress);
+    let mut decided = onlookers.decisions.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
-    let watch = Watch { tell: &mut tell, decided };
+    let mut prepare = |workload: &mut _| onlookers.operations.attach(&run.jobs, workload);
+    let watch = Watch { tell: &mut tell, decided, prepare: Some(&mut prepare) };
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
         let (workload, note) = trace.workload(device_bytes, false)?;
-        let mut measured = simulate_trace(&run.name, workload, &row.setup, watch)
+        let mut measured = simulate_trace(&run.name, &run.jobs, workload, &row.setup, watch)
             .map_err(|error| row.failure(run, &error))?;
         measured.note = note::join(measured.note, note);
         return Ok(measured);

@@ -13,17 +13,16 @@ use readpath_sim::workload::{Next, Operation, Process};
 
 use super::content;
 use super::layout::open;
-use super::processes::{ProcessFigures, Shared, run_processes, sleep_until, sync};
+use super::processes::{Onlookers, ProcessFigures, Shared, run_processes, sleep_until, sync};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
-use crate::progress::Bar;
 use crate::real_file::{make_cold, queue_of};
 
 /// Runs the job on `path` and gives its row.
-pub fn run(run: &JobRun, path: &Path, bar: &Bar) -> Result<Row, Failure> {
+pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<Row, Failure> {
     let (mode, workload) = open(run, path, Direct::Never)?;
-    let residency = make_cold(path, &mut || bar.is_wanted())?;
+    let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
     let queue = queue_of(path);
     let is_warm = note::start(mode, &residency).filter(|_| residency.resident > 0);
 
@@ -31,7 +30,7 @@ pub fn run(run: &JobRun, path: &Path, bar: &Bar) -> Result<Row, Failure> {
     let run_process = |process: Process, shared: &Shared<'_>| {
         run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
     };
-    let ran = run_processes(run, path, workload, bar, &mut || {}, &run_process)?;
+    let ran = run_processes(run, path, workload, onlookers, &mut || {}, &run_process)?;
     let mut row = ran.row(run, &format!("kernel:{}", path.display()));
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));

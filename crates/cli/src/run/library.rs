@@ -32,12 +32,10 @@ use readpath_sim::workload::{Process, Workload};
 
 use super::issue::{count, move_raw, run_batch, run_calls, run_raw_batch};
 use super::layout::{lay_out, open};
-use super::processes::{ProcessFigures, Shared, count_device, run_processes};
-use crate::decision_log::DecisionFile;
+use super::processes::{Onlookers, ProcessFigures, Shared, count_device, run_processes};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
-use crate::progress::Bar;
 use crate::real_file::make_cold;
 
 /// Finds out whether [`run`] would begin, without running.
@@ -52,14 +50,13 @@ pub fn run(
     run: &JobRun,
     path: &Path,
     setup: &Setup,
-    bar: &Bar,
-    log: Option<&DecisionFile>,
+    onlookers: &Onlookers<'_>,
 ) -> Result<Row, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
     let (_, workload) = open(run, path, Direct::Preferred)?;
-    let residency = make_cold(path, &mut || bar.is_wanted())?;
+    let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
     let cpu = CpuTime::of_process();
-    let read_path = build(run, setup, log.is_some())?;
+    let read_path = build(run, setup, onlookers.decisions.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
     let note = note::start(file.mode(), &residency);
     let is_mapped = run.jobs.jobs.iter().any(|job| job.engine == Engine::Mmap);
@@ -70,7 +67,7 @@ pub fn run(
     let note = note::join(note, read_path.stats().backend.and_then(note::carried_by));
     let stack = Stack::new(file, mapping, run.backend);
     let name = format!("file:{}", path.display());
-    let mut row = run_on(run, &name, path, stack, workload, bar, log)?;
+    let mut row = run_on(run, &name, path, stack, workload, onlookers)?;
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(laws(run, setup));
     row.scheduler = Some(setup.scheduler.to_string());
@@ -88,11 +85,10 @@ pub fn run_nfs(
     run: &JobRun,
     url: &NfsUrl,
     setup: &Setup,
-    bar: &Bar,
-    log: Option<&DecisionFile>,
+    onlookers: &Onlookers<'_>,
 ) -> Result<Row, Failure> {
     let cpu = CpuTime::of_process();
-    let (file, workload) = open_nfs(run, url, builder(run, setup, log.is_some()))?;
+    let (file, workload) = open_nfs(run, url, builder(run, setup, onlookers.decisions.is_some()))?;
     let note = file.connection().map(|connection| {
         let port = match connection.is_from_reserved_port {
             true => "a reserved",
@@ -102,7 +98,7 @@ pub fn run_nfs(
     });
     let name = url.to_string();
     let stack = Stack::new(file, None, run.backend);
-    let mut row = run_on(run, &name, Path::new(&name), stack, workload, bar, log)?;
+    let mut row = run_on(run, &name, Path::new(&name), stack, workload, onlookers)?;
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
@@ -219,19 +215,18 @@ fn run_on(
     path: &Path,
     stack: Stack,
     workload: Workload,
-    bar: &Bar,
-    log: Option<&DecisionFile>,
+    onlookers: &Onlookers<'_>,
 ) -> Result<Row, Failure> {
     let read_path = stack.file.read_path();
     let run_process = |process: Process, shared: &Shared<'_>| run_process(process, shared, &stack);
     // Each law keeps its last decisions only: they are taken while the job runs.
     let mut look_on = || {
-        if let Some(log) = log {
+        if let Some(log) = onlookers.decisions {
             read_path.take_decisions().iter().for_each(|one| log.decided(one));
         }
     };
     let before = storage_read_bytes();
-    let ran = run_processes(run, path, workload, bar, &mut look_on, &run_process)?;
+    let ran = run_processes(run, path, workload, onlookers, &mut look_on, &run_process)?;
     let mut row = ran.row(run, name);
     row.engine = Some(ran.engines);
     let stats = read_path.stats();

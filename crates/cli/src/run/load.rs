@@ -43,7 +43,8 @@ fn simulate(
     let mut tell = |progress| bar.tell(progress);
     let mut decided = log.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
-    let simulated = simulate_load(&row.load, setup, Watch { tell: &mut tell, decided });
+    let simulated =
+        simulate_load(&row.load, setup, Watch { tell: &mut tell, decided, prepare: None });
     let simulated = simulated.map_err(|error| row.failure(&error))?;
     if bar.is_wanted() { Ok(simulated) } else { Err(Failure::Interrupted) }
 }

@@ -9,9 +9,11 @@ use readpath_core::unit::Time;
 use readpath_peers::clock::Clock;
 use readpath_sim::report::{Row, Stream, Tally};
 use readpath_sim::run::{Measured, Progress};
-use readpath_sim::workload::{Operation, Process, Workload};
+use readpath_sim::workload::{Lateness, Operation, Process, Workload};
 
+use crate::decision_log::DecisionFile;
 use crate::exit::Failure;
+use crate::operation_logs::OperationLogs;
 use crate::plan::job::JobRun;
 use crate::progress::Bar;
 
@@ -23,6 +25,8 @@ pub struct ProcessFigures {
     first_error: Option<String>,
     /// By which engine its operations were carried out.
     engine: Option<&'static str>,
+    /// What of a trace went out after its time.
+    late: Lateness,
     /// What it asked the device for.
     pub counted: Counted,
 }
@@ -52,6 +56,16 @@ impl Shared<'_> {
     pub fn offset(&self, operation: Operation) -> u64 {
         self.starts[operation.file.0 as usize] + operation.offset
     }
+}
+
+/// Who looks on while a row runs.
+pub struct Onlookers<'a> {
+    /// Shows how far it is, and hears that it is to end.
+    pub bar: &'a Bar,
+    /// Takes the decisions of the laws.
+    pub decisions: Option<&'a DecisionFile>,
+    /// Take what each operation was.
+    pub operations: &'a OperationLogs,
 }
 
 /// Runs a process, from its first operation to its last.
@@ -95,7 +109,7 @@ impl ProcessFigures {
         shared: &Shared<'_>,
     ) {
         if result.is_ok() {
-            process.took(ended, issued, operation.op, operation.bytes);
+            process.took(ended, issued, &operation, operation.bytes);
         }
         if result.is_err() || process.is_measured(issued) {
             self.record(operation, issued, ended, result, shared);
@@ -104,6 +118,7 @@ impl ProcessFigures {
 
     /// The process has ended: well, or because it was slower than its job allows.
     pub fn record_end(&mut self, process: &Process, now: Time) {
+        self.late = process.lateness();
         if let Some(failure) = process.failure() {
             self.tallies[Op::Read as usize].record_error(now, now);
             self.first_error.get_or_insert_with(|| failure.to_owned());
@@ -146,11 +161,13 @@ pub fn count_device(row: &mut Row, requests: u64, bytes: u64) {
 pub fn run_processes(
     run: &JobRun,
     path: &Path,
-    workload: Workload,
-    bar: &Bar,
+    mut workload: Workload,
+    onlookers: &Onlookers<'_>,
     look_on: &mut dyn FnMut(),
     run_process: &RunProcess<'_>,
 ) -> Result<RunFigures, Failure> {
+    let bar = onlookers.bar;
+    onlookers.operations.attach(&run.jobs, &mut workload);
     let (starts, _) = workload.side_by_side();
     let bytes_total = workload.bytes_planned();
     let is_stopping = || !bar.is_wanted();
@@ -161,6 +178,7 @@ pub fn run_processes(
     let mut jobs = vec![<[Tally; 2]>::default(); run.jobs.jobs.len()];
     let mut streams = Vec::new();
     let mut first_error = None;
+    let mut late = Lateness::default();
     let mut engines: Vec<String> = Vec::new();
     let mut counted = Counted::default();
     let mut waiting = workload.processes;
@@ -185,6 +203,7 @@ pub fn run_processes(
             }
             streams.push(process.stream.with_tally(&both));
             first_error = first_error.or(ended.first_error);
+            late.join(ended.late);
             counted.requests += ended.counted.requests;
             counted.bytes += ended.counted.bytes;
             counted.memory_cpu_seconds += ended.counted.memory_cpu_seconds;
@@ -194,7 +213,7 @@ pub fn run_processes(
     let mut total = Tally::default();
     jobs.iter().flatten().for_each(|tally| total.add(tally));
     let is_interrupted = is_stopping();
-    let measured = Measured { total, jobs, streams, first_error, is_interrupted };
+    let measured = Measured { total, jobs, streams, first_error, is_interrupted, late };
     Ok(RunFigures { measured, engines: engines.join(", "), counted })
 }
 

@@ -12,17 +12,21 @@ use readpath_sim::workload::Process;
 
 use super::issue::{count, move_raw, run_calls};
 use super::layout::open;
-use super::processes::{ProcessFigures, Shared, count_device, run_processes};
+use super::processes::{Onlookers, ProcessFigures, Shared, count_device, run_processes};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
-use crate::progress::Bar;
 use crate::real_file::make_cold;
 
 /// Runs the job on `path` under `law`, and gives its row.
-pub fn run(run: &JobRun, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, Failure> {
+pub fn run(
+    run: &JobRun,
+    path: &Path,
+    law: &Spec,
+    onlookers: &Onlookers<'_>,
+) -> Result<Row, Failure> {
     let (mode, workload) = open(run, path, Direct::Preferred)?;
-    let residency = make_cold(path, &mut || bar.is_wanted())?;
+    let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
     let note = note::start(mode, &residency);
     let backend = run.backend;
     let one = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
@@ -31,7 +35,7 @@ pub fn run(run: &JobRun, path: &Path, law: &Spec, bar: &Bar) -> Result<Row, Fail
     let cpu = CpuTime::of_process();
     let process =
         |process: Process, shared: &Shared<'_>| run_process(process, shared, law, backend);
-    let ran = run_processes(run, path, workload, bar, &mut || {}, &process)?;
+    let ran = run_processes(run, path, workload, onlookers, &mut || {}, &process)?;
     let counted = ran.counted;
     let mut row = ran.row(run, &format!("file:{}", path.display()));
     // To get a large buffer from the system costs as much as to fill it by a device.

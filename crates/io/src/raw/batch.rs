@@ -2,9 +2,10 @@
 //! that goes along with it.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use readpath_core::request::{Op, Outcome, RequestId};
-use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use slab::Slab;
 
 use super::beside::Overwriting;
@@ -45,6 +46,7 @@ pub struct RawBatch<'f> {
     transfers: Own<Transfers<Kept<'f>>>,
     /// The names of what is under way.
     names: Slab<()>,
+    clock: Clock,
     of_one_thread: PhantomData<*mut ()>,
 }
 
@@ -76,10 +78,11 @@ impl RawFile {
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
         let refused = |error: BackendError| self.error(RawFault::Backend(error));
         let (backend, _) = self.spare.backend.build(depth).map_err(refused)?;
-        let transfers = Own::new(Transfers::over(backend, depth, Clock::start()));
+        let clock = Clock::start();
+        let transfers = Own::new(Transfers::over(backend, depth, clock));
         let place = Place::of(&self.spare.target);
         let names = Slab::new();
-        Ok(RawBatch { file: self, place, transfers, names, of_one_thread: PhantomData })
+        Ok(RawBatch { file: self, place, transfers, names, clock, of_one_thread: PhantomData })
     }
 }
 
@@ -169,16 +172,32 @@ impl<'f> RawBatch<'f> {
     /// # Errors
     /// The kernel refuses the exchange as such.
     pub fn wait(&mut self) -> Result<Option<RawMoved>, RawError> {
+        self.wait_until(None)
+    }
+
+    /// As [`wait`](RawBatch::wait), for so long at most: `None` also when the time is up.
+    ///
+    /// # Errors
+    /// As [`wait`](RawBatch::wait).
+    pub fn wait_for(&mut self, most: Duration) -> Result<Option<RawMoved>, RawError> {
+        let span = Time(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX / 2));
+        self.wait_until(Some(self.clock.now() + span))
+    }
+
+    fn wait_until(&mut self, deadline: Option<Time>) -> Result<Option<RawMoved>, RawError> {
         let transfers = own(self.file, &mut self.transfers)?;
+        let mut has_looked = false;
         loop {
             if let Some(ended) = transfers.next_ended() {
                 self.names.remove(ended.completion.id.0 as usize);
                 return Ok(Some(moved(self.file, ended)));
             }
-            if transfers.in_flight() == 0 {
+            let is_time_up = deadline.is_some_and(|deadline| self.clock.now() >= deadline);
+            if transfers.in_flight() == 0 || (has_looked && is_time_up) {
                 return Ok(None);
             }
-            let waited = transfers.wait(None);
+            has_looked = true;
+            let waited = transfers.wait(deadline);
             waited.map_err(|error| self.file.error(RawFault::Backend(error)))?;
         }
     }

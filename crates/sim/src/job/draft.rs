@@ -8,8 +8,8 @@ use super::options::FioOption;
 use super::value::{Kilo, Value};
 use super::{
     BlockSizes, Distribution, Engine, Extent, FileService, Flow as JobFlow, Generator, Hint, Job,
-    JobError, LatencyTarget, Pattern, Pauses, Rate, Replay, Sequence, Strides, Sync, TakesAlong,
-    Verify,
+    JobError, LatencyTarget, Logs, Pattern, Pauses, Rate, Replay, Sequence, Strides, Sync,
+    TakesAlong, Verify,
 };
 
 /// fio's `randseed` when none is given (`fio --cmdhelp=randseed`).
@@ -27,6 +27,7 @@ pub struct Draft {
     pub class: Option<Class>,
     pub level: Option<u8>,
     pub exits_all: bool,
+    pub fills_storage: bool,
     pub exit_what: TakesAlong,
     pub zone_mode: Option<ZoneMode>,
     pub zone_moved_bytes: u64,
@@ -120,6 +121,7 @@ impl Default for Draft {
                 steady: None,
                 hint: Hint::default(),
                 seed: SEED_DEFAULT,
+                has_seed: false,
                 is_repeatable: true,
                 generator: Generator::default(),
                 random_percent: [100; 2],
@@ -137,6 +139,7 @@ impl Default for Draft {
                 invalidates: true,
                 verify: None,
                 replay: None,
+                logs: Logs::default(),
                 loops: 1,
                 sync: Sync::default(),
                 priority: None,
@@ -149,7 +152,8 @@ impl Default for Draft {
             class: None,
             level: None,
             exits_all: false,
-            exit_what: TakesAlong::All,
+            fills_storage: false,
+            exit_what: TakesAlong::Group,
             zone_mode: None,
             zone_moved_bytes: 0,
             zone_range_bytes: 0,
@@ -236,6 +240,10 @@ impl Draft {
         });
         let mut job = self.job;
         job.name = self.name.unwrap_or(job.name);
+        let named = [&mut job.logs.latency, &mut job.logs.bandwidth, &mut job.logs.operations];
+        for prefix in named.into_iter().flatten().filter(|prefix| prefix.is_empty()) {
+            prefix.clone_from(&job.name);
+        }
         let flow = self.flow.unwrap_or(Flow { is_random: false, direction: Direction::Read });
         job.pattern.is_random = flow.is_random;
         job.pattern.reads_percent = match flow.direction {
@@ -263,14 +271,19 @@ impl Draft {
             steady.ramp = self.steady_ramp;
         }
         job.steady = job.steady.filter(|steady| steady.seconds > 0);
-        job.takes_along = if self.exits_all { self.exit_what } else { TakesAlong::Nobody };
+        job.takes_along = self.exit_what;
         job.replay = (!self.replay.names.is_empty()).then_some(self.replay);
         if self.each_synced != (0, 0) {
             (job.sync.writes, job.sync.data_writes) = self.each_synced;
         }
         job.sync.at_end = self.ends_synced || self.closes_synced;
-        // Raw I/O is past the cache by its nature.
-        job.is_direct |= job.engine == Engine::Raw;
+        // Raw I/O is past the cache by its nature, and so are commands to a driver.
+        job.is_direct |= job.engine == Engine::Raw
+            || job.engine_named.is_some_and(|named| ["sg", "io_uring_cmd"].contains(&named));
+        // A file here has a fixed size, and is full at its end.
+        if self.fills_storage {
+            job.size = None;
+        }
         // A mapping goes through the page cache, whatever is said.
         if job.engine == Engine::Mmap && std::mem::take(&mut job.is_direct) {
             job.without_effect.push("direct");

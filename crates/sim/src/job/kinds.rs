@@ -375,3 +375,37 @@ pub struct Replay {
     /// What is left out (`replay_skip`): reads, writes.
     pub skips: [bool; 2],
 }
+
+/// The logs that each process of a job writes of its operations. Each is named by how its file's
+/// name begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Logs {
+    /// Of latencies (`write_lat_log`).
+    pub latency: Option<String>,
+    /// Of bytes a second (`write_bw_log`).
+    pub bandwidth: Option<String>,
+    /// Of operations a second (`write_iops_log`).
+    pub operations: Option<String>,
+    /// Of the operations themselves, as a trace (`write_iolog`).
+    pub trace: Option<String>,
+    /// Over which time values are put together (`log_avg_msec`); zero: each has a line.
+    pub window: Time,
+    /// Whether of a window the largest value counts (`log_max_value`); else the mean.
+    pub is_most: bool,
+    /// Whether a line has the operation's offset (`log_offset`).
+    pub has_offset: bool,
+    /// Whether a line has the priority in full (`log_prio`); else only whether it is the highest.
+    pub has_priority: bool,
+    /// Whether a line has the time of the issue (`log_issue_time`).
+    pub has_issue_time: bool,
+    /// Whether all processes write to the same files (`per_job_logs=0`).
+    pub is_of_all: bool,
+}
+
+impl Logs {
+    /// Whether there is any.
+    pub fn is_any(&self) -> bool {
+        let all = [&self.latency, &self.bandwidth, &self.operations, &self.trace];
+        all.iter().any(|log| log.is_some())
+    }
+}

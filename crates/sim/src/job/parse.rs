@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use super::draft::Draft;
-use super::{JobError, JobFile};
+use super::{Job, JobError, JobFile, TakesAlong};
 
 /// Gives the text of a file that is included, or says why there is none.
 pub type Inclusion<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -43,7 +43,8 @@ pub fn job_file(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, 
     let mut reader = Reader { surroundings, sections: Vec::new() };
     reader.read(text, None, 0)?;
     let mut global = Draft::default();
-    let mut jobs = Vec::new();
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut exits_all = false;
     for section in &reader.sections {
         match &section.name {
             None => section.put_into(&mut global)?,
@@ -55,9 +56,14 @@ pub fn job_file(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, 
                 }
                 let mut draft = global.clone().for_job(name, section.line);
                 section.put_into(&mut draft)?;
+                exits_all |= draft.exits_all;
                 jobs.push(draft.finish()?);
             }
         }
+    }
+    // One job that says so says it for all, as in fio; whom each takes along is its own.
+    for job in jobs.iter_mut().filter(|_| !exits_all) {
+        job.takes_along = TakesAlong::Nobody;
     }
     match jobs.is_empty() {
         true => Err(JobError::NoJobs),

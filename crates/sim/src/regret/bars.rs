@@ -28,7 +28,7 @@ fn alone(device: &str, pattern: Pattern, memory_bytes: u64) -> Row {
         ..Setup::new(Spec::parse(device).unwrap())
     };
     let workload = pattern.workload(1, 1, 1);
-    simulate_workload(workload, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
+    simulate_workload(None, workload, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
 }
 
 #[test]

@@ -16,7 +16,7 @@ const S: u64 = 1_000_000_000;
 pub fn expected(format: Format) -> &'static str {
     match format {
         Format::Iolog => {
-            "`fio version V iolog` first, V 2 or 3, and lines `[ms] FILE read|write OFFSET BYTES`"
+            "`fio version V iolog` first, V 2 or 3, and lines `[us] FILE read|write OFFSET BYTES`"
         }
         Format::Blkparse => {
             "blkparse's `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS`"
@@ -60,11 +60,8 @@ pub fn detect(line: &str) -> Option<Format> {
         _ => {}
     }
     let words: Vec<&str> = line.split_whitespace().collect();
-    let is_pair = |word: &str| {
-        word.split_once(',').is_some_and(|(one, two)| whole(one).is_some() && whole(two).is_some())
-    };
     match words.as_slice() {
-        [device, _, _, seconds, ..] if is_pair(device) && time(seconds, S).is_some() => {
+        [device, _, _, seconds, ..] if is_device(device) && time(seconds, S).is_some() => {
             Some(Format::Blkparse)
         }
         [at, rest @ ..] if rest.len() == 4 && time(at, MS).is_some() => {
@@ -99,6 +96,8 @@ pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
     }
     let [first, second, third, fourth, fifth, sixth, _] = fields;
     let (at, device, op, offset, bytes) = match format {
+        // The names of the columns, which some of these files begin with.
+        Format::Msr if fourth.eq_ignore_ascii_case("type") => return Some(Line::Nothing),
         Format::Msr => {
             // Host and disk together name the device; the host alone would do for most traces.
             let device = &text[text.find(',')? + 1..];
@@ -139,12 +138,14 @@ pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
     })
 }
 
-/// `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`: requests are those that were queued. Other
-/// lines, and the summary at the end, are no requests.
+/// `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`: requests are those that were queued. Events of
+/// other kinds, and the summary at the end, are no requests; any other line is none of blkparse's.
 fn blkparse(text: &str) -> Option<Line<'_>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [device, _, _, seconds, _, "Q", kind, sector, "+", count, ..] = words.as_slice() else {
-        return Some(Line::Nothing);
+        let is_event = words.first().is_some_and(|word| is_device(word));
+        let is_summary = IN_SUMMARIES.iter().any(|start| text.starts_with(start));
+        return (is_event || is_summary).then_some(Line::Nothing);
     };
     let op = match kind.bytes().find(|letter| b"RWD".contains(letter)) {
         Some(b'R') => Op::Read,
@@ -157,4 +158,14 @@ fn blkparse(text: &str) -> Option<Line<'_>> {
         0 => Line::Nothing,
         bytes => Line::Request(Raw { at, device, op, offset, bytes }),
     })
+}
+
+/// How the lines begin that `blkparse` prints beside the events.
+const IN_SUMMARIES: [&str; 10] =
+    ["CPU", "Reads", "Read", "Writes", "IO", "PC", "Total", "Throughput", "Events", "Skips"];
+
+/// Whether a word is a device's `MAJOR,MINOR`.
+fn is_device(word: &str) -> bool {
+    let numbers = word.split_once(',');
+    numbers.is_some_and(|(major, minor)| whole(major).is_some() && whole(minor).is_some())
 }

@@ -33,7 +33,8 @@ impl State {
         };
         let mut words = text.split_whitespace();
         if version == Version::Three {
-            self.now = time(words.next()?, 1_000_000)?;
+            // In microseconds, as fio 3.33 writes and replays them; its manual doesn't say.
+            self.now = time(words.next()?, 1_000)?;
         }
         let device = words.next()?;
         let action = words.next()?;

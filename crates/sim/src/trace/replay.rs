@@ -8,30 +8,14 @@
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
 use super::{Request, TraceError};
+use crate::job::{Job, JobFile};
 use crate::report::Row;
 use crate::run::Watch;
 use crate::simulate::{Setup, SimulateError, simulate_workload};
 use crate::workload::{Step, Workload};
 
-/// How many requests may be under way in an open loop on a modelled device.
+/// How many requests may be under way at the times of a trace on a modelled device.
 pub const OPEN_DEPTH: u32 = 65_536;
-
-/// How a trace is replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplayRules {
-    /// At the times of the trace.
-    Open {
-        /// In thousandths, how much faster than it was recorded; at least 1.
-        speed_milli: u64,
-        /// How many may be under way: what is due beyond that waits.
-        depth: u32,
-    },
-    /// With so many under way.
-    Closed {
-        /// How many; at least 1.
-        depth: u32,
-    },
-}
 
 /// What a trace holds, found by reading it once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,16 +74,17 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Side by side, if the storage has room for that; else all from its start on; and where one is
-    /// larger than the storage, what lies beyond its end begins anew.
-    pub fn new(survey: &Survey, storage_bytes: u64) -> Placed {
+    /// Side by side, if the storage has room for that; else, and where they are `redirected` to one,
+    /// all from its start on; and where one is larger than the storage, what lies beyond its end
+    /// begins anew.
+    pub fn new(survey: &Survey, storage_bytes: u64, redirected: bool) -> Placed {
         let mut end: u64 = 0;
         let mut starts = Vec::new();
         for device in &survey.ends {
             starts.push(end);
             end = end.saturating_add(device.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES));
         }
-        if end <= storage_bytes {
+        if end <= storage_bytes && !redirected {
             return Placed { starts, bytes: end, note: None };
         }
         let count = starts.len();
@@ -130,17 +115,18 @@ impl Placed {
 }
 
 impl Workload {
-    /// The requests of a trace that was surveyed and placed, past the page cache.
+    /// The requests of a trace that was surveyed and placed, carried out as `job` says, with its
+    /// depth under way at most: what is due beyond that waits. At the times of the trace, so
+    /// many thousandths as fast as it was recorded; or, where `speed_milli` is `None`, each as soon
+    /// as there is room.
     pub fn of_trace(
+        job: &Job,
         survey: &Survey,
         placed: Placed,
-        rules: ReplayRules,
+        speed_milli: Option<u64>,
         requests: impl Iterator<Item = Request> + Send + 'static,
     ) -> Workload {
-        let (depth, speed_milli) = match rules {
-            ReplayRules::Open { speed_milli, depth } => (depth.max(1), Some(speed_milli.max(1))),
-            ReplayRules::Closed { depth } => (depth.max(1), None),
-        };
+        let speed_milli = speed_milli.map(|speed| speed.max(1));
         let bytes = placed.bytes;
         let steps = requests.filter_map(move |request| {
             let at = match speed_milli {
@@ -153,7 +139,7 @@ impl Workload {
             let offset = placed.offset(&request)?;
             Some(Step { at, op: request.op, offset, bytes: request.bytes })
         });
-        Workload::scripted(bytes, survey.largest_bytes, survey.bytes, depth, Box::new(steps))
+        Workload::scripted(job, bytes, survey.largest_bytes, survey.bytes, Box::new(steps))
     }
 }
 
@@ -163,14 +149,12 @@ impl Workload {
 /// As [`simulate`](crate::simulate::simulate).
 pub fn simulate_trace(
     name: &str,
+    job_file: &JobFile,
     workload: Workload,
     setup: &Setup,
     watch: Watch<'_>,
 ) -> Result<Row, SimulateError> {
-    let mut row = simulate_workload(workload, setup, watch)?;
-    name.clone_into(&mut row.job);
-    row.engine = Some("libaio direct".to_owned());
-    Ok(row)
+    simulate_workload(Some((name, job_file)), workload, setup, watch)
 }
 
 #[cfg(test)]
@@ -190,20 +174,22 @@ mod tests {
     #[test]
     fn devices_lie_side_by_side_as_long_as_there_is_room() {
         let ends = survey(&[10_000, 20_000]);
-        let side = Placed::new(&ends, 1 << 20);
+        let side = Placed::new(&ends, 1 << 20, false);
         assert_eq!((side.bytes, &side.note), (12_288 + 20_480, &None));
         assert_eq!(side.offset(&request(1, 4096)), Some(12_288 + 4096));
-        let same = Placed::new(&ends, 24_576);
+        let same = Placed::new(&ends, 24_576, false);
         assert_eq!((same.bytes, same.offset(&request(1, 4096))), (20_000, Some(4096)));
         assert!(same.note.unwrap().contains("2 devices"));
-        let anew = Placed::new(&ends, 16_384);
+        let redirected = Placed::new(&ends, 1 << 20, true);
+        assert_eq!(redirected.offset(&request(1, 4096)), Some(4096));
+        let anew = Placed::new(&ends, 16_384, false);
         assert!(anew.note.as_ref().unwrap().contains("begin anew"));
         for offset in (0..20_000).step_by(512) {
             let placed = anew.offset(&request(0, offset)).unwrap();
             assert!(placed + 4096 <= 16_384 && placed.is_multiple_of(512), "{offset}: {placed}");
         }
         assert_eq!(
-            Placed::new(&ends, 4096).offset(&Request { bytes: 8192, ..request(0, 0) }),
+            Placed::new(&ends, 4096, false).offset(&Request { bytes: 8192, ..request(0, 0) }),
             None
         );
     }

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use super::skew::hash_of_name;
 use super::{File, FileId, Placement, WorkloadError};
 use crate::job::{Extent, Job};
 
@@ -26,6 +27,8 @@ pub struct Area {
     pub file: FileId,
     pub offset: u64,
     pub bytes: u64,
+    /// A hash of the name that the file has in fio.
+    pub name_hash: u32,
 }
 
 /// The files as they become known.
@@ -46,7 +49,11 @@ impl<'a> Layout<'a> {
 
     /// The areas of one process, one for each of its files.
     pub fn areas(&mut self, job: &Job, clone: u32) -> Result<Vec<Area>, WorkloadError> {
-        let names = self.names(job, clone)?;
+        let fios_names = self.names(job, clone)?;
+        let names = match self.placement {
+            Placement::One { name, .. } => vec![name.to_owned()],
+            _ => fios_names.clone(),
+        };
         let count = names.len() as u64;
         let mut areas = Vec::new();
         for (at, name) in names.into_iter().enumerate() {
@@ -54,15 +61,14 @@ impl<'a> Layout<'a> {
                 1 => least,
                 count => least + ((most - least) as u128 * at as u128 / (count - 1) as u128) as u64,
             });
-            areas.push(self.area(job, clone, &name, file_bytes, count)?);
+            let area = self.area(job, clone, &name, file_bytes, count)?;
+            let name_hash = hash_of_name(fios_names.get(at).map_or(&name, |name| name));
+            areas.push(Area { name_hash, ..area });
         }
         Ok(areas)
     }
 
     fn names(&self, job: &Job, clone: u32) -> Result<Vec<String>, WorkloadError> {
-        if let Placement::One { name, .. } = self.placement {
-            return Ok(vec![name.to_owned()]);
-        }
         let directory = match job.directories.len() {
             0 => String::new(),
             count => format!("{}/", job.directories[clone as usize % count]),
@@ -130,7 +136,7 @@ impl<'a> Layout<'a> {
         let file = self.file(name.to_owned());
         let known = &mut self.files[file.0 as usize];
         known.bytes = real_bytes.unwrap_or(known.bytes.max(end));
-        Ok(Area { file, offset, bytes })
+        Ok(Area { file, offset, bytes, name_hash: 0 })
     }
 
     /// The size of a file that exists; `None` in the modelled world.

@@ -86,9 +86,9 @@ enum Order {
     /// By a permutation, with draws of its own.
     Permuted(Box<Permuted>),
     /// Few blocks often.
-    Skewed([Skew; 2]),
-    /// Zones with shares.
-    Zoned { zones: [Vec<Zone>; 2], is_absolute: bool, map: Option<BlockMap> },
+    Skewed(Box<Skew>),
+    /// Zones with shares; without a map, as in fio.
+    Zoned { zones: [Vec<Zone>; 2], is_absolute: bool },
 }
 
 /// What keeps a job from having places.
@@ -129,12 +129,18 @@ impl Places {
             }
             Distribution::Uniform => Order::Uniform { map: map()? },
             Distribution::Zoned { zones, is_absolute } => {
-                Order::Zoned { zones: zones.clone(), is_absolute: *is_absolute, map: map()? }
+                Order::Zoned { zones: zones.clone(), is_absolute: *is_absolute }
             }
             skewed => {
-                let seed = chance.seeds().of_places();
+                let seed = match job.has_seed || !job.is_repeatable {
+                    true => chance.seeds().of_places(),
+                    false => chance.seeds().of_name(area.name_hash),
+                };
+                // In the smallest blocks of both directions, also where there is one direction.
+                let [read, write] = grain.least_bytes_of_directions();
+                let blocks = area_bytes.div_ceil(read.min(write)).max(1);
                 let skew = Skew::new(skewed, blocks, seed).expect("the others have gone before");
-                Order::Skewed([skew.clone(), skew])
+                Order::Skewed(Box::new(skew))
             }
         };
         Ok(Places {
@@ -205,12 +211,13 @@ impl Places {
                 let own = chance.own.as_mut().expect("a permutation has draws of its own");
                 permuted.next(way, own)?
             }
-            Order::Skewed(skews) => skews[way].next().min(blocks - 1),
-            Order::Zoned { zones, is_absolute, map } => {
+            // A place beyond the end ends the pass, as in fio.
+            Order::Skewed(skew) => skew.next(),
+            Order::Zoned { zones, is_absolute } => {
                 let draw = chance.zone();
                 let zone = zone_of(&zones[way], *is_absolute, align, blocks, draw);
                 let (start, end) = zone.unwrap_or((0, blocks));
-                free(map, start + chance.block(end - start))?
+                start + chance.block(end - start)
             }
         };
         let start = self.zone_start.checked_add(block.checked_mul(align)?)?;
@@ -243,9 +250,7 @@ impl Places {
 
     /// Marks what a random operation takes; gives how much of it was free.
     fn taken(&mut self, grain: &Grain, start: u64, bytes: u64) -> u64 {
-        let (Order::Uniform { map: Some(map) } | Order::Zoned { map: Some(map), .. }) =
-            &mut self.order
-        else {
+        let Order::Uniform { map: Some(map) } = &mut self.order else {
             return bytes;
         };
         let unit = grain.least_bytes;
@@ -289,14 +294,15 @@ impl Places {
 
     fn forget_taken(&mut self) {
         match &mut self.order {
-            Order::Uniform { map } | Order::Zoned { map, .. } => {
+            Order::Uniform { map } => {
                 if let Some(map) = map {
                     map.clear();
                 }
             }
             Order::Shifted { lfsr, seed } => lfsr.restart(*seed),
             Order::Permuted(permuted) => permuted.restart(),
-            Order::Skewed(_) => {}
+            // It goes on where it was, as in fio.
+            Order::Skewed(_) | Order::Zoned { .. } => {}
         }
     }
 }

@@ -31,12 +31,14 @@ use super::places::{Grain, Places, TooManyBlocks};
 use super::rules::Rules;
 use super::together::Ties;
 use crate::job::{Engine, Job};
+use crate::operation_log::ProcessLog;
 
 mod checks;
 mod issue;
 mod script;
 
 use checks::Checks;
+pub use script::Lateness;
 use script::Script;
 pub(crate) use script::Step;
 
@@ -114,6 +116,7 @@ pub struct Process {
     listed: Option<Vec<Reading>>,
     /// What it does, and when, in place of its job's pattern.
     script: Option<Script>,
+    late: Lateness,
     grain: Grain,
     chance: Chance,
     ties: Ties,
@@ -155,6 +158,8 @@ pub struct Process {
     writes_issued: u64,
     /// Whether nothing was issued since the last sync.
     is_synced: bool,
+    /// What it writes down of its operations.
+    log: Option<Box<ProcessLog>>,
 }
 
 /// An area, and where in it the process is.
@@ -233,6 +238,7 @@ impl Process {
             regions,
             listed: None,
             script: None,
+            late: Lateness::default(),
             chance,
             ties,
             pace: Pace::new(
@@ -263,6 +269,7 @@ impl Process {
             may_pause: false,
             writes_issued: 0,
             is_synced: false,
+            log: None,
             grain,
             rules,
         })
@@ -288,6 +295,11 @@ impl Process {
         self.rules.limit_bytes = all_bytes;
         self.rules.block_bytes_largest = largest_bytes;
         self.script = Some(Script::new(steps));
+    }
+
+    /// Has it write its operations down.
+    pub fn keep_log(&mut self, log: ProcessLog) {
+        self.log = Some(Box::new(log));
     }
 
     /// Its name in the run: its place among all processes.
@@ -362,6 +374,11 @@ impl Process {
         self.failure
     }
 
+    /// How many of its operations went out after the time that a trace gives them.
+    pub const fn lateness(&self) -> Lateness {
+        self.late
+    }
+
     /// What it says of its pattern when it opens a file, to `posix_fadvise(2)`.
     pub const fn advice(&self) -> Advice {
         self.rules.advice
@@ -402,10 +419,15 @@ impl Process {
     }
 
     /// What an operation that is complete has taken; called before [`completed`](Process::completed)
-    /// is, where it ended well.
-    pub fn took(&mut self, now: Time, issued: Time, op: Op, bytes: u64) {
+    /// is, where it ended well; `bytes`: how many it has moved.
+    pub fn took(&mut self, now: Time, issued: Time, operation: &Operation, bytes: u64) {
         let latency = now.since(issued);
-        self.pace.ended(op, bytes);
+        self.pace.ended(operation.op, bytes);
+        if self.is_measured(issued)
+            && let Some(log) = &mut self.log
+        {
+            log.ended(issued, now, operation);
+        }
         if self.rules.latency_max.is_some_and(|most| latency > most) {
             self.failure = Some("an operation has taken longer than max_latency");
         }

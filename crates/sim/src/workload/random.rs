@@ -73,6 +73,11 @@ impl Seeds {
         }
     }
 
+    /// The seed of places in a file that are not spread evenly, by the hash of its name.
+    pub fn of_name(&self, hash: u32) -> u64 {
+        self.in_run(u64::from(hash).wrapping_mul(self.number))
+    }
+
     /// What a seed is in this run: itself where the run's own is 1.
     pub fn in_run(&self, seed: u64) -> u64 {
         seed ^ self.run_seed.wrapping_sub(1).wrapping_mul(readpath_core::splitmix::STEP)

@@ -3,8 +3,12 @@
 //! The first two are J. Gray and others, "Quickly generating billion-record synthetic databases",
 //! SIGMOD 1994: a uniform number is turned into a rank by a formula whose constants are worked out
 //! once. Ranks are scattered over the blocks by a multiplication, and turned by an offset, so
-//! that the frequent blocks don't lie side by side. The law is fio's, but not the sequence: its
-//! seeds follow from names of files in a way that is not published.
+//! that the frequent blocks don't lie side by side. The bell is the mean of twelve blocks (the
+//! central limit theorem), to which a uniform number as wide as the deviation is added.
+//!
+//! The sequences are fio's. How they are seeded, scattered and turned was found by asking fio 3.33
+//! for its traces, and tests ask it again: the seed is a hash of the file's name, times the number of the
+//! process; where `randseed` is given, that of other places.
 
 use super::random::Taus88;
 use crate::job::{Distribution, Zone};
@@ -15,6 +19,12 @@ const TERMS_MAX: u64 = 10_000_000;
 /// 2^64 divided by the golden ratio, as its two's complement: the multiplier that scatters.
 const SCATTER: u64 = 0x61c8_8646_80b5_83eb;
 
+/// The same of 2^32: what the hash of a name begins with.
+const HASH_START: u32 = 0x61c8_8647;
+
+/// How many blocks the mean of a bell is of.
+const BELL_DRAWS: u64 = 12;
+
 /// Places by a distribution.
 #[derive(Clone, Debug)]
 pub struct Skew {
@@ -22,7 +32,6 @@ pub struct Skew {
     random: Taus88,
     /// Added to each rank.
     turn: u64,
-    is_scattered: bool,
     blocks: u64,
 }
 
@@ -30,44 +39,44 @@ pub struct Skew {
 enum Kind {
     Zipf { theta: f64, norm: f64, first_two: f64 },
     Pareto { exponent: f64 },
-    Normal { deviation: f64 },
+    Normal { deviation: u64 },
 }
 
 impl Skew {
-    /// The places of `distribution` in `blocks` blocks, at least 1; `None` for a distribution that
-    /// is uniform or has zones.
+    /// The places of `distribution` in `blocks` blocks, at least 1, of which 32 bits of the seed
+    /// count; `None` for a distribution that is uniform or has zones.
     pub fn new(distribution: &Distribution, blocks: u64, seed: u64) -> Option<Skew> {
         let mut random = Taus88::new(seed);
-        let drawn = u64::from(random.next());
         let count = blocks as f64;
-        let turned = |center: &Option<f64>| match center {
-            Some(center) => (count * center) as u64,
-            None => drawn,
+        let mut turned = |center: &Option<f64>| {
+            // Drawn also where it is not used.
+            let drawn = u64::from(random.next());
+            center.map_or(drawn, |center| (count * center) as u64)
         };
-        let (kind, turn, is_scattered) = match distribution {
+        let (kind, turn) = match distribution {
             Distribution::Uniform | Distribution::Zoned { .. } => return None,
             Distribution::Zipf { theta, center } => {
                 let terms = blocks.min(TERMS_MAX);
                 let norm = (1..=terms).map(|rank| (1.0 / rank as f64).powf(*theta)).sum();
                 let first_two = 1.0 + 0.5_f64.powf(*theta);
-                let kind = Kind::Zipf { theta: *theta, norm, first_two };
-                (kind, turned(center), center.is_none())
+                (Kind::Zipf { theta: *theta, norm, first_two }, turned(center))
             }
             Distribution::Pareto { power, center } => {
                 let exponent = power.ln() / (1.0 - power).ln();
-                (Kind::Pareto { exponent }, turned(center), center.is_none())
+                (Kind::Pareto { exponent }, turned(center))
             }
             Distribution::Normal { deviation_percent, center } => {
-                // In whole blocks, as fio.
-                let deviation = (count * deviation_percent / 100.0).ceil();
-                let turn = center.map_or(0, |center| (count * center) as u64);
-                (Kind::Normal { deviation }, turn, center.is_none())
+                let deviation = (count * deviation_percent / 100.0).ceil() as u64;
+                let kind = Kind::Normal { deviation: deviation.min(blocks / 2) };
+                // What lies before the middle is counted in 32 bits without a sign.
+                let turn = center.map_or(0, |center| (count * (center - 0.5)) as i64 as u32);
+                (kind, turn.into())
             }
         };
-        Some(Skew { kind, random, turn, is_scattered, blocks })
+        Some(Skew { kind, random, turn, blocks })
     }
 
-    /// The next place: a block.
+    /// The next place: a block, of which the last may be cut by the end of the area.
     pub fn next(&mut self) -> u64 {
         let count = self.blocks as f64;
         let rank = match self.kind {
@@ -85,20 +94,56 @@ impl Skew {
                 }
             }
             Kind::Pareto { exponent } => ((count - 1.0) * self.random.unit().powf(exponent)) as u64,
-            Kind::Normal { deviation } => return self.next_of_bell(deviation),
+            Kind::Normal { deviation } => self.rank_of_bell(deviation),
         };
-        let rank = if self.is_scattered { rank.wrapping_mul(SCATTER) } else { rank };
-        rank.wrapping_add(self.turn) % self.blocks
+        rank.wrapping_mul(SCATTER).wrapping_add(self.turn) % self.blocks
     }
 
-    /// A bell around the middle: the sum of twelve uniform numbers (the central limit theorem),
-    /// scaled to the deviation and turned by the offset.
-    fn next_of_bell(&mut self, deviation: f64) -> u64 {
-        let sum: f64 = (0..12).map(|_| self.random.unit()).sum();
-        let place = self.blocks as f64 / 2.0 + (sum - 6.0) * deviation;
-        let place = (place.rem_euclid(self.blocks as f64) as u64).min(self.blocks - 1);
-        place.wrapping_add(self.turn) % self.blocks
+    fn rank_of_bell(&mut self, deviation: u64) -> u64 {
+        let sum: u64 =
+            (0..BELL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();
+        let middle = sum.div_ceil(BELL_DRAWS);
+        match deviation {
+            0 => middle,
+            // Below zero it goes on from the largest number.
+            _ => middle.wrapping_add(self.random.below(deviation)).wrapping_sub(deviation / 2),
+        }
     }
+}
+
+/// A hash of a file's name: Bob Jenkins' `lookup3` (2006), of whose blocks, but for the last, fio
+/// takes every fourth byte alone.
+pub fn hash_of_name(name: &str) -> u32 {
+    let mut left = name.as_bytes();
+    let start = HASH_START.wrapping_add(left.len() as u32);
+    let [mut a, mut b, mut c] = [start; 3];
+    while left.len() > 12 {
+        a = a.wrapping_add(left[0].into());
+        b = b.wrapping_add(left[4].into());
+        c = c.wrapping_add(left[8].into());
+        for turns in [[4, 6, 8], [16, 19, 4]] {
+            a = a.wrapping_sub(c) ^ c.rotate_left(turns[0]);
+            c = c.wrapping_add(b);
+            b = b.wrapping_sub(a) ^ a.rotate_left(turns[1]);
+            a = a.wrapping_add(c);
+            c = c.wrapping_sub(b) ^ b.rotate_left(turns[2]);
+            b = b.wrapping_add(a);
+        }
+        left = &left[12..];
+    }
+    if left.is_empty() {
+        return c;
+    }
+    let mut last = [0; 12];
+    last[..left.len()].copy_from_slice(left);
+    let word = |at: usize| u32::from_le_bytes([last[at], last[at + 1], last[at + 2], last[at + 3]]);
+    (a, b, c) = (a.wrapping_add(word(0)), b.wrapping_add(word(4)), c.wrapping_add(word(8)));
+    for turns in [[14, 11, 25], [16, 4, 14]] {
+        c = (c ^ b).wrapping_sub(b.rotate_left(turns[0]));
+        a = (a ^ c).wrapping_sub(c.rotate_left(turns[1]));
+        b = (b ^ a).wrapping_sub(a.rotate_left(turns[2]));
+    }
+    (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
 /// Which part of the area, in blocks, a draw from 0 to 99 falls into; `None` for an empty part.
@@ -124,4 +169,17 @@ pub fn zone_of(
         start = start.saturating_add(zone.length);
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seeds that were found from fio's traces: of all 2^32, the one that gives the sequence of a file.
+    #[test]
+    fn a_name_has_the_seed_that_fio_has() {
+        for (name, seed) in [("a", 0x6bbe_9f77), ("other", 0xfc95_74d0), ("a.0.0", 0xa027_5764)] {
+            assert_eq!(hash_of_name(name), seed, "{name}");
+        }
+    }
 }

@@ -49,6 +49,28 @@ const JOBS: &[&str] = &[
     "rw=read bs=4k size=16m zonemode=strided zonesize=64k zonerange=256k zoneskip=64k number_ios=100",
     "rw=randread bs=4k size=16m zonemode=strided zonesize=64k zonerange=256k zoneskip=64k number_ios=100 norandommap",
     "rw=randread bs=4k size=64m io_size=4m random_distribution=zoned:60/10:30/20:8/30:2/40 norandommap",
+    "rw=randread bs=4k size=4m number_ios=200 random_distribution=zipf",
+    "rw=randread bs=4k size=12345k number_ios=300 random_distribution=zipf:0.8",
+    "rw=randread bs=4k size=1g number_ios=300 random_distribution=zipf:1.2:0.3",
+    "rw=randread bs=4k size=4m number_ios=100 random_distribution=zipf randseed=42",
+    "rw=randread bs=4k size=4m number_ios=100 random_distribution=zipf randrepeat=0 randseed=42",
+    "rw=randread bs=4k size=64k loops=3 random_distribution=zipf:1.2",
+    "rw=randrw bs=4k size=4m number_ios=200 random_distribution=zipf:1.2",
+    "rw=randread bs=4k,16k size=4m number_ios=200 random_distribution=zipf:1.2",
+    "rw=randread bs=4k filesize=16m size=1m random_distribution=zipf:1.2",
+    "rw=randread bs=4k size=4m offset=1m number_ios=200 random_distribution=zipf:1.2",
+    "rw=randread bs=4k size=4m nrfiles=3 number_ios=200 random_distribution=zipf:1.2",
+    "rw=randread bs=4k size=4m directory=d number_ios=200 random_distribution=zipf:1.2",
+    "rw=randread bs=4k size=4m filename=a-long-name-of-a-file.data number_ios=200 random_distribution=zipf:1.2",
+    "rw=randread bs=4k size=4m number_ios=200 random_distribution=pareto",
+    "rw=randread bs=4k size=12345k number_ios=200 random_distribution=pareto:0.5:0.7",
+    "rw=randread bs=4k size=4m number_ios=200 random_distribution=normal:10",
+    "rw=randread bs=4k size=12345k number_ios=200 random_distribution=normal:0",
+    "rw=randread bs=4k size=12345k number_ios=200 random_distribution=normal:80:0.2",
+    "rw=randrw bs=4k size=12345k number_ios=200 random_distribution=normal:3.5:0.9",
+    "rw=randread bs=4k size=64m io_size=4m random_distribution=zoned:50/5:30/15:20/ norandommap",
+    "rw=randread bs=4k size=64m io_size=4m random_distribution=zoned_abs:60/4m:40/20m norandommap",
+    "rw=randread bs=4k size=64m io_size=4m random_distribution=zoned:60/10:30/20:8/30:2/40",
     "rw=randread bs=4k size=4m nrfiles=4",
     "rw=read bs=4k size=4m nrfiles=4 file_service_type=roundrobin:8",
     "rw=read bs=4k size=4m nrfiles=4 file_service_type=sequential",
@@ -64,6 +86,7 @@ fn places_are_fios() {
         return;
     }
     let scratch = Scratch::new("places");
+    fs::create_dir(scratch.0.join("d")).unwrap();
     // A file a job: the number of a process is a part of its seeds.
     let mut differing = Vec::new();
     for (index, job) in JOBS.iter().enumerate() {

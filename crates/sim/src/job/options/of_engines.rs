@@ -7,6 +7,7 @@ const PRIORITY: &str =
     "a process here has one priority for all its operations; use prio in two jobs";
 const NETWORK: &str = "it belongs to an engine that reads no file or device";
 const COMMANDS: &str = "it belongs to an engine that sends commands to a device driver";
+const SCSI: &str = "it is a command of its own, which checks or repeats what it writes";
 const NAMES: &str = "it belongs to an engine that moves no data";
 
 pub const TABLE: &[FioOption] = &[
@@ -28,7 +29,7 @@ pub const TABLE: &[FioOption] = &[
     refused("cmdprio_hint", &[], &[], PRIORITY),
     refused("cmdprio", &[], &[], PRIORITY),
     refused("cmdprio_bssplit", &[], &[], PRIORITY),
-    refused("cmd_type", &[], &[], COMMANDS),
+    refused("cmd_type", &[], &["nvme"], COMMANDS),
     refused("md_per_io_size", &[], &["0"], COMMANDS),
     refused("pi_act", &[], &[], COMMANDS),
     refused("pi_chk", &[], &[], COMMANDS),
@@ -37,7 +38,7 @@ pub const TABLE: &[FioOption] = &[
     refused("deac", &[], &[], COMMANDS),
     refused("readfua", &[], &["0"], COMMANDS),
     refused("writefua", &[], &["0"], COMMANDS),
-    refused("sg_write_mode", &[], &["write"], COMMANDS),
+    refused("sg_write_mode", &[], &["write"], SCSI),
     refused("stream_id", &[], &["0"], COMMANDS),
     refused("hostname", &[], &[], NETWORK),
     refused("bindname", &[], &[], NETWORK),

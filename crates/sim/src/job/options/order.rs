@@ -57,10 +57,13 @@ pub const TABLE: &[FioOption] = &[
     honoured("new_group", &[], "a group for exit_what=group begins here", |draft, value| {
         value.switch().map(|on| draft.job.is_new_group = on)
     }),
-    honoured("exitall", &[], "the end of this job ends those of exit_what", |draft, value| {
-        value.switch().map(|on| draft.exits_all = on)
-    }),
-    honoured("exit_what", &[], "all, stonewall, group (all)", |draft, value| {
+    honoured(
+        "exitall",
+        &[],
+        "given in any job: the end of each job ends those of its exit_what",
+        |draft, value| value.switch().map(|on| draft.exits_all = on),
+    ),
+    honoured("exit_what", &[], "all, stonewall, group (group)", |draft, value| {
         let words = [
             ("all", TakesAlong::All),
             ("stonewall", TakesAlong::Phase),

@@ -21,7 +21,8 @@ pub const TABLE: &[FioOption] = &[
         value.switch().map(|on| draft.job.is_repeatable |= on)
     }),
     honoured("randseed", &[], "seed of the random places (137)", |draft, value| {
-        value.integer(0..=u64::MAX).map(|n| draft.job.seed = n)
+        (draft.job.seed, draft.job.has_seed) = (value.integer(0..=u64::MAX)?, true);
+        Ok(())
     }),
     honoured(
         "random_generator",

@@ -2,12 +2,15 @@
 
 use super::{FioOption, honoured, refused, without_effect};
 
+const REDIRECT: &str = "any name: all devices of the trace are one, each with its offsets, and that is the storage that \
+                        is named to the command; else they lie side by side on it";
+
 pub const TABLE: &[FioOption] = &[
     honoured(
         "read_iolog",
         &[],
-        "a trace that is replayed: fio's iolog or blkparse's output; several with `:` between them, \
-         which processes take in turn",
+        "a trace that is replayed, in any format that is known; it runs alone, with the job's \
+         engine and depth, and with a depth of 1 at its own times through the cache",
         |draft, value| {
             let names = value.words()?;
             draft.replay.names = names.split(':').map(str::to_owned).collect();
@@ -27,7 +30,7 @@ pub const TABLE: &[FioOption] = &[
         "in percent, how fast the trace goes (100)",
         |draft, value| value.integer(1..=100_000).map(|n| draft.replay.time_percent = n),
     ),
-    honoured("replay_redirect", &[], "the file that everything goes to", |draft, value| {
+    honoured("replay_redirect", &[], REDIRECT, |draft, value| {
         value.words().map(|name| draft.replay.redirect = Some(name))
     }),
     honoured("replay_scale", &[], "offsets are divided by so much (1)", |draft, value| {

@@ -106,11 +106,11 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    refused(
+    honoured(
         "fill_device",
         &["fill_fs"],
-        &["0"],
-        "it writes until the file system is full, and no device here has one",
+        "1: in place of a size, the whole of the file, which is full at its end (0)",
+        |draft, value| value.flag().map(|on| draft.fills_storage = on),
     ),
     refused("file_append", &[], &["0"], "files here have a fixed size; give an `offset`"),
     refused("num_range", &[], &[], "it is about discards, which no device here takes"),

@@ -14,6 +14,19 @@ const LOOK: Time = Time::from_us(100);
 impl Process {
     /// What it does next.
     pub fn next(&mut self, now: Time) -> Next {
+        let next = self.decided(now);
+        if let Some(log) = &mut self.log {
+            match &next {
+                Next::Operation(operation) => log.issued(now, operation),
+                Next::Sync { is_data_enough } => log.synced(now, *is_data_enough),
+                Next::Ended => log.over(now),
+                Next::WaitForCompletion | Next::WaitUntil(_) => {}
+            }
+        }
+        next
+    }
+
+    fn decided(&mut self, now: Time) -> Next {
         if self.begun.is_none() {
             if self.ties.waits() && !self.ties.is_taken_along() {
                 return Next::WaitUntil(now + LOOK);
@@ -53,6 +66,9 @@ impl Process {
         self.begun = Some(now);
         self.worked_since = now;
         self.pace.begin(now);
+        if let Some(log) = &mut self.log {
+            log.begin(now);
+        }
         if let Some(steady) = &mut self.steady {
             steady.begin(now);
         }
@@ -125,7 +141,10 @@ impl Process {
                 self.stage = Stage::Draining(AfterDrain::End);
                 None
             }
-            Turn::Due(Step { op, offset, bytes, .. }) => {
+            Turn::Due(Step { at, op, offset, bytes }) => {
+                if let Some(at) = at {
+                    self.late.add(now.since(begun).since(at));
+                }
                 let file = self.regions[0].area.file;
                 self.issued_bytes = self.issued_bytes.saturating_add(bytes);
                 self.writes_issued += u64::from(op == Op::Write);

@@ -22,6 +22,30 @@ pub struct Step {
 /// The steps of a process, of which the next is known.
 pub struct Script(Peekable<Box<dyn Iterator<Item = Step> + Send>>);
 
+/// How many operations went out after their time, because as many as may be were under way, or the
+/// machine was busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// How many did by more than a millisecond.
+    pub operations: u64,
+    /// By how much at most.
+    pub longest: Time,
+}
+
+impl Lateness {
+    /// An operation went out so late.
+    pub fn add(&mut self, late: Time) {
+        self.operations += u64::from(late > Time::from_ms(1));
+        self.longest = self.longest.max(late);
+    }
+
+    /// Takes another's in.
+    pub fn join(&mut self, other: Lateness) {
+        self.operations += other.operations;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
 /// What a script says at a time.
 pub enum Turn {
     /// This is due.

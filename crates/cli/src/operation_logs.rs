@@ -1,0 +1,158 @@
+//! The files of a job's logs (`write_lat_log`, `write_iolog` and others), where fio puts them: in the
+//! folder in which the command runs.
+//!
+//! A file is open only while lines are put behind it: a job may have thousands of processes,
+//! each with five logs.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use readpath_core::unit::Time;
+use readpath_sim::job::{Job, JobFile, shown};
+use readpath_sim::operation_log::{Kind, ProcessLog, Sink, TRACE_HEADER, files_of};
+use readpath_sim::workload::Workload;
+
+use crate::exit::{Ended, Failure};
+
+/// How many bytes of lines are put behind a file at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// The logs of one row.
+pub struct OperationLogs {
+    /// What is put behind the names that the job gives.
+    row: String,
+    files: BTreeMap<PathBuf, Shared>,
+}
+
+impl OperationLogs {
+    /// The logs of the row that is the `number`th of so many, counted from 1; each file begins anew.
+    ///
+    /// # Errors
+    /// A file can't be made, or is one of those that the run needs.
+    pub fn create(
+        jobs: &JobFile,
+        needed: &[PathBuf],
+        number: usize,
+        rows: usize,
+    ) -> Result<OperationLogs, Failure> {
+        let row = if rows > 1 { format!("-{number}") } else { String::new() };
+        let mut logs = OperationLogs { row, files: BTreeMap::new() };
+        let mut process = 0;
+        for job in &jobs.jobs {
+            for _ in 0..job.processes {
+                process += 1;
+                for (kind, name) in files_of(job, &logs.row, process) {
+                    logs.add(kind, PathBuf::from(name), needed)?;
+                }
+            }
+        }
+        Ok(logs)
+    }
+
+    fn add(&mut self, kind: Kind, path: PathBuf, needed: &[PathBuf]) -> Ended {
+        if self.files.contains_key(&path) {
+            return Ok(());
+        }
+        let name = shown(&path.display().to_string());
+        if let Some(needed) = needed.iter().find(|needed| is_same(needed, &path)) {
+            return Err(Failure::Usage(format!(
+                "the log {name} would overwrite {}, which the run needs; give another name",
+                shown(&needed.display().to_string())
+            )));
+        }
+        let file = LogFile::create(path.clone(), kind).map_err(|error| {
+            Failure::Usage(format!("the log {name}: {error}; give a name that can be written"))
+        })?;
+        self.files.insert(path, Shared(Arc::new(Mutex::new(file))));
+        Ok(())
+    }
+
+    /// Gives each process of the workload the logs that its job asks for.
+    pub fn attach(&self, jobs: &JobFile, workload: &mut Workload) {
+        let Workload { files, processes } = workload;
+        for process in processes {
+            let job: &Job = &jobs.jobs[process.job()];
+            let named = files_of(job, &self.row, process.id().0 + 1).into_iter();
+            let sinks = named.filter_map(|(kind, name)| {
+                let sink = self.files.get(Path::new(&name))?.clone();
+                Some((kind, Box::new(sink) as Box<dyn Sink>))
+            });
+            if let Some(log) = ProcessLog::new(job, &process.files(), files, sinks.collect()) {
+                process.keep_log(log);
+            }
+        }
+    }
+
+    /// Writes out what is left, and tells what could not be written.
+    pub fn finish(self) -> Ended {
+        for (path, file) in self.files {
+            let mut file = file.0.lock().unwrap_or_else(PoisonError::into_inner);
+            file.flush();
+            if let Some(error) = file.failed.take() {
+                return Err(Failure::Run(format!(
+                    "the log {}: {error}; it is not complete",
+                    shown(&path.display().to_string())
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
+/// A file to which several processes may write.
+#[derive(Clone, Debug)]
+struct Shared(Arc<Mutex<LogFile>>);
+
+impl Sink for Shared {
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).line(line);
+    }
+
+    fn counted_from(&mut self, now: Time) -> Time {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *file.counted_from.get_or_insert(now)
+    }
+}
+
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    lines: String,
+    counted_from: Option<Time>,
+    /// The first write that failed: nothing is written after it.
+    failed: Option<io::Error>,
+}
+
+impl LogFile {
+    fn create(path: PathBuf, kind: Kind) -> io::Result<LogFile> {
+        File::create(&path)?;
+        let mut file = LogFile { path, lines: String::new(), counted_from: None, failed: None };
+        if kind == Kind::Trace {
+            file.line(format_args!("{TRACE_HEADER}"));
+        }
+        Ok(file)
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        writeln!(self.lines, "{line}").expect("a string takes all lines");
+        if self.lines.len() >= BUFFER_BYTES {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.failed.is_none() && !self.lines.is_empty() {
+            let opened = OpenOptions::new().append(true).open(&self.path);
+            self.failed = opened.and_then(|mut file| file.write_all(self.lines.as_bytes())).err();
+        }
+        self.lines.clear();
+    }
+}

@@ -1,0 +1,452 @@
+//! What a process notes of each of its operations, in fio's own formats (`write_lat_log`,
+//! `write_bw_log`, `write_iops_log`, `write_iolog`).
+//!
+//! A line of a log of values, as fio's manual has it ("Log File Formats"):
+//! `ms, value, 0|1, bytes[, offset], priority`, the time counted from the start of the process, 0 for a
+//! read and 1 for a write. The value is nanoseconds in a log of latencies, 1 in one of
+//! operations a second, and in one of bandwidth the bytes ÷ the latency, in thousands of bytes a
+//! second: so fio 3.33 counts there. Over a window (`log_avg_msec`) it is the mean, operations a
+//! second, and KiB a second; a window ends with the first operation that ends in a later one,
+//! which still counts for it, and its line has no size and no offset.
+//!
+//! A trace is fio's iolog, version 3, its times in microseconds.
+//!
+//! A log of time until submission is made, and stays empty: as in fio where an engine returns
+//! when an operation is done, all of the latency is that of completion.
+
+use std::fmt;
+
+use readpath_core::request::{Class, Op, Priority};
+use readpath_core::unit::Time;
+
+use crate::job::{Job, Logs};
+use crate::workload::{File, FileId, Operation};
+
+/// Where the lines of a log go. It keeps what goes wrong to itself until it is asked.
+pub trait Sink: fmt::Debug + Send {
+    /// Takes a line, without its end.
+    fn line(&mut self, line: fmt::Arguments<'_>);
+
+    /// The time from which a trace counts: the first that it was asked with.
+    fn counted_from(&mut self, now: Time) -> Time;
+}
+
+/// The first line of a trace.
+pub const TRACE_HEADER: &str = "fio version 3 iolog";
+
+/// What a log is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Latencies.
+    Latency,
+    /// Latencies from submission to completion.
+    Completion,
+    /// Times until submission.
+    Submission,
+    /// Bytes a second.
+    Bandwidth,
+    /// Operations a second.
+    Operations,
+    /// The operations themselves.
+    Trace,
+}
+
+/// The file of a log of the process that is the `number`th of all, counted from 1. `row` is put
+/// behind the name that the job gives, where a run has several rows.
+fn file_name(kind: Kind, prefix: &str, row: &str, logs: &Logs, number: u32) -> String {
+    let kind = match kind {
+        Kind::Latency => "lat",
+        Kind::Completion => "clat",
+        Kind::Submission => "slat",
+        Kind::Bandwidth => "bw",
+        Kind::Operations => "iops",
+        Kind::Trace => return format!("{prefix}{row}"),
+    };
+    match logs.is_of_all {
+        true => format!("{prefix}{row}_{kind}.log"),
+        false => format!("{prefix}{row}_{kind}.{number}.log"),
+    }
+}
+
+/// The logs that a process of `job`, the `number`th of all, counted from 1, writes.
+pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(Kind, String)> {
+    let logs = &job.logs;
+    let kinds = [
+        (Kind::Latency, &logs.latency),
+        (Kind::Completion, &logs.latency),
+        (Kind::Submission, &logs.latency),
+        (Kind::Bandwidth, &logs.bandwidth),
+        (Kind::Operations, &logs.operations),
+        (Kind::Trace, &logs.trace),
+    ];
+    let named = kinds.into_iter().filter_map(|(kind, prefix)| Some((kind, prefix.as_ref()?)));
+    named.map(|(kind, prefix)| (kind, file_name(kind, prefix, row, logs, number))).collect()
+}
+
+/// The logs of one process.
+#[derive(Debug)]
+pub struct ProcessLog {
+    begun: Option<Time>,
+    values: Vec<Values>,
+    trace: Option<Trace>,
+    columns: Columns,
+    window_ms: u64,
+    is_most: bool,
+}
+
+/// What stands behind the value in a line.
+#[derive(Clone, Copy, Debug)]
+struct Columns {
+    has_offset: bool,
+    has_issue_time: bool,
+    priority: Shown,
+}
+
+/// A priority as logs have it.
+#[derive(Clone, Copy, Debug)]
+enum Shown {
+    /// Whether it is the highest.
+    IsHigh(bool),
+    /// As the kernel has it: class and level.
+    Number(u32),
+}
+
+#[derive(Debug)]
+struct Values {
+    kind: Kind,
+    sink: Box<dyn Sink>,
+    /// What has come in since the last line, of reads and of writes.
+    gathered: [Gathered; 2],
+    /// Where the window begins that is not over yet.
+    window_start_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Gathered {
+    count: u64,
+    sum_ns: u128,
+    most_ns: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Trace {
+    sink: Box<dyn Sink>,
+    files: Vec<(FileId, String)>,
+    opened: Vec<FileId>,
+    counted_from: Time,
+}
+
+impl ProcessLog {
+    /// The logs of a process of `job` that uses these files of a workload; `sink` gives the place for
+    /// each of [`files_of`]. `None` where it writes none.
+    pub fn new(
+        job: &Job,
+        files: &[FileId],
+        all_files: &[File],
+        sinks: Vec<(Kind, Box<dyn Sink>)>,
+    ) -> Option<ProcessLog> {
+        if sinks.is_empty() {
+            return None;
+        }
+        let logs = &job.logs;
+        let mut values = Vec::new();
+        let mut trace = None;
+        for (kind, sink) in sinks {
+            if kind == Kind::Trace {
+                let name = |file: &FileId| all_files[file.0 as usize].name.clone();
+                let files = files.iter().map(|file| (*file, name(file))).collect();
+                trace = Some(Trace { sink, files, opened: Vec::new(), counted_from: Time::ZERO });
+            } else {
+                values.push(Values {
+                    kind,
+                    sink,
+                    gathered: Default::default(),
+                    window_start_ms: 0,
+                });
+            }
+        }
+        let columns = Columns {
+            has_offset: logs.has_offset,
+            has_issue_time: logs.has_issue_time,
+            priority: Shown::of(job.priority, logs.has_priority),
+        };
+        let window_ms = logs.window.ns() / 1_000_000;
+        Some(ProcessLog { begun: None, values, trace, columns, window_ms, is_most: logs.is_most })
+    }
+
+    /// The process begins.
+    pub fn begin(&mut self, now: Time) {
+        self.begun = Some(now);
+        if let Some(trace) = &mut self.trace {
+            trace.counted_from = trace.sink.counted_from(now);
+            for file in 0..trace.files.len() {
+                let name = &trace.files[file].1;
+                trace.sink.line(format_args!("0 {name} add"));
+            }
+        }
+    }
+
+    /// An operation is issued.
+    pub fn issued(&mut self, now: Time, operation: &Operation) {
+        let Some(trace) = &mut self.trace else { return };
+        let us = trace.us(now);
+        let Operation { file, offset, bytes, op, .. } = *operation;
+        let Some((_, name)) = trace.files.iter().find(|known| known.0 == file) else { return };
+        if !trace.opened.contains(&file) {
+            trace.opened.push(file);
+            trace.sink.line(format_args!("{us} {name} open"));
+        }
+        let action = match op {
+            Op::Read => "read",
+            Op::Write => "write",
+        };
+        trace.sink.line(format_args!("{us} {name} {action} {offset} {bytes}"));
+    }
+
+    /// What was written is put on the medium.
+    pub fn synced(&mut self, now: Time, is_data_enough: bool) {
+        let action = if is_data_enough { "datasync" } else { "sync" };
+        self.tell_of_opened(now, |us, name, sink| {
+            sink.line(format_args!("{us} {name} {action} 0 0"));
+        });
+    }
+
+    /// An operation has ended well.
+    pub fn ended(&mut self, issued: Time, ended: Time, operation: &Operation) {
+        let begun = self.begun.unwrap_or(Time::ZERO);
+        let ms = ended.since(begun).ns() / 1_000_000;
+        let ns = ended.since(issued).ns();
+        for values in &mut self.values {
+            if self.window_ms > 0 {
+                values.gathered[operation.op as usize].add(ns, operation.bytes);
+                if ms.saturating_sub(values.window_start_ms) >= self.window_ms {
+                    values.write_window(ms, self.is_most, self.columns);
+                    values.window_start_ms = ms - ms % self.window_ms;
+                }
+                continue;
+            }
+            let value = match values.kind {
+                Kind::Bandwidth => {
+                    let per_s = u128::from(operation.bytes) * 1_000_000 / u128::from(ns.max(1));
+                    u64::try_from(per_s).unwrap_or(u64::MAX)
+                }
+                Kind::Operations => 1,
+                Kind::Submission => continue,
+                _ => ns,
+            };
+            let since = issued.since(begun);
+            let size_and_place = Some((operation.bytes, operation.offset));
+            let (op, columns) = (operation.op, self.columns);
+            let line = Line { ms, value, op, size_and_place, issued: Some(since), columns };
+            values.sink.line(format_args!("{line}"));
+        }
+    }
+
+    /// The process has ended.
+    pub fn over(&mut self, now: Time) {
+        let begun = self.begun.unwrap_or(Time::ZERO);
+        let ms = now.since(begun).ns() / 1_000_000;
+        for values in self.values.iter_mut().filter(|_| self.window_ms > 0) {
+            values.write_window(ms, self.is_most, self.columns);
+        }
+        self.tell_of_opened(now, |us, name, sink| sink.line(format_args!("{us} {name} close")));
+    }
+
+    fn tell_of_opened(&mut self, now: Time, mut tell: impl FnMut(u64, &str, &mut dyn Sink)) {
+        let Some(trace) = &mut self.trace else { return };
+        let us = trace.us(now);
+        for (file, name) in &trace.files {
+            if trace.opened.contains(file) {
+                tell(us, name, trace.sink.as_mut());
+            }
+        }
+    }
+}
+
+impl Trace {
+    fn us(&self, now: Time) -> u64 {
+        now.since(self.counted_from).ns() / 1_000
+    }
+}
+
+impl Shown {
+    fn of(priority: Option<Priority>, is_number: bool) -> Shown {
+        let is_high = priority.is_some_and(|priority| priority.class == Class::RealTime);
+        match (is_number, priority) {
+            (false, _) => Shown::IsHigh(is_high),
+            (true, None) => Shown::Number(0),
+            (true, Some(Priority { class, level })) => {
+                let class = match class {
+                    Class::RealTime => 1,
+                    Class::BestEffort => 2,
+                    Class::Idle => 3,
+                };
+                Shown::Number(class << 13 | u32::from(level))
+            }
+        }
+    }
+}
+
+impl Gathered {
+    fn add(&mut self, ns: u64, bytes: u64) {
+        self.count += 1;
+        self.sum_ns += u128::from(ns);
+        self.most_ns = self.most_ns.max(ns);
+        self.bytes += bytes;
+    }
+}
+
+impl Values {
+    /// Writes a line for each direction in which anything has come in since the last.
+    fn write_window(&mut self, ms: u64, is_most: bool, columns: Columns) {
+        let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
+        for op in [Op::Read, Op::Write] {
+            let Gathered { count, sum_ns, most_ns, bytes } =
+                std::mem::take(&mut self.gathered[op as usize]);
+            if count == 0 || self.kind == Kind::Submission {
+                continue;
+            }
+            let value = match self.kind {
+                Kind::Bandwidth => bytes * 1000 / 1024 / window_ms,
+                Kind::Operations => count * 1000 / window_ms,
+                _ if is_most => most_ns,
+                _ => (sum_ns / u128::from(count)) as u64,
+            };
+            let line = Line { ms, value, op, size_and_place: None, issued: None, columns };
+            self.sink.line(format_args!("{line}"));
+        }
+    }
+}
+
+/// A line of a log of values.
+struct Line {
+    ms: u64,
+    value: u64,
+    op: Op,
+    size_and_place: Option<(u64, u64)>,
+    issued: Option<Time>,
+    columns: Columns,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bytes, offset) = self.size_and_place.unwrap_or_default();
+        write!(f, "{}, {}, {}, {bytes}", self.ms, self.value, self.op as usize)?;
+        if self.columns.has_offset {
+            write!(f, ", {offset}")?;
+        }
+        match self.columns.priority {
+            Shown::IsHigh(is_high) => write!(f, ", {}", u8::from(is_high))?,
+            Shown::Number(number) => write!(f, ", 0x{number:04x}")?,
+        }
+        match self.issued.filter(|_| self.columns.has_issue_time) {
+            Some(issued) => write!(f, ", {}", issued.ns()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::job::JobFile;
+
+    #[derive(Clone, Debug, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl Sink for Lines {
+        fn line(&mut self, line: fmt::Arguments<'_>) {
+            self.0.lock().unwrap().push(line.to_string());
+        }
+
+        fn counted_from(&mut self, now: Time) -> Time {
+            now
+        }
+    }
+
+    /// Operations of 4 KiB, a read and a write in turn, one every 10 ms, each 5 ms long, of a process
+    /// that began at 1 s.
+    fn written(options: &str) -> Vec<(String, Vec<String>)> {
+        let text = format!("[j]\nsize=1m\n{options}\n");
+        let job = &JobFile::parse(&text).unwrap().jobs[0];
+        let files = [File { name: "data".to_owned(), bytes: 1 << 20 }];
+        let named = files_of(job, "", 7);
+        let lines: Vec<Lines> = named.iter().map(|_| Lines::default()).collect();
+        let sinks = named.iter().zip(&lines);
+        let sinks =
+            sinks.map(|((kind, _), lines)| (*kind, Box::new(lines.clone()) as Box<dyn Sink>));
+        let mut log = ProcessLog::new(job, &[FileId(0)], &files, sinks.collect()).unwrap();
+        let begun = Time::from_s(1);
+        log.begin(begun);
+        for nth in 0..5 {
+            let issued = begun + Time::from_ms(10 * nth);
+            let op = if nth % 2 == 0 { Op::Read } else { Op::Write };
+            let offset = nth * 8192;
+            let operation =
+                Operation { file: FileId(0), offset, bytes: 4096, op, is_batch_end: true };
+            log.issued(issued, &operation);
+            log.ended(issued, issued + Time::from_ms(5), &operation);
+        }
+        log.synced(begun + Time::from_ms(50), false);
+        log.over(begun + Time::from_ms(50));
+        let names = named.into_iter().map(|(_, name)| name);
+        names.zip(lines.into_iter().map(|lines| lines.0.lock().unwrap().clone())).collect()
+    }
+
+    /// Worked by hand; 4096 bytes in 5 ms are 819.2 thousand bytes a second.
+    #[test]
+    fn every_operation_has_a_line() {
+        let logs = written("write_lat_log=p\nwrite_bw_log\nwrite_iops_log=q\nlog_offset=1");
+        let names: Vec<&str> = logs.iter().map(|log| log.0.as_str()).collect();
+        let expected =
+            ["p_lat.7.log", "p_clat.7.log", "p_slat.7.log", "j_bw.7.log", "q_iops.7.log"];
+        assert_eq!(names, expected);
+        assert_eq!(logs[0].1[..2], ["5, 5000000, 0, 4096, 0, 0", "15, 5000000, 1, 4096, 8192, 0"]);
+        assert_eq!((&logs[1].1, logs[2].1.len()), (&logs[0].1, 0));
+        assert_eq!(logs[3].1[0], "5, 819, 0, 4096, 0, 0");
+        assert_eq!(logs[4].1[4], "45, 1, 0, 4096, 32768, 0");
+        let logs =
+            written("write_iops_log=q\nprio=3\nlog_prio=1\nlog_issue_time=1\nper_job_logs=0");
+        assert_eq!(
+            (logs[0].0.as_str(), logs[0].1[1].as_str()),
+            ("q_iops.log", "15, 1, 1, 4096, 0x4003, 10000000")
+        );
+    }
+
+    /// The windows end with the operations that end at 25 ms and 45 ms: in the first two reads and a
+    /// write in 25 ms, in the second, of 25 ms from 20 ms on, one of each.
+    #[test]
+    fn windows_put_operations_together() {
+        let logs = written("log_avg_msec=20\nwrite_lat_log=p\nwrite_bw_log=p\nwrite_iops_log=p");
+        assert_eq!(
+            logs[0].1,
+            [
+                "25, 5000000, 0, 0, 0",
+                "25, 5000000, 1, 0, 0",
+                "45, 5000000, 0, 0, 0",
+                "45, 5000000, 1, 0, 0"
+            ]
+        );
+        let bandwidth =
+            ["25, 320, 0, 0, 0", "25, 160, 1, 0, 0", "45, 160, 0, 0, 0", "45, 160, 1, 0, 0"];
+        assert_eq!(logs[3].1, bandwidth);
+        let operations =
+            ["25, 80, 0, 0, 0", "25, 40, 1, 0, 0", "45, 40, 0, 0, 0", "45, 40, 1, 0, 0"];
+        assert_eq!(logs[4].1, operations);
+    }
+
+    #[test]
+    fn a_trace_tells_what_was_done_and_when() {
+        let logs = written("write_iolog=trace");
+        let (name, lines) = &logs[0];
+        assert_eq!(name, "trace");
+        assert_eq!(
+            lines[..4],
+            ["0 data add", "0 data open", "0 data read 0 4096", "10000 data write 8192 4096"]
+        );
+        assert_eq!(lines[7..], ["50000 data sync 0 0", "50000 data close"]);
+    }
+}
