@@ -58,7 +58,11 @@ fn table_b_shows_what_the_detector_saves_and_what_it_costs() {
         }
         let least = if what.contains("Shmem") { 1.6 } else { 1.5 };
         let saved = cluster.modelled / detector.modelled;
-        assert!(saved > if on_disk { 1.0 } else { least }, "{what}: {saved}");
+        match on_disk {
+            // Published: 1.06.
+            true => assert!((1.0..1.35 * 1.06).contains(&saved), "{what}: {saved}"),
+            false => assert!(saved > least, "{what}: {saved}"),
+        }
         let mapping_saves = cluster.modelled / mapping.modelled;
         match what.contains("Shmem") {
             true => assert!((0.98..1.02).contains(&mapping_saves), "{what}: {mapping_saves}"),
