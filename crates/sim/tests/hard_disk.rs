@@ -107,6 +107,26 @@ fn small_sequential_reads_come_from_the_cache() {
     assert_near(run.quantile_ms(0.5), 0.066 + 8.0 * 0.0016, 0.01);
 }
 
+/// Two reads together, the second a hole behind the first: DiskSim's law, a seek over no
+/// distance takes no time, so that the second costs the turn by hole and sectors. One that
+/// lies behind the head costs nearly a whole one more.
+#[test]
+fn a_read_that_waits_just_before_the_head_costs_no_turn() {
+    let both = |drive: &str, second: u64| {
+        let mut hdd = disk(drive, 1);
+        let first = 300_000_000 % (hdd.sectors() / 2);
+        let run = run(&mut hdd, Op::Read, 8, 2, &[first, first + second]);
+        run.quantile_ms(1.0) - run.quantile_ms(0.0)
+    };
+    // 8 + 8 of 2,300 sectors at most and 1,240 at least, of a turn of 8.33 ms.
+    let hole = both("hdd,drive=sata2010", 16);
+    assert!((16.0 / 2300.0 * 8.33..16.0 / 1240.0 * 8.34).contains(&hole), "{hole}");
+    // On the drive of 2002: 40 + 8 of 914 to 504, of 6 ms.
+    let hole = both("hdd", 48);
+    assert!((48.0 / 914.0 * 6.0..48.0 / 504.0 * 6.01).contains(&hole), "{hole}");
+    assert!(both("hdd,cache.joins_read_ahead=false", 48) > 5.0);
+}
+
 /// DiskSim's level 4: to the end of the track, and to that of the next one only when the
 /// segment has come from the track before.
 #[test]

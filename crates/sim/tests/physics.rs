@@ -57,10 +57,10 @@ fn drawn_ssd(draw: &mut Draw) -> String {
     let name = draw.of(&["ssd", "nvme"]);
     let (channels, dies, planes) = (draw.from(1, 16), draw.from(1, 8), draw.of(&["1", "2", "4"]));
     let (page, bits) = (draw.of(&["4k", "8k", "16k"]), draw.from(1, 3));
-    let (interval, amplification) = (draw.from(1, 20), draw.from(100, 400));
+    let (interval, spare, used) = (draw.from(1, 20), draw.from(4, 40), draw.from(0, 1));
     format!(
         "{name},channels={channels},dies_per_channel={dies},planes={planes},page={page},\
-         bits_per_cell={bits},command_interval={interval}us,amplification={amplification}"
+         bits_per_cell={bits},command_interval={interval}us,spare={spare},used={used}"
     )
 }
 

@@ -26,6 +26,11 @@ fn table_a_makes_the_published_laws_requests() {
     assert!(shrunk.modelled < synchronous.modelled);
     assert!(synchronous.modelled < repaired.modelled);
     assert!(direct.modelled < repaired.modelled, "neighbours of the records become hits");
+    // In less memory than the file has: published 0.28 of the first row, which was half of direct I/O.
+    let rows = tables("A", 1).remove(1).rows;
+    let shrunk = rows[1].modelled_ratio;
+    assert!((0.28 / 1.35..0.28 * 1.35).contains(&shrunk), "{shrunk}");
+    assert!(rows[0].modelled < 0.6 * rows[3].modelled, "{rows:?}");
 }
 
 /// A tenth of the published sizes, all of them alike. The source's ratios: cluster to detector
@@ -58,7 +63,11 @@ fn table_b_shows_what_the_detector_saves_and_what_it_costs() {
         }
         let least = if what.contains("Shmem") { 1.6 } else { 1.5 };
         let saved = cluster.modelled / detector.modelled;
-        assert!(saved > if on_disk { 1.0 } else { least }, "{what}: {saved}");
+        match on_disk {
+            // Published: 1.06.
+            true => assert!((1.0..1.35 * 1.06).contains(&saved), "{what}: {saved}"),
+            false => assert!(saved > least, "{what}: {saved}"),
+        }
         let mapping_saves = cluster.modelled / mapping.modelled;
         match what.contains("Shmem") {
             true => assert!((0.98..1.02).contains(&mapping_saves), "{what}: {mapping_saves}"),

@@ -75,15 +75,18 @@ fn nvme_reaches_its_data_sheet() {
     assert!((1_710.0..2_090.0).contains(&mb_per_s), "{mb_per_s}");
 }
 
-/// Data sheet of the same drive: 1,900 MB/s written in sequence and 85,000 random 4 KiB writes a
-/// second, 348 MB/s: each host page at random costs 5.46 programs. With that amplification the
-/// model writes as slowly, so copies cost what programs cost and little more.
+/// Published: a data-centre TLC drive of 2019 writes 70 to 77 thousand random
+/// 4 KiB a second in steady state. No parameter of the model was taken from that: collection costs
+/// what follows from the spare flash. Empty, the drive writes as fast as its flash programs.
 #[test]
 fn nvme_writes_at_random_as_slowly_as_a_full_drive() {
-    let full = build("nvme,amplification=546");
-    let (_, end) = run(full, Op::Write, 128, 400_000, 8, random_4k);
-    let writes_per_second = 400_000.0 / end.seconds();
-    assert!((72e3..98e3).contains(&writes_per_second), "{writes_per_second}");
+    let rate = |text: &str| {
+        let (_, end) = run(build(text), Op::Write, 128, 800_000, 8, random_4k);
+        800_000.0 / end.seconds()
+    };
+    let writes_per_second = rate("nvme");
+    assert!((63e3..85e3).contains(&writes_per_second), "{writes_per_second}");
+    assert!(rate("nvme,used=0") > 5.0 * writes_per_second);
 }
 
 /// Data sheet of the class: 50,000 random 4 KiB reads a second at depth 32, 550 MB/s in sequence.
@@ -170,7 +173,11 @@ fn every_cost_knob_changes_the_outcome() {
         ("program_lsb=9ms", Op::Write, 32),
         ("program_msb=9ms", Op::Write, 32),
         ("write_overhead=2ms", Op::Write, 1),
-        ("amplification=900", Op::Write, 32),
+        ("used=1", Op::Write, 32),
+        ("used=1,spare=3,kept_free=0", Op::Write, 32),
+        ("used=1,kept_free=12", Op::Write, 32),
+        ("parity=1", Op::Write, 32),
+        ("map_span=1m", Op::Write, 32),
         ("erase=900ms,pages_per_block=1", Op::Write, 32),
         ("planes=1", Op::Write, 32),
     ] {

@@ -30,6 +30,7 @@ pub const DEVICES: &[(&str, &str)] = &[
     ),
     ("ssd", "a SATA solid-state drive of 2012"),
     ("nvme", "an NVMe solid-state drive of a data centre, TLC flash"),
+    ("mqsim", "the solid-state drive that the simulator MQSim comes with"),
     ("raid0", "members side by side: raid0, raid0:4xssd, raid0:2xssd+1xhdd"),
     ("array", "members behind a controller with memory and one link: array, array:6xssd"),
     ("nfs", "an NFS mount, whose server stores on the member named: nfs, nfs:raid0:4xhdd"),
@@ -49,6 +50,7 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
     match base_name(spec) {
         "ssd" => Ok(Box::new(Ssd::from_spec(spec, &ssd::sata_2012())?)),
         "nvme" => Ok(Box::new(Ssd::from_spec(spec, &ssd::nvme_today())?)),
+        "mqsim" => Ok(Box::new(Ssd::from_spec(spec, &ssd::mqsim())?)),
         "hdd" => match hdd::build_hdd(spec, seed) {
             Ok(disk) => Ok(Box::new(disk)),
             Err(error) => Err(refused_disk(spec, error)),
@@ -108,6 +110,7 @@ pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
     match base_name(spec) {
         "ssd" => alone(&ssd::sata_2012()),
         "nvme" => alone(&ssd::nvme_today()),
+        "mqsim" => alone(&ssd::mqsim()),
         "hdd" => hdd::parameters(spec).map_err(|error| refused_disk(spec, error)),
         "object" => alone(&object::KNOBS),
         "raid0" => composed(&RAID0_KNOBS),

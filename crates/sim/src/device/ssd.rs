@@ -6,19 +6,20 @@
 //! over channels first, then ways, dies and planes (CWDP, as MQSim calls it),
 //! so neighbouring pages are read in parallel. A write crosses the link, is
 //! answered from the buffer, and is programmed behind the host's back; it
-//! waits only when the buffer is full.
+//! waits only when the buffer is full. What is overwritten leaves void pages
+//! behind, and a full drive must collect blocks to make room (`ssd/translation.rs`).
 //!
 //! What happens in here, in the order of a read's life:
 //! controller → (map page) → die → channel → link. Queues form where a shared
-//! part is busy; nothing is drawn at random, so the times follow from the
-//! requests alone. Where data that was overwritten lies is not tracked: a read
-//! goes to the place that its address had when the drive was filled in order.
+//! part is busy; the times follow from the requests alone. On which die a page
+//! lies that was overwritten is not tracked: a read goes to the place that its
+//! address had when the drive was filled in order.
 
 use std::collections::VecDeque;
 
 use readpath_core::law::{Spec, SpecError};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
-use readpath_core::unit::{PageRange, SECTOR_BYTES, Time};
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use super::Device;
 use super::knob::{Knob, Settings};
@@ -29,11 +30,13 @@ mod buffer;
 mod drives;
 mod flash;
 mod map;
+mod translation;
 
 use buffer::WriteBuffer;
-pub use drives::{nvme_today, sata_2012};
+pub use drives::{mqsim, nvme_today, sata_2012};
 use flash::{Finished, Flash, FlashTiming};
-use map::MapCache;
+use map::{MapCache, Miss};
+use translation::{Room, Translation};
 
 /// A solid-state drive in virtual time.
 ///
@@ -52,6 +55,9 @@ pub struct Ssd {
     /// Data from the host; `None` when it shares the wire of `link_out`.
     link_in: Option<Wire>,
     map: MapCache,
+    /// Bytes of changed map pages that don't fill a unit yet.
+    map_bytes: u64,
+    translation: Translation,
     buffer: WriteBuffer,
     flash: Flash,
     reads_arriving: VecDeque<(Time, u32)>,
@@ -88,7 +94,7 @@ struct Layout {
 
 impl Ssd {
     /// Builds the drive that `spec` describes over the defaults of `knobs`:
-    /// [`sata_2012`] or [`nvme_today`].
+    /// [`sata_2012`], [`nvme_today`] or [`mqsim`].
     ///
     /// # Errors
     /// An unknown parameter, or a value that can't be used.
@@ -100,7 +106,8 @@ impl Ssd {
         }
         let planes = settings.of("planes");
         let unit_bytes = planes * page_bytes;
-        let buffer_least = unit_bytes + settings.of("request_max");
+        // A request that isn't aligned touches a page more.
+        let buffer_least = unit_bytes + settings.of("request_max") + PAGE_BYTES;
         if settings.of("buffer") < buffer_least {
             let expected = format!(
                 "at least {buffer_least} bytes: the largest request and a page on each plane"
@@ -132,6 +139,15 @@ impl Ssd {
             link_out: Wire::new(link_bytes_per_second),
             link_in: is_duplex.then(|| Wire::new(link_bytes_per_second)),
             map: MapCache::new(page_bytes, settings.of("map_span")),
+            map_bytes: 0,
+            translation: Translation::new(Room {
+                pages: settings.of("size") / PAGE_BYTES,
+                spare_percent: settings.of("spare"),
+                free_percent: settings.of("kept_free"),
+                block_pages: settings.of("pages_per_block") * unit_bytes / PAGE_BYTES,
+                row_pages: unit_bytes / PAGE_BYTES,
+                is_used: settings.of("used") == 1,
+            }),
             buffer: WriteBuffer::new(settings.of("buffer"), unit_bytes),
             flash,
             reads_arriving: VecDeque::new(),
@@ -150,13 +166,36 @@ impl Ssd {
     /// The controller has understood a read: what the buffer hasn't is sensed.
     fn begin_read(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
-        if let Some(map_page) = self.map.miss(request.start) {
+        if let Some(miss) = self.map.miss(request.start, false) {
             self.slots[slot].is_mapping = true;
-            let bytes = 1u32 << self.layout.page_shift;
-            let (die, row) = self.layout.place(map_page);
-            self.flash.read(now, die, row, slot, bytes);
+            self.read_map(now, miss, slot);
         } else {
             self.read_data(now, slot);
+        }
+    }
+
+    /// A page of the map is read, for `slot`; the one that it replaces is programmed if it changed.
+    fn read_map(&mut self, now: Time, miss: Miss, slot: u32) {
+        let bytes = 1u32 << self.layout.page_shift;
+        let (die, row) = self.layout.place(miss.page);
+        self.flash.read(now, die, row, slot, bytes);
+        if miss.writes_back {
+            self.map_bytes += u64::from(bytes);
+            if self.map_bytes >= self.buffer.unit_bytes() {
+                self.map_bytes -= self.buffer.unit_bytes();
+                self.flash.collect(now, 0, 1);
+            }
+        }
+    }
+
+    /// The map of what is written must be in memory to be changed; the host doesn't wait for it.
+    fn change_map(&mut self, now: Time, request: DeviceRequest) {
+        let mut sector = request.start;
+        while sector < request.end() {
+            if let Some(miss) = self.map.miss(sector, true) {
+                self.read_map(now, miss, NOBODY);
+            }
+            sector = (sector / self.map.sectors_per_page() + 1) * self.map.sectors_per_page();
         }
     }
 
@@ -230,9 +269,14 @@ impl Ssd {
     fn admit_writes(&mut self, now: Time) {
         while let Some(&slot) = self.writes_held.front() {
             let request = self.slots[slot].request;
-            let Some(units) = self.buffer.admit(request.start, request.sectors) else { return };
+            let bytes = u64::from(request.sectors) * SECTOR_BYTES;
+            let pages = PageRange::covering(request.start * SECTOR_BYTES, bytes);
+            let Some(units) = self.buffer.admit(pages) else { return };
             self.writes_held.pop_front();
             self.writes_done.push_back((now + self.write_overhead, slot));
+            self.change_map(now, request);
+            let moved = self.translation.write(pages);
+            self.flash.collect(now, moved.reads, moved.programs);
             for _ in 0..units {
                 self.flash.program(now);
             }
@@ -281,6 +325,9 @@ impl Ssd {
 
     #[inline]
     fn finish_page(&mut self, now: Time, slot: u32, bytes: u32) {
+        if slot == NOBODY {
+            return;
+        }
         let this = &mut self.slots[slot];
         if this.is_mapping {
             this.is_mapping = false;
@@ -345,6 +392,9 @@ impl Device for Ssd {
 
 const NEVER: Time = Time(u64::MAX);
 
+/// In place of a slot: nobody waits for what is read.
+const NOBODY: u32 = u32::MAX;
+
 #[inline]
 fn front<T>(queue: &VecDeque<(Time, T)>) -> Time {
     queue.front().map_or(NEVER, |front| front.0)
@@ -380,7 +430,7 @@ fn flash_timing(settings: &Settings, unit_bytes: u64) -> FlashTiming {
         program_bytes: unit_bytes,
         suspend_program: Time(settings.of("suspend_program")),
         suspend_erase: Time(settings.of("suspend_erase")),
-        copies_percent: settings.of_u32("amplification") - 100,
+        parity: settings.of_u32("parity"),
         reads_in_row_max: settings.of_u32("reads_in_row"),
     }
 }

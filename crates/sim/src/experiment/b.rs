@@ -26,15 +26,10 @@
 //!
 //! What does not come out: the absolute times, which are a quarter (disk) to a
 //! half (solid-state drive) of the published ones, so that both devices of the
-//! source were slower than these; and random loads on the disk, where the whole
-//! cluster costs 1.9 times the detector's time and not 1.06. Of a block of 8 slots
-//! some are in memory, so that it is read in 1.7 requests with holes between them.
-//! The second lies a few sectors ahead of the head, and costs this drive a whole
-//! turn: it stops reading ahead as soon as a command waits
-//! (`cache.read_ahead_sectors_min` 0), and an access on the same track then takes the
-//! one-cylinder move by which the older drives of the traces are explained. One that
-//! reads 64 sectors on first costs 1.13 times in small; no published figure says
-//! what drives of the time did, so it stays.
+//! source were slower than these. Of a block of 8 slots some are in memory, so that it is
+//! read in 1.7 requests with holes between them. That the whole cluster costs a disk so
+//! little more than one page rests on how a drive takes the second of them: it waits
+//! a few sectors before the head, and is read on to without a move.
 //! Pages driven out for the cluster's cost little: a load that only reads shows the same.
 //! A 4 KiB read alone takes the solid-state drive 148 µs; the data sheet says 65.
 

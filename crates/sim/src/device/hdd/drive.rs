@@ -99,7 +99,8 @@ pub struct CacheSpec {
     pub ahead_on_hit: bool,
     /// Whether sectors that come by before the first one wanted are kept.
     pub keeps_passing: bool,
-    /// Whether a read that begins where the head is reading ahead goes on with it.
+    /// Whether a read that begins where the head is reading ahead, or will come to on its
+    /// track, goes on with it.
     pub joins_read_ahead: bool,
     /// Whether written data can be read from the cache.
     pub reads_written: bool,

@@ -383,7 +383,7 @@ fn every_field_of_a_description_has_an_effect() {
         ("mb_per_s = { value = 320", "mb_per_s = { value = 160"),
         ("[queue]", "[queue]\norder = \"elevator\""),
         ("depth = { value = 64", "depth = { value = 32"),
-        ("window = { value = 4", "window = { value = 2"),
+        ("window = { value = 16", "window = { value = 2"),
         ("age_limit_ms = { value = 500", "age_limit_ms = { value = 50"),
     ] {
         assert_ne!(toml(from, to).expect(to), base, "{to}");

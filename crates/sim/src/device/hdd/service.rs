@@ -4,8 +4,8 @@ use readpath_core::request::{DeviceRequest, Op};
 
 use super::Hdd;
 use super::ahead::ReadAheadRun;
-use super::drive::{EarlyDisconnect, QueueOrder, ReadAhead};
-use super::geometry::Place;
+use super::drive::{CacheSpec, EarlyDisconnect, QueueOrder, ReadAhead};
+use super::geometry::{Geometry, Place};
 use super::mechanics::{Arm, Mechanics};
 use super::queue::{Command, Turn, is_read};
 use super::write_cache::Piece;
@@ -116,15 +116,25 @@ impl Hdd {
         {
             return self.keep_written(command.ready_at.max(at), command.request);
         }
+        self.read_ahead_to(at);
         let reach = self.reach(at);
         let (segments, written) = (&self.segments, &self.written);
-        let ahead = self.ahead.as_ref();
-        // What the cache has the start of, or the head is reading, needs no move at all.
-        let at_hand =
-            |start| segments.with(start).is_some() || ahead.is_some_and(|run| run.next == start);
-        let cost = |command: &Command| match command.request.op {
-            Op::Read if at_hand(command.request.start) => 0,
-            op => reach.cost(&self.mechanics, &command.place, op),
+        let (cache, ahead, geometry) = (&self.drive.cache, self.ahead.as_ref(), &self.geometry);
+        // What the cache has the start of, or the head is coming to, needs no move at all.
+        let cost = |command: &Command| {
+            let (start, place) = (command.request.start, &command.place);
+            let reads_on = || reads_on_to(ahead, cache, geometry, start);
+            match command.request.op {
+                Op::Write => reach.cost(&self.mechanics, place, Op::Write),
+                Op::Read if segments.with(start).is_some() => 0,
+                Op::Read => match reads_on() {
+                    Some(_) if reach.order == QueueOrder::Elevator => 0,
+                    Some(sectors) => {
+                        self.mechanics.turn_ns(sectors.wrapping_mul(place.sector_width))
+                    }
+                    None => reach.cost(&self.mechanics, place, Op::Read),
+                },
+            }
         };
         let room_cost = || {
             let cost = |place: &Place| reach.cost(&self.mechanics, place, Op::Write);
@@ -158,11 +168,16 @@ impl Hdd {
         if !self.drive.cache.is_enabled {
             return None;
         }
+        self.read_ahead_to(now);
+        self.segments.with(start).map(|index| self.segments.segment(index).end)
+    }
+
+    /// Lets the head read ahead until `now`.
+    fn read_ahead_to(&mut self, now: u64) {
         if let Some(run) = &mut self.ahead {
             run.advance(now, &self.geometry, &self.mechanics);
             self.segments.extend(run.segment, run.next);
         }
-        self.segments.with(start).map(|index| self.segments.segment(index).end)
     }
 
     /// Moves a read's sectors from the cache over the bus, and may set the head reading on.
@@ -264,7 +279,7 @@ impl Hdd {
         let Some(run) = &self.ahead else { return false };
         let segment = self.segments.segment(run.segment);
         let is_inside = segment.start <= start && start < run.next;
-        is_inside || (self.drive.cache.joins_read_ahead && start == run.next)
+        is_inside || reads_on_to(Some(run), &self.drive.cache, &self.geometry, start).is_some()
     }
 
     /// After a read up to `end` into `segment`: reads on, first the least that must be.
@@ -449,4 +464,21 @@ impl Hdd {
         self.bus_free_at = end;
         end
     }
+}
+
+/// After how many sectors the head comes to `start` by reading ahead as it does; `None` when
+/// it doesn't, or is not to be waited for.
+///
+/// A command that waits stops reading ahead, and the arm leaves at once; but to what lies before
+/// the head on its track no arm moves (DiskSim's law as well: a seek over no distance takes no time).
+fn reads_on_to(
+    ahead: Option<&ReadAheadRun>,
+    cache: &CacheSpec,
+    geometry: &Geometry,
+    start: u64,
+) -> Option<u64> {
+    let run = ahead.filter(|_| cache.joins_read_ahead)?;
+    let sectors = start.checked_sub(run.next)?;
+    let on_track = u64::from(geometry.locate(run.next).run_sectors);
+    (sectors == 0 || (start < run.limit && sectors < on_track)).then_some(sectors)
 }

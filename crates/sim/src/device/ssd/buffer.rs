@@ -11,7 +11,7 @@
 //! programmed. The table has two places for each page of the buffer, and is
 //! made when the first write comes.
 
-use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 /// A buffer of so many bytes.
 #[derive(Debug)]
@@ -41,8 +41,10 @@ impl WriteBuffer {
 
     /// Takes a write in: how many units are now full and to be programmed;
     /// `None` when there is no room yet.
-    pub fn admit(&mut self, start: u64, sectors: u32) -> Option<u64> {
-        let bytes = u64::from(sectors) * SECTOR_BYTES;
+    ///
+    /// A page that is written in part takes the room, and the program, of a whole one.
+    pub fn admit(&mut self, pages: PageRange) -> Option<u64> {
+        let bytes = pages.count() * PAGE_BYTES;
         if self.used_bytes + bytes > self.capacity_bytes {
             return None;
         }
@@ -52,7 +54,7 @@ impl WriteBuffer {
         }
         self.used_bytes += bytes;
         self.admitted_bytes += bytes;
-        for page in PageRange::covering(start * SECTOR_BYTES, bytes).pages() {
+        for page in pages.pages() {
             let place = self.place(page);
             self.recent[place] = (page, self.admitted_bytes);
         }
@@ -71,6 +73,11 @@ impl WriteBuffer {
         self.used_bytes += bytes;
         self.admitted_bytes += bytes;
         true
+    }
+
+    /// Bytes that one program takes.
+    pub fn unit_bytes(&self) -> u64 {
+        self.unit_bytes
     }
 
     /// Bytes taken in since the start.
@@ -113,13 +120,13 @@ mod tests {
     #[test]
     fn writes_are_admitted_until_it_is_full_and_leave_in_units() {
         let mut buffer = WriteBuffer::new(64 << 10, 32 << 10);
-        assert_eq!(buffer.admit(0, 32), Some(0)); // 16 KiB: half a unit.
-        assert_eq!(buffer.admit(32, 64), Some(1)); // 48 KiB: one unit, half open.
-        assert_eq!(buffer.admit(96, 40), None); // 20 KiB more than there is room for.
+        assert_eq!(buffer.admit(PageRange::new(0, 4)), Some(0)); // 16 KiB: half a unit.
+        assert_eq!(buffer.admit(PageRange::new(4, 8)), Some(1)); // 48 KiB: one unit, half open.
+        assert_eq!(buffer.admit(PageRange::new(12, 5)), None); // 20 KiB more than there is room for.
         assert!(buffer.holds(PageRange::new(0, 4)));
         assert!(!buffer.holds(PageRange::new(0, 13)));
         buffer.release();
         assert!(!buffer.holds(PageRange::new(0, 4)));
-        assert_eq!(buffer.admit(96, 40), Some(1));
+        assert_eq!(buffer.admit(PageRange::new(12, 5)), Some(1));
     }
 }

@@ -4,7 +4,9 @@
 //! (a 25 nm class MLC part) behind SATA 6 Gb/s, with the controller rates of
 //! a data sheet of that year. `nvme` is a data-centre drive with TLC flash,
 //! after the Micron 7300 PRO: the sensing times come from the three modes of
-//! its published 4 KiB latencies at depth 1, the rates from its data sheet.
+//! its published 4 KiB latencies at depth 1; its flash, and with it how fast it
+//! writes, from the data sheet of a die of that maker and generation. `mqsim` is
+//! MQSim's published configuration, all of it.
 
 use super::super::knob::{Knob, Quantity};
 
@@ -34,8 +36,15 @@ struct Drive {
     program_lsb: Figure,
     program_csb: Figure,
     program_msb: Figure,
+    erase: Figure,
+    pages_per_block: Figure,
     suspend_program: Figure,
     suspend_erase: Figure,
+    map_span: Figure,
+    spare: Figure,
+    kept_free: Figure,
+    parity: Figure,
+    used: Figure,
 }
 
 const US: u64 = 1_000;
@@ -43,6 +52,10 @@ const MS: u64 = 1_000_000;
 const MQSIM: &str = "published: MQSim's ssdconfig.xml (Tavakkol et al., FAST 2018)";
 const MICRON_7300: &str =
     "data sheet: Micron 7300 PRO product brief (3,000 / 1,900 MB/s, 520,000 IOPS), 2019";
+const B17A: &str =
+    "data sheet: UT81NDQ512G8T, eight 512 Gbit TLC dies of Micron's 64-layer B17A, 2022";
+const MQSIM_FREE: &str = "published: MQSim's ssdconfig.xml, GC_Exec_Threshold 0.05";
+const NO_FIRMWARE: &str = "published: MQSim models no time of its firmware";
 const MODES: &str = "derived: published modes of a Micron 7300 PRO's 4 KiB latency at depth 1 (88, 116, 165 µs) less the rest of the path";
 
 const SATA_2012: Drive = Drive {
@@ -85,8 +98,15 @@ const SATA_2012: Drive = Drive {
         1_600 * US,
         "measured: 25 nm MLC, slow page, Grupp et al., MICRO 2009 and FAST 2012",
     ),
+    erase: (3_800 * US, MQSIM),
+    pages_per_block: (256, MQSIM),
     suspend_program: (0, "published: MQSim's ssdconfig.xml, erase suspension only"),
     suspend_erase: (700 * US, MQSIM),
+    map_span: (0, "chosen: all of it; drives of the class had DRAM, or a cache that hit"),
+    spare: (14, "derived: 240 GB of 256 GiB of flash"),
+    kept_free: (5, MQSIM_FREE),
+    parity: (0, "published: MQSim models none"),
+    used: (0, "data sheet: Intel SSD 520, as client drives are stated, fresh out of the box"),
 };
 
 const NVME_TODAY: Drive = Drive {
@@ -104,18 +124,56 @@ const NVME_TODAY: Drive = Drive {
     buffer: (64 << 20, "chosen: what capacitors can save in a drive of this class"),
     channels: (8, "chosen: an 8-channel controller, the usual count of the class"),
     dies_per_channel: (8, "derived: 3.84 TB from 64 dies of 512 Gbit"),
-    planes: (2, MQSIM),
-    page: (16_384, "data sheet: 96-layer TLC, 16 KiB page"),
-    channel_rate: (800_000_000, "standard: ONFI 4.0, NV-DDR3 at 800 MT/s"),
+    planes: (4, B17A),
+    page: (16_384, B17A),
+    channel_rate: (667_000_000, B17A),
     bits_per_cell: (3, "data sheet: TLC"),
-    read_lsb: (73_600, MODES),
-    read_csb: (101_600, MODES),
-    read_msb: (150_600, MODES),
-    program_lsb: (1_060 * US, MICRON_7300),
-    program_csb: (1_060 * US, MICRON_7300),
-    program_msb: (1_060 * US, MICRON_7300),
+    read_lsb: (72_600, MODES),
+    read_csb: (100_600, MODES),
+    read_msb: (149_600, MODES),
+    program_lsb: (1_900 * US, B17A),
+    program_csb: (1_900 * US, B17A),
+    program_msb: (1_900 * US, B17A),
+    erase: (15 * MS, B17A),
+    pages_per_block: (2_304, B17A),
     suspend_program: (100 * US, MQSIM),
     suspend_erase: (700 * US, MQSIM),
+    map_span: (0, "data sheet: drives of the class have DRAM for the whole map"),
+    spare: (
+        16,
+        "derived: 64 dies of 4 planes, 504 blocks, 2,304 pages of 16 KiB (UT81NDQ512G8T), less parity, less 2 % for bad blocks (Samsung's NAND FAQ)",
+    ),
+    kept_free: (5, MQSIM_FREE),
+    parity: (
+        15,
+        "published: Micron, RAIN of its enterprise drives, 15 pages of data and 1 of parity",
+    ),
+    used: (1, "data sheet: Micron 7300 PRO, as data-centre drives are stated, in steady state"),
+};
+
+const MQSIM_DEFAULT: Drive = Drive {
+    size: (
+        511_274_123_264,
+        "derived: 549.8 GB of flash less Overprovisioning_Ratio 0.07, MQSim's ssdconfig.xml",
+    ),
+    depth: (65_535, MQSIM),
+    link: (400_000_000, "published: 4 lanes of 0.1 GB/s, MQSim's ssdconfig.xml"),
+    link_duplex: (1, "standard: PCI Express, a channel each way"),
+    read_overhead: (0, NO_FIRMWARE),
+    write_overhead: (0, NO_FIRMWARE),
+    power_loss_protection: (0, "published: MQSim models none"),
+    command_interval: (0, NO_FIRMWARE),
+    read_csb: (75 * US, MQSIM),
+    program_lsb: (75 * US, MQSIM),
+    program_csb: (75 * US, MQSIM),
+    program_msb: (75 * US, MQSIM),
+    map_span: (
+        1_908_874_240,
+        "derived: CMT_Capacity of 2 MiB, 9 bytes for each page of 8 KiB, MQSim's ssdconfig.xml",
+    ),
+    spare: (7, "published: Overprovisioning_Ratio 0.07, MQSim's ssdconfig.xml"),
+    used: (1, "published: Enabled_Preconditioning, MQSim's ssdconfig.xml"),
+    ..SATA_2012
 };
 
 /// The knobs of `ssd`.
@@ -126,6 +184,11 @@ pub fn sata_2012() -> Vec<Knob> {
 /// The knobs of `nvme`.
 pub fn nvme_today() -> Vec<Knob> {
     knobs(&NVME_TODAY)
+}
+
+/// The knobs of `mqsim`.
+pub fn mqsim() -> Vec<Knob> {
+    knobs(&MQSIM_DEFAULT)
 }
 
 fn knobs(drive: &Drive) -> Vec<Knob> {
@@ -177,14 +240,20 @@ fn knobs(drive: &Drive) -> Vec<Knob> {
             "map_span",
             "data whose map is in memory; 0: all of it",
             Bytes,
-            (0, "data sheet: both drives have DRAM for the whole map"),
+            drive.map_span,
             (0, 1 << 50),
         ),
         knob("channels", "flash channels", Count, drive.channels, (1, 64)),
         knob("dies_per_channel", "dies on each channel", Count, drive.dies_per_channel, (1, 64)),
         knob("planes", "planes in a die", Count, drive.planes, (1, 8)),
         knob("page", "flash page, a power of two", Bytes, drive.page, (4 << 10, 64 << 10)),
-        knob("pages_per_block", "pages in an erase block", Count, (256, MQSIM), (1, 65_536)),
+        knob(
+            "pages_per_block",
+            "pages in an erase block",
+            Count,
+            drive.pages_per_block,
+            (1, 65_536),
+        ),
         knob("channel_rate", "flash channel", BytesPerSecond, drive.channel_rate, RATE),
         knob(
             "bits_per_cell",
@@ -199,7 +268,7 @@ fn knobs(drive: &Drive) -> Vec<Knob> {
         knob("program_lsb", "programming a page of the lowest bit", Time, drive.program_lsb, SPAN),
         knob("program_csb", "programming a page of the middle bit", Time, drive.program_csb, SPAN),
         knob("program_msb", "programming a page of the highest bit", Time, drive.program_msb, SPAN),
-        knob("erase", "erasing a block", Time, (3_800 * US, MQSIM), SPAN),
+        knob("erase", "erasing a block", Time, drive.erase, SPAN),
         knob(
             "suspend_program",
             "suspending a program for a read; 0: never",
@@ -215,14 +284,26 @@ fn knobs(drive: &Drive) -> Vec<Knob> {
             SPAN,
         ),
         knob(
-            "amplification",
-            "flash programs for each hundred that the host caused (garbage collection)",
+            "spare",
+            "flash beyond the capacity, for what is overwritten",
             Percent,
-            (
-                100,
-                "chosen: a drive with free blocks; a full one under random writes has 300 and more",
-            ),
-            (100, 10_000),
+            drive.spare,
+            (1, 1_000),
+        ),
+        knob("kept_free", "blocks that collection keeps free", Percent, drive.kept_free, (0, 50)),
+        knob(
+            "used",
+            "written full before the run, by such requests as come; 0: empty",
+            Switch,
+            drive.used,
+            (0, 1),
+        ),
+        knob(
+            "parity",
+            "programs for each of parity over them; 0: none",
+            Count,
+            drive.parity,
+            (0, 1_024),
         ),
         knob(
             "reads_in_row",

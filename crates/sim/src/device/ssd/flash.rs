@@ -2,7 +2,7 @@
 //! the channels that they share.
 //!
 //! A die does one thing at a time. Reads of a die are served in the order in
-//! which they came, and before any program, copy or erase that waits for the
+//! which they came, and before any program, move or erase that waits for the
 //! same die; after `reads_in_row_max` reads in a row one background step goes
 //! first, so that no write waits for ever. A background step in progress is
 //! finished first, unless the die can suspend it.
@@ -11,6 +11,10 @@
 //! page holds), then keeps the die until its bytes have crossed the channel. A
 //! program sends its bytes first, then keeps the die, not the channel. Channels
 //! serve in the order in which the dies become ready.
+//!
+//! What the garbage collection moves crosses the channel twice: the controller
+//! corrects its errors on the way. Programs of data go round the dies; after so
+//! many the next die programs their parity.
 
 use std::collections::VecDeque;
 
@@ -42,8 +46,8 @@ pub struct FlashTiming {
     pub suspend_program: Time,
     /// Time to suspend an erase for a read; zero: it can't be suspended.
     pub suspend_erase: Time,
-    /// Copies by the garbage collection for each hundred programs of the host.
-    pub copies_percent: u32,
+    /// Programs of data for each of parity over them; 0: there is none.
+    pub parity: u32,
     /// Reads in a row before a waiting background step goes first.
     pub reads_in_row_max: u32,
 }
@@ -76,8 +80,10 @@ struct PageRead {
 enum Step {
     /// A page that the host wrote.
     Program,
-    /// A page that the garbage collection moves: sensed and programmed.
-    Copy,
+    /// A row that the garbage collection reads.
+    Collect,
+    /// A row that the garbage collection has moved, or parity.
+    Move,
     Erase,
 }
 
@@ -101,11 +107,13 @@ struct Die {
     reads: VecDeque<PageRead>,
     suspended: Option<(Step, Time)>,
     programs_waiting: u32,
-    copies_waiting: u32,
+    collects_waiting: u32,
+    moves_waiting: u32,
     erases_waiting: u32,
     /// Pages programmed since the start, which say which bit comes next.
     pages_programmed: u32,
-    copies_owed_percent: u32,
+    /// Rows that the collection read since the start, for the same reason.
+    rows_collected: u32,
     reads_in_row: u32,
 }
 
@@ -117,6 +125,10 @@ pub struct Flash {
     channels: Vec<Wire>,
     next: Earliest,
     next_program_die: u32,
+    next_collect_die: u32,
+    next_move_die: u32,
+    /// Programs of data since the last one of parity.
+    without_parity: u32,
 }
 
 impl Flash {
@@ -127,10 +139,11 @@ impl Flash {
             reads: VecDeque::new(),
             suspended: None,
             programs_waiting: 0,
-            copies_waiting: 0,
+            collects_waiting: 0,
+            moves_waiting: 0,
             erases_waiting: 0,
             pages_programmed: 0,
-            copies_owed_percent: 0,
+            rows_collected: 0,
             reads_in_row: 0,
         };
         Flash {
@@ -138,6 +151,9 @@ impl Flash {
             channels: vec![Wire::new(timing.channel_bytes_per_second); timing.channels as usize],
             next: Earliest::new(timing.dies),
             next_program_die: 0,
+            next_collect_die: 0,
+            next_move_die: 0,
+            without_parity: 0,
             timing,
         }
     }
@@ -176,10 +192,39 @@ impl Flash {
 
     /// Programs one unit on the next die: channel first, then way and die.
     pub fn program(&mut self, now: Time) {
-        let die = self.next_program_die;
-        self.next_program_die = (die + 1) % self.timing.dies;
+        let die = next(&mut self.next_program_die, self.timing.dies);
+        self.wait(now, die, |die| &mut die.programs_waiting);
+        self.cover(now);
+    }
+
+    /// Reads so many rows for the garbage collection, and programs so many elsewhere.
+    #[inline]
+    pub fn collect(&mut self, now: Time, reads: u64, programs: u64) {
+        for _ in 0..reads {
+            let die = next(&mut self.next_collect_die, self.timing.dies);
+            self.wait(now, die, |die| &mut die.collects_waiting);
+        }
+        for _ in 0..programs {
+            let die = next(&mut self.next_move_die, self.timing.dies);
+            self.wait(now, die, |die| &mut die.moves_waiting);
+            self.cover(now);
+        }
+    }
+
+    /// After a program of data: that of the parity, when it is due.
+    fn cover(&mut self, now: Time) {
+        self.without_parity += 1;
+        if self.without_parity == self.timing.parity {
+            self.without_parity = 0;
+            let die = next(&mut self.next_program_die, self.timing.dies);
+            self.wait(now, die, |die| &mut die.moves_waiting);
+        }
+    }
+
+    /// One more step waits for `die`.
+    fn wait(&mut self, now: Time, die: u32, count: impl Fn(&mut Die) -> &mut u32) {
         let this = &mut self.dies[die as usize];
-        this.programs_waiting += 1;
+        *count(this) += 1;
         if matches!(this.state, DieState::Idle) {
             self.start_next(now, die);
         }
@@ -249,13 +294,19 @@ impl Flash {
         let program = self.timing.program[bit];
         if this.erases_waiting > 0 {
             Some((Step::Erase, now + self.timing.erase))
-        } else if this.copies_waiting > 0 {
-            Some((Step::Copy, now + self.timing.sense[bit] + program))
-        } else if this.programs_waiting > 0 {
-            let channel = &mut self.channels[(die % self.timing.channels) as usize];
-            Some((Step::Program, channel.carry(now, self.timing.program_bytes) + program))
         } else {
-            None
+            let (step, cells) = if this.collects_waiting > 0 {
+                let bit = this.rows_collected as usize % self.timing.sense.len();
+                (Step::Collect, self.timing.sense[bit])
+            } else if this.moves_waiting > 0 {
+                (Step::Move, program)
+            } else if this.programs_waiting > 0 {
+                (Step::Program, program)
+            } else {
+                return None;
+            };
+            let channel = &mut self.channels[(die % self.timing.channels) as usize];
+            Some((step, channel.carry(now, self.timing.program_bytes) + cells))
         }
     }
 
@@ -266,13 +317,13 @@ impl Flash {
                 this.erases_waiting -= 1;
                 return;
             }
-            Step::Copy => this.copies_waiting -= 1,
-            Step::Program => {
-                this.programs_waiting -= 1;
-                this.copies_owed_percent += self.timing.copies_percent;
-                this.copies_waiting += this.copies_owed_percent / 100;
-                this.copies_owed_percent %= 100;
+            Step::Collect => {
+                this.collects_waiting -= 1;
+                this.rows_collected = this.rows_collected.wrapping_add(1);
+                return;
             }
+            Step::Move => this.moves_waiting -= 1,
+            Step::Program => this.programs_waiting -= 1,
         }
         this.pages_programmed = this.pages_programmed.wrapping_add(1);
         if this.pages_programmed.is_multiple_of(self.timing.pages_per_block) {
@@ -285,7 +336,8 @@ impl Flash {
     fn suspend(&mut self, now: Time, die: u32, step: Step, end: Time) {
         let pause = match step {
             Step::Erase => self.timing.suspend_erase,
-            Step::Program | Step::Copy => self.timing.suspend_program,
+            Step::Program | Step::Move => self.timing.suspend_program,
+            Step::Collect => Time::ZERO,
         };
         if pause == Time::ZERO || end <= now + pause {
             return;
@@ -300,6 +352,16 @@ impl Flash {
 impl Die {
     fn has_background(&self) -> bool {
         self.suspended.is_some()
-            || self.programs_waiting + self.copies_waiting + self.erases_waiting > 0
+            || self.programs_waiting > 0
+            || self.collects_waiting > 0
+            || self.moves_waiting > 0
+            || self.erases_waiting > 0
     }
+}
+
+/// The die whose turn it is, of so many that take turns.
+fn next(turn: &mut u32, dies: u32) -> u32 {
+    let die = *turn;
+    *turn = (die + 1) % dies;
+    die
 }

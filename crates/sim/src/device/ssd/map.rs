@@ -14,8 +14,18 @@ const ENTRY_SECTORS: u64 = 8;
 #[derive(Debug)]
 pub struct MapCache {
     sectors_per_page: u64,
-    /// The map page in each place; empty when the whole map is in memory.
-    held: Vec<u64>,
+    /// The map page in each place, and whether it has changed since it was read; empty when
+    /// the whole map is in memory.
+    held: Vec<(u64, bool)>,
+}
+
+/// A map page that must be read first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miss {
+    /// Its number.
+    pub page: u64,
+    /// Whether the page whose place it takes has changed, and is to be programmed.
+    pub writes_back: bool,
 }
 
 impl MapCache {
@@ -24,20 +34,30 @@ impl MapCache {
     pub fn new(page_bytes: u64, span_bytes: u64) -> MapCache {
         let sectors_per_page = page_bytes / ENTRY_BYTES * ENTRY_SECTORS;
         let places = (span_bytes / 512).div_ceil(sectors_per_page);
-        MapCache { sectors_per_page, held: vec![u64::MAX; places as usize] }
+        MapCache { sectors_per_page, held: vec![(u64::MAX, false); places as usize] }
     }
 
-    /// Looks up the map page of `sector`; gives its number when it must be read first.
+    /// Looks up the map page of `sector`, for a write to change it; gives what must be read first.
     #[inline]
-    pub fn miss(&mut self, sector: u64) -> Option<u64> {
+    pub fn miss(&mut self, sector: u64, is_write: bool) -> Option<Miss> {
         if self.held.is_empty() {
             return None;
         }
         let page = sector / self.sectors_per_page;
-        let place = (page % self.held.len() as u64) as usize;
-        let is_miss = self.held[place] != page;
-        self.held[place] = page;
-        is_miss.then_some(page)
+        let at = (page % self.held.len() as u64) as usize;
+        let (held, has_changed) = &mut self.held[at];
+        if *held == page {
+            *has_changed |= is_write;
+            return None;
+        }
+        *held = page;
+        let writes_back = std::mem::replace(has_changed, is_write);
+        Some(Miss { page, writes_back })
+    }
+
+    /// Sectors whose map is one page.
+    pub fn sectors_per_page(&self) -> u64 {
+        self.sectors_per_page
     }
 }
 
@@ -48,11 +68,12 @@ mod tests {
     #[test]
     fn a_map_page_of_4_kib_covers_4_mib() {
         let mut map = MapCache::new(4096, 8 << 20);
-        assert_eq!(map.miss(0), Some(0));
-        assert_eq!(map.miss(8191), None);
-        assert_eq!(map.miss(8192), Some(1));
-        assert_eq!(map.miss(2 * 8192), Some(2));
-        assert_eq!(map.miss(0), Some(0));
-        assert_eq!(MapCache::new(4096, 0).miss(0), None);
+        let miss = |page, writes_back| Some(Miss { page, writes_back });
+        assert_eq!(map.miss(0, false), miss(0, false));
+        assert_eq!(map.miss(8191, true), None);
+        assert_eq!(map.miss(8192, false), miss(1, false));
+        assert_eq!(map.miss(2 * 8192, false), miss(2, true));
+        assert_eq!(map.miss(0, false), miss(0, false));
+        assert_eq!(MapCache::new(4096, 0).miss(0, true), None);
     }
 }
