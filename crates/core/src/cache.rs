@@ -92,6 +92,13 @@ struct Frame {
     memory: memory::Flags,
 }
 
+impl Frame {
+    /// The key of its page.
+    fn key(&self) -> PageKey {
+        PageKey::of(self.file, self.page)
+    }
+}
+
 /// The page cache.
 #[derive(Debug)]
 pub struct Cache {
@@ -311,12 +318,12 @@ impl Cache {
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
-        let Frame { file, page, .. } = *self.frame(id);
+        let key = self.frame(id).key();
         if is_first && self.places.list_of(id) == Some(Room::PROMISED) {
             self.places.unlink(id);
-            self.law.enter(&mut self.places, id, PageKey::of(file, page), Entered::Asked);
+            self.law.enter(&mut self.places, id, key, Entered::Asked);
         } else {
-            self.law.used(&mut self.places, id, PageKey::of(file, page));
+            self.law.used(&mut self.places, id, key);
         }
     }
 

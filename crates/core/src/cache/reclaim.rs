@@ -183,8 +183,8 @@ impl Cache {
         }
         *asks_left -= 1;
         self.counters.used_pages += u64::from(self.unused.remove(id));
-        let Frame { file, page, .. } = *self.frame(id);
-        self.law.enter(&mut self.places, id, PageKey::of(file, page), Entered::Asked);
+        let key = self.frame(id).key();
+        self.law.enter(&mut self.places, id, key, Entered::Asked);
         true
     }
 
@@ -216,18 +216,18 @@ impl Cache {
         if self.places.is_listed(id) {
             return;
         }
-        let Frame { file, page, .. } = *self.frame(id);
         if self.unused.contains(id) && !self.law.enters_unused() {
             self.places.push(id, Room::PROMISED);
         } else {
-            self.law.put_back(&mut self.places, id, PageKey::of(file, page));
+            let key = self.frame(id).key();
+            self.law.put_back(&mut self.places, id, key);
         }
     }
 
     fn evict_by_law(&mut self, id: FrameId) {
-        let Frame { file, page, .. } = *self.frame(id);
         if !self.unused.contains(id) || self.law.enters_unused() {
-            self.law.evicted(&mut self.places, id, PageKey::of(file, page));
+            let key = self.frame(id).key();
+            self.law.evicted(&mut self.places, id, key);
         }
         self.evict(id);
     }
@@ -295,8 +295,7 @@ impl Cache {
     pub(super) fn evict(&mut self, id: FrameId) {
         self.counters.evicted_pages += 1;
         if let Some(returns) = &mut self.returns {
-            let Frame { file, page, .. } = self.frames[id.0 as usize];
-            returns.leave(file, page);
+            returns.leave(self.frames[id.0 as usize].key());
         }
         self.remove(id);
     }
@@ -328,8 +327,7 @@ impl Looks for Looking<'_> {
     }
 
     fn page(&self, id: FrameId) -> PageKey {
-        let Frame { file, page, .. } = self.frames[id.0 as usize];
-        PageKey::of(file, page)
+        self.frames[id.0 as usize].key()
     }
 
     fn taken(&self) -> u32 {

@@ -54,7 +54,7 @@ impl Cache {
         for (page, home) in table.homes(file, run) {
             let id = supply.take().expect("as many are free as are added");
             if let Some(returns) = returns {
-                returns.enter(file, page);
+                returns.enter(PageKey::of(file, page));
             }
             let frame = Frame {
                 file,

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Cache, FrameId};
-use crate::reclaim::{List, PageKey, ReclaimLaw};
+use crate::reclaim::{List, ReclaimLaw};
 
 impl Cache {
     /// Brings up to `frames` more into circulation, as far as there are any.
@@ -48,8 +48,8 @@ impl Cache {
         }
         (self.law, self.law_pages) = (law, pages);
         for (id, is_kept) in order {
-            let (file, page) = self.page_of(id);
-            self.law.adopt(&mut self.places, id, PageKey::of(file, page), is_kept);
+            let key = self.frame(id).key();
+            self.law.adopt(&mut self.places, id, key, is_kept);
         }
     }
 
