@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Cache, FrameId};
-use crate::reclaim::{List, ReclaimLaw};
+use crate::reclaim::ReclaimLaw;
 
 impl Cache {
     /// Brings up to `frames` more into circulation, as far as there are any.
@@ -40,12 +40,7 @@ impl Cache {
 
     /// Has another reclaim law from now on, built for `pages` pages; it takes over what is there, in its order.
     pub fn refit(&mut self, law: Box<dyn ReclaimLaw>, pages: u32) {
-        let mut order = Vec::new();
-        for (list, is_kept) in List::OF_LAW.into_iter().zip([false, true]) {
-            while let Some(id) = self.places.pop(list) {
-                order.push((id, is_kept));
-            }
-        }
+        let order = self.places.take_law();
         (self.law, self.law_pages) = (law, pages);
         for (id, is_kept) in order {
             let key = self.frame(id).key();
