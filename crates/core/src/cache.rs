@@ -21,10 +21,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::readahead::Folio;
-use crate::reclaim::{Entry as Entered, PageKey, Places, ReclaimLaw};
+use crate::reclaim::{PageKey, Places, ReclaimLaw};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
+mod ahead;
 mod counters;
 mod frame_set;
 mod lender;
@@ -37,6 +38,7 @@ mod size;
 mod supply;
 mod table;
 
+use ahead::Waits;
 pub use counters::CacheCounters;
 use frame_set::FrameSet;
 pub use lender::{Lender, Uses};
@@ -113,6 +115,8 @@ pub struct Cache {
     law: Box<dyn ReclaimLaw>,
     /// For how many pages it was built.
     law_pages: u32,
+    /// How long pages that are read ahead wait for their first use.
+    waits: Waits,
     /// What has come back; told only where the budget may change.
     returns: Option<Returns>,
     counters: CacheCounters,
@@ -144,6 +148,7 @@ impl Cache {
             places: Places::new(frames_max),
             law,
             law_pages: budget_pages,
+            waits: Waits::new(budget_pages),
             returns: (budget_pages < frames_max).then(Returns::new),
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
@@ -318,11 +323,10 @@ impl Cache {
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
-        let key = self.frame(id).key();
         if is_first && self.places.list_of(id) == Some(Room::PROMISED) {
-            self.places.unlink(id);
-            self.law.enter(&mut self.places, id, key, Entered::Asked);
+            self.keep_promised(id);
         } else {
+            let key = self.frame(id).key();
             self.law.used(&mut self.places, id, key);
         }
     }

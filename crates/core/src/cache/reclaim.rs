@@ -25,7 +25,7 @@
 use super::lender::Lender;
 use super::lists::Room;
 use super::{Cache, CacheCounters, Frame, FrameId, FrameSet, FrameState, Leaving, Uses};
-use crate::reclaim::{Entry as Entered, Looks, PageKey};
+use crate::reclaim::{Looks, PageKey};
 
 use alloc::boxed::Box;
 
@@ -61,8 +61,10 @@ impl Cache {
         self.promised
     }
 
-    /// How many of so many pages that nobody was promised a frame for would find one.
+    /// How many of so many pages that nobody was promised a frame for would find one, and may be
+    /// read ahead.
     pub fn room_ahead(&mut self, pages: u64) -> u64 {
+        let pages = self.room_for_promised(pages);
         match &self.lender {
             None => pages,
             Some(_) => {
@@ -159,33 +161,14 @@ impl Cache {
     /// Takes the page of a file that goes next off its list, where so many were taken before it.
     fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
         while let Some(id) = self.places.oldest(Room::PROMISED).filter(|&id| self.is_stale(id)) {
-            self.places.unlink(id);
-            if !self.enters_if_used(id, asks_left) {
+            if !self.keep_if_used(id, asks_left) {
+                self.places.unlink(id);
                 return Some(id);
             }
         }
         let Cache { law, places, lender, frames, unused, counters, .. } = self;
         let mut looking = Looking { lender, frames, unused, counters, taken, asks_left };
         law.victim(places, &mut looking).or_else(|| places.pop(Room::PROMISED))
-    }
-
-    /// Whether a promised page, the oldest of them, has been there for too long, or they are too
-    /// many.
-    fn is_stale(&self, id: FrameId) -> bool {
-        let half = self.budget_pages() / 2;
-        self.places.age(id) > half || self.places.pages(Room::PROMISED) > half
-    }
-
-    /// Has a promised page that is off its list enter if it was used meanwhile.
-    fn enters_if_used(&mut self, id: FrameId, asks_left: &mut u32) -> bool {
-        if *asks_left == 0 || self.uses(id) == 0 {
-            return false;
-        }
-        *asks_left -= 1;
-        self.counters.used_pages += u64::from(self.unused.remove(id));
-        let key = self.frame(id).key();
-        self.law.enter(&mut self.places, id, key, Entered::Asked);
-        true
     }
 
     /// The page of a file that reclaim would look at next.

@@ -36,6 +36,8 @@ pub(super) enum Reads {
     Database,
     /// One process reads a file, and another follows behind by a quarter of the memory.
     Followed,
+    /// The first 48 KiB of one file after the other, beside a hot set of half of the memory.
+    Begun,
     /// So many streams in turn, each of its own file, beside a hot set.
     Streams { streams: u64 },
 }
@@ -56,6 +58,7 @@ pub(super) const READS: &[(&str, Reads)] = &[
     ("two-tenants", Reads::Tenants),
     ("database", Reads::Database),
     ("followed", Reads::Followed),
+    ("begun", Reads::Begun),
     ("streams-16", Reads::Streams { streams: 16 }),
     ("streams-64", Reads::Streams { streams: 64 }),
 ];
@@ -159,6 +162,19 @@ impl Reads {
                 };
                 list.extend(repeated(turns - MEMORY_PAGES / 4, draw, &mut turn));
                 vec![list]
+            }
+            Reads::Begun => {
+                let mut hot = Uniform::new(files, MEMORY_PAGES / 2);
+                let mut begun = Vec::new();
+                for _ in 0..turns / 16 {
+                    Stream::new(files, 1024 * KIB, 16 * KIB).go_on(48 * KIB, &mut begun);
+                }
+                let mut begun = begun.into_iter();
+                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                    list.extend((0..4).map(|_| hot.next(draw)));
+                    list.extend(begun.next());
+                };
+                vec![repeated(turns / 4, draw, &mut turn)]
             }
             Reads::Streams { streams } => {
                 let mut hot = Uniform::new(files, MEMORY_PAGES * 3 / 8);
