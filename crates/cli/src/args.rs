@@ -454,7 +454,8 @@ pub struct TraceArgs {
     after_help = "A cell is a load in a memory that is too small for it, in one of these forms:\n  \
     references/LOAD/SIZE  references to blocks by the laws alone; what counts is what they miss\n  \
     reads/LOAD            reads of files through the whole modelled path; what counts is the bytes\n                        \
-    that the device is asked for\n\n\
+    that the device is asked for\n  \
+    touches/LOAD          touches of memory larger than memory; the bytes to the device and back\n\n\
     The ratio is what the law costs to what the best of the others costs: above 1 the best of them,\n\
     known in hindsight, costs less. Numbers of the loads made here are drawn from the seed. A TRACE, as\n\
     for `readpath cache`, is one more load of references.\n\n\

@@ -65,8 +65,8 @@ fn chosen(args: &CacheRegretArgs) -> Result<Vec<Cell>, Failure> {
     if chosen.is_empty() {
         let parts = args.cells.join(",");
         return Err(Failure::Usage(format!(
-            "no cell is called `{parts}`; a name is references/LOAD/SIZE or reads/LOAD, as in \
-             references/zipf/20% or reads/scan-1k"
+            "no cell is called `{parts}`; a name is references/LOAD/SIZE, reads/LOAD or touches/LOAD, \
+             as in references/zipf/20%, reads/scan-1k, touches/zipf-200%"
         )));
     }
     Ok(chosen)

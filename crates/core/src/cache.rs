@@ -115,6 +115,8 @@ pub struct Cache {
     law: Box<dyn ReclaimLaw>,
     /// For how many pages it was built.
     law_pages: u32,
+    /// Whether memory has lists apart from the law's.
+    is_memory_apart: bool,
     /// How long pages that are read ahead wait for their first use.
     waits: Waits,
     /// What has come back; told only where the budget may change.
@@ -148,6 +150,7 @@ impl Cache {
             places: Places::new(frames_max),
             law,
             law_pages: budget_pages,
+            is_memory_apart: true,
             waits: Waits::new(budget_pages),
             returns: (budget_pages < frames_max).then(Returns::new),
             counters: CacheCounters::default(),
@@ -294,7 +297,7 @@ impl Cache {
     pub fn pin(&mut self, id: FrameId) {
         self.change(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
-            self.unlist(id);
+            self.unlist_apart(id);
         }
     }
 

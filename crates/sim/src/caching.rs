@@ -10,6 +10,9 @@
 //! - `reads/LOAD`: reads of files through the whole modelled path, with the readahead law and the
 //!   scheduler `adaptive`. The cost is the bytes that the device is asked for.
 //!
+//! - `touches/LOAD`: touches of memory larger than memory, with the swap-in law and the scheduler
+//!   `adaptive`. The cost is the bytes that move between memory and the device, either way.
+//!
 //! The ratio of a cell is the cost under `adaptive` divided by that under the best of the others,
 //! which is the best in hindsight: above 1 `adaptive` is to be regretted there.
 //!
@@ -20,9 +23,11 @@ use std::sync::Arc;
 
 use readpath_core::law::{Spec, SpecError};
 use readpath_core::reclaim;
+use readpath_core::unit::PAGE_BYTES;
 use serde::Serialize;
 
 use crate::blocks::{Trace, belady, misses};
+use crate::load::{LoadSetup, simulate_load};
 use crate::regret::has_parts;
 use crate::run::{Go, Watch};
 use crate::simulate::{Setup, SimulateError, simulate_workload};
@@ -30,6 +35,7 @@ use crate::simulate::{Setup, SimulateError, simulate_workload};
 mod reads;
 mod references;
 mod summary;
+mod touches;
 
 use reads::{READS, Reads};
 use references::{LOADS, Load};
@@ -55,6 +61,7 @@ pub struct Cell {
 enum Task {
     References { trace: Arc<Trace>, pages: u32 },
     Reads { reads: Reads, seed: u64, part: u64 },
+    Touches { load: crate::load::Load, seed: u64 },
 }
 
 /// What the cost of a cell counts.
@@ -131,6 +138,12 @@ pub fn cells(parts: &[&str], size: Size) -> Vec<Cell> {
             cells.push(Cell { name, task: Task::Reads { reads, seed, part } });
         }
     }
+    for load in touches::loads(size.part) {
+        if has_parts(&load.name, parts) {
+            let name = load.name.clone();
+            cells.push(Cell { name, task: Task::Touches { load, seed: size.seed } });
+        }
+    }
     cells
 }
 
@@ -170,7 +183,7 @@ impl Cell {
             cell: self.name.clone(),
             measure: match self.task {
                 Task::References { .. } => Measure::Misses,
-                Task::Reads { .. } => Measure::DeviceBytes,
+                Task::Reads { .. } | Task::Touches { .. } => Measure::DeviceBytes,
             },
             ratio: judged.cost as f64 / rivals[0].cost as f64,
             judged,
@@ -205,6 +218,22 @@ impl Cell {
                     cost,
                     cost_ratio: cost as f64 / row.bytes as f64,
                     seconds: Some(row.seconds),
+                    waste_bytes: row.waste_bytes,
+                })
+            }
+            Task::Touches { load, seed } => {
+                let device = Spec::parse(DEVICE).map_err(SimulateError::Device)?;
+                let reclaim = law.clone();
+                let setup = LoadSetup { reclaim, seed: *seed, ..LoadSetup::new(device) };
+                let mut go_on = |_| Go::On;
+                let row = simulate_load(load, &setup, Watch::progress(&mut go_on))?;
+                let cost = row.device_bytes.expect("a modelled device counts its bytes");
+                let touched_bytes = load.touches * u64::from(load.processes) * PAGE_BYTES;
+                Ok(Run {
+                    reclaim: law.to_string(),
+                    cost,
+                    cost_ratio: cost as f64 / touched_bytes as f64,
+                    seconds: row.seconds,
                     waste_bytes: row.waste_bytes,
                 })
             }

@@ -70,7 +70,7 @@ impl Waits {
 
     /// A page that came at `then` is used. It has waited no longer than the whole memory takes, for all
     /// that is learnt from it.
-    fn ended(&mut self, then: u32, memory_pages: u32) {
+    pub(super) fn ended(&mut self, then: u32, memory_pages: u32) {
         self.longest = self.longest.max(self.now.wrapping_sub(then)).min(memory_pages);
     }
 
@@ -90,6 +90,12 @@ impl Cache {
     pub(super) fn is_stale(&self, id: FrameId) -> bool {
         self.waits.is_over(self.places.note(id), self.budget_pages())
             || self.places.pages(Room::PROMISED) > self.promised_max()
+    }
+
+    /// The same of a page of memory that was read ahead.
+    pub(super) fn is_stale_memory(&self, id: FrameId) -> bool {
+        self.waits.is_over(self.places.note(id), self.budget_pages())
+            || self.places.pages(Room::AHEAD) > self.promised_max()
     }
 
     /// A promised page has been used: it is the law's from now on.

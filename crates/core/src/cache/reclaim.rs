@@ -112,7 +112,10 @@ impl Cache {
     fn reclaim_up_to(&mut self, wanted: u32) {
         while self.free_pages() < wanted && self.reclaim(wanted - self.free_pages()) {}
         while let Some(id) = self.places.pop(Room::REFUSED) {
-            self.list_file(id);
+            match self.frame(id).memory.is_memory {
+                true => self.list_memory(id),
+                false => self.list_file(id),
+            }
         }
     }
 
@@ -139,7 +142,10 @@ impl Cache {
             while count < TOGETHER_MAX.min(wanted as usize) {
                 let Some(id) = self.next_victim(count as u32, &mut asks_left) else { break };
                 // One that is pinned stays off the lists until its last unpin puts it back.
-                if self.frame(id).pins == 0 && self.state(id) == FrameState::Filled {
+                let frame = self.frame(id);
+                if frame.is_held() {
+                    self.places.push(id, Room::REFUSED);
+                } else if frame.pins == 0 && frame.state == FrameState::Filled {
                     victims[count] = id;
                     count += 1;
                 }
@@ -159,7 +165,7 @@ impl Cache {
     }
 
     /// Takes the page of a file that goes next off its list, where so many were taken before it.
-    fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
+    pub(super) fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
         while let Some(id) = self.places.oldest(Room::PROMISED).filter(|&id| self.is_stale(id)) {
             if !self.keep_if_used(id, asks_left) {
                 self.places.unlink(id);
@@ -207,8 +213,9 @@ impl Cache {
         }
     }
 
-    fn evict_by_law(&mut self, id: FrameId) {
-        if !self.unused.contains(id) || self.law.enters_unused() {
+    pub(super) fn evict_by_law(&mut self, id: FrameId) {
+        let is_memory = self.frame(id).memory.is_memory;
+        if !is_memory && (!self.unused.contains(id) || self.law.enters_unused()) {
             let key = self.frame(id).key();
             self.law.evicted(&mut self.places, id, key);
         }
@@ -277,6 +284,11 @@ impl Cache {
 
     pub(super) fn evict(&mut self, id: FrameId) {
         self.counters.evicted_pages += 1;
+        let frame = self.frame(id);
+        if frame.memory.is_known {
+            let key = frame.key();
+            self.law.evicted(&mut self.places, id, key);
+        }
         if let Some(returns) = &mut self.returns {
             returns.leave(self.frames[id.0 as usize].key());
         }
@@ -287,7 +299,7 @@ impl Cache {
 /// What a law can see of the cache while it looks for a victim.
 struct Looking<'a> {
     lender: &'a mut Option<Box<dyn Lender>>,
-    frames: &'a [Frame],
+    frames: &'a mut [Frame],
     unused: &'a mut FrameSet,
     counters: &'a mut CacheCounters,
     taken: u32,
@@ -296,7 +308,10 @@ struct Looking<'a> {
 
 impl Looks for Looking<'_> {
     fn uses(&mut self, id: FrameId) -> u8 {
-        let frame = &self.frames[id.0 as usize];
+        let frame = &mut self.frames[id.0 as usize];
+        if frame.memory.is_memory {
+            return u8::from(frame.pins == 0 && core::mem::take(&mut frame.is_referenced));
+        }
         // Of a page on its way the lender knows only who used the one before; one that is pinned
         // is no victim, and is asked about when it has come back.
         let is_asked = frame.pins == 0 && frame.state == FrameState::Filled && *self.asks_left > 0;

@@ -79,6 +79,7 @@ impl Cache {
                 // It is listed once it has come; ages are counted from here on.
                 places.push(id, Room::COLD);
                 places.unlink(id);
+                places.set_note(id, waits.now());
             } else if enters {
                 law.enter(places, id, PageKey::of(file, page), how);
             } else {
