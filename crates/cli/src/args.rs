@@ -47,6 +47,8 @@ pub enum Command {
     Everyday(EverydayArgs),
     /// Print how much of a trace of blocks each reclaim law would miss, size by size
     Cache(CacheArgs),
+    /// Compare the reclaim law `adaptive` with the best of the others in a matrix of loads
+    CacheRegret(CacheRegretArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
     /// One process of a load on memory; started by `run`
@@ -424,15 +426,77 @@ pub struct CacheArgs {
         default_value = "0.5%,2%,5%,10%,20%,40%"
     )]
     pub sizes: Vec<String>,
+    /// How they are read.
+    #[command(flatten)]
+    pub read: TraceArgs,
+    /// Draw the miss-ratio curves to this file, .svg or .html
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
+    /// Print one JSON document in place of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How traces of blocks are read.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
     /// The format of the traces [default: what names and first lines speak for]
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
     /// Take so many references of each trace, from its beginning [default: all]
     #[arg(long, value_name = "N")]
     pub first: Option<NonZero<usize>>,
-    /// Draw the miss-ratio curves to this file, .svg or .html
-    #[arg(long, value_name = "FILE")]
-    pub picture: Option<PathBuf>,
+}
+
+/// `readpath cache-regret`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A cell is a load in a memory that is too small for it, in one of these forms:\n  \
+    references/LOAD/SIZE  references to blocks by the laws alone; what counts is what they miss\n  \
+    reads/LOAD            reads of files through the whole modelled path; what counts is the bytes\n                        \
+    that the device is asked for\n  \
+    touches/LOAD          touches of memory larger than memory; the bytes to the device and back\n\n\
+    The ratio is what the law costs to what the best of the others costs: above 1 the best of them,\n\
+    known in hindsight, costs less. Numbers of the loads made here are drawn from the seed. A TRACE, as\n\
+    for `readpath cache`, is one more load of references.\n\n\
+    Examples:\n  \
+    readpath cache-regret --cells reads/\n  \
+    readpath cache-regret gli.trace.gz --cells /gli --sizes 5%,20%,40% --seed 7"
+)]
+pub struct CacheRegretArgs {
+    /// Traces of blocks, beside the loads made here
+    #[arg(value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// Sizes of memory for the traces, as for `readpath cache`
+    #[arg(
+        long,
+        value_name = "SIZE,…",
+        value_delimiter = ',',
+        default_value = "0.5%,2%,5%,10%,20%,40%",
+        requires = "traces"
+    )]
+    pub sizes: Vec<String>,
+    /// How the traces are read.
+    #[command(flatten)]
+    pub read: TraceArgs,
+    /// Only the cells whose name contains each of these, as in `/zipf/,/20%/`
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    pub cells: Vec<String>,
+    /// Judge this reclaim law
+    #[arg(long, value_name = "LAW", default_value = "adaptive")]
+    pub reclaim: String,
+    /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
+    #[arg(long)]
+    pub smoke: bool,
+    /// Print every cell, not only the worst and the summary
+    #[arg(long)]
+    pub all: bool,
+    /// How many cells run at a time [default: the processors that there are]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZero<usize>>,
+    /// Seed of everything that is random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,

@@ -1,9 +1,7 @@
 //! `readpath cache`: how much of a trace each reclaim law would miss, size by size, beside the
 //! least that is possible.
 
-use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::{Path, PathBuf};
 
 use readpath_core::law::Spec;
 use readpath_core::reclaim;
@@ -12,10 +10,12 @@ use readpath_sim::blocks::{Format, OPTIMUM, Trace, belady, guess, misses};
 use readpath_sim::size;
 use serde::Serialize;
 
-use crate::args::CacheArgs;
+use crate::args::{CacheArgs, TraceArgs};
+use crate::at_once;
 use crate::exit::{Ended, Failure};
 use crate::input;
 use crate::output::{print, print_json};
+use crate::progress::Interrupt;
 use crate::table::Table;
 
 mod picture;
@@ -38,9 +38,11 @@ pub struct Cell {
 }
 
 /// A trace by its name.
-struct Named {
-    name: String,
-    trace: Trace,
+pub struct Named {
+    /// The file's name, without what says how it is packed.
+    pub name: String,
+    /// What was read of it.
+    pub trace: Trace,
 }
 
 /// Prints the miss ratios, and draws them if a picture is asked for.
@@ -52,13 +54,10 @@ pub fn run(args: &CacheArgs) -> Ended {
     for law in &laws {
         reclaim::build(law, 1).map_err(Failure::usage)?;
     }
-    let sizes = args.sizes.iter().map(|text| Size::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let sizes = Size::parse_all(&args.sizes)?;
     let kind = args.picture.as_deref().map(picture::Kind::of).transpose()?;
-    let format = args.format.as_deref().map(named_format).transpose()?;
-    let most = args.first.map_or(usize::MAX, |most| most.get());
-    let read = |path| read_trace(path, format, most);
-    let traces = args.traces.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
-    let cells = simulate(&traces, &laws, &sizes);
+    let traces = read_traces(&args.traces, &args.read)?;
+    let cells = simulate(&traces, &laws, &sizes)?;
     if let (Some(kind), Some(path)) = (kind, &args.picture) {
         std::fs::write(path, picture::draw(&cells, kind))
             .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
@@ -71,8 +70,9 @@ pub fn run(args: &CacheArgs) -> Ended {
 
 /// How much memory there is.
 #[derive(Clone, Debug)]
-struct Size {
-    text: String,
+pub struct Size {
+    /// As it was given.
+    pub text: String,
     amount: Amount,
 }
 
@@ -84,6 +84,11 @@ enum Amount {
 }
 
 impl Size {
+    /// Reads what `--sizes` was given.
+    pub fn parse_all(texts: &[String]) -> Result<Vec<Size>, Failure> {
+        texts.iter().map(|text| Size::parse(text)).collect()
+    }
+
     fn parse(text: &str) -> Result<Size, Failure> {
         let bad = || {
             Failure::Usage(format!(
@@ -108,7 +113,7 @@ impl Size {
     }
 
     /// In blocks of a trace; one at least.
-    fn pages(&self, trace: &Trace) -> u32 {
+    pub fn pages(&self, trace: &Trace) -> u32 {
         match self.amount {
             Amount::Part(millionths) => {
                 ((u64::from(trace.blocks) * millionths / 1_000_000) as u32).max(1)
@@ -123,6 +128,13 @@ fn named_format(name: &str) -> Result<Format, Failure> {
         let known = Format::ALL.map(|(name, _)| name).join(", ");
         Failure::Usage(format!("--format {name}: there is no such format; there are: {known}"))
     })
+}
+
+/// Reads traces, as far as is asked for.
+pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<Named>, Failure> {
+    let format = args.format.as_deref().map(named_format).transpose()?;
+    let most = args.first.map_or(usize::MAX, |most| most.get());
+    paths.iter().map(|path| read_trace(path, format, most)).collect()
 }
 
 fn read_trace(path: &Path, format: Option<Format>, most: usize) -> Result<Named, Failure> {
@@ -142,30 +154,17 @@ fn read_trace(path: &Path, format: Option<Format>, most: usize) -> Result<Named,
 
 /// Every cell, trace by trace, size by size, law by law and then the optimum; as many at a time
 /// as there are processors.
-fn simulate(traces: &[Named], laws: &[Spec], sizes: &[Size]) -> Vec<Cell> {
+fn simulate(traces: &[Named], laws: &[Spec], sizes: &[Size]) -> Result<Vec<Cell>, Failure> {
     let laws = || laws.iter().map(Some).chain([None]);
     let tasks: Vec<(&Named, &Size, Option<&Spec>)> = traces
         .iter()
         .flat_map(|named| sizes.iter().map(move |size| (named, size)))
         .flat_map(|(named, size)| laws().map(move |law| (named, size, law)))
         .collect();
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Cell>>> = Mutex::new(vec![None; tasks.len()]);
-    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(tasks.len()) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&(named, size, law)) = tasks.get(at) else { return };
-                    let cell = cell(named, size, law);
-                    done.lock().expect("no cell panics")[at] = Some(cell);
-                }
-            });
-        }
-    });
-    let done = done.into_inner().expect("no cell panics");
-    done.into_iter().map(|cell| cell.expect("each task is done once")).collect()
+    let interrupt = Interrupt::listen();
+    let work = |&(named, size, law): &(&Named, &Size, Option<&Spec>)| Ok(cell(named, size, law));
+    let cells = at_once::each(&tasks, &work, None, &interrupt)?;
+    if interrupt.has_come() { Err(Failure::Interrupted) } else { Ok(cells) }
 }
 
 fn cell(Named { name, trace }: &Named, size: &Size, law: Option<&Spec>) -> Cell {

@@ -1,7 +1,9 @@
 //! The `readpath` command: one job under several policies and devices, in one table.
 
 mod args;
+mod at_once;
 mod cache;
+mod cache_regret;
 mod conform;
 mod decision_log;
 mod devices;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Cache(args) => cache::run(&args),
+        Command::CacheRegret(args) => cache_regret::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),

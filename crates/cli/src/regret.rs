@@ -4,18 +4,15 @@ mod real;
 
 use std::collections::HashMap;
 use std::fs;
-use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use indicatif::ProgressBar;
 use readpath_core::law::Spec;
 use readpath_sim::regret::work::work;
 use readpath_sim::regret::{Cell, Fixed, Judged, Laws, Run, Size, Summary, cells};
 use serde::{Deserialize, Serialize};
 
 use crate::args::RegretArgs;
+use crate::at_once;
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
 use crate::input;
@@ -87,7 +84,7 @@ fn modelled(
         };
         cell.judge(laws, rivals, size).map_err(Failure::usage)
     };
-    judge_all(&cells, &judge, threads(args), interrupt)
+    at_once::each(&cells, &judge, args.threads, interrupt)
 }
 
 /// Writes down what the laws decide in the cells, and why.
@@ -176,43 +173,6 @@ impl Beside {
         let lacks = || Failure::about(&self.file, format!("lacks the cell {}", cell.name()));
         self.rivals.get(&cell.name()).filter(|rivals| !rivals.is_empty()).cloned().ok_or_else(lacks)
     }
-}
-
-fn threads(args: &RegretArgs) -> usize {
-    let there = || thread::available_parallelism().map_or(1, NonZero::get);
-    args.threads.map_or_else(there, NonZero::get)
-}
-
-/// Judges the cells, some at a time; in their order however many threads there are.
-fn judge_all(
-    cells: &[Cell],
-    judge: &(dyn Fn(&Cell) -> Result<Judged, Failure> + Sync),
-    threads: usize,
-    interrupt: &Interrupt,
-) -> Result<Vec<Judged>, Failure> {
-    let next = AtomicUsize::new(0);
-    let bar = ProgressBar::new(cells.len() as u64);
-    let worker = || {
-        let mut judged = Vec::new();
-        while !interrupt.has_come() {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(cell) = cells.get(at) else { break };
-            judged.push((at, judge(cell)?));
-            bar.inc(1);
-        }
-        Ok(judged)
-    };
-    let mut judged = Vec::new();
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        for worker in workers {
-            judged.extend(worker.join().expect("judging a cell does not panic")?);
-        }
-        Ok(())
-    })?;
-    bar.finish_and_clear();
-    judged.sort_by_key(|&(at, _)| at);
-    Ok(judged.into_iter().map(|(_, judged)| judged).collect())
 }
 
 fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {

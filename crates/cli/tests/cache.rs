@@ -173,3 +173,24 @@ fn what_cannot_be_read_or_done_is_refused() {
     scratch.refused("cache good.trace --picture x.png", &["x.png", ".svg or .html"]);
     scratch.refused("cache good.trace --first 0", &["--first", "0"]);
 }
+
+/// A cell of each kind, and one of a trace: three references to two blocks in a memory of two miss two, whatever
+/// the law.
+#[test]
+fn the_matrix_judges_loads_of_its_own_and_traces() {
+    let scratch = Scratch::new("cache-regret");
+    scratch.file("three.trace", "1\n2\n1\n");
+    let ran = scratch.run("cache-regret three.trace --sizes 100% --cells /three --json");
+    ran.has_ended(0, "a trace");
+    let [cell] = &ran.results()[..] else { panic!("one cell") };
+    assert_eq!(cell["cell"], "references/three.trace/100%");
+    assert_eq!((&cell["judged"]["cost"], &cell["ratio"]), (&2.into(), &1.0.into()));
+    assert_eq!(cell["optimum"]["cost"], 2);
+    let ran = scratch.run("cache-regret --cells zipf --smoke --all");
+    ran.has_ended(0, "those made here");
+    for word in ["references/zipf/5%", "reads/zipf-scan", "geometric mean", "above 1.02"] {
+        assert!(ran.stdout.contains(word), "no `{word}` in\n{}", ran.stdout);
+    }
+    scratch.refused("cache-regret --cells magic", &["magic", "references/zipf/20%"]);
+    scratch.refused("cache-regret --reclaim magic", &["magic", "two-lists"]);
+}

@@ -21,10 +21,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::readahead::Folio;
-use crate::reclaim::{Entry as Entered, PageKey, Places, ReclaimLaw};
+use crate::reclaim::{PageKey, Places, ReclaimLaw};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
+mod ahead;
 mod counters;
 mod frame_set;
 mod lender;
@@ -37,6 +38,7 @@ mod size;
 mod supply;
 mod table;
 
+use ahead::Waits;
 pub use counters::CacheCounters;
 use frame_set::FrameSet;
 pub use lender::{Lender, Uses};
@@ -92,6 +94,13 @@ struct Frame {
     memory: memory::Flags,
 }
 
+impl Frame {
+    /// The key of its page.
+    fn key(&self) -> PageKey {
+        PageKey::of(self.file, self.page)
+    }
+}
+
 /// The page cache.
 #[derive(Debug)]
 pub struct Cache {
@@ -106,6 +115,10 @@ pub struct Cache {
     law: Box<dyn ReclaimLaw>,
     /// For how many pages it was built.
     law_pages: u32,
+    /// Whether memory has lists apart from the law's.
+    is_memory_apart: bool,
+    /// How long pages that are read ahead wait for their first use.
+    waits: Waits,
     /// What has come back; told only where the budget may change.
     returns: Option<Returns>,
     counters: CacheCounters,
@@ -137,6 +150,8 @@ impl Cache {
             places: Places::new(frames_max),
             law,
             law_pages: budget_pages,
+            is_memory_apart: true,
+            waits: Waits::new(budget_pages),
             returns: (budget_pages < frames_max).then(Returns::new),
             counters: CacheCounters::default(),
             memory: memory::Counts::default(),
@@ -282,7 +297,7 @@ impl Cache {
     pub fn pin(&mut self, id: FrameId) {
         self.change(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
-            self.unlist(id);
+            self.unlist_apart(id);
         }
     }
 
@@ -311,12 +326,11 @@ impl Cache {
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
-        let Frame { file, page, .. } = *self.frame(id);
         if is_first && self.places.list_of(id) == Some(Room::PROMISED) {
-            self.places.unlink(id);
-            self.law.enter(&mut self.places, id, PageKey::of(file, page), Entered::Asked);
+            self.keep_promised(id);
         } else {
-            self.law.used(&mut self.places, id, PageKey::of(file, page));
+            let key = self.frame(id).key();
+            self.law.used(&mut self.places, id, key);
         }
     }
 

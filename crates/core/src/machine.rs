@@ -325,7 +325,7 @@ impl Machine {
     /// # Errors
     /// The law is unknown, the area reaches past the device, or there is one already.
     pub fn add_swap(&mut self, config: &SwapConfig) -> Result<(), SwapError> {
-        self.memory.add_swap(&self.base, config)
+        self.memory.add_swap(&mut self.base, config)
     }
 
     /// Adds a mapping of `pages` pages, all zeros.

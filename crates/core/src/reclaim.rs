@@ -176,6 +176,12 @@ pub trait ReclaimLaw: fmt::Debug + Send {
     fn enters_unused(&self) -> bool {
         false
     }
+
+    /// Whether memory that programs map has lists of its own beside this law's, as in Linux. Else
+    /// its pages are this law's like all others.
+    fn has_memory_apart(&self) -> bool {
+        false
+    }
 }
 
 /// How many pages a law has.

@@ -1,6 +1,6 @@
 //! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): numbers that look random, from a seed, and the
 //! same on every machine. Models of devices, generators of loads and tests draw from it; no
-//! decision of the core does.
+//! decision of the core does. Tables that are entered by hash spread their keys with the same step.
 
 /// How far the state moves on with each number: 2^64 divided by the golden ratio, odd.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -18,6 +18,14 @@ pub const fn mixed(state: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// A hash in two products, for tables that take its high bits: Fibonacci hashing (Knuth 6.4)
+/// twice, since strides that are powers of two leave the first product's high bits to a few patterns.
+#[inline]
+pub const fn spread(number: u64) -> u64 {
+    let once = number.wrapping_mul(STEP);
+    (once ^ once >> 32).wrapping_mul(STEP)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +36,16 @@ mod tests {
         let mut state = 1_234_567;
         assert_eq!(next(&mut state), 6_457_827_717_110_365_317);
         assert_eq!(next(&mut state), 3_203_168_211_198_807_973);
+    }
+
+    /// Of 4,096 numbers a power of two apart, the high bits fill more than half of as many places,
+    /// as numbers drawn at random would (63 %).
+    #[test]
+    fn strides_that_are_powers_of_two_are_spread_as_if_at_random() {
+        for stride_log2 in [0, 9, 18, 30, 40, 52] {
+            let place = |number: u64| spread(number << stride_log2) >> (u64::BITS - 12);
+            let filled: alloc::collections::BTreeSet<u64> = (0..4096).map(place).collect();
+            assert!(filled.len() > 4096 / 2, "2^{stride_log2}: {}", filled.len());
+        }
     }
 }

@@ -153,6 +153,14 @@ impl Trace {
         }
         wanted.numbered()
     }
+
+    /// The trace of these blocks, whatever their numbers.
+    ///
+    /// # Errors
+    /// There is none, or there are more than can be numbered.
+    pub fn of(blocks: Vec<u64>) -> Result<Trace, TraceError> {
+        Wanted { blocks, most: usize::MAX }.numbered()
+    }
 }
 
 /// A trace while it is read: the blocks as they are called in it.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocks;
+pub mod caching;
 pub mod conform;
 pub mod device;
 pub mod experiment;

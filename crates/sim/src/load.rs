@@ -63,6 +63,11 @@ pub enum Pattern {
     Sequential,
     /// Any page, each as likely as the others, repeats allowed.
     Random,
+    /// Some pages far more often than others, by Zipf's law with the exponent 0.9; the frequent ones
+    /// are scattered.
+    Zipf,
+    /// In turn any page of the first eighth, and the next page of a sweep over the others.
+    Swept,
 }
 
 /// Whose memory a mapping is.

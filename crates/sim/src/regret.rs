@@ -36,6 +36,7 @@ mod workloads;
 
 pub use cause::Cause;
 use memory::{LOADS, SWAPINS, Touching, swap_out_under, takes_swap};
+pub(crate) use summary::geometric_mean;
 pub use summary::{Fixed, Summary};
 use workloads::{Pattern, WORKLOADS};
 
@@ -172,7 +173,7 @@ pub struct Judged {
 }
 
 /// Whether a name, between slashes, contains each of `parts`.
-fn has_parts(name: &str, parts: &[&str]) -> bool {
+pub(crate) fn has_parts(name: &str, parts: &[&str]) -> bool {
     let name = format!("/{name}/");
     parts.iter().all(|part| name.contains(part))
 }

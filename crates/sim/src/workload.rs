@@ -35,6 +35,7 @@ pub(crate) use process::Reading;
 pub(crate) use process::Step;
 pub(crate) use process::seed_of;
 pub use process::{Lateness, Next, Operation, Process};
+pub(crate) use skew::Skew;
 
 /// Names a file of the workload: its place in [`Workload::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

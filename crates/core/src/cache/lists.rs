@@ -1,9 +1,6 @@
 //! The lists of pages that are none of the reclaim law's, beside those that are.
 //!
-//! A page of a file that was read ahead is *promised* until it is used: it is no page that was used
-//! once, nor one that nobody wants. It lives as long as half of the memory takes to be filled anew,
-//! and all of these together never take more than that half; the oldest leave. Under a law that has
-//! such pages [enter](crate::reclaim::ReclaimLaw::enters_unused) there are none.
+//! A page of a file that was read ahead is *promised* until it is used ([`ahead`](super::ahead)).
 
 use crate::reclaim::List;
 

@@ -10,7 +10,7 @@
 //! (`list_memory`), or on none while it is leaving or being written.
 
 use super::{Cache, Entry, FileId, Frame, FrameId, FrameState, Mark, Room};
-use crate::reclaim::refill;
+use crate::reclaim::{Entry as Entered, List, refill};
 use crate::unit::PageRange;
 
 /// What a page of memory can be beside what every page can.
@@ -22,6 +22,8 @@ pub(super) struct Flags {
     is_writing: bool,
     /// On its way out: chosen to be unmapped, or to be written.
     is_leaving: bool,
+    /// It has come to the reclaim law, and has not left for good since.
+    pub(super) is_known: bool,
 }
 
 impl Flags {
@@ -89,6 +91,12 @@ impl Cache {
         let mut added = None;
         self.add_run_of(file, PageRange::new(page, 1), entry, true, |_, id| added = Some(id));
         added
+    }
+
+    /// Has the reclaim law decide of memory too, unless that has lists apart for it; before the first
+    /// page of memory is added.
+    pub fn give_memory_to_law(&mut self) {
+        self.is_memory_apart = self.law.has_memory_apart();
     }
 
     /// How many frames are held: not pinned, and yet not to be had at once.
@@ -179,15 +187,58 @@ impl Cache {
     pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
         if self.unused.remove(id) {
             self.counters.used_pages += 1;
+            if !self.frame(id).memory.is_known {
+                self.waits.ended(self.places.note(id), self.budget_pages());
+            }
         } else {
             self.frame_mut(id).is_referenced |= is_again;
         }
     }
 
-    /// Chooses the oldest page, of files and memory, to make room: of memory by the law
-    /// `two-lists`, and against the page of a file that the law would look at next. None when there
-    /// is none that isn't pinned or leaving already.
+    /// Chooses the page, of files and memory, that goes next to make room: by the law, or, where
+    /// memory has lists apart, of memory by these and against the page of a file that the law would
+    /// look at next. None when there is none that isn't pinned or leaving already.
     pub fn choose_leaving(&mut self) -> Option<Leaving> {
+        match self.is_memory_apart {
+            true => self.choose_oldest(),
+            false => self.choose_by_law(),
+        }
+    }
+
+    /// As the law has it, but for what was read ahead in vain.
+    fn choose_by_law(&mut self) -> Option<Leaving> {
+        let mut asks_left = self.frames.len() as u32;
+        // One that is pinned, or on its way, comes back by itself.
+        for _ in 0..=self.frames.len() {
+            if let Some(id) = self.places.oldest(Room::AHEAD).filter(|&id| self.is_stale_memory(id))
+            {
+                self.evict(id);
+                return Some(Leaving::Gone);
+            }
+            let Some(id) = self.next_victim(0, &mut asks_left) else {
+                let id = self.places.oldest(Room::AHEAD)?;
+                self.evict(id);
+                return Some(Leaving::Gone);
+            };
+            let age = self.places.age(id);
+            let frame = self.frame(id);
+            if frame.pins > 0 || frame.state != FrameState::Filled {
+                continue;
+            }
+            if frame.memory.is_memory && frame.is_held() {
+                self.set_leaving(id, true);
+                return Some(Leaving::Held { frame: id, age });
+            }
+            if self.recall_all(&[id]) == 0 {
+                self.evict_by_law(id);
+                return Some(Leaving::Gone);
+            }
+            self.list_file(id);
+        }
+        None
+    }
+
+    fn choose_oldest(&mut self) -> Option<Leaving> {
         // Each page is spared twice at most: for its referenced bit, or a reader that holds it.
         for _ in 0..2 * self.frames.len() + 1 {
             let beside = self.places.pages(Room::AHEAD);
@@ -233,7 +284,8 @@ impl Cache {
     pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
-        let is_old = self.places.list_of(id) == Some(Room::MEMORY_INACTIVE)
+        let list = if self.is_memory_apart { Room::MEMORY_INACTIVE } else { List::PROBATION };
+        let is_old = self.places.list_of(id) == Some(list)
             && !frame.is_referenced
             && frame.is_held()
             && self.places.age(id) >= age_min;
@@ -254,7 +306,7 @@ impl Cache {
     pub fn stay(&mut self, id: FrameId) {
         self.set_leaving(id, false);
         if self.frame(id).pins == 0 {
-            self.unlist(id);
+            self.unlist_apart(id);
             self.list_memory(id);
         }
     }
@@ -298,7 +350,7 @@ impl Cache {
             frame.memory.is_dirty |= is_dirty;
         });
         if self.frame(id).pins == 0 {
-            self.unlist(id);
+            self.unlist_apart(id);
             self.list_memory(id);
         }
     }
@@ -318,6 +370,7 @@ impl Cache {
         let Flags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
         let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             (false, _) if is_writing => return,
+            (true, _) if !self.is_memory_apart => return self.give_to_law(id),
             (true, _) => Room::MEMORY_INACTIVE,
             (false, true) => Room::AHEAD,
             (false, false) => Room::COLD,
@@ -329,8 +382,21 @@ impl Cache {
         self.change(id, |frame| frame.memory.is_leaving = is_leaving);
     }
 
-    pub(super) fn unlist(&mut self, id: FrameId) {
-        if self.places.is_listed(id) {
+    /// Puts a held page on the law's lists. One that the law knows was about to leave, and is used.
+    fn give_to_law(&mut self, id: FrameId) {
+        let key = self.frame(id).key();
+        let is_known = core::mem::replace(&mut self.frame_mut(id).memory.is_known, true);
+        if is_known {
+            self.law.put_back(&mut self.places, id, key);
+        } else {
+            self.law.enter(&mut self.places, id, key, Entered::Asked);
+        }
+    }
+
+    /// Takes a page of memory off its list, unless that is the law's: there it stays while it is held.
+    pub(super) fn unlist_apart(&mut self, id: FrameId) {
+        let list = self.places.list_of(id);
+        if list.is_some_and(|list| !List::OF_LAW.contains(&list)) {
             self.places.unlink(id);
         }
     }

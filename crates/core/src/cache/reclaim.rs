@@ -25,7 +25,7 @@
 use super::lender::Lender;
 use super::lists::Room;
 use super::{Cache, CacheCounters, Frame, FrameId, FrameSet, FrameState, Leaving, Uses};
-use crate::reclaim::{Entry as Entered, Looks, PageKey};
+use crate::reclaim::{Looks, PageKey};
 
 use alloc::boxed::Box;
 
@@ -61,8 +61,10 @@ impl Cache {
         self.promised
     }
 
-    /// How many of so many pages that nobody was promised a frame for would find one.
+    /// How many of so many pages that nobody was promised a frame for would find one, and may be
+    /// read ahead.
     pub fn room_ahead(&mut self, pages: u64) -> u64 {
+        let pages = self.room_for_promised(pages);
         match &self.lender {
             None => pages,
             Some(_) => {
@@ -110,7 +112,10 @@ impl Cache {
     fn reclaim_up_to(&mut self, wanted: u32) {
         while self.free_pages() < wanted && self.reclaim(wanted - self.free_pages()) {}
         while let Some(id) = self.places.pop(Room::REFUSED) {
-            self.list_file(id);
+            match self.frame(id).memory.is_memory {
+                true => self.list_memory(id),
+                false => self.list_file(id),
+            }
         }
     }
 
@@ -137,7 +142,10 @@ impl Cache {
             while count < TOGETHER_MAX.min(wanted as usize) {
                 let Some(id) = self.next_victim(count as u32, &mut asks_left) else { break };
                 // One that is pinned stays off the lists until its last unpin puts it back.
-                if self.frame(id).pins == 0 && self.state(id) == FrameState::Filled {
+                let frame = self.frame(id);
+                if frame.is_held() {
+                    self.places.push(id, Room::REFUSED);
+                } else if frame.pins == 0 && frame.state == FrameState::Filled {
                     victims[count] = id;
                     count += 1;
                 }
@@ -157,35 +165,16 @@ impl Cache {
     }
 
     /// Takes the page of a file that goes next off its list, where so many were taken before it.
-    fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
+    pub(super) fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
         while let Some(id) = self.places.oldest(Room::PROMISED).filter(|&id| self.is_stale(id)) {
-            self.places.unlink(id);
-            if !self.enters_if_used(id, asks_left) {
+            if !self.keep_if_used(id, asks_left) {
+                self.places.unlink(id);
                 return Some(id);
             }
         }
         let Cache { law, places, lender, frames, unused, counters, .. } = self;
         let mut looking = Looking { lender, frames, unused, counters, taken, asks_left };
         law.victim(places, &mut looking).or_else(|| places.pop(Room::PROMISED))
-    }
-
-    /// Whether a promised page, the oldest of them, has been there for too long, or they are too
-    /// many.
-    fn is_stale(&self, id: FrameId) -> bool {
-        let half = self.budget_pages() / 2;
-        self.places.age(id) > half || self.places.pages(Room::PROMISED) > half
-    }
-
-    /// Has a promised page that is off its list enter if it was used meanwhile.
-    fn enters_if_used(&mut self, id: FrameId, asks_left: &mut u32) -> bool {
-        if *asks_left == 0 || self.uses(id) == 0 {
-            return false;
-        }
-        *asks_left -= 1;
-        self.counters.used_pages += u64::from(self.unused.remove(id));
-        let Frame { file, page, .. } = *self.frame(id);
-        self.law.enter(&mut self.places, id, PageKey::of(file, page), Entered::Asked);
-        true
     }
 
     /// The page of a file that reclaim would look at next.
@@ -216,18 +205,19 @@ impl Cache {
         if self.places.is_listed(id) {
             return;
         }
-        let Frame { file, page, .. } = *self.frame(id);
         if self.unused.contains(id) && !self.law.enters_unused() {
             self.places.push(id, Room::PROMISED);
         } else {
-            self.law.put_back(&mut self.places, id, PageKey::of(file, page));
+            let key = self.frame(id).key();
+            self.law.put_back(&mut self.places, id, key);
         }
     }
 
-    fn evict_by_law(&mut self, id: FrameId) {
-        let Frame { file, page, .. } = *self.frame(id);
-        if !self.unused.contains(id) || self.law.enters_unused() {
-            self.law.evicted(&mut self.places, id, PageKey::of(file, page));
+    pub(super) fn evict_by_law(&mut self, id: FrameId) {
+        let is_memory = self.frame(id).memory.is_memory;
+        if !is_memory && (!self.unused.contains(id) || self.law.enters_unused()) {
+            let key = self.frame(id).key();
+            self.law.evicted(&mut self.places, id, key);
         }
         self.evict(id);
     }
@@ -294,9 +284,13 @@ impl Cache {
 
     pub(super) fn evict(&mut self, id: FrameId) {
         self.counters.evicted_pages += 1;
+        let frame = self.frame(id);
+        if frame.memory.is_known {
+            let key = frame.key();
+            self.law.evicted(&mut self.places, id, key);
+        }
         if let Some(returns) = &mut self.returns {
-            let Frame { file, page, .. } = self.frames[id.0 as usize];
-            returns.leave(file, page);
+            returns.leave(self.frames[id.0 as usize].key());
         }
         self.remove(id);
     }
@@ -305,7 +299,7 @@ impl Cache {
 /// What a law can see of the cache while it looks for a victim.
 struct Looking<'a> {
     lender: &'a mut Option<Box<dyn Lender>>,
-    frames: &'a [Frame],
+    frames: &'a mut [Frame],
     unused: &'a mut FrameSet,
     counters: &'a mut CacheCounters,
     taken: u32,
@@ -314,7 +308,10 @@ struct Looking<'a> {
 
 impl Looks for Looking<'_> {
     fn uses(&mut self, id: FrameId) -> u8 {
-        let frame = &self.frames[id.0 as usize];
+        let frame = &mut self.frames[id.0 as usize];
+        if frame.memory.is_memory {
+            return u8::from(frame.pins == 0 && core::mem::take(&mut frame.is_referenced));
+        }
         // Of a page on its way the lender knows only who used the one before; one that is pinned
         // is no victim, and is asked about when it has come back.
         let is_asked = frame.pins == 0 && frame.state == FrameState::Filled && *self.asks_left > 0;
@@ -328,8 +325,7 @@ impl Looks for Looking<'_> {
     }
 
     fn page(&self, id: FrameId) -> PageKey {
-        let Frame { file, page, .. } = self.frames[id.0 as usize];
-        PageKey::of(file, page)
+        self.frames[id.0 as usize].key()
     }
 
     fn taken(&self) -> u32 {

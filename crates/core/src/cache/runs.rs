@@ -49,12 +49,13 @@ impl Cache {
         let count = self.frames_for(wanted, entry.is_pinned);
         let enters = !entry.is_ahead || self.law.enters_unused();
         let how = if entry.is_ahead { Entered::Ahead } else { Entered::Asked };
-        let Cache { frames, supply, table, places, law, unused, returns, .. } = self;
+        self.waits.added(count, self.budget_pages());
+        let Cache { frames, supply, table, places, law, unused, returns, waits, .. } = self;
         let run = PageRange::new(range.first, count.into());
         for (page, home) in table.homes(file, run) {
             let id = supply.take().expect("as many are free as are added");
             if let Some(returns) = returns {
-                returns.enter(file, page);
+                returns.enter(PageKey::of(file, page));
             }
             let frame = Frame {
                 file,
@@ -78,10 +79,12 @@ impl Cache {
                 // It is listed once it has come; ages are counted from here on.
                 places.push(id, Room::COLD);
                 places.unlink(id);
+                places.set_note(id, waits.now());
             } else if enters {
                 law.enter(places, id, PageKey::of(file, page), how);
             } else {
                 places.push(id, Room::PROMISED);
+                places.set_note(id, waits.now());
             }
             if entry.is_ahead {
                 unused.insert(id);

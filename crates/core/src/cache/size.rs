@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Cache, FrameId};
-use crate::reclaim::{List, PageKey, ReclaimLaw};
+use crate::reclaim::ReclaimLaw;
 
 impl Cache {
     /// Brings up to `frames` more into circulation, as far as there are any.
@@ -40,16 +40,11 @@ impl Cache {
 
     /// Has another reclaim law from now on, built for `pages` pages; it takes over what is there, in its order.
     pub fn refit(&mut self, law: Box<dyn ReclaimLaw>, pages: u32) {
-        let mut order = Vec::new();
-        for (list, is_kept) in List::OF_LAW.into_iter().zip([false, true]) {
-            while let Some(id) = self.places.pop(list) {
-                order.push((id, is_kept));
-            }
-        }
+        let order = self.places.take_law();
         (self.law, self.law_pages) = (law, pages);
         for (id, is_kept) in order {
-            let (file, page) = self.page_of(id);
-            self.law.adopt(&mut self.places, id, PageKey::of(file, page), is_kept);
+            let key = self.frame(id).key();
+            self.law.adopt(&mut self.places, id, key, is_kept);
         }
     }
 

@@ -20,6 +20,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{FileId, Frame, FrameId, FrameState};
+use crate::splitmix::spread;
 use crate::unit::PageRange;
 
 /// Neighbours whose heads lie side by side.
@@ -239,15 +240,14 @@ struct Group {
 impl Group {
     #[inline]
     fn holding(file: FileId, page: u64, heads_log2: u32) -> Group {
-        // Fibonacci hashing of the extent (Knuth 6.4), twice: strides that are powers of two
-        // leave the first product's high bits to a few patterns. Then the group's place in its extent, and
-        // the page's in its group, others in each: or pages 4 MiB apart would all share a few heads.
+        // The extent is spread, then the group's place in its extent, and the page's in its group,
+        // others in each: or pages 4 MiB apart would all share a few heads.
         let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILES_APART);
-        let hash = hash_twice(extent);
+        let hash = spread(extent);
         let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);
         let first = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_LOG2;
         let within = (page ^ hash) & ((1 << EXTENT_LOG2.min(heads_log2)) - 1) & !GROUP_MASK;
-        Group { first: first | within, turn: hash_twice(page >> GROUP_LOG2 ^ hash) >> 32 }
+        Group { first: first | within, turn: spread(page >> GROUP_LOG2 ^ hash) >> 32 }
     }
 
     /// The head of the chain that a page of the group belongs to.
@@ -257,13 +257,6 @@ impl Group {
     }
 }
 
-fn hash_twice(number: u64) -> u64 {
-    let hash = number.wrapping_mul(GOLDEN);
-    (hash ^ hash >> 32).wrapping_mul(GOLDEN)
-}
-
-/// 2^64 divided by the golden ratio, odd.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Spreads the numbers of files over all bits; 2^64 divided by the square root of 2, odd.
 const FILES_APART: u64 = 0xb504_f333_f9de_6485;
 

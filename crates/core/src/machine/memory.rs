@@ -96,6 +96,11 @@ pub struct SwapConfig {
     /// meanwhile is mapped without I/O. For worlds that don't see accessed
     /// bits; default 0, for those that do.
     pub second_chance_pages: u32,
+    /// Whether the reclaim law decides which pages of memory leave, as it does of files; under
+    /// `two-lists` memory has two lists of its own, as in Linux. Default: memory has those under
+    /// every law. It asks for a world that sees accessed bits: of one that doesn't nobody has measured
+    /// yet what it is worth.
+    pub by_law: bool,
     /// In whose name the area is written.
     pub writer: ProcessId,
 }
@@ -111,6 +116,7 @@ impl SwapConfig {
             swap_out: SwapOut::default(),
             ready_pages: None,
             second_chance_pages: 0,
+            by_law: false,
             writer: ProcessId(0),
         }
     }
@@ -313,7 +319,11 @@ impl Memory {
     }
 
     /// Adds the swap area, of which there is one; without it memory is as large as memory.
-    pub(super) fn add_swap(&mut self, base: &Base, config: &SwapConfig) -> Result<(), SwapError> {
+    pub(super) fn add_swap(
+        &mut self,
+        base: &mut Base,
+        config: &SwapConfig,
+    ) -> Result<(), SwapError> {
         if self.swap.is_added {
             return Err(SwapError::Second);
         }
@@ -328,6 +338,9 @@ impl Memory {
         }
         if config.slots >= u64::from(NO_SLOT) {
             return Err(SwapError::TooManyPages { pages: config.slots });
+        }
+        if config.by_law {
+            base.frames.cache.give_memory_to_law();
         }
         let memory_pages = base.frames.cache.budget_pages();
         let default_ready = (memory_pages / 16).min(READY_PAGES_MAX);

@@ -149,12 +149,7 @@ impl Adaptive {
 
     /// Has the candidate that is to be in force take over what is there.
     fn change(&mut self, places: &mut Places, looks: &dyn Looks) {
-        let mut order = Vec::new();
-        for (list, is_kept) in List::OF_LAW.into_iter().zip([false, true]) {
-            while let Some(frame) = places.pop(list) {
-                order.push((frame, is_kept));
-            }
-        }
+        let order = places.take_law();
         let ghosts = self.law.bequeath().or_else(|| self.ghosts.take());
         self.law = built(self.candidates[self.next_in_force].name, self.pages);
         for (frame, is_kept) in order {

@@ -14,7 +14,9 @@
 //! number, as many pages as there are in memory.
 //!
 //! Where uses are known only when a page is looked at, an LIR page that would become HIR and was
-//! used meanwhile counts as used then.
+//! used meanwhile counts as used then. One that becomes HIR while nobody can look, because
+//! another comes back, is looked at before it goes: if it was used it never should have become
+//! HIR, and is LIR again.
 //!
 //! It is the best there is for loops larger than memory, of which it keeps a part. What walks to
 //! and fro it takes for a loop, and misses everything of.
@@ -28,7 +30,12 @@ const LIR: List = List::KEPT;
 /// Of so many pages of memory one is for HIR pages.
 const HIR_SHARE: u32 = 100;
 
-/// The reclaim law `lirs`. A page's note is the number of its last use.
+/// What is counted as uses of a page on a list: whether it became HIR unseen.
+const SEEN: u8 = 0;
+const UNSEEN: u8 = 1;
+
+/// The reclaim law `lirs`. A page's note is the number of its last use; its uses are 1 if it became
+/// HIR unseen.
 #[derive(Debug)]
 pub struct Lirs {
     lir_max: u32,
@@ -76,18 +83,32 @@ impl Lirs {
     /// Puts a page, which is on no list, on that of LIR pages, as just used.
     fn keep(&mut self, places: &mut Places, frame: FrameId) {
         places.push(frame, LIR);
+        self.note_use(places, frame);
+    }
+
+    /// Puts a page, which is on no list, at the end of those that wait, as just used.
+    fn have_wait(&mut self, places: &mut Places, frame: FrameId) {
+        places.push(frame, HIR);
+        self.note_use(places, frame);
+    }
+
+    fn note_use(&mut self, places: &mut Places, frame: FrameId) {
         let number = self.number();
         places.set_note(frame, number);
+        places.set_uses(frame, SEEN);
     }
 
     /// Has LIR pages become HIR until there are no more than there should be. Those that
-    /// turn out to have been used, which is asked of each once, stay.
-    fn demote(&mut self, places: &mut Places, mut uses: impl FnMut(FrameId) -> u8) {
+    /// turn out to have been used, which is asked of each once where one can look, stay.
+    fn demote(&mut self, places: &mut Places, mut looks: Option<&mut dyn Looks>) {
         while places.pages(LIR) > self.lir_max {
             let Some(oldest) = places.pop(LIR) else { return };
-            match uses(oldest) {
-                0 => places.push(oldest, HIR),
-                _ => self.keep(places, oldest),
+            let uses = looks.as_deref_mut().map(|looks| looks.uses(oldest));
+            if uses.is_some_and(|uses| uses > 0) {
+                self.keep(places, oldest);
+            } else {
+                places.push(oldest, HIR);
+                places.set_uses(oldest, if uses.is_some() { SEEN } else { UNSEEN });
             }
         }
         // What has come out of the stack at its bottom is remembered no longer.
@@ -105,11 +126,9 @@ impl ReclaimLaw for Lirs {
         let is_back = ghost.is_some_and(|(_, number)| self.is_in_stack(places, number));
         if is_back || !self.has_evicted && places.pages(LIR) < self.lir_max {
             self.keep(places, frame);
-            self.demote(places, |_| 0);
+            self.demote(places, None);
         } else {
-            places.push(frame, HIR);
-            let number = self.number();
-            places.set_note(frame, number);
+            self.have_wait(places, frame);
         }
     }
 
@@ -118,11 +137,10 @@ impl ReclaimLaw for Lirs {
         if list == LIR || self.is_in_stack(places, places.note(frame)) {
             places.unlink(frame);
             self.keep(places, frame);
-            self.demote(places, |_| 0);
+            self.demote(places, None);
         } else {
-            places.renew(frame, HIR);
-            let number = self.number();
-            places.set_note(frame, number);
+            places.unlink(frame);
+            self.have_wait(places, frame);
         }
     }
 
@@ -130,19 +148,17 @@ impl ReclaimLaw for Lirs {
         self.has_evicted = true;
         self.share(law_pages(places) + looks.taken());
         if places.pages(HIR) == 0 {
-            self.demote(places, |frame| looks.uses(frame));
+            self.demote(places, Some(&mut *looks));
         }
         while let Some(frame) = places.pop(HIR) {
             if looks.uses(frame) == 0 {
                 return Some(frame);
             }
-            if self.is_in_stack(places, places.note(frame)) {
+            if places.uses(frame) == UNSEEN || self.is_in_stack(places, places.note(frame)) {
                 self.keep(places, frame);
-                self.demote(places, |frame| looks.uses(frame));
+                self.demote(places, Some(&mut *looks));
             } else {
-                places.push(frame, HIR);
-                let number = self.number();
-                places.set_note(frame, number);
+                self.have_wait(places, frame);
             }
         }
         while let Some(frame) = places.pop(LIR) {
@@ -157,10 +173,10 @@ impl ReclaimLaw for Lirs {
     fn adopt(&mut self, places: &mut Places, frame: FrameId, _page: PageKey, _is_kept: bool) {
         self.has_evicted = true;
         // The first of those that wait are the first to go; the others are in the order of use.
-        let is_hir = places.pages(HIR) < self.hir_max;
-        places.push(frame, if is_hir { HIR } else { LIR });
-        let number = self.number();
-        places.set_note(frame, number);
+        match places.pages(HIR) < self.hir_max {
+            true => self.have_wait(places, frame),
+            false => self.keep(places, frame),
+        }
     }
 
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
@@ -193,6 +209,44 @@ mod tests {
 
     /// In a memory of three 1 and 2 are LIR. 3 passes through, and comes back sooner than 1: 3 is
     /// LIR then, and 1 waits to go.
+    /// A cache whose uses are known only as bits, until a law looks.
+    struct Bits([u8; 8]);
+
+    impl Looks for Bits {
+        fn uses(&mut self, frame: FrameId) -> u8 {
+            core::mem::take(&mut self.0[frame.0 as usize])
+        }
+
+        fn page(&self, frame: FrameId) -> PageKey {
+            PageKey::numbered(frame.0.into())
+        }
+
+        fn taken(&self) -> u32 {
+            0
+        }
+    }
+
+    /// Of a memory of four, pages 0 to 2 are LIR. Page 3 leaves and comes back, so that it is LIR and 0,
+    /// the oldest, becomes HIR unseen. It was used meanwhile: 0 is LIR again, and 1, which was not,
+    /// goes in its place.
+    #[test]
+    fn what_was_used_unseen_is_no_victim_and_is_kept_again() {
+        let (mut law, mut places) = (Lirs::new(4), Places::new(8));
+        let mut bits = Bits([0; 8]);
+        let page = |frame: u32| PageKey::numbered(frame.into());
+        let enter = |law: &mut Lirs, places: &mut Places, frame: u32| {
+            law.enter(places, FrameId(frame), page(frame), Entry::Asked);
+        };
+        (0..4).for_each(|frame| enter(&mut law, &mut places, frame));
+        assert_eq!(law.victim(&mut places, &mut bits), Some(FrameId(3)));
+        law.evicted(&mut places, FrameId(3), page(3));
+        enter(&mut law, &mut places, 3);
+        assert_eq!(places.list_of(FrameId(0)), Some(HIR));
+        bits.0[0] = 1;
+        assert_eq!(law.victim(&mut places, &mut bits), Some(FrameId(1)));
+        assert_eq!(places.list_of(FrameId(0)), Some(LIR));
+    }
+
     #[test]
     fn what_comes_back_sooner_than_the_oldest_that_is_kept_takes_its_place() {
         assert_eq!(victims(Lirs::new(3), 3, [1, 2, 3, 4, 3, 5]), [3, 4, 1]);

@@ -118,6 +118,18 @@ impl Places {
         Some(oldest)
     }
 
+    /// Takes all frames off a law's lists, for another law to take over: in the order in which they
+    /// would go, each with whether it was on the list of those that are kept.
+    pub fn take_law(&mut self) -> Vec<(FrameId, bool)> {
+        let mut order = Vec::new();
+        for (list, is_kept) in List::OF_LAW.into_iter().zip([false, true]) {
+            while let Some(frame) = self.pop(list) {
+                order.push((frame, is_kept));
+            }
+        }
+        order
+    }
+
     /// Puts a frame at the newest end of a list, on whatever list it was.
     #[inline]
     pub fn renew(&mut self, frame: FrameId, list: List) {

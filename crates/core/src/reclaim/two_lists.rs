@@ -12,7 +12,7 @@
 //! As in Linux a page that is read ahead enters with those that were asked for, before anybody has
 //! used it: its first use is then no second one.
 //!
-//! Memory that programs map has two such lists of its own, under whatever law files are. Its uses
+//! Memory that programs map has two such lists of its own. Its uses
 //! are not counted one by one: a page that carries the referenced bit when it comes to the back of
 //! the inactive list goes to the front of the active one, without the bit. A page that was read
 //! ahead and not used yet ages beside them. When memory is short the oldest of the three backs goes
@@ -80,6 +80,10 @@ impl ReclaimLaw for TwoLists {
     }
 
     fn enters_unused(&self) -> bool {
+        true
+    }
+
+    fn has_memory_apart(&self) -> bool {
         true
     }
 }

@@ -67,16 +67,17 @@ fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
     let law = proptest::sample::select(LAWS.to_vec());
     let sight = proptest::sample::select(sights);
     let swap_out = proptest::sample::select(vec![SwapOut::Oldest, SwapOut::Neighbours]);
-    let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32, swap_out);
+    let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32, swap_out, proptest::bool::ANY);
     let memory = (4..60u64, 1..9usize);
     (law, sight, memory, slots, knobs).prop_map(|(law, sight, memory, slots, knobs)| {
         let (memory_pages, unmaps_at_once) = memory;
-        let (write_pages_max, ready_pages, second_chance_pages, swap_out) = knobs;
+        let (write_pages_max, ready_pages, second_chance_pages, swap_out, by_law) = knobs;
         let swap = SwapConfig {
             swap_out,
             write_pages_max,
             ready_pages,
             second_chance_pages,
+            by_law,
             ..World::swap(law, slots)
         };
         let mut world = World::new(memory_pages, &swap, sight, &PAGES);

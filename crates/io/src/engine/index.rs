@@ -23,6 +23,7 @@
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use readpath_core::cache::{FileId, FrameId, Uses};
+use readpath_core::splitmix::spread;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::readers::{Copies, Readers, Reading};
@@ -406,10 +407,8 @@ impl<A: Atomics> PageIndex<A> {
     /// The heads of a key's group, each at its page's place in it.
     #[inline]
     fn group(&self, key: u64) -> &[A::Word; 1 << GROUP_LOG2] {
-        // Fibonacci hashing (Knuth 6.4) of the extent, twice, since strides that are powers of two leave the first
-        // product's high bits to a few patterns. Then the group's place in its extent, another one in each.
-        let hash = (key >> (GROUP_LOG2 + EXTENT_GROUPS_LOG2)).wrapping_mul(GOLDEN);
-        let hash = (hash ^ hash >> 32).wrapping_mul(GOLDEN);
+        // The extent is spread, then the group's place in its extent, another one in each.
+        let hash = spread(key >> (GROUP_LOG2 + EXTENT_GROUPS_LOG2));
         let groups_log2 = self.heads.len().trailing_zeros();
         let extents_log2 = groups_log2.saturating_sub(EXTENT_GROUPS_LOG2);
         let extent = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_GROUPS_LOG2;
@@ -417,9 +416,6 @@ impl<A: Atomics> PageIndex<A> {
         &self.heads[(extent | within) as usize]
     }
 }
-
-/// 2^64 divided by the golden ratio, odd.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// How many groups of heads there are for so many frames: a power of two.
 fn groups(frames: u32) -> usize {

@@ -192,7 +192,7 @@ fn load(cell: &Cell, shortened: u64) -> Load {
         pattern: cell.pattern,
         touches: match cell.pattern {
             Pattern::Sequential => sweeps,
-            Pattern::Random => 5_000_000 / shortened,
+            Pattern::Random | Pattern::Zipf | Pattern::Swept => 5_000_000 / shortened,
         },
         writes_percent: 100,
         share: cell.share,

@@ -123,7 +123,12 @@ impl Fields<'_> {
             return Err(self.own.error("name", "expected a word or two on one line".to_owned()));
         }
         let mut load = Load::new(name, self.bytes("mapping")?, self.bytes("memory")?);
-        let patterns = [("sequential", Pattern::Sequential), ("random", Pattern::Random)];
+        let patterns = [
+            ("sequential", Pattern::Sequential),
+            ("random", Pattern::Random),
+            ("zipf", Pattern::Zipf),
+            ("swept", Pattern::Swept),
+        ];
         load.pattern = self.word("pattern", None, &patterns)?;
         let shares = [("private", Share::Private), ("shared", Share::Shared)];
         load.share = self.word("share", Some(Share::Private), &shares)?;

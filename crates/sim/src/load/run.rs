@@ -33,6 +33,8 @@ pub struct LoadSetup {
     pub swapin: Spec,
     /// The scheduler.
     pub scheduler: Spec,
+    /// What stays in memory. Default `two-lists`, as in the kernel.
+    pub reclaim: Spec,
     /// The most pages that are written at once; `None`: as the machine has it.
     pub write_pages_max: Option<u64>,
     /// Which pages leave memory together.
@@ -50,6 +52,7 @@ impl LoadSetup {
             device,
             swapin: Spec::plain("adaptive"),
             scheduler: Spec::plain("adaptive"),
+            reclaim: Spec::plain("two-lists"),
             write_pages_max: None,
             swap_out: SwapOut::default(),
             seed: 1,
@@ -89,12 +92,14 @@ fn prepare(load: &Load, setup: &LoadSetup) -> Result<(ModelledWorld, Machine), S
         memory_bytes: load.memory_bytes,
         readahead: Spec::plain("none"),
         scheduler: setup.scheduler.clone(),
+        reclaim: setup.reclaim.clone(),
         ..Config::new(device.caps())
     })
     .map_err(SimulateError::Config)?;
     let mut swap = SwapConfig {
         law: setup.swapin.clone(),
         swap_out: setup.swap_out,
+        by_law: true,
         ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES)
     };
     swap.write_pages_max = setup.write_pages_max.unwrap_or(swap.write_pages_max);

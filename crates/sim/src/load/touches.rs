@@ -6,6 +6,9 @@
 //! - *sequential*: pages 0, 1, 2, …, and 0 again after the last. Processes on one shared mapping
 //!   start spread over it evenly, since in step they would fault each page but once;
 //! - *random*: each touch draws a page, all alike;
+//! - *zipf*: each touch draws a page, some far more often than others;
+//! - *swept*: in turn a page is drawn of the first eighth, and the next of the others is touched, from
+//!   the first of them on again after the last;
 //! - whether a touch writes is drawn too, unless all or none do. It is drawn from a generator
 //!   of its own: a load that writes touches the same pages as one that reads.
 
@@ -14,7 +17,8 @@ use rand_xoshiro::rand_core::SeedableRng;
 use readpath_core::request::ProcessId;
 
 use super::{Load, Pattern, Share};
-use crate::workload::{below, seed_of};
+use crate::job::Distribution;
+use crate::workload::{Skew, below, seed_of};
 
 /// One touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +42,14 @@ pub struct Touches {
 enum Order {
     Sequential { next_page: u64 },
     Random { places: Xoshiro256PlusPlus },
+    Zipf { skew: Skew },
+    Swept { places: Xoshiro256PlusPlus, next_page: u64, is_sweep: bool },
 }
+
+/// Of so many pages one is hot where the others are swept.
+const HOT_SHARE: u64 = 8;
+/// The exponent of Zipf's law.
+const ZIPF: Distribution = Distribution::Zipf { theta: 0.9, center: None };
 
 #[derive(Clone, Debug)]
 enum Writes {
@@ -58,6 +69,14 @@ impl Touches {
         let order = match load.pattern {
             Pattern::Sequential => Order::Sequential { next_page: first_page },
             Pattern::Random => Order::Random { places: Xoshiro256PlusPlus::seed_from_u64(seed) },
+            Pattern::Zipf => {
+                Order::Zipf { skew: Skew::new(&ZIPF, pages, seed).expect("Zipf's law is skewed") }
+            }
+            Pattern::Swept => Order::Swept {
+                places: Xoshiro256PlusPlus::seed_from_u64(seed),
+                next_page: hot_pages(pages),
+                is_sweep: false,
+            },
         };
         let writes = match load.writes_percent {
             0 => Writes::Never,
@@ -80,6 +99,18 @@ impl Iterator for Touches {
                 page
             }
             Order::Random { places } => below(places, self.pages),
+            Order::Zipf { skew } => skew.next().min(self.pages - 1),
+            Order::Swept { places, next_page, is_sweep } => {
+                *is_sweep = !*is_sweep;
+                let hot = hot_pages(self.pages);
+                if *is_sweep && hot < self.pages {
+                    let page = *next_page;
+                    *next_page = if page + 1 == self.pages { hot } else { page + 1 };
+                    page
+                } else {
+                    below(places, hot)
+                }
+            }
         };
         let is_write = match &mut self.writes {
             Writes::Never => false,
@@ -95,9 +126,26 @@ impl Iterator for Touches {
     }
 }
 
+/// How many pages of a mapping of one at least are hot where the others are swept: one at least.
+fn hot_pages(pages: u64) -> u64 {
+    pages.div_ceil(HOT_SHARE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of 16 pages 2 are hot; the sweep begins with the third and goes on with it after the last.
+    #[test]
+    fn a_sweep_goes_by_beside_the_hot_pages() {
+        let mut load = Load::new("swept", 16 * 4096, MIB);
+        (load.pattern, load.touches) = (Pattern::Swept, 40);
+        let touched = pages(&load, 0);
+        let swept: Vec<u64> = touched.iter().copied().step_by(2).collect();
+        let expected: Vec<u64> = (2..16).cycle().take(20).collect();
+        assert_eq!(swept, expected);
+        assert!(touched.iter().skip(1).step_by(2).all(|&page| page < 2));
+    }
 
     const MIB: u64 = 1 << 20;
 

@@ -95,7 +95,8 @@ fn fixed(cells: &[Judged]) -> Vec<Fixed> {
     fixed
 }
 
-fn geometric_mean(ratios: &[f64]) -> f64 {
+/// Of one ratio at least.
+pub(crate) fn geometric_mean(ratios: &[f64]) -> f64 {
     let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
     (logarithms / ratios.len() as f64).exp()
 }

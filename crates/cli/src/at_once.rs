@@ -1,0 +1,48 @@
+//! Work that falls into pieces, several of which are done at a time.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use indicatif::ProgressBar;
+
+use crate::exit::Failure;
+use crate::progress::Interrupt;
+
+/// Does each piece, on so many threads, or on as many as there are processors; the results come in
+/// the order of the pieces however many threads there are. Once an interrupt has come no other piece is begun.
+///
+/// # Errors
+/// That of a piece that failed.
+pub fn each<T: Sync, R: Send>(
+    pieces: &[T],
+    work: &(dyn Fn(&T) -> Result<R, Failure> + Sync),
+    threads: Option<NonZero<usize>>,
+    interrupt: &Interrupt,
+) -> Result<Vec<R>, Failure> {
+    let next = AtomicUsize::new(0);
+    let bar = ProgressBar::new(pieces.len() as u64);
+    let worker = || {
+        let mut done = Vec::new();
+        while !interrupt.has_come() {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(piece) = pieces.get(at) else { break };
+            done.push((at, work(piece)?));
+            bar.inc(1);
+        }
+        Ok(done)
+    };
+    let there = || thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = threads.map_or_else(there, NonZero::get);
+    let mut done = Vec::new();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        for worker in workers {
+            done.extend(worker.join().expect("a piece does not panic")?);
+        }
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    done.sort_by_key(|&(at, _)| at);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
+}

@@ -1,0 +1,225 @@
+//! Pages of files that were read ahead and that nobody has used yet: *promised*.
+//!
+//! Such a page is none that was used once, nor one that nobody wants. What it is worth is known: it
+//! saves a request when its reader comes to it, unless its reader went elsewhere. So none of the
+//! reclaim law's judgements are of use for it, and it is none of its pages until its first use. Under
+//! a law that has pages [enter](crate::reclaim::ReclaimLaw::enters_unused) unused there are no others
+//! than the law's.
+//!
+//! The law in words:
+//!
+//! - *A bound of their own.* Half of the memory at the most is promised. At that bound nothing more
+//!   is read ahead. It would be no gain to have others leave for it: of what is read ahead in streams
+//!   the oldest is what is used next.
+//! - *A life that is long enough.* A page lives twice as long as those waited for their first use
+//!   that were used of late, and as long as it takes to add an eighth of the memory at least. What is
+//!   older was promised in vain, and leaves before all others. As long as nothing is known, that is
+//!   the time in which half of the memory is added.
+//!
+//! Time is counted in pages that are added to the cache, whoever asks for them: uses don't age
+//! anything, and what is not added drives nothing out. The longest wait fades by a quarter while half
+//! of the memory is added.
+//!
+//! What was there before and is worse: to have the oldest leave at the bound, after half of the
+//! memory in pushes to any list. A push is also each use under `lru`, and each page that goes
+//! round on a clock; so of 16 streams beside a hot set nearly half of what was read ahead left before
+//! its reader came (`readpath cache-regret --cells reads/`).
+
+use super::{Cache, FrameId, FrameState, Room};
+use crate::reclaim::Entry;
+
+/// Of so many pages of memory one may be promised.
+const BOUND_SHARE: u32 = 2;
+/// So many times as long as others waited for their first use a promised page lives…
+const LIFE_TIMES: u32 = 2;
+/// …and until one of so many pages of memory was added at least.
+const LIFE_SHARE_MIN: u32 = 8;
+/// The longest wait fades by one of so many parts while the bound is filled anew.
+const FADING: u32 = 4;
+
+/// How long pages that are read ahead wait for their first use, in pages added.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    /// Pages that were ever added, round and round.
+    now: u32,
+    /// The longest wait of late, fading.
+    longest: u32,
+    /// When that last faded.
+    faded: u32,
+}
+
+impl Waits {
+    /// None is known of a memory of so many pages.
+    pub(super) fn new(pages: u32) -> Waits {
+        Waits { now: 0, longest: pages / BOUND_SHARE / LIFE_TIMES, faded: 0 }
+    }
+
+    /// How many pages were ever added, round and round.
+    pub(super) fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// So many pages are added to a memory of `memory_pages`.
+    pub(super) fn added(&mut self, count: u32, memory_pages: u32) {
+        self.now = self.now.wrapping_add(count);
+        if self.now.wrapping_sub(self.faded) > memory_pages / BOUND_SHARE {
+            self.faded = self.now;
+            self.longest -= self.longest / FADING;
+        }
+    }
+
+    /// A page that came at `then` is used. It has waited no longer than the whole memory takes, for all
+    /// that is learnt from it.
+    pub(super) fn ended(&mut self, then: u32, memory_pages: u32) {
+        self.longest = self.longest.max(self.now.wrapping_sub(then)).min(memory_pages);
+    }
+
+    /// Whether a page that came at `then` has waited for longer than one does that is used.
+    fn is_over(&self, then: u32, memory_pages: u32) -> bool {
+        let life = (LIFE_TIMES * self.longest).max(memory_pages / LIFE_SHARE_MIN);
+        self.now.wrapping_sub(then) > life
+    }
+}
+
+impl Cache {
+    fn promised_max(&self) -> u32 {
+        self.budget_pages() / BOUND_SHARE
+    }
+
+    /// Whether a promised page, the oldest of them, was promised in vain, or they are too many.
+    pub(super) fn is_stale(&self, id: FrameId) -> bool {
+        self.waits.is_over(self.places.note(id), self.budget_pages())
+            || self.places.pages(Room::PROMISED) > self.promised_max()
+    }
+
+    /// The same of a page of memory that was read ahead.
+    pub(super) fn is_stale_memory(&self, id: FrameId) -> bool {
+        self.waits.is_over(self.places.note(id), self.budget_pages())
+            || self.places.pages(Room::AHEAD) > self.promised_max()
+    }
+
+    /// A promised page has been used: it is the law's from now on.
+    pub(super) fn keep_promised(&mut self, id: FrameId) {
+        self.waits.ended(self.places.note(id), self.budget_pages());
+        self.places.unlink(id);
+        let key = self.frame(id).key();
+        self.law.enter(&mut self.places, id, key, Entry::Asked);
+    }
+
+    /// Has a promised page enter the law's lists if it was used meanwhile.
+    pub(super) fn keep_if_used(&mut self, id: FrameId, asks_left: &mut u32) -> bool {
+        if *asks_left == 0 || self.uses(id) == 0 {
+            return false;
+        }
+        *asks_left -= 1;
+        self.counters.used_pages += u64::from(self.unused.remove(id));
+        self.keep_promised(id);
+        true
+    }
+
+    /// How many of so many more pages may be promised. Those that were used, or were promised in vain,
+    /// make room first.
+    pub(super) fn room_for_promised(&mut self, pages: u64) -> u64 {
+        if self.law.enters_unused() {
+            return pages;
+        }
+        let mut asks_left = (2 * pages).min(self.promised_max().into()) as u32;
+        loop {
+            let room = self.promised_max().saturating_sub(self.places.pages(Room::PROMISED));
+            if u64::from(room) >= pages || !self.ends_a_promise(&mut asks_left) {
+                return pages.min(room.into());
+            }
+        }
+    }
+
+    /// Takes in that the oldest promised page was used, or has it leave if it was promised in vain;
+    /// false if it is neither.
+    fn ends_a_promise(&mut self, asks_left: &mut u32) -> bool {
+        let Some(id) = self.places.oldest(Room::PROMISED) else { return false };
+        if self.state(id) != FrameState::Filled || self.frame(id).pins > 0 || *asks_left == 0 {
+            return false;
+        }
+        if self.keep_if_used(id, asks_left) {
+            return true;
+        }
+        let is_over = self.waits.is_over(self.places.note(id), self.budget_pages());
+        if !is_over || self.recall_all(&[id]) != 0 {
+            return false;
+        }
+        self.evict(id);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+    use alloc::vec::Vec;
+
+    use super::super::{Entry as Added, FileId};
+    use super::*;
+    use crate::reclaim::{Lru, TwoLists};
+    use crate::unit::PageRange;
+
+    const AHEAD: Added = Added { order: 0, marked: 0, is_ahead: true, is_pinned: false };
+    const ASKED: Added = Added { is_ahead: false, ..AHEAD };
+
+    /// Adds pages, which come in at once.
+    fn filled(cache: &mut Cache, file: FileId, first: u64, count: u64, entry: Added) {
+        let mut frames = Vec::new();
+        cache.add_run(file, PageRange::new(first, count), entry, |_, id| frames.push(id));
+        frames.into_iter().for_each(|id| cache.fill(id));
+    }
+
+    fn used(cache: &mut Cache, file: FileId, pages: core::ops::Range<u64>) {
+        for page in pages {
+            let id = cache.find(file, page).expect("it was read ahead and lives");
+            cache.touch(id);
+        }
+    }
+
+    /// In 64 pages 32 may be promised. 40 pages that are asked for and used leave before them,
+    /// though uses move pages on the lists of `lru`; and once 8 of the 32 are used there is room for 8.
+    #[test]
+    fn what_is_read_ahead_has_a_bound_and_outlives_what_is_used_meanwhile() {
+        let mut cache = Cache::new(64, Box::new(Lru));
+        let (file, other) = (cache.add_file(), cache.add_file());
+        assert_eq!(cache.room_ahead(100), 32);
+        filled(&mut cache, file, 0, 32, AHEAD);
+        assert_eq!(cache.room_ahead(1), 0);
+        for page in 0..32 {
+            filled(&mut cache, other, page, 1, ASKED);
+            (0..10).for_each(|_| used(&mut cache, other, page..page + 1));
+        }
+        used(&mut cache, file, 0..8);
+        assert_eq!((cache.room_ahead(100), cache.counters().waste_pages), (8, 0));
+        // Nobody comes for the other 24. The longest wait was 32 pages: they live for 64.
+        filled(&mut cache, other, 100, 40, ASKED);
+        assert_eq!(cache.room_ahead(100), 32, "those that were over have left");
+        assert_eq!(cache.counters().waste_pages, 24);
+    }
+
+    /// The first wait is 10 pages; it fades to a quarter less while 32 of 64 pages are added, but
+    /// an eighth of the memory is the least.
+    #[test]
+    fn a_page_lives_twice_as_long_as_others_waited_of_late() {
+        let mut waits = Waits { now: 0, longest: 0, faded: 0 };
+        waits.added(10, 64);
+        waits.ended(0, 64);
+        assert!(!waits.is_over(u32::MAX - 9, 64) && waits.is_over(u32::MAX - 10, 64));
+        (0..33).for_each(|_| waits.added(1, 64));
+        // 10 - 10 / 4 = 8, and so 16.
+        assert_eq!((waits.longest, waits.now), (8, 43));
+        assert!(!waits.is_over(43 - 16, 64) && waits.is_over(43 - 17, 64));
+        (0..20).for_each(|_| waits.added(33, 64));
+        assert!(!waits.is_over(waits.now - 8, 64) && waits.is_over(waits.now - 9, 64));
+    }
+
+    #[test]
+    fn under_a_law_that_takes_them_in_unused_there_is_no_such_bound() {
+        let mut cache = Cache::new(64, Box::new(TwoLists));
+        let file = cache.add_file();
+        filled(&mut cache, file, 0, 60, AHEAD);
+        assert_eq!(cache.room_ahead(100), 100);
+    }
+}

@@ -1,0 +1,321 @@
+//! Reads of files through the whole path that a cache is to help.
+//!
+//! Memory is 16 MiB. Most loads are one process that reads several files in turn, so that the order
+//! of its reads is the same whatever the law: what is read of each in a turn is a share of it, in
+//! bytes, carried over from turn to turn. The others are processes beside each other, each at its
+//! own pace.
+
+use readpath_core::unit::PAGE_BYTES;
+
+use super::Size;
+use crate::device::random::Draw;
+use crate::job::{Distribution, Engine};
+use crate::workload::{File, FileId, Listed, Reading, Skew, Workload};
+
+/// Memory of the page cache.
+pub(super) const MEMORY_BYTES: u64 = 4096 * PAGE_BYTES;
+
+const MEMORY_PAGES: u64 = MEMORY_BYTES / PAGE_BYTES;
+const KIB: u64 = 1 << 10;
+
+/// A load of reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// A hot set of three eighths of the memory at random, and scans in steps of so many bytes, each
+    /// of which brings in as much as the hot set is read.
+    Scans { step_bytes: u64, scans: u64 },
+    /// Four times as much as memory by Zipf's law, and a scan that brings in a third as much.
+    Zipf,
+    /// A file of so many hundredths of the memory, round and round.
+    Round { percent: u64 },
+    /// Zipf, a loop, and another Zipf, one after the other, twice.
+    Phases,
+    /// One process reads by Zipf's law, and one goes round in more than its half of the memory.
+    Tenants,
+    /// Pages of an index and of a table at random, and now and then the whole table.
+    Database,
+    /// One process reads a file, and another follows behind by a quarter of the memory.
+    Followed,
+    /// The first 48 KiB of one file after the other, beside a hot set of half of the memory.
+    Begun,
+    /// So many streams in turn, each of its own file, beside a hot set.
+    Streams { streams: u64 },
+}
+
+/// The loads by their names.
+pub(super) const READS: &[(&str, Reads)] = &[
+    ("scan-512", scans(512, 1)),
+    ("scan-1k", scans(KIB, 1)),
+    ("scan-4k", scans(4 * KIB, 1)),
+    ("scan-64k", scans(64 * KIB, 1)),
+    ("four-scans-1k", scans(KIB, 4)),
+    ("four-scans-64k", scans(64 * KIB, 4)),
+    ("zipf-scan", Reads::Zipf),
+    ("round-110%", Reads::Round { percent: 110 }),
+    ("round-150%", Reads::Round { percent: 150 }),
+    ("round-300%", Reads::Round { percent: 300 }),
+    ("phases", Reads::Phases),
+    ("two-tenants", Reads::Tenants),
+    ("database", Reads::Database),
+    ("followed", Reads::Followed),
+    ("begun", Reads::Begun),
+    ("streams-16", Reads::Streams { streams: 16 }),
+    ("streams-64", Reads::Streams { streams: 64 }),
+];
+
+const fn scans(step_bytes: u64, scans: u64) -> Reads {
+    Reads::Scans { step_bytes, scans }
+}
+
+/// Reads of pages that aren't a scan's, in all of a load.
+const TURNS: u64 = 40_000;
+const TURNS_MIN: u64 = 2048;
+
+impl Reads {
+    /// What is read.
+    pub(super) fn workload(self, size: Size) -> Workload {
+        let mut draw = Draw::new(size.seed);
+        let mut files = Files::default();
+        let turns = (TURNS / size.part).max(TURNS_MIN);
+        let lists = self.lists(&mut files, &mut draw, turns);
+        let listed =
+            |readings| Listed { engine: Engine::Psync, is_direct: false, depth: 1, readings };
+        Workload::listed(files.0, lists.into_iter().map(listed).collect())
+    }
+
+    /// What each process reads.
+    fn lists(self, files: &mut Files, draw: &mut Draw, turns: u64) -> Vec<Vec<Reading>> {
+        match self {
+            Reads::Scans { step_bytes, scans } => {
+                let mut hot = Uniform::new(files, MEMORY_PAGES * 3 / 8);
+                let mut scans: Vec<Stream> = (0..scans)
+                    .map(|_| Stream::new(files, turns * PAGE_BYTES, step_bytes))
+                    .collect();
+                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                    list.push(hot.next(draw));
+                    scans.iter_mut().for_each(|scan| scan.go_on(PAGE_BYTES, list));
+                };
+                vec![repeated(turns, draw, &mut turn)]
+            }
+            Reads::Zipf => {
+                let mut hot = Zipf::new(files, draw, 4 * MEMORY_PAGES);
+                let mut scan = Stream::new(files, turns * PAGE_BYTES, 64 * KIB);
+                let mut turn = |_: &mut Draw, list: &mut Vec<Reading>| {
+                    list.push(hot.next());
+                    scan.go_on(PAGE_BYTES / 3, list);
+                };
+                vec![repeated(turns, draw, &mut turn)]
+            }
+            Reads::Round { percent } => {
+                let mut round = Stream::new(files, MEMORY_BYTES * percent / 100, 64 * KIB);
+                let mut list = Vec::new();
+                round.go_on(2 * turns * PAGE_BYTES, &mut list);
+                vec![list]
+            }
+            Reads::Phases => {
+                let each = turns / 6;
+                let mut list = Vec::new();
+                for _ in 0..2 {
+                    let [mut one, mut other] =
+                        [2, 3].map(|times| Zipf::new(files, draw, times * MEMORY_PAGES));
+                    list.extend((0..each).map(|_| one.next()));
+                    let blocks = MEMORY_PAGES * draw.between(11, 16) / 10;
+                    Stream::new(files, blocks * PAGE_BYTES, 16 * KIB)
+                        .go_on(4 * each * PAGE_BYTES, &mut list);
+                    list.extend((0..each).map(|_| other.next()));
+                }
+                vec![list]
+            }
+            Reads::Tenants => {
+                let mut hot = Zipf::new(files, draw, 2 * MEMORY_PAGES);
+                let part = draw.between(6, 9);
+                let mut round = Stream::new(files, MEMORY_BYTES * part / 10, 64 * KIB);
+                let mut rounds = Vec::new();
+                round.go_on(turns * PAGE_BYTES, &mut rounds);
+                vec![(0..turns).map(|_| hot.next()).collect(), rounds]
+            }
+            Reads::Database => {
+                let pages = 3 * MEMORY_PAGES;
+                let mut index = Uniform::new(files, MEMORY_PAGES / draw.between(6, 16));
+                let mut table = Zipf::new(files, draw, pages);
+                let mut scan = Stream::of(table.file, pages * PAGE_BYTES, 128 * KIB);
+                let mut list = Vec::new();
+                for _ in 0..3 {
+                    for _ in 0..turns / 6 {
+                        list.extend([index.next(draw), table.next()]);
+                    }
+                    scan.go_on(pages * PAGE_BYTES, &mut list);
+                }
+                vec![list]
+            }
+            Reads::Followed => {
+                let mut hot = Uniform::new(files, MEMORY_PAGES / 4);
+                let bytes = turns * PAGE_BYTES;
+                let mut first = Stream::new(files, bytes, 16 * KIB);
+                let mut second = Stream::of(first.file, bytes, 16 * KIB);
+                let mut list = Vec::new();
+                first.go_on(MEMORY_BYTES / 4, &mut list);
+                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                    list.push(hot.next(draw));
+                    first.go_on(PAGE_BYTES, list);
+                    second.go_on(PAGE_BYTES, list);
+                };
+                list.extend(repeated(turns - MEMORY_PAGES / 4, draw, &mut turn));
+                vec![list]
+            }
+            Reads::Begun => {
+                let mut hot = Uniform::new(files, MEMORY_PAGES / 2);
+                let mut begun = Vec::new();
+                for _ in 0..turns / 16 {
+                    Stream::new(files, 1024 * KIB, 16 * KIB).go_on(48 * KIB, &mut begun);
+                }
+                let mut begun = begun.into_iter();
+                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                    list.extend((0..4).map(|_| hot.next(draw)));
+                    list.extend(begun.next());
+                };
+                vec![repeated(turns / 4, draw, &mut turn)]
+            }
+            Reads::Streams { streams } => {
+                let mut hot = Uniform::new(files, MEMORY_PAGES * 3 / 8);
+                let bytes = 2 * turns * PAGE_BYTES / streams;
+                let mut all: Vec<Stream> =
+                    (0..streams).map(|_| Stream::new(files, bytes, 16 * KIB)).collect();
+                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                    list.push(hot.next(draw));
+                    let whose = draw.below(streams) as usize;
+                    all[whose].go_on(4 * PAGE_BYTES, list);
+                };
+                vec![repeated(turns / 2, draw, &mut turn)]
+            }
+        }
+    }
+}
+
+fn repeated(
+    turns: u64,
+    draw: &mut Draw,
+    turn: &mut dyn FnMut(&mut Draw, &mut Vec<Reading>),
+) -> Vec<Reading> {
+    let mut list = Vec::new();
+    (0..turns).for_each(|_| turn(draw, &mut list));
+    list
+}
+
+/// The files of a load.
+#[derive(Default)]
+struct Files(Vec<File>);
+
+impl Files {
+    fn add(&mut self, bytes: u64) -> FileId {
+        self.0.push(File { name: format!("file{}", self.0.len()), bytes });
+        FileId(self.0.len() as u32 - 1)
+    }
+}
+
+/// Pages of a file, each as likely as the others.
+struct Uniform {
+    file: FileId,
+    pages: u64,
+}
+
+impl Uniform {
+    fn new(files: &mut Files, pages: u64) -> Uniform {
+        Uniform { file: files.add(pages * PAGE_BYTES), pages }
+    }
+
+    fn next(&mut self, draw: &mut Draw) -> Reading {
+        page(self.file, draw.below(self.pages))
+    }
+}
+
+/// Pages of a file by Zipf's law with the exponent 0.9.
+struct Zipf {
+    file: FileId,
+    skew: Skew,
+}
+
+impl Zipf {
+    fn new(files: &mut Files, draw: &mut Draw, pages: u64) -> Zipf {
+        let law = Distribution::Zipf { theta: 0.9, center: None };
+        let skew = Skew::new(&law, pages, draw.bits()).expect("Zipf's law is skewed");
+        Zipf { file: files.add(pages * PAGE_BYTES), skew }
+    }
+
+    fn next(&mut self) -> Reading {
+        page(self.file, self.skew.next())
+    }
+}
+
+fn page(file: FileId, page: u64) -> Reading {
+    Reading { file, offset: page * PAGE_BYTES, bytes: PAGE_BYTES }
+}
+
+/// A file from its start to its end, and again.
+struct Stream {
+    file: FileId,
+    file_bytes: u64,
+    step_bytes: u64,
+    offset: u64,
+    /// What it may read and hasn't.
+    due_bytes: u64,
+}
+
+impl Stream {
+    fn new(files: &mut Files, bytes: u64, step_bytes: u64) -> Stream {
+        let bytes = bytes.next_multiple_of(step_bytes);
+        Stream::of(files.add(bytes), bytes, step_bytes)
+    }
+
+    /// Of a file of so many bytes, a whole number of steps.
+    fn of(file: FileId, bytes: u64, step_bytes: u64) -> Stream {
+        let file_bytes = bytes.next_multiple_of(step_bytes);
+        Stream { file, file_bytes, step_bytes, offset: 0, due_bytes: 0 }
+    }
+
+    /// Goes on by so many bytes, in whole steps.
+    fn go_on(&mut self, bytes: u64, list: &mut Vec<Reading>) {
+        self.due_bytes += bytes;
+        while self.due_bytes >= self.step_bytes {
+            self.due_bytes -= self.step_bytes;
+            let Stream { file, offset, step_bytes: bytes, .. } = *self;
+            list.push(Reading { file, offset, bytes });
+            self.offset = (offset + bytes) % self.file_bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 16 KiB steps on a page a turn every fourth turn has one; a file of three steps ends after
+    /// the third.
+    #[test]
+    fn a_stream_goes_on_in_whole_steps_and_begins_anew_at_the_end() {
+        let mut files = Files::default();
+        let mut stream = Stream::new(&mut files, 48 * KIB, 16 * KIB);
+        let counts: Vec<Vec<u64>> = (0..16)
+            .map(|_| {
+                let mut list = Vec::new();
+                stream.go_on(PAGE_BYTES, &mut list);
+                list.iter().map(|reading| reading.offset / KIB).collect()
+            })
+            .collect();
+        assert_eq!(counts.concat(), [0, 16, 32, 0]);
+        assert!(counts[3] == [0] && counts[4].is_empty());
+    }
+
+    #[test]
+    fn every_read_is_within_its_file() {
+        for &(name, reads) in READS {
+            let mut files = Files::default();
+            let lists = reads.lists(&mut files, &mut Draw::new(1), TURNS_MIN);
+            for reading in lists.concat() {
+                let file = &files.0[reading.file.0 as usize];
+                assert!(reading.offset + reading.bytes <= file.bytes, "{name}: {reading:?}");
+            }
+            assert!(lists.iter().all(|list| list.len() as u64 >= TURNS_MIN / 16), "{name}");
+        }
+    }
+}

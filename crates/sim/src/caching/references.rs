@@ -1,0 +1,284 @@
+//! References that are made here: which blocks are wanted, in which order.
+//!
+//! Each load is a shape that caches are known by, and in each something is drawn: how many blocks
+//! there are, how skewed their use is, how long a loop or a phase. About 200,000 references; of a
+//! loop as many as make it go round 20 times at least.
+
+use crate::blocks::Trace;
+use crate::device::random::Draw;
+use crate::job::Distribution;
+use crate::workload::Skew;
+
+use super::Size;
+
+/// A load by its name, and the memory it is tried in, in percent of its blocks.
+pub(super) struct Load {
+    pub(super) name: &'static str,
+    pub(super) make: Make,
+    pub(super) sizes: &'static [u64],
+}
+
+/// Makes the references of a load, so many about, from what is drawn.
+pub(super) type Make = fn(&mut Draw, u64) -> Vec<u64>;
+
+/// What doesn't go round.
+const SIZES: &[u64] = &[1, 5, 10, 20, 40];
+/// What does: memory that holds a good part of the round.
+const ROUND_SIZES: &[u64] = &[20, 50, 80, 90, 95];
+
+/// The loads.
+pub(super) const LOADS: &[Load] = &[
+    Load { name: "zipf", make: zipf, sizes: SIZES },
+    Load { name: "zipf-scans", make: zipf_scans, sizes: SIZES },
+    Load { name: "drifting", make: drifting, sizes: SIZES },
+    Load { name: "recent", make: recent, sizes: SIZES },
+    Load { name: "correlated", make: correlated, sizes: SIZES },
+    Load { name: "database", make: database, sizes: SIZES },
+    Load { name: "two-tenants", make: two_tenants, sizes: SIZES },
+    Load { name: "phases", make: phases, sizes: SIZES },
+    Load { name: "loop", make: one_loop, sizes: ROUND_SIZES },
+    Load { name: "loops", make: several_loops, sizes: ROUND_SIZES },
+    Load { name: "to-and-fro", make: to_and_fro, sizes: ROUND_SIZES },
+];
+
+const REFERENCES: u64 = 200_000;
+const REFERENCES_MIN: u64 = 2000;
+
+/// The trace of a load.
+pub(super) fn trace(make: Make, size: Size) -> Trace {
+    let references = (REFERENCES / size.part).max(REFERENCES_MIN);
+    Trace::of(make(&mut Draw::new(size.seed), references)).expect("few blocks are referenced")
+}
+
+/// Blocks from `first` on, some wanted more often than others by Zipf's law.
+struct Zipf {
+    skew: Skew,
+    first: u64,
+}
+
+impl Zipf {
+    /// The exponent is from 0.7 to 1.2.
+    fn new(draw: &mut Draw, first: u64, blocks: u64) -> Zipf {
+        let theta = (70 + draw.below(51)) as f64 / 100.0;
+        // The formula of the draws has a pole at 1.
+        let theta = if theta == 1.0 { 1.01 } else { theta };
+        let law = Distribution::Zipf { theta, center: None };
+        let skew = Skew::new(&law, blocks, draw.bits()).expect("Zipf's law is skewed");
+        Zipf { skew, first }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.first + self.skew.next()
+    }
+}
+
+/// The same few blocks again and again, by Zipf's law.
+fn zipf(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let blocks = references / draw.between(4, 12);
+    let mut hot = Zipf::new(draw, 0, blocks);
+    (0..references).map(|_| hot.next()).collect()
+}
+
+/// The same beside scans of blocks that nobody wants again.
+fn zipf_scans(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let blocks = references / draw.between(8, 20);
+    let mut hot = Zipf::new(draw, 0, blocks);
+    let scan_blocks = blocks / draw.between(2, 10);
+    let each = draw.between(2, 5) * scan_blocks;
+    let mut out = Vec::new();
+    let mut scanned = blocks;
+    while (out.len() as u64) < references {
+        out.extend((0..each).map(|_| hot.next()));
+        // Every other reference is the scan's while there is one.
+        for block in scanned..scanned + scan_blocks {
+            out.extend([block, hot.next()]);
+        }
+        scanned += scan_blocks;
+    }
+    out
+}
+
+/// A set of blocks that are wanted alike and change one by one.
+fn drifting(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let hot = references / draw.between(20, 200);
+    let each = draw.between(3, 12);
+    (0..references).map(|at| at / each + draw.below(hot)).collect()
+}
+
+/// What was wanted is wanted again soon, or not at all: a stack from which the depth is drawn.
+fn recent(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let fresh_in = draw.between(4, 12);
+    let mut stack: Vec<u64> = Vec::new();
+    let mut fresh = 0;
+    let mut next = || {
+        let depth_max = stack.len() as u64;
+        let block = if depth_max == 0 || draw.one_in(fresh_in) {
+            fresh += 1;
+            fresh
+        } else {
+            // A depth, as likely between 1 and 2 as between 2 and 4, and so on.
+            let octave = draw.below(u64::from(depth_max.ilog2()) + 1);
+            let depth = ((1 << octave) + draw.below(1 << octave)).min(depth_max);
+            stack.remove((depth_max - depth) as usize)
+        };
+        stack.push(block);
+        if stack.len() > 20_000 {
+            stack.remove(0);
+        }
+        block
+    };
+    (0..references).map(|_| next()).collect()
+}
+
+/// Most blocks are wanted a few times at once and then never again; some come back.
+fn correlated(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let blocks = references / draw.between(10, 30);
+    let mut hot = Zipf::new(draw, 0, blocks);
+    let again_max = draw.between(1, 4);
+    let apart = draw.between(1, 8);
+    let mut due: Vec<(u64, u64)> = Vec::new();
+    let mut fresh = blocks;
+    let mut out = Vec::new();
+    while (out.len() as u64) < references {
+        let now = out.len() as u64;
+        if let Some(at) = due.iter().position(|&(when, _)| when <= now) {
+            out.push(due.remove(at).1);
+        } else if draw.one_in(3) {
+            fresh += 1;
+            out.push(fresh);
+            due.extend((1..=draw.between(0, again_max)).map(|nth| (now + nth * apart, fresh)));
+        } else {
+            out.push(hot.next());
+        }
+    }
+    out
+}
+
+/// An index that every look-up goes through, rows behind it, and now and then the whole table.
+fn database(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let rows = references / draw.between(6, 12);
+    let index = rows / draw.between(20, 60);
+    let mut row = Zipf::new(draw, index, rows);
+    let scans = draw.between(1, 3);
+    let scan_each = references / (scans + 1);
+    let mut out = Vec::new();
+    let mut scanned_at = scan_each;
+    while (out.len() as u64) < references {
+        if out.len() as u64 >= scanned_at {
+            scanned_at += scan_each;
+            out.extend(index..index + rows);
+        }
+        let wanted = row.next();
+        out.extend([(wanted - index) * index / rows, wanted]);
+    }
+    out
+}
+
+/// One program that uses a few blocks by Zipf's law, and one that goes round.
+fn two_tenants(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let blocks = references / draw.between(10, 30);
+    let mut hot = Zipf::new(draw, 0, blocks);
+    let round = blocks / draw.between(1, 4);
+    let turns = draw.between(2, 5);
+    let mut at = 0;
+    let mut next = || match draw.one_in(turns) {
+        true => {
+            at = (at + 1) % round;
+            blocks + at
+        }
+        false => hot.next(),
+    };
+    (0..references).map(|_| next()).collect()
+}
+
+/// One after the other: a hot set, a loop, another hot set, a walk to and fro, a scan.
+fn phases(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let blocks = references / draw.between(20, 60);
+    let mut out = Vec::new();
+    let mut nth = 0;
+    while (out.len() as u64) < references {
+        let length = references / draw.between(6, 14);
+        let first = draw.below(3) * blocks;
+        match nth % 5 {
+            0 | 2 => {
+                let mut hot = Zipf::new(draw, first, blocks);
+                out.extend((0..length).map(|_| hot.next()));
+            }
+            1 => {
+                let round = draw.between(blocks / 8, blocks / 2).max(1);
+                out.extend((0..length).map(|at| first + at % round));
+            }
+            3 => {
+                let way = draw.between(blocks / 8, blocks / 2).max(2);
+                out.extend((0..length).map(|at| first + fro(at, way)));
+            }
+            _ => out.extend(4 * blocks..4 * blocks + length / 4),
+        }
+        nth += 1;
+    }
+    out
+}
+
+/// Round and round.
+fn one_loop(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let round = references / draw.between(20, 60);
+    (0..references).map(|at| at % round).collect()
+}
+
+/// Loops of several lengths, each going on by a piece in its turn.
+fn several_loops(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let lengths: Vec<u64> =
+        (0..draw.between(2, 4)).map(|_| references / draw.between(40, 200)).collect();
+    let firsts: Vec<u64> =
+        lengths.iter().scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
+    let mut at = vec![0; lengths.len()];
+    let mut out = Vec::new();
+    while (out.len() as u64) < references {
+        let turn = draw.below(lengths.len() as u64) as usize;
+        for _ in 0..draw.between(1, lengths[turn]) {
+            out.push(firsts[turn] + at[turn]);
+            at[turn] = (at[turn] + 1) % lengths[turn];
+        }
+    }
+    out
+}
+
+/// Up and down again.
+fn to_and_fro(draw: &mut Draw, references: u64) -> Vec<u64> {
+    let way = references / draw.between(20, 60);
+    (0..references).map(|at| fro(at, way)).collect()
+}
+
+/// Where one is who walks over `way` blocks, up and down again.
+fn fro(at: u64, way: u64) -> u64 {
+    let within = at % (2 * way);
+    if within < way { within } else { 2 * way - 1 - within }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: Size = Size { seed: 3, part: 1 };
+
+    #[test]
+    fn who_walks_to_and_fro_turns_at_both_ends() {
+        let walk: Vec<u64> = (0..8).map(|at| fro(at, 3)).collect();
+        assert_eq!(walk, [0, 1, 2, 2, 1, 0, 0, 1]);
+    }
+
+    /// Every load has as many references as it should, and comes back to its blocks: at the
+    /// largest size it is tried in, a memory that knows what is to come misses less than half.
+    #[test]
+    fn each_load_is_one_in_which_memory_is_worth_something() {
+        for Load { name, make, sizes } in LOADS {
+            let trace = trace(*make, WHOLE);
+            let references = trace.references.len() as u64;
+            assert!((REFERENCES..2 * REFERENCES).contains(&references), "{name}: {references}");
+            let percent = sizes.last().expect("there are sizes");
+            let pages = u64::from(trace.blocks) * percent / 100;
+            let missed = crate::blocks::belady(&trace, pages as u32);
+            assert!(missed * 2 < references, "{name}: {missed} of {references}");
+        }
+    }
+}

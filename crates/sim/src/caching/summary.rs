@@ -1,0 +1,141 @@
+//! What the cells of the matrix say together, and what one law everywhere would cost.
+
+use std::collections::BTreeSet;
+
+use readpath_core::reclaim;
+use serde::Serialize;
+
+use super::{Judged, REGRET};
+use crate::regret::geometric_mean;
+
+/// What the cells say together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// How many cells.
+    pub cells: usize,
+    /// The highest ratio; null without cells.
+    pub maximum: Option<f64>,
+    /// The geometric mean of the ratios; null without cells.
+    pub geometric_mean: Option<f64>,
+    /// How many cells are above 1.02.
+    pub above_102_percent: usize,
+    /// The highest ratio to `two-lists`; null without cells that have it.
+    pub two_lists_maximum: Option<f64>,
+    /// The ten cells with the highest ratios.
+    pub worst: Vec<(String, f64)>,
+    /// The law that is judged, and each other were it the law everywhere: that with the lowest
+    /// geometric mean first.
+    pub fixed: Vec<Fixed>,
+}
+
+/// One law in all cells, against the best of the rivals in each.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fixed {
+    /// The law.
+    pub reclaim: String,
+    /// The highest ratio.
+    pub maximum: f64,
+    /// The geometric mean.
+    pub geometric_mean: f64,
+    /// How many cells are above 1.02.
+    pub above_102_percent: usize,
+    /// By how much it misses more of all references than the least that is possible, mean over the
+    /// cells in which that is known; null where it is known in none.
+    pub distance_to_optimum: Option<f64>,
+}
+
+impl Summary {
+    /// What these cells say together.
+    pub fn of(cells: &[Judged]) -> Summary {
+        let mut named: Vec<(String, f64)> =
+            cells.iter().map(|cell| (cell.cell.clone(), cell.ratio)).collect();
+        named.sort_by(|one, two| two.1.total_cmp(&one.1));
+        let ratios: Vec<f64> = named.iter().map(|(_, ratio)| *ratio).collect();
+        let to_two_lists =
+            |cell: &Judged| Some(cell.judged.cost as f64 / cell.under("two-lists")?.cost as f64);
+        Summary {
+            cells: cells.len(),
+            maximum: ratios.first().copied(),
+            geometric_mean: (!ratios.is_empty()).then(|| geometric_mean(&ratios)),
+            above_102_percent: above(&ratios),
+            two_lists_maximum: cells.iter().filter_map(to_two_lists).reduce(f64::max),
+            worst: named.into_iter().take(10).collect(),
+            fixed: fixed(cells),
+        }
+    }
+}
+
+fn fixed(cells: &[Judged]) -> Vec<Fixed> {
+    let judged = cells.iter().map(|cell| cell.judged.reclaim.as_str());
+    let laws: BTreeSet<&str> = judged.chain(reclaim::LAWS.iter().map(|law| law.name)).collect();
+    let of = |law: &str| {
+        let runs: Vec<_> = cells.iter().filter_map(|cell| Some((cell, cell.under(law)?))).collect();
+        let ratios: Vec<f64> =
+            runs.iter().map(|(cell, run)| run.cost as f64 / cell.rivals[0].cost as f64).collect();
+        let distances: Vec<f64> = runs
+            .iter()
+            .filter_map(|(cell, run)| Some(run.cost_ratio - cell.optimum.as_ref()?.cost_ratio))
+            .collect();
+        (!ratios.is_empty()).then(|| Fixed {
+            reclaim: law.to_owned(),
+            maximum: ratios.iter().copied().fold(0.0, f64::max),
+            geometric_mean: geometric_mean(&ratios),
+            above_102_percent: above(&ratios),
+            distance_to_optimum: (!distances.is_empty())
+                .then(|| distances.iter().sum::<f64>() / distances.len() as f64),
+        })
+    };
+    let mut fixed: Vec<Fixed> = laws.into_iter().filter_map(of).collect();
+    fixed.sort_by(|one, two| one.geometric_mean.total_cmp(&two.geometric_mean));
+    fixed
+}
+
+fn above(ratios: &[f64]) -> usize {
+    ratios.iter().filter(|&&ratio| ratio > REGRET).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Measure, Run};
+    use super::*;
+
+    fn run(law: &str, cost: u64) -> Run {
+        Run {
+            reclaim: law.to_owned(),
+            cost,
+            cost_ratio: cost as f64 / 100.0,
+            seconds: None,
+            waste_bytes: None,
+        }
+    }
+
+    fn judged(cost: u64, two_lists: u64, lru: u64) -> Judged {
+        let mut rivals = vec![run("two-lists", two_lists), run("lru", lru)];
+        rivals.sort_by_key(|run| run.cost);
+        Judged {
+            cell: "c".to_owned(),
+            measure: Measure::Misses,
+            ratio: cost as f64 / rivals[0].cost as f64,
+            judged: run("adaptive", cost),
+            rivals,
+            optimum: Some(run("optimum", 10)),
+        }
+    }
+
+    /// `adaptive` has 1, 2 and 1/2 of the best; `two-lists` has 2, 1 and 2; `lru` 1, 8 and 1.
+    #[test]
+    fn the_mean_is_geometric_and_each_law_is_held_against_the_best_of_each_cell() {
+        let cells = [judged(20, 40, 20), judged(40, 20, 160), judged(10, 40, 20)];
+        let summary = Summary::of(&cells);
+        assert_eq!((summary.maximum, summary.above_102_percent), (Some(2.0), 1));
+        assert!((summary.geometric_mean.unwrap() - 1.0).abs() < 1e-12);
+        assert_eq!(summary.two_lists_maximum, Some(2.0));
+        let [adaptive, two_lists, lru] = &summary.fixed[..] else { panic!("three laws") };
+        assert_eq!((adaptive.reclaim.as_str(), adaptive.maximum), ("adaptive", 2.0));
+        assert_eq!((two_lists.reclaim.as_str(), two_lists.above_102_percent), ("two-lists", 2));
+        assert_eq!((lru.reclaim.as_str(), lru.maximum), ("lru", 8.0));
+        // 10, 30 and 0 of a hundred more than the optimum.
+        assert!((adaptive.distance_to_optimum.unwrap() - 0.4 / 3.0).abs() < 1e-12);
+        assert_eq!(Summary::of(&[]).maximum, None);
+    }
+}
