@@ -110,8 +110,7 @@ impl File {
         ReadPath::of(Arc::clone(&self.handle.engine))
     }
 
-    /// The way that its bytes take: past the kernel's cache, or through it and why. (Where the kernel keeps the pages
-    /// futures still go past it.)
+    /// The way that its bytes take: past the kernel's cache, or through it and why.
     pub fn mode(&self) -> Mode {
         self.handle.file.mode
     }

@@ -10,17 +10,18 @@ use crate::engine::Handle;
 use crate::engine::copy::copy_out;
 use crate::engine::pending::PendingRead;
 use crate::file::{File, cut};
+use crate::kernel_pages::waiter::Wish;
 use crate::read_error::{Forked, ReadError};
 
 /// A read that is awaited; gives how many bytes were read, and the buffer.
 ///
-/// What is cached is there at the first poll. For the rest the device fills frames
-/// of the cache, never the buffer: the bytes are copied when the future is polled
+/// What is cached is there at the first poll. For the rest the device fills the cache, the kernel's or
+/// the path's own, never the buffer: the bytes are copied when the future is polled
 /// after they have come. So it may be dropped at any time.
 ///
 /// It wakes its task from whatever thread takes the completion in: a thread that
-/// reads from the same path, or else the path's reactor, a thread that the first
-/// future starts and that sleeps when no future waits.
+/// reads from the same path, or else one that the path's first waiting future starts and that sleeps when
+/// none waits.
 pub struct ReadFuture<B> {
     handle: Arc<Handle>,
     /// Given back with the result.
@@ -29,7 +30,8 @@ pub struct ReadFuture<B> {
     /// How many bytes are to be read, once it has begun; and how many are there.
     bytes: usize,
     done: usize,
-    /// From the first poll that finds something absent.
+    /// From the first poll that finds something absent: what is waited for in the kernel's cache, or read past it.
+    wish: Option<Arc<Wish>>,
     pending: Option<PendingRead<Arc<Handle>>>,
 }
 
@@ -54,7 +56,8 @@ impl File {
     /// ```
     pub fn read_at_async<B: AsMut<[u8]> + Unpin>(&self, buffer: B, offset: u64) -> ReadFuture<B> {
         let handle = Arc::clone(self.handle());
-        ReadFuture { handle, buffer: Some(buffer), offset, bytes: 0, done: 0, pending: None }
+        let (wish, pending) = (None, None);
+        ReadFuture { handle, buffer: Some(buffer), offset, bytes: 0, done: 0, wish, pending }
     }
 }
 
@@ -79,7 +82,11 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
     /// Reads until something has to be waited for.
     fn go_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
-        if self.pending.is_none() {
+        let is_begun = self.pending.is_some() || self.wish.is_some();
+        if is_begun && !self.handle.engine.is_ours() {
+            return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
+        }
+        if !is_begun {
             let within = cut(buffer.as_mut(), &self.handle, self.offset);
             if !within.is_empty() && self.handle.read_lent(self.offset, within) {
                 self.bytes = within.len();
@@ -88,14 +95,20 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             self.handle = self.handle.here()?;
             let within = cut(buffer.as_mut(), &self.handle, self.offset);
             self.bytes = within.len();
-            if within.is_empty()
-                || self.handle.read_cached(self.offset, within)
-                || self.handle.read_held(self.offset, within)
-            {
+            if within.is_empty() || self.handle.read_cached(self.offset, within) {
                 return Poll::Ready(Ok(()));
             }
-        } else if !self.handle.engine.is_ours() {
-            return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
+        }
+        if self.pending.is_none() {
+            let within = &mut buffer.as_mut()[..self.bytes];
+            let read =
+                self.handle.poll_kernel(self.offset, within, &mut self.wish, context.waker());
+            match read {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(false)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
         }
         let handle = &self.handle;
         let pending = self.pending.get_or_insert_with(|| {

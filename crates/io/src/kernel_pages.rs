@@ -23,10 +23,11 @@
 //! where a file can't be opened once more (no `/proc`), all goes past it. Block devices always do.
 
 use std::fs::File as StdFile;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use linux_raw_sys::general as raw;
@@ -42,8 +43,10 @@ use crate::file::File;
 use crate::target::{Direct, Mode, Target};
 
 pub(crate) mod steering;
+pub(crate) mod waiter;
 
 use steering::{HandleLaw, Shown, Steered, Steering, ThroughKernel};
+use waiter::Wish;
 
 /// Reads of so many bytes ask about themselves, where they would else go to a device.
 const LARGE_BYTES: u64 = 64 << 10;
@@ -480,6 +483,50 @@ impl Handle {
         let mut copy = memory_of(bytes, spare());
         let is_read = through.read_held(offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
         (is_read && self.counted(bytes, bytes, offset)).then_some(copy)
+    }
+
+    /// Reads for a task into `buffer`, as [`read_from_kernel`](Handle::read_from_kernel) does for a thread; false: it is to be
+    /// read past that cache. `wish` is the task's own, none before the first call, and `waker` is called once there is more to be had.
+    ///
+    /// # Errors
+    /// The system gives no thread to wait on.
+    pub(crate) fn poll_kernel(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        wish: &mut Option<Arc<Wish>>,
+        waker: &Waker,
+    ) -> Poll<io::Result<bool>> {
+        let pages = &self.file.kernel_pages;
+        let bytes = buffer.len() as u64;
+        let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else {
+            return Poll::Ready(Ok(self.read_held(offset, buffer)));
+        };
+        let through = match pages.through() {
+            Some(through) if wish.is_some() || !self.has_own(offset, bytes) => through,
+            _ => return Poll::Ready(Ok(false)),
+        };
+        let buffers = &mut [IoSliceMut::new(buffer)];
+        if let Some(wish) = wish {
+            if !wish.poll(waker) {
+                return Poll::Pending;
+            }
+            // What is gone again by now, or could not be read, is read past the cache, which says why.
+            let is_read = through.read_held(offset, bytes, buffers);
+            return Poll::Ready(Ok(is_read && self.counted(bytes, 0, offset)));
+        }
+        if pages.holding_for_read(offset, bytes).is_none() {
+            steered.read(&self.law, target, self.shown(offset, bytes, true));
+        }
+        if through.read_held(offset, bytes, buffers) {
+            return Poll::Ready(Ok(self.counted(bytes, bytes, offset)));
+        }
+        let wanted = wish.insert(Arc::new(Wish::new(Arc::clone(&through.file), offset, bytes)));
+        wanted.poll(waker);
+        match steered.wait_for(Arc::clone(wanted)) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 
     /// As [`read_from_kernel`](Handle::read_from_kernel), into memory of their own: `spare` if that is as long.

@@ -3,7 +3,9 @@
 
 mod support;
 
+use std::future::Future;
 use std::io::{IoSliceMut, Read};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use readpath::pager::{KernelMapping, MappingMode};
@@ -214,4 +216,44 @@ fn the_law_says_what_it_has_advised_and_why() {
     }
     let said: Vec<String> = path.take_decisions().iter().map(ToString::to_string).collect();
     assert!(said.iter().any(|line| line.contains("strided")), "{said:?}");
+}
+
+/// Thirty-two tasks, and more reads than tasks; each is right, and our own machine carries none.
+#[test]
+fn what_tasks_await_comes_through_the_kernel() {
+    let Some((temp, content, path, file)) = cold() else { return };
+    let reads = (0..64).map(|at| {
+        let place = at * 130_003 % (FILE_BYTES as u64 - 20_000);
+        let read = file.read_at_async(vec![0; 20_000], place);
+        (place, read)
+    });
+    let mut under_way: Vec<_> = reads.map(|(place, read)| (place, Box::pin(read))).collect();
+    // All are begun before any is waited for.
+    let waker = std::task::Waker::noop();
+    let mut context = std::task::Context::from_waker(waker);
+    under_way.retain_mut(|(place, read)| match read.as_mut().poll(&mut context) {
+        Poll::Pending => true,
+        Poll::Ready((bytes, buffer)) => {
+            assert_eq!(bytes.unwrap(), 20_000);
+            assert!(buffer == content[*place as usize..][..20_000]);
+            false
+        }
+    });
+    // Some are dropped, and nothing comes of it.
+    under_way.truncate(40);
+    let last = (FILE_BYTES / PAGE) - 1;
+    for (place, read) in under_way {
+        let (bytes, buffer) = pollster::block_on(read);
+        assert_eq!(bytes.unwrap(), 20_000);
+        assert!(buffer == content[place as usize..][..20_000]);
+    }
+    let (bytes, buffer) =
+        pollster::block_on(file.read_at_async(vec![0; 100], (last * PAGE + 4_000) as u64));
+    assert_eq!((bytes.unwrap(), &buffer[..96]), (96, &content[last * PAGE + 4_000..]));
+    assert_eq!(path.stats().device_reads, 0);
+    assert_eq!(file.stats().cached_bytes + file.stats().kernel_read_bytes, file.stats().bytes);
+    // The last file goes while nothing waits; one whose file is gone, and shorter, says so.
+    std::fs::File::options().write(true).open(&temp.path).unwrap().set_len(8192).unwrap();
+    let (bytes, _) = pollster::block_on(file.read_at_async(vec![0; 4096], 6_000));
+    assert!(bytes.unwrap_err().to_string().contains("shorter"));
 }

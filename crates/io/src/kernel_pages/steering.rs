@@ -22,6 +22,7 @@ use readpath_core::readahead::{
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
+use super::waiter::{Waiter, Wish};
 use crate::clock::Clock;
 use crate::sysfs::QueueLimits;
 use crate::target::Target;
@@ -51,6 +52,7 @@ pub(crate) struct Steering {
     advised_bytes: AtomicU64,
     /// By the number of the device, what the kernel reads ahead on it.
     windows: Mutex<BTreeMap<u64, Window>>,
+    waiter: Waiter,
 }
 
 /// What the kernel reads ahead on a device, in pages.
@@ -105,6 +107,7 @@ impl Steering {
             waited_bytes: AtomicU64::new(0),
             advised_bytes: AtomicU64::new(0),
             windows: Mutex::default(),
+            waiter: Waiter::new(),
         }
     }
 
@@ -253,6 +256,16 @@ impl Steered {
             let ahead = self.steering.window_of(target).ahead;
             runs.retain(|run| !is_ahead_within(run, ahead));
         }
+    }
+
+    /// Has a task's wish be waited for.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(super) fn wait_for(&self, wish: Arc<Wish>) -> std::io::Result<()> {
+        self.steering.waits.fetch_add(1, Ordering::Relaxed);
+        self.steering.waited_bytes.fetch_add(wish.bytes, Ordering::Relaxed);
+        self.steering.waiter.wait_for(wish)
     }
 
     /// As [`Steering::timed`].
