@@ -235,7 +235,8 @@ impl Steered {
             }
             advised.read(request, &mut device);
         }
-        if goes_on {
+        // Who has it begun doesn't read through the kernel right now, which so reads nothing ahead.
+        if goes_on && !is_begun {
             self.leave_to_kernel(&mut runs, target, request);
         }
         if is_begun {
