@@ -22,20 +22,16 @@
 //! Where it can't be asked (an older kernel, a file of somebody else's that we may not write), all is taken as not held;
 //! where a file can't be opened once more (no `/proc`), all goes past it. Block devices always do.
 
-use std::fs::File as StdFile;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Poll, Waker};
-use std::time::Instant;
 
 use linux_raw_sys::general as raw;
 use readpath_core::decision::Decided;
+use readpath_core::readahead;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
-use readpath_core::{readahead, splitmix};
-use rustix::fs::{Advice, fadvise};
-use rustix::io::{ReadWriteFlags, pread, preadv2, retry_on_intr};
 
 use crate::engine::Handle;
 use crate::engine::below::Opening;
@@ -43,21 +39,17 @@ use crate::file::File;
 use crate::target::{Direct, Mode, Target};
 
 pub(crate) mod steering;
+mod through;
 pub(crate) mod waiter;
 
 use steering::{HandleLaw, Shown, Steered, Steering, ThroughKernel};
+use through::{Through, windows_of};
 use waiter::Wish;
 
 /// Reads of so many bytes ask about themselves, where they would else go to a device.
 const LARGE_BYTES: u64 = 64 << 10;
-/// The others ask about so many pages together, 2 MiB.
-const WINDOW_PAGES: u64 = 512;
-/// The most windows of a file that are remembered: 2 GiB of it.
-const WINDOWS_MAX: u64 = 1024;
 /// After so many times in vain, one after the other, half as many reads ask; and so on.
 const VAIN_MAX: u32 = 4;
-/// One of eight small reads looks whether the kernel has let pages go that were held.
-const LOOKED_AT_LOG2: u32 = 3;
 /// One of eight reads of a file whose pages the kernel keeps asks, until it is seen to be held: most files are read by fewer.
 const KEPT_ASKS_EACH_LOG2: u32 = 3;
 /// One of so many asks still, in the end.
@@ -86,14 +78,6 @@ pub(crate) struct KernelPages {
     through: OnceLock<Option<Through>>,
     /// What our law says of it, where the kernel keeps its pages.
     steered: Option<Steered>,
-}
-
-/// The same file, to be read through that cache.
-struct Through {
-    file: Arc<StdFile>,
-    is_kept: bool,
-    /// The windows that were seen to be held, each at its number modulo their count, as one more than its number.
-    held: Box<[AtomicU64]>,
 }
 
 /// Questions of which each that was in vain makes the next ones rarer.
@@ -269,111 +253,10 @@ impl KernelPages {
     }
 }
 
-impl Through {
-    /// The file of a descriptor once more, through the kernel's cache; without its readahead, unless it `is_kept` there.
-    fn open(target: &Target, is_kept: bool) -> Option<Through> {
-        let file = match target.cached_file() {
-            Some(file) => Arc::clone(file),
-            None => {
-                let file = StdFile::open(format!("/proc/self/fd/{}", target.as_raw_fd())).ok()?;
-                let stat = rustix::fs::fstat(&file).ok()?;
-                let identity = target.identity();
-                if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
-                    return None;
-                }
-                Arc::new(file)
-            }
-        };
-        if !is_kept {
-            fadvise(&*file, 0, None, Advice::Random).ok()?;
-        }
-        let windows = target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX);
-        let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
-        Some(Through { file, is_kept, held })
-    }
-
-    /// Fills the buffers, of `bytes` bytes together, if all of it is there still; otherwise their content is undefined.
-    fn read_held(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
-        self.read_now(offset, buffers) == bytes || self.forget(offset, bytes)
-    }
-
-    /// Fills a small buffer that is known to be held. One read of eight looks whether it is, by its place; the others read on.
-    fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let bytes = buffer.len() as u64;
-        let spread = offset.wrapping_mul(splitmix::STEP);
-        let buffers = &mut [IoSliceMut::new(buffer)];
-        if spread >> (u64::BITS - LOOKED_AT_LOG2) > 0 {
-            return self.read_all(offset, bytes, buffers);
-        }
-        if !self.is_kept {
-            return self.read_held(offset, bytes, buffers);
-        }
-        let begun = Instant::now();
-        let is_read = self.read_all(offset, bytes, buffers);
-        if steering::has_waited(bytes, begun.elapsed().as_nanos() as u64) {
-            self.forget(offset, bytes);
-        }
-        is_read
-    }
-
-    /// Reads what is there without waiting for more; gives how many bytes from the first on.
-    fn read_now(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> u64 {
-        preadv2(&self.file, buffers, offset, ReadWriteFlags::NOWAIT).unwrap_or(0) as u64
-    }
-
-    /// Fills the buffers, which have room for `bytes` bytes together; false where the file ends before, or the device fails.
-    fn read_all(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
-        let mut place = offset;
-        for buffer in buffers {
-            let mut rest = &mut buffer[..];
-            while !rest.is_empty() {
-                match retry_on_intr(|| pread(&self.file, &mut *rest, place)) {
-                    Ok(read @ 1..) => {
-                        place += read as u64;
-                        rest = &mut rest[read..];
-                    }
-                    _ => return false,
-                }
-            }
-        }
-        place == offset + bytes
-    }
-
-    /// Whether the pages lie in windows that were seen to be held.
-    #[inline]
-    fn knows(&self, pages: PageRange) -> bool {
-        self.places(pages).all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
-    }
-
-    fn remember(&self, pages: PageRange) {
-        self.places(pages).for_each(|(place, window)| place.store(window + 1, Ordering::Relaxed));
-    }
-
-    /// Nothing is known of these bytes any more. False, always.
-    fn forget(&self, offset: u64, bytes: u64) -> bool {
-        let pages = PageRange::covering(offset, bytes);
-        self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
-        false
-    }
-
-    fn places(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
-        let windows = pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES);
-        windows.map(|window| (&self.held[(window % self.held.len() as u64) as usize], window))
-    }
-}
-
 /// Memory for so many bytes: `spare`, if that is as long.
 fn memory_of(bytes: u64, spare: Option<Box<[u8]>>) -> Box<[u8]> {
     let spare = spare.filter(|spare| spare.len() as u64 == bytes);
     spare.unwrap_or_else(|| vec![0; bytes as usize].into_boxed_slice())
-}
-
-/// The windows around a range of pages.
-fn windows_of(pages: PageRange) -> PageRange {
-    PageRange {
-        first: pages.first / WINDOW_PAGES * WINDOW_PAGES,
-        end: pages.end.next_multiple_of(WINDOW_PAGES),
-    }
 }
 
 /// Whether what the kernel holds of a file may be other than what we read of it.

@@ -18,8 +18,8 @@ use crate::unit::PageRange;
 /// Pages that are remembered together, 2 MiB.
 const WINDOW_PAGES: u64 = 512;
 
-/// So many windows of a file are remembered: 8 GiB of it, in 600 KiB.
-const WINDOWS_MAX: usize = 4096;
+/// So many windows of a file are remembered: 512 MiB of it, in 40 KiB.
+const WINDOWS_MAX: usize = 256;
 
 /// Pages in one word of a window.
 const WORD_PAGES: u64 = u64::BITS as u64;

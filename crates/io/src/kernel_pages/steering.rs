@@ -12,18 +12,18 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use readpath_core::decision::Decided;
 use readpath_core::readahead::{
-    Adaptive, Advice, Advised, AdvisedPages, Ask, DeviceEvidence, Pages, ReadaheadLaw,
-    ReadaheadLimits,
+    Adaptive, Advice, Advised, AdvisedPages, Ask, DeviceEvidence, ReadaheadLaw, ReadaheadLimits,
 };
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 use super::waiter::{Waiter, Wish};
 use crate::clock::Clock;
+use crate::spare_memory::{SpareMemory, total_memory};
 use crate::sysfs::QueueLimits;
 use crate::target::Target;
 
@@ -32,7 +32,8 @@ use crate::target::Target;
 const COPY_NS: u64 = 10_000;
 const COPY_KIB_NS: u64 = 1_000;
 
-/// The memory that the law counts on: what is advised ahead of all readers together is no more than half of it. (With 256 MiB,
+/// The memory that the law counts on: what is advised ahead of all readers together is no more than half of it; a quarter of
+/// all that the process may have, where that is less. (With 256 MiB,
 /// random reads of 16 KiB of a file as large, on eight threads, had all of it advised once an eighth was read: three
 /// times the bytes, and 0.4 of the rate of `pread`.)
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -52,6 +53,7 @@ pub(crate) struct Steering {
     advised_bytes: AtomicU64,
     /// By the number of the device, what the kernel reads ahead on it.
     windows: Mutex<BTreeMap<u64, Window>>,
+    memory_pages: OnceLock<u64>,
     waiter: Waiter,
 }
 
@@ -107,6 +109,7 @@ impl Steering {
             waited_bytes: AtomicU64::new(0),
             advised_bytes: AtomicU64::new(0),
             windows: Mutex::default(),
+            memory_pages: OnceLock::new(),
             waiter: Waiter::new(),
         }
     }
@@ -124,6 +127,13 @@ impl Steering {
     pub(crate) fn take_decisions(&self, all: &mut Vec<Decided>) {
         let mut evidence = self.evidence();
         all.extend(std::iter::from_fn(|| evidence.log.poll()));
+    }
+
+    /// The memory that the law counts on, which is looked up when it is first asked.
+    fn memory_pages(&self) -> u64 {
+        *self.memory_pages.get_or_init(|| {
+            total_memory().map_or(MEMORY_BYTES, |total| MEMORY_BYTES.min(total / 4)) / PAGE_BYTES
+        })
     }
 
     fn evidence(&self) -> MutexGuard<'_, DeviceEvidence> {
@@ -188,6 +198,14 @@ impl Steering {
     }
 }
 
+/// How much of a range that a program says it will need is advised: as far as half of the memory goes that is free, which is
+/// looked up where it may matter.
+fn wanted_pages_max(range: PageRange) -> u64 {
+    let bytes = range.count() * PAGE_BYTES;
+    let free = || SpareMemory::now().map_or(MEMORY_BYTES, |memory| memory.available / 2);
+    if bytes <= MEMORY_BYTES / 2 { range.count() } else { free() / PAGE_BYTES }
+}
+
 /// Whether a read of so many bytes that took so long has waited for the device.
 pub(super) fn has_waited(bytes: u64, took_ns: u64) -> bool {
     took_ns >= COPY_NS + bytes * COPY_KIB_NS / 1024
@@ -222,6 +240,7 @@ impl Steered {
             let mut device = self.steering.evidence();
             if !advised.is_quiet(request) {
                 device.now = self.steering.clock.now();
+                device.memory_pages = self.steering.memory_pages();
                 device.reads_under_way = self.steering.reading.load(Ordering::Relaxed) + 1;
                 law.read(
                     &ask,
@@ -305,17 +324,11 @@ impl Steered {
         let mut device = self.steering.evidence();
         match advice {
             Advice::WillNeed => {
-                let mut runs = Vec::new();
-                let file_pages = target.bytes().div_ceil(PAGE_BYTES);
-                let mut pages = AdvisedPages {
-                    advised: &mut advised,
-                    device: &mut device,
-                    file_pages,
-                    runs: &mut runs,
-                };
-                pages.add_absent(range, false);
+                let range = range.clipped(target.bytes().div_ceil(PAGE_BYTES));
+                let range = range.clipped(range.first.saturating_add(wanted_pages_max(range)));
+                advised.read(range, &mut device);
                 drop((advised, device));
-                self.steering.advise(target, &runs);
+                self.steering.advise(target, &[range]);
             }
             Advice::DontNeed => {
                 drop((advised, device));

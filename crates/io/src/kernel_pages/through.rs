@@ -1,0 +1,140 @@
+//! A file that is read through the kernel's cache, and what of it was seen to be held there.
+
+use std::fs::File as StdFile;
+use std::io::IoSliceMut;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use readpath_core::splitmix;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
+
+use super::steering;
+use crate::target::Target;
+
+/// What is held is known of so many pages together, 2 MiB.
+const WINDOW_PAGES: u64 = 512;
+/// The most windows of a file that are remembered: 2 GiB of it.
+const WINDOWS_MAX: u64 = 1024;
+/// One of eight small reads looks whether the kernel has let pages go that were held.
+const LOOKED_AT_LOG2: u32 = 3;
+
+/// A file, to be read through the kernel's cache.
+pub(super) struct Through {
+    pub(super) file: Arc<StdFile>,
+    is_kept: bool,
+    /// The windows that were seen to be held, each at its number modulo their count, as one more than its number.
+    held: Box<[AtomicU64]>,
+}
+
+impl Through {
+    /// The file of a descriptor once more, through the kernel's cache; without its readahead, unless it `is_kept` there.
+    pub(super) fn open(target: &Target, is_kept: bool) -> Option<Through> {
+        let file = match target.cached_file() {
+            Some(file) => Arc::clone(file),
+            None => {
+                let file = StdFile::open(format!("/proc/self/fd/{}", target.as_raw_fd())).ok()?;
+                let stat = rustix::fs::fstat(&file).ok()?;
+                let identity = target.identity();
+                if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
+                    return None;
+                }
+                Arc::new(file)
+            }
+        };
+        if !is_kept {
+            fadvise(&*file, 0, None, Advice::Random).ok()?;
+        }
+        let windows = target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX);
+        let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
+        Some(Through { file, is_kept, held })
+    }
+
+    /// Fills the buffers, of `bytes` bytes together, if all of it is there still; otherwise their content is undefined.
+    pub(super) fn read_held(
+        &self,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        self.read_now(offset, buffers) == bytes || self.forget(offset, bytes)
+    }
+
+    /// Fills a small buffer that is known to be held. One read of eight looks whether it is, by its place; the others read on.
+    pub(super) fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let bytes = buffer.len() as u64;
+        let spread = offset.wrapping_mul(splitmix::STEP);
+        let buffers = &mut [IoSliceMut::new(buffer)];
+        if spread >> (u64::BITS - LOOKED_AT_LOG2) > 0 {
+            return self.read_all(offset, bytes, buffers);
+        }
+        if !self.is_kept {
+            return self.read_held(offset, bytes, buffers);
+        }
+        let begun = Instant::now();
+        let is_read = self.read_all(offset, bytes, buffers);
+        if steering::has_waited(bytes, begun.elapsed().as_nanos() as u64) {
+            self.forget(offset, bytes);
+        }
+        is_read
+    }
+
+    /// Reads what is there without waiting for more; gives how many bytes from the first on.
+    fn read_now(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> u64 {
+        preadv2(&self.file, buffers, offset, ReadWriteFlags::NOWAIT).unwrap_or(0) as u64
+    }
+
+    /// Fills the buffers, which have room for `bytes` bytes together; false where the file ends before, or the device fails.
+    pub(super) fn read_all(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
+        if buffers.len() > 1 && preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize) {
+            return true;
+        }
+        let mut place = offset;
+        for buffer in buffers {
+            let mut rest = &mut buffer[..];
+            while !rest.is_empty() {
+                match retry_on_intr(|| pread(&self.file, &mut *rest, place)) {
+                    Ok(read @ 1..) => {
+                        place += read as u64;
+                        rest = &mut rest[read..];
+                    }
+                    _ => return false,
+                }
+            }
+        }
+        place == offset + bytes
+    }
+
+    /// Whether the pages lie in windows that were seen to be held.
+    #[inline]
+    pub(super) fn knows(&self, pages: PageRange) -> bool {
+        self.places(pages).all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
+    }
+
+    pub(super) fn remember(&self, pages: PageRange) {
+        self.places(pages).for_each(|(place, window)| place.store(window + 1, Ordering::Relaxed));
+    }
+
+    /// Nothing is known of these bytes any more. False, always.
+    pub(super) fn forget(&self, offset: u64, bytes: u64) -> bool {
+        let pages = PageRange::covering(offset, bytes);
+        self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
+        false
+    }
+
+    fn places(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        let windows = pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES);
+        windows.map(|window| (&self.held[(window % self.held.len() as u64) as usize], window))
+    }
+}
+
+/// The windows around a range of pages.
+pub(super) fn windows_of(pages: PageRange) -> PageRange {
+    PageRange {
+        first: pages.first / WINDOW_PAGES * WINDOW_PAGES,
+        end: pages.end.next_multiple_of(WINDOW_PAGES),
+    }
+}
