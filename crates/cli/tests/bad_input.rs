@@ -148,7 +148,7 @@ fn loads_are_refused_with_line_and_key() {
     scratch.file("junk.toml", [0xff, 0xfe, 0]);
     scratch.file("job.toml", RANDOM);
     scratch.file("key.toml", format!("{LOAD}stride = 4\n"));
-    scratch.file("value.toml", LOAD.replace("random", "zipf"));
+    scratch.file("value.toml", LOAD.replace("random", "psychic"));
     scratch.file("room.toml", format!("{LOAD}swap = '4m'\n"));
     scratch.refused("run missing.toml", &["missing.toml", "No such file"]);
     scratch.refused("run empty.toml", &["empty.toml", "no load", "[[load]]"]);

@@ -114,7 +114,10 @@ fn what_is_wrong_is_told_with_line_and_key() {
         (&["mapping = -1"], "load.toml:3: `mapping`: expected a size"),
         (&["mapping = 5000"], "load.toml:3: `mapping`: 5000 bytes; expected whole pages of 4096"),
         (&["memory = '4k'"], "load.toml:4: `memory`: 4096 bytes; expected whole pages"),
-        (&["pattern = 'zipf'"], "load.toml:5: `pattern`: `zipf` is none of: sequential, random"),
+        (
+            &["pattern = 'psychic'"],
+            "load.toml:5: `pattern`: `psychic` is none of: sequential, random, zipf, swept",
+        ),
         (&["touches = 0"], "load.toml:6: `touches`: 0 touches"),
         (&["touches = 1.5"], "load.toml:6: `touches`: 1.5 is not a whole number of touches"),
         (&["touches = 'many'"], "load.toml:6: `touches`: expected a number of touches"),
