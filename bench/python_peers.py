@@ -102,7 +102,7 @@ def cached(path, kind):
 
     places = [random.Random(1).randrange(256) * 4096 for _ in range(10_000)]
     buffer = bytearray(4096)
-    with readpath.open(path) as file, open(path, "rb") as plain:
+    with readpath.open(path, memory="16MiB") as file, open(path, "rb") as plain:
         file.readat(0, 1 << 20)
         read, pread, handle = file.readinto_at, os.pread, plain.fileno()
         pread(handle, 1 << 20, 0)
