@@ -6,7 +6,7 @@ mod support;
 use std::fs::File as StdFile;
 use std::time::{Duration, Instant};
 
-use readpath::{File, ReadPath};
+use readpath::{File, Mapping, ReadPath};
 use readpath_peers::kernel_swap::group::MemoryGroup;
 use support::TempFile;
 use support::child::Child;
@@ -86,6 +86,21 @@ fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
         let stats = path.stats();
         // An eighth is left to others.
         stats.used_memory_bytes <= 175 * MIB && stats.used_memory_bytes >= 64 * MIB
+    });
+}
+
+/// With nothing set, a file by reads and the same by a mapping: neither is the reason for an OOM kill.
+#[test]
+fn nothing_set_goes_well_in_a_small_group() {
+    let temp = sparse(300 * MIB);
+    in_group(64 * MIB, || {
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        (0..2).for_each(|_| read_whole(&file));
+        // SAFETY: nobody changes the file.
+        let mapping = unsafe { Mapping::builder().open(&temp.path) }.unwrap();
+        let pages = mapping.as_slice().iter().step_by(4096);
+        pages.map(|&byte| u64::from(byte)).sum::<u64>() == 0
     });
 }
 

@@ -24,10 +24,13 @@ use super::mapping_server::{ByteRange, Command, Server, Setup};
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
 use crate::kernel_pages::holds_all;
+use crate::spare_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
 
 /// The law unless another is named.
 const LAW: &str = "runs";
+/// The memory unless another is named, and there is less.
+const MEMORY_BYTES: u64 = 256 << 20;
 /// The least memory: one instruction may touch pages in many places, all of which must be there at once. A
 /// move of bytes that are not aligned touches two, a gather of 16 numbers across borders 32.
 const MEMORY_PAGES_MIN: u64 = 64;
@@ -45,7 +48,7 @@ pub struct MappingBuilder {
 impl Default for MappingBuilder {
     fn default() -> MappingBuilder {
         MappingBuilder {
-            memory_bytes: 256 << 20,
+            memory_bytes: MEMORY_BYTES,
             readahead: LAW.to_owned(),
             window_bytes_max: None,
             backend: BackendKind::default(),
@@ -55,8 +58,8 @@ impl Default for MappingBuilder {
 }
 
 impl MappingBuilder {
-    /// The most memory for pages of the file, in bytes; default 256 MiB, at least
-    /// 256 KiB (less is raised to that). Pages beyond it are given up and read again when they
+    /// The most memory for pages of the file, in bytes; default 256 MiB, or half of what the machine and its control groups
+    /// have free when it is mapped, where that is less; at least 256 KiB (less is raised to that). Pages beyond it are given up and read again when they
     /// are touched again. Beside it the mapping takes about 200 bytes a page
     /// of this memory.
     #[must_use]
@@ -104,6 +107,13 @@ impl MappingBuilder {
         self
     }
 
+    /// The memory that is set; by default no more than half of what is free, so that a small control group has room for it.
+    fn memory_now(&self) -> u64 {
+        let is_default = self.memory_bytes == MEMORY_BYTES;
+        let memory = if is_default { SpareMemory::now() } else { None };
+        memory.map_or(self.memory_bytes, |memory| self.memory_bytes.min(memory.available / 2))
+    }
+
     /// Whether all that it would be served with is left as it is by default.
     fn names_nothing(&self) -> bool {
         *self == MappingBuilder::default()
@@ -146,7 +156,7 @@ impl MappingBuilder {
         if self.names_nothing() && left_to_kernel::suits(&target) {
             return by_kernel(heir, user, KernelMapping::Swift);
         }
-        let memory_bytes = self.memory_bytes.max(MEMORY_PAGES_MIN * PAGE_BYTES);
+        let memory_bytes = self.memory_now().max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
             let most = memory_bytes / 8;
             if readahead.name == LAW { most } else { window_of(&target).min(most) }
