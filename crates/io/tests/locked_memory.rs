@@ -161,8 +161,12 @@ fn slices_may_be_locked_whole_in_part_and_beyond_the_budget() {
             assert!(slice[range.clone()] == content[range]);
         }
         assert!(is_whole(&mapping, &content));
-        mapping.advise(Advice::DontNeed, 0, FILE_BYTES as u64);
-        assert_eq!(mapping.statistics().resident_pages, 0);
+        // What was on its way ahead of the last touches when the hint came may come in after it.
+        let is_empty = |_| {
+            mapping.advise(Advice::DontNeed, 0, FILE_BYTES as u64);
+            mapping.statistics().resident_pages == 0
+        };
+        assert!((0..1000).any(is_empty), "{:?}", mapping.statistics());
         assert_eq!(resident_bytes(slice.as_ptr() as usize), Some(0));
         assert!(is_whole(&mapping, &content));
         // All of it, four times the budget.
