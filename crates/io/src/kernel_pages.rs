@@ -346,13 +346,18 @@ impl Handle {
     pub(crate) fn begin_in_kernel(&self, offset: u64, bytes: u64) -> bool {
         let pages = &self.file.kernel_pages;
         let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else { return false };
-        if self.has_own(offset, bytes) {
-            return false;
+        let is_to_begin = !self.has_own(offset, bytes);
+        if is_to_begin {
+            self.begin(steered, target, offset, bytes);
         }
-        if pages.holding_for_read(offset, bytes).is_none() {
+        is_to_begin
+    }
+
+    /// Has the kernel begin with a read, unless it is known to hold all of it.
+    fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) {
+        if self.file.kernel_pages.holding_for_read(offset, bytes).is_none() {
             steered.read(&self.law, target, self.shown(offset, bytes, true));
         }
-        true
     }
 
     /// What the kernel holds of these bytes, all or nothing, in memory of their own: `spare` if that is as long. Doesn't wait.
@@ -398,9 +403,7 @@ impl Handle {
             let is_read = through.read_held(offset, bytes, buffers);
             return Poll::Ready(Ok(is_read && self.counted(bytes, 0, offset)));
         }
-        if pages.holding_for_read(offset, bytes).is_none() {
-            steered.read(&self.law, target, self.shown(offset, bytes, true));
-        }
+        self.begin(steered, target, offset, bytes);
         if through.read_held(offset, bytes, buffers) {
             return Poll::Ready(Ok(self.counted(bytes, bytes, offset)));
         }

@@ -97,8 +97,7 @@ pub(crate) struct ThroughKernel {
 impl Steering {
     /// Nothing is known yet.
     pub(crate) fn new(clock: Clock, logs_decisions: bool) -> Steering {
-        let mut evidence =
-            DeviceEvidence { memory_pages: MEMORY_BYTES / PAGE_BYTES, ..DeviceEvidence::default() };
+        let mut evidence = DeviceEvidence::default();
         evidence.log.turn(logs_decisions);
         Steering {
             clock,
