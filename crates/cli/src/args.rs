@@ -289,6 +289,14 @@ pub struct RegretArgs {
     /// or a folder, in which their files, up to 3 GiB at a time, are made for the run
     #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
     pub on: Option<PathBuf>,
+    /// Only the cells on which laws are worked on: without a third of the devices, of the workloads
+    /// and of the numbers of processes, chosen by a hash of the name
+    #[arg(long, conflicts_with_all = ["on", "held_out"])]
+    pub developed: bool,
+    /// Only the others, by which laws are judged; four devices whose parameters are drawn from the
+    /// seed are among them
+    #[arg(long, conflicts_with = "on")]
+    pub held_out: bool,
     /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
     #[arg(long)]
     pub smoke: bool,

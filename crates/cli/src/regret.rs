@@ -8,7 +8,9 @@ use std::path::Path;
 
 use readpath_core::law::Spec;
 use readpath_sim::regret::work::work;
-use readpath_sim::regret::{Cell, Fixed, Judged, Laws, Run, Size, Summary, cells};
+use readpath_sim::regret::{
+    Cell, Fixed, Judged, Laws, OfWorkload, Part, Run, Size, Summary, cells, cells_drawn,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::args::RegretArgs;
@@ -28,6 +30,10 @@ struct Document<'a> {
     seeds: u64,
     smoke: bool,
     laws: String,
+    /// Of the cells that are worked on, and of those that are held out; null where one of them has
+    /// none here.
+    developed: Option<Summary>,
+    held_out: Option<Summary>,
     summary: &'a Summary,
     results: &'a [Judged],
 }
@@ -50,10 +56,21 @@ pub fn run(args: &RegretArgs) -> Ended {
     tell(args, &laws, &judged)
 }
 
+/// The cells of the matrix, or of the part of it that is asked for.
+fn cells_of(args: &RegretArgs, parts: &[&str]) -> Vec<Cell> {
+    let part = match (args.developed, args.held_out) {
+        (true, _) => Part::Developed,
+        (_, true) => Part::HeldOut,
+        _ => Part::Whole,
+    };
+    let all = cells(parts).into_iter().chain(cells_drawn(args.seed, parts));
+    all.filter(|cell| part.has(cell)).collect()
+}
+
 /// What of all that there is has the parts of names that were given.
 fn chosen<T>(
     args: &RegretArgs,
-    all: fn(&[&str]) -> Vec<T>,
+    all: impl FnOnce(&[&str]) -> Vec<T>,
     names: &str,
 ) -> Result<Vec<T>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
@@ -72,7 +89,8 @@ fn modelled(
     size: Size,
     interrupt: &Interrupt,
 ) -> Result<Vec<Judged>, Failure> {
-    let cells = chosen(args, cells, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
+    let all = |parts: &[&str]| cells_of(args, parts);
+    let cells = chosen(args, all, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
     let beside = args.beside.as_deref().map(|path| Beside::read(path, size)).transpose()?;
     if let Some(path) = &args.log {
         explain(path, &cells, laws, size, args.beside.as_deref())?;
@@ -105,6 +123,12 @@ fn explain(path: &Path, cells: &[Cell], laws: &Laws, size: Size, beside: Option<
 
 fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
     let summary = Summary::of(judged);
+    let of = |is_held_out: bool| {
+        let is_in = |cell: &&Judged| args.on.is_none() && cell.is_held_out() == is_held_out;
+        let part: Vec<Judged> = judged.iter().filter(is_in).cloned().collect();
+        (!part.is_empty()).then(|| Summary::of(&part))
+    };
+    let (developed, held_out) = (of(false), of(true));
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let document = Document {
@@ -113,13 +137,32 @@ fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
             seeds: args.seeds,
             smoke: args.smoke,
             laws: format!("{} {}", laws.readahead, laws.scheduler),
+            developed,
+            held_out,
             summary: &summary,
             results: judged,
         };
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
         return print(&format!("{text}\n"));
     }
-    print(&text(judged, &summary, args.all))
+    let parts = [("developed", developed), ("held out", held_out)];
+    let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
+    let parts: String = parts.map(|(name, part)| line(name, part)).collect();
+    print(&format!("{}{parts}{}", text(judged, &summary, args.all), line("all", &summary)))
+}
+
+/// What a part of the cells says.
+fn line(name: &str, part: &Summary) -> String {
+    format!(
+        "{name}: {} cells: minimum {}, geometric mean {} ({} without what no classic law can do), {} below \
+         0.95, {} below 0.80\n",
+        part.cells,
+        number(part.minimum, 3),
+        number(part.geometric_mean, 3),
+        number(part.geometric_mean_common, 3),
+        part.below_95_percent,
+        part.below_80_percent,
+    )
 }
 
 /// The pair that `--laws` names.
@@ -131,7 +174,7 @@ fn laws(named: Option<&str>) -> Result<Laws, Failure> {
             "--laws {named}: name a readahead law and a scheduler, as in adaptive,cfq"
         )));
     };
-    Ok(Laws { readahead, scheduler, ..Laws::default() })
+    Ok(Laws { mapping: readahead.clone(), readahead, scheduler, ..Laws::default() })
 }
 
 /// The rivals of an earlier run, by the cell's name.
@@ -202,11 +245,18 @@ fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
         ("below 0.95", |pair| pair.below_95_percent.to_string()),
     ];
     let fixed = Table::of(&summary.fixed, &columns, 1);
-    format!(
-        "{cells}\n{causes}\n{fixed}\n{} cells: minimum {}, geometric mean {}, {} below 0.95\n",
-        summary.cells,
-        number(summary.minimum, 3),
-        number(summary.geometric_mean, 3),
-        summary.below_95_percent
-    )
+    let columns: [Column<OfWorkload>; 4] = [
+        ("workload", |of| of.workload.clone()),
+        ("geometric mean", |of| number(Some(of.geometric_mean), 3)),
+        ("minimum", |of| number(Some(of.minimum), 3)),
+        ("below 0.95", |of| of.below_95_percent.to_string()),
+    ];
+    let below: Vec<OfWorkload> =
+        summary.workloads.iter().filter(|of| is_all || of.geometric_mean < 1.0).cloned().collect();
+    let workloads = if below.is_empty() {
+        String::new()
+    } else {
+        format!("{}\n", Table::of(&below, &columns, 1))
+    };
+    format!("{cells}\n{causes}\n{fixed}\n{workloads}")
 }

@@ -102,3 +102,38 @@ fn rivals_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
     scratch
         .refused("regret --laws adaptive", &["--laws adaptive", "a readahead law and a scheduler"]);
 }
+
+/// Each cell is worked on or held out, and both have a summary of their own; what is drawn is held
+/// out, and another seed draws others.
+#[test]
+fn a_part_of_the_cells_is_held_out() {
+    let scratch = Scratch::new("regret-held-out");
+    let document = |arguments: &str| -> Value {
+        let all = format!("regret --smoke --cells /mixed/,/4/ --json {arguments}");
+        let ended = scratch.run(&all);
+        ended.has_ended(0, &all);
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let names = |document: &Value| -> Vec<String> {
+        let rows = document["results"].as_array().unwrap().iter();
+        rows.map(|row| row["device"].as_str().unwrap().to_owned()).collect()
+    };
+    let (whole, developed, held_out) =
+        (document(""), document("--developed"), document("--held-out"));
+    assert_eq!(whole["developed"], developed["summary"]);
+    assert_eq!(whole["held_out"], held_out["summary"]);
+    assert_eq!([&developed["held_out"], &held_out["developed"]], [&Value::Null, &Value::Null]);
+    let mut both = [names(&developed), names(&held_out)].concat();
+    let mut all = names(&whole);
+    both.sort();
+    all.sort();
+    assert_eq!(both, all);
+    assert!(names(&held_out).contains(&"drawn-1".to_owned()), "{held_out}");
+    assert!(!names(&developed).iter().any(|name| name.starts_with("drawn")), "{developed}");
+    let row = |document: &Value| {
+        let rows = document["results"].as_array().unwrap().clone();
+        rows.into_iter().find(|row| row["device"] == "drawn-1").unwrap()
+    };
+    assert_ne!(row(&held_out)["rivals"], row(&document("--held-out --seed 2"))["rivals"]);
+    scratch.refused("regret --developed --held-out", &["cannot be used with"]);
+}

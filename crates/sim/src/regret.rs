@@ -29,15 +29,17 @@ use crate::simulate::{Setup, SimulateError, simulate_workload};
 #[cfg(test)]
 mod bars;
 mod cause;
+mod held_out;
 mod memory;
 mod summary;
 pub mod work;
 mod workloads;
 
 pub use cause::Cause;
+pub use held_out::{Part, drawn};
 use memory::{LOADS, SWAPINS, Touching, swap_out_under, takes_swap};
 pub(crate) use summary::geometric_mean;
-pub use summary::{Fixed, Summary};
+pub use summary::{Fixed, OfWorkload, Summary};
 use workloads::{Pattern, WORKLOADS};
 
 /// The devices: names in the matrix, and what they are.
@@ -73,6 +75,8 @@ pub const REGRET: f64 = 0.95;
 pub struct Laws {
     /// The readahead law.
     pub readahead: Spec,
+    /// That of mappings, which have their own.
+    pub mapping: Spec,
     /// The swap-in law.
     pub swapin: Spec,
     /// The scheduler.
@@ -80,20 +84,25 @@ pub struct Laws {
 }
 
 impl Default for Laws {
-    /// `adaptive` in all places.
+    /// As they ship: `adaptive`, and for mappings `runs`.
     fn default() -> Laws {
         let adaptive = || Spec::plain("adaptive");
-        Laws { readahead: adaptive(), swapin: adaptive(), scheduler: adaptive() }
+        Laws {
+            readahead: adaptive(),
+            mapping: Spec::plain("runs"),
+            swapin: adaptive(),
+            scheduler: adaptive(),
+        }
     }
 }
 
 /// One workload of so many processes on one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The device's name in the matrix.
-    pub device: &'static str,
+    pub device: String,
     /// What it is, as [`crate::device::registry`] reads it.
-    pub device_text: &'static str,
+    pub device_text: String,
     /// The workload's name in the matrix.
     pub workload: &'static str,
     /// What its processes do.
@@ -180,13 +189,29 @@ pub(crate) fn has_parts(name: &str, parts: &[&str]) -> bool {
 
 /// The cells whose name `device/workload/processes` contains each of `parts`, in the matrix's order.
 pub fn cells(parts: &[&str]) -> Vec<Cell> {
+    cells_on(DEVICES.iter().copied(), parts)
+}
+
+/// The same on the devices that `seed` draws.
+pub fn cells_drawn(seed: u64, parts: &[&str]) -> Vec<Cell> {
+    let devices = drawn(seed);
+    cells_on(devices.iter().map(|(name, text)| (name.as_str(), text.as_str())), parts)
+}
+
+fn cells_on<'a>(devices: impl Iterator<Item = (&'a str, &'a str)>, parts: &[&str]) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for &(device, device_text) in DEVICES {
+    for (device, device_text) in devices {
         let reads = WORKLOADS.iter().map(|&(name, pattern)| (name, Task::Reads(pattern)));
         let touches = LOADS.iter().map(|&(name, touching)| (name, Task::Touches(touching)));
         for (workload, task) in reads.chain(touches.filter(|_| takes_swap(device))) {
             for &processes in PROCESSES {
-                let cell = Cell { device, device_text, workload, task, processes };
+                let cell = Cell {
+                    device: device.to_owned(),
+                    device_text: device_text.to_owned(),
+                    workload,
+                    task,
+                    processes,
+                };
                 if has_parts(&cell.name(), parts) {
                     cells.push(cell);
                 }
@@ -239,7 +264,7 @@ impl Cell {
         let is_regret = ratio < REGRET;
         let cause = is_regret.then(|| Cause::find(self, laws, &adaptive, &rivals[0], size));
         Ok(Judged {
-            device: self.device.to_owned(),
+            device: self.device.clone(),
             workload: self.workload.to_owned(),
             processes: self.processes,
             ratio,
@@ -299,7 +324,7 @@ impl Cell {
     }
 
     fn device(&self) -> Result<Spec, SimulateError> {
-        Spec::parse(self.device_text).map_err(SimulateError::Device)
+        Spec::parse(&self.device_text).map_err(SimulateError::Device)
     }
 
     fn read(
@@ -310,8 +335,9 @@ impl Cell {
         part: u64,
         watch: Watch<'_>,
     ) -> Result<Run, SimulateError> {
+        let readahead = if pattern.is_mapped() { &laws.mapping } else { &laws.readahead };
         let setup = Setup {
-            readahead: laws.readahead.clone(),
+            readahead: readahead.clone(),
             scheduler: laws.scheduler.clone(),
             seed,
             ..Setup::new(self.device()?)
@@ -324,7 +350,7 @@ impl Cell {
     /// These laws with another readahead law or, where memory is touched, another swap-in law.
     fn with_law(&self, laws: &Laws, law: Spec) -> Laws {
         match self.task {
-            Task::Reads(_) => Laws { readahead: law, ..laws.clone() },
+            Task::Reads(_) => Laws { readahead: law.clone(), mapping: law, ..laws.clone() },
             Task::Touches(_) => Laws { swapin: law, ..laws.clone() },
         }
     }
@@ -410,6 +436,11 @@ impl Judged {
     /// `device/workload/processes`.
     pub fn name(&self) -> String {
         format!("{}/{}/{}", self.device, self.workload, self.processes)
+    }
+
+    /// Whether the cell is one by which laws are judged, and on which none is worked on.
+    pub fn is_held_out(&self) -> bool {
+        held_out::is_held_out(&self.device, &self.workload, self.processes)
     }
 }
 

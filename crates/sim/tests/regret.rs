@@ -9,7 +9,7 @@ fn cell(name: &str) -> Cell {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let found = cells(&parts);
     assert_eq!(found.len(), 1, "{name}");
-    found[0]
+    found[0].clone()
 }
 
 fn adaptive(name: &str) -> Run {

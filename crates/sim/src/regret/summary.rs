@@ -1,5 +1,7 @@
 //! What the cells of the matrix say together, and what a fixed default would lose in it.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::{Judged, REGRET};
@@ -13,8 +15,15 @@ pub struct Summary {
     pub minimum: Option<f64>,
     /// The geometric mean of the ratios; null without cells.
     pub geometric_mean: Option<f64>,
+    /// The same without the workloads that no classic law reads ahead for: backward, in strides, many
+    /// streams on one handle, phases of these; null without others.
+    pub geometric_mean_common: Option<f64>,
     /// How many cells are below 0.95.
     pub below_95_percent: usize,
+    /// And below 0.80.
+    pub below_80_percent: usize,
+    /// Each workload over all its cells, the lowest mean first.
+    pub workloads: Vec<OfWorkload>,
     /// The ten cells with the lowest ratios, as `device/workload/processes` and the ratio.
     pub worst: Vec<(String, f64)>,
     /// The same for each pair of classic laws, were it the default everywhere: the
@@ -23,6 +32,22 @@ pub struct Summary {
     /// of their own, are left out.
     pub fixed: Vec<Fixed>,
 }
+
+/// One workload over all its cells.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OfWorkload {
+    /// The workload's name in the matrix.
+    pub workload: String,
+    /// The geometric mean of the ratios.
+    pub geometric_mean: f64,
+    /// The lowest.
+    pub minimum: f64,
+    /// How many cells are below 0.95.
+    pub below_95_percent: usize,
+}
+
+/// How the names begin of the workloads that no classic law reads ahead for.
+const UNCOMMON: [&str; 4] = ["backward", "stride", "one-handle", "phases"];
 
 /// One pair of classic laws in all cells, against the best rival of each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,15 +69,38 @@ impl Summary {
             cells.iter().map(|cell| (cell.name(), cell.ratio)).collect();
         ratios.sort_by(|one, two| one.1.total_cmp(&two.1));
         let all: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
+        let is_common =
+            |cell: &&Judged| !UNCOMMON.iter().any(|name| cell.workload.starts_with(name));
+        let common: Vec<f64> = cells.iter().filter(is_common).map(|cell| cell.ratio).collect();
         Summary {
             cells: cells.len(),
             minimum: all.first().copied(),
             geometric_mean: (!all.is_empty()).then(|| geometric_mean(&all)),
+            geometric_mean_common: (!common.is_empty()).then(|| geometric_mean(&common)),
             below_95_percent: below(&all),
+            below_80_percent: all.iter().filter(|&&ratio| ratio < 0.8).count(),
+            workloads: workloads(cells),
             worst: ratios.into_iter().take(10).collect(),
             fixed: fixed(cells),
         }
     }
+}
+
+/// Each workload over all its cells.
+fn workloads(cells: &[Judged]) -> Vec<OfWorkload> {
+    let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for cell in cells {
+        ratios.entry(&cell.workload).or_default().push(cell.ratio);
+    }
+    let of = |(workload, ratios): (&str, Vec<f64>)| OfWorkload {
+        workload: workload.to_owned(),
+        geometric_mean: geometric_mean(&ratios),
+        minimum: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+        below_95_percent: below(&ratios),
+    };
+    let mut workloads: Vec<OfWorkload> = ratios.into_iter().map(of).collect();
+    workloads.sort_by(|one, two| one.geometric_mean.total_cmp(&two.geometric_mean));
+    workloads
 }
 
 /// What each pair of classic laws has. Past the cache the readahead law has no
@@ -146,6 +194,9 @@ mod tests {
         assert_eq!(summary.geometric_mean, Some(1.0));
         assert_eq!((summary.minimum, summary.below_95_percent), (Some(0.5), 2));
         assert_eq!(summary.worst[0].1, 0.5);
+        assert_eq!((summary.below_80_percent, summary.geometric_mean_common), (2, Some(1.0)));
+        let [of] = &summary.workloads[..] else { panic!("one workload") };
+        assert_eq!((of.workload.as_str(), of.geometric_mean, of.minimum), ("w", 1.0, 0.5));
         assert_eq!(Summary::of(&[]).minimum, None);
     }
 

@@ -46,6 +46,20 @@ pub(crate) enum Pattern {
     Database,
     /// A small file that is read once, and then again and again at random.
     Cached,
+    /// Through a mapping, each process its own file from the start to the end.
+    MappedStream { block_bytes: u64 },
+    /// A database beside its own scans: records of 16 KiB by Zipf's law, and now and then 1 MiB in order.
+    Scans,
+    /// Files of columns: the footer, then of each row group the chunks of two columns out of eight.
+    Columns,
+    /// A file of tensors: the header, then all of them in an order that is drawn.
+    Tensors,
+    /// Many files of 4 to 200 KiB, each read whole.
+    SmallFiles,
+    /// Files of 4 MiB, each read from the start and given up somewhere.
+    GivenUp,
+    /// 16 KiB at random in 4 MiB, which lie elsewhere after every 128 reads.
+    HotSpots,
 }
 
 /// The patterns by the names under which they stand in the matrix.
@@ -81,6 +95,18 @@ pub(crate) const WORKLOADS: &[(&str, Pattern)] = &[
         "direct-rand-4k",
         Pattern::Random { block_bytes: 4 * KIB, per: 10, depth: 8, is_direct: true },
     ),
+    (
+        "direct-rand-64k",
+        Pattern::Random { block_bytes: 64 * KIB, per: 4, depth: 1, is_direct: true },
+    ),
+    ("seq-1k", Pattern::Sequential { block_bytes: KIB, is_direct: false }),
+    ("mmap-seq", Pattern::MappedStream { block_bytes: 64 * KIB }),
+    ("database-scans", Pattern::Scans),
+    ("columns", Pattern::Columns),
+    ("tensors", Pattern::Tensors),
+    ("small-files", Pattern::SmallFiles),
+    ("given-up", Pattern::GivenUp),
+    ("hot-spots", Pattern::HotSpots),
 ];
 
 const fn random(block_bytes: u64, per: u64) -> Pattern {
@@ -127,7 +153,7 @@ impl Pattern {
                 None => self.own(&mut files, processes, part, draw),
             };
             let (engine, depth) = match self {
-                Pattern::Slices { .. } => (Engine::Mmap, 1),
+                Pattern::Slices { .. } | Pattern::MappedStream { .. } => (Engine::Mmap, 1),
                 Pattern::Random { depth, .. } if depth > 1 => (Engine::IoUring, depth),
                 Pattern::Database => (Engine::IoUring, 4),
                 _ => (Engine::Psync, 1),
@@ -141,7 +167,12 @@ impl Pattern {
     /// Whether it is reads through the cache, one under way at a time for each process.
     pub fn is_plain(self) -> bool {
         let is_deep = matches!(self, Pattern::Database | Pattern::Random { depth: 2.., .. });
-        !is_deep && !self.is_direct() && !matches!(self, Pattern::Slices { .. })
+        !is_deep && !self.is_direct() && !self.is_mapped()
+    }
+
+    /// Whether a mapping is touched.
+    pub fn is_mapped(self) -> bool {
+        matches!(self, Pattern::Slices { .. } | Pattern::MappedStream { .. })
     }
 
     /// What all processes read together of one file, for the patterns that share it.
@@ -180,6 +211,11 @@ impl Pattern {
                 // Without readahead more requests are needed to see the same of a device.
                 let total = if is_direct { 256 * MIB } else { 64 * MIB };
                 let bytes = share(total / part, processes, MIB);
+                let file = files.add(bytes);
+                forward(bytes / block_bytes).of(file, block_bytes)
+            }
+            Pattern::MappedStream { block_bytes } => {
+                let bytes = share(64 * MIB / part, processes, MIB);
                 let file = files.add(bytes);
                 forward(bytes / block_bytes).of(file, block_bytes)
             }
@@ -235,9 +271,126 @@ impl Pattern {
                 }
                 readings
             }
+            Pattern::Scans => scans(files, share(32 / part, processes, 1), draw),
+            Pattern::Columns => columns(files, share(64 / part, processes, 2), draw),
+            Pattern::Tensors => tensors(files, share(64 / part, processes, 4), draw),
+            Pattern::SmallFiles => {
+                let count = share(512 / part, processes, 8);
+                (0..count).flat_map(|_| small_file(files, draw)).collect()
+            }
+            Pattern::GivenUp => {
+                let count = share(32 / part, processes, 2);
+                let one = |_| {
+                    let file = files.add(4 * MIB);
+                    forward(1 + draw.below(4 * MIB / (64 * KIB))).of(file, 64 * KIB)
+                };
+                (0..count).flat_map(one).collect()
+            }
+            Pattern::HotSpots => {
+                let spots = share(32 / part, processes, 1);
+                let file = files.add(512 * MIB);
+                let spot = |_| {
+                    let first = draw.below(127) * 4 * MIB;
+                    let place =
+                        |draw: &mut Draw| first + draw.below(4 * MIB / (16 * KIB)) * 16 * KIB;
+                    let reading = |offset| Reading { file, offset, bytes: 16 * KIB };
+                    (0..128).map(|_| reading(place(draw))).collect::<Vec<_>>()
+                };
+                (0..spots).flat_map(spot).collect()
+            }
             Pattern::Random { .. } | Pattern::Database => unreachable!("these share one file"),
         }
     }
+}
+
+/// So many times 112 records of a table of 1 GiB, and 1 MiB of it in order.
+fn scans(files: &mut Files, rounds: u64, draw: &mut Draw) -> Vec<Reading> {
+    let file = files.add(GIB);
+    let mut readings = Vec::new();
+    for _ in 0..rounds {
+        for _ in 0..112 {
+            let offset = zipf(GIB / (16 * KIB), draw) * 16 * KIB;
+            readings.push(Reading { file, offset, bytes: 16 * KIB });
+        }
+        let first = draw.below(GIB / MIB) * MIB;
+        readings.extend(in_pieces(file, first, MIB, 64 * KIB));
+    }
+    readings
+}
+
+/// One of so many, a power of two, of which the `n`-th in favour is chosen about `1 ÷ n` as often as the
+/// first; neighbours in favour lie anywhere. Integers only: each doubling of the rank is as likely.
+fn zipf(blocks: u64, draw: &mut Draw) -> u64 {
+    let doubling = 1 << draw.below(u64::from(blocks.ilog2()));
+    let rank = doubling + draw.below(doubling);
+    rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
+}
+
+/// Files of eight row groups of eight columns, whose chunks have from 64 to 512 KiB; as readers of
+/// Parquet do: the last 8 bytes, the footer of up to 64 KiB, then two of the columns, 64 KiB at a time.
+fn columns(files: &mut Files, row_groups: u64, draw: &mut Draw) -> Vec<Reading> {
+    let mut readings = Vec::new();
+    let mut left = row_groups;
+    while left > 0 {
+        let groups = left.min(8);
+        left -= groups;
+        let [one, other] = [draw.below(4), 4 + draw.below(4)];
+        let (mut chunks, mut end) = (Vec::new(), 0);
+        for chunk in 0..groups * 8 {
+            let bytes = draw.between(16, 128) * 4 * KIB;
+            if [one, other].contains(&(chunk % 8)) {
+                chunks.push((end, bytes));
+            }
+            end += bytes;
+        }
+        let footer_bytes = draw.between(1, 16) * 4 * KIB;
+        let file = files.add(end + footer_bytes);
+        readings.push(Reading { file, offset: end + footer_bytes - 8, bytes: 8 });
+        readings.push(Reading { file, offset: end, bytes: footer_bytes });
+        for (offset, bytes) in chunks {
+            readings.extend(in_pieces(file, offset, bytes, 64 * KIB));
+        }
+    }
+    readings
+}
+
+/// So many tensors of 256 KiB to 2 MiB behind a header of 64 KiB, each asked for 256 KiB at a time.
+fn tensors(files: &mut Files, count: u64, draw: &mut Draw) -> Vec<Reading> {
+    let mut end = 64 * KIB;
+    let mut places = Vec::new();
+    for _ in 0..count {
+        let bytes = draw.between(64, 512) * 4 * KIB;
+        places.push((end, bytes));
+        end += bytes;
+    }
+    let file = files.add(end);
+    let mut readings = vec![Reading { file, offset: 0, bytes: 64 * KIB }];
+    for place in shuffled(count, draw).0 {
+        let (offset, bytes) = places[place as usize];
+        readings.extend(in_pieces(file, offset, bytes, 256 * KIB));
+    }
+    readings
+}
+
+/// A file of 4 to 200 KiB, 64 KiB at a time.
+fn small_file(files: &mut Files, draw: &mut Draw) -> Vec<Reading> {
+    let bytes = draw.between(1, 50) * 4 * KIB;
+    let file = files.add(bytes);
+    in_pieces(file, 0, bytes, 64 * KIB).collect()
+}
+
+fn in_pieces(
+    file: FileId,
+    offset: u64,
+    bytes: u64,
+    piece_bytes: u64,
+) -> impl Iterator<Item = Reading> {
+    let piece = move |first| Reading {
+        file,
+        offset: offset + first,
+        bytes: piece_bytes.min(bytes - first),
+    };
+    (0..bytes).step_by(piece_bytes as usize).map(piece)
 }
 
 /// The part of one of `sharers` in `total`, and `least` at least.
