@@ -229,3 +229,25 @@ fn a_window_of_which_a_page_is_gone_is_gone_through_anew() {
     // Of the window of 16 half is left, 8: up to 1012, a multiple of 4. All but 1004 is there.
     assert_eq!(alone.read(1003, 1), [(1004, 1)]);
 }
+
+/// Each costs as much as 122 pages, and one: of 1,024 pages sixteen have cost 1,968 and seventeen
+/// 2,091, which is twice as much as all of them would. The distances grow, so they are no stride.
+#[test]
+fn a_part_of_a_file_that_is_used_more_than_the_others_is_read_whole() {
+    let place = |nth: u64| 20 + 7 * nth * (nth + 1) / 2;
+    let mut alone = Alone::new();
+    for nth in 0..16 {
+        assert_eq!(alone.read(3 * 1024 + place(nth), 1), [], "{nth}");
+    }
+    let region = alone.read(3 * 1024 + place(16), 1);
+    assert_eq!(region.iter().map(|(_, count)| count).sum::<u64>(), 1024 - 16, "{region:?}");
+    assert_eq!(
+        (region[0].0, region.last().map(|(first, count)| first + count)),
+        (3072, Some(4096))
+    );
+    // As many in as many parts are no more than elsewhere.
+    let mut alone = Alone::new();
+    for nth in 0..40 {
+        assert_eq!(alone.read(nth * 20 * 1024 + place(nth % 16), 1), [], "{nth}");
+    }
+}

@@ -84,16 +84,21 @@ pub struct Laws {
 }
 
 impl Default for Laws {
-    /// As they ship: `adaptive`, and for mappings `runs`.
+    /// As they ship: `adaptive`, and for mappings `runs` with windows of up to an eighth of the memory.
     fn default() -> Laws {
         let adaptive = || Spec::plain("adaptive");
         Laws {
             readahead: adaptive(),
-            mapping: Spec::plain("runs"),
+            mapping: mappings_own(),
             swapin: adaptive(),
             scheduler: adaptive(),
         }
     }
+}
+
+/// What the library gives a mapping of the matrix's memory, 256 MiB, unless told otherwise.
+fn mappings_own() -> Spec {
+    Spec::parse("runs,read_ahead_kb=32768").expect("a law and its parameter")
 }
 
 /// One workload of so many processes on one device.

@@ -35,7 +35,8 @@
 //!   with a request of this size and were all at least so long, the next is read in one.
 //! - *A file that is being used up at random is read whole* once an eighth of it
 //!   was asked for, the requests have cost half of what reading it would, and it
-//!   fits in memory.
+//!   fits in memory. So is a part of it, in which far more requests fall than in the others, once they have
+//!   cost twice as much (`adaptive/sweep.rs`).
 //! - *Anything else is read as it was asked.* A request that finds all its pages
 //!   filled, none of them marked, costs nothing but that look.
 //!

@@ -1,8 +1,10 @@
 //! What the laws of all handles know together: of the device, and of a file.
 
+use alloc::vec::Vec;
+
 use crate::decision::DecisionLog;
 use crate::estimate::DeviceEstimate;
-use crate::unit::Time;
+use crate::unit::{PageRange, Time};
 
 /// How many pieces must agree before the next is read in one.
 const PIECES: usize = 4;
@@ -12,6 +14,12 @@ const REQUESTS_SHARE: u64 = 16;
 
 /// Up to which power of two pages ages are told apart: 2 GiB.
 const AGES: usize = 20;
+
+/// The least region of a file of which it is known how much was asked for: 4 MiB.
+const REGION_PAGES: u64 = 1024;
+
+/// The most regions of one file: 8 bytes each.
+const REGIONS_MAX: u64 = 4096;
 
 /// Of so many streams of one age it is known whether they went on.
 const AGES_LIMIT: u8 = 64;
@@ -273,8 +281,40 @@ impl Pieces {
     }
 }
 
+/// Requests that belonged to no stream, and found pages absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scattered {
+    /// Pages that they asked for and that were absent.
+    pub pages: u32,
+    /// How many there were.
+    pub requests: u32,
+}
+
+/// Where in a file such requests fell, by regions of equal size.
+#[derive(Clone, Debug, Default)]
+pub struct Regions {
+    pages_each: u64,
+    seen: Vec<Scattered>,
+}
+
+impl Regions {
+    /// The region of a page of a file of so many, and what was seen of it.
+    pub fn at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut Scattered) {
+        if self.seen.is_empty() {
+            let least = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
+            self.pages_each = least.max(REGION_PAGES);
+        }
+        let at = page / self.pages_each;
+        if at as usize >= self.seen.len() {
+            self.seen.resize(at as usize + 1, Scattered::default());
+        }
+        let region = PageRange::new(at * self.pages_each, self.pages_each).clipped(file_pages);
+        (region, &mut self.seen[at as usize])
+    }
+}
+
 /// What is known of one file, by all its handles together.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FileEvidence {
     /// Which file it is, in the order in which they were added.
     pub number: u32,
@@ -282,6 +322,8 @@ pub struct FileEvidence {
     pub scattered_pages: u64,
     /// Requests for such pages.
     pub scattered_requests: u64,
+    /// The same, region by region.
+    pub regions: Regions,
     /// Up to which page it was read whole; `None` while it isn't.
     pub swept_end: Option<u64>,
 }

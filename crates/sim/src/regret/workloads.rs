@@ -290,7 +290,7 @@ impl Pattern {
                 let spots = share(32 / part, processes, 1);
                 let file = files.add(512 * MIB);
                 let spot = |_| {
-                    let first = draw.below(127) * 4 * MIB;
+                    let first = draw.below(127 * 4 * MIB / (16 * KIB)) * 16 * KIB;
                     let place =
                         |draw: &mut Draw| first + draw.below(4 * MIB / (16 * KIB)) * 16 * KIB;
                     let reading = |offset| Reading { file, offset, bytes: 16 * KIB };

@@ -1,18 +1,29 @@
-//! A file that is being used up at random is read whole.
+//! What is being used up at random is read whole: all of a file, or a part of it.
 //!
-//! Reading all of a file costs so many random requests as its bytes cost. Once
+//! Reading all of it costs so many random requests as its bytes cost. Once
 //! half as many were spent on it, reading the rest at most triples what was spent,
 //! and may save nearly all that would still be: the rule of who rents skis, and
 //! buys when the rent has come to the price. Two more conditions keep it from
 //! reading what is not wanted: an eighth of the file was asked for by now, and
-//! the file fits in memory.
+//! it fits in memory.
+//!
+//! Most programs use some parts of a file more than others. A part in which so many more requests fell
+//! than in the others that it is no chance is taken to go on as it began: it will be asked as
+//! much again as it was. So it is read once its requests have cost twice what reading it whole would, whatever share of
+//! it they asked for: should it end there, half again of what it cost was spent in vain.
 
-use super::super::{Evidence, FileEvidence, Pages};
+use super::super::{DeviceEvidence, Evidence, FileEvidence, Pages};
 use super::{Ahead, say};
 use crate::unit::PageRange;
 
-/// The share of the file that was asked for before the rest is read.
+/// The share that was asked for before the rest is read.
 const SHARE_ASKED: u64 = 8;
+
+/// So many times as densely as in the whole file requests must fall in a part that counts for itself.
+const DENSER: u64 = 2;
+
+/// And so many requests more: fewer are chance somewhere, where there are many parts.
+const CHANCE_REQUESTS: u64 = 8;
 
 /// A request that continues no stream was seen: it counts, and the sweep goes on.
 pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
@@ -21,6 +32,15 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
     if absent > 0 {
         file.scattered_pages += absent;
         file.scattered_requests += 1;
+    }
+    if file.swept_end.is_none()
+        && absent > 0
+        && let Some((region, spent_pages)) = dense_region(request, absent, file_pages, device, file)
+    {
+        pages.add_absent(region, false);
+        let (behind, size) = (spent_pages, region.count());
+        say(pages, Ahead { range: region, shape: "sweep", why: "region", behind, size });
+        return;
     }
     let is_asked = file.scattered_pages >= file_pages.div_ceil(SHARE_ASKED);
     if file.swept_end.is_none() && !is_asked {
@@ -50,4 +70,30 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
         let (behind, size) = (spent_pages, chunk.count());
         say(pages, Ahead { range: chunk, shape: "sweep", why: "asked", behind, size });
     }
+}
+
+/// The region in which the request found so many pages absent, if it is being used up for itself, and
+/// what was spent on it, in pages. It counts anew then.
+fn dense_region(
+    request: PageRange,
+    absent: u64,
+    file_pages: u64,
+    device: &DeviceEvidence,
+    file: &mut FileEvidence,
+) -> Option<(PageRange, u64)> {
+    let file_requests = file.scattered_requests;
+    let (region, seen) = file.regions.at(request.first, file_pages);
+    seen.pages += absent as u32;
+    seen.requests += 1;
+    let (asked, requests) = (u64::from(seen.pages), u64::from(seen.requests));
+    let by_chance = file_requests * region.count() / file_pages.max(1);
+    let is_denser = requests >= DENSER * by_chance + CHANCE_REQUESTS;
+    let spent_pages = requests * device.price_pages() + asked;
+    let is_spent = spent_pages >= 2 * region.count();
+    let fits = region.count() <= device.window_share_pages();
+    if !(is_denser && is_spent && fits) {
+        return None;
+    }
+    *seen = Default::default();
+    Some((region, spent_pages))
 }
