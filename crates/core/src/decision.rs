@@ -200,12 +200,12 @@ pub enum Decision {
         /// The most requests that it was given at once.
         peak: u32,
     },
-    /// How many processes are served at a time was tried, or found.
+    /// How many processes are served at a time was found.
     Limit {
         /// So many from now on; `None`: all.
         limit: Option<u32>,
-        /// `try`; after a trial `better`, `worse`, `against` (its requests voted so), `behind`
-        /// or `late`; `far` when nobody is worth waiting for; `less` when it brings less than all did.
+        /// `enough`: it brings a quarter more than all; `less`: it doesn't any more; `far`: nobody is worth
+        /// waiting for; `another`: the rate is another device's, or another load's.
         why: &'static str,
         /// The rate that decided it; 0 when none did.
         kib_per_s: u64,

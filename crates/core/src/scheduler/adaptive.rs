@@ -11,25 +11,16 @@
 //!   of those who read are *near*, reading on request by request with no window that
 //!   grows (`adaptive/nearness.rs`), and where their requests are in each other's way
 //!   (`adaptive/crowd.rs`). Elsewhere nothing is tried, ever.
-//! - *One alone is tried* then, for some tens of milliseconds. Each of its requests votes: had
-//!   all been like it, would a quarter more have come? Where distance costs nothing they all
-//!   vote against, and three more than are for it are enough. Else the limit stays if a
-//!   quarter more did come than of all together over the last second.
-//! - Under a limit, *twice as many* are tried, and *all*, by the same rule, in turn. A
-//!   limit under which a whole round brings less than all together did is lifted.
-//! - *A trial's own requests never fall further behind than a head's longest way*, 32 ms. After
-//!   one that failed comes a pause of 64 times what it cost, doubled when others failed
-//!   before, so that they cost a 64th of the time. One that was lost though its requests
-//!   voted for it makes the next one twice as long. A rate that halves (under a limit, or
-//!   doubles) is another device's, or another load's: the pause is over.
+//! - *A few are tried* then, one at first, and kept if they bring a quarter more than all together
+//!   (`adaptive/probe.rs`).
 //! - An active process keeps its place until its *turn* is over, or until it has
 //!   asked for nothing for 8 ms: so long the device is kept for it. A turn is 300 ms
 //!   shared by all who want one, at least 20 ms, and at least eight times what the first
 //!   request of a turn takes, so that no more than an eighth is spent on the way.
 //!   Then comes who has waited longest.
-//! - *Depth.* While all are active and some ask for many requests at a time and others for few,
-//!   no more are under way than are worth having (`adaptive/knee.rs`, for each class
-//!   of request size), beyond one of each process; and of those that wait, one of the
+//! - *Depth.* While all are active and some ask for many requests at a time and others for few (`adaptive/asking.rs`),
+//!   no more are under way than bring seven eighths of what all would, found in the same way, beyond one of each process;
+//!   and of those that wait, one of the
 //!   process goes first that has fewest under way. So who asks for little waits behind a few
 //!   and not behind all that the greediest would send. Where all ask for about as many, such a
 //!   limit would spare nobody anything and could only cost: there is none.
@@ -49,15 +40,15 @@ use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
 use crate::decision::{Decision, DecisionLog};
 
+mod asking;
 mod crowd;
-mod knee;
 mod nearness;
-mod search;
-mod shares;
+mod probe;
 
+use asking::Asking;
+use crowd::Crowd;
 use nearness::Nearness;
-use search::{Near, Search, Served, Tried};
-use shares::{Asking, Shares};
+use probe::{Found, Knob, Probe, Served};
 
 /// How long the device is kept for an active process that asks for nothing.
 const PATIENCE: Time = Time::from_ms(8);
@@ -70,6 +61,9 @@ const TURN_MIN: Time = Time::from_ms(20);
 
 /// Nor than so many times what its first request takes.
 const TURN_SWITCHES: u64 = 8;
+
+/// Completions between two looks at who asks for how much, and whether anybody is near.
+const WATCH: u64 = 16;
 
 /// The scheduler `adaptive`.
 ///
@@ -85,14 +79,18 @@ pub struct Adaptive {
     active: usize,
     /// How many processes have parked reads.
     parked: usize,
-    search: Search,
-    shares: Shares,
+    /// How many processes have a place; and how many requests are under way.
+    places: Probe,
+    depth: Probe,
+    /// Whether some ask for much and others for little.
+    is_uneven: bool,
+    crowd: Crowd,
+    completions: u64,
     /// Reads that may go, and are not in the device.
     reads_open: u32,
     /// When each read in the device went there, by name.
     sent: Vec<Time>,
     reads_in_device: u32,
-    turns: u64,
     /// What the first request of a turn takes, mean; 0 before the first.
     switch_ns: u64,
     log: DecisionLog,
@@ -148,12 +146,14 @@ impl Adaptive {
             sectors_max: caps.request_sectors_max,
             active: 0,
             parked: 0,
-            search: Search::default(),
-            shares: Shares::default(),
+            places: Probe::new(Knob::Processes),
+            depth: Probe::new(Knob::Requests),
+            is_uneven: false,
+            crowd: Crowd::default(),
+            completions: 0,
             reads_open: 0,
             sent: Vec::new(),
             reads_in_device: 0,
-            turns: 0,
             switch_ns: 0,
             log: DecisionLog::default(),
         }
@@ -164,10 +164,16 @@ impl Adaptive {
         self.reads_open + self.reads_in_device
     }
 
+    /// Whether one more may go of a process that has so many under way.
+    fn has_room(&self, own: u32) -> bool {
+        let depth = if self.is_uneven { self.depth.allowed() } else { None };
+        own == 0 || depth.is_none_or(|depth| self.under_way() < depth)
+    }
+
     /// Lets parked reads go, as far as the limit or the depth allows.
     fn admit(&mut self, now: Time, requests: &RequestTable) {
-        match self.search.limit() {
-            Some(limit) => self.turn(now, limit, requests),
+        match self.places.allowed() {
+            Some(limit) => self.turn(now, limit as usize, requests),
             None => {
                 if self.active > 0 {
                     self.processes.values_mut().for_each(|process| process.turn = None);
@@ -175,7 +181,7 @@ impl Adaptive {
                 }
                 while self.parked > 0
                     && let Some(id) = self.fewest_under_way()
-                    && self.shares.has_room(self.under_way(), self.processes[&id].under_way())
+                    && self.has_room(self.processes[&id].under_way())
                 {
                     self.open_oldest(id, requests);
                 }
@@ -235,7 +241,6 @@ impl Adaptive {
     fn give_place(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         process.turn = Some(Turn { since: now, has_begun: false });
-        self.turns += 1;
         self.active += 1;
         while self.processes.get(&id).is_some_and(|process| !process.parked.is_empty()) {
             self.open_oldest(id, requests);
@@ -252,7 +257,7 @@ impl Adaptive {
     /// Reads on their way, of processes that have no place: they were sent under
     /// another limit.
     fn foreign_requests(&self) -> u32 {
-        if self.search.limit().is_none() {
+        if self.places.allowed().is_none() {
             return 0;
         }
         let others = self.processes.values().filter(|process| process.turn.is_none());
@@ -284,41 +289,72 @@ impl Adaptive {
         }
     }
 
-    /// All are active, and a read is back: watches how much each asks for, and how many
-    /// requests are worth having.
-    fn share(&mut self, now: Time, served: Served) {
-        let here = || self.processes.values().filter(|it| it.wants() || it.is_awaited(now));
-        self.shares.watch(|| Asking::are_uneven(here().map(|process| process.asking)));
-        if let Some(found) = self.shares.completed(now, served.bytes, served.under_way) {
-            self.log.say(now, || Decision::Depth {
-                depth: found.depth,
-                kib_per_s: found.kib_per_s,
-                most_kib_per_s: found.most_kib_per_s,
+    /// A read is back: how many processes serve best, while some of them are near.
+    fn try_places(&mut self, now: Time, served: Served) {
+        let (crowd, processes) = (&self.crowd, &self.processes);
+        let may_gain = || {
+            let near = Near::of(processes, now);
+            near.are >= 2 && 2 * near.are >= near.here && crowd.is_in_its_own_way()
+        };
+        let is_set = self.places.allowed().is_some();
+        let more = self.places.allowed().map_or(0, |few| 2 * few as usize);
+        let found = match is_set && self.completions.is_multiple_of(WATCH) {
+            true if Near::of(processes, now).may_be < 2 => self.places.reset("far"),
+            _ if is_set => {
+                self.places.completed(now, served, || more < Near::of(processes, now).may_be)
+            }
+            _ => self.places.completed(now, served, may_gain),
+        };
+        if let Some(Found { setting, why, kib_per_s, all_kib_per_s }) = found {
+            self.crowd = Crowd::default();
+            self.log.say(now, || Decision::Limit {
+                limit: setting,
+                why,
+                kib_per_s,
+                before_kib_per_s: all_kib_per_s,
             });
         }
     }
 
-    fn say(&mut self, now: Time, tried: Option<Tried>) {
-        if let Some(tried) = tried {
-            self.log.say(now, || Decision::Limit {
-                limit: tried.limit.map(|limit| limit as u32),
-                why: tried.why,
-                kib_per_s: tried.kib_per_s,
-                before_kib_per_s: tried.before_kib_per_s,
-            });
+    /// All are active, and a read is back: how many requests are worth having, while some ask for
+    /// many and others for few.
+    fn try_depth(&mut self, now: Time, served: Served) {
+        if self.completions.is_multiple_of(WATCH) {
+            let here = self.processes.values().filter(|it| it.wants() || it.is_awaited(now));
+            self.is_uneven = Asking::are_uneven(here.map(|process| process.asking));
+        }
+        if !self.is_uneven {
+            return;
+        }
+        let is_settled = self.depth.allowed().is_none_or(|depth| served.under_way <= depth);
+        let found = self.depth.completed(now, Served { is_settled, ..served }, || true);
+        if let Some(Found { setting: Some(depth), kib_per_s, all_kib_per_s, .. }) = found {
+            let most_kib_per_s = all_kib_per_s;
+            self.log.say(now, || Decision::Depth { depth, kib_per_s, most_kib_per_s });
         }
     }
 }
 
-/// Of those who want something, or were just given it, how many are near.
-fn near_processes(processes: &BTreeMap<ProcessId, Process>, now: Time) -> Near {
-    let mut near = Near { here: 0, are: 0, may_be: 0 };
-    for process in processes.values().filter(|it| it.wants() || it.is_awaited(now)) {
-        near.here += 1;
-        near.are += usize::from(process.nearness.is_near());
-        near.may_be += usize::from(process.nearness.may_be_near());
+/// Of the processes that want something, or were just given it, how many read
+/// near to where they read before.
+#[derive(Clone, Copy, Debug)]
+struct Near {
+    here: usize,
+    are: usize,
+    /// With those that have not read enough to tell.
+    may_be: usize,
+}
+
+impl Near {
+    fn of(processes: &BTreeMap<ProcessId, Process>, now: Time) -> Near {
+        let mut near = Near { here: 0, are: 0, may_be: 0 };
+        for process in processes.values().filter(|it| it.wants() || it.is_awaited(now)) {
+            near.here += 1;
+            near.are += usize::from(process.nearness.is_near());
+            near.may_be += usize::from(process.nearness.may_be_near());
+        }
+        near
     }
-    near
 }
 
 impl Scheduler for Adaptive {
@@ -329,12 +365,13 @@ impl Scheduler for Adaptive {
         }
         let process = self.processes.entry(request.process).or_default();
         process.nearness.observe(request);
-        let under_way = self.reads_open + self.reads_in_device;
         process.asking.asks(process.under_way() + process.parked.count() as u32);
-        let may_go = match self.search.limit() {
+        let own = process.under_way();
+        let may_go = match self.places.allowed() {
             Some(_) => process.turn.is_some(),
-            None => self.shares.has_room(under_way, process.under_way()),
+            None => self.has_room(own),
         };
+        let process = self.processes.get_mut(&requests[id].process).expect("it was just seen");
         if may_go && process.parked.is_empty() {
             let inserted = self.open.insert(now, id, requests);
             match inserted {
@@ -360,8 +397,6 @@ impl Scheduler for Adaptive {
     }
 
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        let tried = self.search.waited(now);
-        self.say(now, tried);
         self.admit(now, requests);
         match self.open.dispatch(now, requests) {
             Dispatch::Request(id) => {
@@ -377,10 +412,7 @@ impl Scheduler for Adaptive {
                 Dispatch::Request(id)
             }
             _ if self.parked == 0 => Dispatch::Nothing,
-            _ => {
-                let ends = self.patience_ends(now).into_iter().chain(self.search.ends_at());
-                ends.min().map_or(Dispatch::Nothing, Dispatch::WaitUntil)
-            }
+            _ => self.patience_ends(now).map_or(Dispatch::Nothing, Dispatch::WaitUntil),
         }
     }
 
@@ -392,19 +424,16 @@ impl Scheduler for Adaptive {
         let foreign = self.foreign_requests();
         let latency = now.since(self.sent[id.0 as usize]);
         self.served(now, request.process, latency, foreign);
-        let served = Served {
-            bytes: request.bytes(),
-            latency,
-            in_device: self.reads_in_device,
-            under_way: self.under_way(),
-            foreign,
-            turns: self.turns,
-        };
+        self.completions += 1;
+        let (under_way, is_settled) = (self.under_way(), foreign == 0);
+        let served = Served { bytes: request.bytes(), under_way, is_settled };
+        if self.places.allowed().is_none() {
+            self.crowd.add(latency, self.reads_in_device);
+        }
         self.reads_in_device -= 1;
-        let tried = self.search.completed(now, served, || near_processes(&self.processes, now));
-        self.say(now, tried);
-        if self.search.limit().is_none() {
-            self.share(now, served);
+        self.try_places(now, served);
+        if self.places.allowed().is_none() {
+            self.try_depth(now, served);
         }
     }
 

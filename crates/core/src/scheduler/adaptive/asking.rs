@@ -1,13 +1,9 @@
-//! Who asks for how much at a time, and how much of it is under way.
+//! Who asks for how much at a time.
 //!
-//! A depth is enforced only while it protects somebody: some processes keep
+//! A limit on the requests under way is enforced only while it protects somebody: some processes keep
 //! eight requests waiting or under way and more, and others a quarter of that or less.
 //! A process *keeps* what is there when it asks anew after something came back: a burst,
 //! as a readahead law makes it, is one ask however many requests it has.
-
-use crate::unit::Time;
-
-use super::knee::{Found, Knee};
 
 /// Who asks for so many at a time asks for many.
 const MANY: u32 = 8;
@@ -18,12 +14,8 @@ const LEAST: u32 = 8;
 /// Who asked for many has done so at least so often before it is believed.
 const LEAST_OF_MANY: u32 = 32;
 
-/// Completions between two looks at who asks for how much.
-const WATCH: u32 = 16;
-
 /// The share of a mean that the newest has.
 const NEWEST: u32 = 16;
-
 /// How many requests a process asks for at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asking {
@@ -63,50 +55,6 @@ impl Asking {
     }
 }
 
-/// The depth that is worth having, and whether it is enforced.
-#[derive(Debug, Default)]
-pub(super) struct Shares {
-    is_uneven: bool,
-    completions: u32,
-    /// Mean size of a request.
-    request_bytes: u64,
-    /// By class of request size: up to 16 KiB, 128 KiB, 1 MiB, and more.
-    knees: [Knee; 4],
-}
-
-impl Shares {
-    /// Whether one more may go of a process that has so many under way, of so many in all.
-    pub(super) fn has_room(&self, under_way: u32, own: u32) -> bool {
-        let depth = if self.is_uneven { self.knees[self.class()].depth() } else { None };
-        own == 0 || depth.is_none_or(|depth| under_way < depth)
-    }
-
-    /// Looks now and then whether they ask for uneven shares.
-    pub(super) fn watch(&mut self, is_uneven: impl FnOnce() -> bool) {
-        if self.completions.is_multiple_of(WATCH) {
-            self.is_uneven = is_uneven();
-        }
-        self.completions = self.completions.wrapping_add(1);
-    }
-
-    /// A read is back; so many were under way, this one included.
-    pub(super) fn completed(&mut self, now: Time, bytes: u64, under_way: u32) -> Option<Found> {
-        self.request_bytes = match self.request_bytes {
-            0 => bytes,
-            mean => (mean * u64::from(NEWEST - 1) + bytes) / u64::from(NEWEST),
-        };
-        if !self.is_uneven {
-            return None;
-        }
-        let class = self.class();
-        self.knees[class].completed(now, bytes, under_way)
-    }
-
-    fn class(&self) -> usize {
-        [16 << 10, 128 << 10, 1 << 20].iter().filter(|&&end| self.request_bytes > end).count()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,28 +85,5 @@ mod tests {
             bursts.got();
         }
         assert!(!Asking::are_uneven([bursts, asking(1)].into_iter()));
-    }
-
-    #[test]
-    fn who_has_nothing_under_way_always_has_room() {
-        let mut shares = Shares::default();
-        shares.watch(|| true);
-        // Four at a time, whoever comes: the knee of 32.
-        let mut now = Time::ZERO;
-        for _ in 0..100 {
-            now += Time::from_ms(1);
-            let under_way = shares.knees[0].depth().unwrap_or(32);
-            (0..under_way.min(4)).for_each(|_| {
-                shares.completed(now, 4096, under_way);
-            });
-        }
-        let depth = shares.knees[0].depth().expect("it is found");
-        // Three of them while it is put to the proof.
-        assert!((3..=6).contains(&depth), "{depth}");
-        assert!(shares.has_room(depth - 1, 1) && !shares.has_room(depth, 1));
-        assert!(shares.has_room(100, 0));
-        shares.completions = 0;
-        shares.watch(|| false);
-        assert!(shares.has_room(100, 50), "it protects nobody");
     }
 }

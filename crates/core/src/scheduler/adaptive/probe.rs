@@ -1,0 +1,506 @@
+//! One setting, and whether another serves better: how many processes at a time, or how many
+//! requests under way.
+//!
+//! Both are found in one way. What the device brings is measured in *epochs*. What *all at once*
+//! bring is what a setting is held against: it is *enough* where it brings a part of that, five
+//! quarters for a few processes, who make the others wait, and seven eighths for a few requests, of which the
+//! others only wait longer. The law in words:
+//!
+//! - While nothing is set all come at once, and that is measured.
+//! - A *trial* sets another for two epochs, once what was sent before is gone. One that is enough is
+//!   kept. It is given up as soon as it has fallen behind by the longest way of a head.
+//! - Trials are of *all at once*, by which what is enough is measured anew, and what is set is given
+//!   up, or raised by a third, if it isn't any more; or of the *next* setting. For requests that is half of what is
+//!   set, and from the first that was not enough on three quarters; for processes one, and then twice as
+//!   many, which must bring a quarter more. After a next setting of processes that was enough, and of requests that wasn't, all at
+//!   once come next: what a device brings at first is not what it goes on to bring.
+//! - After a trial that found nothing better nothing is tried for so many times as long as it took, and
+//!   twice as long after each: trials take a 32nd of the time at the most.
+//! - A rate that halves or doubles (of requests: changes by half) is another device's, or another load's:
+//!   nothing is set then.
+//!
+//! Why it stays where it is: a setting is left only for one that is enough, or for none because it isn't
+//! itself; both are measured against the same, and what is enough doesn't depend on what is set.
+
+use crate::unit::Time;
+
+/// No epoch is shorter, and no trial falls further behind: the longest that a head takes to get
+/// anywhere, a full stroke of 18 ms, a revolution of 8, and some more for an old disk.
+const EPOCH_TIME: Time = Time::from_ms(32);
+
+/// Nor has it fewer completions: half of what a disk queues.
+const EPOCH_COMPLETIONS: u32 = 16;
+
+/// What a setting brings is the mean of its newest epochs, of about so many.
+const EPOCHS: u64 = 4;
+
+/// A trial has so many epochs.
+const TRIAL_EPOCHS: u32 = 2;
+
+/// Nothing is tried for so many times as long as the last trial took.
+const PAUSE: u64 = 32;
+
+/// After so many trials that found nothing better the pause is no longer.
+const DOUBLINGS_MAX: u32 = 3;
+
+/// What is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Knob {
+    /// How many processes are served at a time.
+    Processes,
+    /// How many requests are under way.
+    Requests,
+}
+
+impl Knob {
+    /// Whether a rate is enough, where all at once bring that.
+    fn is_enough(self, kib_per_s: u64, all_kib_per_s: u64) -> bool {
+        match self {
+            Knob::Processes => 4 * kib_per_s > 5 * all_kib_per_s,
+            Knob::Requests => 8 * kib_per_s >= 7 * all_kib_per_s,
+        }
+    }
+
+    /// Whether a rate that was `before` is that of another device, or of another load: who is served
+    /// in turns brings now more and now less.
+    fn is_another(self, kib_per_s: u64, before: u64) -> bool {
+        match self {
+            Knob::Processes => 2 * kib_per_s < before || kib_per_s > 2 * before,
+            Knob::Requests => 3 * kib_per_s < 2 * before || 2 * kib_per_s > 3 * before,
+        }
+    }
+}
+
+/// A read that the device is done with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    pub bytes: u64,
+    /// How many are in the device or on their way there, this one included.
+    pub under_way: u32,
+    /// Whether none of them was sent under another setting.
+    pub is_settled: bool,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The setting from now on; `None`: all at once.
+    pub setting: Option<u32>,
+    /// Why.
+    pub why: &'static str,
+    /// The rate that decided it.
+    pub kib_per_s: u64,
+    /// What all at once bring.
+    pub all_kib_per_s: u64,
+}
+
+/// A setting that is tried.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    setting: Option<u32>,
+    began: Time,
+    /// What it brought at first, where that was not enough.
+    doubted: Option<u64>,
+}
+
+/// What came back since the last change.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epoch {
+    /// `None` while what was sent before is under way.
+    began: Option<Time>,
+    /// The newest of what is counted: many may end at one instant, and an epoch has all or none.
+    newest: Time,
+    passed: u32,
+    completions: u32,
+    bytes: u64,
+    /// Sum over the completions of how many were under way.
+    under_way: u64,
+}
+
+impl Epoch {
+    fn kib_per_s(&self, until: Time) -> u64 {
+        let span_ns = self.began.map_or(0, |began| until.since(began).ns());
+        self.bytes * 1_000_000 / 1024 * 1000 / span_ns.max(1)
+    }
+}
+
+/// The setting in force, and the search for a better one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    knob: Knob,
+    setting: Option<u32>,
+    trial: Option<Trial>,
+    epoch: Epoch,
+    /// What all at once bring, and what the setting does.
+    all_kib_per_s: u64,
+    kept_kib_per_s: u64,
+    /// What it brought when it was new; 0 before that is known.
+    usual_kib_per_s: u64,
+    /// Of how many epochs what it brings is the mean, up to [`EPOCHS`].
+    epochs: u64,
+    /// Whether the next trial is of all at once.
+    all_is_next: bool,
+    /// Whether a half was not enough.
+    is_fine: bool,
+    failures: u32,
+    quiet_until: Time,
+}
+
+impl Probe {
+    pub(super) fn new(knob: Knob) -> Probe {
+        Probe {
+            knob,
+            setting: None,
+            trial: None,
+            epoch: Epoch::default(),
+            all_kib_per_s: 0,
+            kept_kib_per_s: 0,
+            usual_kib_per_s: 0,
+            epochs: 0,
+            all_is_next: false,
+            is_fine: false,
+            failures: 0,
+            quiet_until: Time::ZERO,
+        }
+    }
+
+    /// How many are allowed; `None`: all.
+    pub(super) fn allowed(&self) -> Option<u32> {
+        self.trial.map_or(self.setting, |trial| trial.setting)
+    }
+
+    /// The device is done with a read. `may_try` is asked before a trial: whether one can gain.
+    pub(super) fn completed(
+        &mut self,
+        now: Time,
+        served: Served,
+        may_try: impl FnOnce() -> bool,
+    ) -> Option<Found> {
+        let epochs = if self.trial.is_some() { TRIAL_EPOCHS } else { 1 };
+        let allowed = self.allowed();
+        let epoch = &mut self.epoch;
+        let Some(began) = epoch.began else {
+            // Those that waited beside what was sent before come sooner than others will.
+            epoch.passed += u32::from(served.is_settled);
+            if epoch.passed > allowed.unwrap_or(served.under_way) {
+                *epoch = Epoch { began: Some(now), newest: now, ..Epoch::default() };
+            }
+            return None;
+        };
+        let is_late = now > epoch.newest;
+        let round = EPOCH_COMPLETIONS.max(match self.knob {
+            Knob::Processes => 0,
+            Knob::Requests => allowed.unwrap_or(served.under_way),
+        });
+        let took = epoch.newest.since(began);
+        let is_whole = epoch.completions >= epochs * round
+            && took >= Time(u64::from(epochs) * EPOCH_TIME.ns());
+        if is_late && (is_whole || self.is_behind(took)) {
+            let ended = self.epoch;
+            self.begin_epoch(ended.newest);
+            return self.judge(ended, may_try);
+        }
+        if now > began {
+            self.epoch.completions += 1;
+            self.epoch.bytes += served.bytes;
+            self.epoch.under_way += u64::from(served.under_way);
+        }
+        self.epoch.newest = now;
+        None
+    }
+
+    /// Whether a trial has taken too long for what it brought.
+    fn is_behind(&self, took: Time) -> bool {
+        let Some(Trial { setting: Some(_), .. }) = self.trial else { return false };
+        let usual = self.all_kib_per_s.min(self.kept_kib_per_s);
+        let enough = if self.knob == Knob::Requests { 7 * usual / 8 } else { usual };
+        let would_take_ns = self.epoch.bytes * 1_000_000 / 1024 * 1000 / enough.max(1);
+        took.ns().saturating_sub(would_take_ns) > EPOCH_TIME.ns()
+    }
+
+    /// Nothing is set any more.
+    pub(super) fn reset(&mut self, why: &'static str) -> Option<Found> {
+        let was_set = self.allowed().is_some();
+        let (kib_per_s, all_kib_per_s) = (self.kept_kib_per_s, self.all_kib_per_s);
+        *self = Probe { quiet_until: self.quiet_until, ..Probe::new(self.knob) };
+        was_set.then_some(Found { setting: None, why, kib_per_s, all_kib_per_s })
+    }
+
+    fn begin_epoch(&mut self, now: Time) {
+        self.epoch = Epoch { began: Some(now), newest: now, ..Epoch::default() };
+    }
+
+    fn judge(&mut self, epoch: Epoch, may_try: impl FnOnce() -> bool) -> Option<Found> {
+        let now = epoch.newest;
+        let kib_per_s = epoch.kib_per_s(now);
+        let mean = (epoch.under_way / u64::from(epoch.completions.max(1))) as u32;
+        let is_asked = |setting: u32| self.knob == Knob::Processes || 4 * mean >= 3 * setting;
+        if self.allowed().is_some_and(|setting| !is_asked(setting)) {
+            // Programs that ask for less than they may tell nothing.
+            self.trial = None;
+            return None;
+        }
+        match self.trial.take() {
+            Some(trial) => self.tried(now, trial, kib_per_s, mean),
+            None => self.went_on(now, kib_per_s, mean, may_try),
+        }
+    }
+
+    /// An epoch under the setting that is kept.
+    fn went_on(
+        &mut self,
+        now: Time,
+        kib_per_s: u64,
+        mean: u32,
+        may_try: impl FnOnce() -> bool,
+    ) -> Option<Found> {
+        let before = self.kept_kib_per_s;
+        self.epochs = (self.epochs + 1).min(EPOCHS);
+        self.kept_kib_per_s = (before * (self.epochs - 1) + kib_per_s) / self.epochs;
+        let (kept, usual) = (self.kept_kib_per_s, self.usual_kib_per_s);
+        if self.epochs == EPOCHS && usual > 0 && self.knob.is_another(kept, usual) {
+            self.quiet_until = now;
+            let was_set = self.reset("another");
+            self.begin_epoch(now);
+            return was_set;
+        }
+        if self.setting.is_none() {
+            self.all_kib_per_s = kept;
+        }
+        if self.epochs == EPOCHS && usual == 0 {
+            self.usual_kib_per_s = kept;
+        }
+        // The first epoch of all has what came first.
+        if now < self.quiet_until || self.epochs < 2 || !may_try() {
+            return None;
+        }
+        let next = if self.all_is_next { None } else { self.next(mean) };
+        self.all_is_next = false;
+        if next != self.setting {
+            self.trial = Some(Trial { setting: next, began: now, doubted: None });
+            self.epoch = Epoch::default();
+        }
+        None
+    }
+
+    /// The setting that is tried next.
+    fn next(&self, mean: u32) -> Option<u32> {
+        match (self.knob, self.setting) {
+            (Knob::Processes, None) => Some(1),
+            (Knob::Processes, Some(few)) => Some(2 * few),
+            (Knob::Requests, setting) => {
+                let now = setting.unwrap_or(mean);
+                let next = if self.is_fine { 3 * now / 4 } else { now / 2 };
+                if next == 0 { setting } else { Some(next) }
+            }
+        }
+    }
+
+    fn tried(&mut self, now: Time, trial: Trial, kib_per_s: u64, mean: u32) -> Option<Found> {
+        self.epoch = Epoch::default();
+        let took = now.since(trial.began);
+        let before = self.setting;
+        let why = match trial.setting {
+            None => {
+                self.all_kib_per_s = kib_per_s;
+                if self.knob.is_enough(self.kept_kib_per_s, kib_per_s) {
+                    return self.rest(now, took);
+                }
+                self.setting = match self.knob {
+                    Knob::Processes => None,
+                    Knob::Requests => {
+                        before.map(|few| (4 * few).div_ceil(3)).filter(|&it| it < mean)
+                    }
+                };
+                self.is_fine = true;
+                self.epochs = 0;
+                "less"
+            }
+            Some(_) => {
+                let kib_per_s = trial.doubted.map_or(kib_per_s, |first| (first + kib_per_s) / 2);
+                let is_more = self.knob == Knob::Requests
+                    || before.is_none()
+                    || 4 * kib_per_s > 5 * self.kept_kib_per_s;
+                if !(is_more && self.knob.is_enough(kib_per_s, self.all_kib_per_s)) {
+                    // Some tens of requests to a few disks vary by a tenth: they say it twice.
+                    if self.knob == Knob::Requests && trial.doubted.is_none() {
+                        self.trial = Some(Trial { doubted: Some(kib_per_s), ..trial });
+                        self.begin_epoch(now);
+                        return None;
+                    }
+                    // What is finer is tried at once.
+                    if self.knob == Knob::Requests && !self.is_fine {
+                        self.is_fine = true;
+                        return None;
+                    }
+                    self.all_is_next = self.setting.is_some();
+                    return self.rest(now, took);
+                }
+                self.setting = trial.setting;
+                (self.kept_kib_per_s, self.epochs) = (kib_per_s, 1);
+                "enough"
+            }
+        };
+        (self.failures, self.usual_kib_per_s) = (0, 0);
+        // What all at once brought before may be what the device brings at first.
+        self.all_is_next = self.knob == Knob::Processes && self.setting.is_some();
+        self.quiet_until = now;
+        let all_kib_per_s = self.all_kib_per_s;
+        Some(Found { setting: self.setting, why, kib_per_s, all_kib_per_s })
+    }
+
+    /// Nothing better was found: nothing is tried for a while.
+    fn rest(&mut self, now: Time, took: Time) -> Option<Found> {
+        self.quiet_until = now + Time((PAUSE * took.ns()) << self.failures);
+        self.failures = (self.failures + 1).min(DOUBLINGS_MAX);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::splitmix;
+
+    /// A device in front of which so many processes read one request of 64 KiB after the other.
+    struct Bench {
+        places: Probe,
+        now: Time,
+        /// When the request of each is back, and when it was sent.
+        under_way: Vec<(Time, Time, usize)>,
+        processes: usize,
+        turn: usize,
+        seed: u64,
+        log: Vec<(Time, Found)>,
+    }
+
+    use alloc::vec::Vec;
+
+    const BYTES: u64 = 65_536;
+
+    impl Bench {
+        fn new(processes: usize, seed: u64) -> Bench {
+            Bench {
+                places: Probe::new(Knob::Processes),
+                now: Time::ZERO,
+                under_way: Vec::new(),
+                processes,
+                turn: 0,
+                seed,
+                log: Vec::new(),
+            }
+        }
+
+        /// Until so many completions more. `latency` knows the number of requests that
+        /// are under way, this one included, and whether its process was served last.
+        fn run(&mut self, completions: u32, latency: impl Fn(&mut Bench, u64, bool) -> u64) {
+            let mut last = usize::MAX;
+            for _ in 0..completions {
+                let limit = self.places.allowed().map_or(self.processes, |few| few as usize);
+                for nth in 0..limit.min(self.processes) {
+                    let process = (self.turn + nth) % self.processes;
+                    if self.under_way.iter().all(|&(.., of)| of != process) {
+                        let count = self.under_way.len() as u64 + 1;
+                        let back = self.now + Time(latency(self, count, last == process));
+                        self.under_way.push((back, self.now, process));
+                    }
+                }
+                self.under_way.sort_unstable();
+                let (back, _, process) = self.under_way[0];
+                self.now = back;
+                let in_device = self.under_way.len() as u32;
+                self.under_way.remove(0);
+                last = process;
+                let own = |process: usize| {
+                    (process + self.processes - self.turn) % self.processes < limit
+                };
+                let foreign = self.under_way.iter().filter(|&&(.., of)| !own(of)).count() as u32;
+                let served =
+                    Served { bytes: BYTES, under_way: in_device, is_settled: foreign == 0 };
+                let processes = self.processes as u32;
+                let may_gain = self.places.allowed().is_none_or(|few| 2 * few < processes);
+                let found = self.places.completed(back, served, || may_gain);
+                self.log.extend(found.map(|found| (back, found)));
+                // A turn of a hundred requests.
+                if splitmix::next(&mut self.seed).is_multiple_of(100) {
+                    self.turn = (self.turn + limit) % self.processes;
+                }
+            }
+        }
+
+        /// What is kept; a trial isn't.
+        fn kept(&self) -> Option<u32> {
+            self.places.setting
+        }
+    }
+
+    /// 12 ms to anywhere, 0.6 ms to what lies next; one after the other.
+    fn one_head(_: &mut Bench, under_way: u64, is_next: bool) -> u64 {
+        if under_way == 1 && is_next { 600_000 } else { 12_000_000 * under_way }
+    }
+
+    #[test]
+    fn one_head_is_found_within_two_hundred_completions() {
+        let mut bench = Bench::new(16, 1);
+        bench.run(200, one_head);
+        assert_eq!(bench.kept(), Some(1), "{:?}", bench.log);
+        bench.run(5_000, one_head);
+        assert_eq!(bench.kept(), Some(1), "{:?}", bench.log);
+        assert_eq!(bench.log.len(), 1, "it is found once: {:?}", bench.log);
+    }
+
+    #[test]
+    fn where_all_are_served_at_once_no_limit_is_kept() {
+        let mut bench = Bench::new(16, 1);
+        bench.run(10_000, |_, _, _| 200_000);
+        assert_eq!(bench.log, []);
+    }
+
+    #[test]
+    fn a_full_link_is_no_head() {
+        // 0.1 ms alone, and for some that are lucky; 0.5 GB/s for all.
+        let mut bench = Bench::new(16, 1);
+        bench.run(10_000, |bench, under_way, _| {
+            let is_lucky = splitmix::next(&mut bench.seed).is_multiple_of(16);
+            if is_lucky { 100_000 } else { (131_000 * under_way).max(100_000) }
+        });
+        assert_eq!(bench.kept(), None, "{:?}", bench.log);
+        assert_eq!(bench.log, []);
+    }
+
+    /// Latencies of 10 to 2,000 ms that tell nothing, as an object store's: whatever is drawn, a
+    /// limit is never kept.
+    #[test]
+    fn noise_is_never_taken_for_a_head() {
+        for seed in 0..50 {
+            let mut bench = Bench::new([4, 16, 64][seed as usize % 3], seed);
+            bench.run(5_000, |bench, _, _| {
+                let slow = [20, 20, 30, 30, 40, 60, 100, 150]
+                    [splitmix::next(&mut bench.seed) as usize % 8];
+                let outlier =
+                    if splitmix::next(&mut bench.seed).is_multiple_of(500) { 2_000 } else { 0 };
+                (10 + splitmix::next(&mut bench.seed) % slow + outlier) * 1_000_000
+            });
+            assert!(
+                bench.log.iter().all(|(_, tried)| tried.setting.is_none()),
+                "seed {seed}: {:?}",
+                bench.log
+            );
+        }
+    }
+
+    /// Four heads in place of one, each at hand for another process.
+    #[test]
+    fn members_that_are_added_are_found_within_two_seconds() {
+        let mut bench = Bench::new(4, 1);
+        bench.run(5_000, one_head);
+        assert_eq!(bench.kept(), Some(1));
+        let changed = bench.now;
+        let trials = bench.log.len();
+        bench.run(20_000, |_, _, _| 250_000);
+        let (found, _) =
+            bench.log[trials..].iter().find(|(_, found)| found.setting.is_none()).unwrap();
+        assert!(found.since(changed) < Time::from_s(2), "{:?}", found.since(changed));
+        assert_eq!(bench.kept(), None, "{:?}", bench.log);
+    }
+}
