@@ -10,6 +10,7 @@ pub mod caching;
 pub mod conform;
 pub mod device;
 pub mod experiment;
+pub mod explain;
 pub mod fields;
 pub mod job;
 pub mod load;

@@ -494,14 +494,24 @@ impl<N: Names> Follow<N> {
         }
         let file = self.files.len() as u32;
         self.files.insert(inode, file);
-        let named = held.or_else(|| self.names.file(inode)).unwrap_or_else(|| Named {
-            path: format!("(inode {} of {}:{})", inode.number, inode.device >> 20, inode.device & 0xf_ffff),
-            bytes: None,
-        });
+        let named = held
+            .or_else(|| self.names.file(inode))
+            .unwrap_or_else(|| Named { path: self.nameless(inode), bytes: None });
         let device = self.disk(inode.device);
         let Named { path, bytes } = named;
         self.out.name(Record::File(File { file, device, inode: inode.number, bytes, path }));
         file
+    }
+
+    /// What a file is called that nobody was seen to open.
+    fn nameless(&mut self, inode: Inode) -> String {
+        let number = |device: u64| format!("{}:{}", device >> 20, device & 0xf_ffff);
+        // A block device's own pages have its number for an inode.
+        let disk = (inode.device >> 20 == 0).then(|| self.names.disk(inode.number).name);
+        match disk.filter(|name| !name.is_empty()) {
+            Some(name) => format!("(blocks of {name} that are of no file)"),
+            None => format!("(inode {} of {})", inode.number, number(inode.device)),
+        }
     }
 
     /// The disk of a device; it is named when it was not.
