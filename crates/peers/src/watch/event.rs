@@ -245,7 +245,7 @@ impl Decoder {
             Kind::Switch([from, from_name, state, to, to_name]) => What::Switch {
                 from: from.of(bytes) as u32,
                 from_name: from_name.text_of(bytes),
-                is_waiting: state.of(bytes) & TASK_UNINTERRUPTIBLE != 0,
+                is_waiting: state.of(bytes) & SLEEPS != 0,
                 to: to.of(bytes) as u32,
                 to_name: to_name.text_of(bytes),
             },
@@ -284,8 +284,9 @@ impl Decoder {
     }
 }
 
-/// `prev_state` of `sched_switch`: it sleeps, and a signal does not wake it.
-const TASK_UNINTERRUPTIBLE: u64 = 2;
+/// `prev_state` of `sched_switch`: it does not go on as soon as a processor is free. What sleeps
+/// within a read of a file waits for storage, whether signals wake it (FUSE, NFS) or not.
+const SLEEPS: u64 = 0xff;
 
 /// What an event is by its name, and the fields without which it says nothing.
 fn kind_of(name: &str, layout: &Layout) -> (Kind, &'static [&'static str]) {
