@@ -95,6 +95,7 @@ fn the_cause_that_costs_most_is_named_and_no_other_where_there_is_none() {
         let found = explained["findings"][0]["cause"].as_str();
         let seconds = &explained["seconds"];
         println!("{}: {found:?} of {seconds} s, {}", program.name, explained["findings"]);
+        std::fs::copy(scratch.path("reads.rec"), format!("/var/tmp/wp/{}.rec", program.name)).unwrap();
         if found != program.cause {
             wrong.push(format!("{}: {:?} and not {found:?}", program.name, program.cause));
         }

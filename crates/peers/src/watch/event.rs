@@ -87,6 +87,8 @@ pub(super) enum What {
     Exec,
     /// A task ends.
     TaskEnds,
+    /// A task asks a device to read, or to write; requests are made of that.
+    Queue { device: u64, sector: u64, sectors: u64 },
     /// A request is given to a device.
     Issue { device: u64, sector: u64, bytes: u64, flags: String },
     /// A device is done with (a part of) a request.
@@ -114,7 +116,8 @@ const NEEDED: [&str; 3] = [
 ];
 
 /// And those that older kernels don't have.
-const WANTED: [&str; 8] = [
+const WANTED: [&str; 9] = [
+    "block/block_bio_queue",
     "filemap/mm_filemap_get_pages",
     "filemap/mm_filemap_fault",
     "filemap/mm_filemap_map_pages",
@@ -146,6 +149,7 @@ enum Kind {
     NewTask([Field; 3]),
     Exec,
     TaskEnds,
+    Queue([Field; 3]),
     Issue([Field; 4]),
     Complete([Field; 3]),
     UringSubmit([Field; 2]),
@@ -260,6 +264,11 @@ impl Decoder {
             }
             Kind::Exec => What::Exec,
             Kind::TaskEnds => What::TaskEnds,
+            Kind::Queue([device, sector, sectors]) => What::Queue {
+                device: device.of(bytes),
+                sector: sector.of(bytes),
+                sectors: sectors.of(bytes),
+            },
             Kind::Issue([device, sector, length, flags]) => What::Issue {
                 device: device.of(bytes),
                 sector: sector.of(bytes),
@@ -310,6 +319,9 @@ fn kind_of(name: &str, layout: &Layout) -> (Kind, &'static [&'static str]) {
         }
         "sched_process_exec" => (Kind::Exec, &[]),
         "sched_process_exit" => (Kind::TaskEnds, &[]),
+        "block_bio_queue" => {
+            (Kind::Queue(["dev", "sector", "nr_sector"].map(field)), &["dev", "sector"])
+        }
         "block_rq_issue" => {
             let names = ["dev", "sector", "bytes", "rwbs"];
             (Kind::Issue(names.map(field)), &["dev", "sector", "bytes", "rwbs"])

@@ -33,6 +33,9 @@ const PAGE_BYTES: u64 = 4096;
 /// A fault that has not waited so long after it began did not wait.
 const FAULT_NS: u64 = 2_000_000;
 
+/// More that was asked of devices and has not been done is not remembered.
+const QUEUED_MAX: usize = 1 << 16;
+
 /// Follows watched tasks.
 #[derive(Debug)]
 pub(super) struct Follow<N> {
@@ -48,6 +51,8 @@ pub(super) struct Follow<N> {
     /// The disk of each device, by the kernel's numbers.
     disks: HashMap<u64, u64>,
     named_disks: BTreeSet<u64>,
+    /// By disk and first sector: where what a watched task has asked for ends, and which task.
+    queued: BTreeMap<(u64, u64), (u64, u32)>,
     issued: HashMap<(u64, u64), Issued>,
     uring: HashMap<u64, Submitted>,
     evicted: Option<Evict>,
@@ -104,7 +109,8 @@ struct Issued {
     bytes: u64,
     work: Work,
     is_ahead: bool,
-    task: u32,
+    /// The watched task that asked for it.
+    task: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +133,7 @@ impl<N: Names> Follow<N> {
             threads: 0,
             disks: HashMap::new(),
             named_disks: BTreeSet::new(),
+            queued: BTreeMap::new(),
             issued: HashMap::new(),
             uring: HashMap::new(),
             evicted: None,
@@ -178,7 +185,7 @@ impl<N: Names> Follow<N> {
         let at = event.at_ns.saturating_sub(self.start_ns);
         match event.what {
             What::Issue { device, sector, bytes, flags } => {
-                self.issue(at, event.task, (device, sector), bytes, &flags);
+                self.issue(at, (device, sector), bytes, &flags);
             }
             What::Complete { device, sector, sectors } => {
                 self.complete(at, device, sector, sectors);
@@ -262,6 +269,13 @@ impl<N: Names> Follow<N> {
                 self.end_fault(number, None);
                 self.put_inserted(at, number);
                 self.forget(number);
+            }
+            What::Queue { device, sector, sectors } => {
+                if self.queued.len() >= QUEUED_MAX {
+                    self.queued.clear();
+                }
+                let disk = self.disk(device);
+                self.queued.insert((disk, sector), (sector + sectors, number));
             }
             What::UringSubmit { request, operation } => {
                 task.submitted = None;
@@ -383,13 +397,18 @@ impl<N: Names> Follow<N> {
         }
     }
 
-    fn issue(&mut self, at: u64, task: u32, place: (u64, u64), bytes: u64, flags: &str) {
+    /// Whoever gives a request to the device may do so for another: who asked for its first sector
+    /// counts.
+    fn issue(&mut self, at: u64, place: (u64, u64), bytes: u64, flags: &str) {
         let work = match flags.chars().find(|flag| *flag != 'F') {
             Some('R') => Work::Read,
             Some('W') => Work::Write,
             _ => Work::Other,
         };
         let is_ahead = flags.contains('A');
+        let asked = self.queued.range(..=place).next_back();
+        let asked = asked.filter(|((disk, _), (end, _))| *disk == place.0 && *end > place.1);
+        let task = asked.map(|(_, (_, task))| *task);
         self.issued.insert(place, Issued { begin_ns: at, bytes, work, is_ahead, task });
     }
 
@@ -403,8 +422,14 @@ impl<N: Names> Follow<N> {
             let rest = Issued { bytes: issued.bytes - bytes, ..issued.clone() };
             self.issued.insert((device, sector + sectors), rest);
         }
-        let watched = self.tasks.contains_key(&issued.task);
-        let thread = if watched { self.thread(issued.task) } else { None };
+        let thread = issued.task.and_then(|task| self.thread(task));
+        let place = (device, sector);
+        let asked = self.queued.range(..=place).next_back().map(|(key, (end, _))| (*key, *end));
+        if let Some((key, end)) = asked.filter(|((disk, _), _)| *disk == device) {
+            if end <= sector + bytes / 512 {
+                self.queued.remove(&key);
+            }
+        }
         let device = self.disk(device);
         let request = Request {
             end_ns: at,
