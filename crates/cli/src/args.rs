@@ -8,9 +8,9 @@ use readpath::BackendKind;
 
 use crate::everyday::{Refused, State};
 use crate::explain::ExplainArgs;
+use crate::output::Format;
 use crate::recordings::TraceCommand;
 use crate::watch::WatchArgs;
-use crate::output::Format;
 
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]

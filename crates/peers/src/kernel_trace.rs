@@ -137,7 +137,11 @@ mod tests {
         let abandoned = instance.with_file_name("readpath-4194305-0");
         fs::create_dir(&abandoned).unwrap();
         let other = PageCacheTrace::start(0, 1).unwrap();
-        assert!(instance.is_dir() && other.instance.path().is_dir() && instance != other.instance.path());
+        assert!(
+            instance.is_dir()
+                && other.instance.path().is_dir()
+                && instance != other.instance.path()
+        );
         assert!(!abandoned.exists());
         drop(trace);
         assert!(!instance.exists() && other.instance.path().is_dir());

@@ -126,7 +126,8 @@ impl Watch {
             fs::write(path, rustix::thread::gettid().as_raw_nonzero().to_string())?;
             command.spawn()
         });
-        let child = starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
+        let child =
+            starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
         self.follow.watch(child.id(), child.id(), "");
         Ok(child)
     }
@@ -149,7 +150,8 @@ impl Watch {
             self.follow.watch(number, process, &name);
         }
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
-        let numbers = descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let numbers =
+            descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         self.follow.adopt(process, &numbers.collect::<Vec<u64>>());
         Ok(())
     }
@@ -256,7 +258,8 @@ impl Side {
         if is_of_tasks {
             instance.write("options/event-fork", "1")?;
             // Until somebody is watched: nobody.
-            instance.write("set_event_pid", &rustix::process::getpid().as_raw_nonzero().to_string())?;
+            instance
+                .write("set_event_pid", &rustix::process::getpid().as_raw_nonzero().to_string())?;
         }
         let decoder = decoder(&instance)?;
         let folder = instance.path().join("per_cpu");

@@ -21,8 +21,8 @@
 //!   Its waits that have no cause yet, or `Depth`, are lost to that, in that proportion.
 //! - [`SlowFile`](Cause::SlowFile): each wait for a file, and each byte of it, takes
 //!   [`SLOW_FACTOR`] times as long as for the median of the others.
-//! - [`Writers`](Cause::Writers): requests to read that met writes on the device took twice as long
-//!   as those that did not, or as the fastest tenth where all did.
+//! - [`Writers`](Cause::Writers): waits that met writes on the device were twice as long as those
+//!   that did not, or as the fastest tenth where all did.
 //!
 //! Charges of threads that waited at the same time are scaled to the time that passed. A cause is
 //! told from [`SHARE_LEAST`] of the recording's length on. Where none is, nothing is wrong: the

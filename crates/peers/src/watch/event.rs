@@ -109,11 +109,8 @@ pub(super) struct Event {
 }
 
 /// Of the events in the context of watched tasks: those without which nothing is to be seen.
-const NEEDED: [&str; 3] = [
-    "filemap/mm_filemap_add_to_page_cache",
-    "sched/sched_switch",
-    "task/task_newtask",
-];
+const NEEDED: [&str; 3] =
+    ["filemap/mm_filemap_add_to_page_cache", "sched/sched_switch", "task/task_newtask"];
 
 /// And those that older kernels don't have.
 const WANTED: [&str; 9] = [
@@ -171,8 +168,7 @@ impl Decoder {
         let mut decoder = Decoder::default();
         for (name, call) in CALLS {
             let [enter, exit] = ["enter", "exit"].map(|way| format!("syscalls/sys_{way}_{name}"));
-            let (Ok(entry), Ok(result)) =
-                (enable(instance, &enter), enable(instance, &exit))
+            let (Ok(entry), Ok(result)) = (enable(instance, &enter), enable(instance, &exit))
             else {
                 decoder.lacking.push(name.to_owned());
                 continue;
@@ -284,10 +280,9 @@ impl Decoder {
                 request: request.of(bytes),
                 operation: operation.located_text_of(bytes),
             },
-            Kind::UringComplete([request, result]) => What::UringComplete {
-                request: request.of(bytes),
-                result: result.of(bytes) as i32,
-            },
+            Kind::UringComplete([request, result]) => {
+                What::UringComplete { request: request.of(bytes), result: result.of(bytes) as i32 }
+            }
         };
         Some(Event { at_ns, task, what })
     }
@@ -300,9 +295,8 @@ const SLEEPS: u64 = 0xff;
 /// What an event is by its name, and the fields without which it says nothing.
 fn kind_of(name: &str, layout: &Layout) -> (Kind, &'static [&'static str]) {
     let field = |name| layout.field(name);
-    let pages = |of, last| {
-        Kind::Pages(of, [field("s_dev"), field("i_ino"), field("index"), field(last)])
-    };
+    let pages =
+        |of, last| Kind::Pages(of, [field("s_dev"), field("i_ino"), field("index"), field(last)]);
     const PAGES: &[&str] = &["s_dev", "i_ino", "index"];
     match name.split_once('/').map_or(name, |(_, name)| name) {
         "mm_filemap_add_to_page_cache" => (pages(PagesOf::Insert, "order"), PAGES),

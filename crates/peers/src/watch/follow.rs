@@ -304,7 +304,8 @@ impl<N: Names> Follow<N> {
         if task.name != name && !name.is_empty() {
             task.name = name;
             if let Some(thread) = task.thread {
-                let record = Thread { thread, task: number, process: task.process, name: task.name.clone() };
+                let record =
+                    Thread { thread, task: number, process: task.process, name: task.name.clone() };
                 self.out.name(Record::Thread(record));
             }
         }

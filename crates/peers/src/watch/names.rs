@@ -106,7 +106,10 @@ fn start_fanotify() -> Option<Fanotify> {
         // Not proc, sysfs and the like; but what has no device and holds files.
         let kind = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').next());
         let is_held = !device.starts_with("0:")
-            || matches!(kind, Some("btrfs" | "overlay" | "zfs" | "nfs" | "nfs4" | "tmpfs" | "fuse"));
+            || matches!(
+                kind,
+                Some("btrfs" | "overlay" | "zfs" | "nfs" | "nfs4" | "tmpfs" | "fuse")
+            );
         if is_held && marked.insert(device.to_owned()) {
             let path = at.replace("\\040", " ");
             let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;

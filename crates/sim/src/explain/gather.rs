@@ -195,7 +195,8 @@ impl Gathered {
 
     fn read(&mut self, read: &Read) {
         let end = read.offset + read.asked_bytes;
-        let goes_on = self.pattern.take((read.thread, read.file, read.descriptor), read.offset, end);
+        let goes_on =
+            self.pattern.take((read.thread, read.file, read.descriptor), read.offset, end);
         let got = read.got_bytes();
         self.reads += 1;
         self.got_bytes += got;
@@ -228,7 +229,8 @@ impl Gathered {
             true => read.waited_ns,
             false => read.took_ns().saturating_sub(CALL_NS + got),
         };
-        if got > 0 && (is_direct || (!is_seen && waited_ns > 0)) {
+        let is_untold = is_direct || (!is_seen && waited_ns > 0);
+        if got > 0 && fetched_bytes == 0 && is_untold {
             again_bytes = facts.fetch(read.offset, got);
             fetched_bytes = got;
         }
@@ -253,7 +255,11 @@ impl Gathered {
         facts.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
         thread.waited_ns += waited_ns;
         self.waited_ns += waited_ns;
-        self.waits.add(read.end_ns.saturating_sub(waited_ns), read.end_ns);
+        let span = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
+        self.waits.add(span.0, span.1);
+        if fetched_bytes > 0 {
+            self.writes.wait(facts.device, span, fetched_bytes);
+        }
         *self.wait_sizes.entry(waited_ns.ilog2()).or_default() += 1;
     }
 

@@ -1,4 +1,7 @@
-//! Requests to read that met writes on their device, and how much longer they took.
+//! Waits that met writes on their device, and how much longer they were.
+//!
+//! A request may be held back before the device has it, by the kernel's scheduler or because its
+//! queue is full: so it is the reader's wait that counts, and not the device's time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,6 +37,7 @@ pub(super) struct Writes {
 }
 
 impl Writes {
+    /// Takes a request.
     pub fn take(&mut self, request: &Request) {
         let now = request.end_ns;
         match request.work {
@@ -41,16 +45,19 @@ impl Writes {
                 self.writes.push_back((request.device, request.begin_ns, request.end_ns));
                 *self.bytes.entry(request.device).or_default() += request.bytes;
             }
-            Work::Read if request.thread.is_some() => {
-                let Request { device, begin_ns, end_ns, bytes, .. } = *request;
-                self.reads.push_back((device, begin_ns, end_ns, bytes));
-            }
-            _ => {}
+            Work::Read | Work::Other => {}
         }
         self.settle(now.saturating_sub(LATE_NS));
-        while self.writes.front().is_some_and(|(_, _, end)| end + 2 * LATE_NS < now) {
+        let first = self.reads.front().map_or(now, |(_, begin, ..)| *begin);
+        while self.writes.front().is_some_and(|(_, _, end)| *end < first) {
             self.writes.pop_front();
         }
+    }
+
+    /// Takes a wait for so many bytes of a device.
+    pub fn wait(&mut self, device: u64, (begin_ns, end_ns): (u64, u64), bytes: u64) {
+        self.reads.push_back((device, begin_ns, end_ns, bytes));
+        self.settle(end_ns.saturating_sub(LATE_NS));
     }
 
     /// Decides of the reads that ended before `until_ns`.
@@ -61,7 +68,8 @@ impl Writes {
             }
             self.reads.pop_front();
             let late = self.writes.partition_point(|&(_, _, to)| to <= begin);
-            let has_met = self.writes.range(late..).any(|&(on, from, _)| on == device && from < end);
+            let has_met =
+                self.writes.range(late..).any(|&(on, from, _)| on == device && from < end);
             let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
             let (latencies, sum) = match has_met {
                 true => (&mut class.met, &mut class.met_ns),
@@ -72,8 +80,8 @@ impl Writes {
         }
     }
 
-    /// Of the time of a device's requests to read, the part that is lost to writes; and how long one
-    /// that met writes took on average, and one that did not, in nanoseconds.
+    /// Of the waits for a device, the part that is lost to writes; and how long one that met writes
+    /// took on average, and one that did not, in nanoseconds.
     pub fn lost_part(&self, device: u64) -> Option<(f64, f64, f64)> {
         let (mut lost, mut all, mut met_ns, mut met, mut base_ns) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for ((on, _), class) in &self.classes {
@@ -127,22 +135,21 @@ fn fastest_tenth(class: &Latencies) -> f64 {
 mod tests {
     use super::*;
 
-    fn request(work: Work, begin_ns: u64, end_ns: u64) -> Request {
-        let thread = (work == Work::Read).then_some(0);
-        Request { begin_ns, end_ns, work, thread, bytes: 4096, ..Request::default() }
+    fn write(begin_ns: u64, end_ns: u64) -> Request {
+        Request { begin_ns, end_ns, work: Work::Write, bytes: 4096, ..Request::default() }
     }
 
-    /// Fifty reads of 100 µs, then fifty of 300 µs within one long write each: of 20 ms 10 are lost.
+    /// Fifty waits of 100 µs, then fifty of 300 µs within one long write each: of 20 ms 10 are lost.
     #[test]
     fn reads_that_meet_writes_are_held_against_those_that_do_not() {
         let mut writes = Writes::default();
         for at in 0..50 {
-            writes.take(&request(Work::Read, at * 1_000_000, at * 1_000_000 + 100_000));
+            writes.wait(0, (at * 1_000_000, at * 1_000_000 + 100_000), 4096);
         }
         for at in 50..100 {
             let begin = at * 1_000_000;
-            writes.take(&request(Work::Read, begin, begin + 300_000));
-            writes.take(&request(Work::Write, begin, begin + 400_000));
+            writes.wait(0, (begin, begin + 300_000), 4096);
+            writes.take(&write(begin, begin + 400_000));
         }
         writes.settle(u64::MAX);
         let (part, met, clear) = writes.lost_part(0).unwrap();
@@ -153,7 +160,7 @@ mod tests {
     #[test]
     fn without_writes_nothing_is_lost_to_them() {
         let mut writes = Writes::default();
-        (0..100).for_each(|at| writes.take(&request(Work::Read, at * 1000, at * 1000 + at)));
+        (0..100).for_each(|at| writes.wait(0, (at * 1000, at * 1000 + at), 4096));
         writes.settle(u64::MAX);
         assert_eq!(writes.lost_part(0), None);
     }

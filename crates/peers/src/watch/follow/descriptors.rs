@@ -6,7 +6,7 @@ use std::rc::Rc;
 use readpath_sim::recording::{Map, Open, Outcome, Read, Record, Way};
 
 use super::super::event::{Call, Inode};
-use super::super::names::{Names, Named};
+use super::super::names::{Named, Names};
 use super::super::tables::{Held, Of, Shared};
 use super::{Follow, InCall, Mapping, PAGE_BYTES};
 

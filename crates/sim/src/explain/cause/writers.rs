@@ -1,12 +1,12 @@
 //! Writes stand before the reads.
 //!
-//! It holds for a device whose requests to read take at least twice as long when a write is at the
-//! device as when none is, of the same size; where there is hardly one without a write, the fastest
-//! tenth stands for those. What they take longer is lost.
+//! It holds for a device for which reads wait at least twice as long when a write is at the device
+//! as when none is, if as much is fetched; where there is hardly one without a write, the fastest
+//! tenth stands for those. What they wait longer is lost.
 
 use super::super::gather::{FileFacts, Gathered};
-use super::words::{bytes, time};
 use super::Words;
+use super::words::{bytes, time};
 
 /// The part of a file's waits that is lost to writes.
 pub(super) fn part(gathered: &Gathered, file: &FileFacts) -> f64 {
@@ -19,13 +19,12 @@ pub(super) fn words(gathered: &Gathered) -> Words {
         let (_, met, clear) = gathered.writes.lost_part(*number)?;
         Some((written(number), &device.name, met, clear))
     });
-    let (written, name, met, clear) = devices.max_by_key(|(written, ..)| *written).expect(
-        "a device was charged",
-    );
+    let (written, name, met, clear) =
+        devices.max_by_key(|(written, ..)| *written).expect("a device was charged");
     Words {
         title: format!("writes to {name} stand before the reads"),
         evidence: format!(
-            "while writes are under way ({} in all) a request to read takes {}, and {} otherwise",
+            "while writes are under way ({} in all) a read waits {}, and {} otherwise",
             bytes(written as f64),
             time(met),
             time(clear),
