@@ -57,6 +57,7 @@ use serde::Serialize;
 mod code;
 mod fields;
 mod read;
+pub mod strace;
 mod write;
 
 pub use read::{Reader, RecordingError};
@@ -251,7 +252,7 @@ pub enum Way {
 pub enum Outcome {
     /// So many bytes, at most as many as were asked for.
     Bytes(u64),
-    /// This error number.
+    /// This error number; 0 when it is not known which.
     Error(u32),
 }
 
