@@ -46,6 +46,7 @@ pub fn run(args: &ExplainArgs) -> Ended {
 
 fn print(explanation: &Explanation) {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
+    let program = if program.is_empty() { "The program" } else { program };
     let share = 100.0 * waited_seconds / seconds.max(1e-9);
     let spent = match explanation.processor_seconds {
         Some(spent) => format!("; processor time {spent:.2} s"),

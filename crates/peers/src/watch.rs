@@ -177,7 +177,7 @@ impl Watch {
             writer.put(record)?;
         }
         self.rounds += 1;
-        if self.rounds % ROUNDS_A_COUNT == 0 {
+        if self.rounds.is_multiple_of(ROUNDS_A_COUNT) {
             self.count_lost(writer)?;
         }
         Ok(())

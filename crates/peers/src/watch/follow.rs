@@ -426,10 +426,9 @@ impl<N: Names> Follow<N> {
         let thread = issued.task.and_then(|task| self.thread(task));
         let place = (device, sector);
         let asked = self.queued.range(..=place).next_back().map(|(key, (end, _))| (*key, *end));
-        if let Some((key, end)) = asked.filter(|((disk, _), _)| *disk == device) {
-            if end <= sector + bytes / 512 {
-                self.queued.remove(&key);
-            }
+        let done = sector + bytes / 512;
+        if let Some((key, _)) = asked.filter(|((disk, _), end)| *disk == device && *end <= done) {
+            self.queued.remove(&key);
         }
         let device = self.disk(device);
         let request = Request {
@@ -564,3 +563,6 @@ impl Task {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

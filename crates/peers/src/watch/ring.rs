@@ -83,8 +83,8 @@ mod tests {
             12,
             9,
             10,
-            29 | 1 << 5, // discarded: a word
-            4,
+            29 | 1 << 5, // discarded: 8 bytes behind the head, with its length
+            8,
             11,
             1 | 1 << 5,
             12,
@@ -111,7 +111,7 @@ mod tests {
         let time = 5 << 59 | 77;
         let bytes = page(time, 0, &[31 | 4 << 5, 1, 1, 3]);
         events(&bytes, |at, _| seen.push(at)).unwrap();
-        assert_eq!(seen, [5 << 59 | (1 << 27) + 4]);
+        assert_eq!(seen, [(5 << 59) + (1 << 27) + 4]);
     }
 
     #[test]

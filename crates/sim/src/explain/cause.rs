@@ -34,16 +34,19 @@ pub(super) struct Wait {
     pub ahead_bytes: u64,
 }
 
+/// Whether a cause holds for a wait.
+type Rule = fn(&Wait) -> bool;
+
 /// To what a wait is charged at once; `None`: to nothing.
 pub(super) fn of(wait: &Wait) -> Option<Cause> {
-    let rules: [(Cause, fn(&Wait) -> bool); 5] = [
+    const RULES: [(Cause, Rule); 5] = [
         (Cause::Again, again::holds),
         (Cause::PageFaults, page_faults::holds),
         (Cause::Advice, advice::holds),
         (Cause::Small, small::holds),
         (Cause::Depth, depth::holds),
     ];
-    rules.into_iter().find(|(_, holds)| holds(wait)).map(|(cause, _)| cause)
+    RULES.into_iter().find(|(_, holds)| holds(wait)).map(|(cause, _)| cause)
 }
 
 /// What each cause is charged with in the end, in nanoseconds of waits.

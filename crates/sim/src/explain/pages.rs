@@ -1,7 +1,6 @@
 //! Sets of pages of files: a bit for each page, in pieces that are there where pages are.
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+use std::collections::BTreeMap;
 
 /// Pages of a piece: 128 MiB of a file.
 const PIECE_PAGES: u64 = 1 << 15;
@@ -13,7 +12,7 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 /// A set of pages of one file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
-    pieces: HashMap<u64, Box<[u64; WORDS]>, BuildHasherDefault<std::hash::DefaultHasher>>,
+    pieces: BTreeMap<u64, Box<[u64; WORDS]>>,
 }
 
 impl Pages {

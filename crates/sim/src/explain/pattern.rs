@@ -1,7 +1,6 @@
 //! Whether a read goes on where one before it ended, and how far it is from there.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Who reads: a thread, a file, a descriptor (none for a mapping).
 pub(super) type Reader = (u32, u32, Option<u64>);
@@ -21,7 +20,7 @@ const STRIDES_MAX: usize = 1 << 10;
 /// Streams of reads, and the distances between them.
 #[derive(Debug, Default)]
 pub(super) struct Pattern {
-    ends: HashMap<Reader, VecDeque<u64>, BuildHasherDefault<DefaultHasher>>,
+    ends: BTreeMap<Reader, VecDeque<u64>>,
     /// How often each distance from the last end was seen.
     pub strides: BTreeMap<i64, u64>,
     pub sequential: u64,

@@ -8,11 +8,11 @@
 //! The position of a `read` is followed from the opening on as well, with what `lseek` answers; one
 //! that was open before is taken to stand at its beginning.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::BufRead;
 
-use super::{End, File, OFFSET_MAX, Open, Outcome, Read, Record, Source, Start, Thread, Way};
+use super::{End, File, OFFSET_MAX, Outcome, Read, Record, Source, Start, Thread, Way};
 
 /// The longest line.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -89,10 +89,10 @@ struct Text {
     end_ns: u64,
     files: BTreeMap<String, u32>,
     threads: BTreeMap<u32, u32>,
-    tables: HashMap<u32, HashMap<u64, Held>>,
+    tables: BTreeMap<u32, BTreeMap<u64, Held>>,
     /// Which table a process has.
-    table_of: HashMap<u32, u32>,
-    unfinished: HashMap<u32, (u64, String)>,
+    table_of: BTreeMap<u32, u32>,
+    unfinished: BTreeMap<u32, (u64, String)>,
     reads: Vec<Record>,
 }
 
