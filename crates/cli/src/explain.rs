@@ -149,8 +149,8 @@ fn print_shape(shape: &Shape) {
 fn unit(bytes: u64) -> String {
     match bytes {
         ..1024 => bytes.to_string(),
-        ..1_048_576 => format!("{} KiB", bytes >> 10),
-        ..1_073_741_824 => format!("{} MiB", bytes >> 20),
+        1024..1_048_576 => format!("{} KiB", bytes >> 10),
+        1_048_576..1_073_741_824 => format!("{} MiB", bytes >> 20),
         _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
     }
 }
