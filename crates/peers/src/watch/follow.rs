@@ -94,6 +94,8 @@ struct InCall {
     waited_ns: u64,
     /// The file and the first page that it asked the page cache for.
     cache: Option<(Inode, u64)>,
+    /// How long a device worked on what was asked of it meanwhile.
+    device_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -213,7 +215,8 @@ impl<N: Names> Follow<N> {
                 self.end_fault(number, None);
                 let task = self.tasks.get_mut(&number).expect("it is there");
                 let (waited_ns, cache) = (0, None);
-                task.call = Some(InCall { call, arguments, begin_ns: at, waited_ns, cache });
+                let (begin_ns, device_ns) = (at, 0);
+                task.call = Some(InCall { call, arguments, begin_ns, waited_ns, cache, device_ns });
             }
             What::Exit(call, result) => {
                 self.end_fault(number, None);
@@ -424,6 +427,9 @@ impl<N: Names> Follow<N> {
             self.issued.insert((device, sector + sectors), rest);
         }
         let thread = issued.task.and_then(|task| self.thread(task));
+        if let Some(number) = issued.task.filter(|_| issued.work == Work::Read) {
+            self.is_answered(at, number, issued.begin_ns);
+        }
         let place = (device, sector);
         let asked = self.queued.range(..=place).next_back().map(|(key, (end, _))| (*key, *end));
         let done = sector + bytes / 512;
@@ -442,6 +448,19 @@ impl<N: Names> Follow<N> {
             bytes,
         };
         self.out.put(at, Record::Request(request));
+    }
+
+    /// A device has done what a task asked for. A task that was not seen to sleep meanwhile, as
+    /// happens, waited for it nonetheless where it can't go on without.
+    fn is_answered(&mut self, at: u64, number: u32, since: u64) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        if let Some(entered) = task.call.as_mut().filter(|entered| entered.begin_ns <= since) {
+            entered.device_ns = entered.device_ns.max(at - since);
+        } else if task.waits_since.is_none()
+            && task.fault.is_some_and(|fault| fault.begin_ns <= since)
+        {
+            self.end_fault(number, Some((since, at)));
+        }
     }
 
     fn uring_completes(&mut self, at: u64, request: u64, result: i32) {

@@ -123,6 +123,16 @@ impl<N: Names> Follow<N> {
         result: i64,
     ) {
         let Some(task) = self.tasks.get(&number) else { return };
+        // It can't have gone on without what it asked for, if that was not in the page cache.
+        let is_missed = entered.cache.is_none_or(|(inode, page)| {
+            task.inserted
+                .iter()
+                .any(|(of, first, end, _)| *of == inode && (*first..*end).contains(&page))
+        });
+        let waited_ns = match entered.waited_ns {
+            0 if is_missed => entered.device_ns,
+            seen => seen,
+        };
         let held = self.tables.held(task.table, descriptor);
         let position = held.borrow().position;
         let cached = entered.cache.map(|(inode, _)| inode);
@@ -145,7 +155,7 @@ impl<N: Names> Follow<N> {
         let read = Read {
             end_ns: at,
             begin_ns: entered.begin_ns,
-            waited_ns: entered.waited_ns,
+            waited_ns,
             thread,
             way,
             descriptor: Some(descriptor),

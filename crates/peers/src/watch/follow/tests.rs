@@ -210,3 +210,33 @@ fn advice_of_files_and_of_mappings_is_told() {
     let told: Vec<_> = advices.collect();
     assert_eq!(told, [(0, 0, Hint::Random, false), (8192 + 4096, 4096, Hint::WillNeed, true)]);
 }
+
+/// Where a task is not seen to sleep, a device's answer without which it can't go on is a wait.
+#[test]
+fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
+    let issue = |sector| What::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
+    let queue = |sector| What::Queue { device: DISK, sector, sectors: 8 };
+    let complete = |sector| What::Complete { device: DISK, sector, sectors: 8 };
+    let records = records(vec![
+        (10, enter(Call::Pread, [5, 0, 4096, 65536])),
+        (11, queue(80)),
+        (12, issue(80)),
+        (50, complete(80)),
+        (60, What::Exit(Call::Pread, 4096)),
+        (70, What::Fault { inode: INODE, page: 7 }),
+        (71, What::Insert { inode: INODE, first: 7, count: 1 }),
+        (72, queue(800)),
+        (73, issue(800)),
+        (93, complete(800)),
+        // In the page cache, while something is read ahead.
+        (100, enter(Call::Pread, [5, 0, 4096, 0])),
+        (101, What::CacheRead { inode: INODE, first: 0, end: 1 }),
+        (102, What::Insert { inode: INODE, first: 8, count: 1 }),
+        (103, queue(808)),
+        (104, issue(808)),
+        (105, complete(808)),
+        (106, What::Exit(Call::Pread, 4096)),
+    ]);
+    let waits: Vec<u64> = reads(&records).iter().map(|read| read.waited_ns).collect();
+    assert_eq!(waits, [38, 20, 0]);
+}
