@@ -80,6 +80,8 @@ struct Task {
     /// The page of its last fault, while nothing else has happened to it.
     faulted: Option<(Inode, u64)>,
     waits_since: Option<u64>,
+    /// When a device last did what it had asked for.
+    answered_ns: u64,
     /// Pages that it has put into the page cache, run by run: inode, first, end, when.
     inserted: Vec<(Inode, u64, u64, u64)>,
     /// The read that it has last given to io_uring.
@@ -202,7 +204,16 @@ impl<N: Names> Follow<N> {
                 self.runs_again(at, to);
             }
             What::UringComplete { request, result } => self.uring_completes(at, request, result),
-            what => self.of_task(at, event.task, what),
+            what => {
+                // The scheduler's event of its waking is not always there: what does something runs.
+                let slept = self.tasks.get(&event.task).and_then(|task| task.waits_since);
+                if let Some(since) = slept {
+                    let answered_ns = self.tasks[&event.task].answered_ns;
+                    let woken = if answered_ns > since { answered_ns } else { at };
+                    self.runs_again(woken, event.task);
+                }
+                self.of_task(at, event.task, what);
+            }
         }
     }
 
@@ -454,6 +465,7 @@ impl<N: Names> Follow<N> {
     /// happens, waited for it nonetheless where it can't go on without.
     fn is_answered(&mut self, at: u64, number: u32, since: u64) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
+        task.answered_ns = at;
         if let Some(entered) = task.call.as_mut().filter(|entered| entered.begin_ns <= since) {
             entered.device_ns = entered.device_ns.max(at - since);
         } else if task.waits_since.is_none()

@@ -240,3 +240,23 @@ fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
     let waits: Vec<u64> = reads(&records).iter().map(|read| read.waited_ns).collect();
     assert_eq!(waits, [38, 20, 0]);
 }
+
+/// The kernel may leave out that a task is woken: what it does next shows that it was, and the
+/// device's answer shows when.
+#[test]
+fn a_task_that_does_something_has_been_woken() {
+    let records = records(vec![
+        (10, What::Fault { inode: INODE, page: 7 }),
+        (11, What::Queue { device: DISK, sector: 80, sectors: 8 }),
+        (12, What::Issue { device: DISK, sector: 80, bytes: 4096, flags: "R".to_owned() }),
+        (15, switch(70, 0, true)),
+        (45, What::Complete { device: DISK, sector: 80, sectors: 8 }),
+        (55, What::MapPages { inode: INODE, first: 0, end: 16 }),
+        (60, What::Fault { inode: INODE, page: 9 }),
+        (65, switch(70, 0, true)),
+        (95, What::Fault { inode: INODE, page: 9 }),
+    ]);
+    let told: Vec<(u64, u64, u64)> =
+        reads(&records).iter().map(|read| (read.offset, read.end_ns, read.waited_ns)).collect();
+    assert_eq!(told, [(7 * 4096, 45, 30), (9 * 4096, 95, 30)]);
+}
