@@ -7,7 +7,10 @@ use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
 
 use crate::everyday::{Refused, State};
+use crate::explain::ExplainArgs;
 use crate::output::Format;
+use crate::recordings::TraceCommand;
+use crate::watch::WatchArgs;
 
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
@@ -51,6 +54,13 @@ pub enum Command {
     CacheRegret(CacheRegretArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
+    /// Record what a program reads, from outside, into a file (root)
+    Watch(WatchArgs),
+    /// Say what is wrong with the reads of a recording, in order of the time that it costs
+    Explain(ExplainArgs),
+    /// Show, cut, anonymise, make and hand on recordings
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// One process of a load on memory; started by `run`
     #[command(hide = true)]
     TouchMemory,

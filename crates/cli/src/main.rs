@@ -9,6 +9,7 @@ mod decision_log;
 mod devices;
 mod everyday;
 mod exit;
+mod explain;
 mod input;
 mod laws;
 mod made_files;
@@ -19,6 +20,7 @@ mod part;
 mod plan;
 mod progress;
 mod real_file;
+mod recordings;
 mod regret;
 mod replay;
 mod reproduce;
@@ -27,6 +29,7 @@ mod serve;
 mod table;
 mod touch_memory;
 mod validate;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -56,6 +59,9 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Everyday(args) => everyday::run(&args),
         Command::EverydayOne => everyday::run_one(),
+        Command::Watch(args) => watch::run(args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Trace(args) => recordings::run(&args),
         Command::TouchMemory => touch_memory::run(),
     };
     match ended {

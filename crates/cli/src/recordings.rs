@@ -1,0 +1,226 @@
+//! `readpath trace`: recordings shown, cut, anonymised, made of others' formats and handed on.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use readpath_sim::job;
+use readpath_sim::recording::{Reader, Record, RecordingError, Writer};
+
+use crate::exit::{Ended, Failure};
+
+mod export;
+mod import;
+
+/// `readpath trace`.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Print the records, one a line, as JSON
+    Show(ShowArgs),
+    /// Keep what ended within a span of time
+    Cut(CutArgs),
+    /// Take the names out: of files, threads and programs
+    Anonymise(AnonymiseArgs),
+    /// Make a recording of the text of `strace -f -ttt -T -y -s 0`, or of a trace of requests
+    Import(ImportArgs),
+    /// Write a recording in a format that other tools read
+    Export(ExportArgs),
+}
+
+/// `readpath trace show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The recording
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+}
+
+/// `readpath trace cut`.
+#[derive(Debug, Args)]
+pub struct CutArgs {
+    /// The recording
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+    /// From this time of the recording on, in seconds or with a unit
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    pub from: String,
+    /// Up to this time [default: its end]
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+    /// The recording to be made
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// `readpath trace anonymise`.
+#[derive(Debug, Args)]
+pub struct AnonymiseArgs {
+    /// The recording
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+    /// The recording to be made
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// `readpath trace import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The text of strace, or a trace of requests (iolog, blkparse, blktrace, msr, mqsim, disksim,
+    /// spc, alibaba, tencent), which is known by what stands in it
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// The recording to be made
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// `readpath trace export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The recording
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+    /// In which format
+    #[arg(long = "as", value_name = "FORMAT")]
+    pub format: Format,
+    /// The file to be made [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// What a recording can be handed on as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// fio's iolog, version 3: reads, with their times
+    Iolog,
+    /// The JSON that Perfetto and Chrome's tracing show: reads, waits and requests in time
+    Chrome,
+}
+
+/// Does what is asked.
+pub fn run(command: &TraceCommand) -> Ended {
+    match command {
+        TraceCommand::Show(args) => show(&args.recording),
+        TraceCommand::Cut(args) => cut(args),
+        TraceCommand::Anonymise(args) => {
+            changed(&args.recording, &args.output, |record| Some(anonymous(record)))
+        }
+        TraceCommand::Import(args) => import::run(args),
+        TraceCommand::Export(args) => {
+            let mut out = output(args.output.as_deref())?;
+            let ended = export::write(&args.recording, args.format, &mut out);
+            out.flush().map_err(Failure::usage)?;
+            ended
+        }
+    }
+}
+
+fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
+    Ok(match path {
+        None => Box::new(BufWriter::new(io::stdout())),
+        Some(path) => {
+            let file = File::create(path).map_err(|error| Failure::about(path.display(), error))?;
+            Box::new(BufWriter::new(file))
+        }
+    })
+}
+
+fn show(path: &Path) -> Ended {
+    let mut out = output(None)?;
+    each_record(path, |record| {
+        let line = serde_json::to_string(&record).expect("a record can be written as JSON");
+        writeln!(out, "{line}").map_err(Failure::usage)
+    })?;
+    out.flush().map_err(Failure::usage)
+}
+
+fn cut(args: &CutArgs) -> Ended {
+    let time = |option: &str, text: &str| {
+        let span = job::span(text);
+        let wrong = |expected| Failure::Usage(format!("{option} {text}: expected {expected}"));
+        span.map(|span| span.ns()).map_err(wrong)
+    };
+    let from = time("--from", &args.from)?;
+    let to = args.to.as_deref().map(|text| time("--to", text)).transpose()?.unwrap_or(u64::MAX);
+    if from >= to {
+        return Err(Failure::Usage(format!("--from {} is not before --to", args.from)));
+    }
+    changed(&args.recording, &args.output, |record| {
+        let ended_ns = match &record {
+            Record::Read(read) => read.end_ns,
+            Record::Insert(insert) => insert.at_ns,
+            Record::Evict(evict) => evict.at_ns,
+            Record::Request(request) => request.end_ns,
+            Record::Lost(lost) => lost.at_ns,
+            // What counts for what comes later stays: names, openings, mappings, advice.
+            _ => from,
+        };
+        (from..to).contains(&ended_ns).then_some(record)
+    })
+}
+
+fn anonymous(mut record: Record) -> Record {
+    match &mut record {
+        Record::Start(start) => start.program = "program".to_owned(),
+        Record::File(file) => {
+            file.path = format!("/file-{}", file.file);
+            file.inode = 0;
+        }
+        Record::Thread(thread) => {
+            thread.name = format!("thread-{}", thread.thread);
+        }
+        _ => {}
+    }
+    record
+}
+
+/// Writes a recording with the records that `change` gives for those of another.
+fn changed(from: &Path, to: &Path, change: impl Fn(Record) -> Option<Record>) -> Ended {
+    let about = |error: io::Error| Failure::about(to.display(), error);
+    if same_file(from, to) {
+        return Err(Failure::about(to.display(), "it is the recording itself: name another file"));
+    }
+    let mut writer =
+        Writer::new(BufWriter::new(File::create(to).map_err(about)?)).map_err(about)?;
+    each_record(from, |record| match change(record) {
+        Some(record) => writer.put(record).map_err(about),
+        None => Ok(()),
+    })?;
+    writer.finish().map_err(about)?;
+    Ok(())
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    let canonical = |path: &Path| std::fs::canonicalize(path).ok();
+    canonical(one).is_some_and(|one| Some(one) == canonical(other))
+}
+
+/// Hands each record of a recording to `each`. One that is cut off gives what it has, and a notice
+/// on standard error.
+pub fn each_record(
+    path: &Path,
+    mut each: impl FnMut(Record) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
+    let file = File::open(path).map_err(|error| about(&error))?;
+    let source = BufReader::with_capacity(1 << 20, file);
+    let reader = Reader::new(source).map_err(|error| about(&error))?;
+    for record in reader {
+        match record {
+            Ok(record) => each(record)?,
+            Err(error @ RecordingError::Cut { .. }) => {
+                eprintln!("readpath: {}: {error}", path.display());
+            }
+            Err(error) => return Err(about(&error)),
+        }
+    }
+    Ok(())
+}
+
+/// Opens a text.
+fn opened(path: &Path) -> Result<impl BufRead, Failure> {
+    let file = File::open(path).map_err(|error| Failure::about(path.display(), error))?;
+    Ok(BufReader::with_capacity(1 << 20, file))
+}

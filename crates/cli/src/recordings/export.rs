@@ -1,0 +1,118 @@
+//! Recordings in the formats of other tools.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use readpath_sim::operation_log::TRACE_HEADER;
+use readpath_sim::recording::{Read, Record, Request, Thread};
+use serde_json::json;
+
+use super::{Format, each_record};
+use crate::exit::{Ended, Failure};
+
+/// The process under which the requests of devices are shown.
+const DEVICES: u32 = 0;
+
+/// Writes a recording.
+pub(super) fn write(path: &Path, format: Format, out: &mut dyn Write) -> Ended {
+    match format {
+        Format::Iolog => iolog(path, out),
+        Format::Chrome => chrome(path, out),
+    }
+}
+
+/// fio's iolog, version 3: a line for a file when it is first read, and one for each read.
+fn iolog(path: &Path, out: &mut dyn Write) -> Ended {
+    let mut files: BTreeMap<u32, (String, bool)> = BTreeMap::new();
+    let mut last_us = 0;
+    let mut line = |text: String| writeln!(out, "{text}").map_err(Failure::usage);
+    line(TRACE_HEADER.to_owned())?;
+    each_record(path, |record| {
+        match record {
+            // A line is parted by spaces.
+            Record::File(file) => {
+                files.insert(file.file, (file.path.replace(char::is_whitespace, "_"), false));
+            }
+            Record::Read(read) if read.got_bytes() > 0 => {
+                let (name, is_open) = files.get_mut(&read.file).expect("a file has a name");
+                // Records stand in the order of their ends; fio wants times that don't go back.
+                let us = (read.begin_ns / 1000).max(last_us);
+                last_us = us;
+                if !std::mem::replace(is_open, true) {
+                    line(format!("{us} {name} add"))?;
+                    line(format!("{us} {name} open"))?;
+                }
+                line(format!("{us} {name} read {} {}", read.offset, read.got_bytes()))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    for (name, is_open) in files.values() {
+        if *is_open {
+            line(format!("{last_us} {name} close"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The trace event format: a list of complete events, times in microseconds.
+fn chrome(path: &Path, out: &mut dyn Write) -> Ended {
+    let mut files: BTreeMap<u32, String> = BTreeMap::new();
+    let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
+    let mut is_first = true;
+    let mut event = |event: serde_json::Value| {
+        let before = if std::mem::take(&mut is_first) { "[\n" } else { ",\n" };
+        write!(out, "{before}{event}").map_err(Failure::usage)
+    };
+    event(json!({"ph": "M", "name": "process_name", "pid": DEVICES, "args": {"name": "devices"}}))?;
+    each_record(path, |record| {
+        match record {
+            Record::File(file) => {
+                files.insert(file.file, file.path);
+            }
+            Record::Device(device) => {
+                event(json!({
+                    "ph": "M", "name": "thread_name", "pid": DEVICES, "tid": device.device,
+                    "args": {"name": device.name},
+                }))?;
+            }
+            Record::Thread(thread) => {
+                event(json!({
+                    "ph": "M", "name": "thread_name", "pid": thread.process, "tid": thread.task,
+                    "args": {"name": thread.name},
+                }))?;
+                threads.insert(thread.thread, thread);
+            }
+            Record::Read(read) => event(read_event(&read, &files, &threads[&read.thread]))?,
+            Record::Request(request) => event(request_event(&request))?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    writeln!(out, "\n]").map_err(Failure::usage)
+}
+
+fn read_event(read: &Read, files: &BTreeMap<u32, String>, thread: &Thread) -> serde_json::Value {
+    json!({
+        "ph": "X", "cat": "read", "name": read.way, "pid": thread.process, "tid": thread.task,
+        "ts": micros(read.begin_ns), "dur": micros(read.took_ns()),
+        "args": {
+            "file": files.get(&read.file), "offset": read.offset, "asked": read.asked_bytes,
+            "got": read.got_bytes(), "waited_us": micros(read.waited_ns),
+        },
+    })
+}
+
+fn request_event(request: &Request) -> serde_json::Value {
+    json!({
+        "ph": "X", "cat": "request", "name": request.work, "pid": DEVICES, "tid": request.device,
+        "ts": micros(request.begin_ns), "dur": micros(request.end_ns - request.begin_ns),
+        "args": {"place": request.place, "bytes": request.bytes, "ahead": request.is_ahead},
+    })
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}

@@ -1,0 +1,92 @@
+//! `readpath trace`, end to end: recordings made of strace's text, shown, cut, handed on.
+
+mod support;
+
+use support::Scratch;
+
+/// Two files; random reads of 4 KiB of the one, each of which takes 300 µs.
+fn strace() -> String {
+    let mut text = "9 100.000000 openat(AT_FDCWD, \"/d/a b\", O_RDONLY) = 3 <0.000010>\n\
+                    9 100.000100 read(4</d/other>, \"secret\"..., 4096) = 6 <0.000005>\n"
+        .to_owned();
+    for at in 0..100 {
+        let (us, offset) = (1000 + at * 400, (100 - at) << 20);
+        text +=
+            &format!("9 100.{us:06} pread64(3, \"secret\"..., 4096, {offset}) = 4096 <0.000300>\n");
+    }
+    text
+}
+
+#[test]
+fn the_text_of_strace_is_explained_and_handed_on() {
+    let scratch = Scratch::new("recordings");
+    scratch.file("strace.txt", strace());
+    scratch.run("trace import strace.txt -o reads.rec").has_ended(0, "import");
+    let bytes = std::fs::read(scratch.path("reads.rec")).unwrap();
+    let has_secret = bytes.windows(6).any(|window| window == b"secret");
+    assert!(!has_secret, "nothing of what was read is in it");
+
+    let explained = scratch.run("explain reads.rec");
+    explained.has_ended(0, "explain");
+    for words in ["one request at a time", "100 reads of 4 KiB", "/d/a b", "What helps"] {
+        assert!(explained.stdout.contains(words), "{words} in\n{}", explained.stdout);
+    }
+
+    let iolog = scratch.run("trace export reads.rec --as iolog -o reads.log");
+    iolog.has_ended(0, "export");
+    let text = std::fs::read_to_string(scratch.path("reads.log")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..4],
+        ["fio version 3 iolog", "100 /d/other add", "100 /d/other open", "100 /d/other read 0 6"]
+    );
+    assert_eq!(lines[6], "1000 /d/a_b read 104857600 4096");
+    scratch.run("trace import reads.log -o again.rec").has_ended(0, "import of the iolog");
+    let again = scratch.run("explain again.rec --json");
+    let again: serde_json::Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(again["shape"]["reads"], 101);
+
+    let chrome = scratch.run("trace export reads.rec --as chrome");
+    let events: serde_json::Value = serde_json::from_str(&chrome.stdout).unwrap();
+    let reads = events.as_array().unwrap().iter().filter(|event| event["ph"] == "X");
+    let reads: Vec<_> = reads.collect();
+    assert_eq!(
+        (reads.len(), &reads[1]["ts"], &reads[1]["dur"]),
+        (101, &1000.0.into(), &300.0.into())
+    );
+}
+
+#[test]
+fn recordings_are_cut_and_anonymised() {
+    let scratch = Scratch::new("recordings-cut");
+    scratch.file("strace.txt", strace());
+    scratch.run("trace import strace.txt -o reads.rec").has_ended(0, "import");
+    // Reads end at 1.3 ms, 1.7 ms and so on: five of them from 2 ms up to 4.
+    scratch.run("trace cut reads.rec --from 2ms --to 4ms -o cut.rec").has_ended(0, "cut");
+    let shown = scratch.run("trace show cut.rec").stdout;
+    assert_eq!(shown.lines().filter(|line| line.starts_with("{\"read\"")).count(), 5, "{shown}");
+    scratch.run("trace anonymise reads.rec -o nameless.rec").has_ended(0, "anonymise");
+    let shown = scratch.run("trace show nameless.rec").stdout;
+    assert!(shown.contains("/file-0") && !shown.contains("/d/"), "{shown}");
+    scratch.refused("trace cut reads.rec --from 5ms --to 5ms -o x.rec", &["--from 5ms"]);
+    scratch.refused("trace anonymise reads.rec -o reads.rec", &["the recording itself"]);
+}
+
+#[test]
+fn what_is_no_recording_is_refused_and_a_cut_one_is_explained() {
+    let scratch = Scratch::new("recordings-bad");
+    scratch.file("strace.txt", strace());
+    scratch.run("trace import strace.txt -o reads.rec").has_ended(0, "import");
+    let mut bytes = std::fs::read(scratch.path("reads.rec")).unwrap();
+    scratch.file("cut.rec", &bytes[..bytes.len() - 1]);
+    let cut = scratch.run("explain cut.rec");
+    cut.has_ended(0, "a recording that is cut off");
+    cut.says(&["cut.rec: the recording is cut off at byte 12"], "a recording that is cut off");
+    *bytes.last_mut().unwrap() ^= 1;
+    scratch.file("damaged.rec", &bytes);
+    scratch.refused("explain strace.txt", &["strace.txt: this is no recording", "readpath watch"]);
+    scratch.refused("trace import reads.rec -o x.rec", &["neither the text of `strace"]);
+    let damaged = scratch.run("explain damaged.rec");
+    damaged.has_ended(2, "a damaged recording");
+    damaged.says(&["damaged in the block at byte 12"], "a damaged recording");
+}

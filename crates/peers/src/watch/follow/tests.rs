@@ -1,0 +1,262 @@
+//! Events as the kernel gives them, and the records that they come to, worked out by hand.
+
+use readpath_sim::recording::{Device, Hint};
+
+use super::super::names::OpenFile;
+use super::*;
+
+/// Knows one file, by its inode and as descriptor 5 of any process.
+#[derive(Debug)]
+struct Known;
+
+const INODE: Inode = Inode { device: 8 << 20 | 1, number: 12 };
+const DISK: u64 = 8 << 20;
+
+fn named() -> Named {
+    Named { path: "/data".to_owned(), bytes: Some(1 << 20) }
+}
+
+impl Names for Known {
+    fn file(&mut self, inode: Inode) -> Option<Named> {
+        (inode == INODE).then(named)
+    }
+
+    fn open_file(&mut self, _: u32, descriptor: u64) -> Option<OpenFile> {
+        let flags = libc::O_DIRECT as u64;
+        let open = OpenFile { inode: INODE, named: named(), position: 512, flags };
+        (descriptor == 5).then_some(open)
+    }
+
+    fn disk(&mut self, device: u64) -> Device {
+        // The partition lies on the disk.
+        let device = if device == INODE.device { DISK } else { device };
+        Device { device, name: "sda".to_owned(), ..Device::default() }
+    }
+}
+
+/// What task 70 did, each at its time after the start.
+fn records(events: Vec<(u64, What)>) -> Vec<Record> {
+    let mut follow = Follow::new(Known, 1000);
+    follow.watch(70, 70, "cat");
+    for (at, what) in events {
+        follow.take(Event { at_ns: 1000 + at, task: 70, what });
+    }
+    follow.finish(u64::MAX).collect()
+}
+
+fn reads(records: &[Record]) -> Vec<&Read> {
+    let each = records.iter().filter_map(|record| match record {
+        Record::Read(read) => Some(read),
+        _ => None,
+    });
+    each.collect()
+}
+
+fn switch(from: u32, to: u32, is_waiting: bool) -> What {
+    What::Switch { from, from_name: "cat".to_owned(), is_waiting, to, to_name: "cat".to_owned() }
+}
+
+fn enter(call: Call, arguments: [u64; 4]) -> What {
+    let [a, b, c, d] = arguments;
+    What::Enter(call, [a, b, c, d, 0, 0])
+}
+
+#[test]
+fn a_read_has_its_file_its_place_and_its_wait() {
+    let records = records(vec![
+        (10, enter(Call::OpenAt, [0, 0, 0, 0])),
+        (11, What::Exit(Call::OpenAt, 3)),
+        (20, enter(Call::Read, [3, 0, 8192, 0])),
+        (21, What::CacheRead { inode: INODE, first: 0, end: 2 }),
+        (22, What::Insert { inode: INODE, first: 0, count: 4 }),
+        (23, What::Insert { inode: INODE, first: 4, count: 4 }),
+        (24, What::Queue { device: INODE.device, sector: 800, sectors: 64 }),
+        (25, What::Issue { device: DISK, sector: 800, bytes: 32768, flags: "RA".to_owned() }),
+        (26, switch(70, 0, true)),
+        (90, What::Complete { device: DISK, sector: 800, sectors: 64 }),
+        (96, switch(0, 70, false)),
+        (100, What::Exit(Call::Read, 8192)),
+        (110, enter(Call::Read, [3, 0, 8192, 0])),
+        (111, What::CacheRead { inode: INODE, first: 2, end: 4 }),
+        (115, What::Exit(Call::Read, 100)),
+        (120, enter(Call::Lseek, [3, 0, 0, 0])),
+        (121, What::Exit(Call::Lseek, 64)),
+        (130, enter(Call::Read, [3, 0, 10, 0])),
+        (131, What::CacheRead { inode: INODE, first: 0, end: 1 }),
+        (132, What::Exit(Call::Read, 10)),
+    ]);
+    let reads = reads(&records);
+    let told: Vec<_> = reads
+        .iter()
+        .map(|read| (read.offset, read.asked_bytes, read.got_bytes(), read.begin_ns, read.end_ns))
+        .collect();
+    assert_eq!(
+        told,
+        [(0, 8192, 8192, 20, 100), (8192, 8192, 100, 110, 115), (64, 10, 10, 130, 132)]
+    );
+    assert_eq!(reads.iter().map(|read| read.waited_ns).collect::<Vec<_>>(), [70, 0, 0]);
+    let thread = Some(0);
+    let request = Request {
+        end_ns: 90,
+        begin_ns: 25,
+        thread,
+        device: DISK,
+        work: Work::Read,
+        is_ahead: true,
+        place: 800 * 512,
+        bytes: 32768,
+    };
+    let insert = Insert { at_ns: 22, thread: 0, file: 0, offset: 0, bytes: 32768 };
+    assert!(records.contains(&Record::Request(request)), "{records:?}");
+    assert!(records.contains(&Record::Insert(insert)), "{records:?}");
+    let opened =
+        records.iter().filter(|record| matches!(record, Record::Open(open) if open.at_ns == 10));
+    assert_eq!(opened.count(), 1);
+}
+
+/// Past the page cache nothing but the descriptor tells the file; a pipe is none.
+#[test]
+fn a_direct_read_is_looked_up_and_a_pipe_is_none() {
+    let records = records(vec![
+        (10, enter(Call::Pread, [5, 0, 4096, 65536])),
+        (30, What::Exit(Call::Pread, 4096)),
+        (40, enter(Call::Read, [6, 0, 4096, 0])),
+        (90, What::Exit(Call::Read, 4096)),
+    ]);
+    let reads = reads(&records);
+    assert_eq!((reads.len(), reads[0].offset, reads[0].way), (1, 65536, Way::Pread));
+    let is_direct = |record: &Record| matches!(record, Record::Open(open) if open.is_direct);
+    assert!(records.iter().any(is_direct));
+}
+
+/// A fault that waits ends when its task runs again; the kernel's second try is the same fault. One
+/// that does not wait ends as it begins, and stands before what ended later.
+#[test]
+fn faults_end_where_their_task_goes_on() {
+    let records = records(vec![
+        (10, What::Fault { inode: INODE, page: 7 }),
+        (12, What::Insert { inode: INODE, first: 7, count: 1 }),
+        (15, switch(70, 0, true)),
+        (65, switch(0, 70, false)),
+        (66, What::Fault { inode: INODE, page: 7 }),
+        (80, What::Fault { inode: INODE, page: 9 }),
+        (90, What::MapPages { inode: INODE, first: 16, end: 32 }),
+    ]);
+    let told: Vec<_> = reads(&records)
+        .iter()
+        .map(|read| (read.offset, read.asked_bytes, read.begin_ns, read.end_ns, read.waited_ns))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (7 * 4096, 4096, 10, 65, 50),
+            (9 * 4096, 4096, 80, 80, 0),
+            (16 * 4096, 16 * 4096, 90, 90, 0),
+        ]
+    );
+}
+
+/// A child has a copy of the descriptors whose position it shares; a thread has the same ones.
+#[test]
+fn descriptors_are_inherited() {
+    let mut follow = Follow::new(Known, 0);
+    follow.watch(70, 70, "sh");
+    let mut take = |at_ns, task, what| follow.take(Event { at_ns, task, what });
+    take(1, 70, enter(Call::OpenAt, [0, 0, 0, 0]));
+    take(2, 70, What::Exit(Call::OpenAt, 5));
+    let child = |task, is_thread| What::NewTask {
+        task,
+        name: "sh".to_owned(),
+        is_thread,
+        shares_files: is_thread,
+    };
+    take(3, 70, child(71, false));
+    take(4, 70, child(72, true));
+    take(5, 72, enter(Call::Close, [5, 0, 0, 0]));
+    take(6, 72, What::Exit(Call::Close, 0));
+    take(7, 71, enter(Call::Read, [5, 0, 100, 0]));
+    take(8, 71, What::CacheRead { inode: INODE, first: 0, end: 1 });
+    take(9, 71, What::Exit(Call::Read, 100));
+    take(10, 99, enter(Call::Read, [5, 0, 100, 0]));
+    take(11, 99, What::Exit(Call::Read, 100));
+    let records: Vec<Record> = follow.finish(u64::MAX).collect();
+    let reads = reads(&records);
+    assert_eq!((reads.len(), reads[0].offset, reads[0].got_bytes()), (1, 0, 100));
+}
+
+#[test]
+fn advice_of_files_and_of_mappings_is_told() {
+    let advice = libc::POSIX_FADV_RANDOM as u64;
+    let mut mapping = enter(Call::Mmap, [0, 1 << 20, 1, libc::MAP_SHARED as u64]);
+    if let What::Enter(_, arguments) = &mut mapping {
+        (arguments[4], arguments[5]) = (5, 8192);
+    }
+    let records = records(vec![
+        (1, enter(Call::Fadvise, [5, 0, 0, advice])),
+        (2, What::Exit(Call::Fadvise, 0)),
+        (3, mapping),
+        (4, What::Exit(Call::Mmap, 0x7000)),
+        (5, enter(Call::Madvise, [0x8000, 4096, libc::MADV_WILLNEED as u64, 0])),
+        (6, What::Exit(Call::Madvise, 0)),
+        (7, enter(Call::Madvise, [0x8_0000_0000, 4096, 0, 0])),
+        (8, What::Exit(Call::Madvise, 0)),
+    ]);
+    let advices = records.iter().filter_map(|record| match record {
+        Record::Advice(advice) => {
+            Some((advice.offset, advice.bytes, advice.hint, advice.is_of_mapping))
+        }
+        _ => None,
+    });
+    let told: Vec<_> = advices.collect();
+    assert_eq!(told, [(0, 0, Hint::Random, false), (8192 + 4096, 4096, Hint::WillNeed, true)]);
+}
+
+/// Where a task is not seen to sleep, a device's answer without which it can't go on is a wait.
+#[test]
+fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
+    let issue = |sector| What::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
+    let queue = |sector| What::Queue { device: DISK, sector, sectors: 8 };
+    let complete = |sector| What::Complete { device: DISK, sector, sectors: 8 };
+    let records = records(vec![
+        (10, enter(Call::Pread, [5, 0, 4096, 65536])),
+        (11, queue(80)),
+        (12, issue(80)),
+        (50, complete(80)),
+        (60, What::Exit(Call::Pread, 4096)),
+        (70, What::Fault { inode: INODE, page: 7 }),
+        (71, What::Insert { inode: INODE, first: 7, count: 1 }),
+        (72, queue(800)),
+        (73, issue(800)),
+        (93, complete(800)),
+        // In the page cache, while something is read ahead.
+        (100, enter(Call::Pread, [5, 0, 4096, 0])),
+        (101, What::CacheRead { inode: INODE, first: 0, end: 1 }),
+        (102, What::Insert { inode: INODE, first: 8, count: 1 }),
+        (103, queue(808)),
+        (104, issue(808)),
+        (105, complete(808)),
+        (106, What::Exit(Call::Pread, 4096)),
+    ]);
+    let waits: Vec<u64> = reads(&records).iter().map(|read| read.waited_ns).collect();
+    assert_eq!(waits, [38, 20, 0]);
+}
+
+/// The kernel may leave out that a task is woken: what it does next shows that it was, and the
+/// device's answer shows when.
+#[test]
+fn a_task_that_does_something_has_been_woken() {
+    let records = records(vec![
+        (10, What::Fault { inode: INODE, page: 7 }),
+        (11, What::Queue { device: DISK, sector: 80, sectors: 8 }),
+        (12, What::Issue { device: DISK, sector: 80, bytes: 4096, flags: "R".to_owned() }),
+        (15, switch(70, 0, true)),
+        (45, What::Complete { device: DISK, sector: 80, sectors: 8 }),
+        (55, What::MapPages { inode: INODE, first: 0, end: 16 }),
+        (60, What::Fault { inode: INODE, page: 9 }),
+        (65, switch(70, 0, true)),
+        (95, What::Fault { inode: INODE, page: 9 }),
+    ]);
+    let told: Vec<(u64, u64, u64)> =
+        reads(&records).iter().map(|read| (read.offset, read.end_ns, read.waited_ns)).collect();
+    assert_eq!(told, [(7 * 4096, 45, 30), (9 * 4096, 95, 30)]);
+}
