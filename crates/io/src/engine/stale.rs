@@ -1,0 +1,42 @@
+//! What somebody else has changed in the storage is served no more.
+//!
+//! What is there of it is dropped. What is on its way may carry the old bytes, and whoever reads it before it is there would
+//! share them: so this waits until it is there. A read that begins afterwards sees what was changed before.
+
+use std::sync::Arc;
+
+use readpath_core::readahead::Advice;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::pending::PendingRead;
+use super::{Handle, OpenFile};
+use crate::read_error::ReadError;
+
+impl Handle {
+    /// Drops a range of the file, in each state in which it is open, and waits for what is on its way of that.
+    pub(crate) fn invalidate(&self, range: PageRange) {
+        let mut state = self.engine.lock();
+        state.invalidate_states(self.file.id, range);
+        let stale = state.stale_of_states(self.file.id, range);
+        drop(state);
+        for (file, page) in stale {
+            self.wait_for_stale(&file, page);
+        }
+    }
+
+    /// Waits until a page that was on its way is there, or has failed.
+    fn wait_for_stale(&self, file: &Arc<OpenFile>, page: u64) {
+        let range = PageRange::new(page, 1);
+        let is_stale = || self.engine.lock().machine.first_stale(file.id, range).is_some();
+        // It may have come with an earlier one; or be read past the cache, since its carrier doesn't get on.
+        while is_stale() {
+            let reader = Handle::of(&self.engine, Arc::clone(file));
+            reader.advise(Advice::Random, PageRange::new(0, 0));
+            let waited = PendingRead::new(&reader, page * PAGE_BYTES, 1).wait(|_| ());
+            // A page that can't be read is not cached either; where nothing is carried any more, nothing comes.
+            if matches!(waited, Err(ReadError::Storage { .. })) {
+                return;
+            }
+        }
+    }
+}
