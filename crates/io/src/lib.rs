@@ -99,6 +99,12 @@ pub mod inside {
     pub use crate::pager::uffd::{Uffd, Watch};
     #[cfg(feature = "simulation")]
     pub use crate::simulation;
+
+    /// Has every decoder of what an NFS server sends read these bytes.
+    #[cfg(feature = "simulation")]
+    pub fn nfs_replies(bytes: &[u8]) {
+        crate::nfs::garbage::receive(bytes);
+    }
     pub use crate::storage::{Files, Sleep, Sleeper, Storage};
     pub use crate::target::{OpenOptions, Target};
 }

@@ -35,6 +35,8 @@ pub struct Faults {
     pub wakes: u64,
     /// After so many transfers the kernel exchanges none any more.
     pub dies_after: u64,
+    /// A transfer fails, and the model isn't told that any does: for who tries whether a failure is found.
+    pub unknown: u64,
     /// Pages that can't be read: file and page.
     pub bad: Vec<(u32, u64)>,
 }
@@ -234,7 +236,7 @@ impl World {
     fn carried(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
         let wanted: u64 = segments.iter().map(|segment| segment.iov_len as u64).sum();
         let faults = self.disk.borrow().faults.clone();
-        if self.one_of(faults.fails) {
+        if self.one_of(faults.fails) || self.one_of(faults.unknown) {
             return -libc::EIO;
         }
         if self.one_of(faults.again) {

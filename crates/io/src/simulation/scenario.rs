@@ -186,6 +186,7 @@ fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
         again: draw.part(&[3, 10, 50]),
         late: draw.part(&[10, 100]),
         wakes: draw.part(&[2, 10]),
+        unknown: 0,
         dies_after: if draw.below(20) == 0 { 1 + draw.below(100) } else { 0 },
         bad,
     }

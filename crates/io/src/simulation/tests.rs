@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Runs a seed twice as long as it takes a few milliseconds.
+/// Runs a seed that takes a few milliseconds.
 fn run(seed: u64) -> Report {
     let report = Scenario::of(seed, 60).run();
     if let Some(failure) = &report.failure {
@@ -24,4 +24,31 @@ fn a_seed_is_a_run_bit_by_bit() {
         assert_eq!(scenario.run(), scenario.run(), "seed {seed}");
     }
     assert_ne!(Scenario::of(1, 60).run().hash, Scenario::of(2, 60).run().hash);
+}
+
+#[test]
+fn what_was_found_is_right_with_other_schedules_too() {
+    for (number, found) in found().into_iter().enumerate() {
+        for more in 0..30 {
+            let scenario = Scenario { seed: found.seed + more, ..found.clone() };
+            let failure = scenario.run().failure;
+            assert!(failure.is_none(), "{number}, schedule {more}: {failure:?}\n{scenario}");
+        }
+    }
+}
+
+/// The alarm rings: errors that nobody has any reason to expect are found, and by few actions.
+#[test]
+fn a_run_that_is_wrong_is_found_and_made_short() {
+    let seen = (0..50).find_map(|seed| {
+        let mut scenario = Scenario::of(seed, 60);
+        // Pages that can't be read, and that the model knows nothing of.
+        scenario.faults.fails = 0;
+        scenario.faults.bad.clear();
+        scenario.faults.unknown = 3;
+        scenario.run().failure.is_some().then_some(scenario)
+    });
+    let (shorter, report) = seen.expect("one of some seeds reads one of these pages").shrunk();
+    let actions: usize = shorter.threads.iter().map(Vec::len).sum();
+    assert!(report.failure.is_some() && actions <= 3, "{shorter}");
 }
