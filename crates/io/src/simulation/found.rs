@@ -15,6 +15,7 @@ pub fn found() -> Vec<Scenario> {
         guards_of_more_threads_than_pages(),
         a_page_on_its_way_when_it_is_invalidated(),
         invalidations_of_a_bad_page(),
+        a_file_that_is_closed_as_it_is_invalidated(),
         a_vectored_read_of_what_leaves(),
         a_bad_page_behind_a_stopped_thread(),
     ]
@@ -137,6 +138,26 @@ fn invalidations_of_a_bad_page() -> Scenario {
             vec![Futures(vec![(0, 8350, 971)], 0, 0), Invalidate((0, 4096, 12_288))],
             vec![Invalidate((0, 7822, 1887))],
         ],
+    }
+}
+
+/// The last handle of a state of the file went while an invalidation waited for its pages.
+fn a_file_that_is_closed_as_it_is_invalidated() -> Scenario {
+    Scenario {
+        seed: 1_000_394,
+        settings: Settings {
+            memory_pages: 8,
+            held_pages: 2,
+            readahead: "ondemand",
+            scheduler: "cfq",
+            reclaim: "s3fifo",
+            depth: 32,
+            lets_carry: false,
+            ..quiet()
+        },
+        files: vec![1581],
+        faults: Faults::default(),
+        threads: vec![vec![Invalidate((0, 461, 16_384))], vec![Write(0, 1, 10), Hold(0, 1537)]],
     }
 }
 
