@@ -474,12 +474,10 @@ macro_rules! word {
             }
             #[inline]
             fn fetch_and(&self, value: $integer, order: Ordering) -> $integer {
-                point();
                 self.fetch_and(value, order)
             }
             #[inline]
             fn fetch_or(&self, value: $integer, order: Ordering) -> $integer {
-                point();
                 self.fetch_or(value, order)
             }
             #[inline]
