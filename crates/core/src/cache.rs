@@ -370,6 +370,13 @@ impl Cache {
         Some(self.table.first_where(&self.frames, file, range, is_in_flight)?.0)
     }
 
+    /// The first page of the range that was on its way when it was [invalidated](Cache::invalidate), and still is.
+    pub fn first_stale(&self, file: FileId, range: PageRange) -> Option<u64> {
+        let is_stale =
+            |frame: &Frame| frame.is_stale && matches!(frame.state, FrameState::InFlight(_));
+        Some(self.table.first_where(&self.frames, file, range, is_stale)?.0)
+    }
+
     /// The bytes of the range have changed on the device: no page of it may be
     /// served again. Readers that hold one keep what they have.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {

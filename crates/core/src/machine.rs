@@ -159,11 +159,11 @@ impl Machine {
         self.base.frames.cache.invalidate(file, range);
     }
 
-    /// The first page of the range that is on its way. After an `invalidate` it
+    /// The first page of the range that was on its way at the last `invalidate` of it, and still is. It
     /// may carry the old bytes, to whoever reads it until it is there; it is not
     /// served after that.
-    pub fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
-        self.base.frames.cache.first_in_flight(file, range)
+    pub fn first_stale(&self, file: FileId, range: PageRange) -> Option<u64> {
+        self.base.frames.cache.first_stale(file, range)
     }
 
     /// Has filled pages lent to readers beside the machine; before the first read.

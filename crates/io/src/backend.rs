@@ -100,6 +100,10 @@ impl BackendKind {
         if depth > SHARED_DEPTH_MAX {
             return Err(BackendError::Depth { depth, depth_max: SHARED_DEPTH_MAX });
         }
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(built) = crate::simulation::disk::backend() {
+            return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
+        }
         self.first_of(&BESIDE_OTHERS, |kind| {
             Ok::<SharedBackend, _>(match kind {
                 BackendKind::Ring => {
@@ -351,6 +355,10 @@ pub(crate) trait Backend: Send {
 /// # Safety
 /// The pieces of memory are valid, and nobody else uses them; the file is open.
 pub(crate) unsafe fn carry(fd: RawFd, op: Op, offset: u64, segments: &[libc::iovec]) -> i32 {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(raw) = crate::simulation::disk::carry(fd, op, offset, segments) {
+        return raw;
+    }
     let count = segments.len() as i32;
     let offset = offset as i64;
     // SAFETY: the caller's promise.

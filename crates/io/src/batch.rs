@@ -206,15 +206,21 @@ impl Batch {
     fn wait_for_some(&mut self) -> Result<(), ReadError> {
         let mut state = self.engine.lock();
         state.turn(self.queue, &mut self.returned, &self.asked, &mut self.ready);
-        let mut result = Ok(());
-        if self.ready.is_empty() && state.in_flight.queue_len(self.queue) > 0 {
+        let result = if self.ready.is_empty() && state.in_flight.queue_len(self.queue) > 0 {
             let (mut locked, waited) = self.engine.wait(state, self.queue, false);
             match waited {
-                Waited::Done(id) => locked.lend(self.queue, id, &mut self.ready),
-                Waited::Failed(error) => result = Err(ReadError::Storage { error }),
+                Waited::Done(id) => {
+                    locked.lend(self.queue, id, &mut self.ready);
+                    Ok(())
+                }
+                Waited::Failed(error) => Err(ReadError::Storage { error }),
                 Waited::HeldUp => unreachable!("who waits for many is patient"),
             }
-        }
+        } else {
+            drop(state);
+            Ok(())
+        };
+        // Without the lock, which the last handle of a file takes when it goes.
         self.asked.clear();
         result
     }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use readpath_core::unit::Time;
 
+use crate::sync::now;
+
 /// A monotonic clock whose zero is the moment it was made. Copies share that zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -17,13 +19,13 @@ pub struct Clock {
 impl Clock {
     /// A clock that starts now.
     pub fn start() -> Clock {
-        Clock { start: Instant::now() }
+        Clock { start: now() }
     }
 
     /// The time since the start.
     pub fn now(&self) -> Time {
         // 2^64 ns are 584 years.
-        Time(self.start.elapsed().as_nanos() as u64)
+        Time(now().duration_since(self.start).as_nanos() as u64)
     }
 
     /// How long it is until `deadline`; zero when that has passed.

@@ -18,9 +18,8 @@
 //! thread that leads whenever futures wait and nobody else does, and sleeps on a
 //! condition otherwise.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use readpath_core::cache::FileId;
@@ -31,8 +30,8 @@ use crate::clock::Clock;
 use crate::identity::Identity;
 use crate::kernel_pages::KernelPages;
 use crate::storage::{Sleep, Sleeper};
+use crate::sync::{Condvar, JoinHandle, Mutex, current, now, park_timeout, spawn};
 use crate::target::Mode;
-use crate::thread;
 
 pub(crate) mod batches;
 pub(crate) mod below;
@@ -50,6 +49,9 @@ pub(crate) mod locked;
 pub(crate) mod opening;
 pub(crate) mod pending;
 pub(crate) mod readers;
+#[cfg(any(test, feature = "simulation"))]
+mod settled;
+mod stale;
 pub(crate) mod state;
 pub(crate) mod tally;
 
@@ -177,19 +179,19 @@ impl Engine {
                 None => {}
             }
             if is_own && state.in_flight.own_under_way > 0 {
-                let begun = *begun.get_or_insert_with(Instant::now);
-                if begun.elapsed() >= HELD_UP {
+                let begun = *begun.get_or_insert_with(now);
+                if now().duration_since(begun) >= HELD_UP {
                     return (state, Waited::HeldUp);
                 }
             }
             if self.sleeper.has_work() {
                 state = self.work(state);
             } else if state.is_led() {
-                state.in_flight.park(queue, Parked::Thread(std::thread::current()));
+                state.in_flight.park(queue, Parked::Thread(current()));
                 drop(state);
-                let parked = Instant::now();
-                std::thread::park_timeout(patience);
-                let is_called = parked.elapsed() < patience;
+                let parked = now();
+                park_timeout(patience);
+                let is_called = now().duration_since(parked) < patience;
                 if !is_called {
                     self.sleeper.look();
                 }
@@ -241,7 +243,7 @@ impl Engine {
         let mut reactor = self.reactor.lock().expect("nothing panics under this lock");
         if reactor.is_none() {
             let engine = Arc::clone(self);
-            *reactor = Some(thread::spawn("readpath-react", move || engine.react())?);
+            *reactor = Some(spawn("readpath-react", move || engine.react())?);
         }
         Ok(())
     }
@@ -279,7 +281,7 @@ impl Engine {
         self.lock().is_closing = true;
         self.reactor_called.notify_one();
         self.sleeper.wake();
-        if reactor.thread().id() != std::thread::current().id() {
+        if reactor.thread().id() != current().id() {
             // A reactor that panicked has told so; there is nothing to add.
             let _ = reactor.join();
         }

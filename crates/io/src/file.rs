@@ -174,26 +174,35 @@ impl File {
         let handle = &self.handle;
         let within = |handle: &Handle| wanted.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, within(handle));
-        if !handle.lends() || !handle.engine.frame_cache.has(handle.file.id, range) {
-            // What is absent comes in whole first; each part of it goes where it belongs.
-            let handle = handle.here()?;
-            let bytes = within(&handle);
-            if bytes == wanted && handle.read_from_kernel(offset, bytes, buffers) {
-                return Ok(bytes as usize);
-            }
-            let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
-            PendingRead::new(&*handle, offset, bytes).wait(|part| to.put(part))?;
+        if handle.lends()
+            && handle.engine.frame_cache.has(handle.file.id, range)
+            && let Some(bytes) = self.read_lent_vectored(buffers, offset)
+        {
+            return Ok(bytes);
+        }
+        // What is absent comes in whole first; each part of it goes where it belongs.
+        let handle = handle.here()?;
+        let bytes = within(&handle);
+        if bytes == wanted && handle.read_from_kernel(offset, bytes, buffers) {
             return Ok(bytes as usize);
         }
+        let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
+        PendingRead::new(&*handle, offset, bytes).wait(|part| to.put(part))?;
+        Ok(bytes as usize)
+    }
+
+    /// Reads what is lent into the buffers, all of it or nothing: a part that is not lent any more would
+    /// else be of the file as it is now, beside others as it was. Gives how many bytes.
+    fn read_lent_vectored(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Option<usize> {
         let mut done = 0;
         for buffer in buffers {
-            let bytes = self.read_at(buffer, offset + done as u64)?;
-            done += bytes;
-            if bytes < buffer.len() {
-                break;
+            let part = cut(buffer, &self.handle, offset + done as u64);
+            if !part.is_empty() && !self.handle.read_lent(offset + done as u64, part) {
+                return None;
             }
+            done += part.len();
         }
-        Ok(done)
+        Some(done)
     }
 
     /// Lends the page that holds byte `offset` from there to its end, or to the
@@ -252,19 +261,25 @@ impl File {
 
     fn advise_range(&self, advice: Advice, range: PageRange) {
         // A hint: that there is no handle in this child is told by its reads.
-        if let Ok(handle) = self.handle.here_as_seen() {
+        let handle = match advice {
+            // What is brought in belongs to the file as it is.
+            Advice::WillNeed => self.handle.here(),
+            _ => self.handle.here_as_seen(),
+        };
+        if let Ok(handle) = handle {
             handle.advise(advice, range);
         }
     }
 
     /// Drops what is cached of `bytes` bytes at `offset`, which somebody has changed
-    /// in the storage; where the kernel keeps the pages, what is clean of its. Guards and reads under way keep what they have.
+    /// in the storage; where the kernel keeps the pages, what is clean of its. What is on its way of it is waited for, so that
+    /// a read which begins afterwards sees the change. Guards and reads under way keep what they have.
     pub fn invalidate(&self, offset: u64, bytes: u64) {
         let Ok(handle) = self.handle.here_as_seen() else { return };
         let bytes = bytes.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, bytes);
         handle.file.kernel_pages.drop_kept(range);
-        handle.engine.lock().command(|machine, _| machine.invalidate(handle.id, range));
+        handle.invalidate(range);
     }
 
     /// Looks whether the file of that name has changed since it was opened (device,
@@ -325,24 +340,26 @@ impl File {
         let Some((page, part)) = part_of_page(offset, handle.file.bytes) else {
             return Ok(PageGuard::empty());
         };
-        loop {
-            if let Some(held) = handle.hold_cached(page).map_err(ReadError::from)? {
-                return Ok(lent(&handle, held, page, part));
-            }
-            let copied_end = (page * PAGE_BYTES + copied_bytes).min(handle.file.bytes);
-            if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset, || None) {
-                return Ok(PageGuard::of_copy(copy));
-            }
-            // Absent, marked, or seen by the law: through the machine, and then
-            // it is lent, unless memory is so short that it is gone again.
-            PendingRead::new(&*handle, offset, part.len() as u64).wait(|_| ())?;
-            let frame_cache = &handle.engine.frame_cache;
-            if let Some(held) =
-                frame_cache.hold(handle.file.id, page, true).map_err(ReadError::from)?
-            {
-                return Ok(PageGuard::of(held, part.start, part.end));
-            }
+        if let Some(held) = handle.hold_cached(page).map_err(ReadError::from)? {
+            return Ok(lent(&handle, held, page, part));
         }
+        let copied_end = (page * PAGE_BYTES + copied_bytes).min(handle.file.bytes);
+        if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset, || None) {
+            return Ok(PageGuard::of_copy(copy));
+        }
+        // Absent, marked, or seen by the law: through the machine. It is held while the read still has it: as soon as that
+        // lets it go, the next one that waits for memory may take the frame.
+        let frame_cache = &handle.engine.frame_cache;
+        let (mut held, mut copy) = (Ok(None), None);
+        PendingRead::new(&*handle, offset, part.len() as u64).wait(|bytes| {
+            held = frame_cache.hold(handle.file.id, page, true);
+            copy = matches!(held, Ok(None)).then(|| Box::from(bytes));
+        })?;
+        Ok(match held.map_err(ReadError::from)? {
+            Some(held) => PageGuard::of(held, part.start, part.end),
+            // It had to go at once.
+            None => PageGuard::of_copy(copy.expect("a page that was read has bytes")),
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use crate::engine::frame_cache::Held;
 use crate::process::Own;
 use crate::read_error::Forked;
 
-/// Bytes of one cached page, which stays where it is as long as this lives; or a copy of what the kernel's
-/// cache had of it.
+/// Bytes of one cached page, which stays where it is as long as this lives; or a copy: of what the kernel's
+/// cache had of it, or of a page that had to go as soon as it was there, since others wait for its memory.
 ///
 /// At most [`held_memory`](crate::Builder::held_memory) is held at once, so hold a guard for
 /// as long as you look at the bytes. It may outlive its file and its path, and go
@@ -47,7 +47,13 @@ impl PageGuard {
         PageGuard::of_copy(Box::default())
     }
 
-    /// Bytes that were found in the kernel's cache.
+    /// Whether it holds a page.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self.bytes, Bytes::Held { .. })
+    }
+
+    /// Bytes of which it has a copy.
     pub(crate) fn of_copy(bytes: Box<[u8]>) -> PageGuard {
         PageGuard { bytes: Bytes::Copied(bytes) }
     }

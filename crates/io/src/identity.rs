@@ -44,6 +44,10 @@ impl Identity {
     /// # Errors
     /// What fstat(2) answered.
     pub(crate) fn now_of(target: &Target) -> rustix::io::Result<Identity> {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(identity) = target.simulated_identity() {
+            return Ok(identity);
+        }
         let stat = rustix::fs::fstat(target)?;
         Ok(Identity {
             device: stat.st_dev,
@@ -99,6 +103,10 @@ impl Identity {
 
 /// The clock that files are stamped with, one tick of the system exact: seconds and nanoseconds.
 pub(crate) fn file_time() -> (i64, i64) {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(time) = crate::simulation::file_time() {
+        return time;
+    }
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a struct of ours. It can't fail: every kernel has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) };

@@ -53,8 +53,12 @@ pub mod raw;
 mod read_error;
 mod reader;
 mod ring;
+#[cfg(any(test, feature = "simulation"))]
+#[doc(hidden)]
+pub mod simulation;
 mod spare_memory;
 mod storage;
+mod sync;
 mod sysfs;
 mod target;
 mod thread;
@@ -93,6 +97,14 @@ pub mod inside {
     pub use crate::nfs::storage::NfsStorage;
     pub use crate::nfs::target::NfsTarget;
     pub use crate::pager::uffd::{Uffd, Watch};
+    #[cfg(feature = "simulation")]
+    pub use crate::simulation;
+
+    /// Has every decoder of what an NFS server sends read these bytes.
+    #[cfg(feature = "simulation")]
+    pub fn nfs_replies(bytes: &[u8]) {
+        crate::nfs::garbage::receive(bytes);
+    }
     pub use crate::storage::{Files, Sleep, Sleeper, Storage};
     pub use crate::target::{OpenOptions, Target};
 }

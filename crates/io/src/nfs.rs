@@ -25,6 +25,8 @@ mod calls;
 mod client;
 mod connection;
 pub(crate) mod error;
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) mod garbage;
 mod link;
 pub(crate) mod lookup;
 mod mount;

@@ -200,8 +200,9 @@ pub enum Coherence {
     /// changes while they are read.
     #[default]
     WhenOpened,
-    /// Also whenever a read doesn't find all of its bytes cached: no read has both bytes that were
-    /// cached before a change and bytes that were read after it. Two changes within one tick of the
+    /// Also whenever a read doesn't find all of its bytes cached, and when bytes are prefetched: no read has both bytes that were
+    /// cached before a change and bytes that were asked for after it. (What is on its way while the file changes, for
+    /// whomever it may be, comes as it is or as it was.) Two changes within one tick of the
     /// file system's clock look like one (10 ms at most; FAT: 2 s).
     EachMiss,
     /// At each read: one that begins after a write, or a truncation, has returned has none of the bytes

@@ -129,6 +129,9 @@ pub struct Target {
     identity: Identity,
     /// The device that it is, or that its file system lies on.
     device: u64,
+    /// The file of a simulation that it is.
+    #[cfg(any(test, feature = "simulation"))]
+    simulated: Option<u32>,
     /// Looked up when somebody asks.
     queue: OnceLock<Option<QueueLimits>>,
 }
@@ -154,6 +157,10 @@ impl Target {
         options: OpenOptions,
         creates: bool,
     ) -> Result<Target, OpenError> {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(opened) = crate::simulation::open(path) {
+            return opened;
+        }
         let refused = |errno: Errno| OpenError::of(path, &errno.into());
         // Looked at before it is opened: to open a pipe would wait for its other end.
         match std::fs::metadata(path) {
@@ -225,8 +232,35 @@ impl Target {
             alignment_bytes,
             identity: Identity { bytes, ..Identity::of(&stat) },
             device,
+            #[cfg(any(test, feature = "simulation"))]
+            simulated: None,
             queue: OnceLock::new(),
         })
+    }
+
+    /// A file of the simulation that runs.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn simulated(path: &Path, inode: u32, identity: Identity) -> Target {
+        let file = File::open("/dev/null").expect("there is always nothing to be opened");
+        Target {
+            late: None,
+            file: Arc::new(file),
+            path: Arc::from(path),
+            bytes: identity.bytes,
+            is_block_device: false,
+            mode: Mode::Direct,
+            alignment_bytes: SECTOR_BYTES as u32,
+            identity,
+            device: 1,
+            simulated: Some(inode),
+            queue: OnceLock::new(),
+        }
+    }
+
+    /// What is known now of the file of a simulation.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn simulated_identity(&self) -> Option<Identity> {
+        self.simulated.map(crate::simulation::identity)
     }
 
     /// The same open file, which now has so many bytes.
@@ -256,6 +290,10 @@ impl Target {
 
     /// The descriptor for transfers, past the kernel's cache if it is in that [mode](Target::mode).
     pub(crate) fn transfer_fd(&self) -> RawFd {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(inode) = self.simulated {
+            return inode as RawFd;
+        }
         let late =
             self.late.as_ref().and_then(|late| late.get_or_init(|| self.opened_direct()).as_ref());
         late.unwrap_or(&self.file).as_raw_fd()

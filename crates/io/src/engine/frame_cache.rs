@@ -6,10 +6,9 @@
 //! that is done and not released). In both nobody writes to it: the storage
 //! fills only frames in flight, which are neither.
 
-use std::num::NonZero;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use readpath_core::cache::{FileId, FrameId, Lender, Uses};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -19,6 +18,7 @@ use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
 use super::readers::{Copies, Reading};
 use super::tally::thread_number;
 use crate::frames::{FrameMemory, FrameMemoryError};
+use crate::sync::{Mutex, point, processors};
 
 /// How many pages are copied together.
 pub(super) const TOGETHER: u64 = 1 << GROUP_LOG2;
@@ -57,8 +57,7 @@ impl FrameCache {
     /// # Errors
     /// The system has no room for that much memory.
     pub(crate) fn new(frames: u32, held_max: u32) -> Result<FrameCache, FrameMemoryError> {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let copies = (2 * processors).next_power_of_two().clamp(COPIES_LEAST, COPIES_MOST);
+        let copies = (2 * processors()).next_power_of_two().clamp(COPIES_LEAST, COPIES_MOST);
         Ok(FrameCache {
             memory: FrameMemory::new(frames)?,
             index: PageIndex::new(frames, copies),
@@ -135,6 +134,7 @@ impl FrameCache {
             // SAFETY: found, all of them, and one after the other in memory; they
             // keep their pages as long as `reading` lives.
             let from = unsafe { self.run(run[0], run.len()) };
+            point();
             let bytes = (from.len() - skip).min(rest.len());
             let (part, after) = rest.split_at_mut(bytes);
             copy_out(&from[skip..skip + bytes], part);
@@ -201,6 +201,12 @@ impl FrameCache {
         }
         self.held.fetch_sub(1, Ordering::SeqCst);
         Ok(None)
+    }
+
+    /// How many pages are held.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(super) fn held(&self) -> u32 {
+        self.held.load(Ordering::SeqCst)
     }
 
     /// The bytes of `count` frames from `first` on.

@@ -180,6 +180,16 @@ impl Handle {
         let (file, id) = open(&mut state);
         let sees_every_hit = state.machine.sees_every_hit(id);
         drop(state);
+        Handle::opened(engine, file, id, sees_every_hit)
+    }
+
+    /// That of a number that the state has just given.
+    pub(super) fn opened(
+        engine: &Arc<Owner>,
+        file: Arc<OpenFile>,
+        id: HandleId,
+        sees_every_hit: bool,
+    ) -> Handle {
         let lends = !sees_every_hit && engine.coherence != Coherence::EachRead;
         Handle {
             engine: Arc::clone(engine),

@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
-use std::thread::Thread;
 
 use readpath_core::cache::FrameId;
 use readpath_core::machine::{Buffer, Carrier, Done, Driver, HandleId, Machine, ReadError, ReadId};
@@ -22,6 +21,7 @@ use super::below::{Below, Opening};
 use super::copy::push_frame;
 use super::frame_cache::FrameCache;
 use crate::backend::BackendError;
+use crate::sync::Thread;
 use crate::transfers::Progress;
 
 /// Names a read under way.
@@ -340,8 +340,14 @@ impl Driver for InFlight {
         };
         read.completed.result = Some(done.result);
         read.completed.skip = (machine.offset(done.read) % PAGE_BYTES) as usize;
-        if done.result.is_ok() {
-            read.completed.frames.extend_from_slice(machine.read_frames(done.read));
+        match done.result {
+            Ok(_) => read.completed.frames.extend_from_slice(machine.read_frames(done.read)),
+            // There is nothing to be looked at, and it may be long before somebody comes for the error: the pages that it
+            // was promised are not kept from others until then.
+            Err(_) => {
+                read.read = None;
+                machine.release(now, done.read);
+            }
         }
         let queue = &mut self.queues[of];
         match &mut queue.done {

@@ -28,6 +28,7 @@ use readpath_core::unit::PAGE_BYTES;
 
 use super::readers::{Copies, Readers, Reading};
 use crate::storage::FILE_BYTES_MAX;
+use crate::sync::point;
 
 /// Bits of a page's number in a key: 4 PiB of file; the other 24 are the file's.
 const PAGE_BITS: u32 = 40;
@@ -458,14 +459,17 @@ macro_rules! word {
             }
             #[inline]
             fn load(&self, order: Ordering) -> $integer {
+                point();
                 self.load(order)
             }
             #[inline]
             fn store(&self, value: $integer, order: Ordering) {
+                point();
                 self.store(value, order);
             }
             #[inline]
             fn fetch_sub(&self, value: $integer, order: Ordering) -> $integer {
+                point();
                 self.fetch_sub(value, order)
             }
             #[inline]
@@ -484,6 +488,7 @@ macro_rules! word {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$integer, $integer> {
+                point();
                 self.compare_exchange_weak(current, changed, success, failure)
             }
         }

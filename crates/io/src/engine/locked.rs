@@ -4,11 +4,11 @@
 
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::MutexGuard;
 
 use super::Engine;
 use super::in_flight::{DeferredDrop, Parked};
 use super::state::State;
+use crate::sync::MutexGuard;
 
 /// The state of an engine, for one caller at a time; never held while anybody sleeps.
 pub(crate) struct Locked<'e> {

@@ -122,9 +122,9 @@ impl State {
         }
     }
 
-    /// The pages of a range that are on their way, of a file in each state in
+    /// The pages of a range that were on their way when it was invalidated, and still are, of a file in each state in
     /// which it is open. Allocates only where there are some.
-    pub(crate) fn in_flight_of_states(
+    pub(crate) fn stale_of_states(
         &self,
         file: FileId,
         range: PageRange,
@@ -132,7 +132,7 @@ impl State {
         let mut found = Vec::new();
         for state in self.open.states_of(file) {
             let mut rest = range;
-            while let Some(page) = self.machine.first_in_flight(state.id, rest) {
+            while let Some(page) = self.machine.first_stale(state.id, rest) {
                 found.push((Arc::clone(state), page));
                 rest.first = page + 1;
             }

@@ -190,39 +190,58 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     /// processor. The bytes are read once more, past the cache.
     #[cold]
     fn read_past(&self, bytes: u64, put: &mut impl FnMut(&[u8])) -> Result<(), ReadError> {
-        let file = &self.handle.file;
         let pages = PageRange::covering(self.offset, bytes);
         let memory = FrameMemory::new(pages.count() as u32);
         let no_room = DeviceError::Other(libc::ENOMEM);
         let memory =
             memory.map_err(|_| ReadError::Device { offset: self.offset, error: no_room })?;
-        let request = DeviceRequest {
-            id: RequestId(0),
-            op: Op::Read,
-            start: file.start_sector + pages.first * PAGE_SECTORS,
-            sectors: (pages.count() * PAGE_SECTORS) as u32,
-        };
-        let iov_len = (pages.count() * PAGE_BYTES) as usize;
-        let segments = vec![libc::iovec { iov_base: memory.address(0).cast(), iov_len }];
-        let mut progress = self.handle.engine.lock().in_flight.files.progress(request, segments);
-        // SAFETY: the memory is this call's own, and the handle keeps the file open.
-        let outcome = unsafe { progress.carry() };
-        let skip = self.offset % PAGE_BYTES;
-        let end = match outcome {
-            Outcome::Done => u64::MAX,
-            Outcome::Short { bytes } => bytes,
-            Outcome::Failed(error) => {
-                return Err(ReadError::Device { offset: self.offset, error });
+        let mut outcome = self.carry_past(&memory, pages, pages);
+        if let Outcome::Failed(_) = outcome {
+            // The error is to say which page it is that can't be read, and perhaps all can.
+            for page in pages.pages() {
+                let before = (page - pages.first) * PAGE_BYTES;
+                outcome = self.carry_past(&memory, pages, PageRange::new(page, 1));
+                match &mut outcome {
+                    Outcome::Done => {}
+                    Outcome::Short { bytes } => {
+                        *bytes += before;
+                        break;
+                    }
+                    Outcome::Failed(error) => {
+                        let offset = self.offset.max(page * PAGE_BYTES);
+                        return Err(ReadError::Device { offset, error: *error });
+                    }
+                }
             }
-        };
-        if end < skip + bytes {
+        }
+        let skip = self.offset % PAGE_BYTES;
+        if let Outcome::Short { bytes: end } = outcome
+            && end < skip + bytes
+        {
             let offset = self.offset.max(pages.first * PAGE_BYTES + end);
             return Err(ReadError::of(machine::ReadError::Shrunk { offset }));
         }
         // SAFETY: filled by the kernel up to there, and nobody else's.
-        let all = unsafe { std::slice::from_raw_parts(memory.address(0), iov_len) };
-        put(&all[skip as usize..][..bytes as usize]);
+        let all = unsafe { std::slice::from_raw_parts(memory.address(0), (skip + bytes) as usize) };
+        put(&all[skip as usize..]);
         Ok(())
+    }
+
+    /// Reads `part` of the pages that `memory` is for, into its place there.
+    fn carry_past(&self, memory: &FrameMemory, pages: PageRange, part: PageRange) -> Outcome {
+        let file = &self.handle.file;
+        let request = DeviceRequest {
+            id: RequestId(0),
+            op: Op::Read,
+            start: file.start_sector + part.first * PAGE_SECTORS,
+            sectors: (part.count() * PAGE_SECTORS) as u32,
+        };
+        let iov_base = memory.address((part.first - pages.first) as u32).cast();
+        let iov_len = (part.count() * PAGE_BYTES) as usize;
+        let segments = vec![libc::iovec { iov_base, iov_len }];
+        let mut progress = self.handle.engine.lock().in_flight.files.progress(request, segments);
+        // SAFETY: the memory is the caller's own, and the handle keeps the file open.
+        unsafe { progress.carry() }
     }
 }
 

@@ -162,6 +162,9 @@ pub(crate) fn thread_number() -> usize {
     thread_local! {
         static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
     }
+    if let Some(number) = crate::sync::thread_number() {
+        return number;
+    }
     NUMBER.with(|number| {
         if number.get() == usize::MAX {
             number.set(NEXT.fetch_add(1, Ordering::Relaxed));

@@ -12,8 +12,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use readpath_core::readahead::Advice;
-use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_core::unit::PageRange;
 
 use super::{RawFile, RawFileBuilder, RawOpenError};
 use crate::engine::Handle;
@@ -96,23 +95,6 @@ impl Beside {
         let Ok(handle) = self.here() else { return };
         handle.engine.lock().invalidate_states(handle.file.id, range);
     }
-
-    /// Waits until what is on its way now has come, so that nobody shares it any more.
-    fn wait_for_stale(&self, range: PageRange) {
-        let Ok(handle) = self.here() else { return };
-        let engine = &handle.engine;
-        let stale = engine.lock().in_flight_of_states(handle.file.id, range);
-        for (file, page) in stale {
-            let this = PageRange { first: page, end: page + 1 };
-            if engine.lock().machine.first_in_flight(file.id, this).is_none() {
-                continue; // it came with an earlier one
-            }
-            let reader = File::new(Handle::of(engine, Arc::clone(&file)), self.file.name());
-            reader.advise(Advice::Random);
-            // A page that can't be read is not cached either.
-            let _ = reader.read_at(&mut [0], page * PAGE_BYTES);
-        }
-    }
 }
 
 /// A write under way, whose range is invalidated once more when it ends.
@@ -123,8 +105,9 @@ pub(super) struct Overwriting<'b> {
 
 impl Drop for Overwriting<'_> {
     fn drop(&mut self) {
-        self.beside.invalidate(self.range);
-        self.beside.wait_for_stale(self.range);
+        if let Ok(handle) = self.beside.here() {
+            handle.invalidate(self.range);
+        }
     }
 }
 

@@ -1,0 +1,67 @@
+//! Whether anything stays behind once nobody uses an engine any more: for the [simulation](crate::simulation).
+
+use super::Engine;
+
+impl Engine {
+    /// What is under way, for who looks why a run doesn't come to its end; nobody has the lock.
+    pub(crate) fn told(&self) -> String {
+        let Some(state) = self.state.peek() else { return "the engine is locked".to_owned() };
+        let in_flight = &state.in_flight;
+        let queues =
+            in_flight.queues.iter().map(|(_, queue)| (queue.reads, queue.pending, queue.is_task));
+        format!(
+            "{} requests in the storage and {} carried by threads, next wake {:?}, short of memory {}, led {} for {:?}, \
+             {} reads, {} tasks wait, queues {:?}, {} pages lent to batches, {:?}",
+            state.machine.meter().in_device(),
+            in_flight.own_under_way,
+            state.machine.next_wake(),
+            state.machine.is_short_of_memory(),
+            in_flight.lead.is_taken,
+            in_flight.lead.queue,
+            in_flight.reads.len(),
+            in_flight.tasks_pending,
+            queues.collect::<Vec<_>>(),
+            state.lent_pages,
+            state.machine.meter(),
+        )
+    }
+
+    /// Takes in all that is under way, and looks what is left; nobody uses the engine meanwhile, and `held` guards are
+    /// still there.
+    ///
+    /// # Errors
+    /// Something is left; says what.
+    pub(crate) fn settled(&self, held: u32) -> Result<(), String> {
+        let mut state = self.lock();
+        // A scheduler may hold requests back for a while, for whom nobody waits any more.
+        while state.machine.meter().in_device() > 0
+            || state.machine.next_wake().is_some() && !state.in_flight.reads.is_empty()
+        {
+            state = self.lead(state, None);
+        }
+        let now = self.clock.now();
+        state.machine.take_returned(now);
+        state.pump(now);
+        let in_flight = &state.in_flight;
+        let left = [
+            ("reads", in_flight.reads.len() as u64),
+            ("queues", in_flight.queues.len() as u64),
+            ("tasks that wait", in_flight.tasks_pending.into()),
+            ("requests that threads carry", in_flight.own_under_way.into()),
+            ("pages lent to batches", state.lent_pages),
+            ("files", state.removing.len() as u64),
+        ];
+        if let Some((what, count)) = left.into_iter().find(|&(_, count)| count > 0) {
+            return Err(format!("{count} {what} are left"));
+        }
+        let counted = self.frame_cache.held();
+        if counted != held {
+            return Err(format!("{held} pages are held, and {counted} counted"));
+        }
+        if held == 0 && !state.machine.is_idle() {
+            return Err("something in the machine is open or reserved".to_owned());
+        }
+        drop(state);
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! What somebody else has changed in the storage is served no more.
+//!
+//! What is there of it is dropped. What is on its way may carry the old bytes, and whoever reads it before it is there would
+//! share them: so this waits until it is there. A read that begins afterwards sees what was changed before.
+
+use readpath_core::readahead::Advice;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::Handle;
+use super::pending::PendingRead;
+use crate::read_error::ReadError;
+
+impl Handle {
+    /// Drops a range of the file, in each state in which it is open, and waits for what is on its way of that.
+    pub(crate) fn invalidate(&self, range: PageRange) {
+        let mut state = self.engine.lock();
+        state.invalidate_states(self.file.id, range);
+        let stale = state.stale_of_states(self.file.id, range);
+        // Handles of their own, from here on: another thread may close the last one meanwhile.
+        let opened: Vec<_> = stale
+            .into_iter()
+            .map(|(file, page)| {
+                let id = state.open_again(&file);
+                (file, page, id, state.machine.sees_every_hit(id))
+            })
+            .collect();
+        drop(state);
+        let open = |(file, page, id, sees_every_hit)| {
+            (Handle::opened(&self.engine, file, id, sees_every_hit), page)
+        };
+        // All of them before the first is waited for, so that each is closed whatever happens.
+        let readers: Vec<(Handle, u64)> = opened.into_iter().map(open).collect();
+        readers.iter().for_each(|(reader, page)| reader.wait_for_stale(*page));
+    }
+
+    /// Waits until a page that was on its way is there, or has failed.
+    fn wait_for_stale(&self, page: u64) {
+        let range = PageRange::new(page, 1);
+        let is_stale = || self.engine.lock().machine.first_stale(self.file.id, range).is_some();
+        self.advise(Advice::Random, PageRange::new(0, 0));
+        // It may have come with an earlier one; or be read past the cache, since its carrier doesn't get on.
+        while is_stale() {
+            let waited = PendingRead::new(self, page * PAGE_BYTES, 1).wait(|_| ());
+            // A page that can't be read is not cached either; where nothing is carried any more, nothing comes.
+            if matches!(waited, Err(ReadError::Storage { .. })) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The storage of a simulated run: files that others change, cut, lengthen and replace, and a queue of transfers whose
+//! answers come late, short, in any order, or as errors.
+//!
+//! Every change of a file has a number, and each byte of a file says by which change it came there: a word of 8 bytes
+//! holds its own place, its file, and the number of the change. So what a read has seen can be told from its bytes.
+//! While a transfer is under way its memory holds rubbish: who looks too early sees it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use libc::iovec;
+use readpath_core::request::Op;
+use readpath_core::unit::PAGE_BYTES;
+
+use super::world::{World, world};
+use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer};
+
+/// What direct transfers are multiples of.
+pub(super) const BLOCK: u64 = 512;
+/// What the memory of a transfer holds until it is answered.
+const RUBBISH: u8 = 0xdb;
+
+/// How often what goes wrong; each is one of so many, and never if it is 0.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// A transfer fails with EIO, once.
+    pub fails: u64,
+    /// It stops in the middle.
+    pub stops: u64,
+    /// It is answered "again", "interrupted" or "cancelled".
+    pub again: u64,
+    /// Its answer takes seconds.
+    pub late: u64,
+    /// A sleep ends for nothing.
+    pub wakes: u64,
+    /// After so many transfers the kernel exchanges none any more.
+    pub dies_after: u64,
+    /// A transfer fails, and the model isn't told that any does: for who tries whether a failure is found.
+    pub unknown: u64,
+    /// Pages that can't be read: file and page.
+    pub bad: Vec<(u32, u64)>,
+}
+
+/// One file, in the states that it has been in.
+pub(crate) struct Inode {
+    /// How often it was changed.
+    pub(super) changes: u64,
+    pub(super) bytes: u64,
+    /// After which change it was how long.
+    pub(super) lengths: Vec<(u64, u64)>,
+    /// Of each page, the changes that wrote it.
+    writes: Vec<Vec<u64>>,
+}
+
+impl Inode {
+    fn new(bytes: u64) -> Inode {
+        let pages = bytes.div_ceil(PAGE_BYTES) as usize;
+        Inode { changes: 0, bytes, lengths: vec![(0, bytes)], writes: vec![vec![0]; pages] }
+    }
+
+    /// The changes by which a page may have what a read sees who may see it as it was after change `since`, or later.
+    pub(super) fn writes_since(&self, page: u64, since: u64) -> &[u64] {
+        let writes = self.writes.get(page as usize).map_or(&[][..], Vec::as_slice);
+        let first = writes.iter().rposition(|&change| change <= since).unwrap_or(0);
+        &writes[first..]
+    }
+
+    /// The lengths that it has had since change `since`.
+    pub(super) fn lengths_since(&self, since: u64) -> impl Iterator<Item = u64> {
+        let first = self.lengths.iter().rposition(|&(change, _)| change <= since).unwrap_or(0);
+        self.lengths[first..].iter().map(|&(_, bytes)| bytes)
+    }
+
+    fn write(&mut self, first: u64, pages: u64) {
+        self.changes += 1;
+        let end = ((first + pages) as usize).min(self.writes.len());
+        for page in &mut self.writes[(first as usize).min(end)..end] {
+            page.push(self.changes);
+        }
+    }
+
+    /// Cuts it, or makes it longer: what is new has the number of this change.
+    fn resize(&mut self, bytes: u64) {
+        let pages = bytes.div_ceil(PAGE_BYTES) as usize;
+        let grown_from = (self.bytes.min(bytes) / PAGE_BYTES) as usize;
+        self.writes.resize(pages.max(self.writes.len()), Vec::new());
+        self.changes += 1;
+        if bytes > self.bytes {
+            self.writes[grown_from..pages].iter_mut().for_each(|page| page.push(self.changes));
+        }
+        self.bytes = bytes;
+        self.lengths.push((self.changes, bytes));
+    }
+}
+
+/// The word at place `word` of a file, in a page that was written by that change: the change stands at both ends, so
+/// that few bytes say nothing of it.
+fn word(inode: u32, word: u64, change: u64) -> [u8; 8] {
+    let change = change & 0xffff;
+    (change << 48 | u64::from(inode & 0xff) << 40 | (word & 0xff_ffff) << 16 | change).to_le_bytes()
+}
+
+/// Fills `to` with the bytes of a file from `offset` on, all in pages written by that change.
+pub(super) fn fill(inode: u32, offset: u64, change: u64, to: &mut [u8]) {
+    let mut at = 0;
+    while at < to.len() {
+        let place = offset + at as u64;
+        let (word, skip) = (word(inode, place / 8, change), (place % 8) as usize);
+        let count = (8 - skip).min(to.len() - at);
+        to[at..at + count].copy_from_slice(&word[skip..skip + count]);
+        at += count;
+    }
+}
+
+/// A transfer that is under way.
+struct Job {
+    inode: u32,
+    offset: u64,
+    segments: Vec<iovec>,
+    is_begun: bool,
+}
+
+/// What carries the transfers of one path.
+#[derive(Default)]
+struct Ring {
+    /// By their names.
+    jobs: BTreeMap<u64, Job>,
+    answers: Vec<Answer>,
+    is_woken: bool,
+    is_dead: bool,
+}
+
+/// Something that comes by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    ring: usize,
+    token: u64,
+    is_cancelled: bool,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Disk {
+    pub(super) inodes: Vec<Inode>,
+    /// Which of them has the name of that number now.
+    pub(super) names: Vec<u32>,
+    rings: Vec<Ring>,
+    faults: Faults,
+    carried: u64,
+}
+
+impl Disk {
+    /// One with files of these lengths.
+    pub(super) fn new(bytes: &[u64], faults: Faults) -> Disk {
+        let inodes = bytes.iter().map(|&bytes| Inode::new(bytes)).collect();
+        Disk { inodes, names: (0..bytes.len() as u32).collect(), faults, ..Disk::default() }
+    }
+
+    pub(super) fn write(&mut self, name: usize, first: u64, pages: u64) {
+        let inode = self.names[name] as usize;
+        self.inodes[inode].write(first, pages);
+    }
+
+    pub(super) fn resize(&mut self, name: usize, bytes: u64) {
+        let inode = self.names[name] as usize;
+        self.inodes[inode].resize(bytes);
+    }
+
+    /// Puts another file in the place of the one of that name, which stays for who has it open.
+    pub(super) fn replace(&mut self, name: usize, bytes: u64) {
+        self.names[name] = self.inodes.len() as u32;
+        self.inodes.push(Inode::new(bytes));
+    }
+
+    pub(super) fn is_bad(&self, inode: u32, page: u64) -> bool {
+        self.faults.bad.contains(&(inode, page))
+    }
+
+    pub(super) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+}
+
+/// A thread of a path sleeps for its ring.
+const SLEEPING: usize = 0x400;
+
+impl World {
+    /// Begins what was queued: from here on its memory is the device's.
+    fn hand_over(&self, ring: usize) {
+        let mut disk = self.disk.borrow_mut();
+        let faults = disk.faults.clone();
+        let Disk { rings, carried, .. } = &mut *disk;
+        let mut begun = Vec::new();
+        for (&token, job) in rings[ring].jobs.iter_mut().filter(|(_, job)| !job.is_begun) {
+            job.is_begun = true;
+            *carried += 1;
+            spoil(&job.segments);
+            begun.push(token);
+        }
+        if faults.dies_after > 0 && *carried > faults.dies_after {
+            rings[ring].is_dead = true;
+        }
+        drop(disk);
+        for token in begun {
+            let ns = self.latency(&faults);
+            self.expect(ns, Event { ring, token, is_cancelled: false });
+        }
+    }
+
+    /// How long a transfer takes.
+    fn latency(&self, faults: &Faults) -> u64 {
+        match self.one_of(faults.late) {
+            true => self.below(4_000_000_000),
+            false => match self.below(4) {
+                0 => self.below(3_000),
+                1 => self.below(10_000_000),
+                _ => 20_000 + self.below(100_000),
+            },
+        }
+    }
+
+    /// A transfer is answered.
+    pub(super) fn come(&self, Event { ring, token, is_cancelled }: Event) {
+        let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
+        // Else it was cancelled before.
+        let Some(Job { inode, offset, segments, .. }) = job else { return };
+        let raw = match is_cancelled {
+            true => -libc::ECANCELED,
+            false => self.carried(inode, offset, &segments),
+        };
+        self.disk.borrow_mut().rings[ring].answers.push(Answer { token, raw });
+        self.wake_all(SLEEPING + ring);
+    }
+
+    /// Fills the memory of a transfer that ends now, as far as it comes; gives the kernel's answer.
+    fn carried(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
+        let wanted: u64 = segments.iter().map(|segment| segment.iov_len as u64).sum();
+        let faults = self.disk.borrow().faults.clone();
+        if self.one_of(faults.fails) || self.one_of(faults.unknown) {
+            return -libc::EIO;
+        }
+        if self.one_of(faults.again) {
+            return [-libc::EAGAIN, -libc::EINTR, -libc::ECANCELED][self.below(3) as usize];
+        }
+        let disk = self.disk.borrow();
+        let file = &disk.inodes[inode as usize];
+        let there = file.bytes.saturating_sub(offset).min(wanted);
+        let end = (offset + there).div_ceil(PAGE_BYTES);
+        if (offset / PAGE_BYTES..end).any(|page| disk.is_bad(inode, page)) {
+            return -libc::EIO;
+        }
+        let mut bytes = there;
+        if there > BLOCK && self.one_of(faults.stops) {
+            bytes = (1 + self.below(there / BLOCK)) * BLOCK;
+        }
+        let mut at = offset;
+        for segment in segments {
+            let mut to: *mut u8 = segment.iov_base.cast();
+            let end = (at + segment.iov_len as u64).min(offset + bytes);
+            while at < end {
+                let page = at / PAGE_BYTES;
+                let count = ((page + 1) * PAGE_BYTES).min(end) - at;
+                let change = *file.writes_since(page, u64::MAX).last().expect("within the file");
+                // SAFETY: memory of the transfer, which is its own until it is answered.
+                fill(inode, at, change, unsafe {
+                    std::slice::from_raw_parts_mut(to, count as usize)
+                });
+                to = to.wrapping_add(count as usize);
+                at += count;
+            }
+        }
+        bytes as i32
+    }
+}
+
+/// Fills the memory of a transfer with rubbish.
+fn spoil(segments: &[iovec]) {
+    for segment in segments {
+        // SAFETY: memory of the transfer, which is its own until it is answered.
+        unsafe { std::ptr::write_bytes(segment.iov_base.cast::<u8>(), RUBBISH, segment.iov_len) };
+    }
+}
+
+/// Carries a transfer on the calling task; `None` where no simulation runs.
+pub(crate) fn carry(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<i32> {
+    let world = world()?;
+    assert_eq!(op, Op::Read, "nothing is written through a simulation");
+    spoil(segments);
+    let faults = world.disk.borrow().faults.clone();
+    world.pause(world.latency(&faults));
+    Some(world.carried(fd as u32, offset, segments))
+}
+
+/// A backend of the simulation that runs, with what sleeps for it; `None` where none does.
+pub(crate) fn backend() -> Option<(Box<dyn Backend>, Arc<dyn Sleeper>)> {
+    let world = world()?;
+    let mut disk = world.disk.borrow_mut();
+    disk.rings.push(Ring::default());
+    let ring = disk.rings.len() - 1;
+    Some((Box::new(SimulatedBackend { ring }), Arc::new(SimulatedSleeper { ring })))
+}
+
+const OUTSIDE: &str = "what a simulation made is used in it";
+
+struct SimulatedBackend {
+    ring: usize,
+}
+
+impl Backend for SimulatedBackend {
+    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+        let world = world().expect(OUTSIDE);
+        let job = Job {
+            inode: transfer.fd as u32,
+            offset: transfer.offset,
+            segments: transfer.segments.to_vec(),
+            is_begun: false,
+        };
+        let before = world.disk.borrow_mut().rings[self.ring].jobs.insert(transfer.token, job);
+        if before.is_some() {
+            world.wrong(format!("two transfers of one name are under way: {}", transfer.token));
+        }
+    }
+
+    fn cancel(&mut self, token: u64) {
+        let world = world().expect(OUTSIDE);
+        if world.below(2) == 0 {
+            world.expect(0, Event { ring: self.ring, token, is_cancelled: true });
+        }
+    }
+
+    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+        let world = world().expect(OUTSIDE);
+        answers.append(&mut world.disk.borrow_mut().rings[self.ring].answers);
+        Ok(false)
+    }
+
+    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+        let world = world().expect(OUTSIDE);
+        world.sleep(self.ring, sleep, false)?;
+        self.collect(answers).map(drop)
+    }
+}
+
+impl Drop for SimulatedBackend {
+    /// Waits for what is under way, whose memory is the device's still.
+    fn drop(&mut self) {
+        let Some(world) = world() else { return };
+        world.hand_over(self.ring);
+        while !world.disk.borrow().rings[self.ring].jobs.is_empty() {
+            world.block(SLEEPING + self.ring, None);
+        }
+    }
+}
+
+impl World {
+    fn sleep(&self, ring: usize, sleep: Sleep, ends_by_wake: bool) -> Result<bool, BackendError> {
+        self.hand_over(ring);
+        if self.disk.borrow().rings[ring].is_dead {
+            return Err(BackendError::Exchange { errno: libc::EPERM });
+        }
+        let wakes = self.disk.borrow().faults.wakes;
+        let until = match sleep {
+            Sleep::Never => return Ok(false),
+            Sleep::AtMost(span) => Some(self.now_ns() + span.as_nanos() as u64),
+            Sleep::UntilAnswered => None,
+        };
+        let is_awaited = self.disk.borrow().rings[ring].answers.is_empty();
+        loop {
+            let mut disk = self.disk.borrow_mut();
+            let place = &mut disk.rings[ring];
+            let is_woken = ends_by_wake && std::mem::take(&mut place.is_woken);
+            let is_idle = !ends_by_wake && place.jobs.is_empty();
+            if is_woken || is_idle || !place.answers.is_empty() || self.one_of(wakes) {
+                return Ok(is_awaited);
+            }
+            drop(disk);
+            if until.is_some_and(|until| until <= self.now_ns()) {
+                return Ok(is_awaited);
+            }
+            self.block(SLEEPING + ring, until);
+        }
+    }
+}
+
+struct SimulatedSleeper {
+    ring: usize,
+}
+
+impl Sleeper for SimulatedSleeper {
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
+        let world = world().expect(OUTSIDE);
+        world.point();
+        let slept = world.sleep(self.ring, sleep, true);
+        world.point();
+        slept
+    }
+
+    fn wake(&self) {
+        let Some(world) = world() else { return };
+        world.disk.borrow_mut().rings[self.ring].is_woken = true;
+        world.wake_all(SLEEPING + self.ring);
+    }
+}

@@ -1,0 +1,301 @@
+//! Locks, conditions and threads: the standard library's, and within a simulation those of its
+//! [world](super::world), in which the seed decides who goes on.
+
+use std::num::NonZero;
+use std::ops::{Deref, DerefMut};
+use std::sync::{LockResult, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use super::world::{TaskId, World, world};
+
+/// As `std::sync::Mutex`.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T> {
+    inner: std::sync::Mutex<T>,
+}
+
+/// As `std::sync::MutexGuard`.
+pub(crate) struct MutexGuard<'a, T> {
+    mutex: &'a Mutex<T>,
+    /// Present until it is dropped.
+    inner: Option<std::sync::MutexGuard<'a, T>>,
+}
+
+const PRESENT: &str = "present until the guard is dropped";
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Mutex<T> {
+        Mutex { inner: std::sync::Mutex::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let Some(world) = world() else {
+            return match self.inner.lock() {
+                Ok(guard) => Ok(self.guard(guard)),
+                Err(poisoned) => Err(PoisonError::new(self.guard(poisoned.into_inner()))),
+            };
+        };
+        world.point();
+        loop {
+            match self.inner.try_lock() {
+                Ok(guard) => {
+                    world.locked(1);
+                    return Ok(self.guard(guard));
+                }
+                // A panic in the engine's own code is a failure of the run by itself.
+                Err(TryLockError::Poisoned(_)) => self.inner.clear_poison(),
+                Err(TryLockError::WouldBlock) => drop(world.block(self.address(), None)),
+            }
+        }
+    }
+
+    /// What it has, if nobody has the lock.
+    pub(crate) fn peek(&self) -> Option<std::sync::MutexGuard<'_, T>> {
+        self.inner.try_lock().ok()
+    }
+
+    pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
+        self.inner.get_mut()
+    }
+
+    fn guard<'a>(&'a self, guard: std::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        MutexGuard { mutex: self, inner: Some(guard) }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+impl<T> MutexGuard<'_, T> {
+    /// Lets the lock go, and nobody else in.
+    fn unlock(&mut self, world: &World) {
+        if self.inner.take().is_some() {
+            world.locked(-1);
+            world.wake_all(self.mutex.address());
+        }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect(PRESENT)
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect(PRESENT)
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.inner.is_some()
+            && let Some(world) = world()
+        {
+            self.unlock(&world);
+            world.point();
+        }
+    }
+}
+
+/// As `std::sync::Condvar`.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar {
+    inner: std::sync::Condvar,
+    /// So that no two have one address.
+    _place: u8,
+}
+
+/// As `std::sync::WaitTimeoutResult`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    pub(crate) fn timed_out(self) -> bool {
+        self.0
+    }
+}
+
+impl Condvar {
+    pub(crate) fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        match self.wait_until(guard, None) {
+            Ok((guard, _)) => Ok(guard),
+            Err(poisoned) => Err(PoisonError::new(poisoned.into_inner().0)),
+        }
+    }
+
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        span: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        self.wait_until(guard, Some(span))
+    }
+
+    fn wait_until<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        span: Option<Duration>,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        let mutex = guard.mutex;
+        let Some(world) = world() else {
+            let inner = guard.inner.take().expect(PRESENT);
+            let waited = match span {
+                None => self
+                    .inner
+                    .wait(inner)
+                    .map(|inner| (inner, false))
+                    .map_err(|poisoned| PoisonError::new((poisoned.into_inner(), false))),
+                Some(span) => match self.inner.wait_timeout(inner, span) {
+                    Ok((inner, waited)) => Ok((inner, waited.timed_out())),
+                    Err(poisoned) => {
+                        let (inner, waited) = poisoned.into_inner();
+                        Err(PoisonError::new((inner, waited.timed_out())))
+                    }
+                },
+            };
+            let wrap = |(inner, is_late)| (mutex.guard(inner), WaitTimeoutResult(is_late));
+            return waited
+                .map(wrap)
+                .map_err(|poisoned| PoisonError::new(wrap(poisoned.into_inner())));
+        };
+        guard.unlock(&world);
+        let until = span.map(|span| world.now_ns() + span.as_nanos() as u64);
+        let is_late = !world.block(std::ptr::from_ref(self).addr(), until);
+        drop(guard);
+        let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((guard, WaitTimeoutResult(is_late)))
+    }
+
+    pub(crate) fn notify_one(&self) {
+        match world() {
+            Some(world) => world.wake_one(std::ptr::from_ref(self).addr()),
+            None => self.inner.notify_one(),
+        }
+    }
+}
+
+/// As `std::thread::Thread`.
+#[derive(Clone, Debug)]
+pub(crate) enum Thread {
+    Real(std::thread::Thread),
+    Task(TaskId),
+}
+
+/// As `std::thread::ThreadId`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ThreadId {
+    Real(std::thread::ThreadId),
+    Task(TaskId),
+}
+
+impl Thread {
+    pub(crate) fn unpark(&self) {
+        match self {
+            Thread::Real(thread) => thread.unpark(),
+            Thread::Task(task) => {
+                if let Some(world) = world() {
+                    world.unpark(*task);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn id(&self) -> ThreadId {
+        match self {
+            Thread::Real(thread) => ThreadId::Real(thread.id()),
+            Thread::Task(task) => ThreadId::Task(*task),
+        }
+    }
+}
+
+/// As `std::thread::current`.
+pub(crate) fn current() -> Thread {
+    world().map_or_else(|| Thread::Real(std::thread::current()), |world| Thread::Task(world.task()))
+}
+
+/// As `std::thread::park_timeout`.
+pub(crate) fn park_timeout(span: Duration) {
+    match world() {
+        Some(world) => world.park(Some(world.now_ns() + span.as_nanos() as u64)),
+        None => std::thread::park_timeout(span),
+    }
+}
+
+/// As `std::thread::JoinHandle`.
+#[derive(Debug)]
+pub(crate) enum JoinHandle<T> {
+    Real(std::thread::JoinHandle<T>),
+    Task(Thread),
+}
+
+impl JoinHandle<()> {
+    pub(crate) fn thread(&self) -> Thread {
+        match self {
+            JoinHandle::Real(handle) => Thread::Real(handle.thread().clone()),
+            JoinHandle::Task(thread) => thread.clone(),
+        }
+    }
+
+    pub(crate) fn join(self) -> std::thread::Result<()> {
+        match self {
+            JoinHandle::Real(handle) => handle.join(),
+            JoinHandle::Task(Thread::Task(task)) => {
+                if let Some(world) = world() {
+                    world.join(task);
+                }
+                Ok(())
+            }
+            JoinHandle::Task(Thread::Real(_)) => unreachable!("a task is none of the system's"),
+        }
+    }
+}
+
+/// As the crate's own `thread::spawn`.
+pub(crate) fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    match world() {
+        Some(world) if world.refuses_thread() => {
+            Err(std::io::Error::from_raw_os_error(libc::EAGAIN))
+        }
+        Some(world) => Ok(JoinHandle::Task(Thread::Task(world.spawn(Box::new(body))))),
+        None => crate::thread::spawn(name, body).map(JoinHandle::Real),
+    }
+}
+
+/// The time now.
+pub(crate) fn now() -> Instant {
+    world().map_or_else(Instant::now, |world| world.now())
+}
+
+/// A place where other threads may come in between.
+#[inline]
+pub(crate) fn point() {
+    if let Some(world) = world() {
+        world.point();
+    }
+}
+
+/// How many processors there are for this process; in a simulation the same everywhere.
+pub(crate) fn processors() -> usize {
+    match world() {
+        Some(_) => 4,
+        None => std::thread::available_parallelism().map_or(1, NonZero::get),
+    }
+}
+
+/// The number of the calling thread, if it is one of a simulation.
+#[inline]
+pub(crate) fn thread_number() -> Option<usize> {
+    world().map(|world| world.task().0 as usize)
+}

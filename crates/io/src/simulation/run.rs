@@ -1,0 +1,594 @@
+//! A scenario as it runs: each thread does what is written for it, and all that it reads is held against the model.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, IoSliceMut, Seek, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use readpath_core::readahead::Advice;
+use readpath_core::unit::PAGE_BYTES;
+
+use super::disk::Disk;
+use super::model::{Begun, Model, Seen};
+use super::scenario::{Action, Place, Scenario};
+use super::world::{Deliberate, Report, TaskId, Turns, World, world};
+use crate::backend::BackendKind;
+use crate::engine::Owner;
+use crate::file::File;
+use crate::future::ReadFuture;
+use crate::guard::PageGuard;
+use crate::path::ReadPath;
+use crate::read_error::ReadError;
+
+impl Scenario {
+    /// Runs it to its end, or until something is wrong.
+    pub fn run(&self) -> Report {
+        let settings = &self.settings;
+        let turns = Turns {
+            switch_part: settings.switch_part,
+            freeze_part: settings.freeze_part,
+            refuse_thread_part: settings.refuse_thread_part,
+        };
+        let disk = Disk::new(&self.files, self.faults.clone());
+        let scenario = Rc::new(self.clone());
+        World::run(self.seed, turns, disk, Box::new(move || main(&scenario)))
+    }
+}
+
+/// What all threads of a run share.
+struct Shared {
+    scenario: Rc<Scenario>,
+    path: ReadPath,
+    model: RefCell<Model>,
+    /// How many guards there are, and how many there were after each change of that.
+    holding: Cell<u64>,
+    holdings: RefCell<Vec<u64>>,
+    /// Guards that outlive their threads.
+    kept: RefCell<Vec<Guard>>,
+}
+
+/// A guard, and what it showed at first.
+struct Guard {
+    guard: PageGuard,
+    bytes: Vec<u8>,
+}
+
+/// Ends the run if something is wrong.
+fn right(result: Result<(), String>) {
+    if let Err(what) = result {
+        world().expect("a task runs in its world").wrong(what);
+    }
+}
+
+/// The thread that builds the path, starts the others, and looks what they leave.
+fn main(scenario: &Rc<Scenario>) {
+    let settings = &scenario.settings;
+    let backend = if settings.lets_carry { BackendKind::Auto } else { BackendKind::Aio };
+    let path = ReadPath::builder()
+        .memory(settings.memory_pages * PAGE_BYTES)
+        .held_memory(settings.held_pages * PAGE_BYTES)
+        .readahead(settings.readahead)
+        .scheduler(settings.scheduler)
+        .reclaim(settings.reclaim)
+        .depth(settings.depth)
+        .coherence(settings.coherence)
+        .backend(backend)
+        .kernel_cache(false)
+        .build()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let shared = Rc::new(Shared {
+        scenario: Rc::clone(scenario),
+        path,
+        model: RefCell::new(Model::new(scenario)),
+        holding: Cell::new(0),
+        holdings: RefCell::default(),
+        kept: RefCell::default(),
+    });
+    let world = world().expect("this is a task");
+    let engine = Arc::downgrade(shared.path.engine());
+    let witness = move || engine.upgrade().map_or_else(String::new, |engine| engine.told());
+    *world.witness.borrow_mut() = Some(Box::new(witness));
+    let threads: Vec<TaskId> = (0..scenario.threads.len())
+        .map(|number| {
+            let shared = Rc::clone(&shared);
+            world.spawn(Box::new(move || Thread::new(shared).run(number)))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| world.join(thread));
+    let Ok(Shared { path, kept, .. }) = Rc::try_unwrap(shared).map_err(drop) else {
+        world.wrong("a thread has not let go of what all share".to_owned());
+    };
+    let kept = kept.into_inner();
+    if scenario.faults.dies_after == 0 {
+        let engine: &Owner = path.engine();
+        right(engine.settled(kept.iter().filter(|kept| kept.guard.holds()).count() as u32));
+    }
+    drop(path);
+    kept.into_iter().for_each(Guard::let_go);
+}
+
+/// A file that a thread has open.
+struct Open {
+    file: File,
+    seen: Seen,
+}
+
+/// One thread of a run.
+struct Thread {
+    shared: Rc<Shared>,
+    world: Rc<World>,
+    /// By the number of the name; none before it is used.
+    open: Vec<Option<Open>>,
+    guards: VecDeque<Guard>,
+}
+
+impl Thread {
+    fn new(shared: Rc<Shared>) -> Thread {
+        let open = shared.scenario.files.iter().map(|_| None).collect();
+        let world = world().expect("a thread is a task");
+        Thread { shared, world, open, guards: VecDeque::new() }
+    }
+
+    fn run(mut self, number: usize) {
+        let scenario = Rc::clone(&self.shared.scenario);
+        for (nth, action) in scenario.threads[number].iter().enumerate() {
+            self.world.does(nth + 1);
+            self.act(action);
+        }
+        // Every other guard goes with its thread, before or after its files; others stay to the end.
+        if number.is_multiple_of(2) {
+            self.open.clear();
+        }
+        let (mut kept, guards) = (self.shared.kept.borrow_mut(), std::mem::take(&mut self.guards));
+        let (stay, go): (Vec<_>, Vec<_>) =
+            guards.into_iter().enumerate().partition(|(at, _)| at % 3 == 2);
+        kept.extend(stay.into_iter().map(|(_, guard)| guard));
+        drop(kept);
+        go.into_iter().for_each(|(_, guard)| self.let_go(guard));
+    }
+
+    /// The file of that name, opened now if it isn't.
+    fn file(&mut self, name: usize) -> (File, Seen) {
+        if self.open[name].is_none() {
+            self.open_anew(name);
+        }
+        let Open { file, seen } = self.open[name].as_ref().expect("just opened");
+        (file.clone(), *seen)
+    }
+
+    fn open_anew(&mut self, name: usize) {
+        // What is opened is of some moment in between: the begin is the earliest.
+        let before = self.seen_now(name);
+        let file =
+            self.shared.path.open(name.to_string()).unwrap_or_else(|error| panic!("{error}"));
+        let seen = self.seen(before, &file);
+        self.open[name] = Some(Open { file, seen });
+    }
+
+    /// What a handle sees that was opened after `before` was asked.
+    fn seen(&self, before: Seen, file: &File) -> Seen {
+        let identity = file.handle().file.identity;
+        let (inode, since) = (identity.inode as u32, identity.modified.1 as u64);
+        if inode == before.inode && since < before.since {
+            self.world.wrong(format!("{identity:?} was found after {before:?}"));
+        }
+        Seen { inode, since, bytes: identity.bytes }
+    }
+
+    fn seen_now(&self, name: usize) -> Seen {
+        let disk = self.world.disk.borrow();
+        let inode = disk.names[name];
+        let file = &disk.inodes[inode as usize];
+        Seen { inode, since: file.changes, bytes: file.bytes }
+    }
+
+    fn begin(&self, seen: Seen, place: Place) -> Begun {
+        self.shared.model.borrow().begin(&self.world.disk.borrow(), seen, place)
+    }
+
+    fn check(&self, begun: &Begun, bytes: &[u8]) {
+        let checked = self.shared.model.borrow().check(&self.world.disk.borrow(), begun, bytes);
+        self.world.note(bytes.len() as u64);
+        right(checked);
+    }
+
+    fn check_length(&self, begun: &Begun, count: usize) {
+        let model = self.shared.model.borrow();
+        right(model.check_length(&self.world.disk.borrow(), begun, count as u64));
+    }
+
+    fn check_read_error(&self, begun: &Begun, error: ReadError) {
+        let model = self.shared.model.borrow();
+        self.world.note(0xe44);
+        right(model.check_error(&self.world.disk.borrow(), begun, error));
+    }
+
+    fn check_error(&self, begun: &Begun, error: &io::Error) {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
+        match inner {
+            Some(&inner) => self.check_read_error(begun, inner),
+            None => self.world.wrong(format!("{error} of {begun:?}")),
+        }
+    }
+
+    /// Gives what was read, or why not, to the model.
+    fn judge(&self, begun: &Begun, result: io::Result<&[u8]>) {
+        match result {
+            Ok(bytes) => self.check(begun, bytes),
+            Err(error) => self.check_error(begun, &error),
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        match *action {
+            Action::Read(place) => self.read(place),
+            Action::ReadVectored(place) => self.read_vectored(place),
+            Action::Hold(name, offset) => self.hold(name, offset),
+            Action::LetGo => {
+                if let Some(guard) = self.guards.pop_front() {
+                    self.let_go(guard);
+                }
+            }
+            Action::Prefetch((name, offset, bytes)) => self.file(name).0.prefetch(offset, bytes),
+            Action::Advise(name, number) => {
+                let all = [
+                    Advice::Normal,
+                    Advice::Sequential,
+                    Advice::Random,
+                    Advice::WillNeed,
+                    Advice::DontNeed,
+                ];
+                self.file(name).0.advise(all[usize::from(number)]);
+            }
+            Action::Invalidate(place) => {
+                let (file, seen) = self.file(place.0);
+                let begun = self.begin(seen, place);
+                file.invalidate(place.1, place.2);
+                self.shared.model.borrow_mut().dropped(&begun);
+            }
+            Action::Reopen(name) => {
+                let (file, seen) = self.file(name);
+                self.open[name] = Some(Open { file: file.reopen(), seen });
+                if self.shared.model.borrow().coherence != crate::path::Coherence::WhenOpened {
+                    // It is one of the newest state that the first has seen.
+                    let file = &self.open[name].as_ref().expect("just opened").file;
+                    let seen = self.seen(Seen { since: 0, ..seen }, file);
+                    self.open[name].as_mut().expect("just opened").seen = seen;
+                }
+            }
+            Action::Open(name) => self.open_anew(name),
+            Action::Revalidate(name) => {
+                let (mut file, seen) = self.file(name);
+                let before = self.seen_now(name);
+                let has_changed = file.revalidate().unwrap_or_else(|error| panic!("{error}"));
+                let seen = if has_changed { self.seen(before, &file) } else { seen };
+                let is_old = seen.inode == before.inode && seen.since < before.since;
+                if is_old
+                    && self.shared.model.borrow().coherence == crate::path::Coherence::WhenOpened
+                {
+                    self.world.wrong(format!("{seen:?} was not seen to have changed: {before:?}"));
+                }
+                self.open[name] = Some(Open { file, seen });
+            }
+            Action::Stream(place, line) => self.stream(place, line),
+            Action::Batch(ref places, waits, beside) => self.batch(places, waits, beside),
+            Action::Futures(ref places, polls, fuse) => self.futures(places, polls, fuse),
+            Action::Stats => self.stats(),
+            Action::Write(name, first, count) => {
+                self.world.disk.borrow_mut().write(name, first, count);
+            }
+            Action::Resize(name, bytes) => self.world.disk.borrow_mut().resize(name, bytes),
+            Action::Replace(name, bytes) => self.world.disk.borrow_mut().replace(name, bytes),
+            Action::Pause(us) => self.world.pause(us * 1_000),
+        }
+    }
+
+    fn read(&mut self, place: Place) {
+        let (file, seen) = self.file(place.0);
+        let mut buffer = vec![0; place.2 as usize];
+        let begun = self.begin(seen, place);
+        let result = file.read_at(&mut buffer, place.1);
+        self.judge(&begun, result.map(|count| &buffer[..count]));
+    }
+
+    fn read_vectored(&mut self, place: Place) {
+        let (file, seen) = self.file(place.0);
+        let mut buffer = vec![0; place.2 as usize];
+        let (one, rest) = buffer.split_at_mut(place.2 as usize / 3);
+        let (two, three) = rest.split_at_mut(rest.len() / 2);
+        let begun = self.begin(seen, place);
+        let mut buffers = [IoSliceMut::new(one), IoSliceMut::new(two), IoSliceMut::new(three)];
+        match file.read_vectored_at(&mut buffers, place.1) {
+            Ok(count) => self.check_parts(&begun, &buffer[..count], place.2 as usize),
+            Err(error) => self.check_error(&begun, &error),
+        }
+    }
+
+    /// Holds each of the parts that went to a buffer of its own against the model, and then all.
+    fn check_parts(&self, begun: &Begun, bytes: &[u8], wanted: usize) {
+        let (one, two) = (wanted / 3, wanted / 3 + (wanted - wanted / 3) / 2);
+        for (start, end) in [(0, one), (one, two), (two, wanted)] {
+            let end = end.min(bytes.len());
+            if start < end {
+                let part = Begun { offset: begun.offset + start as u64, ..*begun };
+                let part = Begun { bytes: (end - start) as u64, ..part };
+                self.check(&part, &bytes[start..end]);
+            }
+        }
+        self.check_length(begun, bytes.len());
+    }
+
+    fn set_holding(&self, count: u64) {
+        self.shared.holding.set(count);
+        self.shared.holdings.borrow_mut().push(count);
+    }
+
+    fn hold(&mut self, name: usize, offset: u64) {
+        let (file, seen) = self.file(name);
+        let bytes = PAGE_BYTES - offset % PAGE_BYTES;
+        let begun = self.begin(seen, (name, offset, bytes));
+        let first = self.shared.holdings.borrow().len();
+        self.set_holding(self.shared.holding.get() + 1);
+        match file.page(offset) {
+            Ok(guard) => {
+                self.check(&begun, &guard);
+                if guard.is_empty() {
+                    self.set_holding(self.shared.holding.get() - 1);
+                } else {
+                    let bytes = guard.to_vec();
+                    self.guards.push_back(Guard { guard, bytes });
+                }
+            }
+            Err(error) => {
+                let holdings = self.shared.holdings.borrow();
+                let most = holdings[first..].iter().copied().max().unwrap_or(0);
+                drop(holdings);
+                self.set_holding(self.shared.holding.get() - 1);
+                let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
+                match inner {
+                    Some(ReadError::HeldMax { .. }) => {
+                        if most <= self.shared.scenario.settings.held_pages {
+                            self.world.wrong(format!("refused with {most} guards at the most"));
+                        }
+                    }
+                    _ => self.check_error(&begun, &error),
+                }
+            }
+        }
+    }
+
+    fn let_go(&self, guard: Guard) {
+        guard.let_go();
+        self.set_holding(self.shared.holding.get() - 1);
+    }
+
+    /// Reads through a reader, which holds a page from its first line to its end.
+    fn stream(&mut self, place: Place, line: u64) {
+        self.set_holding(self.shared.holding.get() + 1);
+        self.stream_on(place, line);
+        self.set_holding(self.shared.holding.get() - 1);
+    }
+
+    fn stream_on(&mut self, (name, offset, bytes): Place, line: u64) {
+        let (file, seen) = self.file(name);
+        let mut reader = file.reader();
+        reader.seek(SeekFrom::Start(offset)).unwrap_or_else(|error| panic!("{error}"));
+        let mut at = offset;
+        while at < offset + bytes {
+            let begun = self.begin(seen, (name, at, PAGE_BYTES - at % PAGE_BYTES));
+            let first = self.shared.holdings.borrow().len() - 1;
+            let filled = reader.fill_buf();
+            let most = self.shared.holdings.borrow()[first..].iter().copied().max().unwrap_or(0);
+            let part = match filled {
+                Ok([]) => break,
+                Ok(part) => part,
+                Err(error) => {
+                    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
+                    match inner {
+                        Some(ReadError::HeldMax { .. })
+                            if most > self.shared.scenario.settings.held_pages => {}
+                        _ => self.check_error(&begun, &error),
+                    }
+                    return;
+                }
+            };
+            // The rest of a page may have been lent some time ago.
+            let taken = (part.len() as u64).min(line);
+            let is_fresh = at == offset || at.is_multiple_of(PAGE_BYTES);
+            if is_fresh {
+                self.check(&begun, part);
+            }
+            reader.consume(taken as usize);
+            at += taken;
+        }
+    }
+
+    fn batch(&mut self, places: &[Place], waits: usize, beside: Option<Place>) {
+        let mut batch = self.shared.path.batch();
+        let mut begun = Vec::new();
+        for (ticket, &place) in places.iter().enumerate() {
+            let (file, seen) = self.file(place.0);
+            begun.push(self.begin(seen, place));
+            match batch.read(&file, place.1, place.2, ticket as u64) {
+                Ok(()) => {}
+                Err(ReadError::TooLarge { bytes_max, .. }) if place.2 > bytes_max => {}
+                Err(error) => self.check_read_error(&begun[ticket], error),
+            }
+        }
+        for _ in 0..waits {
+            let read = match batch.wait() {
+                Ok(None) => break,
+                Ok(Some(read)) => read,
+                Err(error) => {
+                    self.check_read_error(&begun[0], error);
+                    break;
+                }
+            };
+            let begun = &begun[read.ticket() as usize];
+            match read.slices() {
+                Ok(slices) => {
+                    let bytes: Vec<u8> = slices.flatten().copied().collect();
+                    self.check(begun, &bytes);
+                    if let Some(place) = beside {
+                        self.read(place);
+                        let again: Vec<u8> =
+                            read.slices().into_iter().flatten().flatten().copied().collect();
+                        if bytes != again {
+                            self.world.wrong(format!("what is lent has changed: {begun:?}"));
+                        }
+                    }
+                }
+                Err(error) => self.check_read_error(begun, error),
+            }
+        }
+    }
+
+    fn futures(&mut self, places: &[Place], polls: u64, fuse: u64) {
+        let bell = Arc::new(Bell { task: self.world.task(), fuse: AtomicU64::new(fuse) });
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut context = Context::from_waker(&waker);
+        let fuse = Rc::new(Cell::new(fuse));
+        let mut reads = Vec::new();
+        for &place in places {
+            let (file, seen) = self.file(place.0);
+            let buffer = Buffer { bytes: vec![0; place.2 as usize], fuse: Rc::clone(&fuse) };
+            reads.push(Some(Awaited {
+                place,
+                seen,
+                begun: None,
+                read: file.read_at_async(buffer, place.1),
+            }));
+        }
+        for round in 1.. {
+            for read in &mut reads {
+                let Some(awaited) = read else { continue };
+                let begun = match awaited.begun {
+                    Some(begun) => begun,
+                    None => self.begin(awaited.seen, awaited.place),
+                };
+                awaited.begun = Some(begun);
+                let pinned = Pin::new(&mut awaited.read);
+                let polled = catch_unwind(AssertUnwindSafe(|| pinned.poll_once(&mut context)));
+                match polled {
+                    Ok(Poll::Pending) => continue,
+                    Ok(Poll::Ready((result, buffer))) => match result {
+                        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                            // There is no thread for the reactor.
+                            if self.shared.scenario.settings.refuse_thread_part == 0 {
+                                self.world.wrong(format!("{error} of {begun:?}"));
+                            }
+                        }
+                        result => self.judge(&begun, result.map(|count| &buffer.bytes[..count])),
+                    },
+                    Err(payload) if payload.is::<Deliberate>() => {}
+                    Err(payload) => resume_unwind(payload),
+                }
+                *read = None;
+            }
+            if reads.iter().all(Option::is_none) || round == polls {
+                return;
+            }
+            self.world.park(None);
+        }
+    }
+
+    fn stats(&self) {
+        let stats = self.shared.path.stats();
+        let settings = &self.shared.scenario.settings;
+        let memory = settings.memory_pages * PAGE_BYTES;
+        if stats.memory_bytes != memory
+            || stats.used_memory_bytes > memory
+            || stats.depth_max > settings.depth
+            || stats.in_flight > settings.depth
+        {
+            self.world.wrong(format!("{settings:?}: {stats:?}"));
+        }
+    }
+}
+
+impl Guard {
+    fn let_go(self) {
+        if *self.guard != self.bytes[..] {
+            let world = world().expect("a guard goes in its world");
+            world.wrong("what a guard shows has changed".to_owned());
+        }
+    }
+}
+
+/// A read that is awaited.
+struct Awaited {
+    place: Place,
+    seen: Seen,
+    /// From the first poll on.
+    begun: Option<Begun>,
+    read: ReadFuture<Buffer>,
+}
+
+impl<B: AsMut<[u8]> + Unpin> ReadFuture<B> {
+    fn poll_once(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(io::Result<usize>, B)> {
+        Future::poll(self, context)
+    }
+}
+
+/// Counts down; true when it comes to its end.
+fn is_blown(fuse: u64) -> bool {
+    fuse == 1
+}
+
+/// A buffer that panics after so many uses, if it is to.
+struct Buffer {
+    bytes: Vec<u8>,
+    fuse: Rc<Cell<u64>>,
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        others_code();
+        let fuse = self.fuse.get();
+        self.fuse.set(fuse.saturating_sub(1));
+        if is_blown(fuse) {
+            resume_unwind(Box::new(Deliberate));
+        }
+        &mut self.bytes
+    }
+}
+
+/// What wakes a task of the world; panics the n-th time, if it is to, as a program's waker might.
+struct Bell {
+    task: TaskId,
+    fuse: AtomicU64,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        others_code();
+        if let Some(world) = world() {
+            world.unpark(self.task);
+        }
+        let fuse = self.fuse.load(Ordering::Relaxed);
+        self.fuse.store(fuse.saturating_sub(1), Ordering::Relaxed);
+        if is_blown(fuse) {
+            resume_unwind(Box::new(Deliberate));
+        }
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        others_code();
+    }
+}
+
+/// Code of a caller runs without any lock of the engine's.
+fn others_code() {
+    if let Some(world) = world()
+        && world.locks() != 0
+    {
+        world.failed("a caller's code ran under a lock".to_owned());
+    }
+}

@@ -1,0 +1,136 @@
+//! A scenario that fails, made shorter: threads, actions and faults are left out as long as it goes on failing.
+//!
+//! What is left out moves everything after it to another place in the schedule. So each shorter one is tried with some
+//! schedules, and is taken if one of them fails.
+
+use super::scenario::{Action, Scenario};
+use super::world::Report;
+
+/// With so many schedules each shorter scenario is tried.
+const SCHEDULES: u64 = 40;
+
+impl Scenario {
+    /// The shortest that was found to fail as this one does, and what it came to.
+    pub fn shrunk(&self) -> (Scenario, Report) {
+        let mut best = (self.clone(), self.run());
+        loop {
+            let before = best.0.size();
+            best = best.0.without_faults(best.1);
+            let (scenario, report) = best;
+            best = scenario.without_actions(report);
+            if best.0.size() == before {
+                return best;
+            }
+        }
+    }
+
+    /// How many actions and faults there are.
+    fn size(&self) -> usize {
+        let faults = &self.faults;
+        let parts = [faults.fails, faults.stops, faults.again, faults.late, faults.wakes];
+        let settings = [self.settings.freeze_part, self.settings.refuse_thread_part];
+        let count = |parts: &[u64]| parts.iter().filter(|&&part| part > 0).count();
+        let actions: usize = self.threads.iter().map(Vec::len).sum();
+        actions + self.threads.len() + count(&parts) + count(&settings) + faults.bad.len()
+    }
+
+    /// The first of some schedules with which it fails.
+    fn fails(&self) -> Option<(Scenario, Report)> {
+        (0..SCHEDULES).find_map(|more| {
+            let scenario = Scenario { seed: self.seed.wrapping_add(more), ..self.clone() };
+            let report = scenario.run();
+            report.failure.is_some().then_some((scenario, report))
+        })
+    }
+
+    fn without_faults(self, report: Report) -> (Scenario, Report) {
+        let mut best = (self, report);
+        let changes: [fn(&mut Scenario); 9] = [
+            |of| of.faults.fails = 0,
+            |of| of.faults.stops = 0,
+            |of| of.faults.again = 0,
+            |of| of.faults.late = 0,
+            |of| of.faults.wakes = 0,
+            |of| of.faults.dies_after = 0,
+            |of| of.faults.bad.clear(),
+            |of| of.settings.freeze_part = 0,
+            |of| of.settings.refuse_thread_part = 0,
+        ];
+        for change in changes {
+            let mut shorter = best.0.clone();
+            change(&mut shorter);
+            best = shorter.fails().unwrap_or(best);
+        }
+        best
+    }
+
+    fn without_actions(self, report: Report) -> (Scenario, Report) {
+        let mut best = (self, report);
+        let mut thread = 0;
+        while thread < best.0.threads.len() {
+            let mut shorter = best.0.clone();
+            shorter.threads.remove(thread);
+            match shorter.fails() {
+                Some(found) => best = found,
+                None => thread += 1,
+            }
+        }
+        for thread in 0..best.0.threads.len() {
+            let mut count = best.0.threads[thread].len();
+            while count > 0 {
+                let mut at = 0;
+                while at < best.0.threads[thread].len() {
+                    let mut shorter = best.0.clone();
+                    let actions = &mut shorter.threads[thread];
+                    actions.drain(at..(at + count).min(actions.len()));
+                    match shorter.fails() {
+                        Some(found) => best = found,
+                        None => at += count,
+                    }
+                }
+                count /= 2;
+            }
+            best = best.0.with_fewer_places(thread, best.1);
+        }
+        best
+    }
+
+    /// The same with fewer reads in each batch and each group of futures.
+    fn with_fewer_places(self, thread: usize, report: Report) -> (Scenario, Report) {
+        let mut best = (self, report);
+        for action in 0..best.0.threads[thread].len() {
+            let mut at = 0;
+            loop {
+                let mut shorter = best.0.clone();
+                let (Action::Batch(places, ..) | Action::Futures(places, ..)) =
+                    &mut shorter.threads[thread][action]
+                else {
+                    break;
+                };
+                if at >= places.len() || places.len() == 1 {
+                    break;
+                }
+                places.remove(at);
+                match shorter.fails() {
+                    Some(found) => best = found,
+                    None => at += 1,
+                }
+            }
+        }
+        best
+    }
+}
+
+impl std::fmt::Display for Scenario {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "seed {}, files {:?}", self.seed, self.files)?;
+        writeln!(f, "{:?}", self.settings)?;
+        writeln!(f, "{:?}", self.faults)?;
+        for (thread, actions) in self.threads.iter().enumerate() {
+            for action in actions {
+                writeln!(f, "thread {thread}: {action:?}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Some hundred runs, the rules that a run keeps, and what runs have found.
+
+use super::*;
+
+/// Runs a seed that takes a few milliseconds.
+fn run(seed: u64) -> Report {
+    let report = Scenario::of(seed, 60).run();
+    if let Some(failure) = &report.failure {
+        panic!("seed {seed}: {failure}");
+    }
+    report
+}
+
+#[test]
+fn every_read_is_right_whoever_comes_in_between() {
+    let reports: Vec<Report> = (0..300).map(run).collect();
+    assert!(reports.iter().map(|report| report.steps).sum::<u64>() > 300_000);
+}
+
+#[test]
+fn a_seed_is_a_run_bit_by_bit() {
+    for seed in 0..20 {
+        let scenario = Scenario::of(seed, 60);
+        assert_eq!(scenario.run(), scenario.run(), "seed {seed}");
+    }
+    assert_ne!(Scenario::of(1, 60).run().hash, Scenario::of(2, 60).run().hash);
+}
+
+#[test]
+fn what_was_found_is_right_with_other_schedules_too() {
+    for (number, found) in found().into_iter().enumerate() {
+        for more in 0..30 {
+            let scenario = Scenario { seed: found.seed + more, ..found.clone() };
+            let failure = scenario.run().failure;
+            assert!(failure.is_none(), "{number}, schedule {more}: {failure:?}\n{scenario}");
+        }
+    }
+}
+
+/// The alarm rings: errors that nobody has any reason to expect are found, and by few actions.
+#[test]
+fn a_run_that_is_wrong_is_found_and_made_short() {
+    let seen = (0..50).find_map(|seed| {
+        let mut scenario = Scenario::of(seed, 60);
+        // Pages that can't be read, and that the model knows nothing of.
+        scenario.faults.fails = 0;
+        scenario.faults.bad.clear();
+        scenario.faults.unknown = 3;
+        scenario.run().failure.is_some().then_some(scenario)
+    });
+    let (shorter, report) = seen.expect("one of some seeds reads one of these pages").shrunk();
+    let actions: usize = shorter.threads.iter().map(Vec::len).sum();
+    assert!(report.failure.is_some() && actions <= 3, "{shorter}");
+}
+
+/// As long as the scenarios are drawn as they were then, these found something: the last one a batch that waited for its
+/// own lock, since the last handle of a file went with what it had asked for.
+#[test]
+fn seeds_that_found_something() {
+    for (seed, actions) in
+        [(438, 150), (725, 150), (1_400, 150), (1_000_255, 40), (2_959, 150), (2_008_107, 60)]
+    {
+        let failure = Scenario::of(seed, actions).run().failure;
+        assert!(failure.is_none(), "seed {seed}: {failure:?}");
+    }
+}

@@ -1,0 +1,471 @@
+//! The world of one simulated run: its tasks, of which one runs at a time, its time, and what is to come.
+//!
+//! A *task* is what is a thread elsewhere, with a stack of its own; all tasks of a world run on one thread of the
+//! system. Wherever threads could come in each other's way (a lock, a condition, a sleep, an atomic access of what is
+//! shared) the seed decides who goes on: such a place is a *step*. Time is virtual: it moves on by less than a
+//! microsecond a turn, and, when everybody sleeps, to the next event. So a run depends on its seed alone.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use readpath_core::splitmix;
+
+use super::disk::{Disk, Event};
+
+/// Names a task of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TaskId(pub(crate) u32);
+
+/// How the seed decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    /// One of so many steps hands on to another task; 0: none that needn't.
+    pub(crate) switch_part: u64,
+    /// One of so many steps stops the task for up to three seconds, as a debugger or a busy machine does; 0: none.
+    pub(crate) freeze_part: u64,
+    /// One of so many threads is refused; 0: none.
+    pub(crate) refuse_thread_part: u64,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How many steps it took.
+    pub steps: u64,
+    /// How long it took, in nanoseconds of its own time.
+    pub ns: u64,
+    /// A hash of all that was decided and read: equal hashes, equal runs.
+    pub hash: u64,
+    /// What went wrong, if anything did.
+    pub failure: Option<String>,
+}
+
+/// A run that takes longer hangs: its events are milliseconds apart, the latest some seconds.
+const NS_MAX: u64 = 3_600 * 1_000_000_000;
+const STEPS_MAX: u64 = 2_000_000;
+/// Far more than a read takes, in a build without optimization.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What somebody sleeps for, beside addresses of locks and conditions.
+const PARKED: usize = 0x100;
+const JOINING: usize = 0x200;
+const FROZEN: usize = 0x300;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Blocked { key: usize, until: Option<u64> },
+    Done,
+}
+
+struct Task {
+    state: State,
+    coroutine: Option<Coroutine<(), (), ()>>,
+    /// Set by the task itself when it begins.
+    yielder: *const Yielder<(), ()>,
+    /// Of `unpark`, before the task parks.
+    has_token: bool,
+    /// Whether the last sleep was ended by somebody.
+    is_woken: bool,
+    /// How many locks it has.
+    locks: i32,
+    /// Which of its actions it does, from 1.
+    action: usize,
+}
+
+/// See the [module](self).
+pub(crate) struct World {
+    random: Cell<u64>,
+    start: Instant,
+    ns: Cell<u64>,
+    steps: Cell<u64>,
+    hash: Cell<u64>,
+    turns: Turns,
+    running: Cell<u32>,
+    tasks: RefCell<Vec<Task>>,
+    /// By the time at which they come.
+    events: RefCell<BTreeMap<(u64, u64), Event>>,
+    events_made: Cell<u64>,
+    failure: RefCell<Option<String>>,
+    /// Says more of a run that doesn't come to its end.
+    pub(super) witness: RefCell<Option<Box<dyn Fn() -> String>>>,
+    pub(super) disk: RefCell<Disk>,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The world of the calling thread, if it is a task of one.
+#[inline]
+pub(crate) fn world() -> Option<Rc<World>> {
+    WORLD.with(|world| world.borrow().clone())
+}
+
+/// Ends a task that has found something wrong.
+struct Wrong;
+
+/// What a caller's code panics with, where a run wants that.
+pub(super) struct Deliberate;
+
+impl World {
+    /// Runs `main`, and all tasks that it starts, to their end.
+    pub(crate) fn run(seed: u64, turns: Turns, disk: Disk, main: Box<dyn FnOnce()>) -> Report {
+        let world = Rc::new(World {
+            random: Cell::new(splitmix::mixed(seed)),
+            start: Instant::now(),
+            ns: Cell::new(0),
+            steps: Cell::new(0),
+            hash: Cell::new(0),
+            turns,
+            running: Cell::new(0),
+            tasks: RefCell::default(),
+            events: RefCell::default(),
+            events_made: Cell::new(0),
+            failure: RefCell::default(),
+            witness: RefCell::default(),
+            disk: RefCell::new(disk),
+        });
+        let before = WORLD.with(|place| place.borrow_mut().replace(Rc::clone(&world)));
+        assert!(before.is_none(), "one world at a time on a thread");
+        world.spawn(main);
+        while world.failure.borrow().is_none() && world.turn() {}
+        world.give_stacks_back();
+        WORLD.with(|place| place.borrow_mut().take());
+        Report {
+            steps: world.steps.get(),
+            ns: world.ns.get(),
+            hash: world.hash.get(),
+            failure: world.failure.borrow_mut().take(),
+        }
+    }
+
+    /// Lets one task go on; false once all have ended, or something is wrong.
+    fn turn(&self) -> bool {
+        self.pass_events();
+        let mut ready = [0u32; 64];
+        let mut count = 0;
+        let (mut next, mut are_done) = (u64::MAX, true);
+        for (id, task) in self.tasks.borrow_mut().iter_mut().enumerate() {
+            match task.state {
+                State::Blocked { until: Some(until), .. } if until <= self.ns.get() => {
+                    task.is_woken = false;
+                    task.state = State::Ready;
+                }
+                State::Blocked { until, .. } => next = next.min(until.unwrap_or(u64::MAX)),
+                _ => {}
+            }
+            are_done &= task.state == State::Done;
+            if task.state == State::Ready {
+                ready[count] = id as u32;
+                count += 1;
+            }
+        }
+        if are_done {
+            return false;
+        }
+        if count == 0 {
+            if let Some((&(at, _), _)) = self.events.borrow().first_key_value() {
+                next = next.min(at);
+            }
+            return self.pass_time(next);
+        }
+        let id = ready[self.below(count as u64) as usize];
+        self.ns.set(self.ns.get() + self.below(800));
+        self.note(u64::from(id));
+        self.resume(id)
+    }
+
+    /// Nobody can go on before `next`.
+    fn pass_time(&self, next: u64) -> bool {
+        let waits = if next == u64::MAX {
+            "nobody can go on: "
+        } else if next > NS_MAX || self.steps.get() > STEPS_MAX {
+            "it doesn't come to an end: "
+        } else {
+            self.ns.set(next.max(self.ns.get()));
+            return true;
+        };
+        self.failed(waits.to_owned() + &self.told());
+        false
+    }
+
+    /// What each task does.
+    fn told(&self) -> String {
+        let tasks = self.tasks.borrow();
+        let told = tasks.iter().enumerate().map(|(id, task)| match task.state {
+            State::Ready => format!("{id} is ready"),
+            State::Blocked { key: PARKED, .. } => format!("{id} is parked"),
+            State::Blocked { key, .. } if key & !0xff == JOINING => {
+                format!("{id} waits for the end of {}", key & 0xff)
+            }
+            State::Blocked { .. } => format!("{id} waits"),
+            State::Done => format!("{id} has ended"),
+        });
+        let actions = tasks.iter().map(|task| match task.action {
+            0 => String::new(),
+            action => format!(" in action {action}"),
+        });
+        let told = told.zip(actions).map(|(told, action)| told + &action);
+        let witness = self.witness.borrow().as_ref().map_or_else(String::new, |witness| witness());
+        told.collect::<Vec<String>>().join(", ") + "; " + &witness
+    }
+
+    fn resume(&self, id: u32) -> bool {
+        self.running.set(id);
+        let coroutine = self.tasks.borrow_mut()[id as usize].coroutine.take();
+        let mut coroutine = coroutine.expect("a task that is ready has not ended");
+        self.count_step();
+        let is_over = matches!(coroutine.resume(()), CoroutineResult::Return(()));
+        if is_over {
+            self.tasks.borrow_mut()[id as usize].state = State::Done;
+            STACKS.with(|stacks| stacks.borrow_mut().push(coroutine.into_stack()));
+            self.wake_all(JOINING + id as usize);
+        } else {
+            self.tasks.borrow_mut()[id as usize].coroutine = Some(coroutine);
+        }
+        true
+    }
+
+    /// Starts a task.
+    ///
+    /// # Panics
+    /// There are as many as there may be.
+    pub(crate) fn spawn(&self, body: Box<dyn FnOnce()>) -> TaskId {
+        let stack = STACKS.with(|stacks| stacks.borrow_mut().pop()).unwrap_or_else(|| {
+            DefaultStack::new(STACK_BYTES).expect("there is memory for a stack")
+        });
+        let id = self.tasks.borrow().len();
+        assert!(id < 64, "so many tasks are told apart");
+        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            let world = world().expect("a task runs in its world");
+            world.tasks.borrow_mut()[id].yielder = yielder;
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(body))
+                && !payload.is::<Wrong>()
+            {
+                world.failed(format!("task {id} panicked: {}", told_by(&*payload)));
+            }
+        });
+        self.tasks.borrow_mut().push(Task {
+            state: State::Ready,
+            coroutine: Some(coroutine),
+            yielder: std::ptr::null(),
+            has_token: false,
+            is_woken: false,
+            locks: 0,
+            action: 0,
+        });
+        TaskId(id as u32)
+    }
+
+    /// The stacks of tasks that have not ended are not unwound: what they have stays in memory.
+    fn give_stacks_back(&self) {
+        for task in &mut *self.tasks.borrow_mut() {
+            if let Some(mut coroutine) = task.coroutine.take() {
+                // SAFETY: it is never resumed, and nothing on its stack is looked at any more: the world ends,
+                // and what the heap has of its pointers is leaked with it.
+                unsafe { coroutine.force_reset() };
+                STACKS.with(|stacks| stacks.borrow_mut().push(coroutine.into_stack()));
+            }
+        }
+    }
+
+    /// Ends the run with what is wrong; the first word counts.
+    pub(super) fn failed(&self, what: String) {
+        self.failure.borrow_mut().get_or_insert(what);
+    }
+
+    /// Ends the run, and the task that calls.
+    pub(super) fn wrong(&self, what: String) -> ! {
+        self.failed(what);
+        resume_unwind(Box::new(Wrong))
+    }
+
+    /// The task that runs.
+    pub(crate) fn task(&self) -> TaskId {
+        TaskId(self.running.get())
+    }
+
+    /// How many locks the task that runs has.
+    pub(super) fn locks(&self) -> i32 {
+        self.tasks.borrow()[self.running.get() as usize].locks
+    }
+
+    /// The task that runs does its action of that number, from 1.
+    pub(super) fn does(&self, action: usize) {
+        self.tasks.borrow_mut()[self.running.get() as usize].action = action;
+    }
+
+    /// The task that runs has so many locks more.
+    pub(crate) fn locked(&self, more: i32) {
+        self.tasks.borrow_mut()[self.running.get() as usize].locks += more;
+    }
+
+    /// The time, for a clock.
+    pub(crate) fn now(&self) -> Instant {
+        self.start + Duration::from_nanos(self.ns.get())
+    }
+
+    /// The time since the start.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.ns.get()
+    }
+
+    /// A number below `end`, which is not 0.
+    pub(super) fn below(&self, end: u64) -> u64 {
+        let mut state = self.random.get();
+        let drawn = splitmix::next(&mut state);
+        self.random.set(state);
+        drawn % end
+    }
+
+    /// True one of `part` times; never if that is 0.
+    pub(super) fn one_of(&self, part: u64) -> bool {
+        part > 0 && self.below(part) == 0
+    }
+
+    /// Whether a thread is refused now.
+    pub(crate) fn refuses_thread(&self) -> bool {
+        self.one_of(self.turns.refuse_thread_part)
+    }
+
+    /// Takes something into the hash of the run.
+    pub(super) fn note(&self, what: u64) {
+        let mixed = splitmix::mixed(self.hash.get() ^ what.wrapping_add(self.ns.get() << 8));
+        self.hash.set(mixed);
+    }
+
+    fn count_step(&self) {
+        self.steps.set(self.steps.get() + 1);
+        if self.steps.get() > STEPS_MAX {
+            let what = format!("it hasn't come to an end in {STEPS_MAX} steps: ");
+            self.failed(what + &self.told());
+        }
+    }
+
+    /// A place where another task may go on first.
+    #[inline]
+    pub(crate) fn point(&self) {
+        // What unwinds does so alone: whether somebody panics is known of the whole thread.
+        if std::thread::panicking() {
+            return;
+        }
+        self.count_step();
+        if self.one_of(self.turns.freeze_part) {
+            let until = self.ns.get() + self.below(3_000_000_000);
+            self.block(FROZEN, Some(until));
+        } else if self.one_of(self.turns.switch_part) {
+            self.suspend();
+        }
+    }
+
+    /// Sleeps until woken for `key`, which is true, or until that time.
+    pub(crate) fn block(&self, key: usize, until: Option<u64>) -> bool {
+        let id = self.running.get() as usize;
+        {
+            let task = &mut self.tasks.borrow_mut()[id];
+            task.is_woken = false;
+            task.state = State::Blocked { key, until };
+        }
+        self.suspend();
+        self.tasks.borrow()[id].is_woken
+    }
+
+    fn suspend(&self) {
+        let yielder = self.tasks.borrow()[self.running.get() as usize].yielder;
+        // SAFETY: the task that runs has set it, on its own stack, where it lives as long as the task.
+        unsafe { (*yielder).suspend(()) };
+    }
+
+    fn wake(task: &mut Task) {
+        task.state = State::Ready;
+        task.is_woken = true;
+    }
+
+    /// Wakes all that sleep for `key`.
+    pub(crate) fn wake_all(&self, key: usize) {
+        let is_key =
+            |task: &&mut Task| matches!(task.state, State::Blocked { key: of, .. } if of == key);
+        self.tasks.borrow_mut().iter_mut().filter(is_key).for_each(World::wake);
+    }
+
+    /// Wakes one of those that sleep for `key`.
+    pub(crate) fn wake_one(&self, key: usize) {
+        let is_key =
+            |task: &Task| matches!(task.state, State::Blocked { key: of, .. } if of == key);
+        let count = self.tasks.borrow().iter().filter(|task| is_key(task)).count();
+        if count > 0 {
+            let nth = self.below(count as u64) as usize;
+            let mut tasks = self.tasks.borrow_mut();
+            tasks.iter_mut().filter(|task| is_key(task)).nth(nth).map(World::wake);
+        }
+    }
+
+    /// Sleeps until unparked, or until that time; seldom for nothing.
+    pub(crate) fn park(&self, until: Option<u64>) {
+        self.point();
+        let id = self.running.get() as usize;
+        if !std::mem::take(&mut self.tasks.borrow_mut()[id].has_token) && !self.one_of(50) {
+            self.block(PARKED, until);
+            self.tasks.borrow_mut()[id].has_token = false;
+        }
+    }
+
+    /// Wakes a task that is parked, or spares it the next time.
+    pub(crate) fn unpark(&self, id: TaskId) {
+        let task = &mut self.tasks.borrow_mut()[id.0 as usize];
+        match task.state {
+            State::Blocked { key: PARKED, .. } => World::wake(task),
+            _ => task.has_token = true,
+        }
+    }
+
+    /// Sleeps until the task has ended.
+    pub(crate) fn join(&self, id: TaskId) {
+        while self.tasks.borrow()[id.0 as usize].state != State::Done {
+            self.block(JOINING + id.0 as usize, None);
+        }
+    }
+
+    /// Sleeps for so long.
+    pub(crate) fn pause(&self, ns: u64) {
+        self.block(FROZEN, Some(self.ns.get() + ns));
+    }
+
+    /// Has something come in so many nanoseconds.
+    pub(super) fn expect(&self, ns: u64, event: Event) {
+        let made = self.events_made.get();
+        self.events_made.set(made + 1);
+        self.events.borrow_mut().insert((self.ns.get() + ns, made), event);
+    }
+
+    /// Has come what is due.
+    fn pass_events(&self) {
+        loop {
+            let mut events = self.events.borrow_mut();
+            match events.first_entry() {
+                Some(first) if first.key().0 <= self.ns.get() => {
+                    let event = first.remove();
+                    drop(events);
+                    self.note(0xe7e7);
+                    self.come(event);
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// What a panic says.
+pub(super) fn told_by(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "something that is no text".to_owned())
+}

@@ -1,0 +1,46 @@
+//! The engine's locks, conditions, sleeping threads and clock: those of the standard library.
+//!
+//! In tests, and with the feature `simulation`, they are those of the [simulation](crate::simulation), which
+//! are the standard library's as long as no simulation runs on the thread. Elsewhere this file is a list of
+//! names, and costs nothing.
+
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) use crate::simulation::primitives::{
+    Condvar, JoinHandle, Mutex, MutexGuard, Thread, current, now, park_timeout, point, processors,
+    spawn, thread_number,
+};
+
+#[cfg(not(any(test, feature = "simulation")))]
+pub(crate) use real::*;
+
+#[cfg(not(any(test, feature = "simulation")))]
+mod real {
+    use std::num::NonZero;
+    use std::time::Instant;
+
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use std::thread::{JoinHandle, Thread, current, park_timeout};
+
+    pub(crate) use crate::thread::spawn;
+
+    /// The time now.
+    #[inline(always)]
+    pub(crate) fn now() -> Instant {
+        Instant::now()
+    }
+
+    /// A place where other threads may come in between. Nothing needs to be done for that.
+    #[inline(always)]
+    pub(crate) fn point() {}
+
+    /// How many processors there are for this process, as far as the system tells.
+    pub(crate) fn processors() -> usize {
+        std::thread::available_parallelism().map_or(1, NonZero::get)
+    }
+
+    /// A number for the calling thread that is not counted by threads as such: none.
+    #[inline(always)]
+    pub(crate) fn thread_number() -> Option<usize> {
+        None
+    }
+}

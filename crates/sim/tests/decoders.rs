@@ -1,0 +1,20 @@
+//! The seeds of the fuzzers, each once: those that they started from, and those that found something.
+
+#[path = "../../../fuzz/decoders.rs"]
+mod decoders;
+
+use std::path::Path;
+
+#[test]
+fn no_kept_seed_panics() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, decode) in decoders::ALL {
+        let folder = std::fs::read_dir(corpus.join(name));
+        let mut count = 0;
+        for seed in folder.unwrap_or_else(|error| panic!("{name}: {error}")) {
+            decode(&std::fs::read(seed.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count > 0, "{name} has seeds");
+    }
+}

@@ -1,0 +1,130 @@
+//! All that reads what others wrote, each as a function of bytes. Whatever they are, it gives a value or an error: it
+//! doesn't panic, overflow, loop, or allocate more than in proportion to them.
+//!
+//! The fuzzers call these; an ordinary test calls them with the kept seeds (`crates/sim/tests/decoders.rs`).
+
+// Each fuzzer is built with one of these.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+
+use readpath_core::law::Spec;
+use readpath_core::size;
+use readpath_sim::blocks::{self, Trace};
+use readpath_sim::conform::{parse_recording, parse_steps};
+use readpath_sim::device::hdd::{drive_from_disksim, drive_of};
+use readpath_sim::job::JobFile;
+use readpath_sim::load;
+use readpath_sim::trace::{FORMATS, Format, Reader};
+
+/// With so many bytes each is to be done; longer ones find nothing else, more slowly.
+const BYTES_MAX: usize = 1 << 16;
+
+/// The bytes as text, where they are text.
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(&bytes[..bytes.len().min(BYTES_MAX)]).ok()
+}
+
+/// A job file, in fio's language.
+pub fn job_file(bytes: &[u8]) {
+    if let Some(text) = text(bytes) {
+        let _ = JobFile::parse(text).map_err(|error| error.to_string());
+    }
+}
+
+/// A load on memory.
+pub fn load_file(bytes: &[u8]) {
+    if let Some(text) = text(bytes) {
+        let parsed = load::file::parse(text, Path::new("load.toml"));
+        let _ = parsed.map_err(|error| error.to_string());
+    }
+}
+
+/// A file for what names its input by a path.
+fn file(kind: &str, bytes: &[u8]) -> PathBuf {
+    let folder = match Path::new("/dev/shm").is_dir() {
+        true => PathBuf::from("/dev/shm"),
+        false => std::env::temp_dir(),
+    };
+    let path = folder.join(format!("readpath-fuzz-{}.{kind}", std::process::id()));
+    std::fs::write(&path, bytes).expect("there is room for a small file");
+    path
+}
+
+/// The description of a drive in TOML.
+pub fn drive_toml(bytes: &[u8]) {
+    if let Some(text) = text(bytes) {
+        let path = file("toml", text.as_bytes());
+        let spec = Spec::parse(&format!("hdd,toml={}", path.display())).expect("a spec");
+        let _ = drive_of(&spec).map_err(|error| error.to_string());
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// The description of a drive as DiskSim reads it.
+pub fn drive_disksim(bytes: &[u8]) {
+    if let Some(text) = text(bytes) {
+        let path = file("diskspecs", text.as_bytes());
+        let _ = drive_from_disksim(&path).map_err(|error| error.to_string());
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A trace of blocks, in the format that the first byte says.
+pub fn blocks(bytes: &[u8]) {
+    let Some((&first, bytes)) = bytes.split_first() else { return };
+    let formats = blocks::Format::ALL;
+    let format = formats[usize::from(first) % formats.len()].1;
+    let _ = Trace::parse(&bytes[..bytes.len().min(BYTES_MAX)], format, 1 << 20)
+        .map_err(|error| error.to_string());
+}
+
+/// A trace of requests, in the format that the first byte says.
+pub fn trace(bytes: &[u8]) {
+    let Some((&first, bytes)) = bytes.split_first() else { return };
+    let format = FORMATS[usize::from(first) % FORMATS.len()].1;
+    let _ = Format::detect(bytes);
+    for request in Reader::new(&bytes[..bytes.len().min(BYTES_MAX)], format) {
+        if request.map_err(|error| error.to_string()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads to be played, and what a kernel brought in for them.
+pub fn recording(bytes: &[u8]) {
+    if let Some(text) = text(bytes) {
+        let _ = parse_steps(text).map_err(|error| error.to_string());
+        let _ = parse_recording(text).map_err(|error| error.to_string());
+    }
+}
+
+/// The name of a law, or of a device, with its parameters.
+pub fn law(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let _ = Spec::parse_all(text).map_err(|error| error.to_string());
+    let Ok(spec) = Spec::parse(text) else { return };
+    let limits = readpath_core::readahead::ReadaheadLimits::default();
+    let _ = readpath_core::readahead::build(&spec, &limits).map_err(|error| error.to_string());
+    let _ = readpath_core::reclaim::build(&spec, 1_000).map_err(|error| error.to_string());
+}
+
+/// A size.
+pub fn size(bytes: &[u8]) {
+    if let Some(text) = text(bytes) {
+        let _ = size::parse(text);
+    }
+}
+
+/// All of them, by the folders of their seeds.
+pub const ALL: [(&str, fn(&[u8])); 9] = [
+    ("job_file", job_file),
+    ("load_file", load_file),
+    ("drive_toml", drive_toml),
+    ("drive_disksim", drive_disksim),
+    ("blocks", blocks),
+    ("trace", trace),
+    ("recording", recording),
+    ("law", law),
+    ("size", size),
+];
