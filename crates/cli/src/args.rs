@@ -34,7 +34,7 @@ pub enum Command {
     /// Hold the law `ondemand` against the running kernel, read by read
     Conform(ConformArgs),
     /// List the laws, or tell one in full
-    Laws(NameArgs),
+    Laws(LawsArgs),
     /// List the modelled devices, or one with every parameter and its source
     Devices(NameArgs),
     /// Put a modelled device behind a file, in real time, for any program
@@ -222,6 +222,20 @@ pub struct NameArgs {
     /// One of them, in full
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
+}
+
+/// `readpath laws`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    readpath laws reclaim/adaptive\n  \
+    readpath laws scheduler/cfq --picture cfq.svg")]
+pub struct LawsArgs {
+    /// One of them, in full; KIND/NAME where two kinds have a law of that name
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Draw what the law does in a small modelled run to this file, as SVG
+    #[arg(long, value_name = "FILE", requires = "name")]
+    pub picture: Option<PathBuf>,
 }
 
 /// `readpath serve`.
