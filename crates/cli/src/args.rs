@@ -17,7 +17,8 @@ use crate::output::Format;
     readpath run examples/quickstart.fio --on hdd --on file:DATA --on kernel:DATA --create\n  \
     readpath reproduce A\n\n\
     Exit codes: 0 done; 1 some operations failed, or compared things differ; 2 bad input;\n\
-    3 this system lacks something that the command needs; 130 interrupted.")]
+    3 this system lacks something that the command needs; 130 interrupted.\n\n\
+    The book: https://github.com/readpath/readpath/blob/main/book/src/introduction.md")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

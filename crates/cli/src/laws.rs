@@ -78,7 +78,8 @@ fn find(name: &str) -> Result<Vec<Found>, Failure> {
             laws.iter().map(move |law| Found { kind, kind_name, law })
         })
     };
-    let (kind, plain) = name.split_once('/').map_or((None, name), |(kind, name)| (Some(kind), name));
+    let (kind, plain) =
+        name.split_once('/').map_or((None, name), |(kind, name)| (Some(kind), name));
     let found: Vec<Found> = all()
         .filter(|found| found.law.name == plain && kind.is_none_or(|kind| kind == found.kind_name))
         .collect();

@@ -109,7 +109,9 @@ fn the_documents_name_what_is_there() {
                 .any(|start| name.starts_with(start))
                 || (name.ends_with(".md") && !name.contains(' '));
             let name = name.split(&[' ', ':', '#'][..]).next().unwrap_or_default();
-            if is_path && !name.contains(['*', '{', 'N']) && !root().join(name).exists() {
+            // From the root, or, a link, from where it stands.
+            let is_there = root().join(name).exists() || path.with_file_name(name).exists();
+            if is_path && !name.contains(['*', '{', 'N']) && !is_there {
                 faults.push(format!("{}: names `{name}`, which is not there", path.display()));
             }
         }

@@ -29,6 +29,9 @@
 //! - [`pager`]: memory whose pages are brought in by us;
 //! - [`nfs`]: a file on an NFS server.
 //!
+//! Which of them a program wants, each law in words and in a picture, figures and limits are in
+//! [the book](https://github.com/readpath/readpath/blob/main/book/src/introduction.md).
+//!
 //! The decisions are made by the pure core, `readpath-core`. This crate carries them out:
 //! memory, files, AIO and io_uring, the wall clock.
 

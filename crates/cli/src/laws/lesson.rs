@@ -33,7 +33,8 @@ const STREAM_THEN_RANDOM: &str = "[global]\nfilename=one\nioengine=psync\n\
     [random]\nstonewall\nrw=randread\nbs=16k\noffset=4m\nsize=4m\nio_size=320k\n";
 
 /// Records of a mapped file: 16 faults side by side, then a jump.
-const MAPPED_RECORDS: &str = "[records]\nfilename=one\nrw=randread\nbs=64k\nsize=8m\nio_size=1536k\nioengine=mmap\n";
+const MAPPED_RECORDS: &str =
+    "[records]\nfilename=one\nrw=randread\nbs=64k\nsize=8m\nio_size=1536k\nioengine=mmap\n";
 
 /// Four programs, each in order through a file of its own.
 const FOUR_STREAMS: &str =
@@ -90,7 +91,8 @@ fn readahead(law: Spec) -> Scene {
     let setup = Setup { readahead: law, ..Setup::new(Spec::plain("hdd")) };
     let (_, events) = observed(job, &setup);
     // The file is the device's first bytes, so that offsets in it are places on the device.
-    let pages_end = events.requests.iter().map(|request| extent(request).1 * MIB).fold(0.0, f64::max);
+    let pages_end =
+        events.requests.iter().map(|request| extent(request).1 * MIB).fold(0.0, f64::max);
     let mut is_used = vec![false; (pages_end / PAGE_BYTES as f64) as usize + 1];
     for read in &events.reads {
         let bytes = read.bytes.expect("the modelled disk of a lesson doesn't fail");
@@ -111,7 +113,11 @@ fn readahead(law: Spec) -> Scene {
             *if is_used { &mut used_pages } else { &mut unused_pages } += run.len() as u64;
             let mib = |page: u64| (page * PAGE_BYTES) as f64 / MIB;
             let colour = if is_used { Colour::Read } else { Colour::Waste };
-            marks.push(Mark { x: stay(request), y: (mib(run[0]), mib(run[run.len() - 1] + 1)), colour });
+            marks.push(Mark {
+                x: stay(request),
+                y: (mib(run[0]), mib(run[run.len() - 1] + 1)),
+                colour,
+            });
         }
     }
     marks.extend(events.reads.iter().map(|read| Mark {
@@ -154,11 +160,8 @@ fn swap_in(law: Spec) -> Scene {
     for (pattern, touches, word) in
         [(load::Pattern::Sequential, 1100, "in order"), (load::Pattern::Random, 1000, "at random")]
     {
-        let load = Load {
-            pattern,
-            touches,
-            ..Load::new("lesson", 1100 * PAGE_BYTES, 1000 * PAGE_BYTES)
-        };
+        let load =
+            Load { pattern, touches, ..Load::new("lesson", 1100 * PAGE_BYTES, 1000 * PAGE_BYTES) };
         let (row, events) = observe_load(&load, &setup, EVENTS_MAX)
             .expect("a law by its name alone, and a device that is there");
         let first = events.requests.first().map_or(0.0, |request| stay(request).0);
@@ -240,7 +243,8 @@ fn references() -> Trace {
     // Numbers below `end`, from a linear congruential generator (Knuth's MMIX).
     let mut state = 1u64;
     let mut below = |end: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) % end) as u32
     };
     let mut references: Vec<u32> = (0..150).map(|_| below(60)).collect();
@@ -296,7 +300,10 @@ mod tests {
         let lru = reclaim(Spec::plain("lru")).unwrap();
         // Of a loop larger than memory lru has nothing.
         let of_loop = lru.marks.iter().filter(|mark| mark.y.0 >= 180.0);
-        assert!(of_loop.clone().count() == 520 && of_loop.into_iter().all(|mark| mark.colour == Colour::Waste));
+        assert!(
+            of_loop.clone().count() == 520
+                && of_loop.into_iter().all(|mark| mark.colour == Colour::Waste)
+        );
     }
 
     /// Without readahead the device reads what was asked: 192 reads of 16 KiB in order, 20 at random.
