@@ -52,6 +52,10 @@ pub enum Command {
     CacheRegret(CacheRegretArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
+    /// Print what a shell needs to complete this command's words
+    Completions(CompletionsArgs),
+    /// Write the manual pages, one for each subcommand, into a folder
+    Man(ManArgs),
     /// One process of a load on memory; started by `run`
     #[command(hide = true)]
     TouchMemory,
@@ -237,6 +241,24 @@ pub struct LawsArgs {
     /// Draw what the law does in a small modelled run to this file, as SVG
     #[arg(long, value_name = "FILE", requires = "name")]
     pub picture: Option<PathBuf>,
+}
+
+/// `readpath completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  readpath completions bash > \
+    ~/.local/share/bash-completion/completions/readpath")]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `readpath man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  readpath man ~/.local/share/man/man1")]
+pub struct ManArgs {
+    /// The folder; it is made if it isn't there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 /// `readpath serve`.
