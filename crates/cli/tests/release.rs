@@ -1,6 +1,7 @@
 //! What a release stands on: versions that agree, crates that can be packed, dependencies that the
 //! oldest Rust takes, completions and manual pages, a command that installs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -104,7 +105,8 @@ fn published_crates_say_what_they_are() {
     }
 }
 
-/// No dependency asks for a newer Rust than we say that we take.
+/// Nothing that a user builds asks for a newer Rust than we say that we take. (What the tests alone
+/// stand on may: `loom` does.)
 #[test]
 fn the_oldest_rust_takes_every_dependency() {
     let number = |version: &str| -> Vec<u32> {
@@ -112,9 +114,23 @@ fn the_oldest_rust_takes_every_dependency() {
     };
     let oldest = number(env!("CARGO_PKG_RUST_VERSION"));
     let all = metadata(&["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"]);
-    let packages = all["packages"].as_array().unwrap();
-    assert!(packages.len() > 50, "the dependencies are listed");
-    for package in packages {
+    let nodes = all["resolve"]["nodes"].as_array().unwrap();
+    let built = |node: &&Value| {
+        node["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"] != "dev")
+    };
+    let mut found = BTreeSet::new();
+    let members = all["workspace_members"].as_array().unwrap();
+    let mut left: Vec<&str> = members.iter().map(|id| id.as_str().unwrap()).collect();
+    while let Some(id) = left.pop() {
+        if found.insert(id) {
+            let node = nodes.iter().find(|node| node["id"] == id).unwrap();
+            let needed = node["deps"].as_array().unwrap().iter().filter(built);
+            left.extend(needed.map(|needed| needed["pkg"].as_str().unwrap()));
+        }
+    }
+    assert!(found.len() > 50, "the dependencies are listed");
+    let packages = all["packages"].as_array().unwrap().iter();
+    for package in packages.filter(|package| found.contains(package["id"].as_str().unwrap())) {
         if let Some(needs) = package["rust_version"].as_str() {
             assert!(number(needs) <= oldest, "{} needs Rust {needs}", package["name"]);
         }
