@@ -41,8 +41,9 @@ fn cargo(arguments: &[&str], rustdoc_flags: &str) -> Option<(bool, String)> {
     let output = Command::new(cargo)
         .args(arguments)
         .current_dir(root())
-        // A folder of its own: the one in use may be locked.
-        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("fences"))
+        // The folder that this test was built in, so that what builds the builds (macros, scripts) is
+        // not built again: cargo's lock on it is free while tests run.
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap())
         .env("RUSTDOCFLAGS", rustdoc_flags)
         .output()
         .unwrap();
