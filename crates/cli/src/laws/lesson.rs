@@ -6,7 +6,7 @@
 //! - *Swap-in*: memory that is a tenth too small, swept in order, then touched at random.
 //! - *Scheduler*: four programs, each reading another part of one disk in order, without readahead.
 //! - *Raw*: one transfer of 4 MiB from two disks side by side.
-//! - *Reclaim*: a hot set, a scan of what is used once, and a loop larger than memory.
+//! - *Reclaim*: a loop larger than memory, a hot set, and a scan of what is used once.
 
 use readpath_core::law::{Spec, SpecError};
 use readpath_core::reclaim::{self, PageKey, Simulation};
@@ -238,7 +238,7 @@ fn raw(law: Spec) -> Scene {
 /// Blocks of memory in the lesson of what to keep.
 const KEPT_BLOCKS: u32 = 100;
 
-/// A hot set of 60 blocks, a scan of 120 beside it, and then four rounds of a loop over 130.
+/// Four rounds of a loop over 130 blocks, then a hot set of 60, and then a scan of 120 beside that.
 fn references() -> Trace {
     // Numbers below `end`, from a linear congruential generator (Knuth's MMIX).
     let mut state = 1u64;
@@ -247,11 +247,11 @@ fn references() -> Trace {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) % end) as u32
     };
-    let mut references: Vec<u32> = (0..150).map(|_| below(60)).collect();
+    let mut references: Vec<u32> = (0..4).flat_map(|_| 180..310).collect();
+    references.extend((0..150).map(|_| below(60)));
     for block in 60..180 {
         references.extend([block, below(60)]);
     }
-    references.extend((0..4).flat_map(|_| 180..310));
     Trace { references, blocks: 310 }
 }
 
@@ -304,6 +304,15 @@ mod tests {
             of_loop.clone().count() == 520
                 && of_loop.into_iter().all(|mark| mark.colour == Colour::Waste)
         );
+    }
+
+    /// Of 100 blocks `lirs` keeps 99 (all but a hundredth) for what comes back soonest: of each later round of
+    /// the loop it misses 130 - 99 = 31.
+    #[test]
+    fn lirs_keeps_the_part_of_the_loop_that_fits() {
+        let scene = reclaim(Spec::plain("lirs")).unwrap();
+        let is_missed = |mark: &&Mark| mark.colour == Colour::Waste;
+        assert_eq!(scene.marks[130..520].iter().filter(is_missed).count(), 3 * 31);
     }
 
     /// Without readahead the device reads what was asked: 192 reads of 16 KiB in order, 20 at random.
