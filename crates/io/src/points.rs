@@ -17,6 +17,9 @@
 
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome};
 
+/// Whether anybody can hear of a point: what only leads to one is left out where nobody can.
+pub(crate) const ARE_TOLD: bool = cfg!(any(feature = "tracing", feature = "usdt"));
+
 /// Is there while a read goes on.
 pub(crate) struct Read {
     #[cfg(feature = "tracing")]
