@@ -147,6 +147,16 @@ impl Engine {
         let path = self.0.path(py)?;
         counted(py, &path)
     }
+
+    /// The same as numbers in Prometheus' text format, each with these labels. Raises ValueError
+    /// where a label's name is none.
+    fn prometheus(&self, py: Python<'_>, labels: Vec<(String, String)>) -> PyResult<String> {
+        let path = self.0.path(py)?;
+        let labels: Vec<(&str, &str)> =
+            labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let stats = py.detach(|| path.stats());
+        stats.prometheus(&labels).map_err(|error| refused(error.to_string()))
+    }
 }
 
 fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>> {

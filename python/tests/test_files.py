@@ -427,3 +427,21 @@ def test_hints_change_what_is_read_ahead(path):
         for offset in range(0, 1 << 20, 4096):
             file.readat(offset, 4096)
         assert within.stats()["readahead_bytes"] == 0
+
+
+def test_what_was_counted_is_in_prometheus_text_format(tmp_path):
+    """By the parser of Prometheus' own client."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    (tmp_path / "data").write_bytes(bytes(100_000))
+    path = readpath.ReadPath(memory=16 << 20)
+    with path.open(tmp_path / "data") as file:
+        file.readat(0, 100_000)
+    text = path.prometheus(path='a "b"\n\\c')
+    families = {one.name: one for one in parser.text_string_to_metric_families(text)}
+    evicted = families["readpath_evicted_bytes"]
+    assert evicted.type == "counter" and evicted.samples[0].labels == {"path": 'a "b"\n\\c'}
+    assert families["readpath_memory_bytes"].samples[0].value == path.stats()["memory_bytes"]
+    (backend,) = families["readpath_backend_info"].samples
+    assert path.stats()["backend"].startswith(backend.labels["backend"])
+    with pytest.raises(ValueError, match="`9`"):
+        path.prometheus(**{"9": "x"})

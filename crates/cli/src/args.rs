@@ -20,7 +20,8 @@ use crate::watch::WatchArgs;
     readpath run examples/quickstart.fio --on hdd --on file:DATA --on kernel:DATA --create\n  \
     readpath reproduce A\n\n\
     Exit codes: 0 done; 1 some operations failed, or compared things differ; 2 bad input;\n\
-    3 this system lacks something that the command needs; 130 interrupted.")]
+    3 this system lacks something that the command needs; 130 interrupted.\n\n\
+    The book: https://github.com/readpath/readpath/blob/main/book/src/introduction.md")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -37,7 +38,7 @@ pub enum Command {
     /// Hold the law `ondemand` against the running kernel, read by read
     Conform(ConformArgs),
     /// List the laws, or tell one in full
-    Laws(NameArgs),
+    Laws(LawsArgs),
     /// List the modelled devices, or one with every parameter and its source
     Devices(NameArgs),
     /// Put a modelled device behind a file, in real time, for any program
@@ -61,6 +62,10 @@ pub enum Command {
     /// Show, cut, anonymise, make and hand on recordings
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Print what a shell needs to complete this command's words
+    Completions(CompletionsArgs),
+    /// Write the manual pages, one for each subcommand, into a folder
+    Man(ManArgs),
     /// One process of a load on memory; started by `run`
     #[command(hide = true)]
     TouchMemory,
@@ -232,6 +237,38 @@ pub struct NameArgs {
     /// One of them, in full
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
+}
+
+/// `readpath laws`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    readpath laws reclaim/adaptive\n  \
+    readpath laws scheduler/cfq --picture cfq.svg")]
+pub struct LawsArgs {
+    /// One of them, in full; KIND/NAME where two kinds have a law of that name
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Draw what the law does in a small modelled run to this file, as SVG
+    #[arg(long, value_name = "FILE", requires = "name")]
+    pub picture: Option<PathBuf>,
+}
+
+/// `readpath completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  readpath completions bash > \
+    ~/.local/share/bash-completion/completions/readpath")]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `readpath man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  readpath man ~/.local/share/man/man1")]
+pub struct ManArgs {
+    /// The folder; it is made if it isn't there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 /// `readpath serve`.

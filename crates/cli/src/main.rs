@@ -26,6 +26,7 @@ mod replay;
 mod reproduce;
 mod run;
 mod serve;
+mod shells;
 mod table;
 mod touch_memory;
 mod validate;
@@ -58,6 +59,8 @@ fn main() -> ExitCode {
         Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Everyday(args) => everyday::run(&args),
+        Command::Completions(args) => shells::complete(&args),
+        Command::Man(args) => shells::write_manual(&args),
         Command::EverydayOne => everyday::run_one(),
         Command::Watch(args) => watch::run(args),
         Command::Explain(args) => explain::run(&args),

@@ -15,6 +15,7 @@ use crate::engine::pending::PendingRead;
 use crate::guard::PageGuard;
 use crate::opening::{OpenFileError, find_again};
 use crate::path::ReadPath;
+use crate::points;
 use crate::read_error::ReadError;
 use crate::reader::Reader;
 use crate::target::Mode;
@@ -319,6 +320,7 @@ impl File {
     fn read_here(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
         let handle = self.handle.here()?;
         let buffer = cut(buffer, &handle, offset);
+        let _read = points::read(offset, buffer.len() as u64);
         if !buffer.is_empty()
             && (handle.lends() || !handle.read_cached(offset, buffer))
             && !handle.read_from_kernel(offset, buffer.len() as u64, &mut [IoSliceMut::new(buffer)])

@@ -29,6 +29,12 @@
 //! - [`pager`]: memory whose pages are brought in by us;
 //! - [`nfs`]: a file on an NFS server.
 //!
+//! With the feature `tracing` a path tells spans and events to the crate of that name, with `usdt` it has
+//! points for `bpftrace`; [`Stats::prometheus`] is what was counted in Prometheus' text format.
+//!
+//! Which of them a program wants, each law in words and in a picture, figures and limits are in
+//! [the book](https://github.com/readpath/readpath/blob/main/book/src/introduction.md).
+//!
 //! The decisions are made by the pure core, `readpath-core`. This crate carries them out:
 //! memory, files, AIO and io_uring, the wall clock.
 
@@ -48,7 +54,9 @@ mod opening;
 mod outcome;
 pub mod pager;
 mod path;
+mod points;
 mod process;
+mod prometheus;
 pub mod raw;
 mod read_error;
 mod reader;
@@ -75,6 +83,7 @@ pub use nfs::{NfsError, NfsUrl};
 pub use opening::OpenFileError;
 pub use pager::{Mapping, PagerError, Region};
 pub use path::{BuildError, Builder, Coherence, ReadPath, Stats};
+pub use prometheus::LabelError;
 pub use raw::RawFile;
 pub use read_error::{Forked, ReadError};
 pub use reader::Reader;

@@ -26,3 +26,21 @@ pub mod queue;
 mod tracefs;
 pub mod usage;
 pub mod watch;
+
+/// The programs in the book, run as the doctests of this crate, which has all the others at hand.
+#[cfg(doctest)]
+mod book {
+    macro_rules! chapters {
+        ($($name:ident $file:literal;)*) => {$(
+            #[doc = include_str!(concat!("../../../book/src/", $file))]
+            struct $name;
+        )*};
+    }
+    chapters! {
+        Start "start.md";
+        Doors "doors.md";
+        Observe "observe.md";
+        WriteALaw "write-a-law.md";
+        WriteADevice "write-a-device.md";
+    }
+}

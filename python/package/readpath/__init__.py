@@ -6,6 +6,9 @@
 - `run` and `trace` run a job in fio's format on modelled devices, in virtual time;
 - `sweep` runs a grid of them, here or on a cluster;
 - `Law` is what a readahead policy written in Python looks like.
+
+Which of them a program wants, each law in words and in a picture, figures and limits are in the book:
+https://github.com/readpath/readpath/blob/main/book/src/introduction.md
 """
 
 from readpath._native import Ask, Limits, NamedLaw, Pages, __version__

@@ -90,6 +90,10 @@ class ReadPath:
         """What was counted since it was built, and by what `backend` bytes are carried; or, in a child made by fork, since its first use there."""
         return self._engine.stats()
 
+    def prometheus(self, **labels: str) -> str:
+        """What was counted, in Prometheus' text format, each number with these labels."""
+        return self._engine.prometheus(list(labels.items()))
+
     def __repr__(self) -> str:
         options = zip(self.NAMES, self._options, strict=True)
         return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"

@@ -22,6 +22,7 @@ use super::copy::push_frame;
 use super::frame_cache::FrameCache;
 use crate::backend::BackendError;
 use crate::sync::Thread;
+use crate::points;
 use crate::transfers::Progress;
 
 /// Names a read under way.
@@ -295,6 +296,7 @@ impl InFlight {
 
 impl Carrier for InFlight {
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
+        points::submitted(&request);
         let is_own = self.carries.take_if(|read| machine.awaits(*read, request.id)).is_some();
         let spare = if is_own { self.spare_segments.pop() } else { None };
         let mut segments = spare.unwrap_or_else(|| std::mem::take(&mut self.segments));
@@ -322,7 +324,13 @@ impl Carrier for InFlight {
     }
 
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
-        self.completions.pop_front()
+        let completion = self.completions.pop_front();
+        if points::ARE_TOLD
+            && let Some(completion) = &completion
+        {
+            points::completed(completion);
+        }
+        completion
     }
 }
 

@@ -26,6 +26,7 @@ use super::opening::{InUse, OpenFiles};
 use super::{Handle, OpenFile};
 use crate::backend::{BackendError, BackendInUse};
 use crate::clock::Clock;
+use crate::points;
 
 /// The state of an engine.
 pub(crate) struct State {
@@ -268,6 +269,9 @@ impl State {
         let now = self.clock.now();
         self.in_flight.recycle(progress);
         self.in_flight.own_under_way -= 1;
+        if points::ARE_TOLD {
+            points::completed(&Completion::at(now, request.id, outcome));
+        }
         self.machine.handle_completion(now, Completion::at(now, request.id, outcome));
         if self.machine.meter().in_device() > self.in_flight.own_under_way {
             // What the storage carries, read ahead for one, may be there too.

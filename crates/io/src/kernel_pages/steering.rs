@@ -23,6 +23,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 use super::waiter::{Waiter, Wish};
 use crate::clock::Clock;
+use crate::points;
 use crate::spare_memory::{SpareMemory, total_memory};
 use crate::sysfs::QueueLimits;
 use crate::target::Target;
@@ -191,6 +192,7 @@ impl Steering {
                     return;
                 }
                 self.advised_bytes.fetch_add(bytes, Ordering::Relaxed);
+                points::advised(offset, bytes);
                 first += count;
             }
         }

@@ -19,6 +19,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::{Load, LoadRow, MemoryHost, Share, Touch, Touches};
 use crate::device::registry;
+use crate::observe::{Events, Observer};
 use crate::report::Tally;
 use crate::run::{Go, Progress, TURNS_PER_PROGRESS, Watch};
 use crate::simulate::SimulateError;
@@ -76,6 +77,27 @@ pub fn simulate_load(
     let filled = Counted::of(&machine);
     run.touch_all(&mut machine, &mut watch);
     Ok(run.row(&machine, setup, &filled))
+}
+
+/// As [`simulate_load`], and gives the requests of the device once memory is filled, as many as
+/// `events_max`.
+///
+/// # Errors
+/// As [`simulate_load`].
+pub fn observe_load(
+    load: &Load,
+    setup: &LoadSetup,
+    events_max: usize,
+) -> Result<(LoadRow, Events), SimulateError> {
+    let (world, mut machine) = prepare(load, setup)?;
+    let mut run = Run::new(load, setup, world);
+    let mut goes_on = |_: Progress| Go::On;
+    run.fill(&mut machine, &mut Watch::progress(&mut goes_on));
+    let filled = Counted::of(&machine);
+    let observer = Observer::new(events_max);
+    run.world = run.world.observed_by(observer.clone());
+    run.touch_all(&mut machine, &mut Watch::progress(&mut goes_on));
+    Ok((run.row(&machine, setup, &filled), observer.take()))
 }
 
 /// Finds out whether [`simulate_load`] would run, without running.

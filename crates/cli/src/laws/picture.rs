@@ -1,0 +1,130 @@
+//! A lesson as one SVG that needs nothing else: time to the right, places upwards.
+
+use plotters::prelude::*;
+
+/// What a colour stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// What the program asked for.
+    Asked,
+    /// What the device read, and somebody used.
+    Read,
+    /// What cost something and gave nothing.
+    Waste,
+    /// What was written.
+    Written,
+    /// What was there already.
+    Hit,
+    /// What one of four programs asked for.
+    Program(u8),
+}
+
+impl Colour {
+    /// The colour of a program.
+    pub fn of(program: u64) -> Colour {
+        Colour::Program((program % 4) as u8)
+    }
+
+    fn rgb(self) -> RGBColor {
+        match self {
+            Colour::Asked => RGBColor(0xbf, 0x87, 0x00),
+            Colour::Read => RGBColor(0x21, 0x8b, 0xff),
+            Colour::Waste => RGBColor(0xcf, 0x22, 0x2e),
+            Colour::Written => RGBColor(0x8c, 0x95, 0x9f),
+            Colour::Hit => RGBColor(0x9a, 0xc7, 0xa5),
+            Colour::Program(0) => RGBColor(0x21, 0x8b, 0xff),
+            Colour::Program(1) => RGBColor(0xbf, 0x87, 0x00),
+            Colour::Program(2) => RGBColor(0x1a, 0x7f, 0x37),
+            Colour::Program(_) => RGBColor(0x82, 0x50, 0xdf),
+        }
+    }
+}
+
+/// Something that went on from a time to another, at these places.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    /// When.
+    pub x: (f64, f64),
+    /// Where.
+    pub y: (f64, f64),
+    /// What.
+    pub colour: Colour,
+}
+
+/// What is to be drawn.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// Stands above it.
+    pub title: String,
+    /// What the horizontal axis counts.
+    pub x_name: &'static str,
+    /// What the vertical axis counts.
+    pub y_name: &'static str,
+    /// What the colours mean; a colour without words is not explained.
+    pub legend: Vec<(Colour, &'static str)>,
+    /// The run in figures, in one line.
+    pub told: String,
+    /// What went on.
+    pub marks: Vec<Mark>,
+}
+
+const WIDTH: u32 = 760;
+const HEIGHT: u32 = 360;
+/// Nothing is drawn smaller than such a part of an axis.
+const LEAST: (f64, f64) = (1.0 / 330.0, 1.0 / 140.0);
+
+/// The picture's text.
+pub fn svg(scene: &Scene) -> String {
+    const DRAWN: &str = "text takes what is drawn";
+    let (x_max, y_max) = scene
+        .marks
+        .iter()
+        .fold((0.0_f64, 0.0_f64), |(x, y), mark| (x.max(mark.x.1), y.max(mark.y.1)));
+    let least = (x_max * LEAST.0, y_max * LEAST.1);
+    let mut text = String::new();
+    {
+        let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
+        root.fill(&WHITE).expect(DRAWN);
+        let mut chart = ChartBuilder::on(&root)
+            .caption(format!("{} ({})", scene.title, scene.told), ("sans-serif", 13))
+            .margin(10)
+            .x_label_area_size(34)
+            .y_label_area_size(48)
+            .build_cartesian_2d(0.0..x_max * 1.01, 0.0..y_max * 1.02)
+            .expect(DRAWN);
+        chart
+            .configure_mesh()
+            .x_desc(scene.x_name)
+            .y_desc(scene.y_name)
+            .light_line_style(WHITE)
+            .draw()
+            .expect(DRAWN);
+        let boxes = scene.marks.iter().map(|mark| {
+            let high = if mark.colour == Colour::Asked { least.1 * 0.6 } else { least.1 };
+            let (x, y) = (at_least(mark.x, least.0), at_least(mark.y, high));
+            Rectangle::new([(x.0, y.0), (x.1, y.1)], mark.colour.rgb().filled())
+        });
+        chart.draw_series(boxes).expect(DRAWN);
+        for &(colour, words) in scene.legend.iter().filter(|(_, words)| !words.is_empty()) {
+            let nothing: [Rectangle<(f64, f64)>; 0] = [];
+            chart.draw_series(nothing).expect(DRAWN).label(words).legend(move |(x, y)| {
+                Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.rgb().filled())
+            });
+        }
+        if scene.legend.iter().any(|(_, words)| !words.is_empty()) {
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperLeft)
+                .background_style(WHITE.mix(0.8))
+                .border_style(BLACK.mix(0.3))
+                .draw()
+                .expect(DRAWN);
+        }
+    }
+    // What is so without being said.
+    text.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"/>", "/>")
+}
+
+fn at_least((from, to): (f64, f64), least: f64) -> (f64, f64) {
+    (from, to.max(from + least))
+}

@@ -1,0 +1,44 @@
+//! `readpath completions` and `readpath man`: what the command line says of itself, for shells and for `man`.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::exit::{Ended, Failure};
+use crate::output::print;
+
+/// Prints what the shell loads.
+pub fn complete(args: &CompletionsArgs) -> Ended {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "readpath", &mut text);
+    print(&String::from_utf8(text).expect("shells are told in UTF-8"))
+}
+
+/// Writes a page for the command and one for each subcommand that help lists, and says so.
+pub fn write_manual(args: &ManArgs) -> Ended {
+    let failed = |path: &Path, error| {
+        Failure::Usage(format!("{}: {error}; name a folder that can be written", path.display()))
+    };
+    std::fs::create_dir_all(&args.folder).map_err(|error| failed(&args.folder, error))?;
+    let mut root = Cli::command().disable_help_subcommand(true);
+    root.build();
+    let subcommands = root.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut written = 0;
+    for command in std::iter::once(&root).chain(subcommands) {
+        let name = match command.get_name() {
+            "readpath" => "readpath".to_owned(),
+            name => format!("readpath-{name}"),
+        };
+        let path = args.folder.join(format!("{name}.1"));
+        let mut page = Vec::new();
+        // A page's name is what `man` is asked for; clap's own has a blank in it.
+        clap_mangen::Man::new(command.clone().display_name(name.clone()))
+            .title(name)
+            .render(&mut page)
+            .expect("memory takes what is written");
+        std::fs::write(&path, page).map_err(|error| failed(&path, error))?;
+        written += 1;
+    }
+    print(&format!("{}: {written} pages\n", args.folder.display()))
+}

@@ -1,0 +1,318 @@
+//! The book does what it says: its links lead somewhere, its commands run, what it prints below a
+//! command is what the command prints, its pictures are those that the command draws, and a newcomer
+//! who copies from it has a program that runs. (Its Rust is run as the doctests of `readpath-peers`,
+//! its Python by `python/tests/test_book.py`.)
+//!
+//! A block `sh` holds commands of ours, each run in a folder of the test's own in which the
+//! repository's `examples` are, and the files that blocks `ini` of the same chapter begin with the
+//! name of. A block `text` right below a block of one command is what that printed. `sh,slow` is the
+//! same, for commands that take minutes; `bash` is a script of the newcomer's. These two are run by
+//! the tests that are ignored.
+//!
+//! `READPATH_BOOK=remake` writes what was printed and drawn into the book in place of comparing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn is_remade() -> bool {
+    std::env::var("READPATH_BOOK").is_ok_and(|what| what == "remake")
+}
+
+/// The chapters by their paths below the book's source.
+fn chapters() -> BTreeMap<String, String> {
+    let source = root().join("book/src");
+    let mut found = BTreeMap::new();
+    let mut folders = vec![source.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                let name = path.strip_prefix(&source).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    assert!(found.len() > 10, "the chapters are found");
+    found
+}
+
+/// A fenced block of a chapter.
+struct Block<'a> {
+    /// What stands behind the fence: `sh`, `text`, …
+    info: &'a str,
+    body: &'a str,
+    /// Where the body begins in the chapter.
+    at: usize,
+}
+
+fn blocks(chapter: &str) -> Vec<Block<'_>> {
+    let mut found = Vec::new();
+    let (mut at, mut open): (usize, Option<(&str, usize)>) = (0, None);
+    for line in chapter.split_inclusive('\n') {
+        let next = at + line.len();
+        if let Some(info) = line.strip_prefix("```") {
+            open = match open {
+                None => Some((info.trim_end(), next)),
+                Some((info, start)) => {
+                    found.push(Block { info, body: &chapter[start..at], at: start });
+                    None
+                }
+            };
+        }
+        at = next;
+    }
+    assert!(open.is_none(), "a block is closed");
+    found
+}
+
+/// A folder below the build directory with the repository's examples in it, removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        Folder::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+    }
+
+    fn below(base: &Path, name: &str) -> Folder {
+        let path = base.join(format!("readpath-book-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::os::unix::fs::symlink(root().join("examples"), path.join("examples")).unwrap();
+        Folder(path)
+    }
+
+    /// Runs a command of ours here.
+    fn run(&self, command: &str) -> Output {
+        let words = command
+            .strip_prefix("cargo run --release -- ")
+            .or_else(|| command.strip_prefix("readpath "))
+            .unwrap_or_else(|| panic!("a command that nobody tries: {command}"));
+        Command::new(env!("CARGO_BIN_EXE_readpath"))
+            .args(words.split_whitespace())
+            .current_dir(&self.0)
+            .output()
+            .unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Lines without the blanks at their ends.
+fn trimmed(text: &str) -> String {
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Runs the blocks of this kind, and holds what follows them against what was printed and drawn.
+fn try_blocks(info: &str, test: &str) {
+    let mut faults = Vec::new();
+    let mut ran = 0;
+    for (name, chapter) in chapters() {
+        let folder = Folder::new(&format!("{test}-{}", name.replace('/', "-")));
+        let blocks = blocks(&chapter);
+        for file in blocks.iter().filter(|block| block.info == "ini") {
+            let first = file.body.lines().next().unwrap_or_default();
+            let name = first.strip_prefix("; ").expect("a block `ini` begins with its name");
+            std::fs::write(folder.0.join(name), file.body).unwrap();
+        }
+        let mut remade = chapter.clone();
+        // From the end, so that what is replaced moves no place that is still to come.
+        for (nth, block) in blocks.iter().enumerate().rev().filter(|(_, block)| block.info == info)
+        {
+            let below = blocks.get(nth + 1).filter(|next| next.info == "text");
+            let commands: Vec<&str> = block.body.lines().collect();
+            for &command in &commands {
+                let output = folder.run(command);
+                let told = String::from_utf8_lossy(&output.stderr).into_owned();
+                if output.status.code() == Some(3) {
+                    println!("skipped: {command}: {told}");
+                    continue;
+                }
+                if !output.status.success() {
+                    faults.push(format!("{name}: {command}: {told}"));
+                }
+                ran += 1;
+                let Some(below) = below.filter(|_| commands.len() == 1) else { continue };
+                let printed = trimmed(&String::from_utf8(output.stdout).unwrap());
+                if is_remade() {
+                    remade.replace_range(below.at..below.at + below.body.len(), &printed);
+                } else if printed != below.body {
+                    faults.push(format!(
+                        "{name}: {command} prints\n{printed}and the book says\n{}",
+                        below.body
+                    ));
+                }
+            }
+        }
+        if is_remade() {
+            std::fs::write(root().join("book/src").join(&name), &remade).unwrap();
+        }
+        faults.extend(pictures_that_differ(&folder.0));
+    }
+    assert!(ran > 0, "commands were found");
+    assert!(
+        faults.is_empty(),
+        "{}\n(crates/cli/tests/book.rs says how to remake the book)",
+        faults.join("\n")
+    );
+}
+
+/// Those that the commands drew and that are not as in the book.
+fn pictures_that_differ(folder: &Path) -> Vec<String> {
+    let mut faults = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let drawn = entry.unwrap().path();
+        if drawn.extension().is_none_or(|ending| ending != "svg") {
+            continue;
+        }
+        let name = drawn.file_name().unwrap();
+        let shown = root().join("book/src/pictures").join(name);
+        if is_remade() {
+            std::fs::copy(&drawn, &shown).unwrap();
+        } else if std::fs::read(&drawn).unwrap() != std::fs::read(&shown).unwrap_or_default() {
+            faults.push(format!("pictures/{}: drawn otherwise now", name.display()));
+        }
+    }
+    faults
+}
+
+#[test]
+fn its_commands_do_what_it_says() {
+    try_blocks("sh", "fast");
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/slow"]
+fn its_long_commands_do_what_it_says() {
+    try_blocks("sh,slow", "slow");
+}
+
+/// Every law has its picture.
+#[test]
+fn every_law_is_in_the_book() {
+    let folder = Folder::new("laws");
+    let listed = String::from_utf8(folder.run("readpath laws").stdout).unwrap();
+    let mut kind = "";
+    let chapters = chapters();
+    let mut seen = 0;
+    for line in listed.lines() {
+        if let Some(head) = line.strip_suffix(':') {
+            kind = head;
+        } else if let Some(law) = line.strip_prefix("  ") {
+            let law = law.split_whitespace().next().unwrap();
+            let chapter = &chapters[&format!("laws/{kind}.md")];
+            let command = format!("readpath laws {kind}/{law} --picture {kind}-{law}.svg\n");
+            assert!(chapter.contains(&command), "{kind}/{law} has no picture in the book");
+            assert!(chapter.contains(&format!("](../pictures/{kind}-{law}.svg)")));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 24, "the laws are listed");
+}
+
+/// What mdBook and rustdoc make of a heading: its letters and digits in lower case, hyphens for blanks.
+fn anchor(heading: &str) -> String {
+    let heading = heading.to_lowercase().replace(' ', "-");
+    heading.chars().filter(|&letter| letter.is_alphanumeric() || "-_".contains(letter)).collect()
+}
+
+#[test]
+fn its_links_lead_somewhere_and_every_chapter_is_listed() {
+    let chapters = chapters();
+    let mut faults = Vec::new();
+    for (name, text) in &chapters {
+        let folder = Path::new(name).parent().unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let path = root().join("book/src").join(folder).join(file);
+            if !path.exists() {
+                faults.push(format!("{name}: {link} leads nowhere"));
+            } else if !heading.is_empty() {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let is_there = text.lines().any(|line| {
+                    line.starts_with('#') && anchor(line.trim_start_matches(['#', ' '])) == heading
+                });
+                if !is_there {
+                    faults.push(format!("{name}: {link}: no such heading"));
+                }
+            }
+        }
+        if name != "SUMMARY.md" && !chapters["SUMMARY.md"].contains(&format!("({name})")) {
+            faults.push(format!("{name}: not in SUMMARY.md"));
+        }
+    }
+    for picture in std::fs::read_dir(root().join("book/src/pictures")).unwrap() {
+        let picture = picture.unwrap().file_name().into_string().unwrap();
+        if !chapters.values().any(|text| text.contains(&format!("pictures/{picture}"))) {
+            faults.push(format!("pictures/{picture}: in no chapter"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Where mdBook is installed it takes the book as it is.
+#[test]
+fn mdbook_builds_it() {
+    let Ok(version) = Command::new("mdbook").arg("--version").output() else {
+        println!("skipped: mdbook is not installed");
+        return;
+    };
+    println!("{}", String::from_utf8_lossy(&version.stdout));
+    let built = Folder::new("built");
+    let output = Command::new("mdbook")
+        .args(["build", "book", "--dest-dir"])
+        .arg(built.0.join("pages"))
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(built.0.join("pages/laws/readahead.html").exists());
+}
+
+/// A newcomer's way from the text of the first chapter to a program of his own: the scripts in their
+/// order, and the program in its place, in a folder beside a clone called `readpath`.
+#[test]
+#[ignore = "builds the library once more: .ci/slow"]
+fn a_newcomers_program_builds_and_runs() {
+    let chapter = &chapters()["start.md"];
+    // Outside of the repository: within, cargo would take the program for a part of its workspace.
+    let folder = Folder::below(&std::env::temp_dir(), "newcomer");
+    std::os::unix::fs::symlink(root(), folder.0.join("readpath")).unwrap();
+    let mut script = String::from("set -e\n");
+    let mut lines = 0;
+    for block in blocks(chapter) {
+        match block.info {
+            "bash" => script += block.body,
+            info if info.starts_with("rust") => {
+                let shown: Vec<&str> =
+                    block.body.lines().filter(|line| !line.starts_with("# ")).collect();
+                lines = shown.iter().filter(|line| !["", "}"].contains(&line.trim())).count();
+                script += &format!("cat > src/main.rs <<'END'\n{}\nEND\n", shown.join("\n"));
+            }
+            _ => {}
+        }
+    }
+    assert!((5..=10).contains(&lines), "ten lines at most, closing braces apart");
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(&folder.0)
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("newcomer"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        printed.starts_with("Stats {") && printed.contains("kernel_advised_bytes"),
+        "{printed}"
+    );
+}

@@ -1,0 +1,243 @@
+//! What a release stands on: versions that agree, crates that can be packed, dependencies that the
+//! oldest Rust takes, completions and manual pages, a command that installs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const PUBLISHED: [&str; 3] = ["readpath-core", "readpath-sim", "readpath"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn cargo(arguments: &[&str]) -> Output {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args(arguments)
+        .current_dir(root())
+        // A folder of its own: the one in use may be locked.
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("release"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {}: {told}", arguments.join(" "));
+    output
+}
+
+fn metadata(arguments: &[&str]) -> Value {
+    let output = cargo(&[&["metadata", "--format-version", "1"], arguments].concat());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn readpath(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_readpath")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A folder below the build directory, removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("release-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The command's version is that of every crate, of the Python package, and of the changelog's
+/// newest release.
+#[test]
+fn the_versions_agree() {
+    let version = env!("CARGO_PKG_VERSION");
+    let all = metadata(&["--no-deps"]);
+    for package in all["packages"].as_array().unwrap() {
+        assert_eq!(package["version"], version, "{}", package["name"]);
+    }
+    let python = std::fs::read_to_string(root().join("python/Cargo.toml")).unwrap();
+    assert!(python.contains(&format!("\nversion = \"{version}\"\n")), "python/Cargo.toml");
+    let changes = std::fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    let heads: Vec<&str> = changes.lines().filter_map(|line| line.strip_prefix("## [")).collect();
+    assert_eq!(heads[0], "Unreleased]");
+    assert!(heads[1].starts_with(&format!("{version}]")), "the newest release is {}", heads[1]);
+}
+
+/// What a registry asks of a crate: a description, keywords (five at most, of twenty letters), a
+/// README; and no dependency that is named by its path alone.
+#[test]
+fn published_crates_say_what_they_are() {
+    let all = metadata(&["--no-deps"]);
+    for package in all["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        // `publish = false` is told as a list without a registry.
+        let is_published = package["publish"].is_null();
+        assert_eq!(is_published, PUBLISHED.contains(&name), "{name}");
+        if !is_published {
+            continue;
+        }
+        assert!(package["description"].as_str().is_some_and(|text| text.len() > 20), "{name}");
+        let keywords = package["keywords"].as_array().unwrap();
+        assert!((1..=5).contains(&keywords.len()), "{name}: {keywords:?}");
+        assert!(keywords.iter().all(|word| word.as_str().unwrap().len() <= 20), "{name}");
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        for file in [package["readme"].as_str().unwrap(), "LICENSE-APACHE", "LICENSE-MIT"] {
+            assert!(folder.join(file).exists(), "{name}: {file}");
+        }
+        for needed in package["dependencies"].as_array().unwrap() {
+            let is_for_tests = needed["kind"] == "dev";
+            assert!(is_for_tests || needed["req"] != "*", "{name} needs a version of {needed}");
+        }
+    }
+}
+
+/// Nothing that a user builds asks for a newer Rust than we say that we take. (What the tests alone
+/// stand on may: `loom` does.)
+#[test]
+fn the_oldest_rust_takes_every_dependency() {
+    let number = |version: &str| -> Vec<u32> {
+        version.split('.').map(|part| part.parse().unwrap()).chain([0, 0]).take(3).collect()
+    };
+    let oldest = number(env!("CARGO_PKG_RUST_VERSION"));
+    let all = metadata(&["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"]);
+    let nodes = all["resolve"]["nodes"].as_array().unwrap();
+    let built = |node: &&Value| {
+        node["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"] != "dev")
+    };
+    let mut found = BTreeSet::new();
+    let members = all["workspace_members"].as_array().unwrap();
+    let mut left: Vec<&str> = members.iter().map(|id| id.as_str().unwrap()).collect();
+    while let Some(id) = left.pop() {
+        if found.insert(id) {
+            let node = nodes.iter().find(|node| node["id"] == id).unwrap();
+            let needed = node["deps"].as_array().unwrap().iter().filter(built);
+            left.extend(needed.map(|needed| needed["pkg"].as_str().unwrap()));
+        }
+    }
+    assert!(found.len() > 50, "the dependencies are listed");
+    let packages = all["packages"].as_array().unwrap().iter();
+    for package in packages.filter(|package| found.contains(package["id"].as_str().unwrap())) {
+        if let Some(needs) = package["rust_version"].as_str() {
+            assert!(number(needs) <= oldest, "{} needs Rust {needs}", package["name"]);
+        }
+    }
+}
+
+/// Every published crate can be packed, with its licences.
+#[test]
+fn published_crates_can_be_packed() {
+    for name in PUBLISHED {
+        let listed = cargo(&["package", "--list", "--allow-dirty", "-p", name]).stdout;
+        let listed = String::from_utf8(listed).unwrap();
+        for file in ["Cargo.toml", "README.md", "LICENSE-APACHE", "LICENSE-MIT", "src/lib.rs"] {
+            assert!(listed.lines().any(|line| line == file), "{name} has no {file}");
+        }
+    }
+}
+
+/// The packed crates build, each on the others as packed.
+#[test]
+#[ignore = "builds the published crates once more: .ci/slow"]
+fn published_crates_can_be_published() {
+    let mut arguments = vec!["publish", "--dry-run", "--allow-dirty"];
+    arguments.extend(PUBLISHED.iter().flat_map(|name| ["-p", name]));
+    cargo(&arguments);
+}
+
+#[test]
+#[ignore = "builds the command once more: .ci/slow"]
+fn the_command_installs_from_a_clone() {
+    let folder = Folder::new("installed");
+    cargo(&["install", "--path", "crates/cli", "--locked", "--debug", "--root", folder.text()]);
+    let output = Command::new(folder.0.join("bin/readpath")).arg("--version").output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(told, format!("readpath {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+/// Where the oldest Rust is installed (`rustup toolchain install 1.88`), it builds everything.
+#[test]
+#[ignore = "builds everything once more: .ci/slow"]
+fn the_oldest_rust_builds_it() {
+    let toolchain = format!("+{}", env!("CARGO_PKG_RUST_VERSION"));
+    let ran = Command::new("cargo").args([&toolchain, "--version"]).output();
+    if !ran.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no toolchain {toolchain}");
+        return;
+    }
+    let output = Command::new("cargo")
+        .args([&toolchain, "check", "--workspace", "--locked"])
+        .current_dir(root())
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("oldest"))
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Where `cargo deny` is installed it finds nothing in licences, bans and sources.
+#[test]
+fn the_dependencies_are_allowed() {
+    let is_there = Command::new("cargo-deny").arg("--version").output();
+    if !is_there.is_ok_and(|output| output.status.success()) {
+        println!("skipped: cargo-deny is not installed");
+        return;
+    }
+    cargo(&["deny", "check", "bans", "licenses", "sources"]);
+}
+
+/// Subcommands as help lists them.
+fn subcommands() -> Vec<String> {
+    let help = readpath(&["help"]);
+    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    // A line that goes on with the description of the one before is indented further.
+    let names = listed.lines().filter(|line| !line.starts_with("   "));
+    names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn shells_complete_every_subcommand() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = readpath(&["completions", shell]);
+        for name in subcommands() {
+            assert!(script.contains(&name), "{shell}: {name}");
+        }
+    }
+    let folder = Folder::new("completions");
+    let script = folder.0.join("readpath.bash");
+    std::fs::write(&script, readpath(&["completions", "bash"])).unwrap();
+    // Asked as the shell asks: what comes after `readpath cac`?
+    let ask = "source readpath.bash; COMP_WORDS=(readpath cac); COMP_CWORD=1; \
+               _readpath readpath cac readpath; echo \"${COMPREPLY[*]}\"";
+    let asked = Command::new("bash").args(["-c", ask]).current_dir(&folder.0).output().unwrap();
+    assert_eq!(String::from_utf8(asked.stdout).unwrap(), "cache cache-regret\n");
+}
+
+#[test]
+fn every_subcommand_has_a_manual_page() {
+    let folder = Folder::new("manual");
+    readpath(&["man", folder.text()]);
+    let page = |name: &str| std::fs::read_to_string(folder.0.join(name)).unwrap();
+    assert!(page("readpath.1").contains(".SH SUBCOMMANDS"));
+    let mut pages = 1;
+    for name in subcommands().iter().filter(|name| *name != "help") {
+        let text = page(&format!("readpath-{name}.1"));
+        assert!(text.contains(&format!(".TH readpath-{name} 1")), "{name}");
+        pages += 1;
+    }
+    // What help hides has no page.
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), pages);
+}

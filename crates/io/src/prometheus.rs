@@ -1,0 +1,172 @@
+//! What a path has counted, in Prometheus' text format.
+//!
+//! Names end in the unit, and in `_total` where a number only grows, as Prometheus' own guide to naming has it.
+//! What was never measured has no line.
+
+use std::fmt::Write;
+
+use crate::path::Stats;
+
+/// A label whose name is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelError {
+    name: String,
+}
+
+impl std::fmt::Display for LabelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "`{}` is no name of a label; take letters, digits and underscores, no digit first, not two \
+             underscores first, and not `backend` or `because`",
+            self.name
+        )
+    }
+}
+
+impl std::error::Error for LabelError {}
+
+impl Stats {
+    /// The numbers in Prometheus' text format (version 0.0.4), each with these labels: what tells several paths
+    /// of a program apart. To be served as it is under the type `text/plain; version=0.0.4`.
+    ///
+    /// ```
+    /// let path = readpath::ReadPath::builder().memory(16 << 20).build()?;
+    /// let text = path.stats().prometheus(&[("path", "weights")])?;
+    /// assert!(text.contains("\nreadpath_memory_bytes{path=\"weights\"} 16777216\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A label's name is none that Prometheus takes, or one that is used here.
+    pub fn prometheus(&self, labels: &[(&str, &str)]) -> Result<String, LabelError> {
+        let mut common = String::new();
+        for &(name, value) in labels {
+            if !is_label(name) {
+                return Err(LabelError { name: name.to_owned() });
+            }
+            push_label(&mut common, name, value);
+        }
+        let whole = |number: u64| Some(number.to_string());
+        let depth_mean =
+            self.depth_mean_milli.map(|milli| format!("{}.{:03}", milli / 1000, milli % 1000));
+        let numbers = [
+            (
+                "device_reads_total",
+                "Requests that the storage was given.",
+                whole(self.device_reads),
+            ),
+            ("device_read_bytes_total", "Bytes that it was asked for.", whole(self.device_bytes)),
+            ("device_requests", "Requests that it has now.", whole(self.in_flight.into())),
+            (
+                "device_requests_mean",
+                "Requests that it had in the mean, while it had any.",
+                depth_mean,
+            ),
+            ("device_requests_max", "The most that it had at once.", whole(self.depth_max.into())),
+            ("readahead_bytes_total", "Bytes read ahead of need.", whole(self.readahead_bytes)),
+            (
+                "readahead_waste_bytes_total",
+                "Those that left the cache without having been used.",
+                whole(self.waste_bytes),
+            ),
+            (
+                "readahead_unused_bytes",
+                "Bytes read ahead and not used so far.",
+                whole(self.unused_bytes),
+            ),
+            ("evicted_bytes_total", "Bytes given up for others.", whole(self.evicted_bytes)),
+            ("memory_bytes", "Memory for cached pages.", whole(self.memory_bytes)),
+            ("memory_used_bytes", "That of it which is in use.", whole(self.used_memory_bytes)),
+            ("kernel_waits_total", "Reads that waited for the kernel.", whole(self.kernel_waits)),
+            (
+                "kernel_read_bytes_total",
+                "Bytes that these waited for.",
+                whole(self.kernel_read_bytes),
+            ),
+            (
+                "kernel_advised_bytes_total",
+                "Bytes that the kernel was advised to read ahead.",
+                whole(self.kernel_advised_bytes),
+            ),
+        ];
+        let mut text = String::new();
+        for (name, help, value) in numbers {
+            let Some(value) = value else { continue };
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            push_metric(&mut text, name, help, kind, &common, &value);
+        }
+        if let Some(backend) = &self.backend {
+            let mut labels = common.clone();
+            push_label(&mut labels, "backend", &backend.kind.to_string());
+            let because = backend.because.as_ref().map(ToString::to_string);
+            push_label(&mut labels, "because", &because.unwrap_or_default());
+            let help = "What carries the requests, and why not what suits better.";
+            push_metric(&mut text, "backend_info", help, "gauge", &labels, "1");
+        }
+        Ok(text)
+    }
+}
+
+fn push_metric(text: &mut String, name: &str, help: &str, kind: &str, labels: &str, value: &str) {
+    const TAKEN: &str = "memory takes what is written";
+    writeln!(text, "# HELP readpath_{name} {help}\n# TYPE readpath_{name} {kind}").expect(TAKEN);
+    match labels {
+        "" => writeln!(text, "readpath_{name} {value}").expect(TAKEN),
+        _ => writeln!(text, "readpath_{name}{{{labels}}} {value}").expect(TAKEN),
+    }
+}
+
+/// Adds a label; in its value backslashes, quotes and ends of lines are escaped.
+fn push_label(labels: &mut String, name: &str, value: &str) {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let comma = if labels.is_empty() { "" } else { "," };
+    write!(labels, "{comma}{name}=\"{value}\"").expect("memory takes what is written");
+}
+
+fn is_label(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
+    name.starts_with(is_letter)
+        && !name.starts_with("__")
+        && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit())
+        && !["backend", "because"].contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prometheus' own example of escaping (its page on exposition formats): a path with backslashes, quotes
+    /// within, an end of line.
+    #[test]
+    fn values_of_labels_are_escaped_as_prometheus_wants() {
+        let mut labels = String::new();
+        push_label(&mut labels, "path", "C:\\DIR\\FILE.TXT");
+        push_label(&mut labels, "error", "Cannot find file:\n\"FILE.TXT\"");
+        assert_eq!(
+            labels,
+            "path=\"C:\\\\DIR\\\\FILE.TXT\",error=\"Cannot find file:\\n\\\"FILE.TXT\\\"\""
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_refused() {
+        for name in ["", "9", "__name__", "a-b", "backend"] {
+            let refused = Stats::default().prometheus(&[(name, "x")]).unwrap_err();
+            assert!(refused.to_string().contains(&format!("`{name}`")));
+        }
+    }
+
+    /// What was never measured has no line; what was is told once, with its kind.
+    #[test]
+    fn what_was_not_measured_is_not_told() {
+        let none = Stats::default().prometheus(&[]).unwrap();
+        assert!(!none.contains("device_requests_mean") && !none.contains("backend_info"));
+        let some = Stats { depth_mean_milli: Some(2_050), device_reads: 7, ..Stats::default() };
+        let text = some.prometheus(&[]).unwrap();
+        assert!(text.contains("\nreadpath_device_requests_mean 2.050\n"));
+        assert!(text.contains(
+            "# TYPE readpath_device_reads_total counter\nreadpath_device_reads_total 7\n"
+        ));
+    }
+}
