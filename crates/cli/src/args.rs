@@ -39,6 +39,8 @@ pub enum Command {
     Devices(NameArgs),
     /// Put a modelled device behind a file, in real time, for any program
     Serve(ServeArgs),
+    /// Measure real storage gently, and describe it as a device that `--on` takes
+    Profile(ProfileArgs),
     /// Hold a modelled disk against a trace of service times measured on the real one
     Validate(ValidateArgs),
     /// Hold the law `adaptive` against the best classic law of each cell of a matrix
@@ -247,6 +249,44 @@ pub struct ServeArgs {
     /// Seed of everything that is random in the device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+}
+
+/// `readpath profile`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Only reads, past the kernel's cache: requests of 4 KiB to 1 MiB, 1 to 64 of \
+    them under way, at\nrandom and one after the other, near and far from each other, of several \
+    streams. Never more\nthan 16 MiB are under way. Everything is measured three times, and the \
+    middle\none counts; at least once, with a few requests each, when the time or the bytes are spent \
+    before.\n\n\
+    A file should be larger than what its storage caches by itself, and on a disk in one piece.\n\n\
+    Example:\n  \
+    readpath profile /dev/sdb --toml mine.toml\n  \
+    readpath run JOB.fio --on measured,toml=mine.toml,nvme"
+)]
+pub struct ProfileArgs {
+    /// A file or block device, which is only read; or a folder, in which a file is made for it, and
+    /// removed
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Write the description to this file
+    #[arg(long, value_name = "FILE")]
+    pub toml: Option<PathBuf>,
+    /// Measure for about so long
+    #[arg(long, value_name = "N", default_value = "60")]
+    pub seconds: NonZero<u64>,
+    /// Read about so many bytes at most, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    pub bytes: String,
+    /// The length of the file that is made in a folder, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub size: String,
+    /// Seed of the places that are read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON document in place of the tables
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `readpath validate`.

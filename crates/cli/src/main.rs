@@ -17,6 +17,7 @@ mod operation_logs;
 mod output;
 mod part;
 mod plan;
+mod profile;
 mod progress;
 mod real_file;
 mod regret;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Conform(args) => conform::run(&args),
         Command::Laws(args) => laws::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::CacheRegret(args) => cache_regret::run(&args),

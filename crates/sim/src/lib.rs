@@ -15,6 +15,7 @@ pub mod job;
 pub mod load;
 pub mod observe;
 pub mod operation_log;
+pub mod profile;
 pub mod regret;
 pub mod report;
 pub mod run;
