@@ -146,6 +146,10 @@ pub struct RunArgs {
     /// Let a job that writes overwrite the data of file: and kernel: storage
     #[arg(long)]
     pub overwrite: bool,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
@@ -178,6 +182,10 @@ pub struct ReproduceArgs {
     /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the tables
     #[arg(long)]
     pub json: bool,
@@ -356,6 +364,10 @@ pub struct RegretArgs {
     /// one a line: of the chosen cells that read, with the first seed
     #[arg(long, value_name = "FILE", conflicts_with = "on")]
     pub log: Option<PathBuf>,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
@@ -399,6 +411,10 @@ pub struct EverydayArgs {
     /// Draw the ratios to this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the tables
     #[arg(long)]
     pub json: bool,
@@ -472,6 +488,10 @@ pub struct CacheArgs {
     /// Draw the miss-ratio curves to this file, .svg or .html
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
@@ -537,6 +557,10 @@ pub struct CacheRegretArgs {
     /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,

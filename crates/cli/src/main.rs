@@ -9,6 +9,7 @@ mod decision_log;
 mod devices;
 mod everyday;
 mod exit;
+mod html;
 mod input;
 mod laws;
 mod made_files;

@@ -18,6 +18,7 @@ use readpath_sim::profile::{
 
 use crate::args::ProfileArgs;
 use crate::exit::{Ended, Failure};
+use crate::html::{cannot_write, check_writable};
 use crate::input;
 use crate::made_files::MadeFiles;
 use crate::output::print;
@@ -34,9 +35,7 @@ pub fn run(args: &ProfileArgs) -> Ended {
         time: Duration::from_secs(args.seconds.get()),
         bytes: input::size("--bytes", &args.bytes)?,
     };
-    if let Some(path) = &args.toml {
-        check_writable(path)?;
-    }
+    check_writable(args.toml.as_deref())?;
     let interrupt = Interrupt::listen();
     let mut made = MadeFiles::default();
     let path = found(&args.path, size, args.seed, &mut made, &interrupt)?;
@@ -69,7 +68,7 @@ pub fn run(args: &ProfileArgs) -> Ended {
             format!("It is what `--on measured,toml={}` takes.", path.display()),
         ];
         std::fs::write(path, description.to_toml(&head))
-            .map_err(|error| Failure::about(path.display(), error))?;
+            .map_err(|error| cannot_write(path, error))?;
     }
     match args.json {
         true => tell::document(&samples),
@@ -174,13 +173,4 @@ fn found(
     let file = path.join(format!("readpath-profile-{}", std::process::id()));
     made.add(&file, size, seed, interrupt)?;
     Ok(file)
-}
-
-/// Refuses a description that can't be written, before a minute is spent on it.
-fn check_writable(path: &Path) -> Result<(), Failure> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
-        true => Err(Failure::about(path.display(), "can't be written: it is a folder, or in none")),
-        false => Ok(()),
-    }
 }

@@ -1,5 +1,6 @@
 //! `readpath regret`: the law `adaptive` against the best classic law of each cell.
 
+mod page;
 mod real;
 
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use crate::args::RegretArgs;
 use crate::at_once;
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
+use crate::html::check_writable;
 use crate::input;
 use crate::output::print;
 use crate::progress::Interrupt;
@@ -35,6 +37,7 @@ struct Document<'a> {
 /// Runs the matrix, or a part of it.
 pub fn run(args: &RegretArgs) -> Ended {
     let size = Size { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
+    check_writable(args.html.as_deref())?;
     let laws = laws(args.laws.as_deref())?;
     let interrupt = Interrupt::listen();
     let judged = match &args.on {
@@ -105,6 +108,10 @@ fn explain(path: &Path, cells: &[Cell], laws: &Laws, size: Size, beside: Option<
 
 fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
     let summary = Summary::of(judged);
+    if let Some(path) = &args.html {
+        page::of(judged, &summary, &format!("{} {}", laws.readahead, laws.scheduler))
+            .write(path)?;
+    }
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let document = Document {
@@ -181,6 +188,13 @@ fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
         shown.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
         shown.truncate(summary.worst.len());
     }
+    let cause = |cell: &&Judged| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
+    let causes: String = shown.iter().filter_map(cause).collect();
+    let (cells, fixed) = (cells_table(&shown), laws_table(summary));
+    format!("{cells}\n{causes}\n{fixed}\n{}\n", sentence(summary))
+}
+
+fn cells_table(shown: &[&Judged]) -> Table {
     let columns: [Column<&Judged>; 9] = [
         ("cell", |cell| cell.name()),
         ("best rival", |cell| cell.rivals[0].laws()),
@@ -192,18 +206,22 @@ fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
         ("KiB/req", |cell| number(cell.adaptive.device_request_kib_mean, 0)),
         ("depth", |cell| number(cell.adaptive.device_depth_mean, 1)),
     ];
-    let cells = Table::of(&shown, &columns, 2);
-    let cause = |cell: &&Judged| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
-    let causes: String = shown.iter().filter_map(cause).collect();
+    Table::of(shown, &columns, 2)
+}
+
+fn laws_table(summary: &Summary) -> Table {
     let columns: [Column<Fixed>; 4] = [
         ("default everywhere", |pair| pair.laws.clone()),
         ("minimum", |pair| number(Some(pair.minimum), 3)),
         ("geometric mean", |pair| number(Some(pair.geometric_mean), 3)),
         ("below 0.95", |pair| pair.below_95_percent.to_string()),
     ];
-    let fixed = Table::of(&summary.fixed, &columns, 1);
+    Table::of(&summary.fixed, &columns, 1)
+}
+
+fn sentence(summary: &Summary) -> String {
     format!(
-        "{cells}\n{causes}\n{fixed}\n{} cells: minimum {}, geometric mean {}, {} below 0.95\n",
+        "{} cells: minimum {}, geometric mean {}, {} below 0.95",
         summary.cells,
         number(summary.minimum, 3),
         number(summary.geometric_mean, 3),
