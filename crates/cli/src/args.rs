@@ -7,6 +7,9 @@ use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
 
 use crate::everyday::{Refused, State};
+use crate::explain::ExplainArgs;
+use crate::recordings::TraceCommand;
+use crate::watch::WatchArgs;
 use crate::output::Format;
 
 /// The storage read path in user space: one job, many policies and devices, one table.
@@ -53,6 +56,13 @@ pub enum Command {
     CacheRegret(CacheRegretArgs),
     /// Print what a scheduler decides on a list of arrivals and completions
     Replay(ReplayArgs),
+    /// Record what a program reads, from outside, into a file (root)
+    Watch(WatchArgs),
+    /// Say what is wrong with the reads of a recording, in order of the time that it costs
+    Explain(ExplainArgs),
+    /// Show, cut, anonymise, make and hand on recordings
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// One process of a load on memory; started by `run`
     #[command(hide = true)]
     TouchMemory,

@@ -9,6 +9,7 @@ mod decision_log;
 mod devices;
 mod everyday;
 mod exit;
+mod explain;
 mod html;
 mod input;
 mod laws;
@@ -21,6 +22,7 @@ mod plan;
 mod profile;
 mod progress;
 mod real_file;
+mod recordings;
 mod regret;
 mod replay;
 mod reproduce;
@@ -29,6 +31,7 @@ mod serve;
 mod table;
 mod touch_memory;
 mod validate;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -59,6 +62,9 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Everyday(args) => everyday::run(&args),
         Command::EverydayOne => everyday::run_one(),
+        Command::Watch(args) => watch::run(args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Trace(args) => recordings::run(&args),
         Command::TouchMemory => touch_memory::run(),
     };
     match ended {

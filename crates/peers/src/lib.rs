@@ -7,6 +7,7 @@
 //! - [`everyday`]: what programs do with files, for whatever gives them the bytes;
 //! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read;
+//! - [`watch`]: what any program reads, recorded by the kernel's tracepoints;
 //! - [`cold`]: a cold start, checked;
 //! - [`leftover`]: what a run makes on the machine, undone by the next one if it is killed;
 //! - [`queue`]: what the kernel decides by for a device;
@@ -22,4 +23,6 @@ pub mod leftover;
 mod mapping;
 pub mod oracle;
 pub mod queue;
+mod tracefs;
 pub mod usage;
+pub mod watch;

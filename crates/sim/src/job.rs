@@ -199,6 +199,15 @@ impl Job {
     }
 }
 
+/// A span of time as `runtime` takes it: in seconds, or with a unit.
+///
+/// # Errors
+/// What a time must be, where this is none.
+pub fn span(text: &str) -> Result<Time, String> {
+    let value = value::Value { text, is_given: true, kilo: value::Kilo::default() };
+    value.span(Time::from_s(1))
+}
+
 impl JobFile {
     /// Whether any of its jobs has the engine `raw`.
     pub fn has_raw(&self) -> bool {
@@ -227,8 +236,7 @@ impl JobFile {
     /// # Errors
     /// What a time must be, where this is none.
     pub fn limited_to(mut self, most: &str) -> Result<JobFile, String> {
-        let value = value::Value { text: most, is_given: true, kilo: value::Kilo::default() };
-        let most = value.span(Time::from_s(1))?;
+        let most = span(most)?;
         for job in &mut self.jobs {
             job.runtime = Some(job.runtime.map_or(most, |runtime| runtime.min(most)));
         }

@@ -1,0 +1,219 @@
+//! Programs with one known fault each, and two with none. Each is one function, run by this test
+//! binary in a process of its own.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// The length of the file `data`.
+pub const DATA_BYTES: u64 = 256 * MIB;
+
+/// How many files `few-0` and so on there are, and how long they are.
+pub const FEW: usize = 4;
+pub const FEW_BYTES: u64 = 4 * MIB;
+
+/// A program.
+pub struct Program {
+    pub name: &'static str,
+    /// The cause that must be found to cost most; none for one with which nothing is wrong.
+    pub cause: Option<&'static str>,
+    /// Given the folder of the files.
+    pub run: fn(&Path),
+}
+
+/// All of them.
+pub const PROGRAMS: [Program; 13] = [
+    Program { name: "random direct reads, one at a time", cause: Some("depth"), run: direct },
+    Program { name: "random buffered reads, one at a time", cause: Some("depth"), run: buffered },
+    Program { name: "small direct reads in a row", cause: Some("small"), run: small },
+    Program { name: "short runs far apart", cause: Some("over_read"), run: short_runs },
+    Program { name: "touches far apart", cause: Some("over_read"), run: touches },
+    Program { name: "slices of a mapping", cause: Some("page_faults"), run: slices },
+    Program { name: "a stream under random advice", cause: Some("advice"), run: advice },
+    Program { name: "rounds past the page cache", cause: Some("again"), run: rounds },
+    Program { name: "rounds that are forgotten", cause: Some("again"), run: forgotten },
+    Program { name: "a slow file among fast ones", cause: Some("slow_file"), run: slow_file },
+    Program { name: "reads among writes", cause: Some("writers"), run: among_writes },
+    Program { name: "a stream", cause: None, run: stream },
+    Program { name: "reads of what is in memory", cause: None, run: in_memory },
+];
+
+fn open(path: &Path, flags: i32) -> File {
+    OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap()
+}
+
+fn data(folder: &Path, flags: i32) -> File {
+    let file = open(&folder.join("data"), flags);
+    forget(&file);
+    file
+}
+
+/// Has the kernel give up what it has of a file.
+fn forget(file: &File) {
+    advise(file, libc::POSIX_FADV_DONTNEED);
+}
+
+fn advise(file: &File, advice: i32) {
+    // SAFETY: the descriptor is open, and advice touches no memory.
+    let result = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice) };
+    assert_eq!(result, 0);
+}
+
+/// Memory whose first byte is where direct reads want it.
+fn buffer(bytes: u64) -> &'static mut [u8] {
+    let pages = vec![[0_u64; 512]; (bytes / 4096) as usize + 1];
+    let memory: &'static mut [[u64; 512]] = pages.leak();
+    // SAFETY: any memory can be taken for bytes, and nobody else has this.
+    let (_, memory, _) = unsafe { memory.align_to_mut::<u8>() };
+    let skipped = memory.as_ptr().align_offset(4096);
+    &mut memory[skipped..skipped + bytes as usize]
+}
+
+/// Slots of a file, each once, in an order that nobody foresees. There are a power of two of them.
+fn scattered(slots: u64) -> impl Iterator<Item = u64> {
+    (0..slots).scan(1_u64, move |at, _| {
+        *at = (*at * 1_664_525 + 1_013_904_223) % slots;
+        Some(*at)
+    })
+}
+
+fn read_at(file: &File, memory: &mut [u8], offset: u64) {
+    file.read_exact_at(memory, offset).unwrap();
+}
+
+fn direct(folder: &Path) {
+    let (file, memory) = (data(folder, libc::O_DIRECT), buffer(4 * KIB));
+    for slot in scattered(DATA_BYTES / (4 * KIB)).take(8000) {
+        read_at(&file, memory, slot * 4 * KIB);
+    }
+}
+
+fn buffered(folder: &Path) {
+    let (file, memory) = (data(folder, 0), buffer(16 * KIB));
+    advise(&file, libc::POSIX_FADV_RANDOM);
+    for slot in scattered(DATA_BYTES / (16 * KIB)).take(6000) {
+        read_at(&file, memory, slot * 16 * KIB);
+    }
+}
+
+fn small(folder: &Path) {
+    let (file, memory) = (data(folder, libc::O_DIRECT), buffer(4 * KIB));
+    (0..10_000).for_each(|at| read_at(&file, memory, at * 4 * KIB));
+}
+
+fn short_runs(folder: &Path) {
+    let (file, memory) = (data(folder, 0), buffer(16 * KIB));
+    for slot in scattered(DATA_BYTES / MIB) {
+        (0..3).for_each(|at| read_at(&file, memory, slot * MIB + at * 16 * KIB));
+    }
+}
+
+/// The file `data`, mapped.
+fn mapped(folder: &Path) -> &'static [u8] {
+    let file = data(folder, 0);
+    let length = DATA_BYTES as usize;
+    let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+    // SAFETY: a new mapping of a file that nobody writes to or cuts.
+    unsafe {
+        let start =
+            libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        std::slice::from_raw_parts(start.cast(), length)
+    }
+}
+
+fn touch(memory: &[u8], offset: u64) {
+    std::hint::black_box(memory[offset as usize]);
+}
+
+fn touches(folder: &Path) {
+    let memory = mapped(folder);
+    scattered(DATA_BYTES / MIB).for_each(|slot| touch(memory, slot * MIB + 300 * KIB));
+}
+
+fn slices(folder: &Path) {
+    let memory = mapped(folder);
+    // SAFETY: the mapping is there, and advice leaves its bytes as they are.
+    let result =
+        unsafe { libc::madvise(memory.as_ptr() as *mut _, memory.len(), libc::MADV_RANDOM) };
+    assert_eq!(result, 0);
+    for slot in scattered(DATA_BYTES / (64 * KIB)).take(600) {
+        (0..16).for_each(|page| touch(memory, slot * 64 * KIB + page * 4 * KIB));
+    }
+}
+
+fn advice(folder: &Path) {
+    let (file, memory) = (data(folder, 0), buffer(16 * KIB));
+    advise(&file, libc::POSIX_FADV_RANDOM);
+    (0..8000).for_each(|at| read_at(&file, memory, at * 16 * KIB));
+}
+
+fn rounds(folder: &Path) {
+    let (file, memory) = (data(folder, libc::O_DIRECT), buffer(MIB));
+    (0..40 * 16).for_each(|at| read_at(&file, memory, at % 16 * MIB));
+}
+
+fn forgotten(folder: &Path) {
+    let (file, memory) = (data(folder, 0), buffer(MIB));
+    for _ in 0..8 {
+        (0..64).for_each(|at| read_at(&file, memory, at * MIB));
+        forget(&file);
+    }
+}
+
+fn slow_file(folder: &Path) {
+    let memory = buffer(4 * KIB);
+    let few = (0..FEW).map(|number| folder.join(format!("few-{number}")));
+    for path in few.chain([folder.join("slow/device")]) {
+        let file = open(&path, 0);
+        forget(&file);
+        advise(&file, libc::POSIX_FADV_RANDOM);
+        for slot in scattered(FEW_BYTES / (4 * KIB)).take(60) {
+            read_at(&file, memory, slot * 4 * KIB);
+        }
+    }
+}
+
+fn among_writes(folder: &Path) {
+    let (file, memory) = (data(folder, libc::O_DIRECT), buffer(MIB));
+    let begun = Instant::now();
+    let writers = (0..4).map(|number| {
+        let path: PathBuf = folder.join(format!("written-{number}"));
+        std::thread::spawn(move || {
+            let mut options = OpenOptions::new();
+            let options = options.write(true).create(true).custom_flags(libc::O_DIRECT);
+            let (file, memory) = (options.open(path).unwrap(), buffer(4 * MIB));
+            std::thread::sleep(Duration::from_millis(100));
+            (0..200).for_each(|at| file.write_all_at(memory, at % 8 * 4 * MIB).unwrap());
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    for at in 0..DATA_BYTES / MIB {
+        if begun.elapsed() > Duration::from_millis(200) && writers.iter().all(|it| it.is_finished())
+        {
+            break;
+        }
+        read_at(&file, memory, at * MIB);
+    }
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+}
+
+fn stream(folder: &Path) {
+    let (file, memory) = (data(folder, 0), buffer(256 * KIB));
+    (0..DATA_BYTES / (256 * KIB)).for_each(|at| read_at(&file, memory, at * 256 * KIB));
+}
+
+fn in_memory(folder: &Path) {
+    let (file, memory) = (open(&folder.join("few-0"), 0), buffer(4 * KIB));
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(700) {
+        for slot in scattered(FEW_BYTES / (4 * KIB)) {
+            read_at(&file, memory, slot * 4 * KIB);
+        }
+    }
+}

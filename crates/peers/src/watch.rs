@@ -1,0 +1,302 @@
+//! Watching what any program reads, by the kernel's tracepoints, without a change to it.
+//!
+//! Two tracefs instances of our own take the events. One has those of the watched tasks and of what
+//! they start: system calls, the page cache, faults, waits. The other has what happens in nobody's
+//! context: a device's requests, and pages that leave the page cache. Their buffers are read as they
+//! are, processor by processor, merged by time, and turned into the records of a recording.
+//!
+//! What the kernel had to drop because nobody read its buffers in time is counted, and is in the
+//! recording. Both instances go when the watch is dropped; those of a killed process go with the
+//! next run.
+//!
+//! Needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::process::{Child, Command};
+
+use readpath_sim::recording::{End, Lost, Record, Source, Start, Writer};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::tracefs::{Instance, TraceError};
+
+mod event;
+mod follow;
+mod layout;
+mod names;
+mod ring;
+mod tables;
+
+use event::{Decoder, Event};
+use follow::Follow;
+use names::System;
+
+/// Memory of all buffers of an instance together at most, and of one processor's at least and at
+/// most. 50,000 reads a second make about 10 MB of events a second.
+const BUFFERS_KIB_MAX: usize = 256 << 10;
+const BUFFER_KIB_MIN: usize = 1 << 10;
+const BUFFER_KIB_MAX: usize = 16 << 10;
+
+/// A part of a buffer that is read at once, where the kernel lets it be chosen.
+const PART_KIB: usize = 64;
+
+/// Events of the last moment may not all be readable yet.
+const MARGIN_NS: u64 = 1_000_000;
+
+/// Events are counted as lost every so many rounds: that reads a file for each processor.
+const ROUNDS_A_COUNT: u32 = 16;
+
+/// A running watch.
+#[derive(Debug)]
+pub struct Watch {
+    tasks: Side,
+    all: Side,
+    follow: Follow<System>,
+    /// Events that are not taken yet, because earlier ones may come.
+    events: Vec<Event>,
+    buffer: Vec<u8>,
+    start_ns: u64,
+    wall_ns: u64,
+    rounds: u32,
+    lost: u64,
+}
+
+/// One of the two instances.
+#[derive(Debug)]
+struct Side {
+    /// Dropped before the instance: it is busy while they are open.
+    pipes: Vec<File>,
+    decoder: Decoder,
+    instance: Instance,
+}
+
+impl Watch {
+    /// Prepares to watch; nobody is watched yet.
+    ///
+    /// # Errors
+    /// [`TraceError::Unavailable`] without root, without tracefs, or without the events.
+    pub fn start() -> Result<Watch, TraceError> {
+        let system = System::new();
+        let tasks = Side::start(Decoder::of_tasks, true)?;
+        let all = Side::start(Decoder::of_all, false)?;
+        let wall = clock_gettime(ClockId::Realtime);
+        let start_ns = now_ns();
+        Ok(Watch {
+            tasks,
+            all,
+            follow: Follow::new(system, start_ns),
+            events: Vec::new(),
+            buffer: vec![0; PART_KIB << 10],
+            start_ns,
+            wall_ns: wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64,
+            rounds: 0,
+            lost: 0,
+        })
+    }
+
+    /// The events that this kernel lacks, by name.
+    pub fn lacking(&self) -> impl Iterator<Item = &str> {
+        self.tasks.decoder.lacking.iter().chain(&self.all.decoder.lacking).map(String::as_str)
+    }
+
+    /// The first record; `program` is the name of its file.
+    pub fn first_record(&self, program: &str) -> Record {
+        let uname = rustix::system::uname();
+        let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+        let memory = rustix::system::sysinfo();
+        Record::Start(Start {
+            source: Source::Tracepoints,
+            wall_ns: self.wall_ns,
+            page_bytes: rustix::param::page_size() as u64,
+            memory_bytes: memory.totalram as u64 * u64::from(memory.mem_unit),
+            program: program.to_owned(),
+            system: format!("{} {}", part(uname.sysname()), part(uname.release())),
+        })
+    }
+
+    /// Starts a program and watches it, and all that it starts.
+    ///
+    /// # Errors
+    /// The program can't be started, or not be watched.
+    pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
+        let path = self.tasks.instance.path().join("set_event_pid");
+        // Who is started by a watched task is watched from its first step on. So the task that
+        // starts the program is watched, and ends with it.
+        let starter = std::thread::spawn(move || {
+            fs::write(path, rustix::thread::gettid().as_raw_nonzero().to_string())?;
+            command.spawn()
+        });
+        let child = starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
+        self.follow.watch(child.id(), child.id(), "");
+        Ok(child)
+    }
+
+    /// Watches a process that runs, and all that it starts from now on.
+    ///
+    /// # Errors
+    /// There is none of this number, or it can't be watched.
+    pub fn attach(&mut self, process: u32) -> io::Result<()> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{process}/task"))? {
+            let path = entry?.path();
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+            numbers.extend(number.map(|number: u32| (number, name.trim_end().to_owned())));
+        }
+        let list: Vec<String> = numbers.iter().map(|(number, _)| number.to_string()).collect();
+        fs::write(self.tasks.instance.path().join("set_event_pid"), list.join(" "))?;
+        for (number, name) in numbers {
+            self.follow.watch(number, process, &name);
+        }
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
+        let numbers = descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        self.follow.adopt(process, &numbers.collect::<Vec<u64>>());
+        Ok(())
+    }
+
+    /// Whether none of the watched lives any more, as far as events were taken.
+    pub fn is_alone(&self) -> bool {
+        self.follow.is_alone()
+    }
+
+    /// Writes what has happened since the last call to a recording. Call it every hundredth of a
+    /// second or so: what does not fit into the kernel's buffers meanwhile is lost.
+    ///
+    /// # Errors
+    /// The recording can't be written, or the buffers not be read.
+    pub fn record<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
+        let now = now_ns();
+        self.tasks.read(&mut self.buffer, &mut self.events)?;
+        self.all.read(&mut self.buffer, &mut self.events)?;
+        self.follow.names().drain();
+        let limit = now - MARGIN_NS;
+        self.take_until(limit);
+        for record in self.follow.settle(limit) {
+            writer.put(record)?;
+        }
+        self.rounds += 1;
+        if self.rounds % ROUNDS_A_COUNT == 0 {
+            self.count_lost(writer)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the watch, and the recording. `processor_ns` is the processor time of the program.
+    ///
+    /// # Errors
+    /// As for [`record`](Watch::record).
+    pub fn finish<W: Write>(
+        mut self,
+        mut writer: Writer<W>,
+        processor_ns: Option<u64>,
+        has_exited: bool,
+    ) -> io::Result<Summary> {
+        let end_ns = now_ns();
+        for side in [&mut self.tasks, &mut self.all] {
+            side.instance.write("tracing_on", "0").map_err(io::Error::other)?;
+            side.read(&mut self.buffer, &mut self.events)?;
+        }
+        self.follow.names().drain();
+        self.take_until(u64::MAX);
+        for record in self.follow.finish(end_ns) {
+            writer.put(record)?;
+        }
+        self.count_lost(&mut writer)?;
+        let at_ns = end_ns - self.start_ns;
+        writer.put(Record::End(End { at_ns, processor_ns, has_exited }))?;
+        writer.finish()?.flush()?;
+        let unplaced = self.follow.unplaced();
+        Ok(Summary { seconds: at_ns as f64 / 1e9, lost: self.lost, unplaced })
+    }
+
+    /// Has the events up to `limit_ns` followed, in the order of their times.
+    fn take_until(&mut self, limit_ns: u64) {
+        self.events.sort_by_key(|event| event.at_ns);
+        let count = self.events.partition_point(|event| event.at_ns <= limit_ns);
+        for event in self.events.drain(..count) {
+            self.follow.take(event);
+        }
+    }
+
+    fn count_lost<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
+        let lost = self.tasks.instance.lost() + self.all.instance.lost();
+        if lost > self.lost {
+            let at_ns = now_ns() - self.start_ns;
+            writer.put(Record::Lost(Lost { at_ns, count: lost - self.lost }))?;
+            self.lost = lost;
+        }
+        Ok(())
+    }
+}
+
+/// How a watch went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How long it was.
+    pub seconds: f64,
+    /// How many events the kernel dropped.
+    pub lost: u64,
+    /// How many reads of io_uring went past the page cache, where nothing tells of which bytes they
+    /// were: they are not in the recording.
+    pub unplaced: u64,
+}
+
+impl Side {
+    fn start(
+        decoder: fn(&Instance) -> Result<Decoder, TraceError>,
+        is_of_tasks: bool,
+    ) -> Result<Side, TraceError> {
+        let instance = Instance::create()?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let kib = (BUFFERS_KIB_MAX / processors).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
+        // Older kernels have parts of a page.
+        let _ = instance.write("buffer_subbuf_size_kb", &PART_KIB.to_string());
+        instance.write("buffer_size_kb", &kib.to_string())?;
+        instance.write("trace_clock", "mono")?;
+        if is_of_tasks {
+            instance.write("options/event-fork", "1")?;
+            // Until somebody is watched: nobody.
+            instance.write("set_event_pid", &rustix::process::getpid().as_raw_nonzero().to_string())?;
+        }
+        let decoder = decoder(&instance)?;
+        let folder = instance.path().join("per_cpu");
+        let folders = fs::read_dir(&folder).map_err(|source| TraceError::Unavailable {
+            action: "list",
+            path: folder,
+            source,
+        })?;
+        let names = folders.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let pipes = names.map(|name| instance.open(&format!("per_cpu/{name}/trace_pipe_raw")));
+        let pipes = pipes.collect::<Result<Vec<File>, TraceError>>()?;
+        Ok(Side { pipes, decoder, instance })
+    }
+
+    /// Reads what is in the buffers of all processors.
+    fn read(&mut self, buffer: &mut [u8], events: &mut Vec<Event>) -> io::Result<()> {
+        for pipe in &mut self.pipes {
+            loop {
+                let length = match pipe.read(buffer) {
+                    Ok(0) => break,
+                    Ok(length) => length,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error),
+                };
+                let decoder = &self.decoder;
+                let read = ring::events(&buffer[..length], |at_ns, bytes| {
+                    events.extend(decoder.decode(at_ns, bytes));
+                });
+                if read.is_none() {
+                    let why = "the kernel's trace buffer is laid out in a way that is not known";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,343 @@
+//! The kernel's events that tell what a program reads, understood.
+
+use std::collections::HashMap;
+
+use super::layout::{Field, Layout};
+use crate::tracefs::{Instance, TraceError};
+
+/// A file as the kernel's events name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Inode {
+    /// The device: major × 2²⁰ + minor.
+    pub device: u64,
+    pub number: u64,
+}
+
+/// A system call of interest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Read,
+    Pread,
+    Readv,
+    Preadv,
+    Open,
+    OpenAt,
+    OpenAt2,
+    Close,
+    Dup,
+    Dup2,
+    Fcntl,
+    Lseek,
+    Mmap,
+    Munmap,
+    Madvise,
+    Fadvise,
+    Readahead,
+    Sendfile,
+    CopyFileRange,
+}
+
+/// The calls by the names of their events. `dup3` is `dup2` with flags, `preadv2` is `preadv`.
+const CALLS: [(&str, Call); 21] = [
+    ("read", Call::Read),
+    ("pread64", Call::Pread),
+    ("readv", Call::Readv),
+    ("preadv", Call::Preadv),
+    ("preadv2", Call::Preadv),
+    ("open", Call::Open),
+    ("openat", Call::OpenAt),
+    ("openat2", Call::OpenAt2),
+    ("close", Call::Close),
+    ("dup", Call::Dup),
+    ("dup2", Call::Dup2),
+    ("dup3", Call::Dup2),
+    ("fcntl", Call::Fcntl),
+    ("lseek", Call::Lseek),
+    ("mmap", Call::Mmap),
+    ("munmap", Call::Munmap),
+    ("madvise", Call::Madvise),
+    ("fadvise64", Call::Fadvise),
+    ("readahead", Call::Readahead),
+    ("sendfile64", Call::Sendfile),
+    ("copy_file_range", Call::CopyFileRange),
+];
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A system call begins, with these arguments.
+    Enter(Call, [u64; 6]),
+    /// A system call ends with this result.
+    Exit(Call, i64),
+    /// A read goes through the page cache: from page `first` up to, without, `end`.
+    CacheRead { inode: Inode, first: u64, end: u64 },
+    /// Pages come into the page cache.
+    Insert { inode: Inode, first: u64, count: u64 },
+    /// Pages leave it.
+    Evict { inode: Inode, first: u64, count: u64 },
+    /// A touch of a mapping needs a page that is not there.
+    Fault { inode: Inode, page: u64 },
+    /// A touch of a mapping finds pages in the page cache, which are mapped.
+    MapPages { inode: Inode, first: u64, end: u64 },
+    /// The processor goes from one task to another.
+    Switch { from: u32, from_name: String, is_waiting: bool, to: u32, to_name: String },
+    /// A task is made.
+    NewTask { task: u32, name: String, is_thread: bool, shares_files: bool },
+    /// A task runs another program.
+    Exec,
+    /// A task ends.
+    TaskEnds,
+    /// A task asks a device to read, or to write; requests are made of that.
+    Queue { device: u64, sector: u64, sectors: u64 },
+    /// A request is given to a device.
+    Issue { device: u64, sector: u64, bytes: u64, flags: String },
+    /// A device is done with (a part of) a request.
+    Complete { device: u64, sector: u64, sectors: u64 },
+    /// io_uring is given an operation.
+    UringSubmit { request: u64, operation: String },
+    /// An operation of io_uring is done.
+    UringComplete { request: u64, result: i32 },
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    pub at_ns: u64,
+    /// In whose context it happened.
+    pub task: u32,
+    pub what: What,
+}
+
+/// Of the events in the context of watched tasks: those without which nothing is to be seen.
+const NEEDED: [&str; 3] = [
+    "filemap/mm_filemap_add_to_page_cache",
+    "sched/sched_switch",
+    "task/task_newtask",
+];
+
+/// And those that older kernels don't have.
+const WANTED: [&str; 9] = [
+    "block/block_bio_queue",
+    "filemap/mm_filemap_get_pages",
+    "filemap/mm_filemap_fault",
+    "filemap/mm_filemap_map_pages",
+    "sched/sched_process_exec",
+    "sched/sched_process_exit",
+    "io_uring/io_uring_submit_req",
+    "io_uring/io_uring_submit_sqe",
+    "io_uring/io_uring_complete",
+];
+
+/// Events in whosever context, needed and wanted.
+const NEEDED_OF_ALL: [&str; 2] = ["block/block_rq_issue", "block/block_rq_complete"];
+const WANTED_OF_ALL: [&str; 1] = ["filemap/mm_filemap_delete_from_page_cache"];
+
+/// How the events of an instance are understood.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    kinds: HashMap<u16, Kind>,
+    /// Events of the list above that this kernel lacks.
+    pub lacking: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Enter(Call, Vec<Field>),
+    Exit(Call, Field),
+    Pages(PagesOf, [Field; 4]),
+    Switch([Field; 5]),
+    NewTask([Field; 3]),
+    Exec,
+    TaskEnds,
+    Queue([Field; 3]),
+    Issue([Field; 4]),
+    Complete([Field; 3]),
+    UringSubmit([Field; 2]),
+    UringComplete([Field; 2]),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PagesOf {
+    CacheRead,
+    Insert,
+    Evict,
+    Fault,
+    MapPages,
+}
+
+impl Decoder {
+    /// Turns on, in an instance, the events of watched tasks.
+    pub fn of_tasks(instance: &Instance) -> Result<Decoder, TraceError> {
+        let mut decoder = Decoder::default();
+        for (name, call) in CALLS {
+            let [enter, exit] = ["enter", "exit"].map(|way| format!("syscalls/sys_{way}_{name}"));
+            let (Ok(entry), Ok(result)) =
+                (enable(instance, &enter), enable(instance, &exit))
+            else {
+                decoder.lacking.push(name.to_owned());
+                continue;
+            };
+            decoder.kinds.insert(entry.id, Kind::Enter(call, entry.arguments()));
+            decoder.kinds.insert(result.id, Kind::Exit(call, result.field("ret")));
+        }
+        if decoder.kinds.is_empty() {
+            // The first tells why.
+            enable(instance, "syscalls/sys_enter_read")?;
+        }
+        decoder.add(instance, &NEEDED, &WANTED)?;
+        Ok(decoder)
+    }
+
+    /// Turns on, in an instance, the events that are not of a task.
+    pub fn of_all(instance: &Instance) -> Result<Decoder, TraceError> {
+        let mut decoder = Decoder::default();
+        decoder.add(instance, &NEEDED_OF_ALL, &WANTED_OF_ALL)?;
+        Ok(decoder)
+    }
+
+    fn add(
+        &mut self,
+        instance: &Instance,
+        needed: &[&str],
+        wanted: &[&str],
+    ) -> Result<(), TraceError> {
+        for name in needed.iter().chain(wanted) {
+            let layout = match enable(instance, name) {
+                Ok(layout) => layout,
+                Err(error) if needed.contains(name) => return Err(error),
+                Err(_) => {
+                    self.lacking.push((*name).to_owned());
+                    continue;
+                }
+            };
+            let (kind, names) = kind_of(name, &layout);
+            if !layout.has(names) {
+                let line = format!("{name} without {}", names.join(", "));
+                return Err(TraceError::UnknownEvent { line });
+            }
+            self.kinds.insert(layout.id, kind);
+        }
+        Ok(())
+    }
+
+    /// What an event's bytes say; `None` for one that was not asked for.
+    pub fn decode(&self, at_ns: u64, bytes: &[u8]) -> Option<Event> {
+        let id = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
+        let task = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
+        let what = match self.kinds.get(&id)? {
+            Kind::Enter(call, fields) => {
+                let mut arguments = [0; 6];
+                for (argument, field) in arguments.iter_mut().zip(fields) {
+                    *argument = field.of(bytes);
+                }
+                What::Enter(*call, arguments)
+            }
+            Kind::Exit(call, result) => What::Exit(*call, result.of(bytes) as i64),
+            Kind::Pages(of, [device, number, first, last]) => {
+                let inode = Inode { device: device.of(bytes), number: number.of(bytes) };
+                let (first, last) = (first.of(bytes), last.of(bytes));
+                match of {
+                    PagesOf::CacheRead => What::CacheRead { inode, first, end: last },
+                    PagesOf::Insert => What::Insert { inode, first, count: 1 << last.min(63) },
+                    PagesOf::Evict => What::Evict { inode, first, count: 1 << last.min(63) },
+                    PagesOf::Fault => What::Fault { inode, page: first },
+                    PagesOf::MapPages => {
+                        What::MapPages { inode, first, end: last.saturating_add(1) }
+                    }
+                }
+            }
+            Kind::Switch([from, from_name, state, to, to_name]) => What::Switch {
+                from: from.of(bytes) as u32,
+                from_name: from_name.text_of(bytes),
+                is_waiting: state.of(bytes) & SLEEPS != 0,
+                to: to.of(bytes) as u32,
+                to_name: to_name.text_of(bytes),
+            },
+            Kind::NewTask([task, name, flags]) => {
+                let flags = flags.of(bytes);
+                What::NewTask {
+                    task: task.of(bytes) as u32,
+                    name: name.text_of(bytes),
+                    is_thread: flags & libc::CLONE_THREAD as u64 != 0,
+                    shares_files: flags & libc::CLONE_FILES as u64 != 0,
+                }
+            }
+            Kind::Exec => What::Exec,
+            Kind::TaskEnds => What::TaskEnds,
+            Kind::Queue([device, sector, sectors]) => What::Queue {
+                device: device.of(bytes),
+                sector: sector.of(bytes),
+                sectors: sectors.of(bytes),
+            },
+            Kind::Issue([device, sector, length, flags]) => What::Issue {
+                device: device.of(bytes),
+                sector: sector.of(bytes),
+                bytes: length.of(bytes),
+                flags: flags.text_of(bytes),
+            },
+            Kind::Complete([device, sector, sectors]) => What::Complete {
+                device: device.of(bytes),
+                sector: sector.of(bytes),
+                sectors: sectors.of(bytes),
+            },
+            Kind::UringSubmit([request, operation]) => What::UringSubmit {
+                request: request.of(bytes),
+                operation: operation.located_text_of(bytes),
+            },
+            Kind::UringComplete([request, result]) => What::UringComplete {
+                request: request.of(bytes),
+                result: result.of(bytes) as i32,
+            },
+        };
+        Some(Event { at_ns, task, what })
+    }
+}
+
+/// `prev_state` of `sched_switch`: it does not go on as soon as a processor is free. What sleeps
+/// within a read of a file waits for storage, whether signals wake it (FUSE, NFS) or not.
+const SLEEPS: u64 = 0xff;
+
+/// What an event is by its name, and the fields without which it says nothing.
+fn kind_of(name: &str, layout: &Layout) -> (Kind, &'static [&'static str]) {
+    let field = |name| layout.field(name);
+    let pages = |of, last| {
+        Kind::Pages(of, [field("s_dev"), field("i_ino"), field("index"), field(last)])
+    };
+    const PAGES: &[&str] = &["s_dev", "i_ino", "index"];
+    match name.split_once('/').map_or(name, |(_, name)| name) {
+        "mm_filemap_add_to_page_cache" => (pages(PagesOf::Insert, "order"), PAGES),
+        "mm_filemap_delete_from_page_cache" => (pages(PagesOf::Evict, "order"), PAGES),
+        "mm_filemap_get_pages" => (pages(PagesOf::CacheRead, "last_index"), PAGES),
+        "mm_filemap_fault" => (pages(PagesOf::Fault, ""), PAGES),
+        "mm_filemap_map_pages" => (pages(PagesOf::MapPages, "last_index"), PAGES),
+        "sched_switch" => {
+            let names = ["prev_pid", "prev_comm", "prev_state", "next_pid", "next_comm"];
+            (Kind::Switch(names.map(field)), &["prev_pid", "prev_state", "next_pid"])
+        }
+        "task_newtask" => {
+            (Kind::NewTask(["pid", "comm", "clone_flags"].map(field)), &["pid", "clone_flags"])
+        }
+        "sched_process_exec" => (Kind::Exec, &[]),
+        "sched_process_exit" => (Kind::TaskEnds, &[]),
+        "block_bio_queue" => {
+            (Kind::Queue(["dev", "sector", "nr_sector"].map(field)), &["dev", "sector"])
+        }
+        "block_rq_issue" => {
+            let names = ["dev", "sector", "bytes", "rwbs"];
+            (Kind::Issue(names.map(field)), &["dev", "sector", "bytes", "rwbs"])
+        }
+        "block_rq_complete" => {
+            (Kind::Complete(["dev", "sector", "nr_sector"].map(field)), &["dev", "sector"])
+        }
+        "io_uring_complete" => (Kind::UringComplete(["req", "res"].map(field)), &["req", "res"]),
+        _ => (Kind::UringSubmit(["req", "op_str"].map(field)), &["req", "op_str"]),
+    }
+}
+
+fn enable(instance: &Instance, name: &str) -> Result<Layout, TraceError> {
+    let text = instance.read(&format!("events/{name}/format"))?;
+    let layout =
+        Layout::parse(&text).ok_or_else(|| TraceError::UnknownEvent { line: name.to_owned() })?;
+    instance.write(&format!("events/{name}/enable"), "1")?;
+    Ok(layout)
+}

@@ -1,0 +1,565 @@
+//! From the kernel's events to the records of a recording.
+//!
+//! Of each watched task is known what it is about: the system call that it is in, the fault that it
+//! is in, the pages that it has put into the page cache. Of each process is known what its
+//! descriptors are of and where they stand, by following what it opens, closes, duplicates and
+//! seeks. Which file a read is of, the page cache's own events tell, by its inode; where there are
+//! none (past the page cache, at the end of a file) the descriptor does.
+//!
+//! A fault has no event at its end. It ends when its task runs again after it has waited for the
+//! page; one that did not wait ends as it begins.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use readpath_sim::recording::{
+    Evict, File, Insert, Outcome, Read, Record, Request, Thread, Way, Work,
+};
+
+use super::event::{Call, Event, Inode, What};
+use super::names::{Named, Names};
+use super::tables::{Held, Of, Table, Tables};
+
+mod advice;
+mod descriptors;
+mod ordered;
+
+use ordered::Ordered;
+
+/// The length of a page that events count in.
+const PAGE_BYTES: u64 = 4096;
+
+/// A fault that has not waited so long after it began did not wait.
+const FAULT_NS: u64 = 2_000_000;
+
+/// More that was asked of devices and has not been done is not remembered.
+const QUEUED_MAX: usize = 1 << 16;
+
+/// Follows watched tasks.
+#[derive(Debug)]
+pub(super) struct Follow<N> {
+    names: N,
+    /// The time from which the recording counts.
+    start_ns: u64,
+    tasks: HashMap<u32, Task>,
+    tables: Tables,
+    /// By process: its mappings of files, by their first byte.
+    maps: HashMap<u32, BTreeMap<u64, Mapping>>,
+    files: HashMap<Inode, u32>,
+    threads: u32,
+    /// The disk of each device, by the kernel's numbers.
+    disks: HashMap<u64, u64>,
+    named_disks: BTreeSet<u64>,
+    /// By disk and first sector: where what a watched task has asked for ends, and which task.
+    queued: BTreeMap<(u64, u64), (u64, u32)>,
+    issued: HashMap<(u64, u64), Issued>,
+    uring: HashMap<u64, Submitted>,
+    evicted: Option<Evict>,
+    unplaced: u64,
+    out: Ordered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    end: u64,
+    file: u32,
+    offset: u64,
+}
+
+/// A watched task.
+#[derive(Debug, Default)]
+struct Task {
+    process: u32,
+    table: Table,
+    name: String,
+    /// Its number in the recording, once it has one.
+    thread: Option<u32>,
+    call: Option<InCall>,
+    fault: Option<InFault>,
+    /// The page of its last fault, while nothing else has happened to it.
+    faulted: Option<(Inode, u64)>,
+    waits_since: Option<u64>,
+    /// Pages that it has put into the page cache, run by run: inode, first, end, when.
+    inserted: Vec<(Inode, u64, u64, u64)>,
+    /// The read that it has last given to io_uring.
+    submitted: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InCall {
+    call: Call,
+    arguments: [u64; 6],
+    begin_ns: u64,
+    waited_ns: u64,
+    /// The file and the first page that it asked the page cache for.
+    cache: Option<(Inode, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFault {
+    inode: Inode,
+    page: u64,
+    begin_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Issued {
+    begin_ns: u64,
+    bytes: u64,
+    work: Work,
+    is_ahead: bool,
+    /// The watched task that asked for it.
+    task: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Submitted {
+    begin_ns: u64,
+    task: u32,
+    cache: Option<(Inode, u64)>,
+}
+
+impl<N: Names> Follow<N> {
+    /// Follows nobody yet; times are counted from `start_ns`.
+    pub fn new(names: N, start_ns: u64) -> Follow<N> {
+        Follow {
+            names,
+            start_ns,
+            tasks: HashMap::new(),
+            tables: Tables::default(),
+            maps: HashMap::new(),
+            files: HashMap::new(),
+            threads: 0,
+            disks: HashMap::new(),
+            named_disks: BTreeSet::new(),
+            queued: BTreeMap::new(),
+            issued: HashMap::new(),
+            uring: HashMap::new(),
+            evicted: None,
+            unplaced: 0,
+            out: Ordered::default(),
+        }
+    }
+
+    /// Who knows the names.
+    pub fn names(&mut self) -> &mut N {
+        &mut self.names
+    }
+
+    /// Follows a task from now on.
+    pub fn watch(&mut self, task: u32, process: u32, name: &str) {
+        let table = match self.tasks.values().find(|other| other.process == process) {
+            Some(other) => other.table,
+            None => self.tables.add(),
+        };
+        let name = name.to_owned();
+        self.tasks.insert(task, Task { process, table, name, ..Task::default() });
+    }
+
+    /// Learns what the descriptors of a watched process are of that were open before.
+    pub fn adopt(&mut self, process: u32, descriptors: &[u64]) {
+        let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
+        let table = table.table;
+        for &descriptor in descriptors {
+            let Some(found) = self.names.open_file(process, descriptor) else { continue };
+            self.file(found.inode, Some(found.named));
+            let (position, flags) = (Some(found.position), found.flags);
+            let held = Held { of: Of::File(found.inode), position, flags, ..Held::default() };
+            self.tables.set(table, descriptor, Rc::new(RefCell::new(held)));
+        }
+    }
+
+    /// How many reads were seen that can't be told, because nothing says which bytes they were.
+    pub fn unplaced(&self) -> u64 {
+        self.unplaced
+    }
+
+    /// Whether no watched task lives.
+    pub fn is_alone(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Takes an event; those of all processors come in the order of their times.
+    pub fn take(&mut self, event: Event) {
+        let at = event.at_ns.saturating_sub(self.start_ns);
+        match event.what {
+            What::Issue { device, sector, bytes, flags } => {
+                self.issue(at, (device, sector), bytes, &flags);
+            }
+            What::Complete { device, sector, sectors } => {
+                self.complete(at, device, sector, sectors);
+            }
+            What::Evict { inode, first, count } => self.evict(at, inode, first, count),
+            What::Switch { from, from_name, is_waiting, to, to_name } => {
+                self.rename(from, from_name);
+                self.rename(to, to_name);
+                if let Some(task) = self.tasks.get_mut(&from).filter(|_| is_waiting) {
+                    task.waits_since = Some(at);
+                }
+                self.runs_again(at, to);
+            }
+            What::UringComplete { request, result } => self.uring_completes(at, request, result),
+            what => self.of_task(at, event.task, what),
+        }
+    }
+
+    /// What happens in the context of a task.
+    fn of_task(&mut self, at: u64, number: u32, what: What) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        let faulted = task.faulted.take();
+        match what {
+            What::Enter(call, arguments) => {
+                self.end_fault(number, None);
+                let task = self.tasks.get_mut(&number).expect("it is there");
+                let (waited_ns, cache) = (0, None);
+                task.call = Some(InCall { call, arguments, begin_ns: at, waited_ns, cache });
+            }
+            What::Exit(call, result) => {
+                self.end_fault(number, None);
+                let task = self.tasks.get_mut(&number).expect("it is there");
+                // One whose beginning was lost tells nothing.
+                if let Some(entered) = task.call.take().filter(|entered| entered.call == call) {
+                    self.call_ends(at, number, entered, result);
+                }
+                self.put_inserted(at, number);
+            }
+            What::CacheRead { inode, first, .. } => {
+                if let Some(submitted) =
+                    task.submitted.and_then(|request| self.uring.get_mut(&request))
+                {
+                    submitted.cache.get_or_insert((inode, first));
+                } else if let Some(entered) = &mut task.call {
+                    entered.cache.get_or_insert((inode, first));
+                }
+            }
+            What::Insert { inode, first, count } => {
+                task.faulted = faulted;
+                task.insert(at, inode, first, count);
+            }
+            What::Fault { inode, page } => {
+                // The kernel tries again after it has waited: it is the same one.
+                if faulted == Some((inode, page)) {
+                    return;
+                }
+                self.end_fault(number, None);
+                let task = self.tasks.get_mut(&number).expect("it is there");
+                task.fault = Some(InFault { inode, page, begin_ns: at });
+                self.out.hold(at);
+            }
+            What::MapPages { inode, first, end } => {
+                let is_same = |page| (first..end).contains(&page);
+                if faulted.is_some_and(|(other, page)| other == inode && is_same(page)) {
+                    return;
+                }
+                self.end_fault(number, None);
+                let pages = end.saturating_sub(first);
+                self.put_fault(number, inode, (first, pages), (at, at), 0);
+            }
+            What::NewTask { task: new, name, is_thread, shares_files } => {
+                let (process, table) = (task.process, task.table);
+                let process = if is_thread { process } else { new };
+                let table = if shares_files { table } else { self.tables.copy(table) };
+                self.tasks.insert(new, Task { process, table, name, ..Task::default() });
+            }
+            What::Exec => {
+                self.maps.remove(&task.process);
+            }
+            What::TaskEnds => {
+                self.end_fault(number, None);
+                self.put_inserted(at, number);
+                self.forget(number);
+            }
+            What::Queue { device, sector, sectors } => {
+                if self.queued.len() >= QUEUED_MAX {
+                    self.queued.clear();
+                }
+                let disk = self.disk(device);
+                self.queued.insert((disk, sector), (sector + sectors, number));
+            }
+            What::UringSubmit { request, operation } => {
+                task.submitted = None;
+                if operation.starts_with("READ") {
+                    task.submitted = Some(request);
+                    let submitted = Submitted { begin_ns: at, task: number, cache: None };
+                    self.uring.insert(request, submitted);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, number: u32) {
+        let Some(task) = self.tasks.remove(&number) else { return };
+        if !self.tasks.values().any(|other| other.process == task.process) {
+            self.maps.remove(&task.process);
+        }
+        if !self.tasks.values().any(|other| other.table == task.table) {
+            self.tables.remove(task.table);
+        }
+    }
+
+    fn rename(&mut self, number: u32, name: String) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        if task.name != name && !name.is_empty() {
+            task.name = name;
+            if let Some(thread) = task.thread {
+                let record = Thread { thread, task: number, process: task.process, name: task.name.clone() };
+                self.out.name(Record::Thread(record));
+            }
+        }
+    }
+
+    fn runs_again(&mut self, at: u64, number: u32) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        let Some(since) = task.waits_since.take() else { return };
+        if let Some(entered) = &mut task.call {
+            entered.waited_ns += at - since.max(entered.begin_ns);
+        }
+        if task.fault.is_some() {
+            self.end_fault(number, Some((since, at)));
+        }
+    }
+
+    /// A fault is over: when its task ran again, or as it began.
+    fn end_fault(&mut self, number: u32, waited: Option<(u64, u64)>) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        let Some(InFault { inode, page, begin_ns }) = task.fault.take() else { return };
+        if waited.is_some() {
+            task.faulted = Some((inode, page));
+        }
+        self.out.release(begin_ns);
+        let (since, end_ns) = waited.unwrap_or((begin_ns, begin_ns));
+        let waited_ns = end_ns - since.max(begin_ns);
+        self.put_inserted(end_ns, number);
+        self.put_fault(number, inode, (page, 1), (begin_ns, end_ns), waited_ns);
+    }
+
+    fn put_fault(
+        &mut self,
+        number: u32,
+        inode: Inode,
+        (page, pages): (u64, u64),
+        (begin_ns, end_ns): (u64, u64),
+        waited_ns: u64,
+    ) {
+        let (Some(thread), file) = (self.thread(number), self.file(inode, None)) else { return };
+        let asked_bytes = pages * PAGE_BYTES;
+        self.out.put(
+            end_ns,
+            Record::Read(Read {
+                end_ns,
+                begin_ns,
+                waited_ns,
+                thread,
+                way: Way::Fault,
+                descriptor: None,
+                file,
+                offset: page * PAGE_BYTES,
+                asked_bytes,
+                outcome: Outcome::Bytes(asked_bytes),
+            }),
+        );
+    }
+
+    /// Gives out what a task has put into the page cache, at the end of what it did.
+    fn put_inserted(&mut self, at: u64, number: u32) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        if task.inserted.is_empty() {
+            return;
+        }
+        let inserted = std::mem::take(&mut task.inserted);
+        let Some(thread) = self.thread(number) else { return };
+        for (inode, first, end, at_ns) in inserted {
+            let file = self.file(inode, None);
+            let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
+            self.out.put(at, Record::Insert(Insert { at_ns, thread, file, offset, bytes }));
+        }
+    }
+
+    fn evict(&mut self, at_ns: u64, inode: Inode, first: u64, count: u64) {
+        let Some(&file) = self.files.get(&inode) else { return };
+        let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
+        match &mut self.evicted {
+            Some(last) if last.file == file && last.offset + last.bytes == offset => {
+                last.bytes += bytes;
+            }
+            _ => {
+                self.put_evicted(at_ns);
+                self.evicted = Some(Evict { at_ns, file, offset, bytes });
+            }
+        }
+    }
+
+    fn put_evicted(&mut self, at: u64) {
+        if let Some(evicted) = self.evicted.take() {
+            self.out.put(at, Record::Evict(evicted));
+        }
+    }
+
+    /// Whoever gives a request to the device may do so for another: who asked for its first sector
+    /// counts.
+    fn issue(&mut self, at: u64, place: (u64, u64), bytes: u64, flags: &str) {
+        let work = match flags.chars().find(|flag| *flag != 'F') {
+            Some('R') => Work::Read,
+            Some('W') => Work::Write,
+            _ => Work::Other,
+        };
+        let is_ahead = flags.contains('A');
+        let asked = self.queued.range(..=place).next_back();
+        let asked = asked.filter(|((disk, _), (end, _))| *disk == place.0 && *end > place.1);
+        let task = asked.map(|(_, (_, task))| *task);
+        self.issued.insert(place, Issued { begin_ns: at, bytes, work, is_ahead, task });
+    }
+
+    fn complete(&mut self, at: u64, device: u64, sector: u64, sectors: u64) {
+        let Some(issued) = self.issued.remove(&(device, sector)) else { return };
+        let bytes = match sectors * 512 {
+            0 => issued.bytes,
+            done => done.min(issued.bytes),
+        };
+        if bytes < issued.bytes {
+            let rest = Issued { bytes: issued.bytes - bytes, ..issued.clone() };
+            self.issued.insert((device, sector + sectors), rest);
+        }
+        let thread = issued.task.and_then(|task| self.thread(task));
+        let place = (device, sector);
+        let asked = self.queued.range(..=place).next_back().map(|(key, (end, _))| (*key, *end));
+        if let Some((key, end)) = asked.filter(|((disk, _), _)| *disk == device) {
+            if end <= sector + bytes / 512 {
+                self.queued.remove(&key);
+            }
+        }
+        let device = self.disk(device);
+        let request = Request {
+            end_ns: at,
+            begin_ns: issued.begin_ns.min(at),
+            thread: thread.map(u64::from),
+            device,
+            work: issued.work,
+            is_ahead: issued.is_ahead,
+            place: sector * 512,
+            bytes,
+        };
+        self.out.put(at, Record::Request(request));
+    }
+
+    fn uring_completes(&mut self, at: u64, request: u64, result: i32) {
+        let Some(submitted) = self.uring.remove(&request) else { return };
+        // Past the page cache nothing tells which bytes these were.
+        let Some((inode, page)) = submitted.cache else {
+            self.unplaced += u64::from(result > 0);
+            return;
+        };
+        let Some(thread) = self.thread(submitted.task) else { return };
+        self.put_inserted(at, submitted.task);
+        let file = self.file(inode, None);
+        let (asked_bytes, outcome) = match u64::try_from(result) {
+            Ok(bytes) => (bytes, Outcome::Bytes(bytes)),
+            Err(_) => (0, Outcome::Error(result.unsigned_abs())),
+        };
+        let read = Read {
+            end_ns: at,
+            begin_ns: submitted.begin_ns,
+            waited_ns: 0,
+            thread,
+            way: Way::Uring,
+            descriptor: None,
+            file,
+            offset: page * PAGE_BYTES,
+            asked_bytes,
+            outcome,
+        };
+        self.out.put(at, Record::Read(read));
+    }
+
+    /// All events up to `now_ns` have been taken: gives out the records that nothing can come
+    /// before any more.
+    pub fn settle(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
+        let now = now_ns.saturating_sub(self.start_ns);
+        let is_old = |task: &Task| {
+            let fault = task.fault.filter(|_| task.waits_since.is_none());
+            fault.is_some_and(|fault| fault.begin_ns + FAULT_NS < now)
+        };
+        let old = self.tasks.iter().filter(|(_, task)| is_old(task)).map(|(number, _)| *number);
+        for number in old.collect::<Vec<u32>>() {
+            self.end_fault(number, None);
+        }
+        self.put_evicted(now);
+        self.out.drain(now)
+    }
+
+    /// Gives out all that is left.
+    pub fn finish(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
+        for number in self.tasks.keys().copied().collect::<Vec<u32>>() {
+            self.end_fault(number, None);
+            self.put_inserted(now_ns.saturating_sub(self.start_ns), number);
+        }
+        self.put_evicted(now_ns.saturating_sub(self.start_ns));
+        self.out.drain(u64::MAX)
+    }
+
+    /// The number of a task in the recording; it gets one, and is named, when it has none.
+    fn thread(&mut self, number: u32) -> Option<u32> {
+        let task = self.tasks.get_mut(&number)?;
+        if task.thread.is_none() {
+            let thread = self.threads;
+            self.threads += 1;
+            task.thread = Some(thread);
+            let (process, name) = (task.process, task.name.clone());
+            self.out.name(Record::Thread(Thread { thread, task: number, process, name }));
+        }
+        task.thread
+    }
+
+    /// The number of a file in the recording; it gets one, and is named, when it has none.
+    fn file(&mut self, inode: Inode, held: Option<Named>) -> u32 {
+        if let Some(&file) = self.files.get(&inode) {
+            return file;
+        }
+        let file = self.files.len() as u32;
+        self.files.insert(inode, file);
+        let named = held
+            .or_else(|| self.names.file(inode))
+            .unwrap_or_else(|| Named { path: self.nameless(inode), bytes: None });
+        let device = self.disk(inode.device);
+        let Named { path, bytes } = named;
+        self.out.name(Record::File(File { file, device, inode: inode.number, bytes, path }));
+        file
+    }
+
+    /// What a file is called that nobody was seen to open.
+    fn nameless(&mut self, inode: Inode) -> String {
+        let number = |device: u64| format!("{}:{}", device >> 20, device & 0xf_ffff);
+        // A block device's own pages have its number for an inode.
+        let disk = (inode.device >> 20 == 0).then(|| self.names.disk(inode.number).name);
+        match disk.filter(|name| !name.is_empty()) {
+            Some(name) => format!("(blocks of {name} that are of no file)"),
+            None => format!("(inode {} of {})", inode.number, number(inode.device)),
+        }
+    }
+
+    /// The disk of a device; it is named when it was not.
+    fn disk(&mut self, device: u64) -> u64 {
+        if let Some(&disk) = self.disks.get(&device) {
+            return disk;
+        }
+        let disk = self.names.disk(device);
+        let number = disk.device;
+        self.disks.insert(device, number);
+        if self.named_disks.insert(number) {
+            self.out.name(Record::Device(disk));
+        }
+        number
+    }
+}
+
+impl Task {
+    fn insert(&mut self, at: u64, inode: Inode, first: u64, count: u64) {
+        let end = first.saturating_add(count);
+        match self.inserted.last_mut() {
+            Some((last, _, last_end, _)) if *last == inode && *last_end == first => *last_end = end,
+            _ => self.inserted.push((inode, first, end, at)),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What system calls do to descriptors, and what they read through them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use readpath_sim::recording::{Map, Open, Outcome, Read, Record, Way};
+
+use super::super::event::{Call, Inode};
+use super::super::names::{Names, Named};
+use super::super::tables::{Held, Of, Shared};
+use super::{Follow, InCall, Mapping, PAGE_BYTES};
+
+/// Flags of an opening, as x86-64 and arm64 have the first two.
+const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
+const DIRECT: u64 = libc::O_DIRECT as u64;
+
+impl<N: Names> Follow<N> {
+    /// A system call has ended.
+    pub(super) fn call_ends(&mut self, at: u64, number: u32, entered: InCall, result: i64) {
+        let Some(task) = self.tasks.get(&number) else { return };
+        let (table, process) = (task.table, task.process);
+        let [first, second, third, fourth, ..] = entered.arguments;
+        // A descriptor is 32 bits wide, whatever stands above.
+        let descriptor = first & 0xffff_ffff;
+        let given = u64::try_from(result).ok();
+        match entered.call {
+            Call::Read | Call::Readv => {
+                let (way, asked) = match entered.call {
+                    Call::Read => (Way::Read, Some(third)),
+                    _ => (Way::Readv, None),
+                };
+                self.read_ends(at, number, &entered, (way, descriptor), None, asked, result);
+            }
+            Call::Pread => {
+                let asked = Some(third);
+                let way = (Way::Pread, descriptor);
+                self.read_ends(at, number, &entered, way, Some(fourth), asked, result);
+            }
+            Call::Preadv => {
+                // `preadv2` reads at the position when it is told -1.
+                let offset = Some(fourth).filter(|offset| *offset != u64::MAX);
+                let way = (Way::Preadv, descriptor);
+                self.read_ends(at, number, &entered, way, offset, None, result);
+            }
+            Call::Sendfile => {
+                let way = (Way::Copied, second & 0xffff_ffff);
+                self.read_ends(at, number, &entered, way, None, None, result);
+            }
+            Call::CopyFileRange => {
+                let way = (Way::Copied, descriptor);
+                self.read_ends(at, number, &entered, way, None, None, result);
+            }
+            Call::Open | Call::OpenAt | Call::OpenAt2 => {
+                let Some(opened) = given else { return };
+                let flags = match entered.call {
+                    Call::Open => second,
+                    Call::OpenAt => third,
+                    // They stand in the program's memory: /proc is asked when it matters.
+                    _ => 0,
+                };
+                let held = Held {
+                    position: Some(0),
+                    flags,
+                    opened_ns: entered.begin_ns,
+                    ..Held::default()
+                };
+                self.tables.set(table, opened, Rc::new(RefCell::new(held)));
+            }
+            Call::Close => self.tables.close(table, descriptor),
+            Call::Dup | Call::Dup2 => {
+                if let Some(copy) = given {
+                    let held = self.tables.held(table, descriptor);
+                    self.tables.set(table, copy, held);
+                }
+            }
+            Call::Fcntl => {
+                let is_copy = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC]
+                    .iter()
+                    .any(|command| *command as u64 == second & 0xffff_ffff);
+                if let Some(copy) = given.filter(|_| is_copy) {
+                    let held = self.tables.held(table, descriptor);
+                    self.tables.set(table, copy, held);
+                }
+            }
+            Call::Lseek => {
+                if given.is_some() {
+                    self.tables.held(table, descriptor).borrow_mut().position = given;
+                }
+            }
+            Call::Mmap => {
+                if let Some(address) = given.filter(|_| !is_anonymous(&entered)) {
+                    self.map(at, number, process, &entered, address);
+                }
+            }
+            Call::Munmap => {
+                if let Some(maps) = self.maps.get_mut(&process) {
+                    let end = first.saturating_add(second);
+                    maps.retain(|start, mapping| *start >= end || mapping.end <= first);
+                }
+            }
+            Call::Madvise => {
+                if result == 0 {
+                    self.madvise(at, number, process, (first, second), third);
+                }
+            }
+            Call::Fadvise | Call::Readahead => {
+                if result == 0 {
+                    self.fadvise(at, number, &entered, descriptor);
+                }
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn read_ends(
+        &mut self,
+        at: u64,
+        number: u32,
+        entered: &InCall,
+        (way, descriptor): (Way, u64),
+        offset: Option<u64>,
+        asked: Option<u64>,
+        result: i64,
+    ) {
+        let Some(task) = self.tasks.get(&number) else { return };
+        let held = self.tables.held(task.table, descriptor);
+        let position = held.borrow().position;
+        let cached = entered.cache.map(|(inode, _)| inode);
+        let Some(file) = self.file_of(at, number, descriptor, &held, cached) else { return };
+        // A descriptor that was open before has its position by now, after this read.
+        let position = position.or_else(|| entered.cache.map(|(_, page)| page * PAGE_BYTES));
+        let Some(begin) = offset.or(position) else { return };
+        let outcome = match u64::try_from(result) {
+            Ok(bytes) => Outcome::Bytes(bytes),
+            Err(_) => Outcome::Error(result.unsigned_abs() as u32),
+        };
+        let got = u64::try_from(result).unwrap_or(0);
+        if offset.is_none() && result >= 0 {
+            held.borrow_mut().position = Some(begin + got);
+        }
+        // Not an error of storage: the program is to come again.
+        let is_again = [libc::EAGAIN, libc::EINTR].contains(&i32::try_from(-result).unwrap_or(0));
+        let (Some(thread), false) = (self.thread(number), is_again) else { return };
+        self.put_inserted(at, number);
+        let read = Read {
+            end_ns: at,
+            begin_ns: entered.begin_ns,
+            waited_ns: entered.waited_ns,
+            thread,
+            way,
+            descriptor: Some(descriptor),
+            file,
+            offset: begin,
+            // How much vectors are for stands in the program's memory.
+            asked_bytes: asked.unwrap_or(got).max(got),
+            outcome,
+        };
+        self.out.put(at, Record::Read(read));
+    }
+
+    /// The file that a descriptor is of, by its number in the recording. The page cache says which
+    /// it is, where it was asked; else `/proc` does.
+    pub(super) fn file_of(
+        &mut self,
+        at: u64,
+        number: u32,
+        descriptor: u64,
+        held: &Shared,
+        cached: Option<Inode>,
+    ) -> Option<u32> {
+        let process = self.tasks.get(&number)?.process;
+        let mut looked_up = None;
+        let is_unknown = held.borrow().of == Of::Unknown;
+        if is_unknown && (cached.is_none() || self.has_no_name(cached)) {
+            let found = self.names.open_file(process, descriptor);
+            let mut held = held.borrow_mut();
+            match (&found, cached) {
+                (Some(file), None) => {
+                    held.of = Of::File(file.inode);
+                    held.flags = file.flags;
+                    held.position.get_or_insert(file.position);
+                }
+                (None, None) => held.of = Of::Nothing,
+                _ => {}
+            }
+            looked_up = found.map(|file| file.named);
+        }
+        if let Some(inode) = cached {
+            held.borrow_mut().of = Of::File(inode);
+        }
+        let Of::File(inode) = held.borrow().of else { return None };
+        let file = self.file(inode, looked_up.filter(|named: &Named| !named.path.is_empty()));
+        self.tell_open(at, number, descriptor, held, file);
+        Some(file)
+    }
+
+    fn has_no_name(&mut self, inode: Option<Inode>) -> bool {
+        inode.is_some_and(|inode| {
+            !self.files.contains_key(&inode) && self.names.file(inode).is_none()
+        })
+    }
+
+    fn tell_open(&mut self, at: u64, number: u32, descriptor: u64, held: &Shared, file: u32) {
+        let mut held = held.borrow_mut();
+        if std::mem::replace(&mut held.is_told, true) {
+            return;
+        }
+        let Some(thread) = self.thread(number) else { return };
+        let access = held.flags & ACCESS_MASK;
+        let open = Open {
+            at_ns: held.opened_ns.min(at),
+            thread,
+            file,
+            descriptor,
+            is_direct: held.flags & DIRECT != 0,
+            is_readable: access != libc::O_WRONLY as u64,
+            is_writable: access != libc::O_RDONLY as u64,
+        };
+        self.out.put(at, Record::Open(open));
+    }
+
+    fn map(&mut self, at: u64, number: u32, process: u32, entered: &InCall, address: u64) {
+        let Some(task) = self.tasks.get(&number) else { return };
+        let [_, bytes, _, _, descriptor, offset] = entered.arguments;
+        let descriptor = descriptor & 0xffff_ffff;
+        let held = self.tables.held(task.table, descriptor);
+        let Some(file) = self.file_of(at, number, descriptor, &held, None) else { return };
+        let Some(thread) = self.thread(number) else { return };
+        let mapping = Mapping { end: address.saturating_add(bytes), file, offset };
+        self.maps.entry(process).or_default().insert(address, mapping);
+        let at_ns = entered.begin_ns;
+        self.out.put(at, Record::Map(Map { at_ns, thread, file, offset, bytes }));
+    }
+}
+
+fn is_anonymous(entered: &InCall) -> bool {
+    entered.arguments[3] & libc::MAP_ANONYMOUS as u64 != 0
+}

@@ -1,0 +1,117 @@
+//! Where the fields of the kernel's events lie, as their `format` files tell.
+
+use std::collections::BTreeMap;
+
+/// A field: its first byte within the event, and its length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Field {
+    offset: usize,
+    bytes: usize,
+}
+
+impl Field {
+    /// Its value, of up to 8 bytes; 0 where the event is too short for it, or where the field is
+    /// not there.
+    pub fn of(self, event: &[u8]) -> u64 {
+        let bytes = event.get(self.offset..self.offset + self.bytes.min(8)).unwrap_or_default();
+        bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+    }
+
+    /// Its text, up to the first 0.
+    pub fn text_of(self, event: &[u8]) -> String {
+        let bytes = event.get(self.offset..self.offset + self.bytes).unwrap_or_default();
+        let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+
+    /// The text whose place and length it tells (`__data_loc`).
+    pub fn located_text_of(self, event: &[u8]) -> String {
+        let place = self.of(event);
+        Field { offset: (place & 0xffff) as usize, bytes: (place >> 16 & 0xffff) as usize }
+            .text_of(event)
+    }
+}
+
+/// How an event is laid out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The number that events of this kind begin with.
+    pub id: u16,
+    fields: BTreeMap<String, Field>,
+    /// Those that are not in every event, in their order.
+    order: Vec<String>,
+}
+
+impl Layout {
+    /// Reads a `format` file; `None` when it is none.
+    pub fn parse(text: &str) -> Option<Layout> {
+        let id = text.lines().find_map(|line| line.strip_prefix("ID: "))?.trim().parse().ok()?;
+        let mut layout = Layout { id, fields: BTreeMap::new(), order: Vec::new() };
+        for line in text.lines() {
+            let Some(rest) = line.trim().strip_prefix("field:") else { continue };
+            let mut parts = rest.split(';').map(str::trim);
+            // `char comm[16]`, `const char * filename`, `unsigned long pfn`.
+            let name = parts.next()?.split(['[', ' ', '*']).rfind(|word| is_name(word))?;
+            let mut value = |key| parts.find_map(|part| part.strip_prefix(key)?.parse().ok());
+            let field = Field { offset: value("offset:")?, bytes: value("size:")? };
+            if !name.starts_with("common_") && name != "__syscall_nr" {
+                layout.order.push(name.to_owned());
+            }
+            layout.fields.insert(name.to_owned(), field);
+        }
+        Some(layout)
+    }
+
+    /// A field by name; an empty one, whose value is 0, where there is none.
+    pub fn field(&self, name: &str) -> Field {
+        self.fields.get(name).copied().unwrap_or_default()
+    }
+
+    /// Whether it has all of these.
+    pub fn has(&self, names: &[&str]) -> bool {
+        names.iter().all(|name| self.fields.contains_key(*name))
+    }
+
+    /// The arguments of a system call, in their order.
+    pub fn arguments(&self) -> Vec<Field> {
+        self.order.iter().map(|name| self.field(name)).collect()
+    }
+}
+
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && !word.ends_with(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux 6.18 has it, shortened.
+    const FORMAT: &str = "name: block_rq_issue\nID: 2104\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+        \tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;\n\
+        \tfield:const char * filename;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:char rwbs[10];\toffset:24;\tsize:10;\tsigned:0;\n\
+        \tfield:__data_loc char[] cmd;\toffset:36;\tsize:4;\tsigned:0;\n\n\
+        print fmt: \"%d\"\n";
+
+    #[test]
+    fn fields_lie_where_the_format_says() {
+        let layout = Layout::parse(FORMAT).unwrap();
+        assert_eq!(layout.id, 2104);
+        assert!(layout.has(&["dev", "filename", "rwbs", "cmd"]) && !layout.has(&["sector"]));
+        assert_eq!(layout.field("filename"), Field { offset: 16, bytes: 8 });
+        assert_eq!(layout.arguments().len(), 4);
+        let mut event = [0; 44];
+        event[8..12].copy_from_slice(&[1, 2, 0, 0]);
+        event[24..27].copy_from_slice(b"RA\0");
+        event[36..40].copy_from_slice(&[40, 0, 4, 0]);
+        event[40..44].copy_from_slice(b"cmd\0");
+        assert_eq!(layout.field("dev").of(&event), 0x201);
+        assert_eq!(layout.field("rwbs").text_of(&event), "RA");
+        assert_eq!(layout.field("cmd").located_text_of(&event), "cmd");
+        assert_eq!((layout.field("sector").of(&event), layout.field("dev").of(&[0; 9])), (0, 0));
+        assert_eq!(Layout::parse("name: x\n"), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! The pages of the kernel's trace buffer (`trace_pipe_raw`), taken apart.
+//!
+//! A page has a head, as `events/header_page` tells: a time of 8 bytes, then how many bytes of
+//! events follow, of 8 bytes, whose bits from 30 on say that events are missing before it. An event
+//! has a head of 4 bytes, as `events/header_event` tells: 5 bits of type, 27 of time since the
+//! event before it.
+
+/// Bits of a page's length that are no length.
+const LENGTH_MASK: u64 = (1 << 30) - 1;
+
+/// Types of an event's head; those below are the length of the event in words of 4 bytes.
+const PADDING: u32 = 29;
+const TIME_EXTEND: u32 = 30;
+const TIME_STAMP: u32 = 31;
+
+/// Bits of time in an event's head.
+const TIME_BITS: u32 = 27;
+
+/// Bits of an absolute time that an event has; the ones above are those of the page.
+const STAMP_BITS: u32 = 59;
+
+/// Calls `each` with the time and the bytes of each event of a page. `None`: the page is none.
+pub(super) fn events(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()> {
+    let mut now = u64::from_le_bytes(page.get(..8)?.try_into().ok()?);
+    let length = u64::from_le_bytes(page.get(8..16)?.try_into().ok()?) & LENGTH_MASK;
+    let mut left = page.get(16..)?.get(..usize::try_from(length).ok()?)?;
+    while !left.is_empty() {
+        let head = word(left, 0)?;
+        let (kind, since) = (head & 31, u64::from(head >> 5));
+        // What follows the head, with its own length where it has one.
+        let (skipped, taken) = match kind {
+            PADDING if since == 0 => return Some(()),
+            PADDING => (4, word(left, 4)? as usize),
+            TIME_EXTEND => {
+                now += (u64::from(word(left, 4)?) << TIME_BITS) + since;
+                left = left.get(8..)?;
+                continue;
+            }
+            TIME_STAMP => {
+                let stamp = (u64::from(word(left, 4)?) << TIME_BITS) + since;
+                now = (now >> STAMP_BITS << STAMP_BITS) | stamp;
+                left = left.get(8..)?;
+                continue;
+            }
+            // The length stands before the event, and counts itself.
+            0 => (8, (word(left, 4)? as usize).checked_sub(4)?),
+            words => (4, words as usize * 4),
+        };
+        now += since;
+        let event = left.get(skipped..skipped + taken)?;
+        if kind != PADDING {
+            each(now, event);
+        }
+        left = left.get((skipped + taken).next_multiple_of(4)..)?;
+    }
+    Some(())
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(time: u64, length_bits: u64, words: &[u32]) -> Vec<u8> {
+        let events: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let length = events.len() as u64 | length_bits;
+        [&time.to_le_bytes()[..], &length.to_le_bytes(), &events, &[0xee; 12]].concat()
+    }
+
+    /// The page has two events of two words and one of one, worked out from `events/header_event`.
+    #[test]
+    fn a_page_gives_its_events_with_their_times() {
+        let words = [
+            2 | 5 << 5, // two words, 5 ns after the page's time
+            7,
+            8,
+            30 | 3 << 5, // 2 << 27, and 3
+            2,
+            12 << 5, // the length stands in the next word: 12 with itself
+            12,
+            9,
+            10,
+            29 | 1 << 5, // discarded: a word
+            4,
+            11,
+            1 | 1 << 5,
+            12,
+            29, // nothing more
+            99,
+        ];
+        let mut seen = Vec::new();
+        let bytes = page(1000, 3 << 30, &words);
+        events(&bytes, |at, event| seen.push((at, event.to_vec()))).unwrap();
+        let extended = 1005 + (2 << 27) + 3 + 12;
+        assert_eq!(
+            seen,
+            [
+                (1005, vec![7, 0, 0, 0, 8, 0, 0, 0]),
+                (extended, vec![9, 0, 0, 0, 10, 0, 0, 0]),
+                (extended + 2, vec![12, 0, 0, 0]),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_absolute_time_replaces_the_one_before() {
+        let mut seen = Vec::new();
+        let time = 5 << 59 | 77;
+        let bytes = page(time, 0, &[31 | 4 << 5, 1, 1, 3]);
+        events(&bytes, |at, _| seen.push(at)).unwrap();
+        assert_eq!(seen, [5 << 59 | (1 << 27) + 4]);
+    }
+
+    #[test]
+    fn what_is_no_page_is_told() {
+        assert_eq!(events(&[0; 15], |_, _| ()), None);
+        // An event of five words in a page of two.
+        assert_eq!(events(&page(0, 0, &[5, 1]), |_, _| ()), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! What is wrong with a program's reads, from a recording.
+//!
+//! # The law
+//!
+//! What counts is the time in which the program waited for a device; time in which it computed, or
+//! in which its bytes were in memory, is not lost by reading. So each read that waited is asked *why*
+//! it did, and its wait is charged to one cause: the first of these that holds.
+//!
+//! 1. [`Again`](Cause::Again): most of what was fetched for it had been fetched before.
+//! 2. [`PageFaults`](Cause::PageFaults): it is a touch of a mapping, and one page was fetched for it.
+//! 3. [`Advice`](Cause::Advice): the kernel had been told to expect random reads, and this one goes
+//!    on where the last one ended; or sequential ones, and it does not.
+//! 4. [`Small`](Cause::Small): it goes on where the last one ended, nothing was read ahead, and it is
+//!    of less than [`SMALL_BYTES`]: the device is paid for a request, and moves little.
+//! 5. [`Depth`](Cause::Depth): it is somewhere else than the last one ended, and no large one, and
+//!    the device had little else to do: less than [`DEPTH_LOW`] requests on average.
+//!
+//! Three causes show in the whole alone, and take their part of those charges:
+//!
+//! - [`OverRead`](Cause::OverRead): of what was fetched of a file, at least half was not asked for.
+//!   Its waits that have no cause yet, or `Depth`, are lost to that, in that proportion.
+//! - [`SlowFile`](Cause::SlowFile): each wait for a file, and each byte of it, takes
+//!   [`SLOW_FACTOR`] times as long as for the median of the others.
+//! - [`Writers`](Cause::Writers): requests to read that met writes on the device took twice as long
+//!   as those that did not, or as the fastest tenth where all did.
+//!
+//! Charges of threads that waited at the same time are scaled to the time that passed. A cause is
+//! told from [`SHARE_LEAST`] of the recording's length on. Where none is, nothing is wrong: the
+//! device is the limit, or it is not reading that takes the time.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::recording::Record;
+
+mod cause;
+mod gather;
+mod pages;
+mod pattern;
+mod reuse;
+mod shape;
+mod spans;
+mod writes;
+
+pub use reuse::ReusePoint;
+pub use shape::{FileShape, Shape, SizeCount, Stride, ThreadShape};
+
+use gather::Gathered;
+
+/// What is less is a small request: up to there a device of today takes much the same
+/// time for any (a drive of 1 GB/s and 60 µs a request: 60 KB).
+pub const SMALL_BYTES: u64 = 64 << 10;
+
+/// What is more is a large request, for which the bytes are paid and not the request.
+pub const LARGE_BYTES: u64 = 512 << 10;
+
+/// Fewer requests at a device on average are a low depth.
+pub const DEPTH_LOW: f64 = 2.0;
+
+/// So many times as slow as others is a slow file.
+pub const SLOW_FACTOR: f64 = 4.0;
+
+/// The part of the time from which on a cause is told.
+pub const SHARE_LEAST: f64 = 0.05;
+
+/// Why a program waits longer than it must.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// One request at a time, at places that nobody could foresee.
+    Depth,
+    /// Requests that are smaller than what the device is paid for.
+    Small,
+    /// More is fetched than is used.
+    OverRead,
+    /// A mapping is fetched page by page.
+    PageFaults,
+    /// The kernel was told what is not so.
+    Advice,
+    /// The same bytes are fetched again.
+    Again,
+    /// One file is slower than the others.
+    SlowFile,
+    /// Writes stand before the reads.
+    Writers,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The cause.
+    pub cause: Cause,
+    /// How long the program waited for it, in seconds.
+    pub seconds: f64,
+    /// The part of the recording's length.
+    pub share: f64,
+    /// What is wrong, in a line.
+    pub title: String,
+    /// From what that is to be seen.
+    pub evidence: String,
+    /// What would help.
+    pub remedy: String,
+}
+
+/// What limits the program where nothing is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Nothing was read.
+    Nothing,
+    /// It hardly ever waited for a device: what it read was in memory, or came in time.
+    Program,
+    /// It waited for a device that was asked well.
+    Device,
+}
+
+/// What is to be said of a recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The program's name.
+    pub program: String,
+    /// The recording's length in seconds.
+    pub seconds: f64,
+    /// How long at least one thread waited for a device, in seconds.
+    pub waited_seconds: f64,
+    /// Processor time of the program in seconds, where it is known.
+    pub processor_seconds: Option<f64>,
+    /// How many events were lost.
+    pub lost: u64,
+    /// What is wrong, the most costly first.
+    pub findings: Vec<Finding>,
+    /// What limits it where nothing is.
+    pub limit: Limit,
+    /// That in a line.
+    pub limit_text: String,
+    /// What its reads are like.
+    pub shape: Shape,
+}
+
+/// Takes the records of a recording one after the other, in memory that grows with the files'
+/// lengths and not with the number of reads: two bits for each page that was read or fetched.
+#[derive(Debug, Default)]
+pub struct Explainer {
+    gathered: Gathered,
+}
+
+impl Explainer {
+    /// Takes the next record.
+    pub fn take(&mut self, record: &Record) {
+        self.gathered.take(record);
+    }
+
+    /// Says what is to be said.
+    pub fn finish(mut self) -> Explanation {
+        self.gathered.end();
+        let gathered = &self.gathered;
+        let length_ns = gathered.length_ns.max(1) as f64;
+        let mut charges: BTreeMap<Cause, f64> = BTreeMap::new();
+        let charged = cause::charge(gathered);
+        for &(cause, ns) in &charged.by_cause {
+            *charges.entry(cause).or_default() += ns;
+        }
+        let scale = gathered.waits.union_ns() as f64 / (gathered.waited_ns.max(1)) as f64;
+        let mut findings: Vec<Finding> = Vec::new();
+        for (cause, ns) in charges {
+            let ns = ns * scale.min(1.0);
+            let share = ns / length_ns;
+            if share >= SHARE_LEAST {
+                findings.push(cause::told(cause, ns, share, gathered, &charged));
+            }
+        }
+        findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        let (limit, limit_text) = cause::limit(gathered);
+        Explanation {
+            program: gathered.program.clone(),
+            seconds: gathered.length_ns as f64 / 1e9,
+            waited_seconds: gathered.waits.union_ns() as f64 / 1e9,
+            processor_seconds: gathered.processor_ns.map(|ns| ns as f64 / 1e9),
+            lost: gathered.lost,
+            findings,
+            limit,
+            limit_text,
+            shape: shape::of(gathered),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The same bytes are fetched again: memory was too small for what comes back, or was passed by.
+//!
+//! It holds where most of what was fetched for a read had been fetched before; also where the read
+//! waited for what was on its way, and that had.
+
+use super::super::gather::Gathered;
+use super::super::Cause;
+use super::words::{bytes, time};
+use super::{Wait, Words, name};
+
+pub(super) fn holds(wait: &Wait) -> bool {
+    wait.again_bytes > 0 && wait.again_bytes > wait.fetched_bytes / 2
+}
+
+pub(super) fn words(gathered: &Gathered) -> Words {
+    let (charge, file) = gathered.charged(Cause::Again);
+    let fetched: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();
+    let again: u64 = gathered.files.values().map(|file| file.again_bytes).sum();
+    let once = fetched.saturating_sub(again);
+    Words {
+        title: "the same bytes are fetched from the device again and again".to_owned(),
+        evidence: format!(
+            "{} of {} that were fetched had been fetched before; {} waits of {}, most of them for {}",
+            bytes(again as f64),
+            bytes(fetched as f64),
+            charge.waits,
+            time(charge.ns as f64 / charge.waits.max(1) as f64),
+            name(file),
+        ),
+        remedy: format!(
+            "keep the {} that are used in memory: give it more, read through the page cache and not \
+             past it, leave out FADV_DONTNEED, or work on a part until it is done",
+            bytes(once as f64)
+        ),
+    }
+}

@@ -1,0 +1,34 @@
+//! One request at a time, at places that nobody could foresee.
+//!
+//! It holds for a read of something that is not large, somewhere else than the last one ended, for
+//! which something was fetched; and it is told where devices had less than two requests to read at a
+//! time on average.
+
+use super::super::gather::Gathered;
+use super::super::{Cause, LARGE_BYTES};
+use super::words::{bytes, time};
+use super::{Wait, Words, name};
+
+pub(super) fn holds(wait: &Wait) -> bool {
+    !wait.goes_on && wait.fetched_bytes > 0 && wait.asked_bytes < LARGE_BYTES
+}
+
+pub(super) fn words(gathered: &Gathered) -> Words {
+    let (charge, file) = gathered.charged(Cause::Depth);
+    let waits = charge.waits.max(1) as f64;
+    Words {
+        title: "one request at a time: the device waits for the program".to_owned(),
+        evidence: format!(
+            "{} reads of {} at changing places waited {} each, with {:.1} requests at the device on \
+             average, most of them of {}",
+            charge.waits,
+            bytes(charge.bytes as f64 / waits),
+            time(charge.ns as f64 / waits),
+            gathered.depth(),
+            name(file),
+        ),
+        remedy: "ask for several at once: io_uring or threads with 16 to 32 reads under way, or \
+                 POSIX_FADV_WILLNEED for what is known to come"
+            .to_owned(),
+    }
+}

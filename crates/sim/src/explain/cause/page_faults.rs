@@ -1,0 +1,33 @@
+//! A mapping is fetched page by page: each touch waits for a request of one page.
+//!
+//! It holds for a touch for which one page was fetched. The kernel reads around a touch, unless it
+//! was told to expect random ones.
+
+use super::super::Cause;
+use super::super::gather::Gathered;
+use super::super::pages::PAGE_BYTES;
+use super::words::time;
+use super::{Wait, Words, name};
+use crate::recording::{Hint, Way};
+
+pub(super) fn holds(wait: &Wait) -> bool {
+    wait.way == Way::Fault && wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES
+}
+
+pub(super) fn words(gathered: &Gathered) -> Words {
+    let (charge, file) = gathered.charged(Cause::PageFaults);
+    let is_random = file.is_some_and(|file| file.hint(Way::Fault) == Some(Hint::Random));
+    let told = if is_random { "; the kernel was told MADV_RANDOM" } else { "" };
+    Words {
+        title: "a mapping is fetched one page at a time".to_owned(),
+        evidence: format!(
+            "{} touches fetched a page of 4 KiB each and waited {} for it, most of them of {}{told}",
+            charge.waits,
+            time(charge.ns as f64 / charge.waits.max(1) as f64),
+            name(file),
+        ),
+        remedy: "say what comes: MADV_WILLNEED (or MADV_POPULATE_READ) on each range before it is \
+                 touched, or `pread` it as a whole"
+            .to_owned(),
+    }
+}

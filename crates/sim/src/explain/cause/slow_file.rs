@@ -1,0 +1,77 @@
+//! One file is slower than the others.
+//!
+//! It holds for a file whose waits, and whose bytes, each take at least four times as long as for
+//! the median of the other files that were waited for, if there are two such at least. Of its waits
+//! that part is lost that the others would not have taken.
+
+use super::super::SLOW_FACTOR;
+use super::super::gather::{FileFacts, Gathered};
+use super::words::time;
+use super::Words;
+
+/// Fewer waits say nothing of a file.
+const WAITS_LEAST: u64 = 8;
+
+/// The slow file.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) struct Slow {
+    file: u32,
+    /// How many times as slow as the others.
+    factor: f64,
+    wait_ns: f64,
+    others_ns: f64,
+}
+
+impl Slow {
+    /// The part of a file's waits that is lost because it is slow.
+    pub fn part(&self, file: u32) -> f64 {
+        if file == self.file { 1.0 - 1.0 / self.factor } else { 0.0 }
+    }
+}
+
+pub(super) fn find(gathered: &Gathered) -> Option<Slow> {
+    let waited = |file: &&FileFacts| file.waits.waits >= WAITS_LEAST && file.waits.bytes > 0;
+    let (number, file) = gathered
+        .files
+        .iter()
+        .filter(|(_, file)| waited(file))
+        .max_by_key(|(_, file)| file.waits.ns)?;
+    let others: Vec<&FileFacts> = gathered
+        .files
+        .iter()
+        .filter(|(other, file)| *other != number && waited(file))
+        .map(|(_, file)| file)
+        .collect();
+    if others.len() < 2 {
+        return None;
+    }
+    let a_wait = |file: &FileFacts| file.waits.ns as f64 / file.waits.waits as f64;
+    let a_byte = |file: &FileFacts| file.waits.ns as f64 / file.waits.bytes as f64;
+    let median = |value: &dyn Fn(&FileFacts) -> f64| {
+        let mut values: Vec<f64> = others.iter().map(|file| value(file)).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let (wait_ns, others_ns) = (a_wait(file), median(&a_wait));
+    let factor = (wait_ns / others_ns).min(a_byte(file) / median(&a_byte));
+    (factor >= SLOW_FACTOR).then_some(Slow { file: *number, factor, wait_ns, others_ns })
+}
+
+pub(super) fn words(gathered: &Gathered, slow: Option<&Slow>) -> Words {
+    let Slow { file, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
+    let facts = &gathered.files[&file];
+    let device = gathered.devices.get(&facts.device).map_or("", |device| device.name.as_str());
+    Words {
+        title: format!("one file is {factor:.0} times as slow as the others: {}", facts.path),
+        evidence: format!(
+            "{} waits of {} each, where other files take {}; it lies on {}",
+            facts.waits.waits,
+            time(wait_ns),
+            time(others_ns),
+            if device.is_empty() { "another file system" } else { device },
+        ),
+        remedy: "look at what it lies on, or have it on the device of the others; or read it first, \
+                 while the others are worked on"
+            .to_owned(),
+    }
+}

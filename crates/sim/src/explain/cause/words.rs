@@ -1,0 +1,39 @@
+//! Figures as a person reads them.
+
+/// Nanoseconds, in the unit that suits them.
+pub(super) fn time(ns: f64) -> String {
+    match ns {
+        ..1e3 => format!("{ns:.0} ns"),
+        ..1e6 => format!("{:.0} µs", ns / 1e3),
+        ..1e9 => format!("{:.1} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// Bytes, in the unit that suits them.
+pub(super) fn bytes(bytes: f64) -> String {
+    const KIB: f64 = 1024.0;
+    let (value, unit) = match bytes {
+        ..KIB => return format!("{bytes:.0} bytes"),
+        ..1_048_576.0 => (bytes / KIB, "KiB"),
+        ..1_073_741_824.0 => (bytes / KIB / KIB, "MiB"),
+        _ => (bytes / KIB / KIB / KIB, "GiB"),
+    };
+    if value >= 100.0 || value.fract() < 0.05 {
+        return format!("{value:.0} {unit}");
+    }
+    format!("{value:.1} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_in_the_unit_that_suits_them() {
+        let times = [999.0, 54_300.0, 1_250_000.0, 4_125_000_000.0].map(time);
+        assert_eq!(times, ["999 ns", "54 µs", "1.2 ms", "4.12 s"]);
+        let sizes = [512.0, 4096.0, 1_600_000.0, 3e9].map(bytes);
+        assert_eq!(sizes, ["512 bytes", "4 KiB", "1.5 MiB", "2.8 GiB"]);
+    }
+}

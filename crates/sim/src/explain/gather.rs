@@ -1,0 +1,316 @@
+//! What is remembered of a recording: of each file what was asked for, fetched and waited for, of
+//! each device its requests, of each thread its reads.
+
+use std::collections::BTreeMap;
+
+use super::cause::{self, Wait};
+use super::pages::{PAGE_BYTES, Pages};
+use super::pattern::Pattern;
+use super::reuse::Reuse;
+use super::spans::Spans;
+use super::writes::Writes;
+use super::{Cause, DEPTH_LOW};
+use crate::recording::{Hint, Insert, Outcome, Read, Record, Source, Way, Work};
+
+/// Where nobody saw what a read waited for, it waited for what it took beyond this and beyond the
+/// copying of its bytes, of which a slow machine does one in a nanosecond.
+const CALL_NS: u64 = 20_000;
+
+/// Runs of pages that a thread puts into the page cache and that belong to no read: it writes.
+const INSERTED_MAX: usize = 1 << 12;
+
+/// Waits that are charged alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Charge {
+    pub waits: u64,
+    pub ns: u64,
+    /// What was fetched for them.
+    pub bytes: u64,
+}
+
+impl Charge {
+    fn add(&mut self, ns: u64, bytes: u64) {
+        self.waits += 1;
+        self.ns += ns;
+        self.bytes += bytes;
+    }
+}
+
+/// What is remembered of a file.
+#[derive(Debug, Default)]
+pub(super) struct FileFacts {
+    pub path: String,
+    pub device: u64,
+    pub bytes: Option<u64>,
+    pub reads: u64,
+    pub got_bytes: u64,
+    pub asked: Pages,
+    pub fetched: Pages,
+    pub fetched_bytes: u64,
+    pub again_bytes: u64,
+    pub waits: Charge,
+    /// By what they are charged to; `None` where nothing is wrong with them.
+    pub charges: BTreeMap<Option<Cause>, Charge>,
+    /// What the kernel was last told of the file, and of mappings of it.
+    hint: Option<Hint>,
+    mapped_hint: Option<Hint>,
+    /// Whether what was last fetched had been fetched before.
+    is_again: bool,
+}
+
+impl FileFacts {
+    /// Adds to what was fetched; says how many bytes of it had been fetched before.
+    fn fetch(&mut self, offset: u64, bytes: u64) -> u64 {
+        let (first, end) = page_range(offset, bytes);
+        let added = self.fetched.add(first, end);
+        let again = (end - first - added) * PAGE_BYTES;
+        self.fetched_bytes += bytes;
+        self.again_bytes += again.min(bytes);
+        if bytes > 0 {
+            self.is_again = again * 2 > bytes;
+        }
+        again.min(bytes)
+    }
+
+    /// What the kernel was told that counts for reads by this way.
+    pub fn hint(&self, way: Way) -> Option<Hint> {
+        if way == Way::Fault { self.mapped_hint } else { self.hint }
+    }
+}
+
+/// What is remembered of a thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ThreadFacts {
+    pub name: String,
+    pub task: u32,
+    pub reads: u64,
+    pub got_bytes: u64,
+    pub waited_ns: u64,
+    /// What it has put into the page cache since its last read: the call's beginning, file, offset,
+    /// bytes, and how many of them had been fetched before.
+    inserted: Vec<(u64, u32, u64, u64, u64)>,
+}
+
+/// What is remembered of a device.
+#[derive(Debug, Default)]
+pub(super) struct DeviceFacts {
+    pub name: String,
+    /// Requests to read of watched threads.
+    pub reads: Spans,
+    pub read_bytes: u64,
+}
+
+/// What is remembered.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    source: Source,
+    pub program: String,
+    pub length_ns: u64,
+    pub processor_ns: Option<u64>,
+    pub lost: u64,
+    pub files: BTreeMap<u32, FileFacts>,
+    pub threads: BTreeMap<u32, ThreadFacts>,
+    pub devices: BTreeMap<u64, DeviceFacts>,
+    /// Which descriptors are read past the page cache.
+    direct: BTreeMap<(u32, u64), bool>,
+    pub waits: Spans,
+    pub waited_ns: u64,
+    pub reads: u64,
+    pub got_bytes: u64,
+    pub errors: u64,
+    pub pattern: Pattern,
+    pub reuse: Reuse,
+    pub writes: Writes,
+    /// Sizes of reads and lengths of waits, by the logarithm of base 2.
+    pub sizes: BTreeMap<u32, u64>,
+    pub wait_sizes: BTreeMap<u32, u64>,
+    pub by_way: BTreeMap<Way, u64>,
+}
+
+impl Gathered {
+    pub fn take(&mut self, record: &Record) {
+        match record {
+            Record::Start(start) => {
+                self.source = start.source;
+                self.program.clone_from(&start.program);
+            }
+            Record::Device(device) => {
+                self.devices.entry(device.device).or_default().name.clone_from(&device.name);
+            }
+            Record::File(file) => {
+                let facts = self.files.entry(file.file).or_default();
+                facts.path.clone_from(&file.path);
+                (facts.device, facts.bytes) = (file.device, file.bytes);
+            }
+            Record::Thread(thread) => {
+                let facts = self.threads.entry(thread.thread).or_default();
+                facts.name.clone_from(&thread.name);
+                facts.task = thread.task;
+            }
+            Record::Open(open) => {
+                self.direct.insert((open.file, open.descriptor), open.is_direct);
+            }
+            Record::Advice(advice) => {
+                let facts = self.files.entry(advice.file).or_default();
+                if matches!(advice.hint, Hint::Normal | Hint::Random | Hint::Sequential) {
+                    match advice.is_of_mapping {
+                        true => facts.mapped_hint = Some(advice.hint),
+                        false => facts.hint = Some(advice.hint),
+                    }
+                }
+            }
+            Record::Insert(insert) => self.insert(insert),
+            Record::Read(read) => self.read(read),
+            Record::Request(request) => {
+                self.writes.take(request);
+                if request.work == Work::Read && request.thread.is_some() {
+                    let device = self.devices.entry(request.device).or_default();
+                    device.reads.add(request.begin_ns, request.end_ns);
+                    device.read_bytes += request.bytes;
+                }
+                self.length_ns = self.length_ns.max(request.end_ns);
+            }
+            Record::Lost(lost) => self.lost += lost.count,
+            Record::End(end) => {
+                self.length_ns = self.length_ns.max(end.at_ns);
+                self.processor_ns = end.processor_ns;
+            }
+            Record::Map(_) | Record::Evict(_) => {}
+        }
+    }
+
+    pub fn end(&mut self) {
+        self.writes.settle(u64::MAX);
+    }
+
+    fn insert(&mut self, insert: &Insert) {
+        let &Insert { at_ns, thread, file, offset, bytes } = insert;
+        let again = self.files.entry(file).or_default().fetch(offset, bytes);
+        let facts = self.threads.entry(thread).or_default();
+        if facts.inserted.len() >= INSERTED_MAX {
+            facts.inserted.clear();
+        }
+        facts.inserted.push((at_ns, file, offset, bytes, again));
+    }
+
+    fn read(&mut self, read: &Read) {
+        let end = read.offset + read.asked_bytes;
+        let goes_on = self.pattern.take((read.thread, read.file, read.descriptor), read.offset, end);
+        let got = read.got_bytes();
+        self.reads += 1;
+        self.got_bytes += got;
+        self.errors += u64::from(matches!(read.outcome, Outcome::Error(_)));
+        self.length_ns = self.length_ns.max(read.end_ns);
+        *self.by_way.entry(read.way).or_default() += 1;
+        *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
+        self.take_pages(read, got, goes_on);
+
+        let facts = self.files.entry(read.file).or_default();
+        facts.reads += 1;
+        facts.got_bytes += got;
+        let thread = self.threads.entry(read.thread).or_default();
+        thread.reads += 1;
+        thread.got_bytes += got;
+        let (mut fetched_bytes, mut again_bytes, mut ahead_bytes) = (0, 0, 0);
+        for (at_ns, file, offset, bytes, again) in thread.inserted.drain(..) {
+            if at_ns >= read.begin_ns && file == read.file {
+                fetched_bytes += bytes;
+                again_bytes += again;
+                let within = end.min(offset + bytes).saturating_sub(read.offset.max(offset));
+                ahead_bytes += bytes - within.min(bytes);
+            }
+        }
+        let is_direct = read.descriptor.is_some_and(|descriptor| {
+            self.direct.get(&(read.file, descriptor)).copied().unwrap_or(false)
+        });
+        let is_seen = self.source == Source::Tracepoints;
+        let waited_ns = match is_seen {
+            true => read.waited_ns,
+            false => read.took_ns().saturating_sub(CALL_NS + got),
+        };
+        if got > 0 && (is_direct || (!is_seen && waited_ns > 0)) {
+            again_bytes = facts.fetch(read.offset, got);
+            fetched_bytes = got;
+        }
+        if waited_ns == 0 || read.way == Way::Uring {
+            return;
+        }
+        if fetched_bytes == 0 && facts.is_again {
+            // It waited for what was being read ahead.
+            again_bytes = u64::MAX;
+        }
+        let wait = Wait {
+            way: read.way,
+            goes_on,
+            hint: facts.hint(read.way),
+            asked_bytes: read.asked_bytes,
+            fetched_bytes,
+            again_bytes,
+            ahead_bytes,
+        };
+        let cause = cause::of(&wait);
+        facts.waits.add(waited_ns, fetched_bytes);
+        facts.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
+        thread.waited_ns += waited_ns;
+        self.waited_ns += waited_ns;
+        self.waits.add(read.end_ns.saturating_sub(waited_ns), read.end_ns);
+        *self.wait_sizes.entry(waited_ns.ilog2()).or_default() += 1;
+    }
+
+    /// The pages that a read asks for.
+    fn take_pages(&mut self, read: &Read, got: u64, goes_on: bool) {
+        let (first, end) = match read.way {
+            // Pages are mapped around the one that is touched. Of a stream they are all used; of
+            // other touches one is.
+            Way::Fault if !goes_on => {
+                let first = read.offset / PAGE_BYTES;
+                (first, first + 1)
+            }
+            _ => page_range(read.offset, got),
+        };
+        self.files.entry(read.file).or_default().asked.add(first, end);
+        for page in first..end {
+            self.reuse.take(read.file, page);
+        }
+    }
+
+    /// How many requests devices had to read on average while they had any; of the waits where no
+    /// requests were seen.
+    pub fn depth(&self) -> f64 {
+        let count: u64 = self.devices.values().map(|device| device.reads.count()).sum();
+        if count == 0 {
+            return self.waits.depth();
+        }
+        let sum: u64 = self.devices.values().map(|device| device.reads.sum_ns()).sum();
+        let union: u64 = self.devices.values().map(|device| device.reads.union_ns()).sum();
+        sum as f64 / union.max(1) as f64
+    }
+
+    /// Whether devices had little to do at a time.
+    pub fn is_depth_low(&self) -> bool {
+        self.depth() < DEPTH_LOW
+    }
+
+    /// All charges to a cause, and the file with the most of them.
+    pub fn charged(&self, cause: Cause) -> (Charge, Option<&FileFacts>) {
+        let mut all = Charge::default();
+        let mut most: Option<(&FileFacts, u64)> = None;
+        for file in self.files.values() {
+            let Some(charge) = file.charges.get(&Some(cause)) else { continue };
+            all.waits += charge.waits;
+            all.ns += charge.ns;
+            all.bytes += charge.bytes;
+            if most.is_none_or(|(_, ns)| charge.ns > ns) {
+                most = Some((file, charge.ns));
+            }
+        }
+        (all, most.map(|(file, _)| file))
+    }
+}
+
+fn page_range(offset: u64, bytes: u64) -> (u64, u64) {
+    if bytes == 0 {
+        return (0, 0);
+    }
+    (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
+}

@@ -1,0 +1,160 @@
+//! Requests to read that met writes on their device, and how much longer they took.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::recording::{Request, Work};
+
+/// A write that ends later than this after a read did not stand in its way.
+const LATE_NS: u64 = 100_000_000;
+
+/// Fewer requests are no base to compare with.
+const FEW: u64 = 20;
+
+/// So many times as long as without writes is in the way.
+const FACTOR: f64 = 2.0;
+
+/// The reads of one size class of a device.
+#[derive(Clone, Debug, Default)]
+struct Latencies {
+    /// In logarithms: eight to each doubling.
+    clear: BTreeMap<u32, u64>,
+    met: BTreeMap<u32, u64>,
+    clear_ns: u64,
+    met_ns: u64,
+}
+
+/// What writes do to reads, device by device.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    writes: VecDeque<(u64, u64, u64)>,
+    /// Reads whose writes may still be to come: device, begin, end, bytes.
+    reads: VecDeque<(u64, u64, u64, u64)>,
+    classes: BTreeMap<(u64, u32), Latencies>,
+    pub bytes: BTreeMap<u64, u64>,
+}
+
+impl Writes {
+    pub fn take(&mut self, request: &Request) {
+        let now = request.end_ns;
+        match request.work {
+            Work::Write => {
+                self.writes.push_back((request.device, request.begin_ns, request.end_ns));
+                *self.bytes.entry(request.device).or_default() += request.bytes;
+            }
+            Work::Read if request.thread.is_some() => {
+                let Request { device, begin_ns, end_ns, bytes, .. } = *request;
+                self.reads.push_back((device, begin_ns, end_ns, bytes));
+            }
+            _ => {}
+        }
+        self.settle(now.saturating_sub(LATE_NS));
+        while self.writes.front().is_some_and(|(_, _, end)| end + 2 * LATE_NS < now) {
+            self.writes.pop_front();
+        }
+    }
+
+    /// Decides of the reads that ended before `until_ns`.
+    pub fn settle(&mut self, until_ns: u64) {
+        while let Some(&(device, begin, end, bytes)) = self.reads.front() {
+            if end > until_ns {
+                break;
+            }
+            self.reads.pop_front();
+            let late = self.writes.partition_point(|&(_, _, to)| to <= begin);
+            let has_met = self.writes.range(late..).any(|&(on, from, _)| on == device && from < end);
+            let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
+            let (latencies, sum) = match has_met {
+                true => (&mut class.met, &mut class.met_ns),
+                false => (&mut class.clear, &mut class.clear_ns),
+            };
+            *latencies.entry(logarithm(end - begin)).or_default() += 1;
+            *sum += end - begin;
+        }
+    }
+
+    /// Of the time of a device's requests to read, the part that is lost to writes; and how long one
+    /// that met writes took on average, and one that did not, in nanoseconds.
+    pub fn lost_part(&self, device: u64) -> Option<(f64, f64, f64)> {
+        let (mut lost, mut all, mut met_ns, mut met, mut base_ns) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        for ((on, _), class) in &self.classes {
+            if *on != device {
+                continue;
+            }
+            all += (class.clear_ns + class.met_ns) as f64;
+            let clear_count: u64 = class.clear.values().sum();
+            let met_count: u64 = class.met.values().sum();
+            if clear_count + met_count < FEW || met_count == 0 {
+                continue;
+            }
+            let base = match clear_count {
+                FEW.. => class.clear_ns as f64 / clear_count as f64,
+                _ => fastest_tenth(class),
+            };
+            let mean = class.met_ns as f64 / met_count as f64;
+            if mean >= FACTOR * base {
+                lost += (mean - base) * met_count as f64;
+            }
+            met_ns += class.met_ns as f64;
+            base_ns += base * met_count as f64;
+            met += met_count as f64;
+        }
+        (lost > 0.0).then(|| (lost / all, met_ns / met, base_ns / met))
+    }
+}
+
+fn logarithm(ns: u64) -> u32 {
+    (f64::log2(ns.max(1) as f64) * 8.0) as u32
+}
+
+/// What the slowest of the fastest tenth takes.
+fn fastest_tenth(class: &Latencies) -> f64 {
+    let mut all = class.clear.clone();
+    for (logarithm, count) in &class.met {
+        *all.entry(*logarithm).or_default() += count;
+    }
+    let count: u64 = all.values().sum();
+    let mut seen = 0;
+    for (logarithm, here) in all {
+        seen += here;
+        if seen * 10 >= count {
+            return f64::exp2(f64::from(logarithm) / 8.0);
+        }
+    }
+    0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(work: Work, begin_ns: u64, end_ns: u64) -> Request {
+        let thread = (work == Work::Read).then_some(0);
+        Request { begin_ns, end_ns, work, thread, bytes: 4096, ..Request::default() }
+    }
+
+    /// Fifty reads of 100 µs, then fifty of 300 µs within one long write each: of 20 ms 10 are lost.
+    #[test]
+    fn reads_that_meet_writes_are_held_against_those_that_do_not() {
+        let mut writes = Writes::default();
+        for at in 0..50 {
+            writes.take(&request(Work::Read, at * 1_000_000, at * 1_000_000 + 100_000));
+        }
+        for at in 50..100 {
+            let begin = at * 1_000_000;
+            writes.take(&request(Work::Read, begin, begin + 300_000));
+            writes.take(&request(Work::Write, begin, begin + 400_000));
+        }
+        writes.settle(u64::MAX);
+        let (part, met, clear) = writes.lost_part(0).unwrap();
+        assert!((part - 0.5).abs() < 1e-9, "{part}");
+        assert_eq!((met, clear), (300_000.0, 100_000.0));
+    }
+
+    #[test]
+    fn without_writes_nothing_is_lost_to_them() {
+        let mut writes = Writes::default();
+        (0..100).for_each(|at| writes.take(&request(Work::Read, at * 1000, at * 1000 + at)));
+        writes.settle(u64::MAX);
+        assert_eq!(writes.lost_part(0), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! The fields of each kind of record, in their order: once, for writing and for reading.
+
+use super::code::{Code, Problem, beginning, flag, one_of, perhaps, range, small, time};
+use super::{Hint, Outcome, Record, Source, Way, Work};
+
+const SOURCES: [Source; 4] =
+    [Source::Tracepoints, Source::Preload, Source::Strace, Source::Requests];
+
+const HINTS: [Hint; 6] =
+    [Hint::Normal, Hint::Random, Hint::Sequential, Hint::WillNeed, Hint::DontNeed, Hint::Other];
+
+const WAYS: [Way; 7] =
+    [Way::Read, Way::Pread, Way::Readv, Way::Preadv, Way::Fault, Way::Uring, Way::Copied];
+
+const WORKS: [Work; 3] = [Work::Read, Work::Write, Work::Other];
+
+/// Has `code` take each field of a record.
+pub(super) fn each(record: &mut Record, code: &mut impl Code) -> Result<(), Problem> {
+    match record {
+        Record::Start(start) => {
+            one_of(code, &mut start.source, &SOURCES)?;
+            code.number(&mut start.wall_ns)?;
+            code.number(&mut start.page_bytes)?;
+            if !start.page_bytes.is_power_of_two() {
+                return Err(Problem::Wrong("a page whose length is no power of two"));
+            }
+            code.number(&mut start.memory_bytes)?;
+            code.text(&mut start.program)?;
+            code.text(&mut start.system)
+        }
+        Record::Device(device) => {
+            code.number(&mut device.device)?;
+            code.text(&mut device.name)?;
+            flag(code, &mut device.is_rotational)?;
+            code.number(&mut device.readahead_bytes)?;
+            code.text(&mut device.file_system)
+        }
+        Record::File(file) => {
+            small(code, &mut file.file)?;
+            code.number(&mut file.device)?;
+            code.number(&mut file.inode)?;
+            perhaps(code, &mut file.bytes)?;
+            code.text(&mut file.path)
+        }
+        Record::Thread(thread) => {
+            small(code, &mut thread.thread)?;
+            small(code, &mut thread.task)?;
+            small(code, &mut thread.process)?;
+            code.text(&mut thread.name)
+        }
+        Record::Open(open) => {
+            time(code, &mut open.at_ns)?;
+            small(code, &mut open.thread)?;
+            small(code, &mut open.file)?;
+            code.number(&mut open.descriptor)?;
+            flag(code, &mut open.is_direct)?;
+            flag(code, &mut open.is_readable)?;
+            flag(code, &mut open.is_writable)
+        }
+        Record::Map(map) => {
+            time(code, &mut map.at_ns)?;
+            small(code, &mut map.thread)?;
+            small(code, &mut map.file)?;
+            range(code, map.file, &mut map.offset, &mut map.bytes)
+        }
+        Record::Advice(advice) => {
+            time(code, &mut advice.at_ns)?;
+            small(code, &mut advice.thread)?;
+            small(code, &mut advice.file)?;
+            range(code, advice.file, &mut advice.offset, &mut advice.bytes)?;
+            one_of(code, &mut advice.hint, &HINTS)?;
+            flag(code, &mut advice.is_of_mapping)
+        }
+        Record::Read(read) => {
+            time(code, &mut read.end_ns)?;
+            beginning(code, read.end_ns, &mut read.begin_ns)?;
+            code.number(&mut read.waited_ns)?;
+            small(code, &mut read.thread)?;
+            one_of(code, &mut read.way, &WAYS)?;
+            perhaps(code, &mut read.descriptor)?;
+            small(code, &mut read.file)?;
+            range(code, read.file, &mut read.offset, &mut read.asked_bytes)?;
+            outcome(code, read.asked_bytes, &mut read.outcome)
+        }
+        Record::Insert(insert) => {
+            time(code, &mut insert.at_ns)?;
+            small(code, &mut insert.thread)?;
+            small(code, &mut insert.file)?;
+            range(code, insert.file, &mut insert.offset, &mut insert.bytes)
+        }
+        Record::Evict(evict) => {
+            time(code, &mut evict.at_ns)?;
+            small(code, &mut evict.file)?;
+            range(code, evict.file, &mut evict.offset, &mut evict.bytes)
+        }
+        Record::Request(request) => {
+            time(code, &mut request.end_ns)?;
+            beginning(code, request.end_ns, &mut request.begin_ns)?;
+            perhaps(code, &mut request.thread)?;
+            code.number(&mut request.device)?;
+            one_of(code, &mut request.work, &WORKS)?;
+            flag(code, &mut request.is_ahead)?;
+            code.number(&mut request.place)?;
+            code.number(&mut request.bytes)
+        }
+        Record::Lost(lost) => {
+            time(code, &mut lost.at_ns)?;
+            code.number(&mut lost.count)
+        }
+        Record::End(end) => {
+            time(code, &mut end.at_ns)?;
+            perhaps(code, &mut end.processor_ns)?;
+            flag(code, &mut end.has_exited)
+        }
+    }
+}
+
+fn outcome(code: &mut impl Code, asked: u64, value: &mut Outcome) -> Result<(), Problem> {
+    const WRONG: Problem = Problem::Wrong("a read that was given more than it asked for");
+    let mut number = match *value {
+        Outcome::Bytes(got) => asked.checked_sub(got).ok_or(WRONG)? << 1,
+        Outcome::Error(error) => u64::from(error) << 1 | 1,
+    };
+    code.number(&mut number)?;
+    *value = match number & 1 {
+        0 => Outcome::Bytes(asked.checked_sub(number >> 1).ok_or(WRONG)?),
+        _ => {
+            let error = u32::try_from(number >> 1);
+            Outcome::Error(error.map_err(|_| Problem::Wrong("no error number"))?)
+        }
+    };
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! Reading a recording.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+
+use super::code::{Code, Past, Problem, Unpack};
+use super::{BLOCK_BYTES_MAX, MAGIC, Record, VERSION, fields};
+
+/// What is wrong with a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordingError {
+    /// It is none.
+    None,
+    /// It is of another version.
+    Version {
+        /// Which.
+        version: u32,
+    },
+    /// It is cut off: all that stands before was read.
+    Cut {
+        /// The first byte that was not read: of the block that the cut went through, or the length
+        /// of a file that has no last record.
+        byte: u64,
+    },
+    /// What stands there is not what was written.
+    Damaged {
+        /// The first byte of the block.
+        byte: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The file can't be read.
+    Unread {
+        /// From which byte on.
+        byte: u64,
+        /// Why not.
+        because: String,
+    },
+}
+
+impl fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordingError::None => {
+                f.write_str("this is no recording; `readpath watch -o FILE -- COMMAND` makes one")
+            }
+            RecordingError::Version { version } => {
+                write!(f, "a recording of version {version}; version {VERSION} is read here")
+            }
+            RecordingError::Cut { byte } => write!(
+                f,
+                "the recording is cut off at byte {byte}: what was recorded after is missing"
+            ),
+            RecordingError::Damaged { byte, why } => {
+                write!(f, "the recording is damaged in the block at byte {byte}: {why}")
+            }
+            RecordingError::Unread { byte, because } => {
+                write!(f, "the recording can't be read from byte {byte} on: {because}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RecordingError {}
+
+/// Reads the records of a recording, one after the other, in the memory of a block and of the
+/// numbers that have names. After an error comes nothing more.
+#[derive(Debug)]
+pub struct Reader<R> {
+    source: R,
+    /// The first byte of the block that is read, and of the one after it.
+    byte: u64,
+    next_byte: u64,
+    block: Vec<u8>,
+    /// How much of the block has been read.
+    done: usize,
+    past: Past,
+    files: BTreeSet<u32>,
+    threads: BTreeSet<u32>,
+    devices: BTreeSet<u64>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// At the beginning: what comes is [`Record::Start`].
+    Begins,
+    /// Between the first record and the last.
+    Within,
+    /// [`Record::End`] was read.
+    Over,
+    /// An error was told.
+    Failed,
+}
+
+impl<R: io::Read> Reader<R> {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// It is no recording, or one of another version.
+    pub fn new(mut source: R) -> Result<Reader<R>, RecordingError> {
+        let mut head = [0; 12];
+        let length = fill(&mut source, &mut head).map_err(|error| unread(0, &error))?;
+        let is_one = head[..length.min(MAGIC.len())] == MAGIC[..length.min(MAGIC.len())];
+        if !is_one || length == 0 {
+            return Err(RecordingError::None);
+        }
+        if length < head.len() {
+            return Err(RecordingError::Cut { byte: length as u64 });
+        }
+        let version = u32::from_le_bytes(head[8..].try_into().expect("four bytes"));
+        if version != VERSION {
+            return Err(RecordingError::Version { version });
+        }
+        Ok(Reader {
+            source,
+            byte: head.len() as u64,
+            next_byte: head.len() as u64,
+            block: Vec::new(),
+            done: 0,
+            past: Past::default(),
+            files: BTreeSet::new(),
+            threads: BTreeSet::new(),
+            devices: BTreeSet::new(),
+            state: State::Begins,
+        })
+    }
+
+    fn read(&mut self) -> Result<Option<Record>, RecordingError> {
+        if self.done == self.block.len() && !self.read_block()? {
+            return match self.state {
+                State::Over => Ok(None),
+                _ => Err(RecordingError::Cut { byte: self.next_byte }),
+            };
+        }
+        let record = self.take().map_err(|problem| {
+            let why = match problem {
+                Problem::Short => "a record goes beyond its end",
+                Problem::Wrong(why) => why,
+            };
+            RecordingError::Damaged { byte: self.byte, why: format!("it has {why}") }
+        })?;
+        self.check(&record)
+            .map_err(|why| RecordingError::Damaged { byte: self.byte, why: why.to_owned() })?;
+        Ok(Some(record))
+    }
+
+    /// Reads the next block; `false` at the end of the file.
+    fn read_block(&mut self) -> Result<bool, RecordingError> {
+        self.byte = self.next_byte;
+        let byte = self.byte;
+        let mut head = [0; 8];
+        match fill(&mut self.source, &mut head).map_err(|error| unread(byte, &error))? {
+            0 => return Ok(false),
+            8 => {}
+            _ => return Err(RecordingError::Cut { byte }),
+        }
+        let [length, sum] = [0, 4].map(|at| {
+            u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes are four bytes"))
+        });
+        if length == 0 || length > BLOCK_BYTES_MAX {
+            let why = format!("its length would be {length} bytes");
+            return Err(RecordingError::Damaged { byte, why });
+        }
+        self.block.resize(length as usize, 0);
+        let read = fill(&mut self.source, &mut self.block).map_err(|error| unread(byte, &error))?;
+        if read < self.block.len() {
+            return Err(RecordingError::Cut { byte });
+        }
+        if crc32fast::hash(&self.block) != sum {
+            let why = "its checksum is another".to_owned();
+            return Err(RecordingError::Damaged { byte, why });
+        }
+        self.next_byte = byte + 8 + u64::from(length);
+        self.done = 0;
+        self.past = Past::default();
+        Ok(true)
+    }
+
+    fn take(&mut self) -> Result<Record, Problem> {
+        let mut unpack = Unpack { left: &self.block[self.done..], past: &mut self.past };
+        let mut tag = 0;
+        unpack.number(&mut tag)?;
+        let make = u8::try_from(tag).ok().and_then(Record::of_tag);
+        let mut record = make.ok_or(Problem::Wrong("a record of a kind that is not known"))?();
+        fields::each(&mut record, &mut unpack)?;
+        self.done = self.block.len() - unpack.left.len();
+        Ok(record)
+    }
+
+    /// Holds what a record says against what came before it.
+    fn check(&mut self, record: &Record) -> Result<(), &'static str> {
+        match (self.state, record) {
+            (State::Begins, Record::Start(_)) => self.state = State::Within,
+            (State::Begins, _) => return Err("the first record is not a start"),
+            (_, Record::Start(_)) => return Err("a start within the recording"),
+            (State::Over | State::Failed, _) => return Err("a record after the last"),
+            (State::Within, _) => {}
+        }
+        let (mut file, mut thread, mut device) = (None, None, None);
+        match record {
+            Record::Device(it) => {
+                self.devices.insert(it.device);
+            }
+            Record::File(it) => {
+                self.files.insert(it.file);
+                device = Some(it.device).filter(|device| *device != 0);
+            }
+            Record::Thread(it) => {
+                self.threads.insert(it.thread);
+            }
+            Record::Open(it) => (file, thread) = (Some(it.file), Some(it.thread)),
+            Record::Map(it) => (file, thread) = (Some(it.file), Some(it.thread)),
+            Record::Advice(it) => (file, thread) = (Some(it.file), Some(it.thread)),
+            Record::Read(it) => (file, thread) = (Some(it.file), Some(it.thread)),
+            Record::Insert(it) => (file, thread) = (Some(it.file), Some(it.thread)),
+            Record::Evict(it) => file = Some(it.file),
+            Record::Request(it) => {
+                device = Some(it.device);
+                thread = match it.thread.map(u32::try_from) {
+                    Some(Err(_)) => return Err("a thread that has no name"),
+                    Some(Ok(thread)) => Some(thread),
+                    None => None,
+                };
+            }
+            Record::End(_) => self.state = State::Over,
+            Record::Start(_) | Record::Lost(_) => {}
+        }
+        if file.is_some_and(|file| !self.files.contains(&file)) {
+            return Err("a file that has no name");
+        }
+        if thread.is_some_and(|thread| !self.threads.contains(&thread)) {
+            return Err("a thread that has no name");
+        }
+        if device.is_some_and(|device| !self.devices.contains(&device)) {
+            return Err("a device that has no name");
+        }
+        Ok(())
+    }
+}
+
+impl<R: io::Read> Iterator for Reader<R> {
+    type Item = Result<Record, RecordingError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.state == State::Failed {
+            return None;
+        }
+        let read = self.read();
+        if read.is_err() {
+            self.state = State::Failed;
+        }
+        read.transpose()
+    }
+}
+
+/// Reads until the buffer is full or the source ends, and says how much that was.
+fn fill(source: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match source.read(&mut buffer[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+fn unread(byte: u64, error: &io::Error) -> RecordingError {
+    RecordingError::Unread { byte, because: error.to_string() }
+}

@@ -1,0 +1,251 @@
+//! Recordings: what is written is read, and what was cut off or changed is noticed.
+
+use proptest::prelude::*;
+use readpath_sim::recording::{
+    Advice, Device, End, Evict, File, Hint, Insert, Lost, MAGIC, Map, Open, Outcome, Read, Reader,
+    Record, RecordingError, Request, Source, Start, Thread, Way, Work, Writer,
+};
+
+fn written(records: &[Record]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    for record in records {
+        writer.put(record.clone()).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn read(bytes: &[u8]) -> (Vec<Record>, Option<RecordingError>) {
+    let mut records = Vec::new();
+    let reader = match Reader::new(bytes) {
+        Ok(reader) => reader,
+        Err(error) => return (records, Some(error)),
+    };
+    for record in reader {
+        match record {
+            Ok(record) => records.push(record),
+            Err(error) => return (records, Some(error)),
+        }
+    }
+    (records, None)
+}
+
+fn names() -> Vec<Record> {
+    let start = Start { page_bytes: 4096, program: "cat".to_owned(), ..Start::default() };
+    let device = Device { device: 1 << 20 | 2, name: "vdä".to_owned(), ..Device::default() };
+    let file =
+        |file| File { file, device: 1 << 20 | 2, path: "/a b".to_owned(), ..File::default() };
+    let thread = Thread { thread: 3, task: 70, process: 70, name: "cat".to_owned() };
+    vec![
+        Record::Start(start),
+        Record::Device(device),
+        Record::File(file(0)),
+        Record::File(file(900)),
+        Record::Thread(thread),
+    ]
+}
+
+fn any_range() -> impl Strategy<Value = (u64, u64)> {
+    let far = (0..1_u64 << 62, 0..1_u64 << 62);
+    prop_oneof![far, (0..10_u64, 0..9_u64).prop_map(|(page, pages)| (page << 12, pages << 12))]
+}
+
+fn any_span() -> impl Strategy<Value = (u64, u64)> {
+    prop_oneof![(0..1000_u64, 0..1000_u64), (any::<u64>(), any::<u64>())]
+        .prop_map(|(a, b)| (a.min(b), a.max(b)))
+}
+
+fn any_read() -> impl Strategy<Value = Record> {
+    let ways =
+        [Way::Read, Way::Pread, Way::Readv, Way::Preadv, Way::Fault, Way::Uring, Way::Copied];
+    let way = prop::sample::select(ways.to_vec());
+    let file = prop::sample::select(vec![0_u32, 900]);
+    let descriptor = prop::option::of(0..u64::MAX);
+    let outcome = prop_oneof![any::<u64>().prop_map(Ok), any::<u32>().prop_map(Err)];
+    (any_span(), any_range(), way, file, descriptor, outcome, any::<u64>()).prop_map(
+        |((begin_ns, end_ns), (offset, asked_bytes), way, file, descriptor, outcome, waited_ns)| {
+            let outcome = match outcome {
+                Ok(bytes) => Outcome::Bytes(bytes.min(asked_bytes)),
+                Err(error) => Outcome::Error(error),
+            };
+            Record::Read(Read {
+                end_ns,
+                begin_ns,
+                waited_ns,
+                thread: 3,
+                way,
+                descriptor,
+                file,
+                offset,
+                asked_bytes,
+                outcome,
+            })
+        },
+    )
+}
+
+fn any_event() -> impl Strategy<Value = Record> {
+    let hints = vec![Hint::Normal, Hint::Random, Hint::WillNeed, Hint::DontNeed, Hint::Other];
+    let works = vec![Work::Read, Work::Write, Work::Other];
+    let at = any::<u64>();
+    let (thread, file) = (3, 900);
+    prop_oneof![
+        6 => any_read(),
+        1 => (at, any::<[bool; 3]>()).prop_map(move |(at_ns, [is_direct, is_readable, is_writable])| {
+            let descriptor = at_ns / 2;
+            Record::Open(Open { at_ns, thread, file, descriptor, is_direct, is_readable, is_writable })
+        }),
+        1 => (at, any_range()).prop_map(move |(at_ns, (offset, bytes))| {
+            Record::Map(Map { at_ns, thread, file, offset, bytes })
+        }),
+        1 => (at, any_range(), prop::sample::select(hints), any::<bool>()).prop_map(
+            move |(at_ns, (offset, bytes), hint, is_of_mapping)| {
+                Record::Advice(Advice { at_ns, thread, file, offset, bytes, hint, is_of_mapping })
+            }
+        ),
+        2 => (at, any_range()).prop_map(move |(at_ns, (offset, bytes))| {
+            Record::Insert(Insert { at_ns, thread, file, offset, bytes })
+        }),
+        1 => (at, any_range()).prop_map(move |(at_ns, (offset, bytes))| {
+            Record::Evict(Evict { at_ns, file, offset, bytes })
+        }),
+        2 => (any_span(), any_range(), prop::sample::select(works), any::<bool>()).prop_map(
+            |((begin_ns, end_ns), (place, bytes), work, is_ahead)| {
+                let thread = is_ahead.then_some(3);
+                let device = 1 << 20 | 2;
+                Record::Request(Request { end_ns, begin_ns, thread, device, work, is_ahead, place, bytes })
+            }
+        ),
+        1 => (at, any::<u64>()).prop_map(|(at_ns, count)| Record::Lost(Lost { at_ns, count })),
+    ]
+}
+
+fn end() -> Record {
+    Record::End(End { at_ns: 9, processor_ns: Some(7), has_exited: true })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(events in prop::collection::vec(any_event(), 0..60)) {
+        let records = [names(), events, vec![end()]].concat();
+        prop_assert_eq!(read(&written(&records)), (records, None));
+    }
+
+    #[test]
+    fn junk_is_an_error_and_no_panic(
+        junk in prop::collection::vec(any::<u8>(), 0..200),
+        is_block in any::<bool>(),
+    ) {
+        let mut bytes = written(&names());
+        if is_block {
+            bytes.extend((junk.len() as u32).to_le_bytes());
+            bytes.extend(crc32fast::hash(&junk).to_le_bytes());
+        }
+        bytes.extend(&junk);
+        let (records, error) = read(&bytes);
+        prop_assert!(records.starts_with(&names()));
+        // An end by chance is the only way in which that may be a whole recording.
+        prop_assert!(error.is_some() || records.last().is_some_and(|last| last.tag() == 13));
+    }
+}
+
+/// One read in one file, byte by byte as the format has it: worked out by hand from its description.
+#[test]
+fn the_bytes_are_those_of_the_description() {
+    let start =
+        Start { source: Source::Strace, wall_ns: 300, page_bytes: 4096, ..Start::default() };
+    let records = [
+        Record::Start(Start { program: "a".to_owned(), ..start }),
+        Record::File(File { file: 0, bytes: Some(200), path: "/f".to_owned(), ..File::default() }),
+        Record::Thread(Thread { thread: 0, task: 5, process: 5, name: String::new() }),
+        Record::Read(Read {
+            end_ns: 1000,
+            begin_ns: 900,
+            waited_ns: 60,
+            way: Way::Pread,
+            descriptor: Some(3),
+            offset: 64,
+            asked_bytes: 256,
+            outcome: Outcome::Bytes(136),
+            ..Read::default()
+        }),
+        Record::End(End { at_ns: 990, processor_ns: None, has_exited: true }),
+    ];
+    let body = [
+        // Start: strace, 300, 4096, memory not known, "a", "".
+        &[1, 2, 0xac, 2, 0x80, 0x20, 0, 1, b'a', 0][..],
+        // File 0, no device, no inode, 200 bytes, "/f".
+        &[3, 0, 0, 0, 0xc9, 1, 2, b'/', b'f'],
+        &[4, 0, 5, 5, 0],
+        // 1000 × 2; 100 before; 60; thread 0; pread; descriptor 3; file 0; offset 64 × 2; 256; 120 × 2.
+        &[8, 0xd0, 0x0f, 100, 60, 0, 1, 4, 0, 0x80, 1, 0x80, 2, 0xf0, 1],
+        // 10 back: 10 × 2 - 1.
+        &[13, 19, 0, 1],
+    ]
+    .concat();
+    let mut expected = MAGIC.to_vec();
+    expected.extend([1, 0, 0, 0]);
+    expected.extend([body.len() as u8, 0, 0, 0]);
+    expected.extend(crc32fast::hash(&body).to_le_bytes());
+    expected.extend(body);
+    assert_eq!(written(&records), expected);
+}
+
+#[test]
+fn a_recording_that_is_cut_off_gives_what_stands_before_and_names_the_byte() {
+    // Two blocks: 12 bytes, 8 and the names, 8 and the rest.
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    names().into_iter().for_each(|record| writer.put(record).unwrap());
+    writer.flush().unwrap();
+    writer.put(Record::Read(Read { thread: 3, ..Read::default() })).unwrap();
+    writer.put(end()).unwrap();
+    let bytes = writer.finish().unwrap();
+    let second = written(&names()).len();
+    assert!(second < bytes.len() - 10);
+    for length in 0..bytes.len() {
+        let (records, error) = read(&bytes[..length]);
+        let expected = match length {
+            0 => RecordingError::None,
+            1..12 => RecordingError::Cut { byte: length as u64 },
+            _ if length < second => RecordingError::Cut { byte: 12 },
+            _ => RecordingError::Cut { byte: second as u64 },
+        };
+        assert_eq!(error, Some(expected), "{length}");
+        assert_eq!(records, if length < second { Vec::new() } else { names() }, "{length}");
+    }
+    assert_eq!(read(&bytes).1, None);
+}
+
+#[test]
+fn each_changed_byte_is_noticed() {
+    let bytes = written(&[names(), vec![end()]].concat());
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x10;
+        let (_, error) = read(&changed);
+        assert!(error.is_some(), "byte {at}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_the_writer_and_told_by_the_reader() {
+    let wrong_read = Read { asked_bytes: 5, outcome: Outcome::Bytes(6), ..Read::default() };
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    names().into_iter().for_each(|record| writer.put(record).unwrap());
+    writer.put(Record::Lost(Lost { at_ns: 5, count: 1 })).unwrap();
+    let refused = writer.put(Record::Read(Read { thread: 3, ..wrong_read })).unwrap_err();
+    assert_eq!(refused.to_string(), "a record with a read that was given more than it asked for");
+    writer.put(end()).unwrap();
+    let (records, error) = read(&writer.finish().unwrap());
+    assert_eq!((records.len(), records.last(), error), (7, Some(&end()), None));
+
+    let told = |records: &[Record]| read(&written(records)).1.unwrap().to_string();
+    let nameless = Record::Read(Read { thread: 3, file: 7, ..Read::default() });
+    let error = told(&[names(), vec![nameless]].concat());
+    assert_eq!(error, "the recording is damaged in the block at byte 12: a file that has no name");
+    assert!(told(&names()[1..]).contains("the first record is not a start"));
+    assert!(told(&[names(), vec![end(), end()]].concat()).contains("after the last"));
+    let mut later = written(&names());
+    later[8] = 2;
+    assert_eq!(read(&later).1, Some(RecordingError::Version { version: 2 }));
+    assert_eq!(read(b"fio version 3 iolog\n").1, Some(RecordingError::None));
+}
