@@ -8,9 +8,9 @@ use readpath::BackendKind;
 
 use crate::everyday::{Refused, State};
 use crate::explain::ExplainArgs;
+use crate::output::Format;
 use crate::recordings::TraceCommand;
 use crate::watch::WatchArgs;
-use crate::output::Format;
 
 /// The storage read path in user space: one job, many policies and devices, one table.
 #[derive(Debug, Parser)]
@@ -442,14 +442,35 @@ pub struct EverydayArgs {
     An arrival may say class=rt|be|idle (be), level=0..7 (4) and sync=yes|no (yes for a read).\n\
     Printed are the decisions, one a line, as `readpath run --log` writes them, among them as\n\
     `event=divergence` where the list has a request in the device and the law did otherwise, and\n\
-    at the end how many requests are equal. Exit code 1: some are not.")]
+    at the end how many requests are equal. Exit code 1: some are not.\n\n\
+    A recording's reads are made again, in virtual time: who waited for an answer waits for it, and\n\
+    thinks for as long as then. The figure is the time of the program.\n\n\
+    Example:\n  \
+    readpath watch -o reads.rec -- COMMAND\n  \
+    readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive")]
 pub struct ReplayArgs {
-    /// The list of events
+    /// A recording of `readpath watch`, or a list of a scheduler's events: known by its first bytes
     #[arg(value_name = "FILE")]
     pub events: PathBuf,
-    /// The scheduler
-    #[arg(long, value_name = "LAW", default_value = "cfq")]
-    pub scheduler: String,
+    /// The scheduler [default: of a recording adaptive, of a list cfq]
+    #[arg(long, value_name = "LAW")]
+    pub scheduler: Option<String>,
+    /// Of a recording: make its reads again on these modelled devices, each a row
+    #[arg(long = "on", value_name = "DEVICE,…", default_value = "hdd,nvme")]
+    pub devices: String,
+    /// Of a recording: readahead laws, each a row
+    #[arg(long, value_name = "LAW,…", default_value = "ondemand,adaptive")]
+    pub readahead: String,
+    /// Of a recording: reclaim laws, each a row
+    #[arg(long, value_name = "LAW,…", default_value = "two-lists")]
+    pub reclaim: String,
+    /// Of a recording: memory for its pages, with a unit, each a row [default: all that its machine
+    /// has]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
+    pub memory: Vec<String>,
+    /// Of a recording: seed of what is random in devices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// How many requests the device takes at once
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub depth: u32,

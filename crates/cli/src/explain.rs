@@ -11,11 +11,13 @@ use crate::table::{self, Column, Table};
 
 /// `readpath explain`.
 #[derive(Debug, Args)]
-#[command(after_help = "What counts is the time in which the program waited for a device. Each wait \
+#[command(
+    after_help = "What counts is the time in which the program waited for a device. Each wait \
     is charged to one cause,\nand a cause that takes 5 % of the time or more is told, with what it \
     is seen by and what helps.\n\n\
     Example:\n  \
-    readpath watch -o reads.rec -- COMMAND && readpath explain reads.rec")]
+    readpath watch -o reads.rec -- COMMAND && readpath explain reads.rec"
+)]
 pub struct ExplainArgs {
     /// The recording
     #[arg(value_name = "RECORDING")]
@@ -49,8 +51,10 @@ fn print(explanation: &Explanation) {
         Some(spent) => format!("; processor time {spent:.2} s"),
         None => String::new(),
     };
-    println!("{program}: {seconds:.2} s, of which {waited_seconds:.2} s ({share:.0} %) waited for a \
-              device{spent}");
+    println!(
+        "{program}: {seconds:.2} s, of which {waited_seconds:.2} s ({share:.0} %) waited for a \
+              device{spent}"
+    );
     if explanation.lost > 0 {
         println!("{} events were lost: figures are too low", explanation.lost);
     }

@@ -32,6 +32,7 @@ mod table;
 mod touch_memory;
 mod validate;
 mod watch;
+mod what_if;
 
 use std::process::ExitCode;
 

@@ -49,7 +49,8 @@ pub fn each_record(
 ) -> Result<(), Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
     let file = File::open(path).map_err(|error| about(&error))?;
-    let reader = Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(|error| about(&error))?;
+    let reader =
+        Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(|error| about(&error))?;
     for record in reader {
         match record {
             Ok(record) => each(record)?,

@@ -19,13 +19,15 @@ use crate::exit::{Ended, Failure};
 
 /// `readpath watch`.
 #[derive(Debug, Args)]
-#[command(after_help = "Needs root, tracefs and the events of system calls (exit code 3 without). \
+#[command(
+    after_help = "Needs root, tracefs and the events of system calls (exit code 3 without). \
     The recording has the\nnames of files and threads, and which bytes were read when; nothing of \
     what stands in them, and\nno argument of a command.\n\n\
     Examples:\n  \
     readpath watch -o reads.rec -- tar cf /dev/null /usr/share\n  \
     readpath watch --pid 4242 --for 30s\n  \
-    readpath explain reads.rec")]
+    readpath explain reads.rec"
+)]
 pub struct WatchArgs {
     /// Watch this program, and all that it starts, until it ends
     #[arg(value_name = "COMMAND", last = true, required_unless_present = "pid")]
@@ -101,7 +103,9 @@ pub fn run(args: WatchArgs) -> Ended {
 /// Starts the program, or finds the process.
 fn begin(args: &WatchArgs, watch: &mut Watch) -> Result<(String, Option<Child>), Failure> {
     if let Some(process) = args.pid {
-        watch.attach(process).map_err(|error| Failure::about(format!("process {process}"), error))?;
+        watch
+            .attach(process)
+            .map_err(|error| Failure::about(format!("process {process}"), error))?;
         let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
         return Ok((name.trim_end().to_owned(), None));
     }
@@ -126,8 +130,10 @@ fn refused(error: TraceError) -> Failure {
 fn tell(path: &Path, summary: &Summary, is_running: bool) {
     let Summary { seconds, lost, unplaced } = summary;
     let path = path.display();
-    eprintln!("readpath: recorded {seconds:.2} s in {path}; `readpath explain {path}` says what is \
-               wrong");
+    eprintln!(
+        "readpath: recorded {seconds:.2} s in {path}; `readpath explain {path}` says what is \
+               wrong"
+    );
     if *lost > 0 {
         eprintln!("readpath: {lost} events were lost: the recording has holes");
     }

@@ -24,6 +24,7 @@ pub mod run;
 pub mod simulate;
 pub mod trace;
 pub mod validate;
+pub mod what_if;
 pub mod workload;
 pub mod world;
 

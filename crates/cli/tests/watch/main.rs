@@ -29,7 +29,8 @@ fn program() {
 }
 
 fn can_watch(scratch: &Scratch) -> bool {
-    let ran = Ran::of(scratch.command(["watch", "-o", "probe.rec", "--", "true"]).output().unwrap());
+    let ran =
+        Ran::of(scratch.command(["watch", "-o", "probe.rec", "--", "true"]).output().unwrap());
     if ran.code == Some(3) {
         println!("skipped: {}", ran.stderr.trim());
         return false;
@@ -95,7 +96,8 @@ fn the_cause_that_costs_most_is_named_and_no_other_where_there_is_none() {
         let found = explained["findings"][0]["cause"].as_str();
         let seconds = &explained["seconds"];
         println!("{}: {found:?} of {seconds} s, {}", program.name, explained["findings"]);
-        std::fs::copy(scratch.path("reads.rec"), format!("/var/tmp/wp/{}.rec", program.name)).unwrap();
+        std::fs::copy(scratch.path("reads.rec"), format!("/var/tmp/wp/{}.rec", program.name))
+            .unwrap();
         if found != program.cause {
             wrong.push(format!("{}: {:?} and not {found:?}", program.name, program.cause));
         }

@@ -195,7 +195,8 @@ impl Gathered {
 
     fn read(&mut self, read: &Read) {
         let end = read.offset + read.asked_bytes;
-        let goes_on = self.pattern.take((read.thread, read.file, read.descriptor), read.offset, end);
+        let goes_on =
+            self.pattern.take((read.thread, read.file, read.descriptor), read.offset, end);
         let got = read.got_bytes();
         self.reads += 1;
         self.got_bytes += got;

@@ -22,8 +22,7 @@ impl Pages {
         let mut added = 0;
         let mut at = first;
         while at < end {
-            let piece =
-                self.pieces.entry(at / PIECE_PAGES).or_insert_with(|| Box::new([0; WORDS]));
+            let piece = self.pieces.entry(at / PIECE_PAGES).or_insert_with(|| Box::new([0; WORDS]));
             let last = end.min((at / PIECE_PAGES + 1) * PIECE_PAGES);
             while at < last {
                 let bit = at % 64;

@@ -65,9 +65,10 @@ mod tests {
     fn streams_are_told_from_jumps_also_when_they_alternate() {
         let mut pattern = Pattern::default();
         let mut take = |offset: u64| pattern.take((0, 0, Some(3)), offset, offset + 4096);
-        assert_eq!([0, 4096, 1 << 30, 8192, (1 << 30) + 4096].map(&mut take), [
-            false, true, false, true, true
-        ]);
+        assert_eq!(
+            [0, 4096, 1 << 30, 8192, (1 << 30) + 4096].map(&mut take),
+            [false, true, false, true, true]
+        );
         assert!(!take(4096), "backwards");
         assert!(!pattern.take((1, 0, Some(3)), 8192, 9000), "another thread");
         assert_eq!(pattern.strides.get(&0), Some(&1));

@@ -61,7 +61,8 @@ impl Writes {
             }
             self.reads.pop_front();
             let late = self.writes.partition_point(|&(_, _, to)| to <= begin);
-            let has_met = self.writes.range(late..).any(|&(on, from, _)| on == device && from < end);
+            let has_met =
+                self.writes.range(late..).any(|&(on, from, _)| on == device && from < end);
             let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
             let (latencies, sum) = match has_met {
                 true => (&mut class.met, &mut class.met_ns),

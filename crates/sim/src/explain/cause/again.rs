@@ -3,8 +3,8 @@
 //! It holds where most of what was fetched for a read had been fetched before; also where the read
 //! waited for what was on its way, and that had.
 
-use super::super::gather::Gathered;
 use super::super::Cause;
+use super::super::gather::Gathered;
 use super::words::{bytes, time};
 use super::{Wait, Words, name};
 

@@ -36,9 +36,10 @@ pub(super) fn words(gathered: &Gathered) -> Words {
             fetched as f64 / used.max(1) as f64,
             name(most),
         ),
-        remedy: "say which reads are at random places (POSIX_FADV_RANDOM, MADV_RANDOM) and ask for \
+        remedy:
+            "say which reads are at random places (POSIX_FADV_RANDOM, MADV_RANDOM) and ask for \
                  whole ranges at once (`pread`, MADV_WILLNEED); or make the device's read_ahead_kb \
                  smaller"
-            .to_owned(),
+                .to_owned(),
     }
 }

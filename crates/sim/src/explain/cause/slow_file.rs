@@ -6,8 +6,8 @@
 
 use super::super::SLOW_FACTOR;
 use super::super::gather::{FileFacts, Gathered};
-use super::words::time;
 use super::Words;
+use super::words::time;
 
 /// Fewer waits say nothing of a file.
 const WAITS_LEAST: u64 = 8;
@@ -70,8 +70,9 @@ pub(super) fn words(gathered: &Gathered, slow: Option<&Slow>) -> Words {
             time(others_ns),
             if device.is_empty() { "another file system" } else { device },
         ),
-        remedy: "look at what it lies on, or have it on the device of the others; or read it first, \
+        remedy:
+            "look at what it lies on, or have it on the device of the others; or read it first, \
                  while the others are worked on"
-            .to_owned(),
+                .to_owned(),
     }
 }

@@ -5,8 +5,8 @@
 //! tenth stands for those. What they take longer is lost.
 
 use super::super::gather::{FileFacts, Gathered};
-use super::words::{bytes, time};
 use super::Words;
+use super::words::{bytes, time};
 
 /// The part of a file's waits that is lost to writes.
 pub(super) fn part(gathered: &Gathered, file: &FileFacts) -> f64 {
@@ -19,9 +19,8 @@ pub(super) fn words(gathered: &Gathered) -> Words {
         let (_, met, clear) = gathered.writes.lost_part(*number)?;
         Some((written(number), &device.name, met, clear))
     });
-    let (written, name, met, clear) = devices.max_by_key(|(written, ..)| *written).expect(
-        "a device was charged",
-    );
+    let (written, name, met, clear) =
+        devices.max_by_key(|(written, ..)| *written).expect("a device was charged");
     Words {
         title: format!("writes to {name} stand before the reads"),
         evidence: format!(
