@@ -13,7 +13,9 @@ fn recording() -> Vec<u8> {
     let mut writer = Writer::new(&mut bytes).unwrap();
     let program = "reader".to_owned();
     let memory_bytes = 1 << 30;
-    writer.put(Record::Start(Start { program, memory_bytes, ..Start::default() })).unwrap();
+    writer
+        .put(Record::Start(Start { page_bytes: 4096, program, memory_bytes, ..Start::default() }))
+        .unwrap();
     let path = "/data/<b>".to_owned();
     writer
         .put(Record::File(File { file: 0, path, bytes: Some(1 << 28), ..File::default() }))
