@@ -9,6 +9,7 @@ use readpath::BackendKind;
 use crate::everyday::{Refused, State};
 use crate::explain::ExplainArgs;
 use crate::output::Format;
+use crate::profile::ProfileArgs;
 use crate::recordings::TraceCommand;
 use crate::watch::WatchArgs;
 
@@ -269,44 +270,6 @@ pub struct ServeArgs {
     pub seed: u64,
 }
 
-/// `readpath profile`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Only reads, past the kernel's cache: requests of 4 KiB to 1 MiB, 1 to 64 of \
-    them under way, at\nrandom and one after the other, near and far from each other, of several \
-    streams. Never more\nthan 16 MiB are under way. Everything is measured three times, and the \
-    middle\none counts; at least once, with a few requests each, when the time or the bytes are spent \
-    before.\n\n\
-    A file should be larger than what its storage caches by itself, and on a disk in one piece.\n\n\
-    Example:\n  \
-    readpath profile /dev/sdb --toml mine.toml\n  \
-    readpath run JOB.fio --on measured,toml=mine.toml,nvme"
-)]
-pub struct ProfileArgs {
-    /// A file or block device, which is only read; or a folder, in which a file is made for it, and
-    /// removed
-    #[arg(value_name = "PATH")]
-    pub path: PathBuf,
-    /// Write the description to this file
-    #[arg(long, value_name = "FILE")]
-    pub toml: Option<PathBuf>,
-    /// Measure for about so long
-    #[arg(long, value_name = "N", default_value = "60")]
-    pub seconds: NonZero<u64>,
-    /// Read about so many bytes at most, with a unit
-    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
-    pub bytes: String,
-    /// The length of the file that is made in a folder, with a unit
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
-    pub size: String,
-    /// Seed of the places that are read
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Print one JSON document in place of the tables
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `readpath validate`.
 #[derive(Debug, Args)]
 #[command(after_help = "A line of a trace, as DiskSim's validation set has them:\n  \
@@ -477,6 +440,9 @@ pub struct ReplayArgs {
     /// The device has no head that moves
     #[arg(long)]
     pub solid_state: bool,
+    /// Of a recording: write the rows to this file too, as one page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,

@@ -3,10 +3,12 @@
 mod storage;
 mod tell;
 
+use std::num::NonZero;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use indicatif::ProgressBar;
 use readpath::Direct;
 use readpath::raw::RawFile;
@@ -16,7 +18,6 @@ use readpath_sim::profile::{
     Cell, Limits, STORAGE_BYTES_MIN, Sample, Shape, Walk, cells, describe, measure,
 };
 
-use crate::args::ProfileArgs;
 use crate::exit::{Ended, Failure};
 use crate::html::{cannot_write, check_writable};
 use crate::input;
@@ -24,6 +25,44 @@ use crate::made_files::MadeFiles;
 use crate::output::print;
 use crate::progress::Interrupt;
 use storage::RealStorage;
+
+/// `readpath profile`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Only reads, past the kernel's cache: requests of 4 KiB to 1 MiB, 1 to 64 of \
+    them under way, at\nrandom and one after the other, near and far from each other, of several \
+    streams. Never more\nthan 16 MiB are under way. Everything is measured three times, and the \
+    middle\none counts; at least once, with a few requests each, when the time or the bytes are spent \
+    before.\n\n\
+    A file should be larger than what its storage caches by itself, and on a disk in one piece.\n\n\
+    Example:\n  \
+    readpath profile /dev/sdb --toml mine.toml\n  \
+    readpath run JOB.fio --on measured,toml=mine.toml,nvme"
+)]
+pub struct ProfileArgs {
+    /// A file or block device, which is only read; or a folder, in which a file is made for it, and
+    /// removed
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Write the description to this file
+    #[arg(long, value_name = "FILE")]
+    pub toml: Option<PathBuf>,
+    /// Measure for about so long
+    #[arg(long, value_name = "N", default_value = "60")]
+    pub seconds: NonZero<u64>,
+    /// Read about so many bytes at most, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    pub bytes: String,
+    /// The length of the file that is made in a folder, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub size: String,
+    /// Seed of the places that are read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON document in place of the tables
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// What is left free on the file system beside a file that is made, in bytes.
 const ROOM_BYTES: u64 = 64 << 20;

@@ -22,6 +22,10 @@ pub fn run(args: &ReplayArgs) -> Ended {
     if what_if::is_recording(&args.events) {
         return what_if::run(args);
     }
+    if args.html.is_some() {
+        let problem = "--html is for recordings; leave it out";
+        return Err(Failure::about(args.events.display(), problem));
+    }
     let law_text = args.scheduler.as_deref().unwrap_or("cfq");
     let law = &one_scheduler(law_text)?;
     let caps = DeviceCaps {

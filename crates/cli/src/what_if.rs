@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use crate::args::ReplayArgs;
 use crate::exit::{Ended, Failure};
+use crate::html::bars::{self, Bar as Drawn};
+use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::{print, print_json};
 use crate::progress::{Bar, Interrupt};
@@ -53,6 +55,7 @@ struct Predicted {
 
 /// Makes the reads again, in every combination that is asked for.
 pub fn run(args: &ReplayArgs) -> Ended {
+    check_writable(args.html.as_deref())?;
     let devices = input::specs(&args.devices)?;
     let readaheads = input::specs(&args.readahead)?;
     let reclaims = input::specs(&args.reclaim)?;
@@ -92,6 +95,9 @@ pub fn run(args: &ReplayArgs) -> Ended {
             return Err(Failure::Interrupted);
         }
         rows.push(predicted(&recorded, setup, *memory_bytes, &row, time.seconds()));
+    }
+    if let Some(path) = &args.html {
+        page(&recorded, &rows).write(path)?;
     }
     if args.json {
         return print_json(&rows, args.seed);
@@ -173,7 +179,7 @@ fn predicted(
     }
 }
 
-fn text(recorded: &Recorded, rows: &[Predicted]) -> String {
+fn table(rows: &[Predicted]) -> Table {
     let columns: [Column<Predicted>; 11] = [
         ("", |row| row.storage.clone()),
         ("readahead", |row| crate::table::text(row.readahead.as_ref())),
@@ -187,17 +193,45 @@ fn text(recorded: &Recorded, rows: &[Predicted]) -> String {
         ("ampl", |row| number(row.amplification, 2)),
         ("cover", |row| number(row.coverage, 2)),
     ];
-    let mut text = format!("{}\n{}", program(recorded), Table::of(rows, &columns, 4));
-    if recorded.found_before > 0 {
-        text += &format!(
-            "{} reads found what was in memory before; they find it again in every row\n",
-            recorded.found_before
-        );
-    }
-    if recorded.lost > 0 {
-        text += &format!("{} events were lost: the rows lack their reads\n", recorded.lost);
-    }
-    text
+    Table::of(rows, &columns, 4)
+}
+
+fn text(recorded: &Recorded, rows: &[Predicted]) -> String {
+    let notes: String = notes(recorded).map(|note| format!("{note}\n")).collect();
+    format!("{}\n{}{notes}", program(recorded), table(rows))
+}
+
+/// What a reader must know of the rows.
+fn notes(recorded: &Recorded) -> impl Iterator<Item = String> {
+    let Recorded { found_before, lost, .. } = *recorded;
+    let found = (found_before > 0).then(|| {
+        format!(
+            "{found_before} reads found what was in memory before; they find it again in every row"
+        )
+    });
+    let lost = (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
+    found.into_iter().chain(lost)
+}
+
+/// The rows as a page.
+fn page(recorded: &Recorded, rows: &[Predicted]) -> Page {
+    let lead = "A recorded program's reads made again in virtual time: who waited for an answer waits for \
+                it, and thinks between its reads for as long as it did.";
+    let mut page = Page::new(program(recorded).trim_end_matches(':'), lead);
+    let bar = |row: &Predicted| {
+        let laws = [&row.readahead, &row.reclaim].into_iter().flatten().cloned();
+        let memory = row.memory_bytes.map(|bytes| format!("{} MiB", bytes >> 20));
+        let parts = std::iter::once(row.storage.clone()).chain(laws).chain(memory);
+        let series = usize::from(row.readahead.is_none());
+        Drawn::new(&parts.collect::<Vec<_>>().join(" · "), row.seconds, series)
+    };
+    let bars: Vec<Drawn> = rows.iter().map(bar).collect();
+    let caption =
+        "Seconds of the program, less is better: orange as recorded, blue as it would be.";
+    page.picture(caption, &bars::draw("Time of the program in each row", "s", &bars));
+    page.table("A row for each device, laws and memory", &table(rows));
+    page.notes(notes(recorded));
+    page
 }
 
 fn program(recorded: &Recorded) -> String {

@@ -64,7 +64,9 @@ fn a_program_is_made_again_on_another_device() {
         assert!((seconds(row) - 0.410).abs() < 0.001, "{rows:?}");
         assert_eq!(rows[row]["device_requests"], 50);
     }
-    let table = scratch.run("replay r.rec --on nvme");
+    let table = scratch.run("replay r.rec --on nvme --html page.html");
+    let page = std::fs::read_to_string(scratch.path("page.html")).unwrap();
+    assert!(page.contains("as recorded · 1024 MiB") && page.contains("<svg"), "{page}");
     table.has_ended(0, "a table");
     assert!(table.stdout.starts_with("The time of reader:"), "{}", table.stdout);
     assert!(table.stdout.contains("as recorded"), "{}", table.stdout);
@@ -77,7 +79,7 @@ fn a_recording_that_cannot_be_made_again_is_refused_by_name() {
     scratch.file("r.rec", &whole);
     scratch.file(
         "broken.rec",
-        &whole[..whole.len() - 4].iter().chain(b"xxxx").copied().collect::<Vec<u8>>(),
+        whole[..whole.len() - 4].iter().chain(b"xxxx").copied().collect::<Vec<u8>>(),
     );
     scratch.refused("replay broken.rec", &["broken.rec"]);
     scratch.refused("replay r.rec --on floppy", &["no device `floppy`"]);
