@@ -96,7 +96,7 @@ pub fn run(args: &ProfileArgs) -> Ended {
     drop(made);
     let shape = Shape {
         name: args.path.display().to_string(),
-        bytes,
+        bytes: storage_bytes(&args.path, bytes),
         request_bytes_max: 1 << 20,
         alignment_bytes: if file.alignment_bytes() > 512 { 4096 } else { 512 },
     };
@@ -180,6 +180,18 @@ fn measure_one(
 ) -> Result<Sample, Failure> {
     let mut storage = RealStorage::new(file, cell, interrupt)?;
     measure(cell, Walk::new(cell, bytes, seed), limits, &mut storage)
+}
+
+/// How large the storage is: a block device as such, of a file or folder the file system around it,
+/// so that larger jobs run on what is described.
+fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
+    let is_device = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
+    match rustix::fs::statvfs(path) {
+        Ok(room) if !is_device => {
+            (room.f_blocks * room.f_frsize / PAGE_BYTES * PAGE_BYTES).max(measured_bytes)
+        }
+        _ => measured_bytes,
+    }
 }
 
 /// The file or block device to be measured: what was named, or a file made in the folder named.
