@@ -116,8 +116,11 @@ pub fn size(bytes: &[u8]) {
     }
 }
 
+/// What is done with an input.
+type Decode = fn(&[u8]);
+
 /// All of them, by the folders of their seeds.
-pub const ALL: [(&str, fn(&[u8])); 9] = [
+pub const ALL: [(&str, Decode); 9] = [
     ("job_file", job_file),
     ("load_file", load_file),
     ("drive_toml", drive_toml),

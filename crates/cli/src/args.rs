@@ -9,6 +9,7 @@ use readpath::BackendKind;
 use crate::everyday::{Refused, State};
 use crate::explain::ExplainArgs;
 use crate::output::Format;
+use crate::profile::ProfileArgs;
 use crate::recordings::TraceCommand;
 use crate::watch::WatchArgs;
 
@@ -43,6 +44,8 @@ pub enum Command {
     Devices(NameArgs),
     /// Put a modelled device behind a file, in real time, for any program
     Serve(ServeArgs),
+    /// Measure real storage gently, and describe it as a device that `--on` takes
+    Profile(ProfileArgs),
     /// Hold a modelled disk against a trace of service times measured on the real one
     Validate(ValidateArgs),
     /// Hold the law `adaptive` against the best classic law of each cell of a matrix
@@ -159,6 +162,10 @@ pub struct RunArgs {
     /// Let a job that writes overwrite the data of file: and kernel: storage
     #[arg(long)]
     pub overwrite: bool,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
@@ -191,6 +198,10 @@ pub struct ReproduceArgs {
     /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the tables
     #[arg(long)]
     pub json: bool,
@@ -371,6 +382,10 @@ pub struct RegretArgs {
     /// one a line: of the chosen cells that read, with the first seed
     #[arg(long, value_name = "FILE", conflicts_with = "on")]
     pub log: Option<PathBuf>,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
@@ -414,6 +429,10 @@ pub struct EverydayArgs {
     /// Draw the ratios to this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the tables
     #[arg(long)]
     pub json: bool,
@@ -431,20 +450,44 @@ pub struct EverydayArgs {
     An arrival may say class=rt|be|idle (be), level=0..7 (4) and sync=yes|no (yes for a read).\n\
     Printed are the decisions, one a line, as `readpath run --log` writes them, among them as\n\
     `event=divergence` where the list has a request in the device and the law did otherwise, and\n\
-    at the end how many requests are equal. Exit code 1: some are not.")]
+    at the end how many requests are equal. Exit code 1: some are not.\n\n\
+    A recording's reads are made again, in virtual time: who waited for an answer waits for it, and\n\
+    thinks for as long as then. The figure is the time of the program.\n\n\
+    Example:\n  \
+    readpath watch -o reads.rec -- COMMAND\n  \
+    readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive")]
 pub struct ReplayArgs {
-    /// The list of events
+    /// A recording of `readpath watch`, or a list of a scheduler's events: known by its first bytes
     #[arg(value_name = "FILE")]
     pub events: PathBuf,
-    /// The scheduler
-    #[arg(long, value_name = "LAW", default_value = "cfq")]
-    pub scheduler: String,
+    /// The scheduler [default: of a recording adaptive, of a list cfq]
+    #[arg(long, value_name = "LAW")]
+    pub scheduler: Option<String>,
+    /// Of a recording: make its reads again on these modelled devices, each a row
+    #[arg(long = "on", value_name = "DEVICE,…", default_value = "hdd,nvme")]
+    pub devices: String,
+    /// Of a recording: readahead laws, each a row
+    #[arg(long, value_name = "LAW,…", default_value = "ondemand,adaptive")]
+    pub readahead: String,
+    /// Of a recording: reclaim laws, each a row
+    #[arg(long, value_name = "LAW,…", default_value = "two-lists")]
+    pub reclaim: String,
+    /// Of a recording: memory for its pages, with a unit, each a row [default: all that its machine
+    /// has]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
+    pub memory: Vec<String>,
+    /// Of a recording: seed of what is random in devices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// How many requests the device takes at once
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub depth: u32,
     /// The device has no head that moves
     #[arg(long)]
     pub solid_state: bool,
+    /// Of a recording: write the rows to this file too, as one page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
@@ -487,6 +530,10 @@ pub struct CacheArgs {
     /// Draw the miss-ratio curves to this file, .svg or .html
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
@@ -552,6 +599,10 @@ pub struct CacheRegretArgs {
     /// Seed of everything that is random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,

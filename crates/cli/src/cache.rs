@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::args::{CacheArgs, TraceArgs};
 use crate::at_once;
 use crate::exit::{Ended, Failure};
+use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::{print, print_json};
 use crate::progress::Interrupt;
@@ -55,6 +56,7 @@ pub fn run(args: &CacheArgs) -> Ended {
         reclaim::build(law, 1).map_err(Failure::usage)?;
     }
     let sizes = Size::parse_all(&args.sizes)?;
+    check_writable(args.html.as_deref())?;
     let kind = args.picture.as_deref().map(picture::Kind::of).transpose()?;
     let traces = read_traces(&args.traces, &args.read)?;
     let cells = simulate(&traces, &laws, &sizes)?;
@@ -62,9 +64,12 @@ pub fn run(args: &CacheArgs) -> Ended {
         std::fs::write(path, picture::draw(&cells, kind))
             .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
     }
+    if let Some(path) = &args.html {
+        page(&cells, &laws).write(path)?;
+    }
     match args.json {
         true => print_json(&cells, None),
-        false => print(&table(&cells, &laws)),
+        false => print(&table(&cells, &laws).to_string()),
     }
 }
 
@@ -186,7 +191,7 @@ fn cell(Named { name, trace }: &Named, size: &Size, law: Option<&Spec>) -> Cell 
 }
 
 /// A row for each trace and size, a column for each law.
-fn table(cells: &[Cell], laws: &[Spec]) -> String {
+fn table(cells: &[Cell], laws: &[Spec]) -> Table {
     let mut header: Vec<String> = ["trace", "size", "pages"].map(str::to_owned).into();
     header.extend(laws.iter().map(Spec::to_string));
     header.push(OPTIMUM.to_owned());
@@ -196,5 +201,18 @@ fn table(cells: &[Cell], laws: &[Spec]) -> String {
         line.extend(row.iter().map(|cell| format!("{:.4}", cell.miss_ratio)));
         table.row(line);
     }
-    table.to_string()
+    table
+}
+
+/// The curves and the table as a page.
+fn page(cells: &[Cell], laws: &[Spec]) -> Page {
+    let lead = "The share of references that find nothing in memory, by reclaim law and size of memory. \
+                optimum is Belady's, which knows what is to come: no law can miss less.";
+    let mut page = Page::new("Miss ratios", lead);
+    for cells in cells.chunk_by(|a, b| a.trace == b.trace) {
+        let curves = picture::draw(cells, picture::Kind::Svg);
+        page.picture_on_white(&format!("{}: less is better.", cells[0].trace), &curves);
+    }
+    page.table("Miss ratio, by law", &table(cells, laws));
+    page
 }

@@ -5,6 +5,7 @@ mod cells;
 mod futures;
 mod one;
 mod ours;
+mod page;
 mod picture;
 mod refused;
 mod rounds;
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 use crate::args::EverydayArgs;
 use crate::exit::{Ended, Failure};
+use crate::html::{cannot_write, check_writable};
 use crate::made_files::MadeFolder;
 use crate::output::print;
 use crate::progress::Interrupt;
@@ -59,7 +61,8 @@ pub fn run(args: &EverydayArgs) -> Ended {
     let scale = scale(args);
     let rows = chosen_rows(&args.rows, scale)?;
     let interrupt = Interrupt::listen();
-    check_picture(args.picture.as_deref())?;
+    check_writable(args.picture.as_deref())?;
+    check_writable(args.html.as_deref())?;
     let folder = make_data(&args.folder, &rows, &interrupt)?;
     let mut notes: Vec<String> =
         args.refuse.iter().map(|refused| format!("refused to all: {}", refused.name())).collect();
@@ -108,6 +111,9 @@ fn tell(args: &EverydayArgs, document: &Document<'_>) -> Ended {
             print(&format!("{text}\n"))?;
         }
         false => print(&tell::text(results, summary, notes))?,
+    }
+    if let Some(path) = &args.html {
+        page::of(document).write(path)?;
     }
     let Some(path) = &args.picture else { return Ok(()) };
     std::fs::write(path, picture::svg(results, summary, &document.title()))
@@ -250,20 +256,6 @@ fn unfinished(cells: &[Cell<'_>], runs: u32) -> Option<String> {
             cells.len()
         )
     })
-}
-
-/// Refuses a picture that can't be written, before minutes are spent on it.
-fn check_picture(path: Option<&Path>) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
-        true => Err(cannot_write(path, "it is a folder, or in none")),
-        false => Ok(()),
-    }
-}
-
-fn cannot_write(path: &Path, error: impl std::fmt::Display) -> Failure {
-    Failure::about(path.display(), format!("can't be written: {error}; name another file"))
 }
 
 fn kernel() -> String {

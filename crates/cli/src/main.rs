@@ -10,6 +10,7 @@ mod devices;
 mod everyday;
 mod exit;
 mod explain;
+mod html;
 mod input;
 mod laws;
 mod made_files;
@@ -18,6 +19,7 @@ mod operation_logs;
 mod output;
 mod part;
 mod plan;
+mod profile;
 mod progress;
 mod real_file;
 mod recordings;
@@ -31,6 +33,7 @@ mod table;
 mod touch_memory;
 mod validate;
 mod watch;
+mod what_if;
 
 use std::process::ExitCode;
 
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Conform(args) => conform::run(&args),
         Command::Laws(args) => laws::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::CacheRegret(args) => cache_regret::run(&args),

@@ -88,6 +88,17 @@ pub fn print_rows(rows: &[Row], seed: u64, format: Format) -> Ended {
         Format::Json => return print_json(rows, seed),
         Format::Fio => return fio::print_rows(rows),
     }
+    print(&job_table(rows).to_string())?;
+    for Row { storage, note, .. } in rows {
+        if let Some(note) = note {
+            print(&format!("{storage}: {note}\n"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A job's rows, each with its sections below it where there are several.
+pub fn job_table(rows: &[Row]) -> Table {
     let mut columns = RUNS.to_vec();
     if rows.iter().any(|row| row.raw.is_some()) {
         columns.insert(3, ("raw", |row| text(row.raw.as_ref())));
@@ -101,13 +112,12 @@ pub fn print_rows(rows: &[Row], seed: u64, format: Format) -> Ended {
             sections(row, laws, &mut table);
         }
     }
-    print(&table.to_string())?;
-    for Row { storage, note, .. } in rows {
-        if let Some(note) = note {
-            print(&format!("{storage}: {note}\n"))?;
-        }
-    }
-    Ok(())
+    table
+}
+
+/// The rows of loads.
+pub fn load_table(rows: &[LoadRow]) -> Table {
+    Table::of(rows, &OF_LOADS, 5)
 }
 
 fn sections(row: &Row, laws: usize, table: &mut Table) {
@@ -128,7 +138,7 @@ pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> Ended {
     if is_json {
         return print_json(rows, seed);
     }
-    print(&Table::of(rows, &OF_LOADS, 5).to_string())?;
+    print(&load_table(rows).to_string())?;
     for LoadRow { job, storage, note, .. } in rows {
         if let Some(note) = note {
             print(&format!("{job} on {storage}: {note}\n"))?;

@@ -1,5 +1,6 @@
 //! `readpath regret`: the law `adaptive` against the best classic law of each cell.
 
+mod page;
 mod real;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use crate::args::RegretArgs;
 use crate::at_once;
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
+use crate::html::check_writable;
 use crate::input;
 use crate::output::print;
 use crate::progress::Interrupt;
@@ -41,6 +43,7 @@ struct Document<'a> {
 /// Runs the matrix, or a part of it.
 pub fn run(args: &RegretArgs) -> Ended {
     let size = Size { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
+    check_writable(args.html.as_deref())?;
     let laws = laws(args.laws.as_deref())?;
     let interrupt = Interrupt::listen();
     let judged = match &args.on {
@@ -129,6 +132,14 @@ fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
         (!part.is_empty()).then(|| Summary::of(&part))
     };
     let (developed, held_out) = (of(false), of(true));
+    let parts = [("developed", &developed), ("held out", &held_out)];
+    let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
+    let sentences: Vec<String> =
+        parts.chain([("all", &summary)]).map(|(name, part)| sentence(name, part)).collect();
+    if let Some(path) = &args.html {
+        let laws = format!("{} {}", laws.readahead, laws.scheduler);
+        page::of(judged, &summary, &sentences, &laws).write(path)?;
+    }
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let document = Document {
@@ -145,17 +156,14 @@ fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
         return print(&format!("{text}\n"));
     }
-    let parts = [("developed", developed), ("held out", held_out)];
-    let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
-    let parts: String = parts.map(|(name, part)| line(name, part)).collect();
-    print(&format!("{}{parts}{}", text(judged, &summary, args.all), line("all", &summary)))
+    print(&format!("{}\n{}\n", text(judged, &summary, args.all), sentences.join("\n")))
 }
 
 /// What a part of the cells says.
-fn line(name: &str, part: &Summary) -> String {
+fn sentence(name: &str, part: &Summary) -> String {
     format!(
         "{name}: {} cells: minimum {}, geometric mean {} ({} without what no classic law can do), {} below \
-         0.95, {} below 0.80\n",
+         0.95, {} below 0.80",
         part.cells,
         number(part.minimum, 3),
         number(part.geometric_mean, 3),
@@ -224,6 +232,14 @@ fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
         shown.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
         shown.truncate(summary.worst.len());
     }
+    let cause = |cell: &&Judged| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
+    let causes: String = shown.iter().filter_map(cause).collect();
+    let (cells, fixed) = (cells_table(&shown), laws_table(summary));
+    let workloads = workloads_table(summary, is_all);
+    format!("{cells}\n{causes}\n{fixed}\n{workloads}")
+}
+
+fn cells_table(shown: &[&Judged]) -> Table {
     let columns: [Column<&Judged>; 9] = [
         ("cell", |cell| cell.name()),
         ("best rival", |cell| cell.rivals[0].laws()),
@@ -235,28 +251,27 @@ fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
         ("KiB/req", |cell| number(cell.adaptive.device_request_kib_mean, 0)),
         ("depth", |cell| number(cell.adaptive.device_depth_mean, 1)),
     ];
-    let cells = Table::of(&shown, &columns, 2);
-    let cause = |cell: &&Judged| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
-    let causes: String = shown.iter().filter_map(cause).collect();
+    Table::of(shown, &columns, 2)
+}
+
+fn laws_table(summary: &Summary) -> Table {
     let columns: [Column<Fixed>; 4] = [
         ("default everywhere", |pair| pair.laws.clone()),
         ("minimum", |pair| number(Some(pair.minimum), 3)),
         ("geometric mean", |pair| number(Some(pair.geometric_mean), 3)),
         ("below 0.95", |pair| pair.below_95_percent.to_string()),
     ];
-    let fixed = Table::of(&summary.fixed, &columns, 1);
+    Table::of(&summary.fixed, &columns, 1)
+}
+
+/// The workloads, the lowest mean first: all of them, or those below 1.
+fn workloads_table(summary: &Summary, is_all: bool) -> Table {
     let columns: [Column<OfWorkload>; 4] = [
         ("workload", |of| of.workload.clone()),
         ("geometric mean", |of| number(Some(of.geometric_mean), 3)),
         ("minimum", |of| number(Some(of.minimum), 3)),
         ("below 0.95", |of| of.below_95_percent.to_string()),
     ];
-    let below: Vec<OfWorkload> =
-        summary.workloads.iter().filter(|of| is_all || of.geometric_mean < 1.0).cloned().collect();
-    let workloads = if below.is_empty() {
-        String::new()
-    } else {
-        format!("{}\n", Table::of(&below, &columns, 1))
-    };
-    format!("{cells}\n{causes}\n{fixed}\n{workloads}")
+    let of = summary.workloads.iter().filter(|of| is_all || of.geometric_mean < 1.0);
+    Table::of(&of.cloned().collect::<Vec<_>>(), &columns, 1)
 }

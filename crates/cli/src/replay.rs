@@ -1,7 +1,8 @@
 //! `readpath replay`: what a scheduler decides on a list of arrivals and
 //! completions that was written down elsewhere, so that a log from another
-//! scheduler can be held against it.
+//! scheduler can be held against it. A recording of a program is for `crate::what_if`.
 
+use readpath_core::law::Spec;
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler::{self, replay};
 use readpath_core::unit::SECTOR_BYTES;
@@ -11,19 +12,22 @@ use crate::args::ReplayArgs;
 use crate::exit::{Ended, Failure};
 use crate::input;
 use crate::output::{print, print_json};
+use crate::what_if;
 
 /// The largest request, merged ones included: the kernel's usual `max_sectors_kb`, 512.
 const REQUEST_BYTES_MAX: u64 = 512 << 10;
 
-/// Prints the law's decisions.
+/// Makes a recording's reads again, or prints the law's decisions on a list.
 pub fn run(args: &ReplayArgs) -> Ended {
-    let laws = input::specs(&args.scheduler)?;
-    let [law] = laws.as_slice() else {
-        return Err(Failure::Usage(format!(
-            "--scheduler {}: name one scheduler; run the command once for each",
-            args.scheduler
-        )));
-    };
+    if what_if::is_recording(&args.events) {
+        return what_if::run(args);
+    }
+    if args.html.is_some() {
+        let problem = "--html is for recordings; leave it out";
+        return Err(Failure::about(args.events.display(), problem));
+    }
+    let law_text = args.scheduler.as_deref().unwrap_or("cfq");
+    let law = &one_scheduler(law_text)?;
     let caps = DeviceCaps {
         sectors: u64::MAX,
         request_sectors_max: (REQUEST_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -33,13 +37,14 @@ pub fn run(args: &ReplayArgs) -> Ended {
     };
     let mut scheduler = scheduler::build(law, &caps).map_err(Failure::usage)?;
     let events = std::fs::read_to_string(&args.events).map_err(|error| {
-        Failure::Usage(format!("{}: {error}; name a list of events", args.events.display()))
+        let what_to_do = "name a list of events, or a recording";
+        Failure::Usage(format!("{}: {error}; {what_to_do}", args.events.display()))
     })?;
     let replayed = replay::replay(scheduler.as_mut(), args.depth, &events)
         .map_err(|error| Failure::about(args.events.display(), error))?;
     let (equal, judged) = (replayed.equal(), replayed.judged);
     if args.json {
-        print_json(&[Comparison::new(&args.scheduler, &replayed)], None)?;
+        print_json(&[Comparison::new(law_text, &replayed)], None)?;
     } else {
         replayed.lines.iter().try_for_each(|line| print(&format!("{line}\n")))?;
         print(&format!("# {equal} of {judged} requests equal\n"))?;
@@ -48,6 +53,15 @@ pub fn run(args: &ReplayArgs) -> Ended {
         0 => Ok(()),
         count => Err(Failure::Run(format!("{count} of {judged} requests differ"))),
     }
+}
+
+/// The scheduler that `--scheduler` names.
+pub fn one_scheduler(text: &str) -> Result<Spec, Failure> {
+    <[Spec; 1]>::try_from(input::specs(text)?).map(|[law]| law).map_err(|_| {
+        Failure::Usage(format!(
+            "--scheduler {text}: name one scheduler; run the command once for each"
+        ))
+    })
 }
 
 /// The comparison in the JSON document.

@@ -1,17 +1,20 @@
 //! `readpath reproduce`: the sources' tables, published beside modelled.
 
+mod page;
 mod wire_count;
 
 use readpath_sim::experiment::{Comparison, EXPERIMENTS, Experiment, Grid, Reproduced};
 
 use crate::args::ReproduceArgs;
 use crate::exit::{Ended, Failure};
+use crate::html::check_writable;
 use crate::output::{print, print_json};
 use crate::progress::{Bar, Interrupt};
 use crate::table::{Column, Table, count, number};
 
 /// Prints the tables that are named, or all that there are.
 pub fn run(args: &ReproduceArgs) -> Ended {
+    check_writable(args.html.as_deref())?;
     let experiments = chosen(&args.tables)?;
     let is_c_chosen = experiments.iter().any(|experiment| experiment.name == "C");
     if args.server.is_some() && !is_c_chosen {
@@ -28,6 +31,9 @@ pub fn run(args: &ReproduceArgs) -> Ended {
         if interrupt.has_come() {
             return Err(Failure::Interrupted);
         }
+    }
+    if let Some(path) = &args.html {
+        page::of(&tables, counted.as_deref().map(wire_count::text)).write(path)?;
     }
     if args.json {
         let value = |table: &Reproduced| serde_json::to_value(table).expect("plain data");
@@ -57,11 +63,16 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     names.iter().map(find).collect()
 }
 
-fn text(reproduced: &Reproduced) -> String {
-    let table = match &reproduced.grid {
+/// The figures of one table.
+fn figures(reproduced: &Reproduced) -> Table {
+    match &reproduced.grid {
         Some(grid) => grid_table(grid),
         None => rows_table(reproduced),
-    };
+    }
+}
+
+fn text(reproduced: &Reproduced) -> String {
+    let table = figures(reproduced);
     format!(
         "Table {}: {}, in {}\nMachine: {}\n\n{table}\n",
         reproduced.table, reproduced.title, reproduced.unit, reproduced.machine

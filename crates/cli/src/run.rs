@@ -9,12 +9,14 @@ mod kernel_swap;
 mod layout;
 mod library;
 mod load;
+mod page;
 mod processes;
 mod raw;
 mod region;
 
 use crate::args::RunArgs;
 use crate::exit::{Ended, Failure};
+use crate::html::check_writable;
 use crate::output;
 use crate::plan::Plan;
 
@@ -23,16 +25,28 @@ pub fn run(args: &RunArgs) -> Ended {
     if args.fio_options {
         return fio_options::print_all();
     }
+    check_writable(args.html.as_deref())?;
     match Plan::of(args)? {
         Plan::Job(plan) => {
             let mut rows = Vec::new();
-            let ended = job::run(&plan, &mut rows);
-            print(&rows, ended, |rows| output::print_rows(rows, args.seed, args.format()))
+            let mut seen = args.html.as_ref().map(|_| Vec::new());
+            let ended = job::run(&plan, &mut rows, seen.as_mut());
+            print(&rows, ended, |rows| {
+                if let (Some(path), Some(seen)) = (&args.html, &seen) {
+                    page::of_job(rows, seen).write(path)?;
+                }
+                output::print_rows(rows, args.seed, args.format())
+            })
         }
         Plan::Loads(plan) => {
             let mut rows = Vec::new();
             let ended = load::run(&plan, &mut rows);
-            print(&rows, ended, |rows| output::print_load_rows(rows, args.seed, args.json))
+            print(&rows, ended, |rows| {
+                if let Some(path) = &args.html {
+                    page::of_loads(rows).write(path)?;
+                }
+                output::print_load_rows(rows, args.seed, args.json)
+            })
         }
     }
 }

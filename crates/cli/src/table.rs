@@ -33,6 +33,21 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// The names of its columns.
+    pub fn header(&self) -> &[String] {
+        &self.header
+    }
+
+    /// Its rows, in order. A row whose first cell begins with spaces is a part of the one above.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
+    /// From which column on they hold numbers.
+    pub fn numbers_from(&self) -> usize {
+        self.numbers_from
+    }
+
     fn widths(&self) -> Vec<usize> {
         let lines = || std::iter::once(&self.header).chain(&self.rows);
         (0..self.header.len())

@@ -10,6 +10,7 @@ pub mod earliest;
 pub mod faulty;
 pub mod hdd;
 pub mod knob;
+pub mod measured;
 pub mod nfs;
 pub mod object;
 pub mod parameter;

@@ -16,6 +16,7 @@ pub mod job;
 pub mod load;
 pub mod observe;
 pub mod operation_log;
+pub mod profile;
 pub mod recording;
 pub mod regret;
 pub mod report;
@@ -23,6 +24,7 @@ pub mod run;
 pub mod simulate;
 pub mod trace;
 pub mod validate;
+pub mod what_if;
 pub mod workload;
 pub mod world;
 

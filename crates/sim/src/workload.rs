@@ -12,7 +12,7 @@
 use std::fmt;
 
 use readpath_core::request::ProcessId;
-use readpath_core::unit::PAGE_BYTES;
+use readpath_core::unit::{PAGE_BYTES, Time};
 
 use crate::job::{Engine, Job, JobFile, shown};
 
@@ -223,6 +223,9 @@ pub(crate) struct Listed {
     pub depth: u32,
     /// What it reads, in this order; at least one.
     pub readings: Vec<Reading>,
+    /// For how long it does something else before each of them, once it could begin it; empty
+    /// where it never does.
+    pub thinks: Vec<Time>,
 }
 
 impl Workload {
@@ -247,7 +250,7 @@ impl Workload {
             let ties = together::Ties::default();
             let mut process =
                 Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
-            process.follow(list.readings);
+            process.follow(list.readings, list.thinks);
             process
         });
         Workload { processes: processes.collect(), files }

@@ -31,6 +31,7 @@ const DEVICES: &[&str] = &[
     "nfs:raid0:2xssd,rsize=64k,slots=3,jitter=5ms",
     "object",
     "object,connections=3,get_rate=50",
+    "measured",
     "faulty:nvme,slow_every=3",
     "faulty:nvme,slow_every=3,slow_from=5ms",
     "changing:nvme+raid0:3xhdd,at=10ms",

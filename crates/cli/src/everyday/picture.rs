@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::cells::{Judged, Summary};
+use crate::html::escaped;
 use crate::table::number;
 
 /// A ratio beyond this, or below one divided by it, is drawn at the edge.
@@ -165,11 +166,6 @@ fn place(left: f64, ratio: f64) -> f64 {
 
 fn put(svg: &mut String, element: &str) {
     writeln!(svg, "{element}").expect("a text takes whatever is written to it");
-}
-
-/// The text as it may stand in a document.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub fn text(cells: &[Judged], summaries: &[Summary], notes: &[String]) -> String
     text
 }
 
-fn table(state: State, cells: &[Judged]) -> String {
-    let rows: Vec<&Judged> = cells.iter().filter(|cell| cell.state == state).collect();
+/// The cells of one state.
+pub fn cells_table(rows: &[&Judged]) -> Table {
     let columns: [Column<&Judged>; 12] = [
         ("row", |cell| cell.row.clone()),
         ("ours MiB/s", |cell| rate(&cell.ours)),
@@ -36,7 +36,12 @@ fn table(state: State, cells: &[Judged]) -> String {
         ("read MiB", |cell| mib(cell.ours.device_bytes)),
         ("below its bar", |cell| below(cell)),
     ];
-    let table = Table::of(&rows, &columns, 1);
+    Table::of(rows, &columns, 1)
+}
+
+fn table(state: State, cells: &[Judged]) -> String {
+    let rows: Vec<&Judged> = cells.iter().filter(|cell| cell.state == state).collect();
+    let table = cells_table(&rows);
     let mut text = format!("{}: {}\n\n{table}\n", state.name(), state.words());
     for cell in rows {
         if let Some(note) = &cell.note {
@@ -67,7 +72,8 @@ fn below(cell: &Judged) -> String {
     }
 }
 
-fn line(summary: &Summary) -> String {
+/// A state in a sentence.
+pub fn line(summary: &Summary) -> String {
     let least = match (summary.minimum, &summary.minimum_row) {
         (Some(ratio), Some(row)) => format!("{ratio:.2} ({row})"),
         _ => "-".to_owned(),

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use readpath_core::decision::Decided;
+use readpath_sim::observe::{Events, Observer};
 use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
-use readpath_sim::simulate::{device_bytes, simulate_watched};
+use readpath_sim::simulate::{Guests, device_bytes, simulate_with};
 use readpath_sim::trace::simulate_trace;
 
 use super::processes::Onlookers;
@@ -18,9 +19,13 @@ use crate::operation_logs::OperationLogs;
 use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
 use crate::progress::{Bar, Interrupt};
 
+/// The most events of each kind that are seen of a row.
+const EVENTS_MAX: usize = 20_000;
+
 /// Runs the job everywhere. What can be wrong with a storage is found out before the first row, so
-/// that bad input costs nobody the rows before it.
-pub fn run(plan: &JobPlan, rows: &mut Vec<Row>) -> Ended {
+/// that bad input costs nobody the rows before it. Where `seen` is given, it gets what was seen of
+/// each row, as far as it goes: nothing of those in real time and of traces.
+pub fn run(plan: &JobPlan, rows: &mut Vec<Row>, mut seen: Option<&mut Vec<Events>>) -> Ended {
     let interrupt = Interrupt::listen();
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
     let log = log.transpose()?;
@@ -34,7 +39,9 @@ pub fn run(plan: &JobPlan, rows: &mut Vec<Row>) -> Ended {
         }
         let jobs = &plan.run.jobs;
         let operations = OperationLogs::create(jobs, &needed, at + 1, to_run.len())?;
-        let measured = one(&plan.run, row, log.as_ref(), &operations, &interrupt);
+        let observer = seen.is_some().then(|| Observer::new(EVENTS_MAX));
+        let watchers = (log.as_ref(), observer.as_ref());
+        let measured = one(&plan.run, row, watchers, &operations, &interrupt);
         let mut measured = operations.finish().and(measured)?;
         let names = match to_run.len() {
             2.. if jobs.jobs.iter().any(|job| job.logs.is_any()) => {
@@ -45,6 +52,9 @@ pub fn run(plan: &JobPlan, rows: &mut Vec<Row>) -> Ended {
         measured.note = note::join(measured.note, plan.run.note.clone());
         measured.note = note::join(measured.note, names);
         rows.push(measured);
+        if let (Some(seen), Some(observer)) = (seen.as_mut(), observer) {
+            seen.push(observer.take());
+        }
     }
     log.map_or(Ok(()), |log| log.finish())?;
     if interrupt.has_come() { Err(Failure::Interrupted) } else { ended(rows) }
@@ -85,7 +95,7 @@ fn check(run: &JobRun, row: &JobRow) -> Ended {
 fn one(
     run: &JobRun,
     row: &JobRow,
-    decisions: Option<&DecisionFile>,
+    (decisions, observer): (Option<&DecisionFile>, Option<&Observer>),
     operations: &OperationLogs,
     interrupt: &Interrupt,
 ) -> Result<Row, Failure> {
@@ -95,7 +105,7 @@ fn one(
     let bar = Bar::new(row.label.clone(), interrupt.clone());
     let onlookers = &Onlookers { bar: &bar, decisions, operations };
     match &row.runner {
-        JobRunner::Modelled => simulate(run, row, onlookers),
+        JobRunner::Modelled => simulate(run, row, onlookers, observer),
         JobRunner::Library(path) => library::run(run, path, &row.setup, onlookers),
         JobRunner::Nfs(url) => library::run_nfs(run, url, &row.setup, onlookers),
         JobRunner::Raw(path) => raw::run(run, path, &row.setup.raw, onlookers),
@@ -103,7 +113,12 @@ fn one(
     }
 }
 
-fn simulate(run: &JobRun, row: &JobRow, onlookers: &Onlookers<'_>) -> Result<Row, Failure> {
+fn simulate(
+    run: &JobRun,
+    row: &JobRow,
+    onlookers: &Onlookers<'_>,
+    observer: Option<&Observer>,
+) -> Result<Row, Failure> {
     let mut tell = |progress| onlookers.bar.tell(progress);
     let mut decided = onlookers.decisions.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
@@ -117,7 +132,8 @@ fn simulate(run: &JobRun, row: &JobRow, onlookers: &Onlookers<'_>) -> Result<Row
         measured.note = note::join(measured.note, note);
         return Ok(measured);
     }
-    simulate_watched(&run.name, &run.jobs, &row.setup, watch)
+    let guests = Guests { observer: observer.cloned(), ..Guests::default() };
+    simulate_with(&run.name, &run.jobs, &row.setup, guests, watch)
         .map_err(|error| row.failure(run, &error))
 }
 

@@ -21,8 +21,8 @@ use super::below::{Below, Opening};
 use super::copy::push_frame;
 use super::frame_cache::FrameCache;
 use crate::backend::BackendError;
-use crate::sync::Thread;
 use crate::points;
+use crate::sync::Thread;
 use crate::transfers::Progress;
 
 /// Names a read under way.

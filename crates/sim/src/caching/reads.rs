@@ -78,8 +78,13 @@ impl Reads {
         let mut files = Files::default();
         let turns = (TURNS / size.part).max(TURNS_MIN);
         let lists = self.lists(&mut files, &mut draw, turns);
-        let listed =
-            |readings| Listed { engine: Engine::Psync, is_direct: false, depth: 1, readings };
+        let listed = |readings| Listed {
+            engine: Engine::Psync,
+            is_direct: false,
+            depth: 1,
+            readings,
+            thinks: Vec::new(),
+        };
         Workload::listed(files.0, lists.into_iter().map(listed).collect())
     }
 

@@ -14,6 +14,7 @@ use super::changing::{self, Changing};
 use super::faulty::{self, Faulty};
 use super::hdd::{self, HddError};
 use super::knob::{Knob, Quantity, Settings};
+use super::measured::{self, Measured, MeasuredError};
 use super::nfs::{self, Nfs};
 use super::object::{self, Object};
 use super::parameter::Parameter;
@@ -21,6 +22,7 @@ use super::raid0::{MEMBERS_MAX, Raid0};
 use super::random::Draw;
 use super::ssd::{self, Ssd};
 use super::{BoxedDevice, array};
+use crate::fields::FileError;
 
 /// What there is, each with one line on what it is.
 pub const DEVICES: &[(&str, &str)] = &[
@@ -35,6 +37,7 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("array", "members behind a controller with memory and one link: array, array:6xssd"),
     ("nfs", "an NFS mount, whose server stores on the member named: nfs, nfs:raid0:4xhdd"),
     ("object", "an object store, read in ranges"),
+    ("measured", "real storage as `readpath profile` measured it: measured,toml=FILE"),
     ("faulty", "the member named, failing as told: faulty:nvme,fail_every=100"),
     (
         "changing",
@@ -56,6 +59,10 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
             Err(error) => Err(refused_disk(spec, error)),
         },
         "object" => Ok(Box::new(Object::from_spec(spec, seed)?)),
+        "measured" => match Measured::from_spec(spec, seed) {
+            Ok(storage) => Ok(Box::new(storage)),
+            Err(error) => Err(refused_storage(spec, error)),
+        },
         "raid0" => {
             let composed = Composed::parse(spec)?;
             let settings = Settings::read(&composed.own, &RAID0_KNOBS)?;
@@ -113,6 +120,7 @@ pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
         "mqsim" => alone(&ssd::mqsim()),
         "hdd" => hdd::parameters(spec).map_err(|error| refused_disk(spec, error)),
         "object" => alone(&object::KNOBS),
+        "measured" => measured::parameters(spec).map_err(|error| refused_storage(spec, error)),
         "raid0" => composed(&RAID0_KNOBS),
         "array" => composed(&array::KNOBS),
         "nfs" => composed(&nfs::KNOBS),
@@ -150,15 +158,26 @@ fn base_name(spec: &Spec) -> &str {
 fn refused_disk(spec: &Spec, error: HddError) -> SpecError {
     match error {
         HddError::Spec(error) => error,
-        HddError::File(error) => {
-            let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
-            SpecError::BadValue {
-                name: spec.name.clone(),
-                key: key.clone(),
-                value: value.clone(),
-                expected: format!("a file that describes a drive; {error}"),
-            }
+        HddError::File(error) => refused_file(spec, "a file that describes a drive", &error),
+    }
+}
+
+fn refused_storage(spec: &Spec, error: MeasuredError) -> SpecError {
+    match error {
+        MeasuredError::Spec(error) => error,
+        MeasuredError::File(error) => {
+            refused_file(spec, "a file that `readpath profile` wrote", &error)
         }
+    }
+}
+
+fn refused_file(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
+    let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
+    SpecError::BadValue {
+        name: spec.name.clone(),
+        key: key.clone(),
+        value: value.clone(),
+        expected: format!("{expected}; {error}"),
     }
 }
 

@@ -158,7 +158,7 @@ impl Pattern {
                 Pattern::Database => (Engine::IoUring, 4),
                 _ => (Engine::Psync, 1),
             };
-            Listed { engine, is_direct: self.is_direct(), depth, readings }
+            Listed { engine, is_direct: self.is_direct(), depth, readings, thinks: Vec::new() }
         });
         let lists = lists.collect();
         (files, lists)

@@ -114,6 +114,10 @@ pub struct Process {
     regions: Vec<Region>,
     /// What it reads, in place of its job's places; the next one last.
     listed: Option<Vec<Reading>>,
+    /// For how long it does something else before each of them, the next one last.
+    thinks: Vec<Time>,
+    /// Until when it does, before the next one.
+    thinks_until: Option<Time>,
     /// What it does, and when, in place of its job's pattern.
     script: Option<Script>,
     late: Lateness,
@@ -237,6 +241,8 @@ impl Process {
             turn_left: rules.first_turn(),
             regions,
             listed: None,
+            thinks: Vec::new(),
+            thinks_until: None,
             script: None,
             late: Lateness::default(),
             chance,
@@ -275,8 +281,11 @@ impl Process {
         })
     }
 
-    /// Has it read these places, one pass of them, in place of those of its job.
-    pub(crate) fn follow(&mut self, mut readings: Vec<Reading>) {
+    /// Has it read these places, one pass of them, in place of those of its job; before each it
+    /// does something else for so long, where that is said.
+    pub(crate) fn follow(&mut self, mut readings: Vec<Reading>, mut thinks: Vec<Time>) {
+        thinks.reverse();
+        self.thinks = thinks;
         let bytes = || readings.iter().map(|reading| reading.bytes);
         self.rules.limit_bytes = bytes().sum();
         self.rules.block_bytes_largest = bytes().max().expect("there is one at least");

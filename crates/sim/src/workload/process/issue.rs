@@ -117,6 +117,9 @@ impl Process {
             self.stage = Stage::Draining(AfterDrain::HoldBack(until));
             return None;
         }
+        if let Some(until) = self.thinks_until(now) {
+            return Some(Next::WaitUntil(until));
+        }
         match self.operation(now) {
             Some(operation) => Some(Next::Operation(operation)),
             None => {
@@ -127,6 +130,20 @@ impl Process {
                 None
             }
         }
+    }
+
+    /// Until when it does something else before the next of the places that it was given. What is
+    /// complete is taken meanwhile, and what is in flight goes on.
+    fn thinks_until(&mut self, now: Time) -> Option<Time> {
+        let think = *self.thinks.last()?;
+        let until = *self.thinks_until.get_or_insert(now + think);
+        if now < until {
+            self.take(self.completed_not_taken);
+            return Some(until);
+        }
+        self.thinks_until = None;
+        self.thinks.pop();
+        None
     }
 
     /// What the script says. What waits for its time leaves the rest in flight: so completions are

@@ -1,0 +1,29 @@
+//! The matrix as a page.
+
+use super::cells::Judged;
+use super::{Document, picture, tell};
+use crate::html::Page;
+
+/// All of it: the picture, a table for each state, the notes.
+pub fn of(document: &Document<'_>) -> Page {
+    let Document { notes, summary, results, .. } = document;
+    let title = document.title();
+    let lead = "The same accesses by the library with nothing set, pread, mmap and O_DIRECT, each in a \
+                process of its own; ratio: time of the fastest of the three to ours, above 1 ours is \
+                faster.";
+    let mut page = Page::new(&title, lead);
+    let caption = "A line for each row, a field for each state; point at a dot for its figures.";
+    page.picture_on_white(caption, &picture::svg(results, summary, &title));
+    page.notes(notes.iter().cloned());
+    for summary in *summary {
+        let rows: Vec<&Judged> =
+            results.iter().filter(|cell| cell.state == summary.state).collect();
+        page.heading(summary.state.name());
+        page.paragraph(&tell::line(summary));
+        page.table(summary.state.words(), &tell::cells_table(&rows));
+        page.notes(
+            rows.iter().filter_map(|cell| Some(format!("{}: {}", cell.row, cell.note.as_ref()?))),
+        );
+    }
+    page
+}

@@ -1,0 +1,203 @@
+//! `--html FILE`: what a command printed, as one page that needs nothing else.
+//!
+//! A page has headings, paragraphs, tables that a click sorts, and pictures. It refers to nothing
+//! outside and, by its own policy, could not: no font, no script, no picture is fetched. Whatever
+//! comes from outside (names of files, jobs, devices) is escaped where it enters, here and in the
+//! pictures ([`escaped`]). A sorted page has the order in its address (`#sort=TABLE.COLUMN.descending`).
+
+pub mod axes;
+pub mod bars;
+pub mod dots;
+pub mod heat;
+pub mod lines;
+
+use std::path::Path;
+
+use crate::exit::{Ended, Failure};
+use crate::table::Table;
+
+/// A page in the making.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    body: String,
+    tables: usize,
+}
+
+impl Page {
+    /// A page of this title, with a line under it that says what it is of.
+    pub fn new(title: &str, lead: &str) -> Page {
+        let mut page = Page { title: title.to_owned(), body: String::new(), tables: 0 };
+        page.paragraph(lead);
+        page
+    }
+
+    /// A heading.
+    pub fn heading(&mut self, text: &str) {
+        self.body += &format!("<h2>{}</h2>\n", escaped(text));
+    }
+
+    /// A paragraph; nothing where the text is empty.
+    pub fn paragraph(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.body += &format!("<p>{}</p>\n", escaped(text));
+        }
+    }
+
+    /// Notes, one a line.
+    pub fn notes(&mut self, notes: impl IntoIterator<Item = String>) {
+        let items: String =
+            notes.into_iter().map(|note| format!("<li>{}</li>\n", escaped(&note))).collect();
+        if !items.is_empty() {
+            self.body += &format!("<ul class=\"notes\">\n{items}</ul>\n");
+        }
+    }
+
+    /// A table, under a caption. Parts of a row (their first cell is empty, or begins with spaces) move with it.
+    pub fn table(&mut self, caption: &str, table: &Table) {
+        let number = self.tables;
+        self.tables += 1;
+        let mut text = format!(
+            "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\n\
+             <table class=\"sortable\" id=\"table-{number}\">\n<caption>{0}</caption>\n<thead><tr>",
+            escaped(caption)
+        );
+        for (at, name) in table.header().iter().enumerate() {
+            let name = if name.is_empty() { "what" } else { name };
+            let kind = class_of(at, table);
+            text += &format!("<th scope=\"col\"{kind}><button>{}</button></th>", escaped(name));
+        }
+        text += "</tr></thead>\n";
+        for (index, row) in table.rows().iter().enumerate() {
+            let is_part = index > 0
+                && row.first().is_some_and(|cell| cell.is_empty() || cell.starts_with("  "));
+            if !is_part {
+                text += if index > 0 { "</tbody>\n<tbody>" } else { "<tbody>" };
+            }
+            text += if is_part { "<tr class=\"part\">" } else { "<tr>" };
+            for (at, cell) in row.iter().enumerate() {
+                let kind = class_of(at, table);
+                let key = sort_key(cell).map(|key| format!(" data-key=\"{key}\""));
+                let (key, cell) = (key.unwrap_or_default(), escaped(cell.trim_start()));
+                text += &format!("<td{kind}{key}>{cell}</td>");
+            }
+            text += "</tr>\n";
+        }
+        if !table.rows().is_empty() {
+            text += "</tbody>\n";
+        }
+        self.body += &text;
+        self.body += "</table>\n</div>\n";
+    }
+
+    /// A picture with a caption; `svg` is a drawing of [`bars`], [`lines`], [`dots`] or [`heat`].
+    pub fn picture(&mut self, caption: &str, svg: &str) {
+        self.figure("", caption, svg);
+    }
+
+    /// A picture that has colours of its own, on white.
+    pub fn picture_on_white(&mut self, caption: &str, svg: &str) {
+        self.figure(" class=\"on-white\"", caption, svg);
+    }
+
+    fn figure(&mut self, class: &str, caption: &str, svg: &str) {
+        self.body += &format!(
+            "<figure{class}>\n<div class=\"wide\">\n{svg}</div>\n<figcaption>{}</figcaption>\n</figure>\n",
+            escaped(caption)
+        );
+    }
+
+    /// The page's text.
+    pub fn text(&self) -> String {
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+             style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n\
+             {}</main>\n<footer>readpath {}</footer>\n<script>\n{}</script>\n</body>\n</html>\n",
+            include_str!("html/page.css"),
+            self.body,
+            env!("CARGO_PKG_VERSION"),
+            include_str!("html/page.js"),
+            title = escaped(&self.title),
+        )
+    }
+
+    /// Writes the page.
+    pub fn write(&self, path: &Path) -> Ended {
+        std::fs::write(path, self.text()).map_err(|error| cannot_write(path, error))
+    }
+}
+
+/// Refuses a file that can't be written, before minutes are spent on what is to stand in it.
+pub fn check_writable(path: Option<&Path>) -> Ended {
+    let Some(path) = path else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
+        true => Err(cannot_write(path, "it is a folder, or in none")),
+        false => Ok(()),
+    }
+}
+
+/// The failure that a file can't be written.
+pub fn cannot_write(path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::about(path.display(), format!("can't be written: {error}; name another file"))
+}
+
+/// The text as it may stand in a document, between tags and in quotes.
+pub fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+fn class_of(column: usize, table: &Table) -> &'static str {
+    if column >= table.numbers_from() { " class=\"number\"" } else { "" }
+}
+
+/// By what a cell is sorted: its number, of a time in µs. None where it is none.
+fn sort_key(cell: &str) -> Option<f64> {
+    let cell = cell.trim().trim_start_matches('<');
+    let (number, unit) = cell.split_once(' ').unwrap_or((cell, ""));
+    let number: f64 = number.parse().ok().filter(|number: &f64| number.is_finite())?;
+    match unit {
+        "" | "us" => Some(number),
+        "ms" => Some(number * 1e3),
+        "s" => Some(number * 1e6),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_from_outside_becomes_markup() {
+        let name = "<script>alert('&\"')</script>";
+        let mut page = Page::new(name, name);
+        let mut table = Table::with_header(vec![name.to_owned(), "MiB/s".to_owned()], 1);
+        table.row(vec![name.to_owned(), "1.5".to_owned()]);
+        page.table(name, &table);
+        page.heading(name);
+        page.notes([name.to_owned()]);
+        page.picture(name, &bars::draw(name, "MiB/s", &[bars::Bar::new(name, 1.0, 0)]));
+        let text = page.text();
+        assert!(!text.contains("alert('"), "{text}");
+        assert_eq!(text.matches("<script>").count(), 1, "the page's own");
+        // A caption stands in the region's name too; a label is told where it is pointed at.
+        assert!(
+            text.matches("&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;").count() >= 9
+        );
+    }
+
+    #[test]
+    fn cells_are_sorted_by_their_numbers_and_times_by_their_lengths() {
+        assert_eq!(sort_key("12.50"), Some(12.5));
+        assert_eq!(sort_key("2.98 ms"), Some(2_980.0));
+        assert_eq!(sort_key("1.05 s"), Some(1_050_000.0));
+        assert_eq!(sort_key("<240"), Some(240.0));
+        assert_eq!((sort_key("-"), sort_key("ssd"), sort_key("4 KiB")), (None, None, None));
+    }
+}

@@ -1,0 +1,199 @@
+//! Two axes, a grid, and where on it a value stands.
+
+use super::escaped;
+
+/// One axis: its name, from where to where it goes, and how its marks are told.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    name: String,
+    least: f64,
+    most: f64,
+    is_logarithmic: bool,
+    tell: fn(f64) -> String,
+}
+
+impl Axis {
+    /// From 0 to `most`, or a little beyond.
+    pub fn linear(name: &str, most: f64, tell: fn(f64) -> String) -> Axis {
+        let most = if most > 0.0 { most } else { 1.0 };
+        Axis { name: name.to_owned(), least: 0.0, most, is_logarithmic: false, tell }
+    }
+
+    /// From the power of ten below `least` to that above `most`.
+    pub fn logarithmic(name: &str, least: f64, most: f64, tell: fn(f64) -> String) -> Axis {
+        let least = 10f64.powf(least.max(1e-9).log10().floor());
+        let most = 10f64.powf(most.max(least * 1.01).log10().ceil());
+        Axis { name: name.to_owned(), least, most, is_logarithmic: true, tell }
+    }
+
+    /// Where a value stands, from 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let share = match self.is_logarithmic {
+            true => (value.max(self.least) / self.least).ln() / (self.most / self.least).ln(),
+            false => (value - self.least) / (self.most - self.least),
+        };
+        share.clamp(0.0, 1.0)
+    }
+
+    fn marks(&self) -> Vec<f64> {
+        if self.is_logarithmic {
+            let decades = (self.most / self.least).log10().round() as i32;
+            return (0..=decades).map(|nth| self.least * 10f64.powi(nth)).collect();
+        }
+        let step = nice_step(self.most / 6.0);
+        (0..).map(|nth| f64::from(nth) * step).take_while(|mark| *mark <= self.most).collect()
+    }
+}
+
+/// The least of 1, 2 and 5 times a power of ten that is no less.
+fn nice_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|step| *step >= least)
+        .unwrap_or(10.0 * power)
+}
+
+/// A field with an axis below and one to the left.
+#[derive(Clone, Debug)]
+pub struct Field {
+    x: Axis,
+    y: Axis,
+    height: f64,
+}
+
+const WIDTH: f64 = 900.0;
+const LEFT: f64 = 76.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 10.0;
+const BELOW: f64 = 44.0;
+const LEGEND_LINE: f64 = 18.0;
+
+impl Field {
+    /// A field so many pixels high.
+    pub fn new(x: Axis, y: Axis, height: f64) -> Field {
+        Field { x, y, height }
+    }
+
+    /// Where a value stands from the left.
+    pub fn x(&self, value: f64) -> f64 {
+        LEFT + self.x.share(value) * (WIDTH - LEFT - RIGHT)
+    }
+
+    /// Where a value stands from the top.
+    pub fn y(&self, value: f64) -> f64 {
+        TOP + (1.0 - self.y.share(value)) * (self.height - TOP)
+    }
+
+    /// The drawing, with `inner` in the field and a legend below: names with the class of each.
+    pub fn svg(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> String {
+        let bottom = self.height;
+        let mut lines = vec![(String::new(), LEFT)];
+        for (name, class) in legend {
+            let width = 34.0 + 7.2 * name.chars().count() as f64;
+            if lines.last().is_some_and(|line| line.1 + width > WIDTH && line.1 > LEFT) {
+                lines.push((String::new(), LEFT));
+            }
+            let y = bottom + BELOW + LEGEND_LINE * lines.len() as f64 - 6.0;
+            let line = lines.last_mut().expect("there is one");
+            line.0 += &format!(
+                "<rect class=\"{class}\" x=\"{:.0}\" y=\"{:.0}\" width=\"14\" height=\"10\" rx=\"2\"/>\
+                 <text x=\"{:.0}\" y=\"{y:.0}\">{}</text>\n",
+                line.1,
+                y - 9.0,
+                line.1 + 20.0,
+                escaped(name)
+            );
+            line.1 += width;
+        }
+        let legend_height = if legend.is_empty() { 0.0 } else { LEGEND_LINE * lines.len() as f64 };
+        let height = bottom + BELOW + legend_height;
+        let mut svg = format!(
+            "<svg class=\"plot broad\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {WIDTH} {height}\" \
+             width=\"{WIDTH}\" height=\"{height}\">\n<title>{0}</title>\n",
+            escaped(label)
+        );
+        for mark in self.x.marks() {
+            let x = self.x(mark);
+            svg += &format!(
+                "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
+                 <text class=\"faint\" x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>\n",
+                bottom + 16.0,
+                escaped(&(self.x.tell)(mark))
+            );
+        }
+        for mark in self.y.marks() {
+            let y = self.y(mark);
+            svg += &format!(
+                "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{:.0}\" y2=\"{y:.1}\"/>\
+                 <text class=\"faint\" x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
+                WIDTH - RIGHT,
+                LEFT - 8.0,
+                y + 4.0,
+                escaped(&(self.y.tell)(mark))
+            );
+        }
+        svg += &format!(
+            "<line class=\"axis\" x1=\"{LEFT}\" y1=\"{bottom}\" x2=\"{:.0}\" y2=\"{bottom}\"/>\n\
+             <text class=\"faint\" x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{}</text>\n\
+             <text class=\"faint\" transform=\"translate(14 {:.0}) rotate(-90)\" \
+             text-anchor=\"middle\">{}</text>\n",
+            WIDTH - RIGHT,
+            WIDTH - RIGHT,
+            bottom + 34.0,
+            escaped(&self.x.name),
+            (TOP + bottom) / 2.0,
+            escaped(&self.y.name)
+        );
+        svg += inner;
+        for (line, _) in lines {
+            svg += &line;
+        }
+        svg + "</svg>\n"
+    }
+}
+
+/// A number with as many digits as it needs.
+pub fn plain(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.1}"),
+        size if size >= 0.01 => format!("{value:.2}"),
+        _ => format!("{value:.0e}"),
+    }
+}
+
+/// A time in µs, in the unit that suits it.
+pub fn time(us: f64) -> String {
+    match us {
+        us if us < 1.0 => format!("{} ns", plain(us * 1e3)),
+        us if us < 1e3 => format!("{} µs", plain(us)),
+        us if us < 1e6 => format!("{} ms", plain(us / 1e3)),
+        us => format!("{} s", plain(us / 1e6)),
+    }
+}
+
+/// A share as a percentage.
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stand_where_a_ruler_has_them() {
+        let axis = Axis::logarithmic("", 3.0, 700.0, plain);
+        assert_eq!((axis.least, axis.most), (1.0, 1000.0));
+        assert!((axis.share(10.0) - 1.0 / 3.0).abs() < 1e-9);
+        assert_eq!(axis.marks().len(), 4);
+        let axis = Axis::linear("", 1_000.0, plain);
+        assert_eq!(axis.marks(), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
+        assert_eq!((axis.share(-5.0), axis.share(2_000.0)), (0.0, 1.0));
+        let field = Field::new(axis.clone(), axis, 100.0);
+        assert_eq!((field.x(0.0), field.y(0.0)), (LEFT, 100.0));
+    }
+}

@@ -1,0 +1,69 @@
+//! Bars that lie, one below the other: how much each has of one figure.
+
+use super::axes::plain;
+use super::escaped;
+
+/// One bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    label: String,
+    value: Option<f64>,
+    series: usize,
+}
+
+impl Bar {
+    /// A bar of one of eight colours.
+    pub fn new(label: &str, value: impl Into<Option<f64>>, series: usize) -> Bar {
+        Bar { label: label.to_owned(), value: value.into(), series: series % 8 }
+    }
+}
+
+const LINE: f64 = 24.0;
+const WIDTH: f64 = 900.0;
+const AFTER: f64 = 90.0;
+const LABEL_MAX: usize = 64;
+
+/// The drawing; what was not measured has no bar and says so.
+pub fn draw(label: &str, unit: &str, bars: &[Bar]) -> String {
+    let longest = bars.iter().map(|bar| bar.label.chars().count().min(LABEL_MAX)).max();
+    let left = 16.0 + 6.8 * longest.unwrap_or(0) as f64;
+    let most = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let height = LINE * bars.len() as f64 + 8.0;
+    let mut svg = format!(
+        "<svg class=\"plot broad\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {WIDTH} {height}\" \
+         width=\"{WIDTH}\" height=\"{height}\">\n<title>{0}</title>\n",
+        escaped(label)
+    );
+    for (number, bar) in bars.iter().enumerate() {
+        let top = 4.0 + LINE * number as f64;
+        let width = bar.value.unwrap_or(0.0) / most * (WIDTH - left - AFTER);
+        let told = bar
+            .value
+            .map_or_else(|| "not measured".to_owned(), |value| format!("{} {unit}", plain(value)));
+        let (whole, shown) = (escaped(&bar.label), escaped(&shortened(&bar.label)));
+        svg += &format!(
+            "<g class=\"s{}\"><title>{whole}: {}</title>\
+             <text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{shown}</text>\
+             <rect class=\"fill\" x=\"{left:.0}\" y=\"{top:.0}\" width=\"{width:.1}\" height=\"{:.0}\" rx=\"2\"/>\
+             <text class=\"faint\" x=\"{:.1}\" y=\"{:.0}\">{}</text></g>\n",
+            bar.series,
+            escaped(&told),
+            left - 8.0,
+            top + 16.0,
+            LINE - 6.0,
+            left + width + 8.0,
+            top + 14.0,
+            escaped(&told)
+        );
+    }
+    svg + "</svg>\n"
+}
+
+/// The end of a text that is too long, which is what tells file names apart.
+fn shortened(text: &str) -> String {
+    let count = text.chars().count();
+    match count > LABEL_MAX {
+        true => format!("…{}", text.chars().skip(count - LABEL_MAX + 1).collect::<String>()),
+        false => text.to_owned(),
+    }
+}

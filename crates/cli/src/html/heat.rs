@@ -1,0 +1,115 @@
+//! A map of ratios: one is even, below is worse, above is better; the farther, the stronger.
+
+use super::escaped;
+
+/// A map: rows, columns, and what stands in each place.
+#[derive(Clone, Debug, Default)]
+pub struct Map {
+    /// The rows' names.
+    pub rows: Vec<String>,
+    /// The columns' names.
+    pub columns: Vec<String>,
+    /// What is known: row, column, ratio, and what is told where it is pointed at.
+    pub places: Vec<Place>,
+}
+
+/// One ratio of a map. Several of the same row and column stand side by side.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The row's number.
+    pub row: usize,
+    /// The column's number.
+    pub column: usize,
+    /// The ratio; 1 is even.
+    pub ratio: f64,
+    /// What is told of it.
+    pub told: String,
+}
+
+const LINE: f64 = 18.0;
+const HEAD: f64 = 92.0;
+/// At this factor from 1 the colour is at its strongest.
+const STRONGEST: f64 = 2.0;
+
+/// The drawing.
+pub fn draw(label: &str, map: &Map) -> String {
+    let longest = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let left = 16.0 + 7.4 * longest as f64;
+    let column = ((900.0 - left) / map.columns.len().max(1) as f64).clamp(24.0, 64.0);
+    let (width, height) = (
+        (left + column * map.columns.len() as f64 + 60.0).max(600.0),
+        HEAD + LINE * map.rows.len() as f64 + 34.0,
+    );
+    let mut svg = format!(
+        "<svg class=\"plot\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+         width=\"{width:.0}\" height=\"{height:.0}\">\n<title>{0}</title>\n",
+        escaped(label)
+    );
+    for (number, name) in map.columns.iter().enumerate() {
+        let x = left + column * (number as f64 + 0.5);
+        svg += &format!(
+            "<text transform=\"translate({:.1} {:.0}) rotate(-40)\">{}</text>\n",
+            x - 3.0,
+            HEAD - 8.0,
+            escaped(name)
+        );
+    }
+    for (number, name) in map.rows.iter().enumerate() {
+        svg += &format!(
+            "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{}</text>\n",
+            left - 8.0,
+            HEAD + LINE * number as f64 + 13.0,
+            escaped(name)
+        );
+    }
+    for (number, place) in map.places.iter().enumerate() {
+        let is_beside = |other: &&Place| (other.row, other.column) == (place.row, place.column);
+        let together = map.places.iter().filter(is_beside).count();
+        let nth = map.places[..number].iter().filter(is_beside).count();
+        let part = (column - 2.0) / together as f64;
+        let x = left + column * place.column as f64 + 1.0 + part * nth as f64;
+        let y = HEAD + LINE * place.row as f64 + 1.0;
+        svg += &format!(
+            "{}<title>{}</title></rect></g>\n",
+            square(x, y, part - 0.5, place.ratio),
+            escaped(&place.told)
+        );
+    }
+    svg + &scale(height) + "</svg>\n"
+}
+
+fn square(x: f64, y: f64, width: f64, ratio: f64) -> String {
+    let strength = (ratio.max(1e-9).ln() / STRONGEST.ln()).clamp(-1.0, 1.0);
+    let class = if strength < 0.0 { "below" } else { "above" };
+    let shape =
+        format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{:.0}\"", LINE - 2.0);
+    format!(
+        "<g><rect class=\"even\" {shape}/><rect class=\"{class}\" {shape} fill-opacity=\"{:.2}\">",
+        strength.abs().powf(0.7)
+    )
+}
+
+fn scale(height: f64) -> String {
+    let mut text = String::new();
+    for (number, (ratio, name)) in [
+        (0.5, "½ or less"),
+        (0.8, "0.8"),
+        (0.95, "0.95"),
+        (1.0, "1"),
+        (1.25, "1.25"),
+        (2.0, "2 or more"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let x = 12.0 + 92.0 * number as f64;
+        let y = height - 24.0;
+        text += &square(x, y, 14.0, ratio);
+        text += &format!(
+            "</rect></g><text class=\"faint\" x=\"{:.0}\" y=\"{:.0}\">{name}</text>\n",
+            x + 19.0,
+            y + 13.0
+        );
+    }
+    text
+}

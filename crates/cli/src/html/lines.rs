@@ -1,0 +1,61 @@
+//! Lines over two axes: how one figure goes with another, for several things at once.
+
+use super::axes::Field;
+use super::escaped;
+
+/// One line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What it is of.
+    pub name: String,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+    /// One of eight colours.
+    pub series: usize,
+    /// Whether it is drawn in dashes.
+    pub is_dashed: bool,
+    /// Whether it goes from point to point in steps.
+    pub has_steps: bool,
+}
+
+/// The drawing: the lines in a field, a legend below.
+pub fn draw(label: &str, field: &Field, lines: &[Line]) -> String {
+    const CLASSES: [&str; 8] =
+        ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
+    let mut inner = String::new();
+    let mut legend = Vec::new();
+    for line in lines {
+        let series = line.series % 8;
+        let mut points = String::new();
+        let mut last = None;
+        for &(x, y) in &line.points {
+            if line.has_steps
+                && let Some(last_y) = last
+            {
+                points += &format!("{:.1},{:.1} ", field.x(x), field.y(last_y));
+            }
+            points += &format!("{:.1},{:.1} ", field.x(x), field.y(y));
+            last = Some(y);
+        }
+        inner += &format!(
+            "<polyline class=\"line s{}\" points=\"{}\"{}><title>{}</title></polyline>\n",
+            series,
+            points.trim_end(),
+            if line.is_dashed { " stroke-dasharray=\"5 3\"" } else { "" },
+            escaped(&line.name)
+        );
+        if !line.has_steps {
+            for &(x, y) in &line.points {
+                inner += &format!(
+                    "<circle class=\"fill s{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>",
+                    series,
+                    field.x(x),
+                    field.y(y)
+                );
+            }
+            inner += "\n";
+        }
+        legend.push((line.name.clone(), CLASSES[series]));
+    }
+    field.svg(label, &inner, &legend)
+}

@@ -1,0 +1,227 @@
+//! `readpath profile`: real storage, measured gently, as a device that `--on` takes.
+
+mod storage;
+mod tell;
+
+use std::num::NonZero;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::ProgressBar;
+use readpath::Direct;
+use readpath::raw::RawFile;
+use readpath_core::splitmix;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::profile::{
+    Cell, Limits, STORAGE_BYTES_MIN, Sample, Shape, Walk, cells, describe, measure,
+};
+
+use crate::exit::{Ended, Failure};
+use crate::html::{cannot_write, check_writable};
+use crate::input;
+use crate::made_files::MadeFiles;
+use crate::output::print;
+use crate::progress::Interrupt;
+use storage::RealStorage;
+
+/// `readpath profile`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Only reads, past the kernel's cache: requests of 4 KiB to 1 MiB, 1 to 64 of \
+    them under way, at\nrandom and one after the other, near and far from each other, of several \
+    streams. Never more\nthan 16 MiB are under way. Everything is measured three times, and the \
+    middle\none counts; at least once, with a few requests each, when the time or the bytes are spent \
+    before.\n\n\
+    A file should be larger than what its storage caches by itself, and on a disk in one piece.\n\n\
+    Example:\n  \
+    readpath profile /dev/sdb --toml mine.toml\n  \
+    readpath run JOB.fio --on measured,toml=mine.toml,nvme"
+)]
+pub struct ProfileArgs {
+    /// A file or block device, which is only read; or a folder, in which a file is made for it, and
+    /// removed
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Write the description to this file
+    #[arg(long, value_name = "FILE")]
+    pub toml: Option<PathBuf>,
+    /// Measure for about so long
+    #[arg(long, value_name = "N", default_value = "60")]
+    pub seconds: NonZero<u64>,
+    /// Read about so many bytes at most, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    pub bytes: String,
+    /// The length of the file that is made in a folder, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub size: String,
+    /// Seed of the places that are read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON document in place of the tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is left free on the file system beside a file that is made, in bytes.
+const ROOM_BYTES: u64 = 64 << 20;
+
+/// Measures the storage, prints what it costs, and writes its description.
+pub fn run(args: &ProfileArgs) -> Ended {
+    let size = input::size("--size", &args.size)?;
+    let budget = Budget {
+        time: Duration::from_secs(args.seconds.get()),
+        bytes: input::size("--bytes", &args.bytes)?,
+    };
+    check_writable(args.toml.as_deref())?;
+    let interrupt = Interrupt::listen();
+    let mut made = MadeFiles::default();
+    let path = found(&args.path, size, args.seed, &mut made, &interrupt)?;
+    let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
+        Failure::about(error, "its kernel cache would be measured; name a file on a disk")
+    })?;
+    let bytes = file.bytes().map_err(Failure::usage)? / PAGE_BYTES * PAGE_BYTES;
+    if bytes < STORAGE_BYTES_MIN {
+        return Err(Failure::about(
+            path.display(),
+            format!(
+                "has {bytes} bytes, and a profile needs {} MiB; name a larger file, a block \
+                 device, or a folder, in which a file is made",
+                STORAGE_BYTES_MIN >> 20
+            ),
+        ));
+    }
+    let samples = measure_all(&file, bytes, budget, args.seed, &interrupt)?;
+    drop(made);
+    let shape = Shape {
+        name: args.path.display().to_string(),
+        bytes: storage_bytes(&args.path, bytes),
+        request_bytes_max: 1 << 20,
+        alignment_bytes: if file.alignment_bytes() > 512 { 4096 } else { 512 },
+    };
+    let description = describe(shape, &samples).expect("every cell was measured");
+    if let Some(path) = &args.toml {
+        let head = [
+            format!("`readpath profile {}` measured this.", args.path.display()),
+            format!("It is what `--on measured,toml={}` takes.", path.display()),
+        ];
+        std::fs::write(path, description.to_toml(&head))
+            .map_err(|error| cannot_write(path, error))?;
+    }
+    match args.json {
+        true => tell::document(&samples),
+        false => {
+            print(&tell::tables(&description, &samples))?;
+            match &args.toml {
+                Some(path) => print(&format!(
+                    "\n{0}: written; `readpath run JOB.fio --on measured,toml={0}` runs on it\n",
+                    path.display()
+                )),
+                None => print("\n--toml FILE writes it as a device that --on takes\n"),
+            }
+        }
+    }
+}
+
+/// What measuring may cost.
+#[derive(Clone, Copy)]
+struct Budget {
+    time: Duration,
+    bytes: u64,
+}
+
+/// How often every cell is measured, as far as the time goes.
+const ROUNDS: usize = 3;
+
+/// Every cell, in several rounds, each with its share of what the ones before it have left.
+fn measure_all(
+    file: &RawFile,
+    bytes: u64,
+    budget: Budget,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<Vec<Sample>, Failure> {
+    let cells = cells(bytes);
+    let bar = ProgressBar::new((cells.len() * ROUNDS) as u64);
+    let start = Instant::now();
+    let mut bytes_left = budget.bytes;
+    let mut rounds: Vec<Vec<Sample>> = vec![Vec::new(); cells.len()];
+    for number in 0..cells.len() * ROUNDS {
+        let left = budget.time.saturating_sub(start.elapsed());
+        // Once everything was measured, what is over is over.
+        if number >= cells.len() && (left.is_zero() || bytes_left == 0) {
+            break;
+        }
+        let cells_left = cells.len() * ROUNDS - number;
+        let limits = Limits {
+            span_ns: (left / cells_left as u32).as_nanos() as u64,
+            bytes: bytes_left / cells_left as u64,
+        };
+        let at = number % cells.len();
+        let cell = cells[at];
+        let seed = splitmix::mixed(seed + number as u64);
+        let sample = measure_one(file, cell, bytes, limits, seed, interrupt)?;
+        bytes_left = bytes_left.saturating_sub(sample.requests * cell.bytes);
+        rounds[at].push(sample);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(rounds.into_iter().filter_map(Sample::middle).collect())
+}
+
+fn measure_one(
+    file: &RawFile,
+    cell: Cell,
+    bytes: u64,
+    limits: Limits,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<Sample, Failure> {
+    let mut storage = RealStorage::new(file, cell, interrupt)?;
+    measure(cell, Walk::new(cell, bytes, seed), limits, &mut storage)
+}
+
+/// How large the storage is: a block device as such, of a file or folder the file system around it,
+/// so that larger jobs run on what is described.
+fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
+    let is_device = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
+    match rustix::fs::statvfs(path) {
+        Ok(room) if !is_device => {
+            (room.f_blocks * room.f_frsize / PAGE_BYTES * PAGE_BYTES).max(measured_bytes)
+        }
+        _ => measured_bytes,
+    }
+}
+
+/// The file or block device to be measured: what was named, or a file made in the folder named.
+fn found(
+    path: &Path,
+    size: u64,
+    seed: u64,
+    made: &mut MadeFiles,
+    interrupt: &Interrupt,
+) -> Result<PathBuf, Failure> {
+    let about = |error: std::io::Error| Failure::about(path.display(), error);
+    let kind = std::fs::metadata(path).map_err(about)?.file_type();
+    if kind.is_file() || kind.is_block_device() {
+        return Ok(path.to_path_buf());
+    }
+    if !kind.is_dir() {
+        let problem = "is no file, block device or folder; name one";
+        return Err(Failure::about(path.display(), problem));
+    }
+    let room = rustix::fs::statvfs(path).map_err(|error| about(error.into()))?;
+    let free = room.f_bavail * room.f_frsize;
+    if free < size + ROOM_BYTES {
+        let problem = format!(
+            "has {} MiB free, and the file to be read needs {}; give a smaller --size",
+            free >> 20,
+            (size + ROOM_BYTES) >> 20
+        );
+        return Err(Failure::about(path.display(), problem));
+    }
+    let file = path.join(format!("readpath-profile-{}", std::process::id()));
+    made.add(&file, size, seed, interrupt)?;
+    Ok(file)
+}

@@ -1,0 +1,159 @@
+//! What was measured, as tables and as a document.
+
+use readpath_sim::device::measured::description::{Description, Line};
+use readpath_sim::profile::{Access, Cell, Sample};
+use serde::Serialize;
+
+use crate::exit::Ended;
+use crate::output::print_json;
+use crate::table::{Column, Table, duration, number};
+
+/// What a cell measures, in a few words.
+pub fn name(cell: &Cell) -> String {
+    let Cell { access, bytes, depth } = cell;
+    let size = size(*bytes);
+    match access {
+        Access::Random => format!("random {size}, {depth} under way"),
+        Access::Following => format!("following {size}, {depth} under way"),
+        Access::Near(distance) if *distance < 0 => {
+            format!("{size}, {} back", self::size(distance.unsigned_abs()))
+        }
+        Access::Near(distance) => format!("{size}, {} on", self::size(distance.unsigned_abs())),
+        Access::Streams(count) => format!("{size}, {count} streams in turn"),
+    }
+}
+
+/// The tables for people, and what they come to.
+pub fn tables(description: &Description, samples: &[Sample]) -> String {
+    let mut text = summary(description);
+    for (what, lines) in [
+        ("at random", &description.random),
+        ("each where the last one ended", &description.following),
+    ] {
+        text += &format!("\ntime of a request, {what}, by how many are under way\n");
+        text += &by_depth(description, lines);
+    }
+    let alone =
+        |sample: &&Sample| matches!(sample.cell.access, Access::Near(_) | Access::Streams(_));
+    let rows: Vec<&Sample> = samples.iter().filter(alone).collect();
+    let columns: [Column<&Sample>; 4] = [
+        ("one under way", |sample| name(&sample.cell)),
+        ("mean", |sample| duration(Some(sample.mean_ns / 1e3))),
+        ("p50", |sample| duration(Some(sample.quantile_ns(0.5) as f64 / 1e3))),
+        ("p99", |sample| duration(Some(sample.quantile_ns(0.99) as f64 / 1e3))),
+    ];
+    text += "\nfrom the end of the last request\n";
+    text + &Table::of(&rows, &columns, 1).to_string()
+}
+
+fn by_depth(description: &Description, lines: &[Line]) -> String {
+    let depths = description.depths.iter().map(u32::to_string);
+    let header = std::iter::once("size".to_owned()).chain(depths).chain(["most MB/s".to_owned()]);
+    let mut table = Table::with_header(header.collect(), 1);
+    for line in lines {
+        let mut cells = vec![size(line.bytes)];
+        cells.extend((0..description.depths.len()).map(|at| duration(line.us.get(at).copied())));
+        cells.push(number(Some(most_bytes_per_us(description, line)), 1));
+        table.row(cells);
+    }
+    table.to_string()
+}
+
+/// Bytes a µs are MB a second.
+fn most_bytes_per_us(description: &Description, line: &Line) -> f64 {
+    let rates = description.depths.iter().zip(&line.us);
+    rates.map(|(depth, us)| f64::from(*depth) * line.bytes as f64 / us).fold(0.0, f64::max)
+}
+
+/// What a request costs, what a byte does, what depth and distance bring.
+fn summary(description: &Description) -> String {
+    let (first, last) = (&description.random[0], description.random.last());
+    let last = last.unwrap_or(first);
+    let byte_ns = (last.us[0] - first.us[0]) * 1e3 / (last.bytes - first.bytes).max(1) as f64;
+    let request_us = first.us[0] - byte_ns * first.bytes as f64 / 1e3;
+    let most = description.random.iter().chain(&description.following);
+    let most = most.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
+    // The least depth that gives nine tenths of what any gives.
+    let rate = |at: usize| f64::from(description.depths[at]) / first.us[at];
+    let best = (0..first.us.len()).map(rate).fold(0.0, f64::max);
+    let enough = (0..first.us.len()).find(|&at| rate(at) >= 0.9 * best).unwrap_or(0);
+    let nearest = description.near.iter().map(|near| near.us).fold(f64::MAX, f64::min);
+    format!(
+        "{}: {:.1} GB\n\
+         a request at random costs {}, each KiB of it {} more; {:.0} MB/s at most\n\
+         {} of 4 KiB at once are {:.1} times as fast as one; more bring little\n\
+         one that follows costs {}, one nearby {} at the least, {}\n",
+        description.name,
+        description.bytes as f64 / 1e9,
+        duration(Some(request_us)),
+        duration(Some(byte_ns * 1.024)),
+        most,
+        description.depths[enough],
+        rate(enough) / rate(0),
+        duration(Some(description.following[0].us[0])),
+        duration(Some(nearest)),
+        match description.is_rotational {
+            true => "so distance counts",
+            false => "so distance doesn't count",
+        }
+    )
+}
+
+/// One cell in the JSON document.
+#[derive(Serialize)]
+struct Measured {
+    access: &'static str,
+    /// Of cells by distance: bytes from the end of the last request, once to twice so many.
+    distance_bytes: Option<i64>,
+    /// Of streams in turn.
+    streams: Option<u32>,
+    request_bytes: u64,
+    depth: u32,
+    requests: u64,
+    latency_us: Latency,
+    iops: f64,
+    mib_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct Latency {
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+/// Prints the JSON document: a result for each cell.
+pub fn document(samples: &[Sample]) -> Ended {
+    let result = |sample: &Sample| {
+        let cell = sample.cell;
+        let (access, distance_bytes, streams) = match cell.access {
+            Access::Random => ("random", None, None),
+            Access::Following => ("following", None, None),
+            Access::Near(distance) => ("near", Some(distance), None),
+            Access::Streams(count) => ("streams", None, Some(count)),
+        };
+        let us = |share| sample.quantile_ns(share) as f64 / 1e3;
+        let mean = sample.mean_ns / 1e3;
+        Measured {
+            access,
+            distance_bytes,
+            streams,
+            request_bytes: cell.bytes,
+            depth: cell.depth,
+            requests: sample.requests,
+            latency_us: Latency { mean, p50: us(0.5), p99: us(0.99), max: us(1.0) },
+            iops: sample.per_second(),
+            mib_per_s: sample.per_second() * cell.bytes as f64 / f64::from(1 << 20),
+        }
+    };
+    print_json(&samples.iter().map(result).collect::<Vec<_>>(), None)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    }
+}

@@ -1,0 +1,61 @@
+//! The matrix as a page.
+
+use readpath_sim::regret::{Judged, Summary};
+
+use super::{cells_table, laws_table, workloads_table};
+use crate::html::Page;
+use crate::html::heat::{self, Map, Place};
+
+/// All cells: a map of them, the tables, what the losses come from.
+pub fn of(judged: &[Judged], summary: &Summary, sentences: &[String], laws: &str) -> Page {
+    let title = format!("{laws}, beside the best classic law of each cell");
+    let mut page = Page::new(&title, &format!("{}.", sentences.join("; ")));
+    page.heading("Throughput to that of the best rival");
+    let mut processes: Vec<u32> = judged.iter().map(|cell| cell.processes).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    let processes: Vec<String> = processes.iter().map(u32::to_string).collect();
+    let caption = format!(
+        "Above 1 (blue) it is faster than any fixed choice, below (red) slower. Side by side in a field: {} \
+         processes. Point at a square for its figures.",
+        processes.join(", ")
+    );
+    page.picture(&caption, &heat::draw(&title, &map(judged)));
+    page.heading("Cells");
+    let all: Vec<&Judged> = judged.iter().collect();
+    page.table("A row for each cell", &cells_table(&all));
+    let causes = all
+        .iter()
+        .filter_map(|cell| Some(format!("{}: {}", cell.name(), cell.cause.as_ref()?.line)));
+    page.notes(causes);
+    page.heading("Workloads");
+    page.table("Over all cells of each", &workloads_table(summary, true));
+    page.heading("One pair of laws everywhere");
+    page.table("Its throughput ÷ that of the best of each cell", &laws_table(summary));
+    page
+}
+
+fn map(judged: &[Judged]) -> Map {
+    let mut map = Map::default();
+    let place = |names: &mut Vec<String>, name: &str| {
+        names.iter().position(|known| known == name).unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        })
+    };
+    for cell in judged {
+        let row = place(&mut map.rows, &cell.workload);
+        let column = place(&mut map.columns, &cell.device);
+        let best = &cell.rivals[0];
+        let told = format!(
+            "{}: {:.3}; {:.2} MiB/s, {} {:.2}",
+            cell.name(),
+            cell.ratio,
+            cell.adaptive.mib_per_s,
+            best.laws(),
+            best.mib_per_s
+        );
+        map.places.push(Place { row, column, ratio: cell.ratio, told });
+    }
+    map
+}

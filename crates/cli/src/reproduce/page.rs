@@ -1,0 +1,75 @@
+//! The sources' tables as a page.
+
+use readpath_sim::experiment::{Grid, Reproduced};
+
+use super::figures;
+use crate::html::Page;
+use crate::html::axes::{Axis, Field, plain};
+use crate::html::bars::{self, Bar};
+use crate::html::lines::{self, Line};
+
+/// The tables, each with a picture; what was counted at a server, in words.
+pub fn of(tables: &[Reproduced], counted: Option<String>) -> Page {
+    let lead = "What the classic threads published, beside what the modelled world gives for the same \
+                workload on the same machine.";
+    let mut page = Page::new("Published beside modelled", lead);
+    for table in tables {
+        page.heading(&format!("Table {}: {}", table.table, table.title));
+        page.paragraph(&format!("Machine: {}", table.machine));
+        let svg = match &table.grid {
+            Some(grid) => over_numbers(table, grid),
+            None => side_by_side(table),
+        };
+        let caption = match &table.grid {
+            Some(_) => format!("In {}; published in dashes, modelled drawn through.", table.unit),
+            None => format!("In {}; orange published, blue modelled.", table.unit),
+        };
+        page.picture(&caption, &svg);
+        page.table(&format!("In {}", table.unit), &figures(table));
+    }
+    if let Some(counted) = counted {
+        page.heading("READs on the wire");
+        page.notes(counted.lines().map(str::to_owned));
+    }
+    page
+}
+
+fn side_by_side(table: &Reproduced) -> String {
+    let bars: Vec<Bar> = table
+        .rows
+        .iter()
+        .flat_map(|row| {
+            let label = format!("{} ({})", row.label, row.laws);
+            let published =
+                row.published.map(|value| Bar::new(&format!("{label}, published"), value, 1));
+            published.into_iter().chain([Bar::new(&label, row.modelled, 0)])
+        })
+        .collect();
+    bars::draw(&table.title, "", &bars)
+}
+
+fn over_numbers(table: &Reproduced, grid: &Grid) -> String {
+    let points = |figures: &[Option<f64>]| -> Vec<(f64, f64)> {
+        let pairs = grid.columns.iter().zip(figures);
+        pairs.filter_map(|(&column, figure)| Some((f64::from(column), (*figure)?))).collect()
+    };
+    let mut drawn = Vec::new();
+    for (series, row) in grid.rows.iter().enumerate() {
+        let modelled: Vec<Option<f64>> = row.modelled.iter().copied().map(Some).collect();
+        for (what, figures) in [("published", &row.published), ("modelled", &modelled)] {
+            let name = format!("{} ({}), {what}", row.label, row.laws);
+            let is_dashed = what == "published";
+            drawn.push(Line { name, series, is_dashed, has_steps: false, points: points(figures) });
+        }
+    }
+    drawn.retain(|line| !line.points.is_empty());
+    let all = || drawn.iter().flat_map(|line| &line.points);
+    let most_x = all().map(|point| point.0).fold(0.0, f64::max);
+    let most_y = all().map(|point| point.1).fold(0.0, f64::max);
+    let field = Field::new(
+        Axis::linear(&grid.over, most_x, plain),
+        Axis::linear(&table.unit, most_y, plain),
+        300.0,
+    );
+    lines::draw(&table.title, &field, &drawn)
+}

@@ -1,0 +1,246 @@
+//! Rows as a page: the table, and pictures of what it says.
+
+use readpath_sim::load::LoadRow;
+use readpath_sim::observe::{Events, ReadEvent};
+use readpath_sim::report::Row;
+
+use crate::html::Page;
+use crate::html::axes::{Axis, Field, percent, plain, time};
+use crate::html::bars::{self, Bar};
+use crate::html::dots::{self, Kind};
+use crate::html::lines::{self, Line};
+use crate::output::{job_table, load_table};
+
+/// So many rows are shown moment by moment, the first ones.
+const ROWS_MAX: usize = 8;
+/// So many pieces of a kind are drawn: of more, each second, third, …
+const PIECES_MAX: usize = 3_000;
+
+/// A job's rows; `seen` has what was seen of each.
+pub fn of_job(rows: &[Row], seen: &[Events]) -> Page {
+    let job = rows.first().map_or("", |row| row.job.as_str());
+    let lead = "One job under several laws and devices, each a row.";
+    let mut page = Page::new(&format!("Job {job}"), lead);
+    page.heading("Throughput");
+    let bars: Vec<Bar> =
+        rows.iter().map(|row| Bar::new(&name(row), row.mib_per_s, series(row))).collect();
+    let caption = "MiB/s: blue on a modelled device, green through our read path, orange through the \
+                   kernel's own.";
+    page.picture(caption, &bars::draw("Throughput of each row", "MiB/s", &bars));
+    let distributions: Vec<Line> =
+        rows.iter().enumerate().filter_map(|(number, row)| distribution(number, row)).collect();
+    if !distributions.is_empty() {
+        page.heading("Latency");
+        let caption = "The share of operations that took no longer: what stands farther to the left is \
+                       quicker, what reaches the top late has a long tail.";
+        page.picture(caption, &latencies(&distributions));
+    }
+    page.heading("Rows");
+    page.table(
+        "A row for each storage and laws; sections of a job stand below it",
+        &job_table(rows),
+    );
+    page.notes(
+        rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?))),
+    );
+    let moments = rows.iter().zip(seen).filter(|(_, events)| !events.requests.is_empty());
+    for (row, events) in moments.take(ROWS_MAX) {
+        page.heading(&format!("Moment by moment: {}", name(row)));
+        moment(&mut page, events);
+    }
+    page
+}
+
+/// The rows of loads on memory.
+pub fn of_loads(rows: &[LoadRow]) -> Page {
+    let lead = "Loads on memory that is too small for them, under several swap-in laws.";
+    let mut page = Page::new("Loads on memory", lead);
+    page.heading("Time");
+    let bars: Vec<Bar> = rows
+        .iter()
+        .map(|row| {
+            let laws = [&row.swapin, &row.scheduler].into_iter().flatten().map(String::as_str);
+            let parts = [row.job.as_str(), row.storage.as_str()].into_iter().chain(laws);
+            let label = parts.collect::<Vec<_>>().join(" · ");
+            Bar::new(&label, row.seconds, series_of(&row.storage))
+        })
+        .collect();
+    let caption = "Seconds, less is better: blue on a modelled device, green over a Region, orange under \
+                   the kernel's own swap.";
+    page.picture(caption, &bars::draw("Time of each row", "s", &bars));
+    page.heading("Rows");
+    page.table("A row for each load, storage and laws", &load_table(rows));
+    page.notes(
+        rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?))),
+    );
+    page
+}
+
+/// What tells a row from the others.
+fn name(row: &Row) -> String {
+    let laws = [&row.readahead, &row.scheduler, &row.raw].into_iter().flatten().map(String::as_str);
+    std::iter::once(row.storage.as_str()).chain(laws).collect::<Vec<_>>().join(" · ")
+}
+
+fn series(row: &Row) -> usize {
+    series_of(&row.storage)
+}
+
+fn series_of(storage: &str) -> usize {
+    match storage.split_once(':').map(|(kind, _)| kind) {
+        Some("kernel") => 1,
+        Some("file" | "nfs" | "region") => 2,
+        _ => 0,
+    }
+}
+
+/// The share of a row's operations that took no longer, by the time in µs.
+fn distribution(number: usize, row: &Row) -> Option<Line> {
+    let mut counts: Vec<(u64, u64)> = row
+        .sections
+        .iter()
+        .flat_map(|section| &section.directions)
+        .flat_map(|direction| direction.recorded.iter().copied())
+        .collect();
+    counts.sort_unstable();
+    let all: u64 = counts.iter().map(|(_, count)| count).sum();
+    let mut below = 0;
+    let mut points = Vec::new();
+    // A few hundred points are as many as can be told apart.
+    for (ns, count) in counts {
+        let before = below as f64 / all as f64;
+        below += count;
+        let share = below as f64 / all as f64;
+        let is_new = points.last().is_none_or(|&(_, last): &(f64, f64)| share - last >= 0.002);
+        if is_new || below == all {
+            if points.is_empty() {
+                points.push((ns as f64 / 1e3, before));
+            }
+            points.push((ns as f64 / 1e3, share));
+        }
+    }
+    (all > 0).then(|| Line {
+        name: name(row),
+        series: number,
+        // Beyond eight the colours come again.
+        is_dashed: number >= 8,
+        has_steps: true,
+        points,
+    })
+}
+
+fn latencies(distributions: &[Line]) -> String {
+    let all = || distributions.iter().flat_map(|line| &line.points).map(|point| point.0);
+    let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
+    let field = Field::new(
+        Axis::logarithmic("latency", least, most, time),
+        Axis::linear("share of operations", 1.0, percent),
+        300.0,
+    );
+    lines::draw("Distribution of latencies", &field, distributions)
+}
+
+/// What was read where and when, what the device was asked for, and how far was read ahead.
+fn moment(page: &mut Page, events: &Events) {
+    const MIB: f64 = 1_048_576.0;
+    let ends = |done: Option<u64>, issued: u64| done.unwrap_or(issued) as f64 / 1e6;
+    let until = events.requests.iter().map(|event| ends(event.done_ns, event.issued_ns));
+    let until = until.chain(events.reads.iter().map(|event| event.done_ns as f64 / 1e6));
+    let most_ms = until.fold(0.0, f64::max);
+    let field = |what: &str, most: f64| {
+        let x = Axis::linear("time in ms", most_ms, plain);
+        Field::new(x, Axis::linear(what, most, plain), 260.0)
+    };
+
+    // Who took less than the quickest request has waited for none.
+    let quickest = events
+        .requests
+        .iter()
+        .filter_map(|event| Some(event.done_ns? - event.issued_ns))
+        .min()
+        .unwrap_or(0);
+    let has_waited = |event: &&ReadEvent| event.done_ns - event.issued_ns >= quickest;
+    let read = |event: &ReadEvent| {
+        let first = event.offset as f64 / MIB;
+        let bytes = event.bytes.unwrap_or(0) as f64 / MIB;
+        [event.issued_ns as f64 / 1e6, event.done_ns as f64 / 1e6, first, first + bytes]
+    };
+    let hits = events.reads.iter().filter(|event| !has_waited(event)).map(read).collect();
+    let misses = events.reads.iter().filter(has_waited).map(read).collect();
+    let most = events.reads.iter().map(|event| read(event)[3]).fold(0.0, f64::max);
+    let kinds = [
+        Kind {
+            name: "waited for the device".to_owned(),
+            series: 1,
+            is_thin: true,
+            pieces: thinned(misses),
+        },
+        Kind {
+            name: "found in memory".to_owned(),
+            series: 2,
+            is_thin: false,
+            pieces: thinned(hits),
+        },
+    ];
+    let caption =
+        "Reads: each from when it was asked for to when it was there, at its place in its file.";
+    page.picture(
+        caption,
+        &dots::draw("Reads by place and time", &field("MiB in the file", most), &kinds),
+    );
+
+    let request = |event: &readpath_sim::observe::RequestEvent| {
+        let first = event.sector as f64 * 512.0 / MIB;
+        let last = first + f64::from(event.sectors) * 512.0 / MIB;
+        [event.issued_ns as f64 / 1e6, ends(event.done_ns, event.issued_ns), first, last]
+    };
+    let (written, fetched): (Vec<_>, Vec<_>) =
+        events.requests.iter().partition(|event| event.is_write);
+    let pieces = |events: Vec<&readpath_sim::observe::RequestEvent>| {
+        thinned(events.into_iter().map(request).collect())
+    };
+    let most = events.requests.iter().map(|event| request(event)[3]).fold(0.0, f64::max);
+    let mut kinds =
+        vec![Kind { name: "read".to_owned(), series: 0, is_thin: true, pieces: pieces(fetched) }];
+    if !written.is_empty() {
+        kinds.push(Kind {
+            name: "written".to_owned(),
+            series: 3,
+            is_thin: true,
+            pieces: pieces(written),
+        });
+    }
+    let caption = "Requests: each from when the device was given it to when it was done, at its place on the \
+                   device.";
+    page.picture(
+        caption,
+        &dots::draw("Requests by place and time", &field("MiB on the device", most), &kinds),
+    );
+
+    let window = |event: &readpath_sim::observe::WindowEvent| {
+        let (ms, kib) = (event.now_ns as f64 / 1e6, event.ahead_pages as f64 * 4.0);
+        [ms, ms, kib, kib]
+    };
+    let windows: Vec<[f64; 4]> =
+        events.windows.iter().filter(|event| event.ahead_pages > 0).map(window).collect();
+    if !windows.is_empty() {
+        let most = windows.iter().map(|window| window[3]).fold(0.0, f64::max);
+        let kinds = [Kind {
+            name: "read ahead".to_owned(),
+            series: 6,
+            is_thin: false,
+            pieces: thinned(windows),
+        }];
+        let caption = "Windows: how much a readahead law had read beyond what was asked for.";
+        page.picture(caption, &dots::draw("Windows by time", &field("KiB ahead", most), &kinds));
+    }
+    if events.dropped > 0 {
+        page.paragraph(&format!("{} later events are not drawn.", events.dropped));
+    }
+}
+
+/// No more than can be drawn, evenly chosen.
+fn thinned(pieces: Vec<[f64; 4]>) -> Vec<[f64; 4]> {
+    let step = pieces.len().div_ceil(PIECES_MAX).max(1);
+    pieces.into_iter().step_by(step).collect()
+}

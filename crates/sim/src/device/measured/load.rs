@@ -1,0 +1,112 @@
+//! Measured storage from text: `measured`, `measured,toml=FILE`; any of its times after that, under
+//! the name that `readpath devices measured` prints, as in `measured,random.4k.depth1=90`.
+
+use std::path::Path;
+
+use readpath_core::law::{Spec, SpecError};
+
+use super::MeasuredError;
+use super::description::{Description, US};
+use crate::device::parameter::{Origin, Parameter};
+use crate::fields::{FileError, toml_text};
+
+/// The storage of the machine on which the figures of the documents were taken.
+const BUILT_IN: &str = include_str!("virtual_disk.toml");
+
+/// The description that `spec` names, with the times that it gives in place of those measured.
+///
+/// # Errors
+/// The spec or the file that it names is wrong.
+pub fn described(spec: &Spec) -> Result<Description, MeasuredError> {
+    let mut description = match spec.parameters.get("toml").map(Path::new) {
+        None => parse(BUILT_IN, Path::new("virtual_disk.toml"))?,
+        Some(path) => {
+            let text = read_text(path).map_err(|problem| FileError {
+                file: path.display().to_string(),
+                line: 0,
+                field: String::new(),
+                problem,
+            })?;
+            parse(&text, path)?
+        }
+    };
+    for (key, value) in &spec.parameters {
+        if key == "toml" {
+            continue;
+        }
+        let mut times = times(&mut description);
+        let Some(time) = times.iter_mut().find(|time| time.name == *key) else {
+            let (name, key) = (spec.name.clone(), key.clone());
+            let known = vec!["toml", "any time that `readpath devices measured` names"];
+            return Err(SpecError::UnknownParameter { name, key, known }.into());
+        };
+        let given = value.parse().ok().filter(|us| (US.least..=US.most).contains(us));
+        *time.us = given.ok_or_else(|| SpecError::BadValue {
+            name: spec.name.clone(),
+            key: key.clone(),
+            value: value.clone(),
+            expected: format!("µs from {} to {}", US.least, US.most),
+        })?;
+    }
+    Ok(description)
+}
+
+/// A time of a description, under its name.
+struct Named<'d> {
+    name: String,
+    us: &'d mut f64,
+    what: &'static str,
+}
+
+fn times(description: &mut Description) -> Vec<Named<'_>> {
+    let depths = &description.depths;
+    let mut times = Vec::new();
+    for (kind, lines, what) in [
+        ("random", &mut description.random, "a request at a random place"),
+        ("following", &mut description.following, "one that goes on where the last ended"),
+    ] {
+        for line in lines {
+            for (depth, us) in depths.iter().zip(&mut line.us) {
+                let name = format!("{kind}.{}k.depth{depth}", line.bytes >> 10);
+                times.push(Named { name, us, what });
+            }
+        }
+    }
+    for near in &mut description.near {
+        let name = format!("near.{}k", near.distance / 1024);
+        let what = "one that begins so far from the end of the last";
+        times.push(Named { name, us: &mut near.us, what });
+    }
+    let streams = &mut description.streams;
+    let name = format!("streams.{}", streams.count);
+    times.push(Named { name, us: &mut streams.us, what: "one of so many streams in turn" });
+    times
+}
+
+fn parse(text: &str, path: &Path) -> Result<Description, FileError> {
+    Description::of(&toml_text::parse(text, path)?)
+}
+
+#[allow(clippy::disallowed_methods, reason = "an input of the modelled world")]
+fn read_text(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))
+}
+
+/// What was measured, for the reader.
+///
+/// # Errors
+/// As [`described`].
+pub fn parameters(spec: &Spec) -> Result<Vec<Parameter>, MeasuredError> {
+    let mut description = described(spec)?;
+    let storage = description.name.clone();
+    let parameter = |Named { name, us, what }: Named<'_>| {
+        let is_given = spec.parameters.contains_key(&name);
+        let (origin, word) = match is_given {
+            true => (Origin::Given, "given"),
+            false => (Origin::Measured, "measured"),
+        };
+        let source = format!("{word}: {what}, of {storage}");
+        Parameter { name, value: format!("{us:.2}"), unit: "µs", origin, source }
+    };
+    Ok(times(&mut description).into_iter().map(parameter).collect())
+}

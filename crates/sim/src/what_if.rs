@@ -1,0 +1,262 @@
+//! What if: a recorded program's reads, made again on other storage, under other laws, with other memory.
+//!
+//! The loop is closed, as it was in the program: a thread that waited for a read waits for it again,
+//! however long it takes now, and then does what it did between its reads for as long as it took
+//! (think time). Threads run beside each other as they did, the first read of each as long
+//! after the start as it was. So the figure is the program's own time, and not that of its reads.
+//!
+//! - What was in memory before the recording began can't be known by its pages coming in. A read
+//!   that found all its pages there, none of which had ever come in, is no read here but time that
+//!   passes: it finds them again, whatever memory there is.
+//! - A read that waited for nothing tells what calls and copies cost on the recorded machine, the
+//!   watching included; the modelled host is charged the same.
+//! - A thread that waited for another thread, and not for a read, is taken to have thought.
+//! - A mapped file is touched where the kernel had to serve a touch; that is one page.
+//!
+//! After the last read the program went on for a while; so it does here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use readpath_core::unit::{PAGE_BYTES, Time};
+
+use crate::job::Engine;
+use crate::recording::{self, Read, Record, Source, Way};
+use crate::report::Row;
+use crate::run::Watch;
+use crate::simulate::{Setup, SimulateError, simulate_workload};
+use crate::workload::{File, FileId, Listed, Reading, Workload};
+use crate::world::Host;
+
+mod costs;
+
+use costs::Costs;
+
+/// A recording, as it is taken in.
+#[derive(Clone, Debug, Default)]
+pub struct Gathered {
+    program: String,
+    source: Source,
+    memory_bytes: u64,
+    /// How far the kernel reads ahead on each device.
+    readahead_bytes: BTreeMap<u64, u64>,
+    /// By the recording's number.
+    files: BTreeMap<u32, recording::File>,
+    threads: BTreeMap<u32, Vec<Read>>,
+    /// What is open past the page cache: by file and descriptor.
+    direct: BTreeSet<(u32, u64)>,
+    /// When a thread last had pages come in.
+    last_insert_ns: BTreeMap<u32, u64>,
+    /// Pages that have come in: file and number.
+    came_in: BTreeSet<(u32, u64)>,
+    costs: Costs,
+    end_ns: u64,
+    lost: u64,
+    found_before: u64,
+}
+
+impl Gathered {
+    /// Takes the next record in.
+    pub fn take(&mut self, record: &Record) {
+        match record {
+            Record::Start(start) => {
+                self.program.clone_from(&start.program);
+                self.source = start.source;
+                self.memory_bytes = start.memory_bytes;
+            }
+            Record::Device(device) => {
+                self.readahead_bytes.insert(device.device, device.readahead_bytes);
+            }
+            Record::File(file) => {
+                self.files.insert(file.file, file.clone());
+            }
+            Record::Open(open) if open.is_direct => {
+                self.direct.insert((open.file, open.descriptor));
+            }
+            Record::Open(open) => {
+                self.direct.remove(&(open.file, open.descriptor));
+            }
+            Record::Insert(insert) => {
+                self.last_insert_ns.insert(insert.thread, insert.at_ns);
+                self.came_in.extend(pages(insert.file, insert.offset, insert.bytes));
+                self.end_ns = self.end_ns.max(insert.at_ns);
+            }
+            Record::Read(read) => self.take_read(read),
+            Record::Lost(lost) => self.lost += lost.count,
+            Record::End(end) => self.end_ns = self.end_ns.max(end.at_ns),
+            Record::Thread(_)
+            | Record::Map(_)
+            | Record::Advice(_)
+            | Record::Evict(_)
+            | Record::Request(_) => {}
+        }
+    }
+
+    fn take_read(&mut self, read: &Read) {
+        self.end_ns = self.end_ns.max(read.end_ns);
+        if read.got_bytes() == 0 {
+            return;
+        }
+        if self.source == Source::Tracepoints && !self.is_direct(read) {
+            let since_insert = self.last_insert_ns.get(&read.thread);
+            let has_fetched = since_insert.is_some_and(|&at_ns| at_ns >= read.begin_ns);
+            if read.waited_ns == 0 && !has_fetched {
+                self.costs.add(read);
+                let mut all = pages(read.file, read.offset, read.got_bytes());
+                if all.all(|page| !self.came_in.contains(&page)) {
+                    self.found_before += 1;
+                    return;
+                }
+            }
+        }
+        self.threads.entry(read.thread).or_default().push(read.clone());
+    }
+
+    fn is_direct(&self, read: &Read) -> bool {
+        read.descriptor.is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)))
+    }
+
+    /// What is to be made again; `None` where nothing was read that could be.
+    pub fn finish(self) -> Option<Recorded> {
+        let mut names: Vec<u32> = Vec::new();
+        for read in self.threads.values().flatten() {
+            if !names.contains(&read.file) {
+                names.push(read.file);
+            }
+        }
+        let places: BTreeMap<u32, usize> =
+            names.iter().enumerate().map(|(place, &file)| (file, place)).collect();
+        let file = |&number: &u32| {
+            let recording::File { path, bytes, .. } =
+                self.files.get(&number).cloned().unwrap_or_default();
+            File { name: path, bytes: bytes.unwrap_or(0).next_multiple_of(PAGE_BYTES) }
+        };
+        let mut files: Vec<File> = names.iter().map(file).collect();
+        let readahead_bytes = self.usual_readahead_bytes();
+        let mut last_ns = 0;
+        let mut lists = Vec::new();
+        for reads in self.threads.values() {
+            last_ns = reads.iter().map(|read| read.end_ns).fold(last_ns, u64::max);
+            lists.push(self.list(reads, &places, &mut files));
+        }
+        let recorded = Recorded {
+            program: self.program,
+            total: Time(self.end_ns),
+            after_last: Time(self.end_ns - last_ns),
+            memory_bytes: self.memory_bytes,
+            readahead_bytes,
+            host: self.costs.host(),
+            lost: self.lost,
+            found_before: self.found_before,
+            reads: lists.iter().map(|list| list.readings.len() as u64).sum(),
+            files,
+            lists,
+        };
+        (recorded.reads > 0).then_some(recorded)
+    }
+
+    /// How far the kernel reads ahead on the device of which most is read.
+    fn usual_readahead_bytes(&self) -> u64 {
+        let mut read_bytes: BTreeMap<u64, u64> = BTreeMap::new();
+        for read in self.threads.values().flatten() {
+            let device = self.files.get(&read.file).map_or(0, |file| file.device);
+            *read_bytes.entry(device).or_default() += read.got_bytes();
+        }
+        let most = read_bytes.into_iter().max_by_key(|&(_, bytes)| bytes);
+        most.and_then(|(device, _)| self.readahead_bytes.get(&device).copied()).unwrap_or(0)
+    }
+
+    /// What one thread reads, and what it does between.
+    fn list(&self, reads: &[Read], places: &BTreeMap<u32, usize>, files: &mut [File]) -> Listed {
+        let mut reads: Vec<&Read> = reads.iter().collect();
+        reads.sort_by_key(|read| (read.begin_ns, read.end_ns));
+        let mut ends: Vec<u64> = reads.iter().map(|read| read.end_ns).collect();
+        ends.sort_unstable();
+        let (mut ended, mut begun_ns) = (0, 0);
+        let (mut readings, mut thinks, mut depth) = (Vec::new(), Vec::new(), 1);
+        let (mut faults, mut direct) = (0, 0);
+        for (at, read) in reads.iter().enumerate() {
+            while ends[ended] <= read.begin_ns && ended < at {
+                ended += 1;
+            }
+            let freed_ns = if ended > 0 { ends[ended - 1] } else { 0 };
+            thinks.push(Time(read.begin_ns - freed_ns.max(begun_ns).min(read.begin_ns)));
+            begun_ns = read.begin_ns;
+            depth = depth.max(at - ended + 1);
+            let is_fault = read.way == Way::Fault;
+            faults += usize::from(is_fault);
+            direct += usize::from(self.is_direct(read));
+            let (offset, bytes) = match is_fault {
+                true => (read.offset / PAGE_BYTES * PAGE_BYTES, PAGE_BYTES),
+                false => (read.offset, read.got_bytes()),
+            };
+            let place = places[&read.file];
+            let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
+            files[place].bytes = files[place].bytes.max(end);
+            readings.push(Reading { file: FileId(place as u32), offset, bytes });
+        }
+        let engine = match () {
+            () if faults * 2 > reads.len() => Engine::Mmap,
+            () if depth > 1 => Engine::IoUring,
+            () => Engine::Psync,
+        };
+        Listed {
+            engine,
+            is_direct: direct * 2 > reads.len(),
+            depth: depth as u32,
+            readings,
+            thinks,
+        }
+    }
+}
+
+/// The pages of a range.
+fn pages(file: u32, offset: u64, bytes: u64) -> impl Iterator<Item = (u32, u64)> {
+    let end = (offset + bytes).div_ceil(PAGE_BYTES);
+    (offset / PAGE_BYTES..end).map(move |page| (file, page))
+}
+
+/// A program's reads, ready to be made again.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The program's name.
+    pub program: String,
+    /// How long it took.
+    pub total: Time,
+    /// How long it went on after its last read.
+    pub after_last: Time,
+    /// The memory of its machine; 0 when that is not known.
+    pub memory_bytes: u64,
+    /// How far its machine's kernel reads ahead on the device of which most was read; 0 when that
+    /// is not known.
+    pub readahead_bytes: u64,
+    /// What calls and copies cost there.
+    pub host: Host,
+    /// Events that were lost.
+    pub lost: u64,
+    /// Reads that found what had been in memory before.
+    pub found_before: u64,
+    /// How many reads are made again.
+    pub reads: u64,
+    files: Vec<File>,
+    lists: Vec<Listed>,
+}
+
+impl Recorded {
+    /// The bytes of all files that it reads: more memory than that for its pages changes nothing.
+    pub fn file_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// The row of the reads as `setup` says, but for the host, which is that of the recording; and
+    /// how long the program takes so.
+    ///
+    /// # Errors
+    /// As [`simulate`](crate::simulate::simulate).
+    pub fn simulate(&self, setup: &Setup, watch: Watch<'_>) -> Result<(Row, Time), SimulateError> {
+        let workload = Workload::listed(self.files.clone(), self.lists.clone());
+        let setup = Setup { host: self.host, ..setup.clone() };
+        let row = simulate_workload(None, workload, &setup, watch)?;
+        let reads = Time((row.seconds * 1e9) as u64);
+        Ok((row, reads + self.after_last))
+    }
+}

@@ -1,0 +1,130 @@
+//! A profile of a modelled device, held against the device itself.
+//!
+//! Devices whose laws are known are measured in virtual time as real storage is in real time.
+//! The storage that is described then must take what the device takes: in the cells that were
+//! measured, and in those between them, which were not.
+
+use std::convert::Infallible;
+use std::path::Path;
+
+use readpath_core::law::Spec;
+use readpath_core::request::{DeviceRequest, Op, RequestId};
+use readpath_core::unit::{SECTOR_BYTES, Time};
+use readpath_sim::device::measured::Measured;
+use readpath_sim::device::measured::description::Description;
+use readpath_sim::device::{BoxedDevice, registry};
+use readpath_sim::fields::toml_text;
+use readpath_sim::profile::{
+    Access, Cell, Limits, Probe, Sample, Shape, Walk, cells, describe, measure,
+};
+
+/// A modelled device as what is measured.
+struct Modelled {
+    device: BoxedDevice,
+    now: Time,
+}
+
+impl Probe for Modelled {
+    type Error = Infallible;
+
+    fn now_ns(&self) -> u64 {
+        self.now.ns()
+    }
+
+    fn start(&mut self, offset: u64, bytes: u64, ticket: usize) -> Result<(), Infallible> {
+        let (start, sectors) = (offset / SECTOR_BYTES, (bytes / SECTOR_BYTES) as u32);
+        let id = RequestId(ticket as u32);
+        self.device.submit(self.now, DeviceRequest { id, op: Op::Read, start, sectors });
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<usize, Infallible> {
+        loop {
+            if let Some(completion) = self.device.poll(self.now) {
+                return Ok(completion.id.0 as usize);
+            }
+            self.now = self.device.next_event().expect("a request is under way");
+        }
+    }
+}
+
+fn sample(device: BoxedDevice, cell: Cell, seed: u64) -> Sample {
+    let bytes = device.caps().sectors * SECTOR_BYTES;
+    let limits = Limits { span_ns: 60_000_000_000, bytes: 4 << 30 };
+    let mut probe = Modelled { device, now: Time::ZERO };
+    let Ok(sample) = measure(cell, Walk::new(cell, bytes, seed), limits, &mut probe);
+    sample
+}
+
+fn truth(text: &str) -> BoxedDevice {
+    registry::build(&Spec::parse(text).unwrap(), 1).unwrap()
+}
+
+fn profile(text: &str) -> Description {
+    let caps = truth(text).caps();
+    let bytes = caps.sectors * SECTOR_BYTES;
+    let samples: Vec<Sample> = cells(bytes)
+        .into_iter()
+        .filter(|cell| cell.depth <= caps.depth_max)
+        .enumerate()
+        .map(|(index, cell)| sample(truth(text), cell, index as u64 + 100))
+        .collect();
+    let shape =
+        Shape { name: text.to_owned(), bytes, request_bytes_max: 1 << 20, alignment_bytes: 512 };
+    let described = describe(shape, &samples).expect("all cells were measured");
+    // What is written is what is read.
+    let toml = described.to_toml(&["a comment".to_owned()]);
+    let read = Description::of(&toml_text::parse(&toml, Path::new("described")).unwrap()).unwrap();
+    assert_eq!(read.to_toml(&[]), described.to_toml(&[]));
+    read
+}
+
+/// Checks that in each of these cells the described storage takes what the device takes.
+fn agrees(text: &str, within: f64, between: &[(Access, u64, u32)]) -> Description {
+    let described = profile(text);
+    let depth_max = truth(text).caps().depth_max;
+    let measured = cells(described.bytes).into_iter().filter(|cell| cell.depth <= depth_max);
+    let between = between.iter().map(|&(access, bytes, depth)| Cell { access, bytes, depth });
+    let mut worst = (1.0f64, None);
+    for cell in measured.chain(between) {
+        // A disk that reads ahead falls into one of several rhythms with two or four requests
+        // under way, by where it begins: what it takes is from here to there.
+        let theirs = (0..4).map(|seed| sample(truth(text), cell, seed).mean_ns);
+        let (least, most) =
+            theirs.fold((f64::MAX, 0.0f64), |(least, most), ns| (least.min(ns), most.max(ns)));
+        let ours = sample(Box::new(Measured::new(&described, 3)), cell, 8).mean_ns;
+        println!("{text} {cell:?}: {least:.0} to {most:.0} ns, described {ours:.0} ns");
+        let ratio = (ours / most).max(least / ours);
+        if ratio > worst.0 {
+            worst = (ratio, Some(cell));
+        }
+    }
+    assert!(worst.0 < 1.0 + within, "{text}: {:.3} at {:?}", worst.0, worst.1);
+    described
+}
+
+const BETWEEN: [(Access, u64, u32); 5] = [
+    (Access::Random, 32 << 10, 1),
+    (Access::Random, 128 << 10, 6),
+    (Access::Random, 4 << 10, 24),
+    (Access::Following, 128 << 10, 1),
+    (Access::Following, 512 << 10, 3),
+];
+
+#[test]
+fn a_solid_state_drive_comes_back() {
+    let described = agrees("ssd", 0.10, &BETWEEN);
+    assert!(!described.is_rotational);
+}
+
+#[test]
+fn a_hard_disk_comes_back() {
+    let described = agrees("hdd", 0.10, &BETWEEN);
+    assert!(described.is_rotational);
+}
+
+#[test]
+fn an_nfs_mount_comes_back() {
+    let described = agrees("nfs:ssd", 0.10, &BETWEEN);
+    assert!(!described.is_rotational);
+}
