@@ -1,11 +1,14 @@
 //! `readpath explain`: what is wrong with a program's reads.
 
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
 use readpath_sim::explain::{Explainer, Explanation, Limit, Shape};
+use readpath_sim::job::shown;
 
 use crate::exit::{Ended, Failure};
+use crate::output::print;
 use crate::recordings::each_record;
 use crate::table::{self, Column, Table};
 
@@ -37,112 +40,124 @@ pub fn run(args: &ExplainArgs) -> Ended {
     let explanation = explainer.finish();
     if args.json {
         let text = serde_json::to_string_pretty(&explanation).map_err(Failure::usage)?;
-        println!("{text}");
-    } else {
-        print(&explanation);
+        return print(&format!("{text}\n"));
     }
-    Ok(())
+    let mut text = String::new();
+    write_text(&mut text, &explanation).expect("a string takes all");
+    print(&text)
 }
 
-fn print(explanation: &Explanation) {
+fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
-    let program = if program.is_empty() { "The program" } else { program };
+    let program = if program.is_empty() { "The program".to_owned() } else { shown(program) };
     let share = 100.0 * waited_seconds / seconds.max(1e-9);
     let spent = match explanation.processor_seconds {
         Some(spent) => format!("; processor time {spent:.2} s"),
         None => String::new(),
     };
-    println!(
+    writeln!(
+        out,
         "{program}: {seconds:.2} s, of which {waited_seconds:.2} s ({share:.0} %) waited for a \
               device{spent}"
-    );
+    )?;
     if explanation.lost > 0 {
-        println!("{} events were lost: figures are too low", explanation.lost);
+        writeln!(out, "{} events were lost: figures are too low", explanation.lost)?;
     }
-    println!();
+    writeln!(out)?;
     if explanation.findings.is_empty() {
         let what = match explanation.limit {
             Limit::Device => "Nothing is wrong with its reads; the device is the limit",
             Limit::Program => "Nothing is wrong with its reads; they are not what takes the time",
             Limit::Nothing => "Nothing to say",
         };
-        println!("{what}: {}.", explanation.limit_text);
+        writeln!(out, "{what}: {}.", explanation.limit_text)?;
     } else {
-        println!("What is wrong, the most costly first:");
+        writeln!(out, "What is wrong, the most costly first:")?;
         for (number, finding) in (1..).zip(&explanation.findings) {
             let percent = finding.share * 100.0;
-            println!("\n{number}. {}: {:.2} s ({percent:.0} %)", finding.title, finding.seconds);
-            println!("   Seen by: {}.", finding.evidence);
-            println!("   What helps: {}.", finding.remedy);
+            writeln!(
+                out,
+                "\n{number}. {}: {:.2} s ({percent:.0} %)",
+                finding.title, finding.seconds
+            )?;
+            writeln!(out, "   Seen by: {}.", finding.evidence)?;
+            writeln!(out, "   What helps: {}.", finding.remedy)?;
         }
     }
     if explanation.shape.reads > 0 {
-        print_shape(&explanation.shape);
+        write_shape(out, &explanation.shape)?;
     }
+    Ok(())
 }
 
-fn print_shape(shape: &Shape) {
-    println!("\nThe reads");
+fn write_shape(out: &mut String, shape: &Shape) -> fmt::Result {
+    writeln!(out, "\nThe reads")?;
     let ways = shape.ways.iter().map(|(way, count)| {
         let name = serde_json::to_value(way).expect("a way has a name");
         format!("{count} by {}", name.as_str().unwrap_or_default())
     });
-    println!("  {}", ways.collect::<Vec<String>>().join(", "));
-    println!(
+    writeln!(out, "  {}", ways.collect::<Vec<String>>().join(", "))?;
+    writeln!(
+        out,
         "  {:.0} % go on where one before ended; {:.1} requests at the device at a time",
         shape.sequential_part * 100.0,
         shape.depth
-    );
-    println!(
+    )?;
+    writeln!(
+        out,
         "  {} MiB given; {} MiB fetched, of which {} MiB again and {} MiB not asked for",
         table::mib(Some(shape.got_bytes)),
         table::mib(Some(shape.fetched_bytes)),
         table::mib(Some(shape.again_bytes)),
         table::mib(Some(shape.unused_bytes)),
-    );
+    )?;
     if shape.errors > 0 {
-        println!("  {} failed", shape.errors);
+        writeln!(out, "  {} failed", shape.errors)?;
     }
     let sizes: Vec<String> =
         shape.sizes.iter().map(|size| format!("{}: {}", unit(size.from), size.count)).collect();
-    println!("  sizes from: {}", sizes.join(", "));
+    writeln!(out, "  sizes from: {}", sizes.join(", "))?;
     let waits: Vec<String> = shape
         .waits
         .iter()
         .map(|wait| format!("{}: {}", table::duration(Some(wait.from as f64 / 1e3)), wait.count))
         .collect();
     if !waits.is_empty() {
-        println!("  waits from: {}", waits.join(", "));
+        writeln!(out, "  waits from: {}", waits.join(", "))?;
     }
     let strides: Vec<String> =
         shape.strides.iter().map(|stride| format!("{}: {}", stride.bytes, stride.count)).collect();
     if !strides.is_empty() {
-        println!("  steps in bytes from the end of a read to the next: {}", strides.join(", "));
+        writeln!(
+            out,
+            "  steps in bytes from the end of a read to the next: {}",
+            strides.join(", ")
+        )?;
     }
     let reuse: Vec<String> = shape
         .reuse
         .iter()
         .map(|point| format!("{}: {:.0} %", unit(point.bytes), point.miss_ratio * 100.0))
         .collect();
-    println!("  not found in a memory of: {}", reuse.join(", "));
+    writeln!(out, "  not found in a memory of: {}", reuse.join(", "))?;
 
-    println!();
+    writeln!(out)?;
     let files: [Column<readpath_sim::explain::FileShape>; 5] = [
-        ("file", |file| file.path.clone()),
+        ("file", |file| shown(&file.path)),
         ("reads", |file| file.reads.to_string()),
         ("MiB given", |file| table::mib(Some(file.got_bytes))),
         ("MiB fetched", |file| table::mib(Some(file.fetched_bytes))),
         ("waited s", |file| table::number(Some(file.waited_seconds), 3)),
     ];
-    print!("{}", Table::of(&shape.files, &files, 1));
-    println!();
+    write!(out, "{}", Table::of(&shape.files, &files, 1))?;
+    writeln!(out)?;
     let threads: [Column<readpath_sim::explain::ThreadShape>; 4] = [
-        ("thread", |thread| format!("{} {}", thread.name, thread.task)),
+        ("thread", |thread| format!("{} {}", shown(&thread.name), thread.task)),
         ("reads", |thread| thread.reads.to_string()),
         ("MiB given", |thread| table::mib(Some(thread.got_bytes))),
         ("waited s", |thread| table::number(Some(thread.waited_seconds), 3)),
     ];
-    print!("{}", Table::of(&shape.threads, &threads, 1));
+    write!(out, "{}", Table::of(&shape.threads, &threads, 1))
 }
 
 /// Bytes with the largest unit that leaves a whole number, roughly.
