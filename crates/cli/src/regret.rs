@@ -5,8 +5,10 @@ mod real;
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use readpath_core::law::Spec;
 use readpath_sim::regret::work::work;
 use readpath_sim::regret::{
@@ -14,7 +16,6 @@ use readpath_sim::regret::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::args::RegretArgs;
 use crate::at_once;
 use crate::decision_log::DecisionFile;
 use crate::exit::{Ended, Failure};
@@ -23,6 +24,67 @@ use crate::input;
 use crate::output::print;
 use crate::progress::Interrupt;
 use crate::table::{Column, Table, number};
+
+/// `readpath regret`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its rivals are the classic readahead \
+    laws (of a\nload on memory, `swap-…`: the classic swap-in laws) under each classic scheduler; the \
+    figure is\nthe throughput of `adaptive` ÷ that of the best of them. What is below 0.95 is a regret.\n\n\
+    Example:\n  \
+    readpath regret --cells /hdd-1/,mmap"
+)]
+pub struct RegretArgs {
+    /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    pub cells: Vec<String>,
+    /// Run the workloads on this storage in place of the modelled devices: a file, a block device,
+    /// or a folder, in which their files, up to 3 GiB at a time, are made for the run
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
+    pub on: Option<PathBuf>,
+    /// Only the cells on which laws are worked on: without a third of the devices, of the workloads
+    /// and of the numbers of processes, chosen by a hash of the name
+    #[arg(long, conflicts_with_all = ["on", "held_out"])]
+    pub developed: bool,
+    /// Only the others, by which laws are judged; four devices whose parameters are drawn from the
+    /// seed are among them
+    #[arg(long, conflicts_with = "on")]
+    pub held_out: bool,
+    /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
+    #[arg(long)]
+    pub smoke: bool,
+    /// Print every cell, not only the summary and the worst
+    #[arg(long)]
+    pub all: bool,
+    /// Judge these two laws in place of `adaptive` in both places
+    #[arg(long, value_name = "READAHEAD,SCHEDULER")]
+    pub laws: Option<String>,
+    /// Take the rivals' runs from this document, which `--json` printed with the same seeds, in
+    /// place of running them anew: where only a law under test has changed
+    #[arg(long, value_name = "FILE")]
+    pub beside: Option<PathBuf>,
+    /// How many cells run at a time [default: the processors that there are]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZero<usize>>,
+    /// First seed of everything that is random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How many seeds each run is the mean of
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+    /// Write every decision of the laws under test to this file, with the numbers that decided it,
+    /// one a line: of the chosen cells that read, with the first seed
+    #[arg(long, value_name = "FILE", conflicts_with = "on")]
+    pub log: Option<PathBuf>,
+    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
+    /// sorts, and pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print one JSON document in place of the table
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// The JSON document.
 #[derive(Serialize)]
