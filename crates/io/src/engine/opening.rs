@@ -122,22 +122,11 @@ impl State {
         }
     }
 
-    /// The pages of a range that were on their way when it was invalidated, and still are, of a file in each state in
-    /// which it is open. Allocates only where there are some.
-    pub(crate) fn stale_of_states(
-        &self,
-        file: FileId,
-        range: PageRange,
-    ) -> Vec<(Arc<OpenFile>, u64)> {
-        let mut found = Vec::new();
-        for state in self.open.states_of(file) {
-            let mut rest = range;
-            while let Some(page) = self.machine.first_stale(state.id, rest) {
-                found.push((Arc::clone(state), page));
-                rest.first = page + 1;
-            }
-        }
-        found
+    /// Those states of a file in which pages of a range were on their way when it was invalidated, and still are.
+    /// Allocates only where there are some.
+    pub(crate) fn stale_states(&self, file: FileId, range: PageRange) -> Vec<Arc<OpenFile>> {
+        let is_stale = |state: &&Arc<OpenFile>| self.machine.first_stale(state.id, range).is_some();
+        self.open.states_of(file).filter(is_stale).map(Arc::clone).collect()
     }
 
     /// Opens one more handle of a file that is open.

@@ -15,22 +15,32 @@ impl Handle {
     pub(crate) fn invalidate(&self, range: PageRange) {
         let mut state = self.engine.lock();
         state.invalidate_states(self.file.id, range);
-        let stale = state.stale_of_states(self.file.id, range);
+        let stale = state.stale_states(self.file.id, range);
         // Handles of their own, from here on: another thread may close the last one meanwhile.
         let opened: Vec<_> = stale
             .into_iter()
-            .map(|(file, page)| {
+            .map(|file| {
                 let id = state.open_again(&file);
-                (file, page, id, state.machine.sees_every_hit(id))
+                (file, id, state.machine.sees_every_hit(id))
             })
             .collect();
         drop(state);
-        let open = |(file, page, id, sees_every_hit)| {
-            (Handle::opened(&self.engine, file, id, sees_every_hit), page)
-        };
+        let open =
+            |(file, id, sees_every_hit)| Handle::opened(&self.engine, file, id, sees_every_hit);
         // All of them before the first is waited for, so that each is closed whatever happens.
-        let readers: Vec<(Handle, u64)> = opened.into_iter().map(open).collect();
-        readers.iter().for_each(|(reader, page)| reader.wait_for_stale(*page));
+        let readers: Vec<Handle> = opened.into_iter().map(open).collect();
+        readers.iter().for_each(|reader| reader.wait_for_all_stale(range));
+    }
+
+    /// Waits for each page of the range that was on its way, once: pages that come to be so meanwhile behind the one that
+    /// is waited for are somebody else's to wait for.
+    fn wait_for_all_stale(&self, range: PageRange) {
+        let mut rest = range;
+        let first = |rest| self.engine.lock().machine.first_stale(self.file.id, rest);
+        while let Some(page) = first(rest) {
+            self.wait_for_stale(page);
+            rest.first = page + 1;
+        }
     }
 
     /// Waits until a page that was on its way is there, or has failed.
