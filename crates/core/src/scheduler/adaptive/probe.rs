@@ -8,7 +8,8 @@
 //!
 //! - While nothing is set all come at once, and that is measured.
 //! - A *trial* sets another for two epochs, once what was sent before is gone. One that is enough is
-//!   kept. It is given up as soon as it has fallen behind by the longest way of a head.
+//!   kept. It is given up as soon as it has fallen behind by the longest way of a head; that of all at once, too, once it
+//!   brings less than four fifths of what a few processes do.
 //! - Trials are of *all at once*, by which what is enough is measured anew, and what is set is given
 //!   up, or raised by a third, if it isn't any more; or of the *next* setting. For requests that is half of what is
 //!   set, and from the first that was not enough on three quarters; for processes one, and then twice as
@@ -211,9 +212,16 @@ impl Probe {
 
     /// Whether a trial has taken too long for what it brought.
     fn is_behind(&self, took: Time) -> bool {
-        let Some(Trial { setting: Some(_), .. }) = self.trial else { return false };
+        let Some(trial) = self.trial else { return false };
         let usual = self.all_kib_per_s.min(self.kept_kib_per_s);
-        let enough = if self.knob == Knob::Requests { 7 * usual / 8 } else { usual };
+        let enough = match (self.knob, trial.setting) {
+            (Knob::Processes, Some(_)) => usual,
+            (Knob::Requests, Some(_)) => 7 * usual / 8,
+            // As much as makes what is set not enough.
+            (Knob::Processes, None) => 4 * self.kept_kib_per_s / 5,
+            // All at once cost nothing but time.
+            (Knob::Requests, None) => return false,
+        };
         let would_take_ns = self.epoch.bytes * 1_000_000 / 1024 * 1000 / enough.max(1);
         took.ns().saturating_sub(would_take_ns) > EPOCH_TIME.ns()
     }
