@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use readpath_core::law::Spec;
 use readpath_core::request::{
-    DeviceCaps, Op, Priority, ProcessId, Request, RequestId, RequestTable,
+    DeviceCaps, Need, Op, Priority, ProcessId, Request, RequestId, RequestTable,
 };
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
@@ -157,7 +157,7 @@ impl Reader {
             process: ProcessId(self.process),
             priority: Priority::default(),
             is_sync: true,
-            is_awaited: true,
+            need: Need::Awaited,
         });
         let inserted = law.insert(now, id, requests);
         debug_assert_eq!(inserted, Inserted::Queued, "no request is larger than 8 sectors");

@@ -20,7 +20,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::readahead::Folio;
+use crate::readahead::{Credit, Folio};
 use crate::reclaim::{PageKey, Places, ReclaimLaw};
 use crate::request::RequestId;
 use crate::unit::PageRange;
@@ -122,6 +122,8 @@ pub struct Cache {
     /// What has come back; told only where the budget may change.
     returns: Option<Returns>,
     counters: CacheCounters,
+    /// What came of what was read ahead, by file.
+    credits: Vec<Credit>,
     memory: memory::Counts,
     lender: Option<Box<dyn Lender>>,
     /// Frames whose page was read ahead and not used yet.
@@ -154,6 +156,7 @@ impl Cache {
             waits: Waits::new(budget_pages),
             returns: (budget_pages < frames_max).then(Returns::new),
             counters: CacheCounters::default(),
+            credits: Vec::new(),
             memory: memory::Counts::default(),
             lender: None,
             settle_from: 0,
@@ -170,6 +173,7 @@ impl Cache {
 
     /// Makes room for the pages of one more file.
     pub fn add_file(&mut self) -> FileId {
+        self.credits.push(Credit::default());
         self.table.add_file()
     }
 
@@ -321,8 +325,7 @@ impl Cache {
     /// Somebody uses the page: it is no waste any more. The law hears of it, unless it is the use
     /// that the page was brought in for.
     pub fn touch(&mut self, id: FrameId) {
-        let is_first = self.unused.remove(id);
-        self.counters.used_pages += u64::from(is_first);
+        let is_first = self.is_first_use(id);
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
@@ -412,19 +415,16 @@ impl Cache {
     /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
     #[inline]
     fn remove(&mut self, id: FrameId) {
-        let frame = self.frame(id);
-        let (is_held, is_memory) = (frame.pins > 0, frame.memory.is_memory);
+        let is_held = self.frame(id).pins > 0;
         if self.places.is_listed(id) {
             self.places.unlink(id);
         }
         self.table.remove(&mut self.frames, id);
-        let was_unused = self.unused.remove(id);
-        if was_unused && is_held {
-            // A reader holds it, and will say so only after it has left.
-            self.counters.used_pages += 1;
-        } else if was_unused {
-            self.counters.waste_pages += 1;
-            self.counters.memory_waste_pages += u64::from(is_memory);
+        // A reader that holds it will say so only after it has left.
+        if is_held {
+            self.is_first_use(id);
+        } else {
+            self.lose_if_unused(id);
         }
         if is_held {
             self.change(id, |frame| frame.state = FrameState::Orphan);

@@ -16,6 +16,7 @@ use crate::unit::{PAGE_BYTES, PageRange};
 
 mod adaptive;
 mod advised;
+mod credit;
 mod evidence;
 mod none;
 mod ondemand;
@@ -27,6 +28,7 @@ mod window_fixed;
 
 pub use adaptive::Adaptive;
 pub use advised::{Advised, AdvisedPages};
+pub use credit::Credit;
 pub use evidence::{
     Ages, DeviceEvidence, Era, Evidence, FileEvidence, Piece, Pieces, Streams, Wanted,
 };
@@ -200,6 +202,12 @@ pub trait ReadaheadLaw: Send {
     /// Whether the law tells the log of the [`Evidence`] what it reads ahead, and why.
     fn keeps_log(&self) -> bool {
         false
+    }
+
+    /// Whether the machine holds the law to what its pages have [earned](Credit). The laws of Linux are
+    /// left as they were.
+    fn is_on_credit(&self) -> bool {
+        true
     }
 
     /// Whether [`read`](ReadaheadLaw::read) must be called for a read that finds

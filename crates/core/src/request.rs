@@ -68,9 +68,19 @@ pub struct Request {
     /// Whether it is of the kind that a process waits for: every read, read ahead or not, and a
     /// write that its caller waits for (the kernel's `REQ_SYNC`).
     pub is_sync: bool,
-    /// Whether somebody waits for it now. Nobody waits for what is only read ahead, nor for pages
-    /// that are written to make room. It becomes true when somebody comes to wait.
-    pub is_awaited: bool,
+    /// Whether somebody waits for it now, or is likely to come.
+    pub need: Need,
+}
+
+/// Whether a request is needed. It is awaited as soon as somebody comes to wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Need {
+    /// Nobody waits for it, and of what was read ahead like it, most was not used, or nothing is known.
+    Doubtful,
+    /// Nobody waits for it: it was read ahead like what was used as a rule, or is written to make room.
+    Likely,
+    /// Somebody waits for it.
+    Awaited,
 }
 
 impl Request {

@@ -72,6 +72,11 @@ pub trait Scheduler: Send {
     /// The device has finished a request that was dispatched, and is in the table still.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable);
 
+    /// Somebody has come to wait for a request for which nobody waited before: its
+    /// [`need`](crate::request::Request::need) has changed. It may be on its way here still, or to the
+    /// device.
+    fn awaited(&mut self, _id: RequestId, _requests: &RequestTable) {}
+
     /// How many requests are queued, merged ones counted as one.
     fn queued(&self) -> usize;
 
@@ -138,7 +143,7 @@ mod testing {
     use alloc::boxed::Box;
 
     use super::{Dispatch, Inserted, Scheduler};
-    use crate::request::{DeviceCaps, Op, ProcessId, Request, RequestTable};
+    use crate::request::{DeviceCaps, Need, Op, ProcessId, Request, RequestTable};
     use crate::unit::Time;
 
     pub(super) fn caps() -> DeviceCaps {
@@ -159,12 +164,12 @@ mod testing {
             process: ProcessId(0),
             priority: Default::default(),
             is_sync: true,
-            is_awaited: true,
+            need: Need::Awaited,
         }
     }
 
     pub(super) fn write(start: u64, sectors: u32) -> Request {
-        Request { op: Op::Write, is_sync: false, is_awaited: false, ..read(start, sectors) }
+        Request { op: Op::Write, is_sync: false, need: Need::Likely, ..read(start, sectors) }
     }
 
     /// A law with a table of its own, in which nothing is closed: so requests are named

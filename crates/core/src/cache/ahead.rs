@@ -25,7 +25,8 @@
 //! round on a clock; so of 16 streams beside a hot set nearly half of what was read ahead left before
 //! its reader came (`readpath cache-regret --cells reads/`).
 
-use super::{Cache, FrameId, FrameState, Room};
+use super::{Cache, CacheCounters, FileId, Frame, FrameId, FrameSet, FrameState, Room};
+use crate::readahead::Credit;
 use crate::reclaim::Entry;
 
 /// Of four pages of memory three may be promised: with a half, one stream of a far server has too little on its way (table C, a
@@ -86,6 +87,32 @@ impl Waits {
 }
 
 impl Cache {
+    /// What came of what was read ahead of the file.
+    pub fn credit(&self, file: FileId) -> &Credit {
+        &self.credits[file.0 as usize]
+    }
+
+    /// How many more pages of the file may be read ahead on its credit, where a request costs so many.
+    pub fn credit_room(&self, file: FileId, request_pages: u64) -> u64 {
+        self.credit(file).room(request_pages, self.budget_pages().into())
+    }
+
+    /// The page of the frame is used; gives whether it was read ahead, and this is its first use.
+    pub(super) fn is_first_use(&mut self, id: FrameId) -> bool {
+        let Cache { unused, counters, credits, frames, .. } = self;
+        first_use(unused, counters, credits, &frames[id.0 as usize], id)
+    }
+
+    /// The page of the frame leaves: if it was read ahead and nobody has used it, it was read in vain.
+    pub(super) fn lose_if_unused(&mut self, id: FrameId) {
+        if self.unused.remove(id) {
+            let Frame { file, memory, .. } = &self.frames[id.0 as usize];
+            self.credits[file.0 as usize].lost();
+            self.counters.waste_pages += 1;
+            self.counters.memory_waste_pages += u64::from(memory.is_memory);
+        }
+    }
+
     fn promised_max(&self) -> u32 {
         self.budget_pages() / BOUND_PARTS * BOUND
     }
@@ -116,7 +143,7 @@ impl Cache {
             return false;
         }
         *asks_left -= 1;
-        self.counters.used_pages += u64::from(self.unused.remove(id));
+        self.is_first_use(id);
         self.keep_promised(id);
         true
     }
@@ -153,6 +180,22 @@ impl Cache {
         self.evict(id);
         true
     }
+}
+
+/// The page of a frame is used; gives whether it was read ahead, and this is its first use.
+pub(super) fn first_use(
+    unused: &mut FrameSet,
+    counters: &mut CacheCounters,
+    credits: &mut [Credit],
+    frame: &Frame,
+    id: FrameId,
+) -> bool {
+    let is_first = unused.remove(id);
+    if is_first {
+        counters.used_pages += 1;
+        credits[frame.file.0 as usize].used();
+    }
+    is_first
 }
 
 #[cfg(test)]

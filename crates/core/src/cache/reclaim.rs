@@ -22,9 +22,11 @@
 //! be freed, except those that are copied from at that moment. A read that finds too few
 //! because of these waits ([`Cache::promise`]).
 
+use super::ahead::first_use;
 use super::lender::Lender;
 use super::lists::Room;
 use super::{Cache, CacheCounters, Frame, FrameId, FrameSet, FrameState, Leaving, Uses};
+use crate::readahead::Credit;
 use crate::reclaim::{Looks, PageKey};
 
 use alloc::boxed::Box;
@@ -172,8 +174,8 @@ impl Cache {
                 return Some(id);
             }
         }
-        let Cache { law, places, lender, frames, unused, counters, .. } = self;
-        let mut looking = Looking { lender, frames, unused, counters, taken, asks_left };
+        let Cache { law, places, lender, frames, unused, counters, credits, .. } = self;
+        let mut looking = Looking { lender, frames, unused, counters, credits, taken, asks_left };
         law.victim(places, &mut looking).or_else(|| places.pop(Room::PROMISED))
     }
 
@@ -248,6 +250,14 @@ impl Cache {
         self.settle_due %= self.settle_each;
     }
 
+    /// Takes in which of the pages that were read ahead were lent for the first time.
+    pub fn settle_unused(&mut self) {
+        if self.lender.is_some() {
+            (0..(self.frames.len() as u32).div_ceil(u64::BITS))
+                .for_each(|word| self.settle_word(word));
+        }
+    }
+
     fn settle_word(&mut self, word: u32) {
         let (first, unused) = self.unused.word_at(word);
         let is_filled = |&id: &FrameId| self.state(id) == FrameState::Filled;
@@ -275,8 +285,7 @@ impl Cache {
         for &id in ids {
             // Of one that was used before it is known that it is no waste.
             if self.unused.contains(id) && self.uses(id) > 0 {
-                self.unused.remove(id);
-                self.counters.used_pages += 1;
+                self.is_first_use(id);
             }
         }
         self.lender.as_mut().map_or(0, |lender| lender.recall_all(ids))
@@ -302,6 +311,7 @@ struct Looking<'a> {
     frames: &'a mut [Frame],
     unused: &'a mut FrameSet,
     counters: &'a mut CacheCounters,
+    credits: &'a mut [Credit],
     taken: u32,
     asks_left: &'a mut u32,
 }
@@ -320,7 +330,9 @@ impl Looks for Looking<'_> {
         }
         *self.asks_left -= 1;
         let uses = uses_of(self.lender, frame, id);
-        self.counters.used_pages += u64::from(uses > 0 && self.unused.remove(id));
+        if uses > 0 {
+            first_use(self.unused, self.counters, self.credits, frame, id);
+        }
         uses
     }
 

@@ -91,7 +91,11 @@ impl Cache {
             }
             added(page, id);
         }
-        self.counters.readahead_pages += if entry.is_ahead { u64::from(count) } else { 0 };
+        if entry.is_ahead {
+            self.counters.readahead_pages += u64::from(count);
+            let (now, memory_pages) = (self.waits.now(), self.budget_pages());
+            self.credits[file.0 as usize].read_ahead(count, now, memory_pages);
+        }
         count.into()
     }
 

@@ -199,7 +199,9 @@ impl Queue {
 
     /// Has `waiter` be told of the end of the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
-        self.requests.set_awaited(id);
+        if let Some(head) = self.requests.set_awaited(id) {
+            self.scheduler.awaited(head, &self.requests);
+        }
         self.payloads.wait(id, waiter);
     }
 
@@ -307,7 +309,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::law::Spec;
-    use crate::request::Op;
+    use crate::request::{Need, Op};
     use crate::unit::PageRange;
 
     const NOW: Time = Time::ZERO;
@@ -336,7 +338,7 @@ mod tests {
             process: ProcessId(0),
             priority: Priority::default(),
             is_sync: true,
-            is_awaited: false,
+            need: Need::Likely,
         };
         queue.send(NOW, request, Content::Slots { range: PageRange::default(), ahead_pages: 0 })
     }
@@ -414,10 +416,10 @@ mod tests {
             if is_merged_first {
                 queue.unplug(NOW);
             }
-            assert!(!queue.requests[ids[0]].is_awaited);
+            assert!(queue.requests[ids[0]].need != Need::Awaited);
             queue.wait(ids[1], Waiter::Read(crate::machine::ReadId(7)));
             queue.unplug(NOW);
-            assert!(queue.requests[ids[0]].is_awaited);
+            assert_eq!(queue.requests[ids[0]].need, Need::Awaited);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::unit::{PageRange, Time};
 const PIECES: usize = 4;
 
 /// Beyond so many times what a request costs a window saves less than a sixteenth.
-const REQUESTS_SHARE: u64 = 16;
+pub(super) const REQUESTS_SHARE: u64 = 16;
 
 /// Up to which power of two pages ages are told apart: 2 GiB.
 const AGES: usize = 20;

@@ -286,6 +286,10 @@ impl ReadaheadLaw for OnDemand {
     fn passed(&mut self, end: u64) {
         self.previous_end = Some(end);
     }
+
+    fn is_on_credit(&self) -> bool {
+        false
+    }
 }
 
 /// The size of a stream's first window.

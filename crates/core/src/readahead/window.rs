@@ -288,6 +288,10 @@ impl ReadaheadLaw for Window {
         }
         Demand::Page
     }
+
+    fn is_on_credit(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

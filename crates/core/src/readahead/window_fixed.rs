@@ -52,6 +52,10 @@ impl ReadaheadLaw for WindowFixed {
     fn advise(&mut self, advice: Advice) {
         self.window.note_advice(advice);
     }
+
+    fn is_on_credit(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use core::ops::Index;
 
 use slab::Slab;
 
-use super::{Request, RequestId};
+use super::{Need, Request, RequestId};
 
 /// All open requests. Whoever deals with a request holds its name, and looks here.
 ///
@@ -14,7 +14,7 @@ use super::{Request, RequestId};
 ///
 /// 1. The parts of a request, itself among them, follow each other by sector without a gap, and
 ///    together they are what the request covers.
-/// 2. A request is awaited if one of its parts is.
+/// 2. A request is needed as much as that of its parts which is needed most.
 /// 3. The parts of a request are closed together, the head first, and then the one that was merged
 ///    into it last. A name that was closed is given again.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl RequestTable {
         let is_behind = head.request.end() == request.start;
         head.request.start = head.request.start.min(request.start);
         head.request.sectors += request.sectors;
-        head.request.is_awaited |= request.is_awaited;
+        head.request.need = head.request.need.max(request.need);
         let newest_before = core::mem::replace(&mut head.next, Link::to(part));
         if is_behind {
             let last_before = core::mem::replace(&mut head.last, last);
@@ -108,12 +108,14 @@ impl RequestTable {
         self.slot_mut(oldest).next = newest_before;
     }
 
-    /// Somebody waits for the request, and so for the one that it is a part of.
-    pub fn set_awaited(&mut self, id: RequestId) {
-        let slot = self.slot_mut(id);
-        slot.request.is_awaited = true;
-        let head = slot.head;
-        self.slot_mut(head).request.is_awaited = true;
+    /// Somebody waits for the request, and so for the one that it is a part of: gives that one, if
+    /// nobody has waited for it before.
+    pub fn set_awaited(&mut self, id: RequestId) -> Option<RequestId> {
+        let head = self.slot(id).head;
+        let was_awaited = self.slot(head).request.need == Need::Awaited;
+        self.slot_mut(id).request.need = Need::Awaited;
+        self.slot_mut(head).request.need = Need::Awaited;
+        (!was_awaited).then_some(head)
     }
 
     /// The parts of a request in the order of their sectors.
@@ -183,7 +185,7 @@ mod tests {
     use super::*;
     use crate::request::{Op, ProcessId};
 
-    fn open(table: &mut RequestTable, start: u64, is_awaited: bool) -> RequestId {
+    fn open(table: &mut RequestTable, start: u64, need: Need) -> RequestId {
         table.open(Request {
             op: Op::Read,
             start,
@@ -191,8 +193,12 @@ mod tests {
             process: ProcessId(0),
             priority: Default::default(),
             is_sync: true,
-            is_awaited,
+            need,
         })
+    }
+
+    fn is_awaited(request: &Request) -> bool {
+        request.need == Need::Awaited
     }
 
     fn extent(request: &Request) -> (u64, u32) {
@@ -203,7 +209,7 @@ mod tests {
     #[test]
     fn parts_follow_each_other_by_sector_in_whatever_order_they_were_merged() {
         let mut table = RequestTable::default();
-        let [low, high, middle] = [0, 16, 8].map(|start| open(&mut table, start, false));
+        let [low, high, middle] = [0, 16, 8].map(|start| open(&mut table, start, Need::Likely));
         table.merge(high, middle);
         assert_eq!(extent(&table[high]), (8, 16));
         table.merge(low, high);
@@ -221,27 +227,27 @@ mod tests {
     #[test]
     fn a_request_is_awaited_as_soon_as_a_part_of_it_is() {
         let mut table = RequestTable::default();
-        let [head, middle, last] = [0, 8, 16].map(|start| open(&mut table, start, false));
+        let [head, middle, last] = [0, 8, 16].map(|start| open(&mut table, start, Need::Likely));
         table.merge(middle, last);
         table.merge(head, middle);
-        assert!(!table[head].is_awaited);
-        table.set_awaited(last);
-        assert!(table[head].is_awaited && !table.opened(middle).is_awaited);
-        let other = open(&mut table, 24, true);
-        let behind = open(&mut table, 32, false);
+        assert!(!is_awaited(&table[head]));
+        assert_eq!((table.set_awaited(last), table.set_awaited(middle)), (Some(head), None));
+        assert!(is_awaited(&table[head]) && is_awaited(&table.opened(last)));
+        let other = open(&mut table, 24, Need::Awaited);
+        let behind = open(&mut table, 32, Need::Doubtful);
         table.merge(behind, other);
-        assert!(table[behind].is_awaited);
+        assert!(is_awaited(&table[behind]));
     }
 
     /// The head's name is given again while the other part is still there.
     #[test]
     fn a_part_that_outlives_its_head_is_nobodys_part() {
         let mut table = RequestTable::default();
-        let [head, part] = [0, 8].map(|start| open(&mut table, start, false));
+        let [head, part] = [0, 8].map(|start| open(&mut table, start, Need::Likely));
         table.merge(head, part);
         table.close(head);
-        assert_eq!(open(&mut table, 100, false), head);
+        assert_eq!(open(&mut table, 100, Need::Likely), head);
         table.set_awaited(part);
-        assert!(!table[head].is_awaited && table[part].is_awaited);
+        assert!(!is_awaited(&table[head]) && is_awaited(&table[part]));
     }
 }

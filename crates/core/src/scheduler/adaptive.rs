@@ -6,7 +6,8 @@
 //! it. The law in words:
 //!
 //! - Requests go in the order of their sectors, as in `deadline`, and never wait
-//!   there longer than its deadlines. At first everybody is *active*.
+//!   there longer than its deadlines; but what was read ahead in doubt goes after all others, until somebody comes to
+//!   wait for it (`adaptive/open.rs`). At first everybody is *active*.
 //! - *Evidence first.* A limit on how many are active can gain only where most
 //!   of those who read are *near*, reading on request by request with no window that
 //!   grows (`adaptive/nearness.rs`), and where their requests are in each other's way
@@ -35,7 +36,6 @@ use alloc::vec::Vec;
 use crate::request::{DeviceCaps, Op, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
-use super::deadline::{Deadline, DeadlineTunables};
 use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
 use crate::decision::{Decision, DecisionLog};
@@ -43,11 +43,13 @@ use crate::decision::{Decision, DecisionLog};
 mod asking;
 mod crowd;
 mod nearness;
+mod open;
 mod probe;
 
 use asking::Asking;
 use crowd::Crowd;
 use nearness::Nearness;
+use open::Open;
 use probe::{Found, Knob, Probe, Served};
 
 /// How long the device is kept for an active process that asks for nothing.
@@ -73,7 +75,7 @@ const WATCH: u64 = 16;
 #[derive(Debug)]
 pub struct Adaptive {
     /// Requests that may go: those of active processes, and all writes.
-    open: Deadline,
+    open: Open,
     processes: BTreeMap<ProcessId, Process>,
     sectors_max: u32,
     active: usize,
@@ -141,7 +143,7 @@ impl Adaptive {
     /// For a device with these abilities.
     pub fn new(caps: &DeviceCaps) -> Adaptive {
         Adaptive {
-            open: Deadline::new(caps, DeadlineTunables::default()),
+            open: Open::new(caps),
             processes: BTreeMap::new(),
             sectors_max: caps.request_sectors_max,
             active: 0,
@@ -437,12 +439,16 @@ impl Scheduler for Adaptive {
         }
     }
 
+    fn awaited(&mut self, id: RequestId, requests: &RequestTable) {
+        self.open.awaited(id, requests);
+    }
+
     fn queued(&self) -> usize {
         if self.parked == 0 {
-            return self.open.queued();
+            return self.open.count();
         }
         let parked = self.processes.values().map(|process| process.parked.count());
-        self.open.queued() + parked.sum::<usize>()
+        self.open.count() + parked.sum::<usize>()
     }
 
     fn process_ended(&mut self, now: Time, process: ProcessId) {

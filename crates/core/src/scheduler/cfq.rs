@@ -334,7 +334,7 @@ impl Scheduler for Cfq {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Op, Priority, Request};
+    use crate::request::{Need, Op, Priority, Request};
 
     /// Processes come, read close to each other and far apart, are joined and
     /// split, and end, with requests of theirs still waiting and in the device.
@@ -364,7 +364,7 @@ mod tests {
                         process,
                         priority: Priority::default(),
                         is_sync,
-                        is_awaited: is_sync,
+                        need: Need::Awaited,
                     });
                     cfq.insert(now, new, &mut requests);
                 }

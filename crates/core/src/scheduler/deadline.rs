@@ -94,6 +94,11 @@ impl Deadline {
         self.queued[requests[waiting.id].op as usize].insert(waiting, requests);
     }
 
+    /// Whether a read waits.
+    pub(super) fn has_reads(&self) -> bool {
+        !self.queued[Op::Read as usize].is_empty()
+    }
+
     fn choose(&mut self, now: Time) -> Option<Place> {
         if self.in_batch < self.tunables.fifo_batch
             && let Some(next) = self.next_in_order(self.direction)

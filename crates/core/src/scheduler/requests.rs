@@ -128,6 +128,18 @@ impl Requests {
         self.next_at_or_after(Place::before_all_at(sector))
     }
 
+    /// Where the request stands, if it waits here.
+    pub(super) fn find(&self, id: RequestId, requests: &RequestTable) -> Option<Place> {
+        if let Some((place, only)) = &self.only {
+            return (only.id == id).then_some(*place);
+        }
+        let start = requests[id].start;
+        let there =
+            self.by_sector.range(Place::before_all_at(start)..Place::before_all_at(start + 1));
+        let mut there = there.filter(|&(_, &number)| self.by_arrival.get(number).1.id == id);
+        there.next().map(|(&place, _)| place)
+    }
+
     /// The request before `place` in the order by sector.
     pub(super) fn previous(&self, place: Place) -> Option<Place> {
         if let Some((only, _)) = self.only {

@@ -1,7 +1,9 @@
 //! Nothing is lost and nothing comes twice, whatever is done in whatever order.
 
 use proptest::prelude::*;
-use readpath_core::request::{Class, Op, Priority, ProcessId, Request, RequestId, RequestTable};
+use readpath_core::request::{
+    Class, Need, Op, Priority, ProcessId, Request, RequestId, RequestTable,
+};
 use readpath_core::scheduler::{Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
 
@@ -158,7 +160,7 @@ proptest! {
                         process,
                         priority,
                         is_sync,
-                        is_awaited,
+                        need: if is_awaited { Need::Awaited } else { Need::Likely },
                     });
                 }
                 Step::Dispatch => {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use readpath_core::law::Spec;
 use readpath_core::request::{
-    Class, DeviceCaps, Op, Priority, ProcessId, Request, RequestId, RequestTable,
+    Class, DeviceCaps, Need, Op, Priority, ProcessId, Request, RequestId, RequestTable,
 };
 use readpath_core::scheduler::replay::replay;
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
@@ -295,7 +295,7 @@ impl World {
             process: ProcessId(index as u32),
             priority: program.priority,
             is_sync: program.is_sync,
-            is_awaited: program.is_sync,
+            need: if program.is_sync { Need::Awaited } else { Need::Likely },
         };
         self.insert(now, request);
     }

@@ -32,7 +32,7 @@
 //! however much that is, so that there is no bound that a process could rely on.
 
 use proptest::prelude::*;
-use readpath_core::request::{Op, Priority, ProcessId, Request};
+use readpath_core::request::{Need, Op, Priority, ProcessId, Request};
 use readpath_core::unit::Time;
 
 use super::rig::*;
@@ -78,7 +78,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
                             ..Priority::default()
                         },
                         is_sync,
-                        is_awaited: is_sync,
+                        need: Need::Awaited,
                     };
                     arrivals.push((Time::from_ms(at_ms + number), request));
                 }

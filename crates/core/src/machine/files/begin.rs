@@ -8,7 +8,7 @@ use crate::machine::meter::Meter;
 use crate::machine::queue::{Behind, Content, Waiter};
 use crate::machine::{Access, Base, ReadError, ReadId};
 use crate::readahead::{Ask, Evidence};
-use crate::request::{DeviceError, Op, ProcessId, Request};
+use crate::request::{DeviceError, Need, Op, ProcessId, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 impl Files {
@@ -109,6 +109,7 @@ impl Files {
             runs: &mut self.runs,
             budget: &mut base.frames.budget,
             held,
+            is_on_credit: false,
             evidence: Evidence {
                 device: &mut base.queue.evidence,
                 file: &mut self.files[file.0 as usize].evidence,
@@ -148,6 +149,7 @@ impl Files {
             runs: &mut self.runs,
             budget: &mut base.frames.budget,
             held,
+            is_on_credit: handle.law.is_on_credit(),
             evidence: Evidence { device: &mut base.queue.evidence, file: &mut file.evidence },
         };
         (handle, pages)
@@ -188,6 +190,7 @@ impl Files {
         let pages_max = base.queue.request_pages_max();
         let start_sector = self.file(file).start_sector;
         let priority = base.queue.priority(process);
+        let ahead = base.frames.cache.credit(file).need();
         // What was asked is joined across the windows that brought it in.
         let asked = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
         let (asked, windows) = self.runs.split_at_mut(asked);
@@ -207,7 +210,7 @@ impl Files {
                         process,
                         priority,
                         is_sync: true,
-                        is_awaited: !asked.is_empty(),
+                        need: if asked.is_empty() { ahead } else { Need::Awaited },
                     };
                     let content =
                         Content::Pages { file, range, ahead_pages, behind: Behind::none(range) };
@@ -254,7 +257,7 @@ impl Files {
                 process,
                 priority,
                 is_sync,
-                is_awaited: is_sync,
+                need: if is_sync { Need::Awaited } else { Need::Likely },
             };
             let content = Content::Direct { read: id, offset: at * SECTOR_BYTES };
             base.queue.send(now, request, content);

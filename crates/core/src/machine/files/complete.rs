@@ -6,7 +6,7 @@ use super::{Files, Kind};
 use crate::cache::FileId;
 use crate::machine::queue::{Behind, Content, Ended, PartOutcome, Waiter};
 use crate::machine::{Base, ReadError, ReadId};
-use crate::request::{DeviceError, Request};
+use crate::request::{DeviceError, Need, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 impl Files {
@@ -198,7 +198,7 @@ impl Files {
         let start = self.file(file).start_sector + range.first * PAGE_SECTORS;
         let sectors = (range.count() * PAGE_SECTORS) as u32;
         let content = Content::Pages { file, range, ahead_pages: 0, behind };
-        let request = Request { start, sectors, is_awaited: false, ..request };
+        let request = Request { start, sectors, need: Need::Likely, ..request };
         let again = base.queue.send_again(request, content);
         base.frames.cache.carry_run(file, pages.whole(), again);
         for &read in readers {

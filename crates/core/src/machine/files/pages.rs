@@ -81,6 +81,8 @@ pub(super) struct FilePages<'a> {
     pub(super) budget: &'a mut Budget,
     /// Pages of memory that are held: no room for them while the read goes on.
     pub(super) held: u64,
+    /// Whether what is read ahead must have been [earned](crate::readahead::Credit).
+    pub(super) is_on_credit: bool,
     pub(super) evidence: Evidence<'a>,
 }
 
@@ -163,6 +165,21 @@ impl FilePages<'_> {
         self.add_absent(range, false);
     }
 
+    /// How many of so many pages may be read ahead.
+    fn room_ahead(&mut self, pages: u64) -> u64 {
+        let mut room = pages;
+        if self.is_on_credit {
+            let price = self.evidence.device.estimate.request_cost_pages();
+            room = self.cache.credit_room(self.file, price);
+            if room < pages {
+                // What was used meanwhile may have earned more.
+                self.cache.settle_unused();
+                room = self.cache.credit_room(self.file, price);
+            }
+        }
+        self.cache.room_ahead(pages.min(room))
+    }
+
     /// Adds absent pages, of folios of one order, the first `marked` of them with the mark.
     /// All are asked for, or none is.
     pub(super) fn add_run(&mut self, run: PageRange, order: u8, marked: u64) {
@@ -243,7 +260,7 @@ impl Pages for FilePages<'_> {
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let parts = self.cut_at_demand(folio.range().clipped(self.file_pages));
         let ahead = parts[0].count() + parts[2].count();
-        if !self.budget.has_room_for(ahead + self.held) || self.cache.room_ahead(ahead) < ahead {
+        if !self.budget.has_room_for(ahead + self.held) || self.room_ahead(ahead) < ahead {
             return false;
         }
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
@@ -261,7 +278,7 @@ impl Pages for FilePages<'_> {
                 let room = self.budget.room().saturating_sub(self.held);
                 let is_ahead = !self.demand.contains(part.first);
                 let count = match is_ahead {
-                    true => self.cache.room_ahead(part.count().min(room)),
+                    true => self.room_ahead(part.count().min(room)),
                     false => part.count(),
                 };
                 if count > 0 {

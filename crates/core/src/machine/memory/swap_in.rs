@@ -9,7 +9,7 @@ use crate::machine::files::{cut, join_adjacent};
 use crate::machine::queue::{Content, Ended, Waiter};
 use crate::machine::{Base, ReadError};
 use crate::readahead::DeviceEvidence;
-use crate::request::{Op, ProcessId, Request, RequestId};
+use crate::request::{Need, Op, ProcessId, Request, RequestId};
 use crate::swapin::{MemoryId, SwapFault, SwapRead, SwapinLaw, Swapped};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
@@ -183,8 +183,9 @@ impl Memory {
         process: ProcessId,
     ) {
         self.swap.counters.swap_in_pages += range.count();
+        let is_awaited = u64::from(ahead_pages) < range.count();
         let request = Request {
-            is_awaited: u64::from(ahead_pages) < range.count(),
+            need: if is_awaited { Need::Awaited } else { Need::Likely },
             ..self.slots_request(base, Op::Read, range, process)
         };
         let request = base.queue.send(now, request, Content::Slots { range, ahead_pages });
@@ -209,7 +210,7 @@ impl Memory {
             process,
             priority: base.queue.priority(process),
             is_sync: op == Op::Read,
-            is_awaited: false,
+            need: Need::Likely,
         }
     }
 

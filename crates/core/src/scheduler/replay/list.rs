@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::request::{Class, Op, Priority, ProcessId, Request, RequestId};
+use crate::request::{Class, Need, Op, Priority, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
 /// Requests and processes are named by smaller numbers.
@@ -116,7 +116,7 @@ fn parse_request(words: &mut Words<'_>) -> Result<Request, String> {
         process: ProcessId(words.name("process")?),
         priority: Priority { class, level: words.choice("level", 4, &levels)? },
         is_sync,
-        is_awaited: is_sync,
+        need: if is_sync { Need::Awaited } else { Need::Likely },
     };
     if request.sectors == 0 {
         return Err("`sectors=0`: expected at least 1".to_string());

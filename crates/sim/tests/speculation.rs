@@ -1,0 +1,79 @@
+//! What nobody wants delays those who wait by next to nothing, however much of it a law reads ahead.
+
+use readpath_core::law::Spec;
+use readpath_core::readahead::{Advice, Ask, NoReadahead, Pages, ReadaheadLaw, ReadaheadLimits};
+use readpath_core::unit::PageRange;
+use readpath_sim::job::JobFile;
+use readpath_sim::regret::DEVICES;
+use readpath_sim::run::{Go, Watch};
+use readpath_sim::simulate::{Guests, Setup, simulate_with};
+
+/// Pages that the law adds at each place.
+const WINDOW: u64 = 1024;
+
+/// The file has 8 GiB, of which the second half is read, in pages.
+const HALF: u64 = (4 << 30) / 4096;
+
+/// A law that reads what nobody wants, as much as it may: a window of the half that is not read, and, if
+/// `is_behind_too`, one behind each read.
+struct Junk {
+    next: u64,
+    is_behind_too: bool,
+}
+
+impl ReadaheadLaw for Junk {
+    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+        pages.add_absent(PageRange::new(self.next, WINDOW), false);
+        self.next = (self.next + 7 * WINDOW) % (HALF - WINDOW);
+        if self.is_behind_too {
+            pages.add_absent(PageRange::new(ask.request().end, WINDOW), false);
+        }
+    }
+
+    fn fault(&mut self, _page: u64, ask: &Ask, pages: &mut dyn Pages) {
+        self.read(ask, pages);
+    }
+
+    fn advise(&mut self, _advice: Advice) {}
+}
+
+/// The 99th percentile of 40,000 reads of 4 KiB at random by so many processes, in microseconds.
+fn p99_us(device: &str, processes: u32, law: Law) -> f64 {
+    let job = format!(
+        "[a]\nrw=randread\nbs=4k\nfilename=f\noffset=4g\nsize=4g\nio_size={}k\nnumjobs={processes}\ngroup_reporting\n",
+        4 * 40_000 / processes,
+    );
+    let setup =
+        Setup { scheduler: Spec::plain("adaptive"), ..Setup::new(Spec::parse(device).unwrap()) };
+    let law_maker = Some(Box::new(move |_: &ReadaheadLimits| law()) as _);
+    let guests = Guests { law_maker, observer: None };
+    let mut go = |_: _| Go::On;
+    let watch = Watch::progress(&mut go);
+    let row = simulate_with("j", &JobFile::parse(&job).unwrap(), &setup, guests, watch).unwrap();
+    row.sections[0].latency_us.p99.unwrap()
+}
+
+type Law = fn() -> Box<dyn ReadaheadLaw>;
+
+fn delays_by_less_than_a_tenth(devices: &[&str], processes: u32, junk: Law) {
+    for name in devices {
+        let (_, device) = DEVICES.iter().find(|device| device.0 == *name).unwrap();
+        let without = p99_us(device, processes, || Box::new(NoReadahead));
+        let with = p99_us(device, processes, junk);
+        println!("{name} {processes}: {without} us, {with} us beside it: {:.3}", with / without);
+        assert!(with <= 1.1 * without, "{name}: {without} and {with} us");
+    }
+}
+
+#[test]
+fn a_law_that_reads_what_nobody_wants_delays_nobody_by_a_tenth() {
+    let names: Vec<&str> = DEVICES.iter().map(|device| device.0).collect();
+    delays_by_less_than_a_tenth(&names, 8, || Box::new(Junk { next: 0, is_behind_too: true }));
+}
+
+#[test]
+fn nor_does_it_elsewhere_in_the_file_or_beside_one_reader() {
+    let far = || -> Box<dyn ReadaheadLaw> { Box::new(Junk { next: 0, is_behind_too: false }) };
+    delays_by_less_than_a_tenth(&["hdd-2", "ssd", "nfs-1ms"], 8, far);
+    delays_by_less_than_a_tenth(&["hdd-1", "nvme", "nfs-0.2ms"], 1, far);
+}
