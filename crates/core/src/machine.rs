@@ -1,5 +1,4 @@
-//! The machine that joins cache, readahead and scheduler: reads come in,
-//! requests go out, completions come back, reads are done.
+//! The machine that joins cache, readahead and scheduler: reads come in, requests go out and come back.
 //!
 //! # The poll contract
 //! 1. Commands: [`open`](Machine::open), [`read`](Machine::read),
@@ -47,7 +46,7 @@ use core::fmt;
 use crate::cache::{CacheCounters, FileId, FrameId, Lender};
 use crate::decision::DecisionLog;
 use crate::raw::{self, RawLaw};
-use crate::readahead::{Advice, ReadaheadLaw, ReadaheadLimits};
+use crate::readahead::{Advice, Belief, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Completion, DeviceCaps, DeviceRequest, Op, Priority, ProcessId, RequestId};
 use crate::swapin::MemoryId;
 use crate::unit::{PAGE_BYTES, PageRange, Time};
@@ -176,6 +175,11 @@ impl Machine {
     /// and none marked, so that they must come to the machine too.
     pub fn sees_every_hit(&self, handle: HandleId) -> bool {
         self.files.law(handle).sees_every_hit()
+    }
+
+    /// What is believed of the handle's file, and of the device.
+    pub fn belief(&self, handle: HandleId) -> Belief {
+        self.files.belief(&self.base, handle)
     }
 
     /// Reads found everything in lent pages; the last of them ended at byte `end` of the file.

@@ -16,6 +16,7 @@ use crate::unit::{PAGE_BYTES, PageRange};
 
 mod adaptive;
 mod advised;
+mod belief;
 mod credit;
 mod evidence;
 mod none;
@@ -28,6 +29,7 @@ mod window_fixed;
 
 pub use adaptive::Adaptive;
 pub use advised::{Advised, AdvisedPages};
+pub use belief::{Ahead, Belief};
 pub use credit::Credit;
 pub use evidence::{
     Ages, DeviceEvidence, Era, Evidence, FileEvidence, Piece, Pieces, Streams, Wanted,

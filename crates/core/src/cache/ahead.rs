@@ -92,6 +92,11 @@ impl Cache {
         &self.credits[file.0 as usize]
     }
 
+    /// Nothing is known any more of what is read ahead of the file.
+    pub fn forget_credit(&mut self, file: FileId) {
+        self.credits[file.0 as usize] = Credit::default();
+    }
+
     /// How many more pages of the file may be read ahead on its credit, where a request costs so many.
     pub fn credit_room(&self, file: FileId, request_pages: u64) -> u64 {
         self.credit(file).room(request_pages, self.budget_pages().into())

@@ -25,7 +25,7 @@ use super::error::{BeyondDevice, ConfigError, ReadError};
 use super::{Access, Base, Done, HandleId, LawMaker, ReadId, Transfer};
 use crate::cache::{FileId, FrameId};
 use crate::law::Spec;
-use crate::readahead::{self, Advice, FileEvidence, ReadaheadLaw, ReadaheadLimits};
+use crate::readahead::{self, Advice, Belief, FileEvidence, ReadaheadLaw, ReadaheadLimits};
 use crate::request::{Op, ProcessId};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
@@ -154,7 +154,7 @@ impl Files {
         if at >= self.files.len() {
             self.files.resize_with(at + 1, File::default);
         }
-        let evidence = FileEvidence { number: id.0, ..FileEvidence::default() };
+        let evidence = FileEvidence::new(id.0);
         self.files[at] = File { bytes, start_sector, evidence };
         Ok(id)
     }
@@ -180,6 +180,7 @@ impl Files {
         cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
         let is_gone = cache.is_empty(file);
         if is_gone {
+            cache.forget_credit(file);
             self.files_free.push(file);
         }
         is_gone
@@ -203,6 +204,13 @@ impl Files {
     /// The length of the handle's file in bytes.
     pub(super) fn bytes_of(&self, handle: HandleId) -> u64 {
         self.file(self.file_of(handle)).bytes
+    }
+
+    /// What is believed of the handle's file.
+    pub(super) fn belief(&self, base: &Base, handle: HandleId) -> Belief {
+        let file = self.file_of(handle);
+        let credit = *base.frames.cache.credit(file);
+        Belief::of(&base.queue.evidence, &self.file(file).evidence, Some(credit))
     }
 
     pub(super) fn law(&self, handle: HandleId) -> &dyn ReadaheadLaw {

@@ -46,7 +46,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Advice, Ask, DeviceEvidence, Evidence, Pages, ReadaheadLaw};
+use super::{Advice, Ahead, Ask, DeviceEvidence, Evidence, Pages, ReadaheadLaw};
 use crate::decision::Decision;
 use crate::law::{Spec, SpecError};
 use crate::unit::PageRange;
@@ -287,20 +287,10 @@ impl ReadaheadLaw for Adaptive {
     }
 }
 
-/// What was read ahead, for the log.
-#[derive(Clone, Copy, Debug)]
-struct Ahead {
-    range: PageRange,
-    shape: &'static str,
-    /// What made it as large as it is, and no larger.
-    why: &'static str,
-    behind: u64,
-    size: u64,
-}
-
 /// Says what was read ahead, and what is known that bears on it.
 fn say(pages: &mut dyn Pages, ahead: Ahead) {
     let Evidence { device, file } = pages.evidence();
+    file.newest = Some(ahead);
     if !device.log.is_on() {
         return;
     }

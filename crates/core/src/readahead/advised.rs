@@ -12,7 +12,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
 
-use super::{DeviceEvidence, Evidence, FileEvidence, Folio, Pages};
+use super::{Belief, DeviceEvidence, Evidence, FileEvidence, Folio, Pages};
 use crate::unit::PageRange;
 
 /// Pages that are remembered together, 2 MiB.
@@ -47,16 +47,18 @@ struct Window {
 impl Advised {
     /// Nothing is known of the file; which one it is, is for the log.
     pub fn new(number: u32) -> Advised {
-        Advised {
-            evidence: FileEvidence { number, ..FileEvidence::default() },
-            ..Advised::default()
-        }
+        Advised { evidence: FileEvidence::new(number), ..Advised::default() }
     }
 
     /// Whether a read of these pages is nothing to tell a law of: all of them were read or advised, and none is marked.
     pub fn is_quiet(&self, request: PageRange) -> bool {
         parts(request).all(|part| part.of(&self.windows, |window| &window.known) == part.mask)
             && self.marks.range(request.pages()).next().is_none()
+    }
+
+    /// What is believed of the file; nobody counts what came of what was advised.
+    pub fn belief(&self, device: &DeviceEvidence) -> Belief {
+        Belief::of(device, &self.evidence, None)
     }
 
     /// A reader has come to these pages: they are known, and used from now on.

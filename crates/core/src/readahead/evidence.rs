@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::Ahead;
 use crate::decision::DecisionLog;
 use crate::estimate::DeviceEstimate;
 use crate::unit::{PageRange, Time};
@@ -324,8 +325,17 @@ pub struct FileEvidence {
     pub scattered_requests: u64,
     /// The same, region by region.
     pub regions: Regions,
+    /// What was read ahead of it last.
+    pub newest: Option<Ahead>,
     /// Up to which page it was read whole; `None` while it isn't.
     pub swept_end: Option<u64>,
+}
+
+impl FileEvidence {
+    /// Nothing is known of the file of that number.
+    pub fn new(number: u32) -> FileEvidence {
+        FileEvidence { number, ..FileEvidence::default() }
+    }
 }
 
 #[cfg(test)]

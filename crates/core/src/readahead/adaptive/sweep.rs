@@ -58,7 +58,7 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
     if first >= file_pages {
         // It was read whole and still pages are missing: they were evicted. What was
         // spent since counts anew.
-        *file = FileEvidence { number: file.number, ..FileEvidence::default() };
+        *file = FileEvidence { newest: file.newest, ..FileEvidence::new(file.number) };
         return;
     }
     if first > 0 && pages.is_cached(first - 1) && !pages.is_filled(first - 1) {
