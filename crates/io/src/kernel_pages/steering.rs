@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use readpath_core::decision::Decided;
@@ -21,6 +21,7 @@ use readpath_core::readahead::{
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
+use super::trust::Trust;
 use super::waiter::{Waiter, Wish};
 use crate::clock::Clock;
 use crate::points;
@@ -71,6 +72,8 @@ struct Window {
 pub(crate) struct Steered {
     steering: Arc<Steering>,
     advised: Mutex<Advised>,
+    /// Whether something was advised to which a reader is expected to come: then the law sees each read.
+    is_engaged: AtomicBool,
 }
 
 /// The law of one handle.
@@ -85,6 +88,8 @@ pub(super) struct Shown {
     pub(super) goes_on: bool,
     /// Whether the kernel is to begin with the read itself.
     pub(super) is_begun: bool,
+    /// From which byte on it is known not to be held, if so.
+    pub(super) missed: Option<u64>,
 }
 
 /// What was read through the kernel's cache, and what it was advised of.
@@ -226,12 +231,25 @@ impl Window {
 impl Steered {
     /// Of the file of that number nothing is known.
     pub(super) fn new(steering: Arc<Steering>, number: u32) -> Steered {
-        Steered { steering, advised: Mutex::new(Advised::new(number)) }
+        let advised = Mutex::new(Advised::new(number));
+        Steered { steering, advised, is_engaged: AtomicBool::new(false) }
     }
 
-    /// The law of the handle sees a read that is about to be made, and the kernel is advised of what it wants.
+    /// Whether the law is to see each read, whatever the kernel has of it.
+    #[inline]
+    pub(super) fn is_engaged(&self) -> bool {
+        self.is_engaged.load(Ordering::Relaxed)
+    }
+
+    /// Whether the read that is about to be made is neither looked at nor shown to the law.
+    #[inline]
+    pub(super) fn trusts(&self, trust: &Trust) -> bool {
+        !self.is_engaged() && trust.take()
+    }
+
+    /// The law of the handle sees a read, and the kernel is advised of what it wants.
     pub(super) fn read(&self, law: &Mutex<HandleLaw>, target: &Target, shown: Shown) {
-        let Shown { offset, bytes, goes_on, is_begun } = shown;
+        let Shown { offset, bytes, goes_on, is_begun, missed } = shown;
         let request = PageRange::covering(offset, bytes);
         let ask = Ask { offset, bytes, file_bytes: target.bytes(), is_congested: false };
         let mut runs = Vec::new();
@@ -239,6 +257,9 @@ impl Steered {
             let mut law = law.lock().expect(POISON);
             let mut advised = self.advised.lock().expect(POISON);
             let mut device = self.steering.evidence();
+            if let Some(first) = missed {
+                advised.missed(PageRange::covering(first, offset + bytes - first));
+            }
             if !advised.is_quiet(request) {
                 device.now = self.steering.clock.now();
                 device.memory_pages = self.steering.memory_pages();
@@ -254,6 +275,7 @@ impl Steered {
                 );
             }
             advised.read(request, &mut device);
+            self.is_engaged.store(advised.awaits_reader(), Ordering::Relaxed);
         }
         // Who has it begun doesn't read through the kernel right now, which so reads nothing ahead.
         if goes_on && !is_begun {
