@@ -197,6 +197,12 @@ impl KernelPages {
         self.through.get_or_init(open).as_ref()
     }
 
+    /// Whether the kernel holds all of these pages now.
+    fn has(&self, pages: PageRange) -> bool {
+        let held = self.target.as_ref().and_then(|of| cached_pages(of.as_fd(), pages));
+        held == Some(pages.count())
+    }
+
     /// The file, where the kernel is known to hold all of `bytes` bytes at `offset`, or is asked and does.
     fn holding_for_read(&self, offset: u64, bytes: u64) -> Option<&Through> {
         if bytes >= LARGE_BYTES {
@@ -211,10 +217,8 @@ impl KernelPages {
 
     /// The file, where the kernel is asked, and holds all of `bytes` bytes at `offset`.
     fn holding(&self, offset: u64, bytes: u64) -> Option<&Through> {
-        let asked = self.target.as_ref()?.as_fd();
         let pages = PageRange::covering(offset, bytes);
-        let are_held = |pages| cached_pages(asked, pages) == Some(pages.count());
-        if !are_held(pages) {
+        if !self.has(pages) {
             self.pages.answered(false);
             return None;
         }
@@ -224,7 +228,7 @@ impl KernelPages {
         let windows = windows_of(pages).clipped(self.bytes.div_ceil(PAGE_BYTES));
         let are_known = bytes < LARGE_BYTES
             && self.windows.is_to_ask()
-            && self.windows.answered(are_held(windows));
+            && self.windows.answered(self.has(windows));
         if are_known {
             through.remember(windows);
         }
@@ -363,7 +367,10 @@ impl Handle {
     /// Whether our own cache has any of these bytes.
     fn has_own(&self, offset: u64, bytes: u64) -> bool {
         self.has_pages()
-            && self.engine.frame_cache.has_any(self.file.id, PageRange::covering(offset, bytes))
+            && self
+                .engine
+                .frame_cache
+                .has_any(self.in_machine().file, PageRange::covering(offset, bytes))
     }
 }
 
@@ -374,8 +381,9 @@ impl File {
         let Ok(handle) = self.handle().here_as_seen() else { return false };
         let (engine, file) = (&handle.engine, &handle.file);
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
-        engine.frame_cache.has(file.id, PageRange::covering(offset, bytes))
-            || !handle.has_own(offset, bytes) && file.kernel_pages.holding(offset, bytes).is_some()
+        let pages = PageRange::covering(offset, bytes);
+        handle.has_pages() && engine.frame_cache.has(handle.in_machine().file, pages)
+            || !handle.has_own(offset, bytes) && file.kernel_pages.has(pages)
     }
 }
 

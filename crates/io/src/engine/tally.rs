@@ -66,7 +66,7 @@ impl Tally {
     /// Counts a copy past the machine, of bytes up to byte `end`; by who has the slot.
     #[inline]
     pub(crate) fn copied(&self, slot: usize, bytes: u64, end: u64) {
-        let line = &self.lines[slot];
+        let line = &self.lines[slot & (self.lines.len() - 1)];
         // Nobody else writes to it: no need for an addition that others can't divide.
         let before = line.copied_bytes.load(Ordering::Relaxed);
         line.copied_bytes.store(before + bytes, Ordering::Relaxed);

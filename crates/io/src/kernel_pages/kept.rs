@@ -4,7 +4,8 @@
 //! taken with `RWF_NOWAIT`. That was all of it, and nothing that was advised waits for its reader: then the read is done. Otherwise
 //! our law sees it, the kernel is advised of what that wants, and the rest is read and waited for.
 //!
-//! Where the file system doesn't tell what it holds, the law sees each read that is looked at, and the time that it takes tells.
+//! Where the file system doesn't tell what it holds, and where a read is expected not to be held, the law sees it before it is made, and
+//! the time that it takes tells.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
@@ -35,10 +36,11 @@ impl Handle {
         if steered.trusts(reads.trust()) {
             return through.read_all(offset, bytes, buffers).then_some(0);
         }
-        let seen = through.read_seen(offset, buffers);
+        let trust = reads.trust();
+        let seen = if trust.expects_miss() { None } else { through.read_seen(offset, buffers) };
         let is_held = seen == Some(bytes);
         if seen.is_some() {
-            reads.trust().looked(is_held);
+            trust.looked(is_held);
         }
         if is_held && !steered.is_engaged() {
             return Some(0);
@@ -51,7 +53,7 @@ impl Handle {
         let held = seen.unwrap_or(0);
         let awaited = steered.timed(bytes - held, || through.read_rest(offset, held, buffers))?;
         if seen.is_none() {
-            reads.trust().looked(awaited == 0);
+            trust.looked(awaited == 0);
         }
         Some(awaited)
     }

@@ -25,7 +25,8 @@ pub(super) struct Through {
     pub(super) file: Arc<StdFile>,
     /// The file system doesn't tell what it holds (`RWF_NOWAIT`).
     is_blind: AtomicBool,
-    /// The windows that were seen to be held, each at its number modulo their count, as one more than its number.
+    /// The windows that were seen to be held, each at its number modulo their count, as one more than its number; none of a
+    /// file that `is_kept`.
     held: Box<[AtomicU64]>,
 }
 
@@ -47,7 +48,11 @@ impl Through {
         if !is_kept {
             fadvise(&*file, 0, None, Advice::Random).ok()?;
         }
-        let windows = target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX);
+        // What the kernel keeps is not asked for, and so not remembered.
+        let windows = match is_kept {
+            true => 0,
+            false => target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX),
+        };
         let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
         Some(Through { file, is_blind: AtomicBool::new(false), held })
     }
@@ -128,7 +133,8 @@ impl Through {
     /// Whether the pages lie in windows that were seen to be held.
     #[inline]
     pub(super) fn knows(&self, pages: PageRange) -> bool {
-        self.places(pages).all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
+        !self.held.is_empty()
+            && self.places(pages).all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
     }
 
     pub(super) fn remember(&self, pages: PageRange) {
@@ -137,8 +143,10 @@ impl Through {
 
     /// Nothing is known of these bytes any more. False, always.
     pub(super) fn forget(&self, offset: u64, bytes: u64) -> bool {
-        let pages = PageRange::covering(offset, bytes);
-        self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
+        if !self.held.is_empty() {
+            let pages = PageRange::covering(offset, bytes);
+            self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
+        }
         false
     }
 
