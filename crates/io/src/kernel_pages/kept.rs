@@ -37,13 +37,15 @@ impl Handle {
             return through.read_all(offset, bytes, buffers).then_some(0);
         }
         let trust = reads.trust();
+        // From here on: what is not held the kernel begins with as soon as it is looked at.
+        let reading = steered.reads();
         let seen = if trust.expects_miss() { None } else { through.read_seen(offset, buffers) };
         let is_held = seen == Some(bytes);
-        if seen.is_some() {
-            trust.looked(is_held);
-        }
-        if is_held && !steered.is_engaged() {
-            return Some(0);
+        if is_held {
+            trust.looked(true);
+            if !steered.is_engaged() {
+                return Some(0);
+            }
         }
         let missed = seen.filter(|_| !is_held).map(|held| offset + held);
         steered.read(&self.law, target, self.shown(offset, bytes, false, missed));
@@ -51,10 +53,11 @@ impl Handle {
             return Some(0);
         }
         let held = seen.unwrap_or(0);
-        let awaited = steered.timed(bytes - held, || through.read_rest(offset, held, buffers))?;
-        if seen.is_none() {
-            trust.looked(awaited == 0);
+        if !through.read_rest(offset, held, buffers) {
+            return None;
         }
+        let awaited = reading.has_read(bytes - held, missed.is_some());
+        trust.looked(awaited == 0);
         Some(awaited)
     }
 

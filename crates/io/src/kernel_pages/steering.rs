@@ -76,6 +76,15 @@ pub(crate) struct Steered {
     is_engaged: AtomicBool,
 }
 
+/// A read through the kernel's cache, until it is dropped.
+pub(super) struct Reading<'a> {
+    steering: &'a Steering,
+    /// How many were under way when it began, and how many had ended.
+    beside: u64,
+    before: u64,
+    begun: Time,
+}
+
 /// The law of one handle.
 pub(crate) type HandleLaw = Adaptive;
 
@@ -150,28 +159,14 @@ impl Steering {
         *windows.entry(target.device()).or_insert_with(|| Window::of(target.queue()))
     }
 
-    /// Has `read` read so many bytes; gives how many of them were held when it came, as far as the time that it took tells:
-    /// all or none. `None` if it says that it could not read them.
-    fn timed(&self, bytes: u64, read: impl FnOnce() -> bool) -> Option<u64> {
-        let beside = self.reading.fetch_add(1, Ordering::Relaxed);
-        let before = self.read.load(Ordering::Relaxed);
-        let begun = self.clock.now();
-        let is_read = read();
-        let ended = self.clock.now();
-        self.reading.fetch_sub(1, Ordering::Relaxed);
-        let ended_beside = self.read.fetch_add(1, Ordering::Relaxed) - before;
-        if !is_read {
-            return None;
+    /// A read begins that may wait.
+    fn reads(&self) -> Reading<'_> {
+        Reading {
+            steering: self,
+            beside: self.reading.fetch_add(1, Ordering::Relaxed),
+            before: self.read.load(Ordering::Relaxed),
+            begun: self.clock.now(),
         }
-        if !has_waited(bytes, ended.since(begun).ns()) {
-            return Some(bytes);
-        }
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        self.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if beside == 0 && ended_beside == 0 {
-            self.learn(begun, ended, bytes);
-        }
-        Some(0)
     }
 
     /// A read had the device to itself, as far as is known.
@@ -201,6 +196,33 @@ impl Steering {
                 first += count;
             }
         }
+    }
+}
+
+impl Reading<'_> {
+    /// It has read so many bytes. Gives how many of them it waited for: all or none, as the time tells that it took, if it
+    /// isn't known that it `has_missed`. What a request costs is learned from it where no other was under way.
+    pub(super) fn has_read(self, bytes: u64, has_missed: bool) -> u64 {
+        let Reading { steering, beside, before, begun } = &self;
+        let (beside, before, begun) = (*beside, *before, *begun);
+        let ended = steering.clock.now();
+        let took_long = has_waited(bytes, ended.since(begun).ns());
+        if !took_long && !has_missed {
+            return 0;
+        }
+        steering.waits.fetch_add(1, Ordering::Relaxed);
+        steering.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if took_long && beside == 0 && steering.read.load(Ordering::Relaxed) == before {
+            steering.learn(begun, ended, bytes);
+        }
+        bytes
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.steering.reading.fetch_sub(1, Ordering::Relaxed);
+        self.steering.read.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -263,7 +285,7 @@ impl Steered {
             if !advised.is_quiet(request) {
                 device.now = self.steering.clock.now();
                 device.memory_pages = self.steering.memory_pages();
-                device.reads_under_way = self.steering.reading.load(Ordering::Relaxed) + 1;
+                device.reads_under_way = self.steering.reading.load(Ordering::Relaxed).max(1);
                 law.read(
                     &ask,
                     &mut AdvisedPages {
@@ -311,9 +333,9 @@ impl Steered {
         self.steering.waiter.wait_for(wish)
     }
 
-    /// As [`Steering::timed`].
-    pub(super) fn timed(&self, bytes: u64, read: impl FnOnce() -> bool) -> Option<u64> {
-        self.steering.timed(bytes, read)
+    /// A read begins that may wait.
+    pub(super) fn reads(&self) -> Reading<'_> {
+        self.steering.reads()
     }
 
     /// Has the kernel drop what is clean of these pages, whole or in part; what it can't drop stays.
