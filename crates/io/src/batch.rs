@@ -7,7 +7,8 @@ use crate::engine::batches::{Asked, Lent};
 use crate::engine::copy::copy_out;
 use crate::engine::copy::slices;
 use crate::engine::in_flight::{CompletedRead, QueueId};
-use crate::engine::{Owner, Waited};
+use crate::engine::locked::Locked;
+use crate::engine::{Owner, READ_BYTES_MAX, Waited};
 use crate::file::File;
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
@@ -45,7 +46,8 @@ const GROUP: usize = 8;
 /// ```
 pub struct Batch {
     engine: Arc<Owner>,
-    queue: QueueId,
+    /// Its reads of the machine, once there were some.
+    queue: Option<QueueId>,
     /// Begun by the kernel, which keeps the pages; to be waited for one after the other.
     kept: VecDeque<Asked>,
     /// Not started yet.
@@ -65,10 +67,9 @@ impl ReadPath {
     pub fn batch(&self) -> Batch {
         // Where there is none in this child, each use of the batch says so.
         let engine = self.engine().here().unwrap_or_else(|_| Arc::clone(self.engine()));
-        let queue = if engine.is_ours() { engine.lock().in_flight.open_queue(false) } else { 0 };
         Batch {
             engine,
-            queue,
+            queue: None,
             kept: VecDeque::new(),
             asked: Vec::new(),
             ready: VecDeque::new(),
@@ -100,7 +101,8 @@ impl Batch {
         self.check_process()?;
         let handle = file.handle().here()?;
         assert!(Arc::ptr_eq(&handle.engine, &self.engine), "a batch reads files of its own path");
-        let bytes_max = self.engine.read_bytes_max;
+        let engine = self.engine.built();
+        let bytes_max = engine.map_or(READ_BYTES_MAX, |engine| engine.read_bytes_max);
         if bytes > bytes_max {
             return Err(ReadError::TooLarge { bytes, bytes_max });
         }
@@ -117,6 +119,7 @@ impl Batch {
                 return Ok(());
             }
         }
+        self.engine.ready()?;
         self.asked.push(Asked { handle, offset, bytes, ticket });
         if self.asked.len() == GROUP {
             self.start();
@@ -126,20 +129,29 @@ impl Batch {
 
     /// Hands over what was not started yet.
     pub fn start(&mut self) {
-        if !self.engine.is_ours() {
+        if !self.engine.is_ours() || self.asked.is_empty() && self.returned.is_empty() {
             return;
         }
-        let mut state = self.engine.lock();
-        state.turn(self.queue, &mut self.returned, &self.asked, &mut self.ready);
-        drop(state);
+        let engine = Arc::clone(&self.engine);
+        drop(self.turn(&engine));
         self.asked.clear();
+    }
+
+    /// Gives back what the caller has looked at, and starts what he has asked for; the engine, which is there by now, is the batch's.
+    fn turn<'e>(&mut self, engine: &'e Owner) -> (Locked<'e>, QueueId) {
+        self.asked.iter().for_each(|asked| _ = asked.handle.in_machine());
+        let mut state = engine.lock();
+        let queue = *self.queue.get_or_insert_with(|| state.in_flight.open_queue(false));
+        state.turn(queue, &mut self.returned, &self.asked, &mut self.ready);
+        (state, queue)
     }
 
     /// How many reads are under way, or done and not yet waited for.
     pub fn len(&self) -> usize {
-        let is_ours = self.engine.is_ours();
-        let queue_len =
-            if is_ours { self.engine.lock().in_flight.queue_len(self.queue) } else { 0 };
+        let queue_len = match (self.engine.built(), self.queue) {
+            (Some(engine), Some(queue)) => engine.lock().in_flight.queue_len(queue),
+            _ => 0,
+        };
         self.kept.len() + self.asked.len() + queue_len + self.ready.len()
     }
 
@@ -163,9 +175,9 @@ impl Batch {
         self.check_process()?;
         self.take_back();
         if self.ready.is_empty() {
-            self.wait_for_kept();
+            self.wait_for_kept()?;
         }
-        if self.ready.is_empty() {
+        if self.ready.is_empty() && (self.queue.is_some() || !self.asked.is_empty()) {
             self.wait_for_some()?;
         }
         self.lent = self.ready.pop_front();
@@ -192,25 +204,29 @@ impl Batch {
     }
 
     /// Waits for the oldest of the reads that the kernel has begun; what it can't give is read past its cache.
-    fn wait_for_kept(&mut self) {
-        let Some(asked) = self.kept.pop_front() else { return };
+    fn wait_for_kept(&mut self) -> Result<(), ReadError> {
+        let Some(asked) = self.kept.pop_front() else { return Ok(()) };
         let Asked { handle, offset, bytes, ticket } = &asked;
         match handle.copied_from_kernel(*offset, *bytes, || self.spare.pop()) {
             Some(copy) => self.ready.push_back(Lent::copied(*ticket, copy)),
-            None => self.asked.push(asked),
+            None => {
+                self.engine.ready()?;
+                self.asked.push(asked);
+            }
         }
+        Ok(())
     }
 
     /// Waits for the next read to be done, and has all that are done lent; none if
     /// there are none to wait for.
     fn wait_for_some(&mut self) -> Result<(), ReadError> {
-        let mut state = self.engine.lock();
-        state.turn(self.queue, &mut self.returned, &self.asked, &mut self.ready);
-        let result = if self.ready.is_empty() && state.in_flight.queue_len(self.queue) > 0 {
-            let (mut locked, waited) = self.engine.wait(state, self.queue, false);
+        let engine = Arc::clone(&self.engine);
+        let (state, queue) = self.turn(&engine);
+        let result = if self.ready.is_empty() && state.in_flight.queue_len(queue) > 0 {
+            let (mut locked, waited) = engine.wait(state, queue, false);
             match waited {
                 Waited::Done(id) => {
-                    locked.lend(self.queue, id, &mut self.ready);
+                    locked.lend(queue, id, &mut self.ready);
                     Ok(())
                 }
                 Waited::Failed(error) => Err(ReadError::Storage { error }),
@@ -228,14 +244,12 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        if !self.engine.is_ours() {
-            return;
-        }
+        let (Some(engine), Some(queue)) = (self.engine.built(), self.queue) else { return };
         self.returned.extend(self.lent.take());
         self.returned.extend(self.ready.drain(..));
-        let mut state = self.engine.lock();
-        state.turn(self.queue, &mut self.returned, &[], &mut self.ready);
-        state.close_queue(self.queue);
+        let mut state = engine.lock();
+        state.turn(queue, &mut self.returned, &[], &mut self.ready);
+        state.close_queue(queue);
     }
 }
 
@@ -268,7 +282,11 @@ impl BatchRead<'_> {
     /// Why there are none.
     pub fn slices(&self) -> Result<impl Iterator<Item = &[u8]>, ReadError> {
         self.bytes()?;
-        Ok(slices(&self.engine.frame_cache, self.completed))
+        // A copy is no affair of the engine, which may not be there.
+        let copy = self.completed.copied.as_deref();
+        let engine = self.engine.built().filter(|_| copy.is_none());
+        let cached = engine.map(|engine| slices(&engine.frame_cache, self.completed));
+        Ok(copy.into_iter().chain(cached.into_iter().flatten()))
     }
 
     /// Copies the bytes to the start of `buffer`; gives how many.

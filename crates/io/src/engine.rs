@@ -22,16 +22,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use readpath_core::cache::FileId;
 use readpath_core::machine::Machine;
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
 use crate::identity::Identity;
-use crate::kernel_pages::KernelPages;
+use crate::kernel_pages::{KernelCache, KernelPages};
 use crate::storage::{Sleep, Sleeper};
 use crate::sync::{Condvar, JoinHandle, Mutex, current, now, park_timeout, spawn};
-use crate::target::Mode;
+use crate::target::{BufferedBecause, Mode};
 
 pub(crate) mod batches;
 pub(crate) mod below;
@@ -47,6 +46,7 @@ pub(crate) mod in_flight;
 pub(crate) mod index;
 pub(crate) mod locked;
 pub(crate) mod opening;
+pub(crate) mod owner;
 pub(crate) mod pending;
 pub(crate) mod readers;
 #[cfg(any(test, feature = "simulation"))]
@@ -58,9 +58,10 @@ pub(crate) mod tally;
 use below::{Below, Opening};
 use elastic::Elastic;
 use frame_cache::FrameCache;
-pub(crate) use handle::{Handle, Owner};
+pub(crate) use handle::Handle;
 use in_flight::{InFlightId, Parked, QueueId};
 use locked::Locked;
+pub(crate) use owner::Owner;
 use state::State;
 
 const POISON: &str = "the engine's own code doesn't panic under its lock";
@@ -93,6 +94,9 @@ pub(crate) struct Engine {
     elastic: Option<Elastic>,
 }
 
+/// The most bytes that one read of the machine takes, whatever memory there is: four of the largest requests.
+pub(crate) const READ_BYTES_MAX: u64 = 16 << 20;
+
 /// What waiting came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
@@ -104,11 +108,9 @@ pub(crate) enum Waited {
     HeldUp,
 }
 
-/// A file that is open in an engine, under all its handles.
+/// A file that is open, under all its handles. What the machine calls it, each handle knows.
 pub(crate) struct OpenFile {
-    pub(crate) id: FileId,
     pub(crate) bytes: u64,
-    pub(crate) start_sector: u64,
     pub(crate) mode: Mode,
     /// What the storage has, to be opened again from.
     pub(crate) opening: Opening,
@@ -116,6 +118,31 @@ pub(crate) struct OpenFile {
     pub(crate) kernel_pages: KernelPages,
     /// Whether any of its pages may be in our cache.
     pub(crate) has_pages: AtomicBool,
+}
+
+impl OpenFile {
+    /// That of a file that is about to be read by a path that does so with the kernel's cache; the path's own number for it is
+    /// `number`.
+    pub(crate) fn of(
+        opening: Opening,
+        identity: Identity,
+        kernel_cache: &KernelCache,
+        number: u32,
+    ) -> OpenFile {
+        let kernel_pages = KernelPages::of(&opening, number, kernel_cache);
+        let mode = match opening.mode() {
+            Mode::Direct if kernel_pages.are_kept() => Mode::Buffered(BufferedBecause::Kept),
+            mode => mode,
+        };
+        OpenFile {
+            bytes: opening.bytes(),
+            mode,
+            opening,
+            identity,
+            kernel_pages,
+            has_pages: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Engine {
@@ -127,9 +154,8 @@ impl Engine {
         frame_cache: Arc<FrameCache>,
         clock: Clock,
     ) -> Engine {
-        // Half of the memory, so that two large reads can take turns; 16 MiB are
-        // four of the largest requests.
-        let read_bytes_max = (machine.read_bytes_max() / 2).min(16 << 20);
+        // Half of the memory, so that two large reads can take turns.
+        let read_bytes_max = (machine.read_bytes_max() / 2).min(READ_BYTES_MAX);
         let page = readpath_core::unit::PAGE_BYTES;
         let lets_carry = files.lets_carry();
         Engine {

@@ -176,7 +176,8 @@ impl File {
         let within = |handle: &Handle| wanted.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, within(handle));
         if handle.lends()
-            && handle.engine.frame_cache.has(handle.file.id, range)
+            && handle.has_pages()
+            && handle.engine.frame_cache.has(handle.in_machine().file, range)
             && let Some(bytes) = self.read_lent_vectored(buffers, offset)
         {
             return Ok(bytes);
@@ -188,7 +189,7 @@ impl File {
             return Ok(bytes as usize);
         }
         let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
-        PendingRead::new(&*handle, offset, bytes).wait(|part| to.put(part))?;
+        PendingRead::new(&*handle, offset, bytes)?.wait(|part| to.put(part))?;
         Ok(bytes as usize)
     }
 
@@ -299,7 +300,7 @@ impl File {
             None => self.read_path().open(self.name.as_path()).map_err(OpenFileError::Open)?,
         };
         let has_changed = match self.handle.here_as_seen() {
-            Ok(handle) => handle.file.id != again.handle.file.id,
+            Ok(handle) => handle.file.identity != again.handle.file.identity,
             Err(_) => true,
         };
         if has_changed {
@@ -326,7 +327,7 @@ impl File {
             && !handle.read_from_kernel(offset, buffer.len() as u64, &mut [IoSliceMut::new(buffer)])
         {
             let mut done = 0;
-            PendingRead::new(&*handle, offset, buffer.len() as u64).wait(|part| {
+            PendingRead::new(&*handle, offset, buffer.len() as u64)?.wait(|part| {
                 copy_out(part, &mut buffer[done..done + part.len()]);
                 done += part.len();
             })?;
@@ -351,10 +352,11 @@ impl File {
         }
         // Absent, marked, or seen by the law: through the machine. It is held while the read still has it: as soon as that
         // lets it go, the next one that waits for memory may take the frame.
+        let read = PendingRead::new(&*handle, offset, part.len() as u64)?;
         let frame_cache = &handle.engine.frame_cache;
         let (mut held, mut copy) = (Ok(None), None);
-        PendingRead::new(&*handle, offset, part.len() as u64).wait(|bytes| {
-            held = frame_cache.hold(handle.file.id, page, true);
+        read.wait(|bytes| {
+            held = frame_cache.hold(handle.in_machine().file, page, true);
             copy = matches!(held, Ok(None)).then(|| Box::from(bytes));
         })?;
         Ok(match held.map_err(ReadError::from)? {

@@ -110,10 +110,11 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
-        let handle = &self.handle;
-        let pending = self.pending.get_or_insert_with(|| {
-            PendingRead::new(Arc::clone(handle), self.offset, self.bytes as u64)
-        });
+        if self.pending.is_none() {
+            let handle = Arc::clone(&self.handle);
+            self.pending = Some(PendingRead::new(handle, self.offset, self.bytes as u64)?);
+        }
+        let pending = self.pending.as_mut().expect("it was made above");
         let (buffer, done) = (buffer.as_mut(), &mut self.done);
         let polled = pending.poll(context.waker(), |part| {
             copy_out(part, &mut buffer[*done..*done + part.len()]);

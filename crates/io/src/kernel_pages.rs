@@ -10,8 +10,10 @@
 //!   nobody, goes past the kernel's cache, and no copy of what it holds comes into ours;
 //! - is told so takes nothing from there.
 //!
-//! To ask costs a system call, as the read itself does. So a read that is held asks about the 2 MiB around it, and while these are
-//! known to be held, the reads in them ask no more. Should the kernel have let them go meanwhile, `RWF_NOWAIT` tells, which one
+//! Where the kernel keeps the pages nothing is asked: a read itself [tells](trust), now and then, whether it was held.
+//!
+//! Where the path keeps them, to ask costs a system call, as the read itself does. So a read that is held asks about the 2 MiB around
+//! it, and while these are known to be held, the reads in them ask no more. Should the kernel have let them go meanwhile, `RWF_NOWAIT` tells, which one
 //! small read of eight sets (it costs a tenth of the read), and each large one. Reads that ask in vain one after the other
 //! ask ever more rarely, one in 64 in the end; large ones, of 64 KiB or more, that would else go to a device, always
 //! do: beside what they cost there it is nothing.
@@ -22,11 +24,10 @@
 //! Where it can't be asked (an older kernel, a file of somebody else's that we may not write), all is taken as not held;
 //! where a file can't be opened once more (no `/proc`), all goes past it. Block devices always do.
 
-use std::io::{self, IoSliceMut};
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Poll, Waker};
 
 use linux_raw_sys::general as raw;
 use readpath_core::decision::Decided;
@@ -38,20 +39,20 @@ use crate::engine::below::Opening;
 use crate::file::File;
 use crate::target::{Direct, Mode, Target};
 
+mod kept;
 pub(crate) mod steering;
 mod through;
+pub(crate) mod trust;
 pub(crate) mod waiter;
 
-use steering::{HandleLaw, Shown, Steered, Steering, ThroughKernel};
+use steering::{HandleLaw, Steered, Steering, ThroughKernel};
 use through::{Through, windows_of};
-use waiter::Wish;
+use trust::Trust;
 
 /// Reads of so many bytes ask about themselves, where they would else go to a device.
 const LARGE_BYTES: u64 = 64 << 10;
 /// After so many times in vain, one after the other, half as many reads ask; and so on.
 const VAIN_MAX: u32 = 4;
-/// One of eight reads of a file whose pages the kernel keeps asks, until it is seen to be held: most files are read by fewer.
-const KEPT_ASKS_EACH_LOG2: u32 = 3;
 /// One of so many asks still, in the end.
 const ASKS_EACH_MAX_LOG2: u32 = 6;
 
@@ -90,11 +91,6 @@ struct Asks {
 }
 
 impl Asks {
-    /// As if some had been in vain: what the kernel keeps needn't be asked for, and is only read with less ado.
-    fn rarely() -> Asks {
-        Asks { vain: AtomicU32::new(VAIN_MAX + KEPT_ASKS_EACH_LOG2), looks: AtomicU32::new(1) }
-    }
-
     fn is_to_ask(&self) -> bool {
         let vain = self.vain.load(Ordering::Relaxed);
         let each_log2 = vain.saturating_sub(VAIN_MAX).min(ASKS_EACH_MAX_LOG2);
@@ -157,8 +153,7 @@ impl KernelPages {
         KernelPages {
             target: target.cloned(),
             bytes: opening.bytes(),
-            // What the kernel keeps needn't be asked for: it only spares the law's look.
-            pages: if steered.is_some() { Asks::rarely() } else { Asks::default() },
+            pages: Asks::default(),
             windows: Asks::default(),
             through: OnceLock::new(),
             steered,
@@ -202,9 +197,15 @@ impl KernelPages {
         self.through.get_or_init(open).as_ref()
     }
 
+    /// Whether the kernel holds all of these pages now.
+    fn has(&self, pages: PageRange) -> bool {
+        let held = self.target.as_ref().and_then(|of| cached_pages(of.as_fd(), pages));
+        held == Some(pages.count())
+    }
+
     /// The file, where the kernel is known to hold all of `bytes` bytes at `offset`, or is asked and does.
     fn holding_for_read(&self, offset: u64, bytes: u64) -> Option<&Through> {
-        if self.asks_always(bytes) {
+        if bytes >= LARGE_BYTES {
             return self.holding(offset, bytes);
         }
         let known = self.through.get().and_then(Option::as_ref);
@@ -216,10 +217,8 @@ impl KernelPages {
 
     /// The file, where the kernel is asked, and holds all of `bytes` bytes at `offset`.
     fn holding(&self, offset: u64, bytes: u64) -> Option<&Through> {
-        let asked = self.target.as_ref()?.as_fd();
         let pages = PageRange::covering(offset, bytes);
-        let are_held = |pages| cached_pages(asked, pages) == Some(pages.count());
-        if !are_held(pages) {
+        if !self.has(pages) {
             self.pages.answered(false);
             return None;
         }
@@ -227,29 +226,29 @@ impl KernelPages {
         // Asked only now, and ever more rarely in vain: of pages that were evicted the kernel finds out, at 0.2 us each, how
         // long ago that was.
         let windows = windows_of(pages).clipped(self.bytes.div_ceil(PAGE_BYTES));
-        let are_known = !self.asks_always(bytes)
+        let are_known = bytes < LARGE_BYTES
             && self.windows.is_to_ask()
-            && self.windows.answered(are_held(windows));
+            && self.windows.answered(self.has(windows));
         if are_known {
             through.remember(windows);
         }
-        self.pages.answered(are_known || !self.are_kept());
+        self.pages.answered(true);
         Some(through)
     }
 
-    /// Whether a read of so many bytes, which would else go to a device, asks about itself each time.
-    fn asks_always(&self, bytes: u64) -> bool {
-        bytes >= LARGE_BYTES && !self.are_kept()
-    }
-
-    /// Fills a small buffer, if the kernel is known to hold all of it.
+    /// Fills a buffer, if the kernel is known or trusted to hold all of it.
     #[inline]
-    fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
+    fn read_known(&self, offset: u64, buffer: &mut [u8], trust: &Trust) -> bool {
         let Some(Some(through)) = self.through.get() else { return false };
         let bytes = buffer.len() as u64;
-        bytes < LARGE_BYTES
-            && through.knows(PageRange::covering(offset, bytes))
-            && through.read_known(offset, buffer)
+        match &self.steered {
+            Some(steered) => steered.trusts(trust) && through.read_whole(offset, buffer),
+            None => {
+                bytes < LARGE_BYTES
+                    && through.knows(PageRange::covering(offset, bytes))
+                    && through.read_known(offset, buffer)
+            }
+        }
     }
 }
 
@@ -283,18 +282,23 @@ impl Handle {
         let bytes = buffer.len() as u64;
         let Some(through) = self.held_by_kernel(offset, bytes) else { return false };
         let is_read = through.read_held(offset, bytes, &mut [IoSliceMut::new(buffer)]);
-        is_read && self.counted(bytes, bytes, offset)
+        is_read && self.counted(bytes, 0, offset)
     }
 
-    /// As [`read_held`](Handle::read_held), past the door, of a small read of which the kernel is known to hold
+    /// As [`read_held`](Handle::read_held), past the door, of a read of which the kernel is known or trusted to hold
     /// all, and of whose file our own cache has nothing.
     #[inline]
     pub(crate) fn read_known_held(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let bytes = buffer.len() as u64;
-        !self.has_pages()
-            && self.lends()
-            && self.file.kernel_pages.read_known(offset, buffer)
-            && self.counted(bytes, bytes, offset)
+        if self.has_pages() || !self.lends() {
+            return false;
+        }
+        let reads = self.tally.kernel_reads();
+        let is_read = self.file.kernel_pages.read_known(offset, buffer, reads.trust());
+        if is_read {
+            let bytes = buffer.len() as u64;
+            reads.counted(bytes, 0, offset + bytes);
+        }
+        is_read
     }
 
     /// Reads what the kernel's cache holds, and, where it keeps the pages of the file, what it doesn't, into buffers of
@@ -310,54 +314,14 @@ impl Handle {
         if pages.target.is_none() || self.has_own(offset, bytes) {
             return false;
         }
-        let known = pages.holding_for_read(offset, bytes);
-        let held = match (&pages.steered, known) {
-            (None, Some(through)) => through.read_held(offset, bytes, buffers).then_some(bytes),
-            (None, None) => None,
-            (Some(steered), _) => self.read_kept(steered, (offset, bytes), known, buffers),
+        let awaited = match &pages.steered {
+            Some(steered) => self.read_kept(steered, offset, bytes, buffers),
+            None => {
+                let known = pages.holding_for_read(offset, bytes);
+                known.filter(|through| through.read_held(offset, bytes, buffers)).map(|_| 0)
+            }
         };
-        held.is_some_and(|held| self.counted(bytes, held, offset))
-    }
-
-    /// Reads through the kernel's cache, which keeps the pages of the file. What it isn't known to hold the law sees first, and the
-    /// kernel is advised of what it wants. Gives how many of the bytes were held; `None` if they are to be read past that cache.
-    fn read_kept(
-        &self,
-        steered: &Steered,
-        (offset, bytes): (u64, u64),
-        known: Option<&Through>,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Option<u64> {
-        let pages = &self.file.kernel_pages;
-        let through = pages.through()?;
-        if known.is_none() {
-            steered.read(&self.law, pages.target.as_ref()?, self.shown(offset, bytes, false));
-        }
-        let held = steered.timed(bytes, || through.read_all(offset, bytes, buffers));
-        if known.is_some() && held == Some(0) {
-            through.forget(offset, bytes);
-        }
-        held
-    }
-
-    /// Has the kernel begin with what it isn't known to hold of a read that is to be
-    /// [copied](Handle::copied_from_kernel) later; false where it doesn't keep
-    /// the pages of the file, or our own cache has some of these.
-    pub(crate) fn begin_in_kernel(&self, offset: u64, bytes: u64) -> bool {
-        let pages = &self.file.kernel_pages;
-        let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else { return false };
-        let is_to_begin = !self.has_own(offset, bytes);
-        if is_to_begin {
-            self.begin(steered, target, offset, bytes);
-        }
-        is_to_begin
-    }
-
-    /// Has the kernel begin with a read, unless it is known to hold all of it.
-    fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) {
-        if self.file.kernel_pages.holding_for_read(offset, bytes).is_none() {
-            steered.read(&self.law, target, self.shown(offset, bytes, true));
-        }
+        awaited.is_some_and(|awaited| self.counted(bytes, awaited, offset))
     }
 
     /// What the kernel holds of these bytes, all or nothing, in memory of their own: `spare` if that is as long. Doesn't wait.
@@ -370,49 +334,7 @@ impl Handle {
         let through = self.held_by_kernel(offset, bytes)?;
         let mut copy = memory_of(bytes, spare());
         let is_read = through.read_held(offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
-        (is_read && self.counted(bytes, bytes, offset)).then_some(copy)
-    }
-
-    /// Reads for a task into `buffer`, as [`read_from_kernel`](Handle::read_from_kernel) does for a thread; false: it is to be
-    /// read past that cache. `wish` is the task's own, none before the first call, and `waker` is called once there is more to be had.
-    ///
-    /// # Errors
-    /// The system gives no thread to wait on.
-    pub(crate) fn poll_kernel(
-        &self,
-        offset: u64,
-        buffer: &mut [u8],
-        wish: &mut Option<Arc<Wish>>,
-        waker: &Waker,
-    ) -> Poll<io::Result<bool>> {
-        let pages = &self.file.kernel_pages;
-        let bytes = buffer.len() as u64;
-        let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else {
-            return Poll::Ready(Ok(self.read_held(offset, buffer)));
-        };
-        let through = match pages.through() {
-            Some(through) if wish.is_some() || !self.has_own(offset, bytes) => through,
-            _ => return Poll::Ready(Ok(false)),
-        };
-        let buffers = &mut [IoSliceMut::new(buffer)];
-        if let Some(wish) = wish {
-            if !wish.poll(waker) {
-                return Poll::Pending;
-            }
-            // What is gone again by now, or could not be read, is read past the cache, which says why.
-            let is_read = through.read_held(offset, bytes, buffers);
-            return Poll::Ready(Ok(is_read && self.counted(bytes, 0, offset)));
-        }
-        self.begin(steered, target, offset, bytes);
-        if through.read_held(offset, bytes, buffers) {
-            return Poll::Ready(Ok(self.counted(bytes, bytes, offset)));
-        }
-        let wanted = wish.insert(Arc::new(Wish::new(Arc::clone(&through.file), offset, bytes)));
-        wanted.poll(waker);
-        match steered.wait_for(Arc::clone(wanted)) {
-            Ok(()) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error)),
-        }
+        (is_read && self.counted(bytes, 0, offset)).then_some(copy)
     }
 
     /// As [`read_from_kernel`](Handle::read_from_kernel), into memory of their own: `spare` if that is as long.
@@ -429,16 +351,10 @@ impl Handle {
         self.read_from_kernel(offset, bytes, &mut [IoSliceMut::new(&mut copy)]).then_some(copy)
     }
 
-    /// Counts a read of bytes, `held` of which were there. True, always.
-    #[inline]
-    fn counted(&self, bytes: u64, held: u64, offset: u64) -> bool {
-        self.tally.read_through_kernel(bytes, held, offset + bytes);
+    /// Counts a read of bytes, `awaited` of which were not there. True, always.
+    fn counted(&self, bytes: u64, awaited: u64, offset: u64) -> bool {
+        self.tally.kernel_reads().counted(bytes, awaited, offset + bytes);
         true
-    }
-
-    fn shown(&self, offset: u64, bytes: u64, is_begun: bool) -> Shown {
-        let goes_on = self.tally.last_end().map_or(offset == 0, |end| end == offset);
-        Shown { offset, bytes, goes_on, is_begun }
     }
 
     /// The file, if the kernel holds all of these bytes, and our own cache has none of them.
@@ -451,7 +367,10 @@ impl Handle {
     /// Whether our own cache has any of these bytes.
     fn has_own(&self, offset: u64, bytes: u64) -> bool {
         self.has_pages()
-            && self.engine.frame_cache.has_any(self.file.id, PageRange::covering(offset, bytes))
+            && self
+                .engine
+                .frame_cache
+                .has_any(self.in_machine().file, PageRange::covering(offset, bytes))
     }
 }
 
@@ -462,8 +381,9 @@ impl File {
         let Ok(handle) = self.handle().here_as_seen() else { return false };
         let (engine, file) = (&handle.engine, &handle.file);
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
-        engine.frame_cache.has(file.id, PageRange::covering(offset, bytes))
-            || !handle.has_own(offset, bytes) && file.kernel_pages.holding(offset, bytes).is_some()
+        let pages = PageRange::covering(offset, bytes);
+        handle.has_pages() && engine.frame_cache.has(handle.in_machine().file, pages)
+            || !handle.has_own(offset, bytes) && file.kernel_pages.has(pages)
     }
 }
 

@@ -46,7 +46,7 @@ impl File {
     /// machine, and in a child made by `fork`, which has no connection.
     pub fn connection(&self) -> Option<Connection> {
         let engine = &self.handle().engine;
-        let finder = engine.is_ours().then(|| engine.lock().in_flight.files.finder()).flatten();
+        let finder = engine.built().and_then(|engine| engine.lock().in_flight.files.finder());
         finder.map(|finder| finder.connection())
     }
 }

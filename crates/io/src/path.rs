@@ -1,5 +1,6 @@
 //! The read path of a program: memory, laws and depth for any number of files.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -80,6 +81,9 @@ impl ReadPath {
             OpenOptions { is_writable: false, direct: engine.kernel_cache.direct() },
             false,
         )?;
+        if target.is_block_device() {
+            engine.ready().map_err(|why| OpenError::unbuilt(name, why))?;
+        }
         let identity = target.identity().marked(time, engine.coherence);
         Ok(File::new(Handle::open(&engine, Opening::Local(target), identity), name))
     }
@@ -87,17 +91,21 @@ impl ReadPath {
     /// What was counted since the path was built; in a child made by `fork`, since it was
     /// first used there.
     pub fn stats(&self) -> Stats {
-        let Some(engine) = self.engine.here_already() else { return Stats::default() };
+        let Some(owner) = self.engine.here_already() else { return Stats::default() };
+        let through_kernel = owner.through_kernel();
+        let by_kernel = Stats {
+            kernel_waits: through_kernel.waits,
+            kernel_read_bytes: through_kernel.waited_bytes,
+            kernel_advised_bytes: through_kernel.advised_bytes,
+            ..Stats::default()
+        };
+        let Some(engine) = owner.built() else { return by_kernel };
         let mut state = engine.lock();
         state.take_in(Ok(false));
         state.machine.settle();
         let (meter, cache) = (*state.machine.meter(), state.machine.cache_counters());
         let [memory_bytes, used_memory_bytes] = state.machine.memory_bytes();
-        let through_kernel = engine.through_kernel();
         Stats {
-            kernel_waits: through_kernel.waits,
-            kernel_read_bytes: through_kernel.waited_bytes,
-            kernel_advised_bytes: through_kernel.advised_bytes,
             device_reads: meter.device_reads,
             device_bytes: meter.device_read_bytes,
             in_flight: meter.in_device(),
@@ -110,6 +118,7 @@ impl ReadPath {
             backend: state.backend(),
             memory_bytes,
             used_memory_bytes,
+            ..by_kernel
         }
     }
 
@@ -121,14 +130,16 @@ impl ReadPath {
     /// [`Lost`](crate::Decision::Lost) says how many are missing. Empty where neither law keeps a
     /// log (of the schedulers `cfq` and `adaptive` do, of the readahead laws `adaptive`).
     pub fn take_decisions(&self) -> Vec<Decided> {
-        let mut state = self.engine.lock();
-        let machine = &mut state.machine;
         let mut all: Vec<Decided> = Vec::new();
-        if let Some(log) = machine.scheduler_decisions() {
+        if let Some(engine) = self.engine.built() {
+            let mut state = engine.lock();
+            let machine = &mut state.machine;
+            if let Some(log) = machine.scheduler_decisions() {
+                all.extend(std::iter::from_fn(|| log.poll()));
+            }
+            let log = machine.readahead_decisions();
             all.extend(std::iter::from_fn(|| log.poll()));
         }
-        let log = machine.readahead_decisions();
-        all.extend(std::iter::from_fn(|| log.poll()));
         self.engine.take_decisions(&mut all);
         all.sort_by_key(|decided| decided.at);
         all
@@ -168,9 +179,10 @@ pub struct Stats {
     /// The most requests that were in the storage at once.
     pub depth_max: u32,
     /// What carries the bytes, and why not what suits better; none for a server's, which
-    /// come over a connection.
+    /// come over a connection, and as long as nothing was read past the kernel, which keeps the pages.
     pub backend: Option<BackendInUse>,
-    /// How much memory there is for cached pages now: [`Builder::memory`].
+    /// How much memory there is for cached pages now: [`Builder::memory`]. None is taken before something is read past the
+    /// kernel where that keeps the pages.
     pub memory_bytes: u64,
     /// Those of them that were ever used, and not given back since.
     pub used_memory_bytes: u64,
@@ -230,9 +242,9 @@ pub enum Coherence {
 pub struct Builder {
     memory_bytes: Option<u64>,
     held_bytes: Option<u64>,
-    readahead: String,
-    scheduler: String,
-    reclaim: String,
+    readahead: Cow<'static, str>,
+    scheduler: Cow<'static, str>,
+    reclaim: Cow<'static, str>,
     depth: u32,
     backend: BackendKind,
     logs_decisions: bool,
@@ -240,15 +252,19 @@ pub struct Builder {
     takes_kernel_pages: bool,
 }
 
+/// The laws, and the most requests at once, unless they are named.
+const LAW: &str = "adaptive";
+const DEPTH: u32 = 128;
+
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
             memory_bytes: None,
             held_bytes: None,
-            readahead: "adaptive".to_owned(),
-            scheduler: "adaptive".to_owned(),
-            reclaim: "adaptive".to_owned(),
-            depth: 128,
+            readahead: Cow::Borrowed(LAW),
+            scheduler: Cow::Borrowed(LAW),
+            reclaim: Cow::Borrowed(LAW),
+            depth: DEPTH,
             backend: BackendKind::default(),
             logs_decisions: false,
             coherence: Coherence::default(),
@@ -292,7 +308,7 @@ impl Builder {
     /// default `adaptive`: it learns what a request and a byte cost, and reads as far
     /// ahead of each stream as its reader needs.
     pub fn readahead(mut self, law: &str) -> Builder {
-        law.clone_into(&mut self.readahead);
+        self.readahead = Cow::Owned(law.to_owned());
         self
     }
 
@@ -301,7 +317,7 @@ impl Builder {
     /// bring more. The others know of one queue. A path may span several devices; to have each
     /// decided for by itself, give each a path of its own.
     pub fn scheduler(mut self, law: &str) -> Builder {
-        law.clone_into(&mut self.scheduler);
+        self.scheduler = Cow::Owned(law.to_owned());
         self
     }
 
@@ -316,7 +332,7 @@ impl Builder {
     /// assert!(error.to_string().contains("there is no reclaim law `psychic`"));
     /// ```
     pub fn reclaim(mut self, law: &str) -> Builder {
-        law.clone_into(&mut self.reclaim);
+        self.reclaim = Cow::Owned(law.to_owned());
         self
     }
 
@@ -369,11 +385,11 @@ impl Builder {
     }
 
     /// What the path does with the kernel's cache.
-    fn kernel_cache_use(&self, clock: Clock) -> KernelCache {
+    fn kernel_cache_use(&self) -> KernelCache {
         match self.takes_kernel_pages {
             false => KernelCache::Unused,
             true if self.names_nothing() => {
-                KernelCache::Keeps(Arc::new(Steering::new(clock, self.logs_decisions)))
+                KernelCache::Keeps(Arc::new(Steering::new(Clock::start(), self.logs_decisions)))
             }
             true => KernelCache::Taken,
         }
@@ -381,12 +397,10 @@ impl Builder {
 
     /// Whether what the path would keep pages by itself with is left as it is by default.
     fn names_nothing(&self) -> bool {
-        let default = Builder::default();
         let Builder { memory_bytes, held_bytes, readahead, scheduler, reclaim, .. } = self;
         (memory_bytes, held_bytes) == (&None, &None)
-            && [readahead, scheduler, reclaim]
-                == [&default.readahead, &default.scheduler, &default.reclaim]
-            && (self.depth, self.backend) == (default.depth, default.backend)
+            && [readahead, scheduler, reclaim].iter().all(|law| *law == LAW)
+            && (self.depth, self.backend) == (DEPTH, BackendKind::Auto)
     }
 
     /// Builds it.
@@ -398,15 +412,28 @@ impl Builder {
         if self.depth == 0 {
             return Err(BuildError::Config(ConfigError::NoDepth));
         }
+        let coherence = self.coherence;
+        let kernel_cache = self.kernel_cache_use();
+        let owner = match kernel_cache {
+            KernelCache::Keeps(_) => Owner::later(coherence, kernel_cache, self),
+            _ => {
+                let again = Some(self.clone());
+                Owner::new(self.build_engine()?, coherence, kernel_cache, again)
+            }
+        };
+        Ok(ReadPath { engine: Arc::new(owner) })
+    }
+
+    /// Builds its engine over files of this machine.
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build).
+    pub(crate) fn build_engine(self) -> Result<Engine, BuildError> {
         let clock = Clock::start();
         let (files, sleeper) =
             Files::several(self.depth, self.backend, clock).map_err(BuildError::Backend)?;
         let caps = files.caps();
-        let coherence = self.coherence;
-        let kernel_cache = self.kernel_cache_use(clock);
-        let again = Some(self.clone());
-        let engine = self.build_over(Below::Files(Box::new(files)), sleeper, caps, clock)?;
-        Ok(ReadPath { engine: Arc::new(Owner::new(engine, coherence, kernel_cache, again)) })
+        self.build_over(Below::Files(Box::new(files)), sleeper, caps, clock)
     }
 
     /// Builds it over what carries its requests.

@@ -164,7 +164,7 @@ impl<T> Drop for Own<T> {
     }
 }
 
-/// What takes the place of something in a child, made when it is first needed there.
+/// What is made when it is first needed: an engine; or what takes the place of something in a child.
 ///
 /// Without a lock, which a grandchild could inherit. Once made it stays as long as this does.
 pub(crate) struct Heir<T: Send + Sync> {
@@ -177,7 +177,13 @@ impl<T: Send + Sync> Heir<T> {
         Heir { made: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
+    /// One that is there from the start.
+    pub(crate) fn of(made: T) -> Heir<T> {
+        Heir { made: AtomicPtr::new(Box::into_raw(Box::new(made))), owns: PhantomData }
+    }
+
     /// It, if it was made.
+    #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // SAFETY: null, or a box that `get_or_make` gave away, and that goes with `self`.
         unsafe { self.made.load(Ordering::Acquire).as_ref() }

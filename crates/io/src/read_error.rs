@@ -42,6 +42,12 @@ pub enum ReadError {
         /// How many there may be.
         reads_max: u32,
     },
+    /// The path takes memory of its own only now that the kernel, which keeps the pages, has failed a read; and the system has no
+    /// room for it.
+    Memory {
+        /// Why not.
+        error: FrameMemoryError,
+    },
     /// The storage carries nothing any more.
     Storage {
         /// Why.
@@ -131,6 +137,7 @@ impl From<ReadError> for io::Error {
                 _ => io::ErrorKind::Other,
             },
             ReadError::Look { errno } => kind_of(errno),
+            ReadError::Memory { .. } => io::ErrorKind::OutOfMemory,
             ReadError::Storage { .. } | ReadError::Forked { .. } => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
@@ -172,6 +179,7 @@ impl std::fmt::Display for ReadError {
             ReadError::TooManyReads { reads_max } => {
                 write!(f, "{reads_max} reads are under way, the limit; wait for some to end")
             }
+            ReadError::Memory { error } => error.fmt(f),
             ReadError::Storage { error } => error.fmt(f),
             ReadError::Look { errno } => write!(
                 f,

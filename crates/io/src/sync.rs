@@ -15,7 +15,7 @@ pub(crate) use real::*;
 
 #[cfg(not(any(test, feature = "simulation")))]
 mod real {
-    use std::num::NonZero;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
 
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
@@ -33,9 +33,15 @@ mod real {
     #[inline(always)]
     pub(crate) fn point() {}
 
-    /// How many processors there are for this process, as far as the system tells.
+    /// How many processors the thread that asked first may run on, as far as the system tells. By one system call: the standard
+    /// library looks for quotas too, in a dozen.
     pub(crate) fn processors() -> usize {
-        std::thread::available_parallelism().map_or(1, NonZero::get)
+        static KNOWN: AtomicUsize = AtomicUsize::new(0);
+        if KNOWN.load(Ordering::Relaxed) == 0 {
+            let found = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+            KNOWN.store(found.max(1) as usize, Ordering::Relaxed);
+        }
+        KNOWN.load(Ordering::Relaxed)
     }
 
     /// A number for the calling thread that is not counted by threads as such: none.

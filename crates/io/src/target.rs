@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use readpath_core::request::DeviceCaps;
@@ -16,13 +16,14 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
-use crate::backend::BackendError;
-use crate::frames::FrameMemoryError;
 use crate::identity::Identity;
 use crate::raw::RawMemory;
-use crate::read_error::Forked;
 use crate::storage::FILE_BYTES_MAX;
 use crate::sysfs::QueueLimits;
+
+mod open_error;
+
+pub use open_error::OpenError;
 
 /// The largest transfer of a regular file: `IOV_MAX` (1024) separate frames of
 /// one page each. The kernel cuts it up for the device below without a system
@@ -162,18 +163,29 @@ impl Target {
             return opened;
         }
         let refused = |errno: Errno| OpenError::of(path, &errno.into());
-        // Looked at before it is opened: to open a pipe would wait for its other end.
-        match std::fs::metadata(path) {
-            Ok(metadata) => {
-                kind_of(path, FileType::from_raw_mode(metadata.mode()))?;
+        let opened = opened_at_once(path, options, creates);
+        let is_at_once = opened.is_some();
+        let (file, is_direct) = match opened {
+            Some(file) => (file, false),
+            None => {
+                // Looked at before it is opened: to open a pipe would wait for its other end.
+                match std::fs::metadata(path) {
+                    Ok(metadata) => {
+                        kind_of(path, FileType::from_raw_mode(metadata.mode()))?;
+                    }
+                    Err(error) if creates && error.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(OpenError::of(path, &error)),
+                }
+                open_file(path, options, creates)?
             }
-            Err(error) if creates && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(OpenError::of(path, &error)),
-        }
-        let (file, is_direct) = open_file(path, options, creates)?;
+        };
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let stat = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, wanted).map_err(refused)?;
         let kind = kind_of(path, FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
+        if is_at_once {
+            // None of the flags that can be set is wanted any more.
+            rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(refused)?;
+        }
         let is_block_device = kind == FileType::BlockDevice;
         let known = alignment_known(&stat);
         // Where there is direct I/O, files are neither made as they are read nor in memory. (A
@@ -385,6 +397,14 @@ fn kind_of(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
     }
 }
 
+/// Opens what is to be read through the kernel's cache, and is mostly a file, by one system call, which waits neither for the other
+/// end of a pipe nor for somebody's lease. `None` where something else is wanted, or it can't be opened so.
+fn opened_at_once(path: &Path, options: OpenOptions, creates: bool) -> Option<File> {
+    let is_plain = options.direct == Direct::Late && !options.is_writable && !creates;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    is_plain.then(|| File::options().read(true).custom_flags(flags).open(path).ok()).flatten()
+}
+
 /// Opens the file; past the kernel's cache if that is wanted, and the file system can. True if so.
 fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, bool), OpenError> {
     let open = |flags: i32| {
@@ -430,144 +450,3 @@ fn first_page_can_be_read(file: &File) -> bool {
     let Ok(mut memory) = RawMemory::new(PAGE_BYTES as usize) else { return false };
     rustix::io::pread(file, &mut memory[..], 0).is_ok()
 }
-
-/// Why a target could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpenError {
-    /// There is nothing of that name.
-    Missing {
-        /// What was asked for.
-        path: PathBuf,
-    },
-    /// It is a directory.
-    Directory {
-        /// What was asked for.
-        path: PathBuf,
-    },
-    /// The program may not open it in that way.
-    Refused {
-        /// What was asked for.
-        path: PathBuf,
-    },
-    /// It is neither a regular file nor a block device.
-    NotStorage {
-        /// What was asked for.
-        path: PathBuf,
-    },
-    /// Its bytes are made as it is read (proc, sysfs and the like): there is nothing to cache.
-    Generated {
-        /// What was asked for.
-        path: PathBuf,
-    },
-    /// It has no bytes.
-    Empty {
-        /// What was asked for.
-        path: PathBuf,
-    },
-    /// It has more bytes than can be addressed.
-    TooLarge {
-        /// What was asked for.
-        path: PathBuf,
-        /// Its length.
-        bytes: u64,
-        /// The most that there may be.
-        bytes_max: u64,
-    },
-    /// Direct I/O was required, and there is none.
-    NoDirect {
-        /// What was asked for.
-        path: PathBuf,
-        /// Why not.
-        why: BufferedBecause,
-    },
-    /// Anything else.
-    Other {
-        /// What was asked for.
-        path: PathBuf,
-        /// The kernel's answer, as in `errno(3)`; 0 if it gave none.
-        errno: i32,
-    },
-}
-
-impl OpenError {
-    /// The error for `path` that the kernel's answer stands for.
-    pub(crate) fn of(path: &Path, error: &std::io::Error) -> OpenError {
-        let path = path.to_path_buf();
-        match error.raw_os_error().unwrap_or(0) {
-            libc::ENOENT | libc::ENOTDIR => OpenError::Missing { path },
-            libc::EACCES | libc::EPERM | libc::EROFS => OpenError::Refused { path },
-            libc::EISDIR => OpenError::Directory { path },
-            errno => OpenError::Other { path, errno },
-        }
-    }
-}
-
-impl OpenError {
-    /// In a child made by `fork` there is nothing that could open it.
-    pub(crate) fn forked(path: &Path, why: Forked) -> OpenError {
-        let errno = match why {
-            Forked::Memory(FrameMemoryError::Memory { errno, .. }) => errno,
-            Forked::Backend(
-                BackendError::NoRing { errno }
-                | BackendError::NoAio { errno }
-                | BackendError::NoBell { errno },
-            ) => errno,
-            _ => libc::EOPNOTSUPP,
-        };
-        OpenError::Other { path: path.to_path_buf(), errno }
-    }
-}
-
-impl std::fmt::Display for OpenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            OpenError::Missing { path } => {
-                write!(f, "{}: there is no such file; check the path, or make it", path.display())
-            }
-            OpenError::Directory { path } => {
-                write!(f, "{}: is a directory; name a file or a block device in it", path.display())
-            }
-            OpenError::Refused { path } => write!(
-                f,
-                "{}: permission refused; ask its owner, or run as a user who may open it",
-                path.display()
-            ),
-            OpenError::NotStorage { path } => write!(
-                f,
-                "{}: is neither a regular file nor a block device; name one of these",
-                path.display()
-            ),
-            OpenError::Generated { path } => write!(
-                f,
-                "{}: is made by the kernel as it is read, and can't be cached; read it with std::fs",
-                path.display()
-            ),
-            OpenError::Empty { path } => {
-                write!(f, "{}: is empty; write the data to be read into it first", path.display())
-            }
-            OpenError::TooLarge { path, bytes, bytes_max } => write!(
-                f,
-                "{}: has {bytes} bytes, and no more than {bytes_max} (4 PiB) can be addressed; \
-                 read it with std::fs, or in parts that are files of their own",
-                path.display()
-            ),
-            OpenError::NoDirect { path, why } => write!(
-                f,
-                "{}: no direct I/O: {}; allow buffered I/O, or use another file system",
-                path.display(),
-                Mode::Buffered(*why)
-            ),
-            OpenError::Other { path, errno } => {
-                let error = std::io::Error::from_raw_os_error(*errno);
-                write!(f, "{}: can't be opened: {error}", path.display())?;
-                match *errno {
-                    libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
-                    libc::ENFILE => f.write_str("; raise the limit of all processes (fs.file-max)"),
-                    _ => Ok(()),
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}

@@ -24,6 +24,9 @@ const WINDOWS_MAX: usize = 256;
 /// Pages in one word of a window.
 const WORD_PAGES: u64 = u64::BITS as u64;
 
+/// After so many reads that came to nothing that was advised, it is taken that its reader has gone elsewhere.
+const APART_MAX: u32 = 64;
+
 const WORDS: usize = (WINDOW_PAGES / WORD_PAGES) as usize;
 
 /// What is remembered of one file.
@@ -34,6 +37,10 @@ pub struct Advised {
     begun: VecDeque<u64>,
     /// Pages that a reader is to tell the law of when it comes to them.
     marks: BTreeSet<u64>,
+    /// How many pages were advised and not come to since.
+    unused_pages: u64,
+    /// How many reads in a row came to none of them and to no mark.
+    apart: u32,
     evidence: FileEvidence,
 }
 
@@ -61,8 +68,14 @@ impl Advised {
         Belief::of(device, &self.evidence, None)
     }
 
+    /// Whether something was advised, or marked, to which its reader is still expected to come.
+    pub fn awaits_reader(&self) -> bool {
+        (self.unused_pages > 0 || !self.marks.is_empty()) && self.apart < APART_MAX
+    }
+
     /// A reader has come to these pages: they are known, and used from now on.
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
+        self.apart = self.apart.saturating_add(1);
         for part in parts(request) {
             let window = self.window(part.window, device);
             let added = part.mask & !window.known[part.word];
@@ -70,7 +83,25 @@ impl Advised {
             window.known[part.word] |= part.mask;
             window.unused[part.word] &= !part.mask;
             device.added_pages += u64::from(added.count_ones());
-            device.standing_pages -= u64::from(used.count_ones());
+            self.came(used.count_ones(), device);
+        }
+    }
+
+    /// So many pages that were advised are used, or gone.
+    fn came(&mut self, pages: u32, device: &mut DeviceEvidence) {
+        self.unused_pages -= u64::from(pages);
+        device.standing_pages -= u64::from(pages);
+        if pages > 0 {
+            self.apart = 0;
+        }
+    }
+
+    /// A reader finds that these pages are not there. Those that were read are gone; those that were advised are on their way.
+    pub fn missed(&mut self, request: PageRange) {
+        for part in parts(request) {
+            if let Some(window) = self.windows.get_mut(&part.window) {
+                window.known[part.word] &= !part.mask | window.unused[part.word];
+            }
         }
     }
 
@@ -89,7 +120,7 @@ impl Advised {
                 let gone = part.mask & window.unused[part.word];
                 window.known[part.word] &= !part.mask;
                 window.unused[part.word] &= !part.mask;
-                device.standing_pages -= u64::from(gone.count_ones());
+                self.came(gone.count_ones(), device);
             }
         }
         self.marks.retain(|&mark| !range.contains(mark));
@@ -103,7 +134,7 @@ impl Advised {
                 && let Some(window) = self.windows.remove(&oldest)
             {
                 let unused: u32 = window.unused.iter().map(|word| word.count_ones()).sum();
-                device.standing_pages -= u64::from(unused);
+                self.came(unused, device);
                 let first = oldest * WINDOW_PAGES;
                 let gone = PageRange::new(first, WINDOW_PAGES);
                 self.marks.retain(|&mark| !gone.contains(mark));
@@ -180,7 +211,9 @@ impl AdvisedPages<'_> {
             let count = u64::from(added.count_ones());
             self.device.added_pages += count;
             self.device.standing_pages += count;
+            self.advised.unused_pages += count;
         }
+        self.advised.apart = 0;
         match self.runs.last_mut() {
             Some(last) if last.end == run.first => last.end = run.end,
             Some(last) if last.first == run.end => last.first = run.first,
@@ -226,6 +259,7 @@ impl Pages for AdvisedPages<'_> {
 
     fn clear_mark(&mut self, folio: Folio) {
         self.advised.marks.remove(&folio.first);
+        self.advised.apart = 0;
     }
 
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {

@@ -28,6 +28,11 @@ pub(super) const TOGETHER: u64 = 1 << GROUP_LOG2;
 const COPIES_MOST: usize = 64;
 const COPIES_LEAST: usize = 8;
 
+/// How many copies may be under way at a time in a cache that is made now: a power of two.
+pub(super) fn copies_max() -> usize {
+    (2 * processors()).next_power_of_two().clamp(COPIES_LEAST, COPIES_MOST)
+}
+
 /// The frames of a cache, shared by all who read through it.
 pub(crate) struct FrameCache {
     memory: FrameMemory,
@@ -57,10 +62,9 @@ impl FrameCache {
     /// # Errors
     /// The system has no room for that much memory.
     pub(crate) fn new(frames: u32, held_max: u32) -> Result<FrameCache, FrameMemoryError> {
-        let copies = (2 * processors()).next_power_of_two().clamp(COPIES_LEAST, COPIES_MOST);
         Ok(FrameCache {
             memory: FrameMemory::new(frames)?,
-            index: PageIndex::new(frames, copies),
+            index: PageIndex::new(frames, copies_max()),
             held: AtomicU32::new(0),
             held_max,
             is_closed: AtomicBool::new(false),

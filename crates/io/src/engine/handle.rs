@@ -6,134 +6,32 @@
 //! the same laws, made when it is first needed: what was inherited is left alone, lock and all. A hit
 //! passes the door by, as long as [`Handle::lends`] says that it may.
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use readpath_core::decision::Decided;
-use readpath_core::machine::{HandleId, Machine};
+use readpath_core::machine::Machine;
 use readpath_core::readahead::Advice;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
+use super::OpenFile;
 use super::below::Opening;
-use super::elastic::enlist;
 use super::frame_cache::{Held, HeldMax};
-use super::locked::Locked;
-use super::state::State;
+use super::opening::InMachine;
+use super::owner::Owner;
 use super::tally::{Tally, thread_number};
-use super::{Engine, OpenFile};
 use crate::identity::{Identity, file_time};
-use crate::kernel_pages::KernelCache;
-use crate::kernel_pages::steering::{HandleLaw, ThroughKernel};
-use crate::path::{BuildError, Builder, Coherence};
-use crate::process::{Heir, Own, Process};
+use crate::kernel_pages::steering::HandleLaw;
+use crate::path::Coherence;
+use crate::process::{Heir, Process};
 use crate::read_error::{Forked, ReadError};
-
-/// Keeps an engine going: with the last of these it ends.
-pub(crate) struct Owner {
-    engine: Own<Arc<Engine>>,
-    pub(crate) coherence: Coherence,
-    pub(crate) kernel_cache: KernelCache,
-    /// How another is built in a child; none over a server.
-    builder: Option<Builder>,
-    heir: Heir<Arc<Owner>>,
-}
-
-impl Owner {
-    pub(crate) fn new(
-        engine: Engine,
-        coherence: Coherence,
-        kernel_cache: KernelCache,
-        builder: Option<Builder>,
-    ) -> Owner {
-        let engine = Arc::new(engine);
-        enlist(&engine);
-        let engine = Own::new(engine);
-        Owner { engine, coherence, kernel_cache, builder, heir: Heir::new() }
-    }
-
-    /// Whether it was made by this process.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.engine.is_ours()
-    }
-
-    /// The one of this process: itself, or one that is built like it.
-    ///
-    /// # Errors
-    /// It can't be built in this child.
-    pub(crate) fn here(self: &Arc<Owner>) -> Result<Arc<Owner>, Forked> {
-        if self.is_ours() {
-            return Ok(Arc::clone(self));
-        }
-        let builder = self.builder.as_ref().ok_or(Forked::Server)?;
-        let build = || match builder.clone().build() {
-            Ok(path) => Ok(Arc::clone(path.engine())),
-            Err(BuildError::Memory(error)) => Err(Forked::Memory(error)),
-            Err(BuildError::Backend(error)) => Err(Forked::Backend(error)),
-            Err(error) => unreachable!("it was built before: {error}"),
-        };
-        self.heir.get_or_make(build)?.here()
-    }
-
-    /// The one of this process, unless it is still to be built.
-    pub(crate) fn here_already(&self) -> Option<&Owner> {
-        match self.is_ours() {
-            true => Some(self),
-            false => self.heir.get()?.here_already(),
-        }
-    }
-
-    /// The state, for one caller at a time.
-    ///
-    /// # Panics
-    /// The engine was inherited: whoever comes here has passed the door by.
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        assert!(self.is_ours(), "the lock of another process is never taken");
-        self.engine.inherited().lock()
-    }
-
-    /// What was read through the kernel's cache, where it keeps the pages.
-    pub(crate) fn through_kernel(&self) -> ThroughKernel {
-        self.kernel_cache.counted()
-    }
-
-    /// What the law decided of these reads.
-    pub(crate) fn take_decisions(&self, all: &mut Vec<Decided>) {
-        self.kernel_cache.take_decisions(all);
-    }
-
-    /// Has a thread lead for futures from now on.
-    ///
-    /// # Errors
-    /// The system gives no thread.
-    pub(crate) fn start_reactor(&self) -> std::io::Result<()> {
-        self.engine.inherited().start_reactor()
-    }
-}
-
-impl Deref for Owner {
-    type Target = Engine;
-
-    #[inline]
-    fn deref(&self) -> &Engine {
-        self.engine.inherited()
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if let Some(engine) = self.engine.get() {
-            engine.close();
-        }
-    }
-}
 
 /// A handle of an open file: one readahead state.
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Owner>,
     pub(crate) file: Arc<OpenFile>,
-    pub(crate) id: HandleId,
+    /// What the machine calls it, once that was told of it.
+    named: OnceLock<InMachine>,
     sees_every_hit: bool,
     /// The number of the process in which what is cached may be given past the door.
     lends_in: AtomicU32,
@@ -155,8 +53,9 @@ const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random]
 impl Handle {
     /// Opens `target`, or finds it open already and unchanged.
     pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
-        let cache = &engine.kernel_cache;
-        Handle::with(engine, |state| state.open(target, identity, cache))
+        let number = engine.next_number();
+        let file = OpenFile::of(target, identity, &engine.kernel_cache, number);
+        Handle::of(engine, Arc::new(file))
     }
 
     /// One more handle of the same file.
@@ -164,45 +63,52 @@ impl Handle {
         Handle::of(&self.engine, Arc::clone(&self.file))
     }
 
-    /// A handle of a file that is open in the engine.
-    pub(crate) fn of(engine: &Arc<Owner>, file: Arc<OpenFile>) -> Handle {
-        Handle::with(engine, |state| {
-            let id = state.open_again(&file);
-            (file, id)
-        })
+    /// A handle of a file. Of one whose pages the kernel keeps the machine is not told before it is to read of it.
+    fn of(engine: &Arc<Owner>, file: Arc<OpenFile>) -> Handle {
+        if file.kernel_pages.are_kept() {
+            return Handle::opened(engine, file, None);
+        }
+        let (file, named) = engine.lock().open(file);
+        Handle::opened(engine, file, Some(named))
     }
 
-    fn with(
-        engine: &Arc<Owner>,
-        open: impl FnOnce(&mut State) -> (Arc<OpenFile>, HandleId),
-    ) -> Handle {
-        let mut state = engine.lock();
-        let (file, id) = open(&mut state);
-        let sees_every_hit = state.machine.sees_every_hit(id);
-        drop(state);
-        Handle::opened(engine, file, id, sees_every_hit)
-    }
-
-    /// That of a number that the state has just given.
+    /// A handle as the machine knows it, if it does.
     pub(super) fn opened(
         engine: &Arc<Owner>,
         file: Arc<OpenFile>,
-        id: HandleId,
-        sees_every_hit: bool,
+        named: Option<InMachine>,
     ) -> Handle {
+        let sees_every_hit = named.is_some_and(|named| named.sees_every_hit);
         let lends = !sees_every_hit && engine.coherence != Coherence::EachRead;
         Handle {
             engine: Arc::clone(engine),
             file,
-            id,
+            named: named.map_or_else(OnceLock::new, OnceLock::from),
             sees_every_hit,
             lends_in: AtomicU32::new(if lends { Process::this() } else { Process::NONE }.number()),
-            tally: Tally::new(engine.frame_cache.copies_max()),
+            tally: Tally::new(engine.copies_max),
             advice: AtomicU8::new(0),
             law: Mutex::default(),
             heir: Heir::new(),
             newest: Mutex::default(),
         }
+    }
+
+    /// What the machine calls it, which is told of it now if it was not before; not to be asked under its lock.
+    pub(crate) fn in_machine(&self) -> InMachine {
+        *self.named.get_or_init(|| {
+            let (_, named) = self.engine.lock().open(Arc::clone(&self.file));
+            let advice = ADVICE[usize::from(self.advice.load(Ordering::Relaxed))];
+            if advice != Advice::Normal {
+                self.advise_machine(named, advice, PageRange::new(0, 0));
+            }
+            named
+        })
+    }
+
+    /// What the machine, which was told of it, calls it.
+    pub(crate) fn named(&self) -> InMachine {
+        *self.named.get().expect("who reads through the machine has told it of the handle")
     }
 
     /// The handle to be used here and now; looks, where the path's [`Coherence`] says so, whether
@@ -297,8 +203,11 @@ impl Handle {
 
     /// Drops what is cached of the file in the state that this handle knows.
     fn forget_all(&self) {
-        let all = PageRange { first: 0, end: u64::MAX };
-        self.engine.lock().command(|machine, _| machine.invalidate(self.id, all));
+        if self.engine.built().is_none() {
+            return;
+        }
+        let (all, named) = (PageRange { first: 0, end: u64::MAX }, self.in_machine());
+        self.engine.lock().command(|machine, _| machine.invalidate(named.handle, all));
     }
 
     fn newest(&self) -> Option<Arc<Handle>> {
@@ -336,9 +245,17 @@ impl Handle {
             }
             self.file.has_pages.store(true, Ordering::Relaxed);
         }
-        let process = ProcessId(self.id.0);
+        // Of a path that has no engine it has no pages either; once it has, it is told what the handle was told.
+        if self.engine.built().is_some() || advice == Advice::WillNeed {
+            self.advise_machine(self.in_machine(), advice, range);
+        }
+    }
+
+    fn advise_machine(&self, named: InMachine, advice: Advice, range: PageRange) {
+        let handle = named.handle;
+        let process = ProcessId(handle.0);
         let advise =
-            |machine: &mut Machine, now| machine.advise(now, self.id, process, advice, range);
+            |machine: &mut Machine, now| machine.advise(now, handle, process, advice, range);
         self.engine.lock().command(advise);
     }
 
@@ -371,7 +288,7 @@ impl Handle {
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let wish = thread_number();
         let used_on = self.tally.last_page(wish);
-        let copied = self.engine.frame_cache.copy(self.file.id, offset, buffer, wish, used_on);
+        let copied = self.engine.frame_cache.copy(self.named().file, offset, buffer, wish, used_on);
         let Some(reading) = copied else { return false };
         let bytes = buffer.len() as u64;
         self.tally.copied(reading.slot(), bytes, offset + bytes);
@@ -383,9 +300,9 @@ impl Handle {
     /// # Errors
     /// As many pages are held as may be.
     pub(crate) fn hold_cached(&self, page: u64) -> Result<Option<Held>, HeldMax> {
-        match self.sees_every_hit {
+        match self.sees_every_hit || !self.has_pages() {
             true => Ok(None),
-            false => self.engine.frame_cache.hold(self.file.id, page, false),
+            false => self.engine.frame_cache.hold(self.in_machine().file, page, false),
         }
     }
 
@@ -400,7 +317,9 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if self.engine.is_ours() {
             self.file.kernel_pages.closed(&self.law);
-            self.engine.lock().close(self.id);
+            if let Some(named) = self.named.get() {
+                self.engine.lock().close(named.handle);
+            }
         }
     }
 }

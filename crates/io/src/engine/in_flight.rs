@@ -17,7 +17,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use slab::Slab;
 
 use super::OpenFile;
-use super::below::{Below, Opening};
+use super::below::Below;
 use super::copy::push_frame;
 use super::frame_cache::FrameCache;
 use crate::backend::BackendError;
@@ -88,7 +88,6 @@ pub(crate) struct OwnRequest {
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) enum DeferredDrop {
     File(Arc<OpenFile>),
-    Opening(Opening),
     Parked(Parked),
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use readpath_core::cache::FileId;
 use readpath_core::machine::HandleId;
@@ -12,17 +11,25 @@ use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
 use super::OpenFile;
-use super::below::Opening;
 use super::in_flight::DeferredDrop;
 use super::state::State;
 use crate::identity::Identity;
-use crate::kernel_pages::{KernelCache, KernelPages};
-use crate::target::{BufferedBecause, Mode};
 
 /// A file that is open, and by how many handles.
 pub(super) struct Open {
     file: Arc<OpenFile>,
+    id: FileId,
+    start_sector: u64,
     handles: u32,
+}
+
+/// What the machine calls a handle and its file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InMachine {
+    pub(crate) handle: HandleId,
+    pub(crate) file: FileId,
+    pub(crate) start_sector: u64,
+    pub(super) sees_every_hit: bool,
 }
 
 /// All that are open.
@@ -43,26 +50,26 @@ impl OpenFiles {
         self.files[id.0 as usize].as_mut().expect("the file is open")
     }
 
-    fn add(&mut self, file: &Arc<OpenFile>) {
-        let at = file.id.0 as usize;
+    fn add(&mut self, id: FileId, start_sector: u64, file: Arc<OpenFile>) {
+        let at = id.0 as usize;
         if at >= self.files.len() {
             self.files.resize_with(at + 1, || None);
         }
-        self.files[at] = Some(Open { file: Arc::clone(file), handles: 0 });
-        self.by_identity.insert(file.identity, file.id);
+        self.by_identity.insert(file.identity, id);
+        self.files[at] = Some(Open { file, id, start_sector, handles: 0 });
     }
 
-    fn remove(&mut self, id: FileId) -> Arc<OpenFile> {
+    fn remove(&mut self, id: FileId) -> Open {
         let open = self.files[id.0 as usize].take().expect("the file is open");
         self.by_identity.remove(&open.file.identity);
-        open.file
+        open
     }
 
     /// One for each state in which the file was found when it was opened: a change
     /// makes a new one, and earlier handles keep theirs.
-    fn states_of(&self, id: FileId) -> impl Iterator<Item = &Arc<OpenFile>> {
+    fn states_of(&self, id: FileId) -> impl Iterator<Item = FileId> {
         let states = self.of(id).file.identity.all_states();
-        self.by_identity.range(states).map(|(_, &id)| &self.of(id).file)
+        self.by_identity.range(states).map(|(_, &id)| id)
     }
 }
 
@@ -75,48 +82,24 @@ pub(super) struct InUse {
 }
 
 impl State {
-    /// Opens `target`, or finds it open already and unchanged, with a new handle.
-    pub(crate) fn open(
-        &mut self,
-        target: Opening,
-        identity: Identity,
-        kernel_cache: &KernelCache,
-    ) -> (Arc<OpenFile>, HandleId) {
-        if let Some(&id) = self.open.by_identity.get(&identity) {
-            self.in_flight.deferred.drops.push(DeferredDrop::Opening(target));
-            let file = Arc::clone(&self.open.of(id).file);
-            let handle = self.open_again(&file);
-            return (file, handle);
+    /// Takes a file in, or finds it there already and unchanged, with a new handle; gives it as it is there.
+    pub(crate) fn open(&mut self, file: Arc<OpenFile>) -> (Arc<OpenFile>, InMachine) {
+        if let Some(&id) = self.open.by_identity.get(&file.identity) {
+            self.in_flight.deferred.drops.push(DeferredDrop::File(file));
+            return (Arc::clone(&self.open.of(id).file), self.open_again(id));
         }
-        let (bytes, mode) = (target.bytes(), target.mode());
-        let start_sector = self.in_flight.files.add(target.clone());
+        let start_sector = self.in_flight.files.add(file.opening.clone());
         let id = self
             .machine
-            .add_file(bytes, start_sector)
+            .add_file(file.bytes, start_sector)
             .expect("the storage has sectors for every file that it takes");
-        let kernel_pages = KernelPages::of(&target, id.0, kernel_cache);
-        let mode = match mode {
-            Mode::Direct if kernel_pages.are_kept() => Mode::Buffered(BufferedBecause::Kept),
-            mode => mode,
-        };
-        let file = Arc::new(OpenFile {
-            id,
-            bytes,
-            start_sector,
-            mode,
-            opening: target,
-            identity,
-            kernel_pages,
-            has_pages: AtomicBool::new(false),
-        });
-        self.open.add(&file);
-        let handle = self.open_again(&file);
-        (file, handle)
+        self.open.add(id, start_sector, Arc::clone(&file));
+        (file, self.open_again(id))
     }
 
     /// Invalidates a range of a file in each state in which it is open.
     pub(crate) fn invalidate_states(&mut self, file: FileId, range: PageRange) {
-        let states: Vec<FileId> = self.open.states_of(file).map(|state| state.id).collect();
+        let states: Vec<FileId> = self.open.states_of(file).collect();
         for id in states {
             self.command(|machine, _| machine.invalidate_file(id, range));
         }
@@ -124,21 +107,29 @@ impl State {
 
     /// Those states of a file in which pages of a range were on their way when it was invalidated, and still are.
     /// Allocates only where there are some.
-    pub(crate) fn stale_states(&self, file: FileId, range: PageRange) -> Vec<Arc<OpenFile>> {
-        let is_stale = |state: &&Arc<OpenFile>| self.machine.first_stale(state.id, range).is_some();
-        self.open.states_of(file).filter(is_stale).map(Arc::clone).collect()
+    pub(super) fn stale_states(
+        &self,
+        file: FileId,
+        range: PageRange,
+    ) -> Vec<(FileId, Arc<OpenFile>)> {
+        let is_stale = |state: &FileId| self.machine.first_stale(*state, range).is_some();
+        let stale = self.open.states_of(file).filter(is_stale);
+        stale.map(|state| (state, Arc::clone(&self.open.of(state).file))).collect()
     }
 
     /// Opens one more handle of a file that is open.
-    pub(crate) fn open_again(&mut self, file: &OpenFile) -> HandleId {
-        self.open.of_mut(file.id).handles += 1;
-        let handle = self.machine.open(file.id);
-        let in_use = InUse { file: file.id, reads: 0, is_dropped: false };
+    pub(super) fn open_again(&mut self, file: FileId) -> InMachine {
+        let open = self.open.of_mut(file);
+        open.handles += 1;
+        let start_sector = open.start_sector;
+        let handle = self.machine.open(file);
+        let in_use = InUse { file, reads: 0, is_dropped: false };
         match self.in_use.get_mut(handle.0 as usize) {
             Some(place) => *place = in_use,
             None => self.in_use.push(in_use),
         }
-        handle
+        let sees_every_hit = self.machine.sees_every_hit(handle);
+        InMachine { handle, file, start_sector, sees_every_hit }
     }
 
     /// Closes a handle once none of its reads is under way. With the last one of
@@ -156,8 +147,8 @@ impl State {
         let open = self.open.of_mut(id);
         open.handles -= 1;
         if open.handles == 0 {
-            let file = self.open.remove(id);
-            self.removing.push(file);
+            let open = self.open.remove(id);
+            self.removing.push(open);
             self.remove_files();
         }
     }
@@ -178,9 +169,9 @@ impl State {
                 at += 1;
                 continue;
             }
-            let file = self.removing.swap_remove(at);
-            self.in_flight.files.remove(file.start_sector);
-            self.in_flight.deferred.drops.push(DeferredDrop::File(file));
+            let open = self.removing.swap_remove(at);
+            self.in_flight.files.remove(open.start_sector);
+            self.in_flight.deferred.drops.push(DeferredDrop::File(open.file));
         }
     }
 }

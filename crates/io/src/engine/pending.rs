@@ -42,8 +42,13 @@ pub(crate) struct PendingRead<H: Deref<Target = Handle>> {
 
 impl<H: Deref<Target = Handle>> PendingRead<H> {
     /// A read of bytes of which the file has all.
-    pub(crate) fn new(handle: H, offset: u64, bytes: u64) -> Self {
-        PendingRead { handle, offset, end: offset + bytes, queue: Cell::new(None) }
+    ///
+    /// # Errors
+    /// There is no engine yet, and the system has no room for one.
+    pub(crate) fn new(handle: H, offset: u64, bytes: u64) -> Result<Self, ReadError> {
+        handle.engine.ready()?;
+        handle.in_machine();
+        Ok(PendingRead { handle, offset, end: offset + bytes, queue: Cell::new(None) })
     }
 
     /// Starts it, waits until it is done, and gives its bytes to `put`, in order.
@@ -159,7 +164,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let CompletedRead { frames, skip, copied, .. } = &completed;
         let first = self.offset / PAGE_BYTES;
         let reading = match copied {
-            None if result.is_ok() => frame_cache.keep(self.handle.file.id, first, frames),
+            None if result.is_ok() => frame_cache.keep(self.handle.named().file, first, frames),
             _ => None,
         };
         let bytes = result.unwrap_or(0) as usize;
@@ -229,11 +234,10 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
 
     /// Reads `part` of the pages that `memory` is for, into its place there.
     fn carry_past(&self, memory: &FrameMemory, pages: PageRange, part: PageRange) -> Outcome {
-        let file = &self.handle.file;
         let request = DeviceRequest {
             id: RequestId(0),
             op: Op::Read,
-            start: file.start_sector + part.first * PAGE_SECTORS,
+            start: self.handle.named().start_sector + part.first * PAGE_SECTORS,
             sectors: (part.count() * PAGE_SECTORS) as u32,
         };
         let iov_base = memory.address((part.first - pages.first) as u32).cast();

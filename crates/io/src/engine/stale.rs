@@ -13,20 +13,18 @@ use crate::read_error::ReadError;
 impl Handle {
     /// Drops a range of the file, in each state in which it is open, and waits for what is on its way of that.
     pub(crate) fn invalidate(&self, range: PageRange) {
+        if self.engine.built().is_none() {
+            return;
+        }
+        let file = self.in_machine().file;
         let mut state = self.engine.lock();
-        state.invalidate_states(self.file.id, range);
-        let stale = state.stale_states(self.file.id, range);
+        state.invalidate_states(file, range);
+        let stale = state.stale_states(file, range);
         // Handles of their own, from here on: another thread may close the last one meanwhile.
-        let opened: Vec<_> = stale
-            .into_iter()
-            .map(|file| {
-                let id = state.open_again(&file);
-                (file, id, state.machine.sees_every_hit(id))
-            })
-            .collect();
+        let opened: Vec<_> =
+            stale.into_iter().map(|(id, file)| (file, state.open_again(id))).collect();
         drop(state);
-        let open =
-            |(file, id, sees_every_hit)| Handle::opened(&self.engine, file, id, sees_every_hit);
+        let open = |(file, named)| Handle::opened(&self.engine, file, Some(named));
         // All of them before the first is waited for, so that each is closed whatever happens.
         let readers: Vec<Handle> = opened.into_iter().map(open).collect();
         readers.iter().for_each(|reader| reader.wait_for_all_stale(range));
@@ -36,7 +34,8 @@ impl Handle {
     /// is waited for are somebody else's to wait for.
     fn wait_for_all_stale(&self, range: PageRange) {
         let mut rest = range;
-        let first = |rest| self.engine.lock().machine.first_stale(self.file.id, rest);
+        let file = self.in_machine().file;
+        let first = |rest| self.engine.lock().machine.first_stale(file, rest);
         while let Some(page) = first(rest) {
             self.wait_for_stale(page);
             rest.first = page + 1;
@@ -46,11 +45,13 @@ impl Handle {
     /// Waits until a page that was on its way is there, or has failed.
     fn wait_for_stale(&self, page: u64) {
         let range = PageRange::new(page, 1);
-        let is_stale = || self.engine.lock().machine.first_stale(self.file.id, range).is_some();
+        let file = self.in_machine().file;
+        let is_stale = || self.engine.lock().machine.first_stale(file, range).is_some();
         self.advise(Advice::Random, PageRange::new(0, 0));
         // It may have come with an earlier one; or be read past the cache, since its carrier doesn't get on.
         while is_stale() {
-            let waited = PendingRead::new(self, page * PAGE_BYTES, 1).wait(|_| ());
+            let read = PendingRead::new(self, page * PAGE_BYTES, 1);
+            let waited = read.and_then(|read| read.wait(|_| ()));
             // A page that can't be read is not cached either; where nothing is carried any more, nothing comes.
             if matches!(waited, Err(ReadError::Storage { .. })) {
                 return;

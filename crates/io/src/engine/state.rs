@@ -15,6 +15,7 @@ use readpath_core::machine::{Access, Machine, ReadError, ReadId, Transfer};
 use readpath_core::request::{Completion, Outcome, ProcessId};
 use readpath_core::unit::Time;
 
+use super::Handle;
 use super::batches::lent_pages_max;
 use super::below::Below;
 use super::copy::slices;
@@ -22,8 +23,7 @@ use super::frame_cache::FrameCache;
 use super::in_flight::{
     CompletedRead, DeferredDrop, InFlight, InFlightId, InFlightRead, Lead, OwnRequest, QueueId,
 };
-use super::opening::{InUse, OpenFiles};
-use super::{Handle, OpenFile};
+use super::opening::{InUse, Open, OpenFiles};
 use crate::backend::{BackendError, BackendInUse};
 use crate::clock::Clock;
 use crate::points;
@@ -41,7 +41,7 @@ pub(crate) struct State {
     /// By the number of the handle.
     pub(super) in_use: Vec<InUse>,
     /// Files without handles, some of whose pages are still on their way.
-    pub(super) removing: Vec<Arc<OpenFile>>,
+    pub(super) removing: Vec<Open>,
     /// The reactor sleeps, and watches over nobody.
     pub(crate) is_reactor_idle: bool,
     pub(crate) is_closing: bool,
@@ -165,19 +165,20 @@ impl State {
         queue: QueueId,
         ticket: u64,
     ) -> Result<ReadId, ReadError> {
+        let named = handle.named();
         handle.file.has_pages.store(true, Ordering::Relaxed);
-        handle.take_passed(|end| self.machine.passed(handle.id, end));
+        handle.take_passed(|end| self.machine.passed(named.handle, end));
         let id = self.in_flight.reads.vacant_key();
-        let (process, tag) = (ProcessId(handle.id.0), id as u64);
-        let transfer = Transfer { handle: handle.id, process, offset, bytes, tag };
+        let (process, tag) = (ProcessId(named.handle.0), id as u64);
+        let transfer = Transfer { handle: named.handle, process, offset, bytes, tag };
         let before = self.machine.meter();
         let (asked_before, hit_before) = (before.asked_bytes, before.hit_bytes);
         let read = self.machine.read(now, Access::Buffered, transfer)?;
         let after = self.machine.meter();
         let (asked, there) = (after.asked_bytes - asked_before, after.hit_bytes - hit_before);
         handle.tally.through(asked, there, offset + asked);
-        self.in_flight.enter(id, queue, handle.id, read, ticket);
-        self.in_use[handle.id.0 as usize].reads += 1;
+        self.in_flight.enter(id, queue, named.handle, read, ticket);
+        self.in_use[named.handle.0 as usize].reads += 1;
         Ok(read)
     }
 

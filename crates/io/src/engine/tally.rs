@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use readpath_core::unit::PAGE_BYTES;
 
+use crate::kernel_pages::trust::Trust;
+
 /// What one handle has read.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// One for each copy that may be under way.
+    /// One for each copy that may be under way; a power of two.
     lines: Box<[Line]>,
     /// What went through the machine, under its lock: bytes, and those that were there.
     through_bytes: [AtomicU64; 2],
@@ -23,13 +25,15 @@ struct Line {
     copied_bytes: AtomicU64,
     /// Bytes held, by anybody.
     held_bytes: AtomicU64,
-    /// Bytes read through the kernel's cache, by anybody, and those of them that it held.
+    /// Bytes read through the kernel's cache, by anybody, and those of them that were waited for.
     kernel_bytes: AtomicU64,
-    kernel_held_bytes: AtomicU64,
+    kernel_awaited_bytes: AtomicU64,
     /// Where the last read ended; [`NOT_PASSED`] once it was told.
     passed_end: AtomicU64,
     /// The page in which the last read ended, through the machine or not; [`NO_PAGE`] before the first.
     last_page: AtomicU64,
+    /// Which of the next reads through the kernel's cache are looked at.
+    trust: Trust,
 }
 
 const NOT_PASSED: u64 = u64::MAX;
@@ -41,16 +45,18 @@ impl Default for Line {
             copied_bytes: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
             kernel_bytes: AtomicU64::new(0),
-            kernel_held_bytes: AtomicU64::new(0),
+            kernel_awaited_bytes: AtomicU64::new(0),
             passed_end: AtomicU64::new(NOT_PASSED),
             last_page: AtomicU64::new(NO_PAGE),
+            trust: Trust::default(),
         }
     }
 }
 
 impl Tally {
-    /// For so many copies at a time.
+    /// For so many copies at a time, a power of two.
     pub(crate) fn new(slots: usize) -> Tally {
+        debug_assert!(slots.is_power_of_two());
         Tally {
             lines: (0..slots).map(|_| Line::default()).collect(),
             through_bytes: Default::default(),
@@ -60,7 +66,7 @@ impl Tally {
     /// Counts a copy past the machine, of bytes up to byte `end`; by who has the slot.
     #[inline]
     pub(crate) fn copied(&self, slot: usize, bytes: u64, end: u64) {
-        let line = &self.lines[slot];
+        let line = &self.lines[slot & (self.lines.len() - 1)];
         // Nobody else writes to it: no need for an addition that others can't divide.
         let before = line.copied_bytes.load(Ordering::Relaxed);
         line.copied_bytes.store(before + bytes, Ordering::Relaxed);
@@ -72,7 +78,7 @@ impl Tally {
     /// nobody took its slot meanwhile: a read that begins there uses that page on, and not once more.
     #[inline]
     pub(crate) fn last_page(&self, slot: usize) -> u64 {
-        self.lines[slot % self.lines.len()].last_page.load(Ordering::Relaxed)
+        self.lines[slot & (self.lines.len() - 1)].last_page.load(Ordering::Relaxed)
     }
 
     /// Counts a page that was lent past the machine, of bytes up to byte `end`.
@@ -83,19 +89,10 @@ impl Tally {
         line.passed_end.store(end, Ordering::Relaxed);
     }
 
-    /// Counts bytes up to byte `end` that were read through the kernel's cache, `held` of which it had.
+    /// What the calling thread reads through the kernel's cache.
     #[inline]
-    pub(crate) fn read_through_kernel(&self, bytes: u64, held: u64, end: u64) {
-        let line = &self.lines[self.own()];
-        line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
-        line.kernel_held_bytes.fetch_add(held, Ordering::Relaxed);
-        line.passed_end.store(end, Ordering::Relaxed);
-    }
-
-    /// Where the calling thread's last read past the machine ended; `None` where it made none, or that was told.
-    pub(crate) fn last_end(&self) -> Option<u64> {
-        let end = self.lines[self.own()].passed_end.load(Ordering::Relaxed);
-        (end != NOT_PASSED).then_some(end)
+    pub(crate) fn kernel_reads(&self) -> KernelReads<'_> {
+        KernelReads { line: &self.lines[self.own()] }
     }
 
     /// Tells where the last reads past the machine ended, one of each line, each
@@ -133,7 +130,8 @@ impl Tally {
             self.lines.iter().map(|line| counter(line).load(Ordering::Relaxed)).sum::<u64>()
         };
         let kernel_bytes = of_lines(|line| &line.kernel_bytes);
-        let kernel_held_bytes = of_lines(|line| &line.kernel_held_bytes);
+        let kernel_held_bytes =
+            kernel_bytes.saturating_sub(of_lines(|line| &line.kernel_awaited_bytes));
         let [through, there] = self.through_bytes.each_ref().map(|sum| sum.load(Ordering::Relaxed));
         [
             own_bytes + kernel_bytes + through,
@@ -144,8 +142,39 @@ impl Tally {
     }
 
     /// The line of the calling thread, unless others have its slot.
+    #[inline]
     fn own(&self) -> usize {
-        thread_number() % self.lines.len()
+        thread_number() & (self.lines.len() - 1)
+    }
+}
+
+/// What one thread reads of one file through the kernel's cache.
+#[derive(Clone, Copy)]
+pub(crate) struct KernelReads<'a> {
+    line: &'a Line,
+}
+
+impl KernelReads<'_> {
+    /// Which of its next reads are looked at.
+    #[inline]
+    pub(crate) fn trust(&self) -> &Trust {
+        &self.line.trust
+    }
+
+    /// Counts a read of bytes up to byte `end`, `awaited` of which the kernel did not have.
+    #[inline]
+    pub(crate) fn counted(&self, bytes: u64, awaited: u64, end: u64) {
+        self.line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if awaited > 0 {
+            self.line.kernel_awaited_bytes.fetch_add(awaited, Ordering::Relaxed);
+        }
+        self.line.passed_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Where its last read past the machine ended; `None` where it made none, or that was told.
+    pub(crate) fn last_end(&self) -> Option<u64> {
+        let end = self.line.passed_end.load(Ordering::Relaxed);
+        (end != NOT_PASSED).then_some(end)
     }
 }
 
@@ -192,7 +221,7 @@ mod tests {
         tally.take_passed(|end| panic!("{end} was told before"));
         tally.held(5, 700);
         tally.take_passed(|end| assert_eq!(end, 700));
-        tally.read_through_kernel(7, 4, 800);
+        tally.kernel_reads().counted(7, 3, 800);
         tally.take_passed(|end| assert_eq!(end, 800));
         assert_eq!(tally.sums(), [52, 49, 7, 4]);
     }

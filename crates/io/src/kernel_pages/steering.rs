@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use readpath_core::decision::Decided;
@@ -21,6 +21,7 @@ use readpath_core::readahead::{
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
+use super::trust::Trust;
 use super::waiter::{Waiter, Wish};
 use crate::clock::Clock;
 use crate::points;
@@ -71,6 +72,17 @@ struct Window {
 pub(crate) struct Steered {
     steering: Arc<Steering>,
     advised: Mutex<Advised>,
+    /// Whether something was advised to which a reader is expected to come: then the law sees each read.
+    is_engaged: AtomicBool,
+}
+
+/// A read through the kernel's cache, until it is dropped.
+pub(super) struct Reading<'a> {
+    steering: &'a Steering,
+    /// How many were under way when it began, and how many had ended.
+    beside: u64,
+    before: u64,
+    begun: Time,
 }
 
 /// The law of one handle.
@@ -85,6 +97,8 @@ pub(super) struct Shown {
     pub(super) goes_on: bool,
     /// Whether the kernel is to begin with the read itself.
     pub(super) is_begun: bool,
+    /// From which byte on it is known not to be held, if so.
+    pub(super) missed: Option<u64>,
 }
 
 /// What was read through the kernel's cache, and what it was advised of.
@@ -145,28 +159,14 @@ impl Steering {
         *windows.entry(target.device()).or_insert_with(|| Window::of(target.queue()))
     }
 
-    /// Has `read` read so many bytes; gives how many of them were held when it came, as far as the time that it took tells:
-    /// all or none. `None` if it says that it could not read them.
-    fn timed(&self, bytes: u64, read: impl FnOnce() -> bool) -> Option<u64> {
-        let beside = self.reading.fetch_add(1, Ordering::Relaxed);
-        let before = self.read.load(Ordering::Relaxed);
-        let begun = self.clock.now();
-        let is_read = read();
-        let ended = self.clock.now();
-        self.reading.fetch_sub(1, Ordering::Relaxed);
-        let ended_beside = self.read.fetch_add(1, Ordering::Relaxed) - before;
-        if !is_read {
-            return None;
+    /// A read begins that may wait.
+    fn reads(&self) -> Reading<'_> {
+        Reading {
+            steering: self,
+            beside: self.reading.fetch_add(1, Ordering::Relaxed),
+            before: self.read.load(Ordering::Relaxed),
+            begun: self.clock.now(),
         }
-        if !has_waited(bytes, ended.since(begun).ns()) {
-            return Some(bytes);
-        }
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        self.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if beside == 0 && ended_beside == 0 {
-            self.learn(begun, ended, bytes);
-        }
-        Some(0)
     }
 
     /// A read had the device to itself, as far as is known.
@@ -199,6 +199,33 @@ impl Steering {
     }
 }
 
+impl Reading<'_> {
+    /// It has read so many bytes. Gives how many of them it waited for: all or none, as the time tells that it took, if it
+    /// isn't known that it `has_missed`. What a request costs is learned from it where no other was under way.
+    pub(super) fn has_read(self, bytes: u64, has_missed: bool) -> u64 {
+        let Reading { steering, beside, before, begun } = &self;
+        let (beside, before, begun) = (*beside, *before, *begun);
+        let ended = steering.clock.now();
+        let took_long = has_waited(bytes, ended.since(begun).ns());
+        if !took_long && !has_missed {
+            return 0;
+        }
+        steering.waits.fetch_add(1, Ordering::Relaxed);
+        steering.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if took_long && beside == 0 && steering.read.load(Ordering::Relaxed) == before {
+            steering.learn(begun, ended, bytes);
+        }
+        bytes
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.steering.reading.fetch_sub(1, Ordering::Relaxed);
+        self.steering.read.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// How much of a range that a program says it will need is advised: as far as half of the memory goes that is free, which is
 /// looked up where it may matter.
 fn wanted_pages_max(range: PageRange) -> u64 {
@@ -226,12 +253,25 @@ impl Window {
 impl Steered {
     /// Of the file of that number nothing is known.
     pub(super) fn new(steering: Arc<Steering>, number: u32) -> Steered {
-        Steered { steering, advised: Mutex::new(Advised::new(number)) }
+        let advised = Mutex::new(Advised::new(number));
+        Steered { steering, advised, is_engaged: AtomicBool::new(false) }
     }
 
-    /// The law of the handle sees a read that is about to be made, and the kernel is advised of what it wants.
+    /// Whether the law is to see each read, whatever the kernel has of it.
+    #[inline]
+    pub(super) fn is_engaged(&self) -> bool {
+        self.is_engaged.load(Ordering::Relaxed)
+    }
+
+    /// Whether the read that is about to be made is neither looked at nor shown to the law.
+    #[inline]
+    pub(super) fn trusts(&self, trust: &Trust) -> bool {
+        !self.is_engaged() && trust.take()
+    }
+
+    /// The law of the handle sees a read, and the kernel is advised of what it wants.
     pub(super) fn read(&self, law: &Mutex<HandleLaw>, target: &Target, shown: Shown) {
-        let Shown { offset, bytes, goes_on, is_begun } = shown;
+        let Shown { offset, bytes, goes_on, is_begun, missed } = shown;
         let request = PageRange::covering(offset, bytes);
         let ask = Ask { offset, bytes, file_bytes: target.bytes(), is_congested: false };
         let mut runs = Vec::new();
@@ -239,10 +279,13 @@ impl Steered {
             let mut law = law.lock().expect(POISON);
             let mut advised = self.advised.lock().expect(POISON);
             let mut device = self.steering.evidence();
+            if let Some(first) = missed {
+                advised.missed(PageRange::covering(first, offset + bytes - first));
+            }
             if !advised.is_quiet(request) {
                 device.now = self.steering.clock.now();
                 device.memory_pages = self.steering.memory_pages();
-                device.reads_under_way = self.steering.reading.load(Ordering::Relaxed) + 1;
+                device.reads_under_way = self.steering.reading.load(Ordering::Relaxed).max(1);
                 law.read(
                     &ask,
                     &mut AdvisedPages {
@@ -254,6 +297,7 @@ impl Steered {
                 );
             }
             advised.read(request, &mut device);
+            self.is_engaged.store(advised.awaits_reader(), Ordering::Relaxed);
         }
         // Who has it begun doesn't read through the kernel right now, which so reads nothing ahead.
         if goes_on && !is_begun {
@@ -289,9 +333,9 @@ impl Steered {
         self.steering.waiter.wait_for(wish)
     }
 
-    /// As [`Steering::timed`].
-    pub(super) fn timed(&self, bytes: u64, read: impl FnOnce() -> bool) -> Option<u64> {
-        self.steering.timed(bytes, read)
+    /// A read begins that may wait.
+    pub(super) fn reads(&self) -> Reading<'_> {
+        self.steering.reads()
     }
 
     /// Has the kernel drop what is clean of these pages, whole or in part; what it can't drop stays.

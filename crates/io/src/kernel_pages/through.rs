@@ -4,15 +4,13 @@ use std::fs::File as StdFile;
 use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use readpath_core::splitmix;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
-use rustix::io::{ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
 
-use super::steering;
 use crate::target::Target;
 
 /// What is held is known of so many pages together, 2 MiB.
@@ -25,8 +23,10 @@ const LOOKED_AT_LOG2: u32 = 3;
 /// A file, to be read through the kernel's cache.
 pub(super) struct Through {
     pub(super) file: Arc<StdFile>,
-    is_kept: bool,
-    /// The windows that were seen to be held, each at its number modulo their count, as one more than its number.
+    /// The file system doesn't tell what it holds (`RWF_NOWAIT`).
+    is_blind: AtomicBool,
+    /// The windows that were seen to be held, each at its number modulo their count, as one more than its number; none of a
+    /// file that `is_kept`.
     held: Box<[AtomicU64]>,
 }
 
@@ -48,9 +48,13 @@ impl Through {
         if !is_kept {
             fadvise(&*file, 0, None, Advice::Random).ok()?;
         }
-        let windows = target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX);
+        // What the kernel keeps is not asked for, and so not remembered.
+        let windows = match is_kept {
+            true => 0,
+            false => target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX),
+        };
         let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
-        Some(Through { file, is_kept, held })
+        Some(Through { file, is_blind: AtomicBool::new(false), held })
     }
 
     /// Fills the buffers, of `bytes` bytes together, if all of it is there still; otherwise their content is undefined.
@@ -67,34 +71,52 @@ impl Through {
     pub(super) fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let bytes = buffer.len() as u64;
         let spread = offset.wrapping_mul(splitmix::STEP);
-        let buffers = &mut [IoSliceMut::new(buffer)];
         if spread >> (u64::BITS - LOOKED_AT_LOG2) > 0 {
-            return self.read_all(offset, bytes, buffers);
+            return self.read_whole(offset, buffer);
         }
-        if !self.is_kept {
-            return self.read_held(offset, bytes, buffers);
-        }
-        let begun = Instant::now();
-        let is_read = self.read_all(offset, bytes, buffers);
-        if steering::has_waited(bytes, begun.elapsed().as_nanos() as u64) {
-            self.forget(offset, bytes);
-        }
-        is_read
+        self.read_held(offset, bytes, &mut [IoSliceMut::new(buffer)])
     }
 
     /// Reads what is there without waiting for more; gives how many bytes from the first on.
     fn read_now(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> u64 {
-        preadv2(&self.file, buffers, offset, ReadWriteFlags::NOWAIT).unwrap_or(0) as u64
+        self.read_seen(offset, buffers).unwrap_or(0)
+    }
+
+    /// As `read_now`; `None` where the file system doesn't tell.
+    pub(super) fn read_seen(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> Option<u64> {
+        if self.is_blind.load(Ordering::Relaxed) {
+            return None;
+        }
+        match preadv2(&self.file, buffers, offset, ReadWriteFlags::NOWAIT) {
+            Ok(bytes) => Some(bytes as u64),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.is_blind.store(true, Ordering::Relaxed);
+                None
+            }
+            Err(_) => Some(0),
+        }
+    }
+
+    /// Fills a buffer; false where the file ends before, or the device fails.
+    #[inline]
+    pub(super) fn read_whole(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        pread(&self.file, &mut *buffer, offset) == Ok(buffer.len())
+            || self.read_rest(offset, 0, &mut [IoSliceMut::new(buffer)])
     }
 
     /// Fills the buffers, which have room for `bytes` bytes together; false where the file ends before, or the device fails.
     pub(super) fn read_all(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
-        if buffers.len() > 1 && preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize) {
-            return true;
-        }
-        let mut place = offset;
+        preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize)
+            || self.read_rest(offset, 0, buffers)
+    }
+
+    /// Fills the buffers, whose first `done` bytes are there; false as [`read_all`](Through::read_all).
+    pub(super) fn read_rest(&self, offset: u64, done: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
+        let (mut place, mut skip) = (offset + done, done as usize);
         for buffer in buffers {
-            let mut rest = &mut buffer[..];
+            let there = skip.min(buffer.len());
+            let mut rest = &mut buffer[there..];
+            skip -= there;
             while !rest.is_empty() {
                 match retry_on_intr(|| pread(&self.file, &mut *rest, place)) {
                     Ok(read @ 1..) => {
@@ -105,13 +127,14 @@ impl Through {
                 }
             }
         }
-        place == offset + bytes
+        true
     }
 
     /// Whether the pages lie in windows that were seen to be held.
     #[inline]
     pub(super) fn knows(&self, pages: PageRange) -> bool {
-        self.places(pages).all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
+        !self.held.is_empty()
+            && self.places(pages).all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
     }
 
     pub(super) fn remember(&self, pages: PageRange) {
@@ -120,8 +143,10 @@ impl Through {
 
     /// Nothing is known of these bytes any more. False, always.
     pub(super) fn forget(&self, offset: u64, bytes: u64) -> bool {
-        let pages = PageRange::covering(offset, bytes);
-        self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
+        if !self.held.is_empty() {
+            let pages = PageRange::covering(offset, bytes);
+            self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
+        }
         false
     }
 

@@ -91,9 +91,13 @@ impl Beside {
     }
 
     fn invalidate(&self, range: PageRange) {
-        // In a child that can have no engine nothing is cached.
+        // Where there is no engine, and in a child that can have none, nothing is cached.
         let Ok(handle) = self.here() else { return };
-        handle.engine.lock().invalidate_states(handle.file.id, range);
+        if handle.engine.built().is_none() {
+            return;
+        }
+        let file = handle.in_machine().file;
+        handle.engine.lock().invalidate_states(file, range);
     }
 }
 

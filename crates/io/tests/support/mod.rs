@@ -4,6 +4,7 @@
 
 pub mod child;
 pub mod device;
+pub mod system_calls;
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,141 @@
+//! Reads of files whose pages the kernel keeps.
+//!
+//! A read is made with one system call where it is [trusted](super::trust) to be held. Else it is looked at: what is held is
+//! taken with `RWF_NOWAIT`. That was all of it, and nothing that was advised waits for its reader: then the read is done. Otherwise
+//! our law sees it, the kernel is advised of what that wants, and the rest is read and waited for.
+//!
+//! Where the file system doesn't tell what it holds, and where a read is expected not to be held, the law sees it before it is made, and
+//! the time that it takes tells.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use readpath_core::unit::PageRange;
+
+use super::cached_pages;
+use super::steering::{Shown, Steered};
+use super::waiter::Wish;
+use crate::engine::Handle;
+use crate::target::Target;
+
+impl Handle {
+    /// Reads through the kernel's cache; gives how many of the bytes had to be waited for. `None`: they are to be read past
+    /// that cache.
+    pub(super) fn read_kept(
+        &self,
+        steered: &Steered,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Option<u64> {
+        let pages = &self.file.kernel_pages;
+        let (through, target) = (pages.through()?, pages.target.as_ref()?);
+        let reads = self.tally.kernel_reads();
+        if steered.trusts(reads.trust()) {
+            return through.read_all(offset, bytes, buffers).then_some(0);
+        }
+        let trust = reads.trust();
+        // From here on: what is not held the kernel begins with as soon as it is looked at.
+        let reading = steered.reads();
+        let seen = if trust.expects_miss() { None } else { through.read_seen(offset, buffers) };
+        let is_held = seen == Some(bytes);
+        if is_held {
+            trust.looked(true);
+            if !steered.is_engaged() {
+                return Some(0);
+            }
+        }
+        let missed = seen.filter(|_| !is_held).map(|held| offset + held);
+        steered.read(&self.law, target, self.shown(offset, bytes, false, missed));
+        if is_held {
+            return Some(0);
+        }
+        let held = seen.unwrap_or(0);
+        if !through.read_rest(offset, held, buffers) {
+            return None;
+        }
+        let awaited = reading.has_read(bytes - held, missed.is_some());
+        trust.looked(awaited == 0);
+        Some(awaited)
+    }
+
+    /// Has the kernel begin with what it doesn't hold of a read that is to be
+    /// [copied](Handle::copied_from_kernel) later; false where it doesn't keep
+    /// the pages of the file, or our own cache has some of these.
+    pub(crate) fn begin_in_kernel(&self, offset: u64, bytes: u64) -> bool {
+        let pages = &self.file.kernel_pages;
+        let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else { return false };
+        if self.has_own(offset, bytes) {
+            return false;
+        }
+        let is_trusted = !steered.is_engaged() && self.tally.kernel_reads().trust().is_given();
+        if !is_trusted {
+            self.begin(steered, target, offset, bytes);
+        }
+        true
+    }
+
+    /// Has the kernel begin with a read, unless it holds all of it and the law needn't know.
+    fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) {
+        let request = PageRange::covering(offset, bytes);
+        let is_held = cached_pages(target.as_fd(), request) == Some(request.count());
+        if !is_held || steered.is_engaged() {
+            steered.read(&self.law, target, self.shown(offset, bytes, !is_held, None));
+        }
+    }
+
+    /// Reads for a task into `buffer`, as [`read_from_kernel`](Handle::read_from_kernel) does for a thread; false: it is to be
+    /// read past that cache. `wish` is the task's own, none before the first call, and `waker` is called once there is more to be had.
+    ///
+    /// # Errors
+    /// The system gives no thread to wait on.
+    pub(crate) fn poll_kernel(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        wish: &mut Option<Arc<Wish>>,
+        waker: &Waker,
+    ) -> Poll<io::Result<bool>> {
+        let pages = &self.file.kernel_pages;
+        let bytes = buffer.len() as u64;
+        let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else {
+            return Poll::Ready(Ok(self.read_held(offset, buffer)));
+        };
+        let through = match pages.through() {
+            Some(through) if wish.is_some() || !self.has_own(offset, bytes) => through,
+            _ => return Poll::Ready(Ok(false)),
+        };
+        let buffers = &mut [IoSliceMut::new(buffer)];
+        if let Some(wish) = wish {
+            if !wish.poll(waker) {
+                return Poll::Pending;
+            }
+            // What is gone again by now, or could not be read, is read past the cache, which says why.
+            let is_read = through.read_held(offset, bytes, buffers);
+            return Poll::Ready(Ok(is_read && self.counted(bytes, bytes, offset)));
+        }
+        let seen = through.read_seen(offset, buffers);
+        let is_held = seen == Some(bytes);
+        if !is_held || steered.is_engaged() {
+            let missed = seen.filter(|_| !is_held).map(|held| offset + held);
+            steered.read(&self.law, target, self.shown(offset, bytes, !is_held, missed));
+        }
+        if is_held {
+            return Poll::Ready(Ok(self.counted(bytes, 0, offset)));
+        }
+        let wanted = wish.insert(Arc::new(Wish::new(Arc::clone(&through.file), offset, bytes)));
+        wanted.poll(waker);
+        match steered.wait_for(Arc::clone(wanted)) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    fn shown(&self, offset: u64, bytes: u64, is_begun: bool, missed: Option<u64>) -> Shown {
+        let last_end = self.tally.kernel_reads().last_end();
+        let goes_on = last_end.map_or(offset == 0, |end| end == offset);
+        Shown { offset, bytes, goes_on, is_begun, missed }
+    }
+}

@@ -1,0 +1,162 @@
+//! Why a file could not be opened.
+
+use std::path::{Path, PathBuf};
+
+use super::{BufferedBecause, Mode};
+use crate::backend::BackendError;
+use crate::frames::FrameMemoryError;
+use crate::read_error::{Forked, ReadError};
+
+/// Why a target could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// There is nothing of that name.
+    Missing {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It is a directory.
+    Directory {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// The program may not open it in that way.
+    Refused {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It is neither a regular file nor a block device.
+    NotStorage {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// Its bytes are made as it is read (proc, sysfs and the like): there is nothing to cache.
+    Generated {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It has no bytes.
+    Empty {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It has more bytes than can be addressed.
+    TooLarge {
+        /// What was asked for.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// The most that there may be.
+        bytes_max: u64,
+    },
+    /// Direct I/O was required, and there is none.
+    NoDirect {
+        /// What was asked for.
+        path: PathBuf,
+        /// Why not.
+        why: BufferedBecause,
+    },
+    /// Anything else.
+    Other {
+        /// What was asked for.
+        path: PathBuf,
+        /// The kernel's answer, as in `errno(3)`; 0 if it gave none.
+        errno: i32,
+    },
+}
+
+impl OpenError {
+    /// The error for `path` that the kernel's answer stands for.
+    pub(crate) fn of(path: &Path, error: &std::io::Error) -> OpenError {
+        let path = path.to_path_buf();
+        match error.raw_os_error().unwrap_or(0) {
+            libc::ENOENT | libc::ENOTDIR => OpenError::Missing { path },
+            libc::EACCES | libc::EPERM | libc::EROFS => OpenError::Refused { path },
+            libc::EISDIR => OpenError::Directory { path },
+            errno => OpenError::Other { path, errno },
+        }
+    }
+}
+
+impl OpenError {
+    /// In a child made by `fork` there is nothing that could open it.
+    pub(crate) fn forked(path: &Path, why: Forked) -> OpenError {
+        OpenError::unbuilt(
+            path,
+            match why {
+                Forked::Memory(error) => ReadError::Memory { error },
+                Forked::Backend(error) => ReadError::Storage { error },
+                why => ReadError::Forked { why },
+            },
+        )
+    }
+
+    /// What would read it can't be built.
+    pub(crate) fn unbuilt(path: &Path, why: ReadError) -> OpenError {
+        let errno = match why {
+            ReadError::Memory { error: FrameMemoryError::Memory { errno, .. } } => errno,
+            ReadError::Storage {
+                error:
+                    BackendError::NoRing { errno }
+                    | BackendError::NoAio { errno }
+                    | BackendError::NoBell { errno },
+            } => errno,
+            _ => libc::EOPNOTSUPP,
+        };
+        OpenError::Other { path: path.to_path_buf(), errno }
+    }
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenError::Missing { path } => {
+                write!(f, "{}: there is no such file; check the path, or make it", path.display())
+            }
+            OpenError::Directory { path } => {
+                write!(f, "{}: is a directory; name a file or a block device in it", path.display())
+            }
+            OpenError::Refused { path } => write!(
+                f,
+                "{}: permission refused; ask its owner, or run as a user who may open it",
+                path.display()
+            ),
+            OpenError::NotStorage { path } => write!(
+                f,
+                "{}: is neither a regular file nor a block device; name one of these",
+                path.display()
+            ),
+            OpenError::Generated { path } => write!(
+                f,
+                "{}: is made by the kernel as it is read, and can't be cached; read it with std::fs",
+                path.display()
+            ),
+            OpenError::Empty { path } => {
+                write!(f, "{}: is empty; write the data to be read into it first", path.display())
+            }
+            OpenError::TooLarge { path, bytes, bytes_max } => write!(
+                f,
+                "{}: has {bytes} bytes, and no more than {bytes_max} (4 PiB) can be addressed; \
+                 read it with std::fs, or in parts that are files of their own",
+                path.display()
+            ),
+            OpenError::NoDirect { path, why } => write!(
+                f,
+                "{}: no direct I/O: {}; allow buffered I/O, or use another file system",
+                path.display(),
+                Mode::Buffered(*why)
+            ),
+            OpenError::Other { path, errno } => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "{}: can't be opened: {error}", path.display())?;
+                match *errno {
+                    libc::EMFILE => f.write_str("; close files, or raise the limit (ulimit -n)"),
+                    libc::ENFILE => f.write_str("; raise the limit of all processes (fs.file-max)"),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

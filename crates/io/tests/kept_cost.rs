@@ -1,0 +1,98 @@
+//! What a file costs whose pages the kernel keeps, beside what it would cost without us: counted in system calls.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use readpath::{File, ReadPath};
+use support::system_calls::{calls_between_marks, mark};
+use support::{TempFile, takes_direct};
+
+const FILE_BYTES: usize = 4 << 20;
+const PAGE: usize = 4096;
+
+/// How often each was made; without what belongs to the allocator, and the look at a descriptor that the standard library
+/// closes where debug assertions are on.
+fn counted(calls: &[i64]) -> BTreeMap<i64, usize> {
+    let others = [libc::SYS_brk, libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect];
+    let mut counted = BTreeMap::new();
+    for &call in calls.iter().filter(|call| !others.contains(call)) {
+        *counted.entry(call).or_default() += 1;
+    }
+    counted
+}
+
+/// A file that the kernel's cache holds, where direct I/O is told of without opening it for that.
+fn held() -> Option<TempFile> {
+    let temp = TempFile::new(FILE_BYTES);
+    std::fs::read(&temp.path).unwrap();
+    let is_usual = takes_direct(&temp.path);
+    if !is_usual {
+        eprintln!("skipped: no direct I/O here, or it isn't told of");
+    }
+    is_usual.then_some(temp)
+}
+
+/// One system call a read. The 1st, 3rd, 7th, 15th, 31st read is looked at, and then one of 32: of 640 in all 24, of the last 600
+/// nineteen.
+#[test]
+fn a_read_of_what_the_kernel_holds_is_one_system_call() {
+    let Some(temp) = held() else { return };
+    let orders: [&dyn Fn(usize) -> usize; 2] = [&|nth| nth, &|nth| nth * 7_919 % 1_000];
+    for order in orders {
+        let calls = calls_between_marks(|| {
+            let file = File::open(&temp.path).unwrap();
+            let mut page = [0; PAGE];
+            let mut read =
+                |nth: usize| file.read_exact_at(&mut page, (order(nth) * PAGE) as u64).unwrap();
+            (0..40).for_each(&mut read);
+            mark();
+            (40..640).for_each(&mut read);
+            mark();
+        });
+        let Some(calls) = calls else { return };
+        let counted = counted(&calls[0]);
+        let expected = [(libc::SYS_pread64, 581), (libc::SYS_preadv2, 19)];
+        assert_eq!(counted, BTreeMap::from(expected));
+    }
+}
+
+/// To open is open(2), and to look at what was opened: no queue to the device, no memory and no thread of our own.
+#[test]
+fn an_open_a_read_and_a_close_are_five_system_calls() {
+    let Some(temp) = held() else { return };
+    let calls = calls_between_marks(|| {
+        // What is asked once in a process: which it is, and how many processors there are.
+        drop(File::open(&temp.path).unwrap());
+        mark();
+        File::open(&temp.path).unwrap().read_exact_at(&mut [0; PAGE], 5).unwrap();
+        mark();
+        let path = ReadPath::builder().build().unwrap();
+        mark();
+        drop(path.open(&temp.path).unwrap());
+        mark();
+    });
+    let Some(calls) = calls else { return };
+    let checks = usize::from(cfg!(debug_assertions));
+    let open = BTreeMap::from([
+        (libc::SYS_openat, 1),
+        (libc::SYS_statx, 1),
+        (libc::SYS_fcntl, 1 + checks),
+        (libc::SYS_close, 1),
+    ]);
+    let mut with_read = open.clone();
+    with_read.insert(libc::SYS_preadv2, 1);
+    assert_eq!(calls.iter().map(|calls| counted(calls)).collect::<Vec<_>>(), [with_read, open]);
+}
+
+/// What is the same for the kernel is the same for us: a pipe nobody writes to is no file, and nobody waits for its other end.
+#[test]
+fn a_pipe_is_refused_at_once() {
+    let Some(temp) = held() else { return };
+    let name = temp.path.with_extension("pipe");
+    let pipe = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &name, rustix::fs::FileType::Fifo, pipe, 0).unwrap();
+    let error = File::open(&name).err().unwrap().to_string();
+    std::fs::remove_file(&name).unwrap();
+    assert!(error.contains("neither a regular file nor a block device"), "{error}");
+}

@@ -1,0 +1,63 @@
+//! The system calls that a piece of a program makes, counted by the kernel.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+/// Runs `act` in a child, and gives the numbers of the system calls that it made between one
+/// `getppid` and the next, for each such pair; none, and why, where children can't be watched.
+pub fn calls_between_marks(act: impl Fn()) -> Option<Vec<Vec<i64>>> {
+    // SAFETY: the child calls what is tested, and ends; ptrace is given memory of ours.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0 {
+                libc::_exit(1);
+            }
+            libc::raise(libc::SIGSTOP);
+            act();
+            libc::_exit(0);
+        }
+        let mut status = 0;
+        libc::waitpid(child, &raw mut status, 0);
+        if !libc::WIFSTOPPED(status) {
+            eprintln!("skipped: children can't be traced here");
+            return None;
+        }
+        let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
+        libc::ptrace(libc::PTRACE_SETOPTIONS, child, 0, options);
+        let (mut all, mut open) = (Vec::new(), None::<Vec<i64>>);
+        loop {
+            libc::ptrace(libc::PTRACE_SYSCALL, child, 0, 0);
+            libc::waitpid(child, &raw mut status, 0);
+            if libc::WIFEXITED(status) {
+                assert_eq!(libc::WEXITSTATUS(status), 0, "the child");
+                return Some(all);
+            }
+            assert!(libc::WIFSTOPPED(status), "the child was ended by a signal");
+            if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
+                continue;
+            }
+            let mut info: libc::ptrace_syscall_info = std::mem::zeroed();
+            let bytes = size_of_val(&info);
+            libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, child, bytes, &raw mut info);
+            if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+                continue;
+            }
+            let number = info.u.entry.nr as i64;
+            match (number == libc::SYS_getppid, open.take()) {
+                (true, None) => open = Some(Vec::new()),
+                (true, Some(calls)) => all.push(calls),
+                (false, Some(mut calls)) => {
+                    calls.push(number);
+                    open = Some(calls);
+                }
+                (false, None) => {}
+            }
+        }
+    }
+}
+
+/// Between two of these, system calls are counted.
+pub fn mark() {
+    // SAFETY: has no effect.
+    unsafe { libc::syscall(libc::SYS_getppid) };
+}
