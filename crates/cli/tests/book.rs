@@ -6,8 +6,8 @@
 //! A block `sh` holds commands of ours, each run in a folder of the test's own in which the
 //! repository's `examples` are, and the files that blocks `ini` of the same chapter begin with the
 //! name of. A block `text` right below a block of one command is what that printed. `sh,slow` is the
-//! same, for commands that take minutes; `bash` is a script of the newcomer's. These two are run by
-//! the tests that are ignored.
+//! same, for commands that take minutes, and is run by a test that is ignored; `bash` is a script of the
+//! newcomer's.
 //!
 //! `READPATH_BOOK=remake` writes what was printed and drawn into the book in place of comparing.
 
@@ -276,6 +276,83 @@ fn mdbook_builds_it() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(built.0.join("pages/laws/readahead.html").exists());
+}
+
+/// The scripts of a chapter in their order, to be run by a shell that stops at the first that fails.
+fn scripts(chapter: &str) -> String {
+    let all = blocks(chapter).into_iter().filter(|block| block.info == "bash");
+    all.fold("set -e\n".to_owned(), |script, block| script + block.body)
+}
+
+/// Runs a script in this folder, in which `readpath` is ours.
+fn run_script(folder: &Path, script: &str) -> Output {
+    let ours = Path::new(env!("CARGO_BIN_EXE_readpath")).parent().unwrap();
+    let others = std::env::var("PATH").unwrap();
+    Command::new("bash")
+        .args(["-c", script])
+        .current_dir(folder)
+        .env("PATH", format!("{}:{others}", ours.display()))
+        .output()
+        .unwrap()
+}
+
+/// The chapter's slow program is watched as its text says, and what the text says that is wrong with it
+/// stands first.
+#[test]
+fn it_answers_why_a_program_is_slow() {
+    let chapter = &chapters()["slow.md"];
+    let folder = Folder::new("why");
+    let output = run_script(&folder.0, &scripts(chapter));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(3) {
+        println!("skipped: {told}");
+        return;
+    }
+    assert!(output.status.success(), "{told}");
+    let (_, rest) = chapter.split_once("Of this program it is **").unwrap();
+    let (wrong, _) = rest.split_once("**").unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains(&format!("\n1. {wrong}")), "not {wrong} but\n{printed}");
+}
+
+#[test]
+fn a_newcomers_own_device_is_measured_and_asked() {
+    let folder = Folder::new("device");
+    let output = run_script(&folder.0, &scripts(&chapters()["command.md"]));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(2) && told.contains("direct") {
+        println!("skipped: no direct I/O here: {told}");
+        return;
+    }
+    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed.matches("\nmeasured,toml=mine.toml ").count(), 2, "two rows: {printed}");
+}
+
+/// The first command of the first chapter, in a clean clone with nothing built.
+#[test]
+#[ignore = "builds the command once more: .ci/slow"]
+fn a_newcomers_first_table_comes_from_a_clean_clone() {
+    let chapter = &chapters()["start.md"];
+    let first = blocks(chapter).into_iter().find(|block| block.info == "sh").unwrap();
+    // Outside of the repository: within, cargo would look at its settings too.
+    let folder = Folder::below(&std::env::temp_dir(), "clone");
+    let begun = std::time::Instant::now();
+    let script = format!("set -e\ngit clone --quiet {} clone\ncd clone\n", root().display());
+    let output = Command::new("bash")
+        .args(["-c", &(script + first.body)])
+        .current_dir(&folder.0)
+        .env_remove("CARGO_TARGET_DIR")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    println!("the first table after {} s", begun.elapsed().as_secs());
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for storage in ["hdd", "ssd", "file:quickstart.data", "kernel:quickstart.data"] {
+        let is_there = printed.lines().any(|line| line.split_whitespace().next() == Some(storage));
+        assert!(is_there, "{storage} in\n{printed}");
+    }
+    assert!(!folder.0.join("clone/quickstart.data").exists(), "the file that was made is gone");
 }
 
 /// A newcomer's way from the text of the first chapter to a program of his own: the scripts in their

@@ -77,6 +77,15 @@ fn the_versions_agree() {
     assert!(heads[1].starts_with(&format!("{version}]")), "the newest release is {}", heads[1]);
 }
 
+/// Each workspace's lock file names all that its packages stand on. (Those of `python` and `fuzz` are easily
+/// left behind: nobody is told when a crate of ours takes up another.)
+#[test]
+fn the_lock_files_are_whole() {
+    for manifest in ["Cargo.toml", "python/Cargo.toml", "fuzz/Cargo.toml"] {
+        metadata(&["--locked", "--manifest-path", manifest]);
+    }
+}
+
 /// What a registry asks of a crate: a description, keywords (five at most, of twenty letters), a
 /// README; and no dependency that is named by its path alone.
 #[test]
@@ -183,6 +192,25 @@ fn the_oldest_rust_builds_it() {
         .current_dir(root())
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("oldest"))
         .env_remove("RUSTUP_TOOLCHAIN")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The lowest versions that our manifests name are enough. (What those stand on in turn is as it comes.)
+#[test]
+#[ignore = "builds everything once more: .ci/slow"]
+fn the_lowest_versions_build() {
+    // Of the sources, since the lock file changes; outside of the repository, which cargo would take it for a part of.
+    let copy = Folder(std::env::temp_dir().join(format!("readpath-lowest-{}", std::process::id())));
+    std::fs::create_dir_all(&copy.0).unwrap();
+    // Which versions are chosen needs an unstable option; what builds is the stable compiler's.
+    let script = "tar -C \"$0\" --exclude=./target --exclude=./.git -c . | tar -C \"$1\" -x && \
+                  cd \"$1\" && RUSTC_BOOTSTRAP=1 cargo update --quiet -Z direct-minimal-versions && \
+                  cargo check --workspace --lib --bins --all-features --locked";
+    let output = Command::new("bash")
+        .args(["-c", script, root().to_str().unwrap(), copy.text()])
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("lowest"))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
