@@ -1,9 +1,9 @@
 //! `readpath watch`: what a program reads, recorded from outside.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use readpath_peers::kernel_trace::TraceError;
 use readpath_peers::usage::CpuTime;
-use readpath_peers::watch::{Summary, Watch};
+use readpath_peers::watch::{Help, Summary, Watch};
 use readpath_sim::job;
 use readpath_sim::recording::Writer;
 
 use crate::exit::{Ended, Failure};
+use crate::input;
 
 /// `readpath watch`.
 #[derive(Debug, Args)]
@@ -26,6 +27,7 @@ use crate::exit::{Ended, Failure};
     Examples:\n  \
     readpath watch -o reads.rec -- tar cf /dev/null /usr/share\n  \
     readpath watch --pid 4242 --for 30s\n  \
+    readpath watch --advise --memory 512MiB -- python3 load_model.py\n  \
     readpath explain reads.rec"
 )]
 pub struct WatchArgs {
@@ -38,10 +40,28 @@ pub struct WatchArgs {
     /// Watch no longer than this, in seconds or with a unit; a program that was started runs on
     #[arg(long = "for", value_name = "TIME")]
     pub span: Option<String>,
-    /// The recording; one that is there is replaced
-    #[arg(short, long, value_name = "FILE", default_value = "readpath.rec")]
-    pub output: PathBuf,
+    /// The recording; one that is there is replaced. Default: readpath.rec; none with --advise
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Help the program: what our readahead law expects it to read is brought into the page cache
+    /// before it asks, as long as that pays
+    #[arg(long)]
+    pub advise: bool,
+    /// Never have more in the page cache that was brought in for the program and is not used yet.
+    /// Default: 256MiB, or an eighth of the machine's memory if that is less
+    #[arg(long, value_name = "SIZE", requires = "advise")]
+    pub memory: Option<String>,
 }
+
+/// The recording where none is named.
+const OUTPUT: &str = "readpath.rec";
+
+/// What may stand unused where nothing is said: at most this, and this part of the machine's memory.
+const MEMORY_BYTES: u64 = 256 << 20;
+const MEMORY_PART: u64 = 8;
+
+/// The least that may stand unused: a window of the law.
+const MEMORY_BYTES_LEAST: u64 = 1 << 20;
 
 /// How often the kernel's buffers are read.
 const ROUND: Duration = Duration::from_millis(10);
@@ -57,14 +77,25 @@ pub fn run(args: WatchArgs) -> Ended {
         Ok(Duration::from_nanos(span.ns()))
     });
     let span = span.transpose()?;
+    let budget = args.advise.then(|| budget(args.memory.as_deref())).transpose()?;
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
     let mut watch = Watch::start().map_err(refused)?;
-    let about = |error| Failure::about(args.output.display(), error);
-    let file = File::create(&args.output).map_err(about)?;
-    let mut writer = Writer::new(BufWriter::new(file)).map_err(about)?;
+    let output = args.output.clone().or((!args.advise).then(|| PathBuf::from(OUTPUT)));
+    let about = |error| match &output {
+        Some(path) => Failure::about(path.display(), error),
+        None => Failure::usage(error),
+    };
+    let sink: Box<dyn Write> = match &output {
+        Some(path) => Box::new(BufWriter::new(File::create(path).map_err(about)?)),
+        None => Box::new(io::sink()),
+    };
+    let mut writer = Writer::new(sink).map_err(about)?;
+    if let Some(budget) = budget {
+        watch.advise(budget);
+    }
     let before = CpuTime::of_children();
     let (name, mut child) = begin(&args, &mut watch)?;
     writer.put(watch.first_record(&name)).map_err(about)?;
@@ -72,7 +103,7 @@ pub fn run(args: WatchArgs) -> Ended {
     let mut status = None;
     let mut has_exited = false;
     while !is_interrupted.load(Ordering::Relaxed) && !has_exited {
-        std::thread::sleep(ROUND);
+        watch.wait(ROUND).map_err(about)?;
         watch.record(&mut writer).map_err(about)?;
         has_exited = match &mut child {
             Some(child) => {
@@ -93,9 +124,12 @@ pub fn run(args: WatchArgs) -> Ended {
     let spent = CpuTime::of_children().since(before);
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let summary = watch.finish(writer, processor_ns, has_exited).map_err(about)?;
-    tell(&args.output, &summary, child.is_some() && !has_exited);
+    tell(output.as_deref(), &summary, child.is_some() && !has_exited);
     match status {
-        Some(status) if !status.success() => Err(Failure::Run(how_it_ended(&name, status))),
+        Some(status) if !status.success() => {
+            let told = if output.is_some() { "; what it read is recorded" } else { "" };
+            Err(Failure::Run(format!("{name} ended with {status}{told}")))
+        }
         _ => Ok(()),
     }
 }
@@ -127,17 +161,36 @@ fn refused(error: TraceError) -> Failure {
     Failure::Unavailable(text)
 }
 
-fn tell(path: &Path, summary: &Summary, is_running: bool) {
-    let Summary { seconds, lost, unplaced } = summary;
-    let path = path.display();
-    eprintln!(
-        "readpath: recorded {seconds:.2} s in {path}; `readpath explain {path}` says what is \
-               wrong"
-    );
-    if *lost > 0 {
-        eprintln!("readpath: {lost} events were lost: the recording has holes");
+/// How much may stand unused.
+fn budget(given: Option<&str>) -> Result<u64, Failure> {
+    let Some(text) = given else {
+        let memory = rustix::system::sysinfo();
+        let total = memory.totalram as u64 * u64::from(memory.mem_unit);
+        return Ok(MEMORY_BYTES.min(total / MEMORY_PART));
+    };
+    let bytes = input::size("--memory", text)?;
+    if bytes < MEMORY_BYTES_LEAST {
+        return Err(Failure::Usage(format!("--memory {text}: give 1MiB or more")));
     }
-    if *unplaced > 0 {
+    Ok(bytes)
+}
+
+fn tell(path: Option<&Path>, summary: &Summary, is_running: bool) {
+    let Summary { seconds, lost, unplaced, help } = summary;
+    if let Some(help) = help {
+        tell_help(help);
+    }
+    if let Some(path) = path.map(Path::display) {
+        eprintln!(
+            "readpath: recorded {seconds:.2} s in {path}; `readpath explain {path}` says what is \
+             wrong"
+        );
+    }
+    if *lost > 0 {
+        let holes = if path.is_some() { ": the recording has holes" } else { "" };
+        eprintln!("readpath: {lost} events were lost{holes}");
+    }
+    if *unplaced > 0 && path.is_some() {
         eprintln!(
             "readpath: {unplaced} reads by io_uring past the page cache are not in it: the kernel \
              doesn't tell which bytes they were"
@@ -148,6 +201,37 @@ fn tell(path: &Path, summary: &Summary, is_running: bool) {
     }
 }
 
-fn how_it_ended(name: &str, status: ExitStatus) -> String {
-    format!("{name} ended with {status}; what it read is recorded")
+/// What was done for the program, and what came of it.
+fn tell_help(help: &Help) {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    if help.brought_bytes == 0 {
+        eprintln!("readpath: nothing was brought in: nothing of it could be foreseen");
+        return;
+    }
+    let used = help.used_bytes.min(help.brought_bytes);
+    eprintln!(
+        "readpath: brought in {:.1} MiB of {} {}, {:.1} MiB of it used ({:.0} %); no more than {:.1} \
+         MiB stood unused, {:.1} MiB as the kernel counts",
+        mib(help.brought_bytes),
+        help.files,
+        if help.files == 1 { "file" } else { "files" },
+        mib(used),
+        used as f64 / help.brought_bytes as f64 * 100.0,
+        mib(help.standing_bytes_max),
+        mib(help.counted_bytes_max),
+    );
+    for (when, waits) in [("without", help.without), ("with", help.with)] {
+        if let Some(seconds) = waits.seconds_a_mib() {
+            eprintln!(
+                "readpath: {when} advice it waited {:.2} s for {:.1} MiB, {:.2} ms a MiB",
+                waits.waited_ns as f64 / 1e9,
+                mib(waits.read_bytes),
+                seconds * 1e3,
+            );
+        }
+    }
+    if help.rests > 0 {
+        let end = if help.is_stopped { ", and was given up" } else { "" };
+        eprintln!("readpath: advice did not pay and rested, {} times{end}", help.rests);
+    }
 }

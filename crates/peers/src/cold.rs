@@ -116,7 +116,7 @@ fn ask(is_wanted: Wanted<'_>) -> io::Result<()> {
 /// How many of the file's `pages` pages are cached, as the kernel counts them; `None` where it
 /// doesn't (before Linux 6.5, and on hugetlbfs).
 fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
-    let error = match cached_pages(file) {
+    let error = match cached_pages(file, 0, 0) {
         Ok(cached) => return Ok(Some(cached)),
         Err(error) => error,
     };
@@ -128,10 +128,10 @@ fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
     }
 }
 
-/// How many pages of the file the kernel's cache has: `cachestat(2)`.
-fn cached_pages(file: &File) -> io::Result<u64> {
-    // 0 bytes: to the end.
-    let range = raw::cachestat_range { off: 0, len: 0 };
+/// How many pages of `bytes` bytes of the file from `offset` on the kernel's cache has, 0 bytes for
+/// all up to the end: `cachestat(2)`.
+pub(crate) fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
+    let range = raw::cachestat_range { off: offset, len: bytes };
     let mut counted = raw::cachestat {
         nr_cache: 0,
         nr_dirty: 0,

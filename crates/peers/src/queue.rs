@@ -11,6 +11,8 @@ use rustix::fs::{major, minor};
 pub struct Queue {
     /// How far it reads ahead, in bytes (`read_ahead_kb`).
     pub read_ahead_bytes: u64,
+    /// The largest request that it makes, in bytes (`max_sectors_kb`).
+    pub request_bytes_max: u64,
     /// Its scheduler (`scheduler`, the one in brackets).
     pub scheduler: Option<String>,
 }
@@ -28,9 +30,13 @@ impl Queue {
         let folder = [node.join("queue"), node.join("../queue")];
         let folder = folder.into_iter().find(|path| path.is_dir())?;
         let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
-        let read_ahead_kb: u64 = text("read_ahead_kb")?.trim().parse().ok()?;
+        let bytes = |name: &str| Some(text(name)?.trim().parse::<u64>().ok()? << 10);
         let scheduler = text("scheduler").and_then(|line| chosen(&line).map(str::to_owned));
-        Some(Queue { read_ahead_bytes: read_ahead_kb << 10, scheduler })
+        Some(Queue {
+            read_ahead_bytes: bytes("read_ahead_kb")?,
+            request_bytes_max: bytes("max_sectors_kb")?,
+            scheduler,
+        })
     }
 }
 

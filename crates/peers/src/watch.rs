@@ -9,17 +9,23 @@
 //! recording. Both instances go when the watch is dropped; those of a killed process go with the
 //! next run.
 //!
+//! While a program is watched it can be helped ([`Watch::advise`]): what it will read is brought into the
+//! page cache before it asks.
+//!
 //! Needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use readpath_sim::recording::{End, Lost, Record, Source, Start, Writer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::tracefs::{Instance, TraceError};
 
+mod advise;
 mod event;
 mod follow;
 mod layout;
@@ -27,6 +33,9 @@ mod names;
 mod ring;
 mod tables;
 
+pub use advise::{Help, Waits};
+
+use advise::Advisor;
 use event::{Decoder, Event};
 use follow::Follow;
 use names::System;
@@ -46,6 +55,9 @@ const MARGIN_NS: u64 = 1_000_000;
 /// Events are counted as lost every so many rounds: that reads a file for each processor.
 const ROUNDS_A_COUNT: u32 = 16;
 
+/// A helped program's events are looked for no more often than this: each look costs some microseconds.
+const LOOK: Duration = Duration::from_micros(150);
+
 /// A running watch.
 #[derive(Debug)]
 pub struct Watch {
@@ -59,6 +71,7 @@ pub struct Watch {
     wall_ns: u64,
     rounds: u32,
     lost: u64,
+    advisor: Option<Advisor>,
 }
 
 /// One of the two instances.
@@ -91,6 +104,7 @@ impl Watch {
             wall_ns: wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64,
             rounds: 0,
             lost: 0,
+            advisor: None,
         })
     }
 
@@ -161,6 +175,53 @@ impl Watch {
         self.follow.is_alone()
     }
 
+    /// From now on what the watched programs will read is brought into the page cache; never more than so
+    /// many bytes that are not used yet.
+    pub fn advise(&mut self, budget_bytes: u64) {
+        // Else nothing is heard of until half of a buffer is full; older kernels always say at once.
+        let _ = self.tasks.instance.write("buffer_percent", "0");
+        self.advisor = Some(Advisor::new(budget_bytes));
+    }
+
+    /// Sleeps for so long; meanwhile, helps those that are to be helped as soon as something happens.
+    ///
+    /// # Errors
+    /// The buffers can't be read.
+    pub fn wait(&mut self, span: Duration) -> io::Result<()> {
+        let end_ns = now_ns() + span.as_nanos() as u64;
+        loop {
+            let now = now_ns();
+            let left = Duration::from_nanos(end_ns.saturating_sub(now));
+            if !self.advisor.as_ref().is_some_and(|advisor| advisor.is_awake(now)) {
+                std::thread::sleep(left);
+                return self.react();
+            }
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.tasks.sleep(left)?;
+            self.react()?;
+            std::thread::sleep(LOOK.min(left));
+        }
+    }
+
+    /// Takes in what the watched tasks have done, and helps them.
+    fn react(&mut self) -> io::Result<()> {
+        let seen = self.events.len();
+        self.tasks.read(&mut self.buffer, &mut self.events)?;
+        let new = &mut self.events[seen..];
+        if let Some(advisor) = self.advisor.as_mut().filter(|_| !new.is_empty()) {
+            let names = self.follow.names();
+            names.drain();
+            new.sort_by_key(|event| event.at_ns);
+            advisor.see(new, names, now_ns());
+        }
+        if let Some(advisor) = &mut self.advisor {
+            advisor.go_on(now_ns());
+        }
+        Ok(())
+    }
+
     /// Writes what has happened since the last call to a recording. Call it every hundredth of a
     /// second or so: what does not fit into the kernel's buffers meanwhile is lost.
     ///
@@ -168,13 +229,15 @@ impl Watch {
     /// The recording can't be written, or the buffers not be read.
     pub fn record<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
         let now = now_ns();
-        self.tasks.read(&mut self.buffer, &mut self.events)?;
-        self.all.read(&mut self.buffer, &mut self.events)?;
+        self.react()?;
+        self.read_all()?;
         self.follow.names().drain();
         let limit = now - MARGIN_NS;
         self.take_until(limit);
-        for record in self.follow.settle(limit) {
-            writer.put(record)?;
+        let records: Vec<Record> = self.follow.settle(limit).collect();
+        self.put(records, writer)?;
+        if let Some(advisor) = &mut self.advisor {
+            advisor.check(now);
         }
         self.rounds += 1;
         if self.rounds.is_multiple_of(ROUNDS_A_COUNT) {
@@ -200,15 +263,36 @@ impl Watch {
         }
         self.follow.names().drain();
         self.take_until(u64::MAX);
-        for record in self.follow.finish(end_ns) {
-            writer.put(record)?;
-        }
+        let records: Vec<Record> = self.follow.finish(end_ns).collect();
+        self.put(records, &mut writer)?;
         self.count_lost(&mut writer)?;
         let at_ns = end_ns - self.start_ns;
         writer.put(Record::End(End { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let unplaced = self.follow.unplaced();
-        Ok(Summary { seconds: at_ns as f64 / 1e9, lost: self.lost, unplaced })
+        let help = self.advisor.map(Advisor::finish);
+        Ok(Summary { seconds: at_ns as f64 / 1e9, lost: self.lost, unplaced, help })
+    }
+
+    /// Takes in what happens in nobody's context.
+    fn read_all(&mut self) -> io::Result<()> {
+        let seen = self.events.len();
+        self.all.read(&mut self.buffer, &mut self.events)?;
+        if let Some(advisor) = &mut self.advisor {
+            self.events[seen..].sort_by_key(|event| event.at_ns);
+            self.events[seen..].iter().for_each(|event| advisor.hear(event));
+        }
+        Ok(())
+    }
+
+    fn put<W: Write>(&mut self, records: Vec<Record>, writer: &mut Writer<W>) -> io::Result<()> {
+        for record in records {
+            if let Some(advisor) = &mut self.advisor {
+                advisor.note(&record);
+            }
+            writer.put(record)?;
+        }
+        Ok(())
     }
 
     /// Has the events up to `limit_ns` followed, in the order of their times.
@@ -241,6 +325,8 @@ pub struct Summary {
     /// How many reads of io_uring went past the page cache, where nothing tells of which bytes they
     /// were: they are not in the recording.
     pub unplaced: u64,
+    /// What was done for the program, where it was to be helped.
+    pub help: Option<Help>,
 }
 
 impl Side {
@@ -272,6 +358,17 @@ impl Side {
         let pipes = names.map(|name| instance.open(&format!("per_cpu/{name}/trace_pipe_raw")));
         let pipes = pipes.collect::<Result<Vec<File>, TraceError>>()?;
         Ok(Side { pipes, decoder, instance })
+    }
+
+    /// Sleeps until something is in a buffer, or for so long.
+    fn sleep(&self, most: Duration) -> io::Result<()> {
+        let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
+        let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();
+        let span = Timespec { tv_sec: 0, tv_nsec: most.as_nanos().min(999_999_999) as i64 };
+        match poll(&mut waits, Some(&span)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads what is in the buffers of all processors.

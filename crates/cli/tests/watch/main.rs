@@ -12,7 +12,7 @@ mod support;
 
 mod programs;
 
-use programs::{DATA_BYTES, FEW, FEW_BYTES, PROGRAMS, Program};
+use programs::{DATA_BYTES, FEW, FEW_BYTES, PIECES, PROGRAMS, Program};
 use support::{READPATH, Ran, Scratch, is_root};
 
 /// Says which program this process is.
@@ -24,7 +24,8 @@ const PROGRAM: &str = "READPATH_TEST_PROGRAM";
 fn program() {
     let Some(name) = std::env::var_os(PROGRAM) else { return };
     let is_this = |program: &&Program| program.name == name.to_str().unwrap();
-    let program = PROGRAMS.iter().find(is_this).expect("a program is known by its name");
+    let program =
+        PROGRAMS.iter().chain([&PIECES]).find(is_this).expect("a program is known by its name");
     (program.run)(Path::new("."));
 }
 
@@ -43,10 +44,10 @@ fn can_watch(scratch: &Scratch) -> bool {
 struct SlowFile(Child);
 
 impl SlowFile {
-    fn serve(folder: &Path) -> Option<SlowFile> {
+    fn serve(folder: &Path, size: &str) -> Option<SlowFile> {
         fs::create_dir(folder).unwrap();
         let mut serve = Command::new(READPATH);
-        serve.args(["serve", "hdd", "--size", "64M", "--at"]).arg(folder);
+        serve.args(["serve", "hdd", "--size", size, "--at"]).arg(folder);
         let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -62,12 +63,18 @@ impl Drop for SlowFile {
     }
 }
 
-fn watched(scratch: &Scratch, program: &Program) -> serde_json::Value {
-    let mut watch = scratch.command(["watch", "-o", "reads.rec", "--"]);
-    watch.arg(std::env::current_exe().unwrap());
+/// What `readpath watch` with these options, parted by spaces, says of a program.
+fn watch(scratch: &Scratch, options: &str, program: &Program) -> Ran {
+    let mut watch = scratch.command(["watch"]);
+    watch.args(options.split(' ')).arg("--").arg(std::env::current_exe().unwrap());
     watch.args(["--exact", "program", "--ignored", "--nocapture"]).env(PROGRAM, program.name);
     let ran = Ran::of(watch.output().unwrap());
     ran.has_ended(0, program.name);
+    ran
+}
+
+fn watched(scratch: &Scratch, program: &Program) -> serde_json::Value {
+    watch(scratch, "-o reads.rec", program);
     let explained = scratch.run("explain reads.rec --json");
     explained.has_ended(0, program.name);
     serde_json::from_str(&explained.stdout).unwrap()
@@ -100,7 +107,7 @@ fn the_cause_that_costs_most_is_named_and_no_other_where_there_is_none() {
     }
     // What is still to be written to the device would stand in the way of the reads.
     assert!(Command::new("sync").status().unwrap().success());
-    let slow = SlowFile::serve(&scratch.path("slow"));
+    let slow = SlowFile::serve(&scratch.path("slow"), "64M");
     let mut wrong = Vec::new();
     for program in &PROGRAMS {
         if program.cause == Some("slow_file") && slow.is_none() {
@@ -117,6 +124,50 @@ fn the_cause_that_costs_most_is_named_and_no_other_where_there_is_none() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The numbers of MiB that stand in a line, in order.
+fn mib(line: &str) -> Vec<f64> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let numbers = words.windows(2).filter(|pair| pair[1].starts_with("MiB"));
+    numbers.map(|pair| pair[0].parse().unwrap()).collect()
+}
+
+/// A file of 32 MiB behind a hard disk. It is used up, so nearly all that is brought in is used; and its rest
+/// fits into 32 MiB, but not into 4.
+#[test]
+fn advice_brings_in_what_is_used_and_never_more_than_the_budget() {
+    let scratch = Scratch::new("watch-advise");
+    if !can_watch(&scratch) {
+        return;
+    }
+    for budget in [32.0, 4.0] {
+        // A new one each time: nothing of it is in memory.
+        let Some(slow) = SlowFile::serve(&scratch.path("slow"), "32M") else {
+            return println!("skipped: it needs FUSE");
+        };
+        let ran = watch(&scratch, &format!("--advise --memory {budget}MiB"), &PIECES);
+        println!("{}", ran.stderr);
+        let brought = ran.stderr.lines().find(|line| line.contains("brought in"));
+        let [brought, used, standing, counted] = mib(brought.expect("it is told"))[..] else {
+            panic!("{}", ran.stderr);
+        };
+        assert!(brought >= if budget > 4.0 { 16.0 } else { 1.0 }, "{}", ran.stderr);
+        assert!(used >= 0.8 * brought, "{}", ran.stderr);
+        assert!(standing <= budget && counted <= budget, "{}", ran.stderr);
+        ran.says(&["without advice it waited", "with advice it waited"], "advise");
+        assert!(!scratch.path("readpath.rec").exists(), "none was asked for");
+        drop(slow);
+        fs::remove_dir(scratch.path("slow")).unwrap();
+    }
+}
+
+#[test]
+fn what_can_not_be_advised_is_refused() {
+    let scratch = Scratch::new("watch-advise-refused");
+    scratch.refused("watch --memory 1GiB -- true", &["--advise"]);
+    scratch.refused("watch --advise --memory much -- true", &["--memory much", "size"]);
+    scratch.refused("watch --advise --memory 64KiB -- true", &["--memory 64KiB", "1MiB or more"]);
 }
 
 #[test]

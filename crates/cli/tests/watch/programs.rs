@@ -43,6 +43,21 @@ pub const PROGRAMS: [Program; 13] = [
     Program { name: "reads of what is in memory", cause: None, run: in_memory },
 ];
 
+/// One that takes the slow file piece by piece, each once, in an order that nobody foresees.
+pub const PIECES: Program = Program { name: "pieces in disorder", cause: None, run: pieces };
+
+const PIECE: u64 = MIB;
+
+fn pieces(folder: &Path) {
+    let file = open(&folder.join("slow/device"), 0);
+    let mut piece = vec![0; 64 * KIB as usize];
+    for slot in scattered(file.metadata().unwrap().len() / PIECE) {
+        for part in 0..PIECE / (64 * KIB) {
+            file.read_exact_at(&mut piece, slot * PIECE + part * 64 * KIB).unwrap();
+        }
+    }
+}
+
 fn open(path: &Path, flags: i32) -> File {
     OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap()
 }

@@ -233,7 +233,9 @@ impl Decoder {
                 let inode = Inode { device: device.of(bytes), number: number.of(bytes) };
                 let (first, last) = (first.of(bytes), last.of(bytes));
                 match of {
-                    PagesOf::CacheRead => What::CacheRead { inode, first, end: last },
+                    PagesOf::CacheRead => {
+                        What::CacheRead { inode, first, end: last.saturating_add(1) }
+                    }
                     PagesOf::Insert => What::Insert { inode, first, count: 1 << last.min(63) },
                     PagesOf::Evict => What::Evict { inode, first, count: 1 << last.min(63) },
                     PagesOf::Fault => What::Fault { inode, page: first },

@@ -169,6 +169,6 @@ impl Names for System {
 }
 
 /// A device number of `stat(2)` as the kernel has it inside: major × 2²⁰ + minor.
-fn kernel_device(device: u64) -> u64 {
+pub(super) fn kernel_device(device: u64) -> u64 {
     u64::from(major(device)) << 20 | u64::from(minor(device))
 }

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Programs on a device of a millisecond a request, alone and helped from outside by `readpath watch --advise`.
+
+usage: bench/advise.py [--times N] [--mib N] [--memory SIZE] [--command PATH] [--only NAME] [--save]   (default 5, 256)
+
+Needs root, and for the last two rows `db_bench` (Debian's rocksdb-tools). The device is the one of
+`bench/one_head.py constant`, behind a loop device with the kernel's default readahead of 128 KiB, with a file
+system of type ext4. The files are dropped from the kernel's cache before each run, and the order alternates. A program measures
+itself. With `--save` the rows go to bench/results/advise.json.
+
+- `mapped`: tensors of one file in an order drawn anew for each run, a byte of each page touched in a mapping;
+- `pread`: the same, each tensor read by one call; `pieces`: the same, each by calls of 64 KiB;
+- `readrandom`, `seekrandom`: of db_bench, for ten seconds, a database of a GiB.
+"""
+
+import argparse
+import json
+import mmap
+import os
+import platform
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from pathlib import Path
+
+import one_head
+
+ROWS = ["mapped", "pread", "pieces", "readrandom", "seekrandom"]
+SIZES_KIB = [64, 512, 1024, 4096, 6144]
+
+
+def lay_out(path, mib):
+    """Writes a file of tensors; gives where each begins and how long it is."""
+    draw = random.Random(7)
+    tensors, at = [], 4096
+    while at < mib << 20:
+        size = draw.choice(SIZES_KIB) << 10
+        tensors.append((at, size))
+        at += size
+    with open(path, "wb") as file:
+        file.write(bytes(4096))
+        for _, size in tensors:
+            file.write(random.randbytes(size))
+        os.fsync(file.fileno())
+    Path(f"{path}.json").write_text(json.dumps(tensors))
+
+
+def program(name, path, seed):
+    """One pass over the tensors; prints its seconds and a sum of the bytes."""
+    tensors = json.loads(Path(f"{path}.json").read_text())
+    order = random.Random(int(seed)).sample(tensors, len(tensors))
+    begun, found = time.monotonic(), {}
+    handle = os.open(path, os.O_RDONLY)
+    data = memoryview(mmap.mmap(handle, 0, prot=mmap.PROT_READ)) if name == "mapped" else None
+    for at, size in order:
+        if name == "mapped":
+            found[at] = zlib.crc32(bytes(data[at : at + size : 4096]))
+        elif name == "pread":
+            found[at] = zlib.crc32(os.pread(handle, size, at))
+        else:
+            parts = range(at, at + size, 64 << 10)
+            found[at] = sum(zlib.crc32(os.pread(handle, 64 << 10, part)) for part in parts)
+    seconds = time.monotonic() - begun
+    print(json.dumps({"seconds": seconds, "sum": zlib.crc32(json.dumps(sorted(found.items())).encode())}))
+
+
+def cold(path):
+    """Drops what the kernel has cached of a file of the device; what lies behind the device stays."""
+    if path.is_file():
+        handle = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+
+
+class Bench:
+    def __init__(self, arguments, folder):
+        self.arguments, self.folder = arguments, folder
+        self.tensors = folder / "tensors"
+        lay_out(self.tensors, arguments.mib)
+        self.database = folder / "db"
+
+    def has(self, name):
+        if name in ("mapped", "pread", "pieces"):
+            return True
+        if not shutil.which("db_bench"):
+            return False
+        if not self.database.exists():
+            self.db_bench("fillseq", ["--num=1000000", "--value_size=1000"], [])
+        return True
+
+    def db_bench(self, name, options, before):
+        command = [*before, "db_bench", f"--db={self.database}", f"--benchmarks={name}",
+                   "--compression_type=none", *options]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        if ran.returncode:
+            sys.exit(ran.stderr)
+        return ran
+
+    def run(self, name, nth, is_helped):
+        """The seconds of a run of a program, or of an operation of it; what was said of the help."""
+        subprocess.run(["sync"], check=True)
+        for path in self.folder.rglob("*"):
+            cold(path)
+        before = []
+        if is_helped:
+            before = [one_head.COMMAND, "watch", "--advise", "--memory", self.arguments.memory, "--"]
+        if name in ("mapped", "pread", "pieces"):
+            command = [*before, sys.executable, __file__, "--program", name, self.tensors, str(nth)]
+            ran = subprocess.run(command, capture_output=True, text=True)
+            if ran.returncode:
+                sys.exit(ran.stderr)
+            return json.loads(ran.stdout)["seconds"], ran.stderr
+        options = ["--use_existing_db", "--num=1000000", "--value_size=1000", "--duration=10",
+                   f"--seed={nth + 1}"]
+        ran = self.db_bench(name, options, before)
+        each = re.search(rf"{name}\s*:\s*([\d.]+) micros/op", ran.stdout)
+        return float(each[1]) / 1e6, ran.stderr
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--program", nargs=3)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--memory", default="256MiB")
+    parser.add_argument("--command", type=Path)
+    parser.add_argument("--only", choices=ROWS, action="append")
+    parser.add_argument("--save", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.program:
+        return program(*arguments.program)
+    if os.geteuid() != 0:
+        sys.exit(__doc__)
+    if arguments.command:
+        one_head.COMMAND = arguments.command.resolve()
+    device, is_rotational, _ = one_head.DEVICES["constant"]
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as served,
+        tempfile.TemporaryDirectory() as folder,
+        one_head.Disk(device, is_rotational, served) as disk,
+    ):
+        Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
+        subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", disk], check=True)
+        subprocess.run(["mount", disk, folder], check=True)
+        try:
+            bench = Bench(arguments, Path(folder))
+            rows.append(floor(bench, arguments.times))
+            for name in filter(bench.has, arguments.only or ROWS):
+                rows.append(measure(bench, name, arguments.times))
+        finally:
+            subprocess.run(["umount", "--lazy", folder], check=True)
+    if arguments.save:
+        machine = f"{platform.machine()}, Linux {platform.release()}"
+        result = {"machine": machine, "device": device, "memory": arguments.memory, "rows": rows}
+        path = one_head.ROOT / "bench/results/advise.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def floor(bench, times):
+    """What the device gives at best: the file in order by direct I/O, 8 MiB at a time."""
+    seconds = []
+    for _ in range(times):
+        begun = time.monotonic()
+        command = ["dd", f"if={bench.tensors}", "of=/dev/null", "bs=8M", "iflag=direct", "status=none"]
+        subprocess.run(command, check=True)
+        seconds.append(time.monotonic() - begun)
+    print(f"{'direct':12} {statistics.median(seconds):.6f} s")
+    return {"name": "direct", "alone": seconds}
+
+
+def measure(bench, name, times):
+    seconds, told = {False: [], True: []}, []
+    for nth in range(times):
+        for is_helped in [False, True] if nth % 2 == 0 else [True, False]:
+            took, said = bench.run(name, nth, is_helped)
+            seconds[is_helped].append(took)
+            told += [line for line in said.splitlines() if line.startswith("readpath:")] if is_helped else []
+    alone, helped = (statistics.median(seconds[is_helped]) for is_helped in (False, True))
+    print(f"{name:12} alone {alone:.6f} s, helped {helped:.6f} s: {alone / helped:.2f} times as fast", flush=True)
+    if told:
+        print("  " + "\n  ".join(told[-3:]), flush=True)
+    return {"name": name, "ratio": alone / helped, "alone": seconds[False], "helped": seconds[True], "told": told}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+//! What is done to the page cache for another program: files reached, pages brought in, counted and given back.
+//!
+//! A file is opened for reading beside the program: by the path under which the program opened it, through the program's
+//! own descriptors in `/proc`, or through its mappings there; and only what has the inode that the kernel's events name is
+//! taken. Not a byte is read through it. Where it can't be opened (a FUSE file system that only its owner may enter) and the
+//! program has it mapped, the program's own mapping is advised, by `process_madvise(2)`.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::super::event::Inode;
+use super::super::names::kernel_device;
+use crate::cold::cached_pages;
+use crate::queue::Queue;
+
+/// What the kernel brings in at least where it is advised in one call: its default window.
+const CALL_BYTES_LEAST: u64 = 128 << 10;
+
+/// A file as it can be advised.
+#[derive(Debug)]
+pub(super) struct Hand {
+    way: Way,
+    pages: u64,
+    call_bytes: u64,
+}
+
+#[derive(Debug)]
+enum Way {
+    Opened(File),
+    /// A mapping of it by a program: from which byte of the file on, and where.
+    Mapped {
+        process: OwnedFd,
+        offset: u64,
+        address: u64,
+    },
+}
+
+impl Hand {
+    /// Reaches a file that a task reads; `path` is where it may lie. `None` where it can't be.
+    pub fn reach(task: u32, inode: Inode, path: Option<&str>) -> Option<Hand> {
+        let folder = PathBuf::from(format!("/proc/{task}"));
+        let named = path.map(PathBuf::from).into_iter();
+        let links = ["fd", "map_files"].map(|name| fs::read_dir(folder.join(name)));
+        let links = links.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
+        let opened = named.chain(links).find_map(|path| open(&path, inode));
+        opened.or_else(|| mapping(&folder, inode))
+    }
+
+    /// How many pages the file has, or that are mapped of it.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// How many pages of a range are not in the page cache; all, where the kernel doesn't tell.
+    pub fn absent_pages(&self, range: PageRange) -> u64 {
+        let Way::Opened(file) = &self.way else { return range.count() };
+        let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
+        let cached = if bytes == 0 { Ok(0) } else { cached_pages(file, offset, bytes) };
+        range.count().saturating_sub(cached.unwrap_or(0))
+    }
+
+    /// How many pages of a range are in the page cache; `None` where the kernel doesn't tell.
+    pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
+        let Way::Opened(file) = &self.way else { return None };
+        cached_pages(file, range.first * PAGE_BYTES, range.count() * PAGE_BYTES).ok()
+    }
+
+    /// Has the kernel begin to bring in these pages; false where it won't.
+    pub fn bring(&self, range: PageRange) -> bool {
+        let (mut offset, end) = (range.first * PAGE_BYTES, range.end * PAGE_BYTES);
+        while offset < end {
+            let bytes = self.call_bytes.min(end - offset);
+            let is_begun = match &self.way {
+                // SAFETY: it touches no memory of ours.
+                Way::Opened(file) => unsafe {
+                    libc::readahead(file.as_raw_fd(), offset as i64, bytes as usize) == 0
+                },
+                Way::Mapped { process, offset: first, address } => {
+                    offset >= *first && will_need(process, address + (offset - first), bytes)
+                }
+            };
+            if !is_begun {
+                return false;
+            }
+            offset += bytes;
+        }
+        true
+    }
+
+    /// Has the kernel let go of what is clean of these pages, and mapped by nobody.
+    pub fn give_back(&self, range: PageRange) {
+        if let (Way::Opened(file), Some(bytes)) =
+            (&self.way, std::num::NonZero::new(range.count() * PAGE_BYTES))
+        {
+            let advice = rustix::fs::Advice::DontNeed;
+            let _ = rustix::fs::fadvise(file, range.first * PAGE_BYTES, Some(bytes), advice);
+        }
+    }
+}
+
+/// Opens what lies at a path, if it is that file.
+fn open(path: &Path, inode: Inode) -> Option<Hand> {
+    let is_it = |found: &fs::Metadata| {
+        found.is_file() && found.ino() == inode.number && kernel_device(found.dev()) == inode.device
+    };
+    fs::metadata(path).ok().filter(is_it)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let found = file.metadata().ok().filter(is_it)?;
+    let queue = Queue::of(&found);
+    let call_bytes = queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
+    Some(Hand {
+        way: Way::Opened(file),
+        pages: found.len().div_ceil(PAGE_BYTES),
+        call_bytes: call_bytes.max(CALL_BYTES_LEAST),
+    })
+}
+
+/// The largest mapping of the file in the memory of the task whose folder in `/proc` that is.
+fn mapping(folder: &Path, inode: Inode) -> Option<Hand> {
+    let maps = fs::read_to_string(folder.join("maps")).ok()?;
+    let mapped = maps.lines().filter_map(|line| Mapped::parse(line, inode));
+    let Mapped { address, bytes, offset } = mapped.max_by_key(|mapped| mapped.bytes)?;
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    let process = pidfd_open(Pid::from_raw(process.trim().parse().ok()?)?, PidfdFlags::empty());
+    Some(Hand {
+        way: Way::Mapped { process: process.ok()?, offset, address },
+        pages: (offset + bytes) / PAGE_BYTES,
+        call_bytes: CALL_BYTES_LEAST,
+    })
+}
+
+/// A line of `/proc/PID/maps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mapped {
+    address: u64,
+    bytes: u64,
+    offset: u64,
+}
+
+impl Mapped {
+    /// What a line says, if it is of that file: `7f00-7f10 r--s 00001000 fd:02 1234 /path`.
+    fn parse(line: &str, inode: Inode) -> Option<Mapped> {
+        let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
+        let mut fields = line.split_ascii_whitespace();
+        let (first, end) = fields.next()?.split_once('-')?;
+        let (first, end) = (hexadecimal(first)?, hexadecimal(end)?);
+        let offset = hexadecimal(fields.nth(1)?)?;
+        let (major, minor) = fields.next()?.split_once(':')?;
+        let device = hexadecimal(major)? << 20 | hexadecimal(minor)?;
+        let number: u64 = fields.next()?.parse().ok()?;
+        let is_it = Inode { device, number } == inode;
+        is_it.then_some(Mapped { address: first, bytes: end - first, offset })
+    }
+}
+
+/// `process_madvise(2)` with `MADV_WILLNEED`.
+fn will_need(process: &OwnedFd, address: u64, bytes: u64) -> bool {
+    let part = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes as usize };
+    let (process, advice) = (process.as_raw_fd(), libc::MADV_WILLNEED);
+    // SAFETY: the kernel reads the one part; the memory that it names is another process's.
+    let advised = unsafe { libc::syscall(libc::SYS_process_madvise, process, &part, 1, advice, 0) };
+    advised >= 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_mapping_is_read() {
+        let line = "7f0000001000-7f0000003000 r--s 0000a000 fd:02 1234       /a file";
+        let inode = Inode { device: 0xfd << 20 | 2, number: 1234 };
+        let mapped = Mapped { address: 0x7f00_0000_1000, bytes: 0x2000, offset: 0xa000 };
+        assert_eq!(Mapped::parse(line, inode), Some(mapped));
+        assert_eq!(Mapped::parse(line, Inode { number: 1, ..inode }), None);
+        assert_eq!(Mapped::parse("7f00-7f10 rw-p 00000000 00:00 0", inode), None);
+    }
+
+    /// A file of 1 MiB in the page cache's reach, of which nothing is there.
+    fn cold_file(name: &str) -> (PathBuf, File, Inode) {
+        let name = format!("hand-{name}-{}", std::process::id());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
+        let mut file = OpenOptions::new();
+        let mut file = file.read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all(&vec![7; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+        let found = file.metadata().unwrap();
+        let inode = Inode { device: kernel_device(found.dev()), number: found.ino() };
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        (path, file, inode)
+    }
+
+    const ALL: PageRange = PageRange { first: 0, end: 256 };
+    const PART: PageRange = PageRange { first: 64, end: 128 };
+
+    /// What the kernel counts says whether pages came and went.
+    #[test]
+    fn pages_are_brought_in_and_given_back_through_an_unlinked_file_too() {
+        let (path, file, inode) = cold_file("opened");
+        let by_path = Hand::reach(std::process::id(), inode, path.to_str());
+        fs::remove_file(&path).unwrap();
+        let by_descriptor = Hand::reach(std::process::id(), inode, path.to_str());
+        for hand in [by_path, by_descriptor] {
+            let hand = hand.expect("it is open here");
+            assert_eq!(hand.pages(), 256);
+            if cached_pages(&file, 0, 0).is_ok_and(|cached| cached != 0) {
+                return println!("skipped: the file system keeps its pages");
+            }
+            assert!(hand.bring(PART));
+            assert_eq!((hand.cached_pages(PART), hand.absent_pages(ALL)), (Some(64), 192));
+            // What is on its way can't be let go.
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0; 64 * 4096], 64 * 4096)
+                .unwrap();
+            hand.give_back(ALL);
+            assert_eq!(hand.cached_pages(ALL), Some(0));
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_opened_is_reached_by_a_mapping() {
+        let (path, file, inode) = cold_file("mapped");
+        fs::remove_file(&path).unwrap();
+        let (bytes, protection) = (1 << 20, rustix::mm::ProtFlags::READ);
+        let flags = rustix::mm::MapFlags::SHARED;
+        // SAFETY: new memory at a place that the kernel chooses; nothing touches it.
+        let address = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0).unwrap()
+        };
+        let hand = mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
+        assert_eq!((hand.pages(), hand.cached_pages(PART)), (256, None));
+        if cached_pages(&file, 0, 0).is_ok_and(|cached| cached == 0) {
+            assert!(hand.bring(PART));
+            assert_eq!(cached_pages(&file, 64 * 4096, 64 * 4096).unwrap(), 64);
+            assert_eq!(cached_pages(&file, 0, 0).unwrap(), 64);
+        }
+        // SAFETY: it was mapped above, and nothing points into it.
+        unsafe { rustix::mm::munmap(address, bytes).unwrap() };
+    }
+}

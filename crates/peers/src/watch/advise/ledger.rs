@@ -1,0 +1,153 @@
+//! What was brought into the page cache and is not used yet.
+//!
+//! Of each file the ranges are kept that were brought in, with the time of that. What a program comes to is
+//! taken out as used; what left the page cache before, as gone. What stands at any moment is what is held against the
+//! budget.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use readpath_core::unit::PageRange;
+
+/// What stands of all files.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// By file and first page: the end, exclusive, and when it was brought in.
+    standing: BTreeMap<(u32, u64), (u64, u64)>,
+    /// The same by age: when, file, first page.
+    by_age: BTreeSet<(u64, u32, u64)>,
+    pages: u64,
+    pages_max: u64,
+}
+
+/// A range of a file that stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub file: u32,
+    pub range: PageRange,
+    pub since_ns: u64,
+}
+
+impl Ledger {
+    /// How many pages stand.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// How many stood at once at the most.
+    pub fn pages_max(&self) -> u64 {
+        self.pages_max
+    }
+
+    /// A range was brought in. What stood of it before is as young as the rest now.
+    pub fn add(&mut self, file: u32, range: PageRange, at_ns: u64) {
+        self.take_out(file, range);
+        if !range.is_empty() {
+            self.insert(Standing { file, range, since_ns: at_ns });
+            self.pages_max = self.pages_max.max(self.pages);
+        }
+    }
+
+    /// Takes out what stands of a range; gives how many pages that was.
+    pub fn take_out(&mut self, file: u32, range: PageRange) -> u64 {
+        let before = self.pages;
+        while let Some(found) = self.touching(file, range) {
+            self.remove(found);
+            let Standing { range: whole, since_ns, .. } = found;
+            let below = whole.clipped(range.first);
+            let above = PageRange { first: whole.first.max(range.end), end: whole.end };
+            for rest in [below, above] {
+                if !rest.is_empty() {
+                    self.insert(Standing { file, range: rest, since_ns });
+                }
+            }
+        }
+        before - self.pages
+    }
+
+    /// What has stood longest.
+    pub fn oldest(&self) -> Option<Standing> {
+        let &(since_ns, file, first) = self.by_age.first()?;
+        let &(end, _) = self.standing.get(&(file, first))?;
+        Some(Standing { file, range: PageRange { first, end }, since_ns })
+    }
+
+    /// All that stands.
+    pub fn all(&self) -> impl Iterator<Item = Standing> + '_ {
+        self.standing.iter().map(|(&(file, first), &(end, since_ns))| Standing {
+            file,
+            range: PageRange { first, end },
+            since_ns,
+        })
+    }
+
+    /// The last range that shares a page with this one.
+    fn touching(&self, file: u32, range: PageRange) -> Option<Standing> {
+        if range.is_empty() {
+            return None;
+        }
+        let before = self.standing.range((file, 0)..(file, range.end)).next_back();
+        let (&(_, first), &(end, since_ns)) = before?;
+        (end > range.first).then_some(Standing { file, range: PageRange { first, end }, since_ns })
+    }
+
+    fn insert(&mut self, Standing { file, range, since_ns }: Standing) {
+        self.standing.insert((file, range.first), (range.end, since_ns));
+        self.by_age.insert((since_ns, file, range.first));
+        self.pages += range.count();
+    }
+
+    fn remove(&mut self, Standing { file, range, since_ns }: Standing) {
+        self.standing.remove(&(file, range.first));
+        self.by_age.remove(&(since_ns, file, range.first));
+        self.pages -= range.count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A set of page numbers, one by one, says the same.
+    #[test]
+    fn what_stands_is_what_a_set_of_page_numbers_holds() {
+        let mut ledger = Ledger::default();
+        let mut pages = BTreeSet::<(u32, u64)>::new();
+        let (mut state, mut most) = (1_u64, 0);
+        for step in 0..2000_u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(step * 2 + 1);
+            let file = (state >> 60) as u32 & 1;
+            let range = PageRange::new(state >> 40 & 255, state >> 50 & 31);
+            let of = |page| (file, page);
+            if step % 3 == 0 {
+                ledger.add(file, range, step);
+                pages.extend(range.pages().map(of));
+            } else {
+                let held = range.pages().filter(|&page| pages.remove(&of(page))).count() as u64;
+                assert_eq!(ledger.take_out(file, range), held, "at step {step}");
+            }
+            most = most.max(pages.len() as u64);
+            let told: BTreeSet<_> = ledger
+                .all()
+                .flat_map(|standing| standing.range.pages().map(move |page| (standing.file, page)))
+                .collect();
+            assert_eq!(told, pages, "after step {step}");
+            assert_eq!(ledger.pages(), pages.len() as u64, "after step {step}");
+        }
+        assert_eq!(ledger.pages_max(), most);
+        assert!(most > 100);
+    }
+
+    #[test]
+    fn the_oldest_is_told_and_keeps_its_age_when_it_is_cut() {
+        let mut ledger = Ledger::default();
+        ledger.add(3, PageRange::new(10, 10), 5);
+        ledger.add(4, PageRange::new(0, 4), 6);
+        assert_eq!(ledger.take_out(3, PageRange::new(12, 6)), 6);
+        let oldest = |ledger: &Ledger| ledger.oldest().map(|o| (o.file, o.range.first, o.since_ns));
+        assert_eq!(oldest(&ledger), Some((3, 10, 5)));
+        ledger.take_out(3, PageRange::new(0, 15));
+        assert_eq!(oldest(&ledger), Some((3, 18, 5)));
+        ledger.take_out(3, PageRange::new(0, 99));
+        assert_eq!(oldest(&ledger), Some((4, 0, 6)));
+    }
+}

@@ -1,0 +1,190 @@
+//! A file that is being used up, piece by piece, in an order that nobody knows.
+//!
+//! Programs that load a model, restore an archive or join columns take a file in pieces, each of them once, and jump
+//! between them. Within a piece the readahead law is ahead of them; what comes after a jump it can't foresee. But
+//! nothing else is left than what was not taken yet.
+//!
+//! The law in words. When an eighth of the file was come to, in five pieces or more that had 256 KiB on the
+//! average, and no more than an eighth of that was come to again, the file is being used up. Then the rest of it is read,
+//! in order, if it fits into the budget: a chunk at a time, and the next one when the device must have had the time
+//! for the last, so that what the program waits for is never behind more than a chunk. A chunk is so long that a
+//! request is a sixteenth of what it costs.
+//!
+//! An eighth is what the law `adaptive` asks for before it reads a file whole whose pages are used at random. That nothing
+//! is taken twice tells such a program from one that uses the same pieces again and again, for which
+//! the page cache does what can be done.
+
+use readpath_core::estimate::DeviceEstimate;
+use readpath_core::unit::PageRange;
+
+/// The share of a file that was come to before the rest is read.
+const SHARE: u64 = 8;
+
+/// The share of that which may have been come to again.
+const AGAIN_SHARE: u64 = 8;
+
+/// So many pieces, and so long on the average in pages: 256 KiB.
+const PIECES: u64 = 5;
+const PIECE_PAGES: u64 = 64;
+
+/// A chunk costs so many times what a request costs; it has 1 MiB at least and 16 MiB at most.
+const REQUESTS_SHARE: u64 = 16;
+const CHUNK_PAGES_LEAST: u64 = 256;
+const CHUNK_PAGES_MAX: u64 = 4096;
+
+/// Larger files, of 64 GiB, are not followed: a bit for each page would be more than 2 MiB.
+const FILE_PAGES_MAX: u64 = 1 << 24;
+
+/// What was come to of a file.
+#[derive(Debug)]
+pub(super) struct UsedUp {
+    /// A bit for each page; empty where the file is too large.
+    seen: Vec<u64>,
+    file_pages: u64,
+    seen_pages: u64,
+    again_pages: u64,
+    pieces: u64,
+    piece: PageRange,
+    /// From where on the rest is to be read, once it is; and when the next chunk is.
+    next: Option<u64>,
+    next_ns: u64,
+}
+
+impl UsedUp {
+    /// Nothing of a file of so many pages.
+    pub fn new(file_pages: u64) -> UsedUp {
+        let is_followed = file_pages <= FILE_PAGES_MAX;
+        let words = if is_followed { file_pages.div_ceil(64) as usize } else { 0 };
+        UsedUp {
+            seen: vec![0; words],
+            file_pages,
+            seen_pages: 0,
+            again_pages: 0,
+            pieces: 0,
+            piece: PageRange::default(),
+            next: None,
+            next_ns: 0,
+        }
+    }
+
+    /// The program has come to these pages.
+    pub fn came(&mut self, range: PageRange) {
+        let range = range.clipped(self.file_pages);
+        if self.seen.is_empty() || range.is_empty() {
+            return;
+        }
+        let goes_on =
+            !self.piece.is_empty() && (self.piece.first..=self.piece.end).contains(&range.first);
+        let known_end = if goes_on { self.piece.end } else { range.first };
+        for page in known_end.max(range.first)..range.end {
+            let (word, bit) = (page as usize / 64, 1 << (page % 64));
+            let is_again = self.seen[word] & bit != 0;
+            self.seen[word] |= bit;
+            *(if is_again { &mut self.again_pages } else { &mut self.seen_pages }) += 1;
+        }
+        if goes_on {
+            self.piece.end = self.piece.end.max(range.end);
+        } else {
+            self.pieces += 1;
+            self.piece = range;
+        }
+    }
+
+    /// Whether the rest of the file is being read, or was.
+    pub fn is_sweeping(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// The next part of the file to bring in now, of which no more than `room_pages` may be.
+    pub fn chunk(
+        &mut self,
+        estimate: &DeviceEstimate,
+        room_pages: u64,
+        at_ns: u64,
+    ) -> Option<PageRange> {
+        if self.next.is_none() {
+            let rest_pages = self.file_pages - self.seen_pages;
+            if !self.is_being_used_up() || rest_pages > room_pages {
+                return None;
+            }
+            self.next = Some(0);
+        }
+        if at_ns < self.next_ns {
+            return None;
+        }
+        let from = self.next.filter(|from| *from < self.file_pages)?;
+        let is_seen = |page: u64| self.seen[page as usize / 64] >> (page % 64) & 1 == 1;
+        let first = (from..self.file_pages).find(|page| !is_seen(*page));
+        let first = first.unwrap_or(self.file_pages);
+        let chunk_pages = (REQUESTS_SHARE * estimate.request_cost_pages())
+            .clamp(CHUNK_PAGES_LEAST, CHUNK_PAGES_MAX)
+            .min(room_pages);
+        let most = PageRange::new(first, chunk_pages).clipped(self.file_pages);
+        let end = most.pages().find(|page| is_seen(*page)).unwrap_or(most.end);
+        let chunk = PageRange { first, end };
+        self.next = Some(end);
+        self.next_ns = at_ns + chunk.count() * estimate.page_ps() / 1_000;
+        Some(chunk).filter(|chunk| !chunk.is_empty())
+    }
+
+    fn is_being_used_up(&self) -> bool {
+        SHARE * self.seen_pages >= self.file_pages
+            && AGAIN_SHARE * self.again_pages <= self.seen_pages
+            && self.pieces >= PIECES
+            && self.seen_pages >= PIECE_PAGES * self.pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of 6,400 pages; the estimate of a device of which nothing is known: 122 pages a request.
+    fn after(pieces: &[(u64, u64)]) -> Option<PageRange> {
+        let mut used_up = UsedUp::new(6400);
+        for &(first, count) in pieces {
+            // A piece comes in parts, each of which may be told of again.
+            for part in (first..first + count).step_by(16) {
+                used_up.came(PageRange::new(part, 16));
+                used_up.came(PageRange::new(part, 16));
+            }
+        }
+        used_up.chunk(&DeviceEstimate::default(), 6400, 5)
+    }
+
+    /// Of pieces of 160 pages, five are an eighth of the file.
+    #[test]
+    fn after_an_eighth_in_long_pieces_the_rest_is_read() {
+        let five = [(1600, 160), (3200, 160), (480, 160), (4800, 160), (0, 160)];
+        assert_eq!(after(&five[..4]), None);
+        assert_eq!(after(&five), Some(PageRange::new(160, 320)));
+        // One of them twice: a fifth.
+        assert_eq!(after(&[five[0], five[1], five[2], five[3], five[4], five[2]]), None);
+        // A sixth piece taken makes the rest no longer.
+        let six = [&five[..], &[(160, 160)]].concat();
+        assert_eq!(after(&six), Some(PageRange::new(320, 160)));
+    }
+
+    #[test]
+    fn short_pieces_and_few_are_something_else() {
+        let short: Vec<(u64, u64)> = (0..60).map(|nth| (nth * 100, 16)).collect();
+        assert_eq!(after(&short), None);
+        assert_eq!(after(&[(1600, 400), (3200, 400), (0, 400)]), None);
+    }
+
+    /// The next chunk waits for as long as the device takes for the last, and nothing comes after the end.
+    #[test]
+    fn chunks_come_no_faster_than_the_device_gives_them() {
+        let mut used_up = UsedUp::new(6400);
+        (0..5).for_each(|nth| used_up.came(PageRange::new(nth * 1000, 200)));
+        let estimate = DeviceEstimate::default();
+        assert_eq!(used_up.chunk(&estimate, 5000, 0), None, "it does not fit");
+        let (mut at_ns, mut pages) = (0, 0);
+        while let Some(chunk) = used_up.chunk(&estimate, 6000, at_ns) {
+            assert_eq!(used_up.chunk(&estimate, 6000, at_ns), None);
+            pages += chunk.count();
+            at_ns += chunk.count() * estimate.page_ps() / 1000;
+        }
+        assert_eq!(pages, 6400 - 5 * 200);
+    }
+}
