@@ -515,6 +515,11 @@ impl LocalFile {
         })
     }
 
+    /// What the readahead law believes of the file, in a line; `None` in a child that can't have a path of its own.
+    fn belief(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.with(py, |file| Ok(file.stats().belief.map(|belief| belief.to_string())))
+    }
+
     /// What its read path has counted, for all the files that it has.
     fn path_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let path = self.with(py, |file| Ok(file.read_path()))?;

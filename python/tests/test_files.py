@@ -254,6 +254,15 @@ def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data
         assert in_child(lambda: file.readat(7, 100) == data[7:107])
 
 
+def test_what_the_law_believes_is_said_in_a_line(path):
+    with readpath.open(path) as file:
+        begun = file.belief()
+        assert begun.startswith("a request costs 1ms or ") and "window" not in begun
+        for at in reversed(range(16)):
+            file.readat(at * 65_536, 65_536)
+        assert "the newest window" in file.belief()
+
+
 def test_files_that_are_sent_share_one_path_where_they_are_read(path):
     with readpath.open(path) as one, readpath.open(path) as two:
         again = [pickle.loads(pickle.dumps(file)) for file in (one, two)]

@@ -22,9 +22,8 @@
 //!    earlier ones are released. Where pages are lent past the machine, it also waits
 //!    until frames are [promised](crate::cache::Cache::promise) to it. So a demand read that
 //!    has begun always finds frames, and two reads never wait for each other's memory.
-//! 2. What was asked reaches the device whole: each absent run of a read is cut
-//!    only where the device's largest request forces it, unless the law has it read
-//!    [page by page](crate::readahead::Demand::Page).
+//! 2. What was asked reaches the device whole: each absent run of a read is cut only where the device's
+//!    largest request forces it, unless the law has it read [page by page](crate::readahead::Demand::Page).
 //! 3. A page is filled only by a completion that says that its bytes are good.
 //! 4. A device error reaches exactly the reads that needed the bytes.
 //!
@@ -178,7 +177,8 @@ impl Machine {
     }
 
     /// What is believed of the handle's file, and of the device.
-    pub fn belief(&self, handle: HandleId) -> Belief {
+    pub fn belief(&mut self, handle: HandleId) -> Belief {
+        self.base.frames.cache.settle_unused();
         self.files.belief(&self.base, handle)
     }
 

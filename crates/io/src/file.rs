@@ -8,6 +8,7 @@ use std::sync::Arc;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use crate::belief::Belief;
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
 use crate::engine::frame_cache::Held;
@@ -309,11 +310,13 @@ impl File {
         Ok(has_changed)
     }
 
-    /// What this handle has read; in a child made by `fork`, what it has read there.
+    /// What this handle has read; in a child made by `fork`, what it has read there. And what is
+    /// [believed](Belief) of the file at the moment, for which the path is locked as by a read that misses.
     pub fn stats(&self) -> FileStats {
         let [bytes, cached_bytes, kernel_bytes, kernel_cached_bytes] = self.handle.sums();
         let kernel_read_bytes = kernel_bytes - kernel_cached_bytes;
-        FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes }
+        let belief = self.handle.here_as_seen().ok().map(|handle| Belief::of(handle.belief()));
+        FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes, belief }
     }
 
     /// Reads what is not lent past the door; gives how many bytes.
@@ -414,7 +417,7 @@ impl Destination<'_, '_> {
 }
 
 /// What one handle, and its clones, have read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileStats {
     /// Bytes that reads asked for, cut at the end of the file.
@@ -425,4 +428,7 @@ pub struct FileStats {
     pub kernel_cached_bytes: u64,
     /// Bytes that the kernel read into its cache for these reads, and that they waited for.
     pub kernel_read_bytes: u64,
+    /// What the readahead law believes of the file; `None` in a child made by `fork` that can't have a path of its
+    /// own.
+    pub belief: Option<Belief>,
 }

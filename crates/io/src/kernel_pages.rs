@@ -165,6 +165,11 @@ impl KernelPages {
         self.steered.is_some()
     }
 
+    /// What is believed of the file, where the kernel keeps its pages.
+    pub(crate) fn belief(&self) -> Option<readahead::Belief> {
+        self.steered.as_ref().map(Steered::belief)
+    }
+
     /// A hint on how the handle of that law will read, where the kernel keeps the pages: true then.
     pub(crate) fn advise(
         &self,

@@ -41,6 +41,7 @@
 mod aio;
 mod backend;
 mod batch;
+mod belief;
 mod clock;
 mod engine;
 mod file;
@@ -75,6 +76,7 @@ mod transfers;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead};
+pub use belief::{Belief, Window};
 pub use file::{File, FileStats};
 pub use frames::FrameMemoryError;
 pub use future::ReadFuture;

@@ -64,3 +64,29 @@ fn no_more_than_the_last_ones_are_kept_and_the_others_counted() {
     assert_eq!(decided.len(), 4_097);
     assert!(matches!(decided[0].decision, Decision::Lost { count } if count >= 5_000 - 4_096));
 }
+
+/// Of a file that was never read nothing is believed but what all begin with, 1 ms a request. Of one that was read to its
+/// end, in order, the newest window is the last 64 KiB or more of it, all of which was used.
+#[test]
+fn what_is_believed_of_a_file_is_in_its_statistics() {
+    let temp = TempFile::new(64 * 16 * PAGE);
+    for builder in [ReadPath::builder(), ReadPath::builder().kernel_cache(false)] {
+        let path = builder.build().unwrap();
+        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        let file = path.open(&temp.path).unwrap();
+        let belief = file.stats().belief.expect("this is no child");
+        assert_eq!((belief.request.as_micros(), &belief.window), (1000, &None));
+        assert_eq!(belief.used_percent, None);
+        // Downwards, of which the kernel knows nothing by itself.
+        let mut buffer = vec![0; 16 * PAGE];
+        for at in (0..64).rev() {
+            file.read_exact_at(&mut buffer, (at * 16 * PAGE) as u64).unwrap();
+        }
+        let belief = file.stats().belief.expect("this is no child");
+        let window = belief.window.clone().expect("a stream has a window");
+        assert_eq!((window.shape, window.bytes.start), ("backward", 0), "{belief}");
+        assert!(window.behind_bytes > 0 && belief.price_bytes > 0 && belief.bytes_per_s > 0);
+        let used = belief.used_percent.unwrap_or(100);
+        assert_eq!((used, belief.unused_bytes.unwrap_or(0)), (100, 0), "{belief}");
+    }
+}

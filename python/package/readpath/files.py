@@ -253,6 +253,13 @@ class File(io.RawIOBase):
         names = ("bytes", "cached_bytes", "kernel_cached_bytes", "kernel_read_bytes")
         return dict(zip(names, self._file.stats(), strict=True))
 
+    def belief(self) -> str | None:
+        """What the readahead law believes of the file, in a line: price, chance, newest window and why.
+
+        `None` in a child of `fork` that can't have a path of its own.
+        """
+        return self._file.belief()
+
     def path_stats(self) -> dict[str, Any]:
         """What its read path has counted: for all the files that it has, as `ReadPath.stats`."""
         return self._file.path_stats()

@@ -251,6 +251,14 @@ impl Handle {
         }
     }
 
+    /// What is believed of the file: by the law of the kernel's pages where it keeps them, and else by the machine.
+    pub(crate) fn belief(&self) -> readpath_core::readahead::Belief {
+        match self.file.kernel_pages.belief() {
+            Some(belief) => belief,
+            None => self.engine.lock().machine.belief(self.in_machine().handle),
+        }
+    }
+
     fn advise_machine(&self, named: InMachine, advice: Advice, range: PageRange) {
         let handle = named.handle;
         let process = ProcessId(handle.0);

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use readpath_core::decision::Decided;
 use readpath_core::readahead::{
-    Adaptive, Advice, Advised, AdvisedPages, Ask, DeviceEvidence, ReadaheadLaw, ReadaheadLimits,
+    Adaptive, Advice, Advised, AdvisedPages, Ask, Belief, DeviceEvidence, ReadaheadLaw,
+    ReadaheadLimits,
 };
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
@@ -348,6 +349,12 @@ impl Steered {
         let bytes = std::num::NonZero::new(range.count().saturating_mul(PAGE_BYTES));
         let advice = rustix::fs::Advice::DontNeed;
         let _ = rustix::fs::fadvise(target, range.first * PAGE_BYTES, bytes, advice);
+    }
+
+    /// What is believed of the file.
+    pub(super) fn belief(&self) -> Belief {
+        let advised = self.advised.lock().expect(POISON);
+        advised.belief(&self.steering.evidence())
     }
 
     /// The handle is closed: its streams have ended.
