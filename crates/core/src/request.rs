@@ -5,6 +5,7 @@ use crate::unit::{SECTOR_BYTES, Time};
 mod table;
 
 pub use table::RequestTable;
+pub(crate) use table::more_requests;
 
 /// Names a request from its creation in the machine until its completion; reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

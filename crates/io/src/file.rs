@@ -215,23 +215,33 @@ impl File {
     /// # Errors
     /// As [`read_at`](File::read_at); [`ReadError::HeldMax`] when as much is held as may be.
     pub fn page(&self, offset: u64) -> io::Result<PageGuard> {
-        self.page_or_more(offset, PAGE_BYTES)
+        self.page_or_more(offset, PAGE_BYTES, None)
     }
 
     /// As [`page`](File::page), for who goes on from there: of what is copied from the kernel's cache it may be more.
-    pub(crate) fn page_and_on(&self, offset: u64) -> io::Result<PageGuard> {
-        self.page_or_more(offset, COPIED_BYTES)
+    /// The copy is made in `spare` where that is as long.
+    pub(crate) fn page_and_on(
+        &self,
+        offset: u64,
+        spare: Option<Box<[u8]>>,
+    ) -> io::Result<PageGuard> {
+        self.page_or_more(offset, COPIED_BYTES, spare)
     }
 
     #[inline]
-    fn page_or_more(&self, offset: u64, copied_bytes: u64) -> io::Result<PageGuard> {
+    fn page_or_more(
+        &self,
+        offset: u64,
+        copied_bytes: u64,
+        spare: Option<Box<[u8]>>,
+    ) -> io::Result<PageGuard> {
         if self.handle.lends()
             && let Some((page, part)) = part_of_page(offset, self.handle.file.bytes)
             && let Some(held) = self.handle.hold_cached(page).map_err(ReadError::from)?
         {
             return Ok(lent(&self.handle, held, page, part));
         }
-        self.page_here(offset, copied_bytes)
+        self.page_here(offset, copied_bytes, spare)
     }
 
     /// A reader with a place of its own, for [`Read`](io::Read), [`Seek`](io::Seek) and
@@ -341,7 +351,12 @@ impl File {
     /// As [`page`](File::page), of a page that is not lent past the door; of up to `copied_bytes` from the start of that
     /// page on where the kernel's cache has them.
     #[cold]
-    fn page_here(&self, offset: u64, copied_bytes: u64) -> io::Result<PageGuard> {
+    fn page_here(
+        &self,
+        offset: u64,
+        copied_bytes: u64,
+        spare: Option<Box<[u8]>>,
+    ) -> io::Result<PageGuard> {
         let handle = self.handle.here()?;
         let Some((page, part)) = part_of_page(offset, handle.file.bytes) else {
             return Ok(PageGuard::empty());
@@ -350,7 +365,7 @@ impl File {
             return Ok(lent(&handle, held, page, part));
         }
         let copied_end = (page * PAGE_BYTES + copied_bytes).min(handle.file.bytes);
-        if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset, || None) {
+        if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset, || spare) {
             return Ok(PageGuard::of_copy(copy));
         }
         // Absent, marked, or seen by the law: through the machine. It is held while the read still has it: as soon as that

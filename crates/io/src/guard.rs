@@ -57,6 +57,14 @@ impl PageGuard {
     pub(crate) fn of_copy(bytes: Box<[u8]>) -> PageGuard {
         PageGuard { bytes: Bytes::Copied(bytes) }
     }
+
+    /// The memory of a copy.
+    pub(crate) fn into_copy(self) -> Option<Box<[u8]>> {
+        match self.bytes {
+            Bytes::Copied(bytes) => Some(bytes),
+            Bytes::Held { .. } => None,
+        }
+    }
 }
 
 impl Deref for PageGuard {

@@ -67,8 +67,10 @@ impl BufRead for Reader {
         let is_empty = self.page.as_ref().is_none_or(|page| self.consumed >= page.len());
         if is_empty {
             let place = self.place();
+            // A copy is made in the memory of the last one.
+            let spare = self.page.take().and_then(PageGuard::into_copy);
             self.go_to(place);
-            self.page = Some(self.file.page_and_on(place)?);
+            self.page = Some(self.file.page_and_on(place, spare)?);
         }
         Ok(self.page.as_ref().map_or(&[], |page| &page[self.consumed..]))
     }

@@ -375,6 +375,34 @@ mod tests {
         assert_eq!(runs, [PageRange::new(2048, 48)]);
     }
 
+    /// What was read and is missed is gone, and asked for again; what was advised is on its way.
+    #[test]
+    fn what_is_missed_is_gone_unless_it_was_advised_and_is_still_to_come() {
+        let (mut advised, mut device) = (Advised::default(), device());
+        advised.read(PageRange::new(0, 4), &mut device);
+        add(&mut advised, &mut device, PageRange::new(4, 4));
+        advised.missed(PageRange::new(2, 4));
+        assert!(advised.is_quiet(PageRange::new(0, 2)) && !advised.is_quiet(PageRange::new(2, 1)));
+        assert!(advised.is_quiet(PageRange::new(5, 3)));
+        assert_eq!(device.standing_pages, 4);
+    }
+
+    /// Its reader has gone elsewhere after 64 reads of other pages, and is back as soon as he comes to one.
+    #[test]
+    fn what_is_advised_awaits_its_reader_until_he_has_long_been_elsewhere() {
+        let (mut advised, mut device) = (Advised::default(), device());
+        advised.read(PageRange::new(0, 1), &mut device);
+        assert!(!advised.awaits_reader());
+        add(&mut advised, &mut device, PageRange::new(100, 4));
+        for nth in 0..64 {
+            assert!(advised.awaits_reader(), "after {nth}");
+            advised.read(PageRange::new(200 + nth, 1), &mut device);
+        }
+        assert!(!advised.awaits_reader());
+        advised.read(PageRange::new(100, 1), &mut device);
+        assert!(advised.awaits_reader());
+    }
+
     #[test]
     fn what_was_begun_first_is_forgotten_first() {
         let (mut advised, mut device) = (Advised::default(), device());

@@ -54,9 +54,18 @@ impl Link {
     }
 }
 
+/// For how many more requests room is made where there is some for `count`: a quarter. There are as many as half of the
+/// memory has pages where a law reads single pages ahead; to double then would be room for twice as many as there ever are.
+pub(crate) fn more_requests(count: usize) -> usize {
+    count / 4 + 16
+}
+
 impl RequestTable {
     /// Takes a request in, and names it.
     pub fn open(&mut self, request: Request) -> RequestId {
+        if self.slots.len() == self.slots.capacity() {
+            self.slots.reserve_exact(more_requests(self.slots.len()));
+        }
         let entry = self.slots.vacant_entry();
         let id = RequestId(entry.key() as u32);
         let Request { start, sectors, .. } = request;

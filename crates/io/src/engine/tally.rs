@@ -32,6 +32,8 @@ struct Line {
     passed_end: AtomicU64,
     /// The page in which the last read ended, through the machine or not; [`NO_PAGE`] before the first.
     last_page: AtomicU64,
+    /// Where the last read through the kernel's cache ended that its law was shown; [`NOT_PASSED`] before the first.
+    shown_end: AtomicU64,
     /// Which of the next reads through the kernel's cache are looked at.
     trust: Trust,
 }
@@ -48,6 +50,7 @@ impl Default for Line {
             kernel_awaited_bytes: AtomicU64::new(0),
             passed_end: AtomicU64::new(NOT_PASSED),
             last_page: AtomicU64::new(NO_PAGE),
+            shown_end: AtomicU64::new(NOT_PASSED),
             trust: Trust::default(),
         }
     }
@@ -169,6 +172,16 @@ impl KernelReads<'_> {
             self.line.kernel_awaited_bytes.fetch_add(awaited, Ordering::Relaxed);
         }
         self.line.passed_end.store(end, Ordering::Relaxed);
+    }
+
+    /// The law is shown a read up to byte `end`.
+    pub(crate) fn shown(&self, end: u64) {
+        self.line.shown_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Whether a read from `offset` on continues its last one, and the law has not seen that.
+    pub(crate) fn goes_on_unseen(&self, offset: u64) -> bool {
+        self.last_end() == Some(offset) && self.line.shown_end.load(Ordering::Relaxed) != offset
     }
 
     /// Where its last read past the machine ended; `None` where it made none, or that was told.

@@ -1,11 +1,14 @@
 //! Reads of files whose pages the kernel keeps.
 //!
 //! A read is made with one system call where it is [trusted](super::trust) to be held. Else it is looked at: what is held is
-//! taken with `RWF_NOWAIT`. That was all of it, and nothing that was advised waits for its reader: then the read is done. Otherwise
+//! taken with `RWF_NOWAIT`, and was that all of it, the read is done. Otherwise
 //! our law sees it, the kernel is advised of what that wants, and the rest is read and waited for.
 //!
-//! Where the file system doesn't tell what it holds, and where a read is expected not to be held, the law sees it before it is made, and
-//! the time that it takes tells.
+//! A read is not looked at while something that was advised waits for its reader, where it is expected not to be held, and where the
+//! file system doesn't tell what it holds. Then the law sees it before it is made, and the time that it takes tells. (What the kernel reads ahead
+//! of a read that may not wait it reads into single pages.) A stream that goes upwards on a device where the kernel's own window is large is the kernel's as soon as one of its reads was
+//! held: to advise it of what lies beyond that window took three times the processor time (256 MiB by 64 KiB: 236 MiB advised), and a
+//! law that saw one read of thirty would take them for reads at random places.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
@@ -39,25 +42,29 @@ impl Handle {
         let trust = reads.trust();
         // From here on: what is not held the kernel begins with as soon as it is looked at.
         let reading = steered.reads();
-        let seen = if trust.expects_miss() { None } else { through.read_seen(offset, buffers) };
-        let is_held = seen == Some(bytes);
-        if is_held {
-            trust.looked(true);
-            if !steered.is_engaged() {
-                return Some(0);
-            }
+        if reads.last_end() == Some(offset) && steered.leaves_streams(target) {
+            steered.disengage();
         }
-        let missed = seen.filter(|_| !is_held).map(|held| offset + held);
-        steered.read(&self.law, target, self.shown(offset, bytes, false, missed));
-        if is_held {
+        let is_engaged = steered.is_engaged();
+        let is_to_look = !is_engaged && !trust.expects_miss();
+        let seen = if is_to_look { through.read_seen(offset, buffers) } else { None };
+        if seen == Some(bytes) {
+            trust.looked(true);
             return Some(0);
+        }
+        let missed = seen.map(|held| offset + held);
+        if is_engaged || !reads.goes_on_unseen(offset) {
+            steered.read(&self.law, target, self.shown(offset, bytes, false, missed));
         }
         let held = seen.unwrap_or(0);
         if !through.read_rest(offset, held, buffers) {
             return None;
         }
         let awaited = reading.has_read(bytes - held, missed.is_some());
-        trust.looked(awaited == 0);
+        match is_engaged {
+            true => trust.ends(),
+            false => trust.looked(awaited == 0),
+        }
         Some(awaited)
     }
 
@@ -116,14 +123,17 @@ impl Handle {
             let is_read = through.read_held(offset, bytes, buffers);
             return Poll::Ready(Ok(is_read && self.counted(bytes, bytes, offset)));
         }
-        let seen = through.read_seen(offset, buffers);
-        let is_held = seen == Some(bytes);
-        if !is_held || steered.is_engaged() {
-            let missed = seen.filter(|_| !is_held).map(|held| offset + held);
-            steered.read(&self.law, target, self.shown(offset, bytes, !is_held, missed));
+        let is_engaged = steered.is_engaged();
+        if is_engaged {
+            steered.read(&self.law, target, self.shown(offset, bytes, true, None));
         }
-        if is_held {
+        let seen = through.read_seen(offset, buffers);
+        if seen == Some(bytes) {
             return Poll::Ready(Ok(self.counted(bytes, 0, offset)));
+        }
+        if !is_engaged {
+            let missed = seen.map(|held| offset + held);
+            steered.read(&self.law, target, self.shown(offset, bytes, true, missed));
         }
         let wanted = wish.insert(Arc::new(Wish::new(Arc::clone(&through.file), offset, bytes)));
         wanted.poll(waker);
@@ -134,8 +144,9 @@ impl Handle {
     }
 
     fn shown(&self, offset: u64, bytes: u64, is_begun: bool, missed: Option<u64>) -> Shown {
-        let last_end = self.tally.kernel_reads().last_end();
-        let goes_on = last_end.map_or(offset == 0, |end| end == offset);
+        let reads = self.tally.kernel_reads();
+        let goes_on = reads.last_end().map_or(offset == 0, |end| end == offset);
+        reads.shown(offset + bytes);
         Shown { offset, bytes, goes_on, is_begun, missed }
     }
 }

@@ -41,6 +41,9 @@ const COPY_KIB_NS: u64 = 1_000;
 /// times the bytes, and 0.4 of the rate of `pread`.)
 const MEMORY_BYTES: u64 = 64 << 20;
 
+/// Where the kernel reads so many pages ahead by itself, 2 MiB, its streams gain nothing by our law.
+const OWN_WINDOW_PAGES: u64 = 512;
+
 const POISON: &str = "what is learned is written by our own code, which doesn't panic";
 
 /// What a path has learned of what lies below the kernel's cache, and what it has asked of it.
@@ -75,6 +78,7 @@ pub(crate) struct Steered {
     advised: Mutex<Advised>,
     /// Whether something was advised to which a reader is expected to come: then the law sees each read.
     is_engaged: AtomicBool,
+    leaves_streams: OnceLock<bool>,
 }
 
 /// A read through the kernel's cache, until it is dropped.
@@ -255,13 +259,25 @@ impl Steered {
     /// Of the file of that number nothing is known.
     pub(super) fn new(steering: Arc<Steering>, number: u32) -> Steered {
         let advised = Mutex::new(Advised::new(number));
-        Steered { steering, advised, is_engaged: AtomicBool::new(false) }
+        let is_engaged = AtomicBool::new(false);
+        Steered { steering, advised, is_engaged, leaves_streams: OnceLock::new() }
     }
 
     /// Whether the law is to see each read, whatever the kernel has of it.
     #[inline]
     pub(super) fn is_engaged(&self) -> bool {
         self.is_engaged.load(Ordering::Relaxed)
+    }
+
+    /// Whether streams that go upwards are the kernel's alone: it reads far enough ahead of them by itself.
+    pub(super) fn leaves_streams(&self, target: &Target) -> bool {
+        let is_large = || self.steering.window_of(target).ahead >= OWN_WINDOW_PAGES;
+        *self.leaves_streams.get_or_init(is_large)
+    }
+
+    /// What was advised is not for who reads now.
+    pub(super) fn disengage(&self) {
+        self.is_engaged.store(false, Ordering::Relaxed);
     }
 
     /// Whether the read that is about to be made is neither looked at nor shown to the law.

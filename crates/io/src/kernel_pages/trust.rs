@@ -8,15 +8,16 @@
 //! would cost a system call of them more; each is timed instead, until one was so fast that it must have been held. But for that no
 //! clock is read, and no memory shared between threads is written to.
 //!
-//! While pages that the kernel was advised of wait for their reader, nobody trusts: the law is to see him come to them.
+//! While pages that the kernel was advised of wait for their reader, nobody trusts: the law is to see him come to them. And nobody
+//! has reason to trust right afterwards.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The most reads in a row that are not looked at.
-const TRUSTED_MAX: u32 = 31;
+const TRUSTED_MAX: u8 = 31;
 
 /// After so many reads in a row that were not held the next one is expected not to be.
-const MISSED_MAX: u32 = 8;
+const MISSED_MAX: u8 = 8;
 
 /// What one thread trusts of one file.
 ///
@@ -24,11 +25,11 @@ const MISSED_MAX: u32 = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     /// How many of the next reads are trusted.
-    left: AtomicU32,
+    left: AtomicU8,
     /// How many were when the last one was looked at; 0 where that one was not held.
-    run: AtomicU32,
+    run: AtomicU8,
     /// How many in a row were not held.
-    missed: AtomicU32,
+    missed: AtomicU8,
 }
 
 impl Trust {
@@ -50,6 +51,12 @@ impl Trust {
     /// Whether the read that is about to be made will hardly be held.
     pub(crate) fn expects_miss(&self) -> bool {
         self.missed.load(Ordering::Relaxed) >= MISSED_MAX
+    }
+
+    /// The law has seen a read, whatever came of it: the next one that it needn't see is looked at.
+    pub(crate) fn ends(&self) {
+        self.run.store(0, Ordering::Relaxed);
+        self.left.store(0, Ordering::Relaxed);
     }
 
     /// A read was looked at, or timed.

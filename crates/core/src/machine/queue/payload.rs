@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::cache::FileId;
 use crate::machine::{FaultId, ReadId};
-use crate::request::RequestId;
+use crate::request::{RequestId, more_requests};
 use crate::unit::PageRange;
 
 /// What a request carries.
@@ -94,7 +94,12 @@ impl Payloads {
         match self.by_name.get_mut(id.0 as usize) {
             Some(taken) => *taken = payload,
             // Names are given in order.
-            None => self.by_name.push(payload),
+            None => {
+                if self.by_name.len() == self.by_name.capacity() {
+                    self.by_name.reserve_exact(more_requests(self.by_name.len()));
+                }
+                self.by_name.push(payload);
+            }
         }
     }
 
