@@ -161,6 +161,11 @@ impl<N: Names> Follow<N> {
         self.tasks.insert(task, Task { process, table, name, ..Task::default() });
     }
 
+    /// Whether a task is followed.
+    pub fn is_watched(&self, task: u32) -> bool {
+        self.tasks.contains_key(&task)
+    }
+
     /// Learns what the descriptors of a watched process are of that were open before.
     pub fn adopt(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
