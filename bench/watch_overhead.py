@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""What `readpath watch` costs a program that reads 50,000 times a second from the page cache.
+
+usage: bench/watch_overhead.py [--times N] [--command PATH]     (default 12; about half a minute)
+
+Needs root. The program reads 4 KiB at random places of 64 MiB, which the kernel holds, and waits between two reads
+until 20 µs have passed since the last began, so 50,000 times a second. It measures how long the reads take, of which
+there are 50,000, less a look at the clock for each; with and without a watch by turns. Prints the medians in µs a
+read, the difference as a share of the 20 µs, and how many events were lost.
+"""
+
+import argparse
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+READS, PERIOD_NS, FILE_BYTES = 50_000, 20_000, 64 << 20
+
+
+def program(path):
+    """Prints how long a read takes, in µs."""
+    handle = os.open(path, os.O_RDONLY)
+    draw = random.Random(1)
+    places = [draw.randrange(FILE_BYTES // 4096) * 4096 for _ in range(READS)]
+    for at in range(0, FILE_BYTES, 1 << 20):
+        os.pread(handle, 1 << 20, at)
+    spent, clock, pread = 0, time.perf_counter_ns, os.pread
+    for place in places:
+        begun = clock()
+        pread(handle, 4096, place)
+        read = clock()
+        spent += (read - begun) - (clock() - read)
+        while clock() - begun < PERIOD_NS:
+            pass
+    print(spent / READS / 1e3)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--program", type=Path)
+    parser.add_argument("--times", type=int, default=12)
+    parser.add_argument("--command", type=Path, default=ROOT / "target/release/readpath")
+    arguments = parser.parse_args()
+    if arguments.program:
+        return program(arguments.program)
+    if os.geteuid() != 0:
+        sys.exit(__doc__)
+    took, lost = {False: [], True: []}, 0
+    with tempfile.TemporaryDirectory(dir=ROOT / "target") as folder:
+        data, recording = Path(folder) / "data", Path(folder) / "reads.rec"
+        data.write_bytes(os.urandom(FILE_BYTES))
+        for nth in range(2 * arguments.times):
+            is_watched = nth % 2 == 1
+            before = [arguments.command.resolve(), "watch", "-o", recording, "--"] if is_watched else []
+            words = [*before, sys.executable, __file__, "--program", data]
+            ran = subprocess.run(words, check=True, capture_output=True, text=True)
+            took[is_watched].append(float(ran.stdout))
+            found = re.search(r"(\d+) events were lost", ran.stderr)
+            lost += int(found[1]) if found else 0
+    alone, watched = statistics.median(took[False]), statistics.median(took[True])
+    share = (watched - alone) * 1e3 / PERIOD_NS
+    print(f"a read takes {alone:.2f} us alone, {watched:.2f} us watched: {share:.1%} of 20 us; {lost} events lost")
+
+
+if __name__ == "__main__":
+    main()
