@@ -8,9 +8,15 @@ use readpath_sim::explain::{Explainer, Explanation, Limit, Shape};
 use readpath_sim::job::shown;
 
 use crate::exit::{Ended, Failure};
+use crate::html::check_writable;
 use crate::output::print;
 use crate::recordings::each_record;
 use crate::table::{self, Column, Table};
+
+mod page;
+mod pictures;
+
+use pictures::Pictures;
 
 /// `readpath explain`.
 #[derive(Debug, Args)]
@@ -28,16 +34,27 @@ pub struct ExplainArgs {
     /// Print one JSON document in place of the text
     #[arg(long)]
     pub json: bool,
+    /// Write the explanation with pictures to this file too, as one page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Explains a recording.
 pub fn run(args: &ExplainArgs) -> Ended {
+    check_writable(args.html.as_deref())?;
     let mut explainer = Explainer::default();
+    let mut pictures = args.html.as_ref().map(|_| Pictures::default());
     each_record(&args.recording, |record| {
         explainer.take(&record);
+        if let Some(pictures) = &mut pictures {
+            pictures.take(&record);
+        }
         Ok(())
     })?;
     let explanation = explainer.finish();
+    if let (Some(path), Some(pictures)) = (&args.html, &pictures) {
+        page::of(&explanation, pictures).write(path)?;
+    }
     if args.json {
         let text = serde_json::to_string_pretty(&explanation).map_err(Failure::usage)?;
         return print(&format!("{text}\n"));
@@ -47,7 +64,8 @@ pub fn run(args: &ExplainArgs) -> Ended {
     print(&text)
 }
 
-fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
+/// What was watched, for how long, and how much of that it waited.
+fn head(explanation: &Explanation) -> String {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
     let program = if program.is_empty() { "The program".to_owned() } else { shown(program) };
     let share = 100.0 * waited_seconds / seconds.max(1e-9);
@@ -55,22 +73,30 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
         Some(spent) => format!("; processor time {spent:.2} s"),
         None => String::new(),
     };
-    writeln!(
-        out,
+    format!(
         "{program}: {seconds:.2} s, of which {waited_seconds:.2} s ({share:.0} %) waited for a \
-              device{spent}"
-    )?;
+         device{spent}"
+    )
+}
+
+/// What is to be said where nothing is wrong.
+fn verdict(explanation: &Explanation) -> String {
+    let what = match explanation.limit {
+        Limit::Device => "Nothing is wrong with its reads; the device is the limit",
+        Limit::Program => "Nothing is wrong with its reads; they are not what takes the time",
+        Limit::Nothing => "Nothing to say",
+    };
+    format!("{what}: {}.", explanation.limit_text)
+}
+
+fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
+    writeln!(out, "{}", head(explanation))?;
     if explanation.lost > 0 {
         writeln!(out, "{} events were lost: figures are too low", explanation.lost)?;
     }
     writeln!(out)?;
     if explanation.findings.is_empty() {
-        let what = match explanation.limit {
-            Limit::Device => "Nothing is wrong with its reads; the device is the limit",
-            Limit::Program => "Nothing is wrong with its reads; they are not what takes the time",
-            Limit::Nothing => "Nothing to say",
-        };
-        writeln!(out, "{what}: {}.", explanation.limit_text)?;
+        writeln!(out, "{}", verdict(explanation))?;
     } else {
         writeln!(out, "What is wrong, the most costly first:")?;
         for (number, finding) in (1..).zip(&explanation.findings) {
@@ -141,7 +167,12 @@ fn write_shape(out: &mut String, shape: &Shape) -> fmt::Result {
         .collect();
     writeln!(out, "  not found in a memory of: {}", reuse.join(", "))?;
 
-    writeln!(out)?;
+    let [files, threads] = tables(shape);
+    write!(out, "\n{files}\n{threads}")
+}
+
+/// The files, and the threads.
+fn tables(shape: &Shape) -> [Table; 2] {
     let files: [Column<readpath_sim::explain::FileShape>; 5] = [
         ("file", |file| shown(&file.path)),
         ("reads", |file| file.reads.to_string()),
@@ -149,15 +180,13 @@ fn write_shape(out: &mut String, shape: &Shape) -> fmt::Result {
         ("MiB fetched", |file| table::mib(Some(file.fetched_bytes))),
         ("waited s", |file| table::number(Some(file.waited_seconds), 3)),
     ];
-    write!(out, "{}", Table::of(&shape.files, &files, 1))?;
-    writeln!(out)?;
     let threads: [Column<readpath_sim::explain::ThreadShape>; 4] = [
         ("thread", |thread| format!("{} {}", shown(&thread.name), thread.task)),
         ("reads", |thread| thread.reads.to_string()),
         ("MiB given", |thread| table::mib(Some(thread.got_bytes))),
         ("waited s", |thread| table::number(Some(thread.waited_seconds), 3)),
     ];
-    write!(out, "{}", Table::of(&shape.threads, &threads, 1))
+    [Table::of(&shape.files, &files, 1), Table::of(&shape.threads, &threads, 1)]
 }
 
 /// Bytes with the largest unit that leaves a whole number, roughly.

@@ -12,6 +12,7 @@ use crate::exit::{Ended, Failure};
 
 mod export;
 mod import;
+mod merge;
 
 /// `readpath trace`.
 #[derive(Debug, Subcommand)]
@@ -20,6 +21,8 @@ pub enum TraceCommand {
     Show(ShowArgs),
     /// Keep what ended within a span of time
     Cut(CutArgs),
+    /// Merge recordings that were made beside each other, aligned by when each began
+    Merge(MergeArgs),
     /// Take the names out: of files, threads and programs
     Anonymise(AnonymiseArgs),
     /// Make a recording of the text of `strace -f -ttt -T -y -s 0`, or of a trace of requests
@@ -48,6 +51,17 @@ pub struct CutArgs {
     /// Up to this time [default: its end]
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
+    /// The recording to be made
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// `readpath trace merge`.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// The recordings
+    #[arg(value_name = "RECORDING", num_args = 2.., required = true)]
+    pub recordings: Vec<PathBuf>,
     /// The recording to be made
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
@@ -104,6 +118,7 @@ pub fn run(command: &TraceCommand) -> Ended {
     match command {
         TraceCommand::Show(args) => show(&args.recording),
         TraceCommand::Cut(args) => cut(args),
+        TraceCommand::Merge(args) => merge::run(args),
         TraceCommand::Anonymise(args) => {
             changed(&args.recording, &args.output, |record| Some(anonymous(record)))
         }

@@ -32,11 +32,15 @@ use crate::input;
 )]
 pub struct WatchArgs {
     /// Watch this program, and all that it starts, until it ends
-    #[arg(value_name = "COMMAND", last = true, required_unless_present = "pid")]
+    #[arg(value_name = "COMMAND", last = true, required_unless_present_any = ["pid", "cgroup"])]
     pub command: Vec<String>,
     /// Watch this process, and all that it starts meanwhile, until it ends
     #[arg(long, value_name = "N", conflicts_with = "command")]
     pub pid: Option<u32>,
+    /// Watch all processes of this control group and of those below it, and all that these start meanwhile, until there
+    /// is none; the folder of the group, as /sys/fs/cgroup/system.slice/cron.service
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["command", "pid"])]
+    pub cgroup: Option<PathBuf>,
     /// Watch no longer than this, in seconds or with a unit; a program that was started runs on
     #[arg(long = "for", value_name = "TIME")]
     pub span: Option<String>,
@@ -65,6 +69,9 @@ const MEMORY_BYTES_LEAST: u64 = 1 << 20;
 
 /// How often the kernel's buffers are read.
 const ROUND: Duration = Duration::from_millis(10);
+
+/// How often it is looked who is in a control group.
+const GROUP_ROUND: Duration = Duration::from_millis(200);
 
 /// How long after a process has ended its last events may come.
 const LAST_ROUNDS: u32 = 3;
@@ -102,6 +109,7 @@ pub fn run(args: WatchArgs) -> Ended {
     let began = Instant::now();
     let mut status = None;
     let mut has_exited = false;
+    let mut group_looked = began;
     while !is_interrupted.load(Ordering::Relaxed) && !has_exited {
         watch.wait(ROUND).map_err(about)?;
         watch.record(&mut writer).map_err(about)?;
@@ -110,7 +118,7 @@ pub fn run(args: WatchArgs) -> Ended {
                 status = child.try_wait().map_err(Failure::usage)?;
                 status.is_some()
             }
-            None => !Path::new(&format!("/proc/{}", args.pid.unwrap_or(0))).exists(),
+            None => is_gone(&args, &mut watch, &mut group_looked)?,
         };
         if span.is_some_and(|span| began.elapsed() >= span) {
             break;
@@ -134,7 +142,7 @@ pub fn run(args: WatchArgs) -> Ended {
     }
 }
 
-/// Starts the program, or finds the process.
+/// Starts the program, or finds the process or the control group.
 fn begin(args: &WatchArgs, watch: &mut Watch) -> Result<(String, Option<Child>), Failure> {
     if let Some(process) = args.pid {
         watch
@@ -143,12 +151,43 @@ fn begin(args: &WatchArgs, watch: &mut Watch) -> Result<(String, Option<Child>),
         let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
         return Ok((name.trim_end().to_owned(), None));
     }
+    if let Some(group) = &args.cgroup {
+        if attach_group(group, watch)? == 0 {
+            return Err(Failure::about(group.display(), "there is no process in it"));
+        }
+        let name = group.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Ok((name, None));
+    }
     let program = &args.command[0];
     let mut command = Command::new(program);
     command.args(&args.command[1..]);
     let child = watch.spawn(command).map_err(|error| Failure::about(program, error))?;
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok((name, Some(child)))
+}
+
+/// Looks for those who came into a control group meanwhile.
+fn attach_group(group: &Path, watch: &mut Watch) -> Result<usize, Failure> {
+    watch.attach_group(group).map_err(|error| {
+        let what =
+            "give the folder of a control group, with a list of its processes in cgroup.procs";
+        Failure::about(group.display(), format!("{error}; {what}"))
+    })
+}
+
+/// Whether what was there before is gone: the process, or all of the control group.
+fn is_gone(args: &WatchArgs, watch: &mut Watch, looked: &mut Instant) -> Result<bool, Failure> {
+    if let Some(process) = args.pid {
+        return Ok(!Path::new(&format!("/proc/{process}")).exists());
+    }
+    match &args.cgroup {
+        Some(group) if looked.elapsed() >= GROUP_ROUND => {
+            *looked = Instant::now();
+            // A group that was removed had nobody left.
+            Ok(!group.exists() || attach_group(group, watch)? == 0)
+        }
+        _ => Ok(false),
+    }
 }
 
 fn refused(error: TraceError) -> Failure {

@@ -108,6 +108,37 @@ fn every_command_that_compares_writes_its_page() {
     }
 }
 
+/// The example is of reads one at a time: that is the first finding, and its file has a picture of places over time.
+#[test]
+fn an_explanation_is_a_page_with_pictures() {
+    let scratch = Scratch::new("html-explain");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/one-at-a-time.rec");
+    let arguments = format!("explain {} --html page.html", example.display());
+    let ran = scratch.run(&arguments);
+    ran.has_ended(0, &arguments);
+    let text = page(&scratch.path("page.html"));
+    let pictures = [
+        "Reads by place and time",
+        "Latency over time",
+        "Depth over time",
+        "in vain",
+        "Working set",
+    ];
+    for word in pictures {
+        assert!(text.contains(word), "no `{word}`");
+    }
+    let title = ran.stdout.lines().find_map(|line| line.strip_prefix("1. ")).expect("a finding");
+    let title = title.rsplit_once(": ").unwrap().0;
+    assert!(text.contains(title), "no `{title}`");
+    let Some(opened) = opened(&scratch, "page.html", "#sort=0.1.descending") else { return };
+    assert!(opened.matches("<svg").count() >= 5);
+    assert_eq!(opened.matches("aria-sort=\"descending\">").count(), 1, "its script runs");
+    scratch.refused(
+        &format!("explain {} --html no/such/page.html", example.display()),
+        &["can't be written"],
+    );
+}
+
 #[test]
 fn names_from_outside_are_text_and_a_page_that_cannot_be_written_is_refused_before_the_run() {
     let scratch = Scratch::new("html-names");

@@ -72,6 +72,24 @@ fn recordings_are_cut_and_anonymised() {
     scratch.refused("trace anonymise reads.rec -o reads.rec", &["the recording itself"]);
 }
 
+/// Two recordings that began half a millisecond after each other: two threads with a hundred reads each, of two files.
+#[test]
+fn recordings_are_merged_by_the_time_of_day() {
+    let scratch = Scratch::new("recordings-merge");
+    scratch.file("one.txt", strace());
+    scratch.file("two.txt", strace().replace("9 100.000000", "9 100.000500"));
+    for name in ["one", "two"] {
+        scratch.run(&format!("trace import {name}.txt -o {name}.rec")).has_ended(0, "import");
+    }
+    scratch.run("trace merge one.rec two.rec -o both.rec").has_ended(0, "merge");
+    let shown = scratch.run("trace show both.rec").stdout;
+    let count = |kind: &str| shown.lines().filter(|line| line.starts_with(kind)).count();
+    assert_eq!((count("{\"start\""), count("{\"thread\""), count("{\"read\"")), (1, 2, 202));
+    scratch.run("explain both.rec").has_ended(0, "explain");
+    scratch.refused("trace merge one.rec two.rec -o two.rec", &["one of the recordings"]);
+    scratch.refused("trace merge one.rec one.txt -o x.rec", &["one.txt: this is no recording"]);
+}
+
 #[test]
 fn what_is_no_recording_is_refused_and_a_cut_one_is_explained() {
     let scratch = Scratch::new("recordings-bad");

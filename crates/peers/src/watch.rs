@@ -16,6 +16,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::tracefs::{Instance, TraceError};
 mod advise;
 mod event;
 mod follow;
+mod group;
 mod layout;
 mod names;
 mod ring;
@@ -72,6 +74,8 @@ pub struct Watch {
     rounds: u32,
     lost: u64,
     advisor: Option<Advisor>,
+    /// Whether somebody was watched who ran already.
+    is_attached: bool,
 }
 
 /// One of the two instances.
@@ -105,6 +109,7 @@ impl Watch {
             rounds: 0,
             lost: 0,
             advisor: None,
+            is_attached: false,
         })
     }
 
@@ -151,16 +156,25 @@ impl Watch {
     /// # Errors
     /// There is none of this number, or it can't be watched.
     pub fn attach(&mut self, process: u32) -> io::Result<()> {
-        let mut numbers = Vec::new();
+        let mut tasks = Vec::new();
         for entry in fs::read_dir(format!("/proc/{process}/task"))? {
             let path = entry?.path();
             let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
             let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-            numbers.extend(number.map(|number: u32| (number, name.trim_end().to_owned())));
+            tasks.extend(number.map(|number: u32| (number, name.trim_end().to_owned())));
         }
-        let list: Vec<String> = numbers.iter().map(|(number, _)| number.to_string()).collect();
-        fs::write(self.tasks.instance.path().join("set_event_pid"), list.join(" "))?;
-        for (number, name) in numbers {
+        tasks.retain(|(number, _)| !self.follow.is_watched(*number));
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<String> = tasks.iter().map(|(number, _)| number.to_string()).collect();
+        // The first ones stand in place of the task that nobody is interested in.
+        let mut options = fs::OpenOptions::new();
+        let options = options.write(true).append(self.is_attached).truncate(!self.is_attached);
+        let mut file = options.open(self.tasks.instance.path().join("set_event_pid"))?;
+        file.write_all(list.join(" ").as_bytes())?;
+        self.is_attached = true;
+        for (number, name) in tasks {
             self.follow.watch(number, process, &name);
         }
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
@@ -168,6 +182,24 @@ impl Watch {
             descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         self.follow.adopt(process, &numbers.collect::<Vec<u64>>());
         Ok(())
+    }
+
+    /// Watches all processes that are in a control group now, or in one below it, and all that these start from now
+    /// on; gives how many there are. Call it again from time to time: who is moved there by
+    /// others is watched from then on.
+    ///
+    /// # Errors
+    /// It is no folder of a control group, or a process in it can't be watched.
+    pub fn attach_group(&mut self, group: &Path) -> io::Result<usize> {
+        let processes = group::processes(group)?;
+        for &process in &processes {
+            match self.attach(process) {
+                // It has ended meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                attached => attached?,
+            }
+        }
+        Ok(processes.len())
     }
 
     /// Whether none of the watched lives any more, as far as events were taken.

@@ -56,10 +56,12 @@ use serde::Serialize;
 
 mod code;
 mod fields;
+mod merge;
 mod read;
 pub mod strace;
 mod write;
 
+pub use merge::{Merge, MergeError};
 pub use read::{Reader, RecordingError};
 pub use write::Writer;
 

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 #[path = "../support/mod.rs"]
@@ -160,6 +160,63 @@ fn advice_brings_in_what_is_used_and_never_more_than_the_budget() {
         drop(slow);
         fs::remove_dir(scratch.path("slow")).unwrap();
     }
+}
+
+/// A control group, removed at the end.
+struct Group(PathBuf);
+
+impl Group {
+    /// Of version 2, or of the first controller of version 1 that is there.
+    fn new() -> Option<Group> {
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"];
+        let root = roots.iter().map(Path::new).find(|root| root.join("cgroup.procs").exists())?;
+        let path = root.join(format!("readpath-test-{}", std::process::id()));
+        fs::create_dir(&path).ok().map(|()| Group(path))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// One process is in the group before, another comes to it later; both read a file of their own.
+#[test]
+fn all_of_a_control_group_are_watched() {
+    let scratch = Scratch::new("watch-group");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let Some(group) = Group::new() else { return println!("skipped: no control groups") };
+    let begin = |name: &str, seconds: &str| {
+        scratch.data(name, 1 << 20);
+        let script = format!(
+            "echo $$ > {0}/cgroup.procs; sleep {seconds}; cat {name} > /dev/null; sleep 1",
+            group.0.display()
+        );
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(&scratch.0).spawn().unwrap()
+    };
+    let mut first = begin("first", "2");
+    while fs::read_to_string(group.0.join("cgroup.procs")).unwrap().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mut watch = scratch.command(["watch", "-o", "group.rec", "--cgroup"]);
+    let watch = watch.arg(&group.0).stderr(Stdio::piped()).spawn().unwrap();
+    let mut second = begin("second", "1.5");
+    let ran = Ran::of(watch.wait_with_output().unwrap());
+    let _ = (first.wait(), second.wait());
+    ran.has_ended(0, "watch --cgroup");
+    let shown = scratch.run("trace show group.rec").stdout;
+    for name in ["first", "second"] {
+        let path = scratch.path(name);
+        let is_of =
+            |line: &&str| line.starts_with("{\"file\"") && line.contains(path.to_str().unwrap());
+        assert_eq!(shown.lines().filter(is_of).count(), 1, "{name} in\n{shown}");
+    }
+    drop(group);
+    scratch.refused("watch --cgroup . -o x.rec", &["cgroup.procs", "control group"]);
 }
 
 #[test]

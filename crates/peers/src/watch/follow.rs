@@ -9,9 +9,7 @@
 //! A fault has no event at its end. It ends when its task runs again after it has waited for the
 //! page; one that did not wait ends as it begins.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::rc::Rc;
 
 use readpath_sim::recording::{
     Evict, File, Insert, Outcome, Read, Record, Request, Thread, Way, Work,
@@ -19,7 +17,7 @@ use readpath_sim::recording::{
 
 use super::event::{Call, Event, Inode, What};
 use super::names::{Named, Names};
-use super::tables::{Held, Of, Table, Tables};
+use super::tables::{Table, Tables};
 
 mod advice;
 mod descriptors;
@@ -161,17 +159,9 @@ impl<N: Names> Follow<N> {
         self.tasks.insert(task, Task { process, table, name, ..Task::default() });
     }
 
-    /// Learns what the descriptors of a watched process are of that were open before.
-    pub fn adopt(&mut self, process: u32, descriptors: &[u64]) {
-        let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
-        let table = table.table;
-        for &descriptor in descriptors {
-            let Some(found) = self.names.open_file(process, descriptor) else { continue };
-            self.file(found.inode, Some(found.named));
-            let (position, flags) = (Some(found.position), found.flags);
-            let held = Held { of: Of::File(found.inode), position, flags, ..Held::default() };
-            self.tables.set(table, descriptor, Rc::new(RefCell::new(held)));
-        }
+    /// Whether a task is followed.
+    pub fn is_watched(&self, task: u32) -> bool {
+        self.tasks.contains_key(&task)
     }
 
     /// How many reads were seen that can't be told, because nothing says which bytes they were.

@@ -1,15 +1,15 @@
 //! Whether advice pays, by what became of it.
 //!
 //! The law in words. First it is only watched, until the program has waited ten milliseconds for files that are not in
-//! memory: who waits for less needs no help, and what those waits cost is what advice is held against. What is brought in is judged in rounds of 16 MiB, or of a quarter of the budget where that is less,
+//! memory: who waits for less needs no help. What is brought in is judged in rounds of 16 MiB, or of a quarter of the budget where that is less,
 //! of pages whose fate is known: used, gone unused, or standing for so long that they count as unused. A round of which less
 //! than half was used did not pay, and neither did one in which the program waited half as long again for each of the
 //! bytes that it read as it did without advice. After a round that did not pay advice rests: a second at first, and twice
 //! as long each time in a row. While it rests the program's waits are measured anew as what they are without
 //! advice. After five such rounds in a row it stops for good.
 //!
-//! Waits are compared only where those with advice are of fifty milliseconds at least: less is chance, and so is less
-//! than half as long again where so little is known of the waits without.
+//! Waits are compared only where both sides are of a tenth of a second at least: the ten milliseconds that are
+//! measured first say that there is something to gain, and not how much.
 
 /// Pages of known fate that are judged together: 16 MiB.
 const ROUND_PAGES: u64 = 4096;
@@ -23,8 +23,8 @@ const VAIN_MAX: u32 = 5;
 /// Waits without advice that are measured first, in nanoseconds.
 const MEASURED_NS: u64 = 10_000_000;
 
-/// Waits with advice of less, in nanoseconds, say nothing of what a byte costs.
-const WAITS_NS: u64 = 50_000_000;
+/// Waits of less, in nanoseconds, say nothing of what a byte costs.
+const WAITS_NS: u64 = 100_000_000;
 
 /// Whether to advise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Waits {
 
     /// Whether it waited half as long again for a byte as `other` did, as far as both are known.
     fn is_worse_than(&self, other: &Waits) -> bool {
-        let are_known = other.waited_ns >= MEASURED_NS && self.waited_ns >= WAITS_NS;
+        let are_known = other.waited_ns >= WAITS_NS && self.waited_ns >= WAITS_NS;
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
         are_known
             && 2 * product(self.waited_ns, other.read_bytes)

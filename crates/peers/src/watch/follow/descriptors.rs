@@ -15,6 +15,19 @@ const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
 const DIRECT: u64 = libc::O_DIRECT as u64;
 
 impl<N: Names> Follow<N> {
+    /// Learns what the descriptors of a watched process are of that were open before.
+    pub(in crate::watch) fn adopt(&mut self, process: u32, descriptors: &[u64]) {
+        let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
+        let table = table.table;
+        for &descriptor in descriptors {
+            let Some(found) = self.names.open_file(process, descriptor) else { continue };
+            self.file(found.inode, Some(found.named));
+            let (position, flags) = (Some(found.position), found.flags);
+            let held = Held { of: Of::File(found.inode), position, flags, ..Held::default() };
+            self.tables.set(table, descriptor, Rc::new(RefCell::new(held)));
+        }
+    }
+
     /// A system call has ended.
     pub(super) fn call_ends(&mut self, at: u64, number: u32, entered: InCall, result: i64) {
         let Some(task) = self.tasks.get(&number) else { return };

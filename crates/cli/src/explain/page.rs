@@ -1,0 +1,169 @@
+//! An explanation as a page: what is wrong, and pictures of what the reads are like.
+
+use readpath_sim::explain::{Explanation, Shape};
+use readpath_sim::job::shown;
+
+use super::pictures::{Drawn, Pictures};
+use super::{head, tables, verdict};
+use crate::html::Page;
+use crate::html::axes::{Axis, Field, percent, plain, time};
+use crate::html::bars::{self, Bar};
+use crate::html::dots::{self, Kind};
+use crate::html::lines::{self, Line};
+
+/// The reads of so many files are drawn by their place.
+const FILES_MAX: usize = 4;
+
+const MIB: f64 = 1_048_576.0;
+
+/// The page.
+pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
+    let mut page = Page::new("What a program reads", &head(explanation));
+    if explanation.lost > 0 {
+        page.paragraph(&format!("{} events were lost: figures are too low.", explanation.lost));
+    }
+    page.heading("What is wrong");
+    match explanation.findings.is_empty() {
+        true => page.paragraph(&verdict(explanation)),
+        false => findings(&mut page, explanation),
+    }
+    if explanation.shape.reads == 0 {
+        return page;
+    }
+    places(&mut page, &explanation.shape, pictures);
+    times(&mut page, pictures);
+    depth(&mut page, pictures);
+    use_of_bytes(&mut page, &explanation.shape);
+    working_set(&mut page, &explanation.shape);
+    page.heading("Files and threads");
+    let [files, threads] = tables(&explanation.shape);
+    page.table("Files, the one that was waited for the longest first", &files);
+    page.table("Threads, the one that waited the longest first", &threads);
+    page
+}
+
+fn findings(page: &mut Page, explanation: &Explanation) {
+    let findings = &explanation.findings;
+    let bars: Vec<Bar> =
+        findings.iter().map(|finding| Bar::new(&finding.title, finding.seconds, 1)).collect();
+    let caption = "Seconds that the program waited for each.";
+    page.picture(caption, &bars::draw("What costs how much", "s", &bars));
+    for finding in findings {
+        let share = finding.share * 100.0;
+        page.paragraph(&format!("{}: {:.2} s ({share:.0} %).", finding.title, finding.seconds));
+        page.notes([
+            format!("Seen by: {}.", finding.evidence),
+            format!("What helps: {}.", finding.remedy),
+        ]);
+    }
+}
+
+/// Reads that waited, and those that didn't.
+fn kinds(reads: &[&Drawn], piece: impl Fn(&Drawn) -> [f64; 4]) -> [Kind; 2] {
+    let pieces = |waited: bool| {
+        let reads = reads.iter().filter(|read| (read.waited_ns > 0) == waited);
+        reads.map(|read| piece(read)).collect()
+    };
+    let kind = |name: &str, series, waited| {
+        let name = name.to_owned();
+        Kind { name, series, is_thin: waited, pieces: pieces(waited) }
+    };
+    [kind("waited for a device", 1, true), kind("did not wait", 2, false)]
+}
+
+/// Where in each file was read when.
+fn places(page: &mut Page, shape: &Shape, pictures: &Pictures) {
+    page.heading("Where it reads");
+    for file in shape.files.iter().take(FILES_MAX) {
+        let is_it = |read: &&Drawn| pictures.paths.get(&read.file) == Some(&file.path);
+        let reads: Vec<&Drawn> = pictures.reads.iter().filter(is_it).collect();
+        if reads.is_empty() {
+            continue;
+        }
+        let piece = |read: &Drawn| {
+            let first = read.offset as f64 / MIB;
+            let last = first + read.bytes as f64 / MIB;
+            [read.begin_ns as f64 / 1e9, read.end_ns as f64 / 1e9, first, last]
+        };
+        let most = reads.iter().map(|read| piece(read)[3]).fold(0.0, f64::max);
+        let field =
+            Field::new(seconds(pictures), Axis::linear("MiB in the file", most, plain), 260.0);
+        let each = match pictures.each {
+            1 => String::new(),
+            each => format!(" One of {each} reads is drawn."),
+        };
+        let caption = format!("{}: each read at its place and time.{each}", shown(&file.path));
+        page.picture(
+            &caption,
+            &dots::draw("Reads by place and time", &field, &kinds(&reads, piece)),
+        );
+    }
+}
+
+/// How long reads took.
+fn times(page: &mut Page, pictures: &Pictures) {
+    page.heading("How long it waits");
+    let took_us = |read: &Drawn| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
+    let reads: Vec<&Drawn> = pictures.reads.iter().collect();
+    let all = || reads.iter().map(|read| took_us(read));
+    let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
+    let field =
+        Field::new(seconds(pictures), Axis::logarithmic("it took", least, most, time), 260.0);
+    let piece = |read: &Drawn| {
+        let at = read.begin_ns as f64 / 1e9;
+        [at, at, took_us(read), took_us(read)]
+    };
+    let caption = "Each read: when it began, and how long it took.";
+    page.picture(caption, &dots::draw("Latency over time", &field, &kinds(&reads, piece)));
+}
+
+/// How many requests were at the devices.
+fn depth(page: &mut Page, pictures: &Pictures) {
+    let points = pictures.depths();
+    if points.is_empty() {
+        return;
+    }
+    page.heading("How much it asks for at a time");
+    let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
+    let field = Field::new(seconds(pictures), Axis::linear("requests", most, plain), 200.0);
+    let name = "reading requests at the devices".to_owned();
+    let line = Line { name, points, series: 0, is_dashed: false, has_steps: true };
+    let caption = "Requests to read that devices had, on average over each span of time.";
+    page.picture(caption, &lines::draw("Depth over time", &field, &[line]));
+}
+
+/// What became of the bytes that were fetched.
+fn use_of_bytes(page: &mut Page, shape: &Shape) {
+    page.heading("What was read, and what of it was used");
+    let mib = |bytes: u64| bytes as f64 / MIB;
+    let bars = [
+        Bar::new("given to the program", mib(shape.got_bytes), 2),
+        Bar::new("fetched from devices", mib(shape.fetched_bytes), 0),
+        Bar::new("of that, fetched before", mib(shape.again_bytes), 1),
+        Bar::new("of that, not asked for", mib(shape.unused_bytes), 1),
+    ];
+    let caption = "MiB. What was given and not fetched was in memory.";
+    page.picture(caption, &bars::draw("Bytes given, fetched, and in vain", "MiB", &bars));
+}
+
+/// What a memory of each size would not hold.
+fn working_set(page: &mut Page, shape: &Shape) {
+    let points: Vec<(f64, f64)> =
+        shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();
+    let Some(most) = points.last().map(|point| point.0) else { return };
+    page.heading("What it uses again");
+    let field = Field::new(
+        Axis::logarithmic("MiB of memory", points[0].0, most, plain),
+        Axis::linear("not found in memory", 1.0, percent),
+        260.0,
+    );
+    let name = "pages that a memory of that size would not hold".to_owned();
+    let line = Line { name, points, series: 0, is_dashed: false, has_steps: true };
+    let caption =
+        "Where the line falls, a memory of that size holds what the program comes back to.";
+    page.picture(caption, &lines::draw("Working set", &field, &[line]));
+}
+
+fn seconds(pictures: &Pictures) -> Axis {
+    Axis::linear("time in s", pictures.end_ns as f64 / 1e9, plain)
+}

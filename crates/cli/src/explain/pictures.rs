@@ -1,0 +1,161 @@
+//! What the pictures of a recording need, gathered in one pass and bounded memory.
+
+use std::collections::BTreeMap;
+
+use readpath_sim::recording::{Outcome, Record, Work};
+
+/// So many reads are kept at most: of more, each second, fourth, …
+const READS_MAX: usize = 8_192;
+
+/// Time is told in so many spans at most; they become twice as long when they don't reach.
+const SPANS_MAX: usize = 512;
+
+/// How long a span is at first, in nanoseconds.
+const SPAN_NS: u64 = 1_000_000;
+
+/// A read that is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drawn {
+    pub file: u32,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    pub waited_ns: u64,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// Gathers what is drawn.
+#[derive(Debug)]
+pub struct Pictures {
+    /// By number: the path of each file.
+    pub paths: BTreeMap<u32, String>,
+    pub reads: Vec<Drawn>,
+    /// One of so many reads is kept.
+    pub each: u64,
+    count: u64,
+    /// How long reading requests were at the devices within each span, together.
+    busy_ns: Vec<u64>,
+    span_ns: u64,
+    /// When the last of all ended.
+    pub end_ns: u64,
+}
+
+impl Default for Pictures {
+    fn default() -> Pictures {
+        Pictures {
+            paths: BTreeMap::new(),
+            reads: Vec::new(),
+            each: 1,
+            count: 0,
+            busy_ns: Vec::new(),
+            span_ns: SPAN_NS,
+            end_ns: 0,
+        }
+    }
+}
+
+impl Pictures {
+    /// Takes the next record.
+    pub fn take(&mut self, record: &Record) {
+        match record {
+            Record::File(file) => {
+                self.paths.insert(file.file, file.path.clone());
+            }
+            Record::Read(read) => {
+                self.end_ns = self.end_ns.max(read.end_ns);
+                if let Outcome::Bytes(bytes) = read.outcome {
+                    self.keep(Drawn {
+                        file: read.file,
+                        begin_ns: read.begin_ns,
+                        end_ns: read.end_ns,
+                        waited_ns: read.waited_ns,
+                        offset: read.offset,
+                        bytes,
+                    });
+                }
+            }
+            Record::Request(request) if request.work == Work::Read => {
+                self.end_ns = self.end_ns.max(request.end_ns);
+                self.busy(request.begin_ns, request.end_ns);
+            }
+            Record::End(end) => self.end_ns = self.end_ns.max(end.at_ns),
+            _ => {}
+        }
+    }
+
+    /// How many reading requests were at the devices on average: from when on in seconds, how many.
+    pub fn depths(&self) -> Vec<(f64, f64)> {
+        let spans = (0..).zip(&self.busy_ns);
+        let depth = |(nth, busy_ns): (u64, &u64)| {
+            ((nth * self.span_ns) as f64 / 1e9, *busy_ns as f64 / self.span_ns as f64)
+        };
+        spans.map(depth).collect()
+    }
+
+    fn keep(&mut self, read: Drawn) {
+        if self.count.is_multiple_of(self.each) {
+            self.reads.push(read);
+        }
+        self.count += 1;
+        if self.reads.len() > READS_MAX {
+            let mut nth = 0;
+            self.reads.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+            self.each *= 2;
+        }
+    }
+
+    fn busy(&mut self, begin_ns: u64, end_ns: u64) {
+        while end_ns / self.span_ns >= SPANS_MAX as u64 {
+            let pairs = self.busy_ns.chunks(2).map(|pair| pair.iter().sum());
+            self.busy_ns = pairs.collect();
+            self.span_ns *= 2;
+        }
+        let last = (end_ns / self.span_ns) as usize;
+        if self.busy_ns.len() <= last {
+            self.busy_ns.resize(last + 1, 0);
+        }
+        for nth in begin_ns / self.span_ns..=end_ns / self.span_ns {
+            let (from, to) = (nth * self.span_ns, (nth + 1) * self.span_ns);
+            self.busy_ns[nth as usize] += to.min(end_ns) - from.max(begin_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_sim::recording::{Read, Request};
+
+    use super::*;
+
+    fn request(begin_ns: u64, end_ns: u64) -> Record {
+        Record::Request(Request { begin_ns, end_ns, ..Request::default() })
+    }
+
+    /// Spans of 1 ms: two requests of 2 ms from 0 and from 1 ms on. Then one after 600 ms, more than 512 spans.
+    #[test]
+    fn depths_are_those_of_each_span() {
+        const MS: u64 = 1_000_000;
+        let mut pictures = Pictures::default();
+        pictures.take(&request(0, 2 * MS));
+        pictures.take(&request(MS, 3 * MS));
+        assert_eq!(pictures.depths(), [(0.0, 1.0), (0.001, 2.0), (0.002, 1.0), (0.003, 0.0)]);
+        pictures.take(&request(600 * MS, 601 * MS));
+        let depths = pictures.depths();
+        assert_eq!(depths[..3], [(0.0, 1.5), (0.002, 0.5), (0.004, 0.0)]);
+        assert_eq!((depths.len(), depths[300]), (301, (0.6, 0.5)));
+    }
+
+    #[test]
+    fn of_many_reads_each_of_some_number_is_kept() {
+        let mut pictures = Pictures::default();
+        for end_ns in 0..100_000 {
+            pictures.take(&Record::Read(Read { end_ns, ..Read::default() }));
+        }
+        assert!((READS_MAX / 2..=READS_MAX).contains(&pictures.reads.len()));
+        let places = (0..).zip(&pictures.reads);
+        assert!(places.into_iter().all(|(nth, read)| read.end_ns == nth * pictures.each));
+    }
+}

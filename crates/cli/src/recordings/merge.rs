@@ -1,0 +1,62 @@
+//! `readpath trace merge`: recordings that were made beside each other, as one.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::Path;
+use std::rc::Rc;
+
+use readpath_sim::recording::{Merge, Reader, Record, RecordingError, Writer};
+
+use super::{MergeArgs, same_file};
+use crate::exit::{Ended, Failure};
+
+/// What went wrong in one of the recordings, while they are read by turns.
+type Wrong = Rc<RefCell<Option<Failure>>>;
+
+/// Merges them, in the memory of a block of each.
+pub fn run(args: &MergeArgs) -> Ended {
+    let MergeArgs { recordings, output } = args;
+    if recordings.iter().any(|recording| same_file(recording, output)) {
+        let why = "it is one of the recordings: name another file";
+        return Err(Failure::about(output.display(), why));
+    }
+    let wrong = Wrong::default();
+    let parts = recordings.iter().map(|recording| records(recording, &wrong));
+    let parts = parts.collect::<Result<Vec<_>, Failure>>()?;
+    let merged = Merge::new(parts).map_err(|error| match wrong.take() {
+        Some(failure) => failure,
+        None => Failure::Usage(error.to_string()),
+    })?;
+    let about = |error: std::io::Error| Failure::about(output.display(), error);
+    let file = File::create(output).map_err(about)?;
+    let mut writer = Writer::new(BufWriter::new(file)).map_err(about)?;
+    for record in merged {
+        writer.put(record).map_err(about)?;
+    }
+    if let Some(failure) = wrong.take() {
+        return Err(failure);
+    }
+    writer.finish().map_err(about)?;
+    Ok(())
+}
+
+/// The records of a recording, up to the first that is damaged: that is then told.
+fn records(path: &Path, wrong: &Wrong) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
+    let file = File::open(path).map_err(|error| Failure::about(path.display(), error))?;
+    let source = BufReader::with_capacity(1 << 20, file);
+    let reader = Reader::new(source).map_err(|error| Failure::about(path.display(), error))?;
+    let (path, wrong) = (path.to_owned(), Rc::clone(wrong));
+    Ok(reader.map_while(move |record| {
+        let error = match record {
+            Ok(record) => return Some(record),
+            Err(error) => error,
+        };
+        if matches!(error, RecordingError::Cut { .. }) {
+            eprintln!("readpath: {}: {error}", path.display());
+        } else {
+            wrong.replace(Some(Failure::about(path.display(), error)));
+        }
+        None
+    }))
+}

@@ -1,0 +1,42 @@
+//! The processes of a control group.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// The numbers of all processes in a control group and in those below it, given its folder.
+///
+/// # Errors
+/// The folder has no list of processes: it is none of a control group, or one of single threads.
+pub(super) fn processes(folder: &Path) -> io::Result<Vec<u32>> {
+    let list = fs::read_to_string(folder.join("cgroup.procs"))?;
+    let mut numbers: Vec<u32> = list.lines().filter_map(|line| line.parse().ok()).collect();
+    // Those of another namespace are told as 0.
+    numbers.retain(|number| *number != 0);
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            // One that is removed meanwhile has nobody in it.
+            numbers.extend(processes(&entry.path()).unwrap_or_default());
+        }
+    }
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_below_a_group_are_in_it() {
+        let folder = std::env::temp_dir().join(format!("readpath-group-{}", std::process::id()));
+        fs::create_dir_all(folder.join("below/deeper")).unwrap();
+        fs::write(folder.join("cgroup.procs"), "12\n0\n").unwrap();
+        fs::write(folder.join("below/cgroup.procs"), "").unwrap();
+        fs::write(folder.join("below/deeper/cgroup.procs"), "7\n9\n").unwrap();
+        let found = processes(&folder);
+        let none = processes(&folder.join("nowhere"));
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found.unwrap(), [12, 7, 9]);
+        assert!(none.is_err());
+    }
+}

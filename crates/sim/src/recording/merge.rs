@@ -1,0 +1,347 @@
+//! Recordings that were made beside each other, merged to one.
+//!
+//! Each counts its times from its own start, whose time of day it knows: so they are aligned by these, and
+//! the merged one begins where the first of them did. Threads are told apart also where they bear one name. Devices are the
+//! same that are alike in all that is known of them, and files that lie on one device under one inode number and path.
+//!
+//! Recordings of one machine both have its devices' requests, whoever made these. So a request that another
+//! recording has as well, within a millisecond, comes once; and it is told of the thread that
+//! either of them knows.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use super::{Device, End, File, Record, Request, Source, Start};
+
+/// So far apart, in nanoseconds, two recordings may tell of one request: their starts are aligned no better.
+const SAME_NS: u64 = 1_000_000;
+
+/// Why recordings can't be merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MergeError {
+    /// One doesn't begin with a start: which one, from 0.
+    NoStart(usize),
+    /// One doesn't know at what time of day it began.
+    NoTime(usize),
+    /// This one and the first were made in two ways: what the one saw the other could not.
+    Sources(usize, Source, Source),
+    /// This one and the first have pages of two lengths.
+    Pages(usize),
+}
+
+impl fmt::Display for MergeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MergeError::NoStart(nth) => {
+                write!(f, "recording {} has no first record", nth + 1)
+            }
+            MergeError::NoTime(nth) => write!(
+                f,
+                "recording {} doesn't say at what time of day it began: it can't be aligned",
+                nth + 1
+            ),
+            MergeError::Sources(nth, other, first) => write!(
+                f,
+                "recording {} was made by {other:?}, the first by {first:?}: what the one saw the other could \
+                 not; merge recordings that were made in one way",
+                nth + 1
+            ),
+            MergeError::Pages(nth) => {
+                write!(f, "recording {} has pages of another length than the first", nth + 1)
+            }
+        }
+    }
+}
+
+impl std::error::Error for MergeError {}
+
+/// The records of a merged recording, in order, in the memory of a millisecond of them and of the names.
+#[derive(Debug)]
+pub struct Merge<I> {
+    parts: Vec<Part<I>>,
+    names: Names,
+    start: Option<Start>,
+    /// What may still turn out to be told twice, with the recording that told it.
+    held: VecDeque<(u64, usize, Record)>,
+    end: Option<End>,
+    is_over: bool,
+}
+
+/// One of the recordings.
+#[derive(Debug)]
+struct Part<I> {
+    records: I,
+    /// What is to be added to its times.
+    later_ns: u64,
+    /// The next record, and when it is in order.
+    next: Option<(u64, Record)>,
+    files: BTreeMap<u32, u32>,
+    threads: BTreeMap<u32, u32>,
+    devices: BTreeMap<u64, u64>,
+    end: Option<End>,
+}
+
+/// What has a name in the merged recording.
+#[derive(Debug, Default)]
+struct Names {
+    devices: BTreeMap<u64, Device>,
+    /// By device, inode number and path.
+    files: BTreeMap<(u64, u64, String), u32>,
+    files_count: u32,
+    threads_count: u32,
+}
+
+impl<I: Iterator<Item = Record>> Merge<I> {
+    /// Merges the records of recordings, each from its first on.
+    ///
+    /// # Errors
+    /// They don't fit together; see [`MergeError`].
+    pub fn new(recordings: Vec<I>) -> Result<Merge<I>, MergeError> {
+        let mut starts: Vec<Start> = Vec::new();
+        let mut parts = Vec::new();
+        for (nth, mut records) in recordings.into_iter().enumerate() {
+            let Some(Record::Start(start)) = records.next() else {
+                return Err(MergeError::NoStart(nth));
+            };
+            if start.wall_ns == 0 {
+                return Err(MergeError::NoTime(nth));
+            }
+            let first = starts.first().unwrap_or(&start);
+            if first.source != start.source {
+                return Err(MergeError::Sources(nth, start.source, first.source));
+            }
+            if first.page_bytes != start.page_bytes {
+                return Err(MergeError::Pages(nth));
+            }
+            starts.push(start);
+            parts.push(Part {
+                records,
+                later_ns: 0,
+                next: None,
+                files: BTreeMap::new(),
+                threads: BTreeMap::new(),
+                devices: BTreeMap::new(),
+                end: None,
+            });
+        }
+        let start = starts.iter().min_by_key(|start| start.wall_ns).cloned();
+        if let Some(first) = &start {
+            for (part, start) in parts.iter_mut().zip(&starts) {
+                part.later_ns = start.wall_ns - first.wall_ns;
+                part.advance(part.later_ns);
+            }
+        }
+        let start = start.map(|first| {
+            let is_one = |value: fn(&Start) -> &str| {
+                starts.iter().all(|start| value(start) == value(&first))
+            };
+            let program = if is_one(|start| &start.program) { &first.program } else { "" };
+            let system = if is_one(|start| &start.system) { &first.system } else { "" };
+            let memory_bytes = starts.iter().map(|start| start.memory_bytes).max().unwrap_or(0);
+            let (program, system) = (program.to_owned(), system.to_owned());
+            Start { memory_bytes, program, system, ..first }
+        });
+        let (names, held) = (Names::default(), VecDeque::new());
+        Ok(Merge { parts, names, start, held, end: None, is_over: false })
+    }
+
+    /// The next record of the recording that is behind all others, as it is in the merged one.
+    fn next_of_parts(&mut self) -> Option<(u64, usize, Record)> {
+        loop {
+            let times = self.parts.iter().enumerate();
+            let next = times.filter_map(|(nth, part)| Some((part.next.as_ref()?.0, nth))).min();
+            let Some((at_ns, nth)) = next else {
+                if !std::mem::replace(&mut self.is_over, true) {
+                    self.end = self.end();
+                }
+                return None;
+            };
+            let part = &mut self.parts[nth];
+            let (_, record) = part.next.take()?;
+            part.advance(at_ns);
+            if let Some(record) = part.renamed(record, &mut self.names) {
+                return Some((at_ns, nth, record));
+            }
+        }
+    }
+
+    /// Holds a record back for a millisecond, unless another recording has told of it.
+    fn hold(&mut self, at_ns: u64, nth: usize, record: Record) {
+        if let Record::Request(request) = &record {
+            for (_, _, other) in self.held.iter_mut().filter(|(_, other, _)| *other != nth) {
+                if let Record::Request(other) = other
+                    && is_same(other, request)
+                {
+                    other.thread = other.thread.or(request.thread);
+                    return;
+                }
+            }
+        }
+        self.held.push_back((at_ns, nth, record));
+    }
+
+    /// How it ends: with the last of them. Nothing is said of that where one is cut off.
+    fn end(&mut self) -> Option<End> {
+        let ends: Option<Vec<&End>> = self.parts.iter().map(|part| part.end.as_ref()).collect();
+        let ends = ends?;
+        Some(End {
+            at_ns: ends.iter().map(|end| end.at_ns).max()?,
+            processor_ns: ends.iter().map(|end| end.processor_ns).sum(),
+            has_exited: ends.iter().all(|end| end.has_exited),
+        })
+    }
+}
+
+impl<I: Iterator<Item = Record>> Iterator for Merge<I> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        if let Some(start) = self.start.take() {
+            return Some(Record::Start(start));
+        }
+        loop {
+            let next = self.next_of_parts();
+            let is_over = next.is_none();
+            let now_ns = next.as_ref().map_or(u64::MAX, |(at_ns, ..)| *at_ns);
+            if let Some((at_ns, nth, record)) = next {
+                self.hold(at_ns, nth, record);
+            }
+            let is_due = |(at_ns, ..): &(u64, usize, Record)| at_ns + 2 * SAME_NS < now_ns;
+            if self.held.front().is_some_and(|held| is_over || is_due(held)) {
+                return self.held.pop_front().map(|(_, _, record)| record);
+            }
+            if is_over {
+                return self.end.take().map(Record::End);
+            }
+        }
+    }
+}
+
+impl<I: Iterator<Item = Record>> Part<I> {
+    /// Takes the next record. It is in order no earlier than the one before it, which was at `before_ns`.
+    fn advance(&mut self, before_ns: u64) {
+        let later_ns = self.later_ns;
+        self.next = self.records.next().map(|mut record| {
+            let own_ns = moved(&mut record, later_ns).unwrap_or(0);
+            (own_ns.max(before_ns), record)
+        });
+    }
+
+    /// The record with the numbers of the merged recording; `None` for one that it has already.
+    fn renamed(&mut self, mut record: Record, names: &mut Names) -> Option<Record> {
+        match &mut record {
+            // A second start stands in no recording.
+            Record::Start(_) => return None,
+            Record::End(end) => {
+                self.end = Some(end.clone());
+                return None;
+            }
+            Record::Device(device) => {
+                let own = device.device;
+                let (number, is_new) = names.device(device);
+                self.devices.insert(own, number);
+                device.device = number;
+                return is_new.then_some(record);
+            }
+            Record::File(file) => {
+                file.device = self.device(file.device);
+                let (number, is_new) = names.file(file);
+                self.files.insert(file.file, number);
+                file.file = number;
+                return is_new.then_some(record);
+            }
+            Record::Thread(thread) => {
+                let number = self.threads.entry(thread.thread).or_insert_with(|| {
+                    names.threads_count += 1;
+                    names.threads_count - 1
+                });
+                thread.thread = *number;
+            }
+            Record::Open(open) => self.rename(&mut open.file, Some(&mut open.thread)),
+            Record::Map(map) => self.rename(&mut map.file, Some(&mut map.thread)),
+            Record::Advice(advice) => self.rename(&mut advice.file, Some(&mut advice.thread)),
+            Record::Read(read) => self.rename(&mut read.file, Some(&mut read.thread)),
+            Record::Insert(insert) => self.rename(&mut insert.file, Some(&mut insert.thread)),
+            Record::Evict(evict) => self.rename(&mut evict.file, None),
+            Record::Request(request) => {
+                request.device = self.device(request.device);
+                let own = request.thread.and_then(|thread| u32::try_from(thread).ok());
+                request.thread =
+                    own.and_then(|own| self.threads.get(&own)).map(|thread| u64::from(*thread));
+            }
+            Record::Lost(_) => {}
+        }
+        Some(record)
+    }
+
+    fn device(&self, own: u64) -> u64 {
+        self.devices.get(&own).copied().unwrap_or(own)
+    }
+
+    /// All have been named before: the reader has seen to that.
+    fn rename(&self, file: &mut u32, thread: Option<&mut u32>) {
+        *file = self.files.get(file).copied().unwrap_or(*file);
+        if let Some(thread) = thread {
+            *thread = self.threads.get(thread).copied().unwrap_or(*thread);
+        }
+    }
+}
+
+impl Names {
+    /// The number of a device, and whether it is new.
+    fn device(&mut self, device: &Device) -> (u64, bool) {
+        let is_it = |other: &Device| Device { device: device.device, ..other.clone() } == *device;
+        let mut number = device.device;
+        while let Some(other) = self.devices.get(&number) {
+            if is_it(other) {
+                return (number, false);
+            }
+            // Of another machine: the kernel's numbers are no larger than 32 bits.
+            number += 1 << 32;
+        }
+        self.devices.insert(number, device.clone());
+        (number, true)
+    }
+
+    /// The number of a file, and whether it is new. One without an inode number is like no other.
+    fn file(&mut self, file: &File) -> (u32, bool) {
+        let next = self.files_count;
+        let is_known = file.inode != 0 && file.device != 0;
+        let place = (file.device, file.inode, file.path.clone());
+        let number = match is_known {
+            true => *self.files.entry(place).or_insert(next),
+            false => next,
+        };
+        self.files_count += u32::from(number == next);
+        (number, number == next)
+    }
+}
+
+/// Adds to the times of a record; gives when it stands in order, if it has a time.
+fn moved(record: &mut Record, later_ns: u64) -> Option<u64> {
+    let (end_ns, begin_ns) = match record {
+        Record::Open(open) => (&mut open.at_ns, None),
+        Record::Map(map) => (&mut map.at_ns, None),
+        Record::Advice(advice) => (&mut advice.at_ns, None),
+        Record::Read(read) => (&mut read.end_ns, Some(&mut read.begin_ns)),
+        Record::Insert(insert) => (&mut insert.at_ns, None),
+        Record::Evict(evict) => (&mut evict.at_ns, None),
+        Record::Request(request) => (&mut request.end_ns, Some(&mut request.begin_ns)),
+        Record::Lost(lost) => (&mut lost.at_ns, None),
+        Record::End(end) => (&mut end.at_ns, None),
+        Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => return None,
+    };
+    *end_ns += later_ns;
+    if let Some(begin_ns) = begin_ns {
+        *begin_ns += later_ns;
+    }
+    Some(*end_ns)
+}
+
+/// Whether two recordings tell of one request.
+fn is_same(one: &Request, other: &Request) -> bool {
+    let what = |request: &Request| (request.device, request.work, request.place, request.bytes);
+    what(one) == what(other)
+        && one.end_ns.abs_diff(other.end_ns) <= SAME_NS
+        && one.begin_ns.abs_diff(other.begin_ns) <= SAME_NS
+}
