@@ -162,6 +162,20 @@ fn ramps_and_rates_hold() {
     slow.says(&["rate_min or rate_iops_min"], "a disk is too slow");
 }
 
+/// More requests of one time than real storage is given at once: the queue fills, and is drained one by one.
+#[test]
+fn a_trace_whose_requests_all_come_at_once_is_carried_out() {
+    let scratch = Scratch::new("at-once");
+    let lines = (0..6000_u64).map(|at| format!("0 0 {} 8 1\n", at * 8));
+    scratch.file("t.trace", lines.collect::<String>());
+    scratch.data("data", 64 << 20);
+    for storage in ["file:data", "kernel:data"] {
+        let ran = scratch.run(&format!("run t.trace --json --on {storage} --speed 1"));
+        let row = &ran.results()[0];
+        assert_eq!((row["bytes"].as_u64(), row["errors"].as_u64()), (Some(4096 * 6000), Some(0)));
+    }
+}
+
 /// A trace by its own times takes as long as it was recorded, and half as long at twice the speed.
 #[test]
 fn traces_are_replayed() {

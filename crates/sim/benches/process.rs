@@ -1,44 +1,60 @@
-//! What an operation costs before the read path sees it: nanoseconds per operation of a
-//! process, one call of `next` and one of `completed`, on one core.
+//! What an operation costs before the read path sees it: one call of `next` and one of `completed` of a
+//! process, on one core.
 //!
-//! `cargo bench -p readpath-sim --bench process`; without `--bench`, as the tests run it, only a
-//! smoke size. A read path that is to take a million requests a second has 1000 ns for each;
-//! this part should stay below 50.
+//! `cargo bench -p readpath-sim --bench process`; without `--bench`, as the tests run it, each is run
+//! once. A read path that is to take a million requests a second has 1000 ns for each; this part
+//! should stay below 50, which is 20 million items a second.
 
-#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+use std::fmt::{self, Display};
 
-use std::hint::black_box;
-use std::time::Instant;
-
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::workload::{Next, Placement, Workload};
 
-const JOBS: &[(&str, &str)] = &[
-    ("sequential", "rw=read"),
-    ("random", "rw=randread"),
-    ("random, repeats allowed", "rw=randread\nnorandommap"),
-    ("random, Zipf", "rw=randread\nrandom_distribution=zipf:1.2"),
-    ("mix", "rw=randrw\nrwmixread=70"),
-    (
-        "random, depth 64, batches of 8",
-        "rw=randread\nioengine=io_uring\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8",
-    ),
+/// Operations of one sample.
+const OPERATIONS: u64 = 10_000;
+
+struct Job {
+    name: &'static str,
+    options: &'static str,
+}
+
+impl Display for Job {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name)
+    }
+}
+
+const JOBS: &[Job] = &[
+    Job { name: "sequential", options: "rw=read" },
+    Job { name: "random", options: "rw=randread" },
+    Job { name: "random, repeats allowed", options: "rw=randread\nnorandommap" },
+    Job { name: "random, Zipf", options: "rw=randread\nrandom_distribution=zipf:1.2" },
+    Job { name: "mix", options: "rw=randrw\nrwmixread=70" },
+    Job {
+        name: "random, depth 64, batches of 8",
+        options: "rw=randread\nioengine=io_uring\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8",
+    },
 ];
 
 fn main() {
-    let is_smoke = !std::env::args().any(|argument| argument == "--bench");
-    let operations = if is_smoke { 1_000 } else { 10_000_000 };
-    for (name, options) in JOBS {
-        let text = format!("[j]\n{options}\nbs=4k\nsize=4g\ntime_based\nruntime=1d\n");
-        let jobs = JobFile::parse(&text).expect("the job is right");
-        let mut process = Workload::new(&jobs, Placement::Modelled, 1)
-            .expect("a modelled file fits")
-            .processes
-            .remove(0);
-        let begun = Instant::now();
-        let (mut done, mut in_flight) = (0_u64, 0);
-        while done < operations {
+    divan::main();
+}
+
+#[divan::bench(args = JOBS)]
+fn operations(bencher: Bencher, job: &Job) {
+    let text = format!("[j]\n{}\nbs=4k\nsize=4g\ntime_based\nruntime=1d\n", job.options);
+    let jobs = JobFile::parse(&text).expect("the job is right");
+    let mut process = Workload::new(&jobs, Placement::Modelled, 1)
+        .expect("a modelled file fits")
+        .processes
+        .remove(0);
+    let (mut done, mut in_flight) = (0_u64, 0);
+    bencher.counter(ItemsCount::new(OPERATIONS)).bench_local(|| {
+        let end = done + OPERATIONS;
+        while done < end {
             match process.next(Time(done)) {
                 Next::Operation(operation) => {
                     black_box(operation);
@@ -52,7 +68,5 @@ fn main() {
                 }
             }
         }
-        let ns = begun.elapsed().as_nanos() as f64 / operations as f64;
-        println!("{name:32} {ns:7.1} ns per operation");
-    }
+    });
 }

@@ -191,6 +191,7 @@ impl TraceSource {
             let room = (OPEN_BYTES_REAL / self.survey.largest_bytes.max(1)).max(1);
             let most = OPEN_DEPTH_REAL.min(u32::try_from(room).unwrap_or(u32::MAX));
             job.depth = job.depth.min(most);
+            job.low = job.low.min(job.depth);
         }
         let placed = Placed::new(&self.survey, storage_bytes, self.is_redirected);
         if placed.bytes < self.survey.largest_bytes {
