@@ -326,7 +326,7 @@ impl Drop for Handle {
         if self.engine.is_ours() {
             self.file.kernel_pages.closed(&self.law);
             if let Some(named) = self.named.get() {
-                self.engine.lock().close(named.handle);
+                self.engine.lock().dropped(named.handle);
             }
         }
     }

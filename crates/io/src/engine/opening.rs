@@ -132,9 +132,16 @@ impl State {
         InMachine { handle, file, start_sector, sees_every_hit }
     }
 
+    /// The owner of a handle has dropped it. What the scheduler held back for it, or had wait for its turn, goes out.
+    pub(crate) fn dropped(&mut self, handle: HandleId) {
+        self.close(handle);
+        let now = self.clock.now();
+        self.pump(now);
+    }
+
     /// Closes a handle once none of its reads is under way. With the last one of
     /// its file the pages go, and then the file.
-    pub(crate) fn close(&mut self, handle: HandleId) {
+    fn close(&mut self, handle: HandleId) {
         let in_use = &mut self.in_use[handle.0 as usize];
         in_use.is_dropped = true;
         if in_use.reads > 0 {
