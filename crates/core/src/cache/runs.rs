@@ -99,6 +99,11 @@ impl Cache {
         count.into()
     }
 
+    /// How many keep the frame from being given away.
+    pub fn pins(&self, frame: FrameId) -> u32 {
+        self.frame(frame).pins
+    }
+
     /// Says which request will deliver a page that is in flight.
     pub fn carry(&mut self, frame: FrameId, request: RequestId) {
         debug_assert!(matches!(self.state(frame), FrameState::InFlight(_)));

@@ -15,7 +15,8 @@
 //! where it was 1.4905. What was worse: a 128th of the memory at first, 1.4843; four times what a request costs, 1.4869;
 //! a price shared by all who wait, 1.4825.
 //!
-//! The laws of Linux are [not held to it](super::ReadaheadLaw::is_on_credit): they stand here to be measured as they
+//! It is kept of reads alone: who maps a file uses its pages without a word, so that a law for mapped files would be held back
+//! for nothing (a mapping of 512 MiB that is gone through in order took 919 requests, and 156 without). The laws of Linux are [not held to it](super::ReadaheadLaw::is_on_credit): they stand here to be measured as they
 //! were.
 
 use super::evidence::REQUESTS_SHARE;

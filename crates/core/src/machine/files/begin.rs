@@ -149,7 +149,8 @@ impl Files {
             runs: &mut self.runs,
             budget: &mut base.frames.budget,
             held,
-            is_on_credit: handle.law.is_on_credit(),
+            // Of pages that are mapped nobody is told that they are used.
+            is_on_credit: handle.law.is_on_credit() && read.kind != Kind::Read(Access::Fault),
             evidence: Evidence { device: &mut base.queue.evidence, file: &mut file.evidence },
         };
         (handle, pages)

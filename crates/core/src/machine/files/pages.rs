@@ -124,10 +124,15 @@ impl FilePages<'_> {
         let at = (page - self.demand.first) as usize;
         let frame = self.frames[at];
         if frame != NO_FRAME && self.cache.state(frame) == FrameState::Failed {
-            if !self.cache.promise(1) {
+            // Where nobody else holds the frame it becomes free, and is there for the next try.
+            let is_alone = self.cache.pins(frame) == 1;
+            if !is_alone && !self.cache.promise(1) {
                 return false;
             }
             self.cache.unpin(frame);
+            if is_alone && !self.cache.promise(1) {
+                unreachable!("a frame was given back just now");
+            }
             self.frames[at] = NO_FRAME;
         }
         if self.frames[at] == NO_FRAME {
