@@ -96,3 +96,28 @@ fn a_pipe_is_refused_at_once() {
     std::fs::remove_file(&name).unwrap();
     assert!(error.contains("neither a regular file nor a block device"), "{error}");
 }
+
+/// Of a file that nobody holds the kernel begins with each read of a batch when that is asked for, also after those before came
+/// and were found held: none waits for its turn.
+#[test]
+fn each_read_of_a_batch_is_begun_before_it_is_waited_for() {
+    let temp = TempFile::new(64 << 20);
+    let calls = calls_between_marks(|| {
+        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        let path = ReadPath::builder().build().unwrap();
+        let file = path.open(&temp.path).unwrap();
+        let mut batch = path.batch();
+        mark();
+        for nth in 0..400u64 {
+            let place = nth * 7_919 % (16 << 10) * PAGE as u64;
+            batch.read(&file, place, PAGE as u64, nth).unwrap();
+            if batch.len() == 16 {
+                batch.wait().unwrap().unwrap().bytes().unwrap();
+            }
+        }
+        mark();
+    });
+    let Some(calls) = calls else { return };
+    let begun = calls[0].iter().filter(|&&call| call == libc::SYS_readahead).count();
+    assert!(begun >= 380, "{begun} of 400, and the kernel's readahead may have brought in a few");
+}

@@ -142,24 +142,40 @@ fn advice_brings_in_what_is_used_and_never_more_than_the_budget() {
         return;
     }
     for budget in [32.0, 4.0] {
-        // A new one each time: nothing of it is in memory.
-        let Some(slow) = SlowFile::serve(&scratch.path("slow"), "32M") else {
-            return println!("skipped: it needs FUSE");
-        };
-        let ran = watch(&scratch, &format!("--advise --memory {budget}MiB"), &PIECES);
-        println!("{}", ran.stderr);
-        let brought = ran.stderr.lines().find(|line| line.contains("brought in"));
-        let [brought, used, standing, counted] = mib(brought.expect("it is told"))[..] else {
-            panic!("{}", ran.stderr);
-        };
+        // It rests where others use the processor or the device meanwhile, and rightly so.
+        let told: Vec<String> =
+            (0..RUNS_MAX).map_while(|_| advised(&scratch, budget)).take_while(rests).collect();
+        assert!(told.len() < RUNS_MAX, "{}", told.join("\n"));
+    }
+}
+
+fn rests(told: &String) -> bool {
+    told.contains("did not pay")
+}
+
+/// Has the program advised within so many MiB; gives what was told of it, or nothing where there is no FUSE.
+fn advised(scratch: &Scratch, budget: f64) -> Option<String> {
+    // A new one each time: nothing of it is in memory.
+    let Some(slow) = SlowFile::serve(&scratch.path("slow"), "32M") else {
+        println!("skipped: it needs FUSE");
+        return None;
+    };
+    let ran = watch(scratch, &format!("--advise --memory {budget}MiB"), &PIECES);
+    println!("{}", ran.stderr);
+    let brought = ran.stderr.lines().find(|line| line.contains("brought in"));
+    let [brought, used, standing, counted] = mib(brought.expect("it is told"))[..] else {
+        panic!("{}", ran.stderr);
+    };
+    assert!(standing <= budget && counted <= budget, "{}", ran.stderr);
+    if !rests(&ran.stderr) {
         assert!(brought >= if budget > 4.0 { 16.0 } else { 1.0 }, "{}", ran.stderr);
         assert!(used >= 0.8 * brought, "{}", ran.stderr);
-        assert!(standing <= budget && counted <= budget, "{}", ran.stderr);
-        ran.says(&["without advice it waited", "with advice it waited"], "advise");
-        assert!(!scratch.path("readpath.rec").exists(), "none was asked for");
-        drop(slow);
-        fs::remove_dir(scratch.path("slow")).unwrap();
     }
+    ran.says(&["without advice it waited", "with advice it waited"], "advise");
+    assert!(!scratch.path("readpath.rec").exists(), "none was asked for");
+    drop(slow);
+    fs::remove_dir(scratch.path("slow")).unwrap();
+    Some(ran.stderr)
 }
 
 /// A control group, removed at the end.

@@ -36,6 +36,8 @@ struct Line {
     shown_end: AtomicU64,
     /// Which of the next reads through the kernel's cache are looked at.
     trust: Trust,
+    /// Which reads that are only begun are asked about.
+    begun: Trust,
 }
 
 const NOT_PASSED: u64 = u64::MAX;
@@ -52,6 +54,7 @@ impl Default for Line {
             last_page: AtomicU64::new(NO_PAGE),
             shown_end: AtomicU64::new(NOT_PASSED),
             trust: Trust::default(),
+            begun: Trust::default(),
         }
     }
 }
@@ -162,6 +165,12 @@ impl KernelReads<'_> {
     #[inline]
     pub(crate) fn trust(&self) -> &Trust {
         &self.line.trust
+    }
+
+    /// Which of its next reads that are only begun, to be made later, are asked about: that those that were begun are
+    /// held when they are made says nothing of others.
+    pub(crate) fn begun(&self) -> &Trust {
+        &self.line.begun
     }
 
     /// Counts a read of bytes up to byte `end`, `awaited` of which the kernel did not have.

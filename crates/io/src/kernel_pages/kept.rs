@@ -77,20 +77,22 @@ impl Handle {
         if self.has_own(offset, bytes) {
             return false;
         }
-        let is_trusted = !steered.is_engaged() && self.tally.kernel_reads().trust().is_given();
-        if !is_trusted {
-            self.begin(steered, target, offset, bytes);
+        let reads = self.tally.kernel_reads();
+        if !steered.trusts(reads.begun()) {
+            let is_held = self.begin(steered, target, offset, bytes);
+            reads.begun().looked(is_held);
         }
         true
     }
 
-    /// Has the kernel begin with a read, unless it holds all of it and the law needn't know.
-    fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) {
+    /// Has the kernel begin with a read, unless it holds all of it and the law needn't know; gives whether it does.
+    fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) -> bool {
         let request = PageRange::covering(offset, bytes);
         let is_held = cached_pages(target.as_fd(), request) == Some(request.count());
         if !is_held || steered.is_engaged() {
             steered.read(&self.law, target, self.shown(offset, bytes, !is_held, None));
         }
+        is_held
     }
 
     /// Reads for a task into `buffer`, as [`read_from_kernel`](Handle::read_from_kernel) does for a thread; false: it is to be

@@ -43,11 +43,6 @@ impl Trust {
         left > 0
     }
 
-    /// Whether what was looked at last was held.
-    pub(crate) fn is_given(&self) -> bool {
-        self.run.load(Ordering::Relaxed) > 0
-    }
-
     /// Whether the read that is about to be made will hardly be held.
     pub(crate) fn expects_miss(&self) -> bool {
         self.missed.load(Ordering::Relaxed) >= MISSED_MAX
@@ -86,17 +81,16 @@ mod tests {
             }
         }
         assert_eq!(looked, [1, 3, 7, 15, 31, 63, 95, 127]);
-        assert!(trust.is_given());
     }
 
     #[test]
     fn what_is_not_held_has_the_next_read_looked_at() {
         let trust = Trust::default();
-        assert!(!trust.take() && !trust.is_given());
+        assert!(!trust.take());
         trust.looked(true);
         trust.looked(true);
         trust.looked(false);
-        assert!(!trust.take() && !trust.is_given());
+        assert!(!trust.take());
         trust.looked(true);
         assert!(trust.take() && !trust.take());
     }

@@ -5,7 +5,8 @@ use super::scenario::{Action, Scenario, Settings};
 use crate::path::Coherence;
 
 use Action::{
-    Batch, Futures, Hold, Invalidate, Open, Read, ReadVectored, Resize, Revalidate, Stream, Write,
+    Advise, Batch, Futures, Hold, Invalidate, Open, Pause, Prefetch, Read, ReadVectored, Replace,
+    Resize, Revalidate, Stream, Write,
 };
 
 /// All of them.
@@ -18,6 +19,8 @@ pub fn found() -> Vec<Scenario> {
         a_file_that_is_closed_as_it_is_invalidated(),
         a_vectored_read_of_what_leaves(),
         a_bad_page_behind_a_stopped_thread(),
+        what_waits_for_the_turn_of_a_handle_that_is_dropped(),
+        a_page_that_failed_for_nobody_in_full_memory(),
     ]
 }
 
@@ -212,5 +215,92 @@ fn a_bad_page_behind_a_stopped_thread() -> Scenario {
                 Read((1, 6012, 4096)),
             ],
         ],
+    }
+}
+
+/// What was read ahead waited for the end of another's turn, and nobody asked for it when that came.
+fn what_waits_for_the_turn_of_a_handle_that_is_dropped() -> Scenario {
+    Scenario {
+        seed: 5_029_614,
+        settings: Settings {
+            memory_pages: 4,
+            held_pages: 1,
+            readahead: "adaptive",
+            scheduler: "adaptive",
+            reclaim: "s3fifo",
+            lets_carry: false,
+            coherence: Coherence::EachRead,
+            switch_part: 4,
+            ..quiet()
+        },
+        files: vec![16_384],
+        faults: Faults { fails: 20, stops: 20, again: 50, late: 100, ..Faults::default() },
+        threads: vec![
+            vec![],
+            vec![
+                Futures(vec![(0, 12_288, 4096), (0, 8192, 17_818)], 2, 0),
+                Write(0, 0, 15),
+                Futures(vec![(0, 3275, 243_037)], 0, 0),
+            ],
+            vec![
+                Read((0, 4814, 252_410)),
+                Pause(14_262),
+                Replace(0, 1_215_897),
+                Read((0, 3983, 2478)),
+                Pause(2889),
+                Read((0, 4096, 3)),
+                Futures(vec![(0, 8192, 4096), (0, 0, 281_734)], 4, 0),
+                Write(0, 0, 7),
+                Futures(vec![(0, 14_379, 3631)], 4, 0),
+                Pause(234),
+                Prefetch((0, 0, 16_384)),
+            ],
+            vec![
+                Read((0, 2726, 4207)),
+                Invalidate((0, 1660, 270_569)),
+                Futures(vec![(0, 2497, 3946), (0, 12_260, 800)], 0, 0),
+                Read((0, 5143, 211_064)),
+                Futures(vec![(0, 0, 133_959)], 2, 0),
+                Read((0, 4096, 12_288)),
+                Pause(18_254),
+                Invalidate((0, 6503, 2948)),
+                Futures(vec![(0, 10_892, 736), (0, 3002, 2071), (0, 4764, 92_053)], 2, 0),
+                Invalidate((0, 12_074, 103_942)),
+                Revalidate(0),
+                Advise(0, 3),
+                Futures(vec![(0, 12_288, 88_713), (0, 12_123, 304_180)], 0, 0),
+                Prefetch((0, 15_008, 3)),
+            ],
+        ],
+    }
+}
+
+/// A good page had been read ahead with a bad one, for nobody; its reader, who came to it page by page, found no frame to
+/// try it in.
+fn a_page_that_failed_for_nobody_in_full_memory() -> Scenario {
+    Scenario {
+        seed: 6_006_378,
+        settings: Settings {
+            memory_pages: 64,
+            held_pages: 1,
+            readahead: "window",
+            scheduler: "cfq",
+            reclaim: "adaptive",
+            depth: 2,
+            switch_part: 2,
+            ..quiet()
+        },
+        files: vec![653_204, 489],
+        faults: Faults { bad: vec![(0, 107), (0, 145), (0, 141), (0, 77)], ..Faults::default() },
+        threads: vec![vec![
+            Read((0, 1812, 322)),
+            Hold(0, 398_123),
+            Futures(vec![(0, 458_612, 58_926), (0, 578_340, 2745), (0, 57_792, 2221)], 0, 0),
+            Batch(
+                vec![(0, 171_798, 8192), (0, 213_064, 4419), (0, 462_848, 27_116)],
+                15,
+                Some((0, 8849, 2368)),
+            ),
+        ]],
     }
 }
