@@ -143,13 +143,15 @@ fn advice_brings_in_what_is_used_and_never_more_than_the_budget() {
     }
     for budget in [32.0, 4.0] {
         // It rests where others use the processor or the device meanwhile, and rightly so.
-        let told: Vec<String> =
-            (0..RUNS_MAX).map_while(|_| advised(&scratch, budget)).take_while(rests).collect();
+        let told: Vec<String> = (0..RUNS_MAX)
+            .map_while(|_| advised(&scratch, budget))
+            .take_while(|told| rests(told))
+            .collect();
         assert!(told.len() < RUNS_MAX, "{}", told.join("\n"));
     }
 }
 
-fn rests(told: &String) -> bool {
+fn rests(told: &str) -> bool {
     told.contains("did not pay")
 }
 
