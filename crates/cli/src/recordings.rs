@@ -218,24 +218,26 @@ pub fn each_record(
     path: &Path,
     mut each: impl FnMut(Record) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
-    let file = File::open(path).map_err(|error| about(&error))?;
-    let source = BufReader::with_capacity(1 << 20, file);
-    let reader = Reader::new(source).map_err(|error| about(&error))?;
-    for record in reader {
-        match record {
-            Ok(record) => each(record)?,
-            Err(error @ RecordingError::Cut { .. }) => {
-                eprintln!("readpath: {}: {error}", path.display());
-            }
-            Err(error) => return Err(about(&error)),
-        }
-    }
-    Ok(())
+    records(path)?.try_for_each(|record| each(record?))
 }
 
-/// Opens a text.
-fn opened(path: &Path) -> Result<impl BufRead, Failure> {
+/// The records of a recording, as in [`each_record`].
+fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> + use<>, Failure> {
+    let reader = Reader::new(opened(path)?);
+    let reader = reader.map_err(|error| Failure::about(path.display(), error))?;
+    let path = path.to_owned();
+    Ok(reader.filter_map(move |record| match record {
+        Ok(record) => Some(Ok(record)),
+        Err(error @ RecordingError::Cut { .. }) => {
+            eprintln!("readpath: {}: {error}", path.display());
+            None
+        }
+        Err(error) => Some(Err(Failure::about(path.display(), error))),
+    }))
+}
+
+/// Opens a file to be read from its beginning.
+fn opened(path: &Path) -> Result<impl BufRead + use<>, Failure> {
     let file = File::open(path).map_err(|error| Failure::about(path.display(), error))?;
     Ok(BufReader::with_capacity(1 << 20, file))
 }

@@ -325,7 +325,7 @@ impl Cache {
     /// Somebody uses the page: it is no waste any more. The law hears of it, unless it is the use
     /// that the page was brought in for.
     pub fn touch(&mut self, id: FrameId) {
-        let is_first = self.is_first_use(id);
+        let is_first = self.note_use(id);
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
@@ -420,15 +420,12 @@ impl Cache {
             self.places.unlink(id);
         }
         self.table.remove(&mut self.frames, id);
-        // A reader that holds it will say so only after it has left.
         if is_held {
-            self.is_first_use(id);
-        } else {
-            self.lose_if_unused(id);
-        }
-        if is_held {
+            // Its reader says that he uses it only after it has left.
+            self.note_use(id);
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
+            self.lose_if_unused(id);
             self.release(id);
         }
     }

@@ -84,6 +84,13 @@ pub enum Need {
     Awaited,
 }
 
+impl Need {
+    /// Of a request for which somebody waits from the start, or which is likely to be needed.
+    pub const fn of(is_awaited: bool) -> Need {
+        if is_awaited { Need::Awaited } else { Need::Likely }
+    }
+}
+
 impl Request {
     /// The sector after the last: exclusive.
     pub const fn end(&self) -> u64 {

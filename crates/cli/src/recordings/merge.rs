@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::BufWriter;
 use std::path::Path;
 use std::rc::Rc;
 
-use readpath_sim::recording::{Merge, Reader, Record, RecordingError, Writer};
+use readpath_sim::recording::{Merge, Record, Writer};
 
-use super::{MergeArgs, same_file};
+use super::{MergeArgs, records, same_file};
 use crate::exit::{Ended, Failure};
 
 /// What went wrong in one of the recordings, while they are read by turns.
@@ -22,7 +22,7 @@ pub fn run(args: &MergeArgs) -> Ended {
         return Err(Failure::about(output.display(), why));
     }
     let wrong = Wrong::default();
-    let parts = recordings.iter().map(|recording| records(recording, &wrong));
+    let parts = recordings.iter().map(|recording| intact(recording, &wrong));
     let parts = parts.collect::<Result<Vec<_>, Failure>>()?;
     let merged = Merge::new(parts).map_err(|error| match wrong.take() {
         Some(failure) => failure,
@@ -41,22 +41,9 @@ pub fn run(args: &MergeArgs) -> Ended {
     Ok(())
 }
 
-/// The records of a recording, up to the first that is damaged: that is then told.
-fn records(path: &Path, wrong: &Wrong) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
-    let file = File::open(path).map_err(|error| Failure::about(path.display(), error))?;
-    let source = BufReader::with_capacity(1 << 20, file);
-    let reader = Reader::new(source).map_err(|error| Failure::about(path.display(), error))?;
-    let (path, wrong) = (path.to_owned(), Rc::clone(wrong));
-    Ok(reader.map_while(move |record| {
-        let error = match record {
-            Ok(record) => return Some(record),
-            Err(error) => error,
-        };
-        if matches!(error, RecordingError::Cut { .. }) {
-            eprintln!("readpath: {}: {error}", path.display());
-        } else {
-            wrong.replace(Some(Failure::about(path.display(), error)));
-        }
-        None
-    }))
+/// The records of a recording, up to the first that is damaged: what is wrong with that is kept.
+fn intact(path: &Path, wrong: &Wrong) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
+    let wrong = Rc::clone(wrong);
+    let keep = move |failure| _ = wrong.replace(Some(failure));
+    Ok(records(path)?.map_while(move |record| record.map_err(&keep).ok()))
 }

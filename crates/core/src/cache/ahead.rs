@@ -103,7 +103,7 @@ impl Cache {
     }
 
     /// The page of the frame is used; gives whether it was read ahead, and this is its first use.
-    pub(super) fn is_first_use(&mut self, id: FrameId) -> bool {
+    pub(super) fn note_use(&mut self, id: FrameId) -> bool {
         let Cache { unused, counters, credits, frames, .. } = self;
         first_use(unused, counters, credits, &frames[id.0 as usize], id)
     }
@@ -148,7 +148,7 @@ impl Cache {
             return false;
         }
         *asks_left -= 1;
-        self.is_first_use(id);
+        self.note_use(id);
         self.keep_promised(id);
         true
     }

@@ -185,7 +185,7 @@ impl Cache {
     /// in the cache (`is_again`), and not because it was read ahead, is
     /// referenced.
     pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
-        if self.is_first_use(id) {
+        if self.note_use(id) {
             if !self.frame(id).memory.is_known {
                 self.waits.ended(self.places.note(id), self.budget_pages());
             }

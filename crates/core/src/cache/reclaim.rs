@@ -285,7 +285,7 @@ impl Cache {
         for &id in ids {
             // Of one that was used before it is known that it is no waste.
             if self.unused.contains(id) && self.uses(id) > 0 {
-                self.is_first_use(id);
+                self.note_use(id);
             }
         }
         self.lender.as_mut().map_or(0, |lender| lender.recall_all(ids))

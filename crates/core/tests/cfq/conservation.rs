@@ -160,7 +160,7 @@ proptest! {
                         process,
                         priority,
                         is_sync,
-                        need: if is_awaited { Need::Awaited } else { Need::Likely },
+                        need: Need::of(is_awaited),
                     });
                 }
                 Step::Dispatch => {

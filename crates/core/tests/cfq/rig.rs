@@ -295,7 +295,7 @@ impl World {
             process: ProcessId(index as u32),
             priority: program.priority,
             is_sync: program.is_sync,
-            need: if program.is_sync { Need::Awaited } else { Need::Likely },
+            need: Need::of(program.is_sync),
         };
         self.insert(now, request);
     }

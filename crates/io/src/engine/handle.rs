@@ -255,7 +255,10 @@ impl Handle {
     pub(crate) fn belief(&self) -> readpath_core::readahead::Belief {
         match self.file.kernel_pages.belief() {
             Some(belief) => belief,
-            None => self.engine.lock().machine.belief(self.in_machine().handle),
+            None => {
+                let handle = self.in_machine().handle;
+                self.engine.lock().machine.belief(handle)
+            }
         }
     }
 

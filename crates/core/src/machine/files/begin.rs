@@ -258,7 +258,7 @@ impl Files {
                 process,
                 priority,
                 is_sync,
-                need: if is_sync { Need::Awaited } else { Need::Likely },
+                need: Need::of(is_sync),
             };
             let content = Content::Direct { read: id, offset: at * SECTOR_BYTES };
             base.queue.send(now, request, content);

@@ -124,14 +124,14 @@ impl FilePages<'_> {
         let at = (page - self.demand.first) as usize;
         let frame = self.frames[at];
         if frame != NO_FRAME && self.cache.state(frame) == FrameState::Failed {
-            // Where nobody else holds the frame it becomes free, and is there for the next try.
-            let is_alone = self.cache.pins(frame) == 1;
-            if !is_alone && !self.cache.promise(1) {
+            if self.cache.pins(frame) == 1 {
+                // Nobody else holds the frame: it becomes free, and is there for the next try.
+                self.cache.unpin(frame);
+                assert!(self.cache.promise(1), "a frame was given back just now");
+            } else if self.cache.promise(1) {
+                self.cache.unpin(frame);
+            } else {
                 return false;
-            }
-            self.cache.unpin(frame);
-            if is_alone && !self.cache.promise(1) {
-                unreachable!("a frame was given back just now");
             }
             self.frames[at] = NO_FRAME;
         }

@@ -185,7 +185,7 @@ impl Memory {
         self.swap.counters.swap_in_pages += range.count();
         let is_awaited = u64::from(ahead_pages) < range.count();
         let request = Request {
-            need: if is_awaited { Need::Awaited } else { Need::Likely },
+            need: Need::of(is_awaited),
             ..self.slots_request(base, Op::Read, range, process)
         };
         let request = base.queue.send(now, request, Content::Slots { range, ahead_pages });

@@ -116,7 +116,7 @@ fn parse_request(words: &mut Words<'_>) -> Result<Request, String> {
         process: ProcessId(words.name("process")?),
         priority: Priority { class, level: words.choice("level", 4, &levels)? },
         is_sync,
-        need: if is_sync { Need::Awaited } else { Need::Likely },
+        need: Need::of(is_sync),
     };
     if request.sectors == 0 {
         return Err("`sectors=0`: expected at least 1".to_string());
