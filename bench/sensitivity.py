@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What each constant of the laws `adaptive` is worth: bench/sensitivity.py REGRET.json [NAME...]
 
-REGRET.json is what `readpath regret --json` printed. Each constant is set to half and to twice its value in a copy
-of the working tree, and the laws are run in the cells on which they are worked on (never in those that are held
-out). Prints a table and writes bench/results/sensitivity.json, which keeps what other runs found. About half a
-minute for each of the two values. With names only those.
+REGRET.json is what `readpath regret --json` printed. A copy of the working tree is built once, in which each constant is a
+function that asks the environment which value it has: its own, half of it, or twice. With each the laws are run in the
+cells on which they are worked on (never in those that are held out). Those that the compiler must know, lengths of
+arrays, are set in the text instead, and built anew. Prints a table and writes bench/results/sensitivity.json, which
+keeps what other runs found. About half a minute for each of the two values. With names only those.
 """
 
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +27,7 @@ FOLDERS = ["readahead/adaptive", "scheduler/adaptive", "swapin/adaptive"]
 # Units in which something is counted, and sizes of tables: they decide nothing.
 UNITS = {"CHANCE_ONE", "ALL", "PARTS", "BLOCK", "AGES", "STEPS"}
 DECLARED = re.compile(r"^const ([A-Z_]+): (\w+) = (.+);$", re.M)
+FACTORS = {"half": 0.5, "twice": 2}
 LITERAL = re.compile(r"(?<![\w.])\d[\d_]*(?!\w)")
 
 
@@ -51,12 +54,41 @@ def scaled(declaration, factor):
     return None if after == before else f"{head} = {value[:last.start()]}{after}{value[last.end():]}"
 
 
-def run(tree, rivals):
+def called(tree, file, name, declaration):
+    """The constant as a function that asks which value it has; its uses, here and in the modules below, as calls."""
+    typed, value = declaration.removeprefix(f"const {name}: ").removesuffix(";").split(" = ", 1)
+    arms = [f"Ok(\"{key(file, name)} {word}\") => {scaled(declaration, factor).removesuffix(';').split(' = ', 1)[1]},"
+            for word, factor in FACTORS.items() if scaled(declaration, factor)]
+    function = (f"#[allow(non_snake_case)]\nfn {name}() -> {typed} {{\n"
+                f"    static IS: std::sync::OnceLock<{typed}> = std::sync::OnceLock::new();\n"
+                f"    *IS.get_or_init(|| match std::env::var(\"TUNED\").as_deref() {{ {' '.join(arms)} _ => {value} }})\n}}")
+    for user in [tree / file, *(tree / file).with_suffix("").glob("*.rs")]:
+        text = user.read_text()
+        if user != tree / file and not re.search(rf"^use super::.*\b{name}\b", text, re.M):
+            continue
+        before, declared, after = text.partition(declaration) if user == tree / file else ("", "", text)
+        parts = [re.sub(rf"^(?!use |\s*//)(.*)$", lambda line: re.sub(rf"\b{name}\b(?!\()", f"{name}()", line[0]), part,
+                        flags=re.M) for part in (before, after)]
+        user.write_text(parts[0] + (function if declared else "") + parts[1])
+
+
+def key(file, name):
+    return f"{file.relative_to(CORE)}: {name}"
+
+
+def build(tree):
+    """Builds what runs the laws; gives the program, or what the compiler says."""
     profile = ["lto=false", "codegen-units=16", "incremental=true", "opt-level=2"]
     config = [word for option in profile for word in ("--config", f"profile.release.{option}")]
-    command = ["cargo", *config, "run", "-q", "--release", "-p", "readpath-sim", "--example", "developed_ratios",
-               "--", str(rivals)]
+    command = ["cargo", *config, "build", "-q", "--release", "-p", "readpath-sim", "--example", "developed_ratios"]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
+    program = tree / "target/release/examples/developed_ratios"
+    return (None, done.stderr) if done.returncode else (program, "")
+
+
+def run(program, rivals, tuned=""):
+    environment = os.environ | {"TUNED": tuned}
+    done = subprocess.run([program, rivals], capture_output=True, text=True, env=environment)
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no word"}
     ratios = json.loads(done.stdout)
@@ -82,38 +114,71 @@ def shown(result):
             f"{result['cells_moved']}")
 
 
+def copied(folder):
+    """A copy of the working tree to build in, and the constants in it."""
+    tree = Path(folder) / "tree"
+    ignore = shutil.ignore_patterns("target", ".git", ".venv", "python", "fuzz/target")
+    shutil.copytree(ROOT, tree, ignore=ignore)
+    manifest = tree / "Cargo.toml"
+    manifest.write_text(re.sub(r'^\s*"python",?\n', "", manifest.read_text(), flags=re.M))
+    return tree, list(constants(tree))
+
+
+def built(tree, found):
+    """The program that asks for its constants, and the names of those which the compiler must know."""
+    fixed = set()
+    texts = {path: path.read_text() for path in (tree / CORE).rglob("*.rs")}
+    while True:
+        for path, text in texts.items():
+            path.write_text(text)
+        root = tree / CORE / "lib.rs"
+        root.write_text(root.read_text().replace("#[cfg(test)]\nextern crate std;", "extern crate std;", 1))
+        for file, name, declaration in found:
+            if key(file, name) not in fixed:
+                called(tree, file, name, declaration)
+        program, said = build(tree)
+        if program:
+            return program, fixed, texts
+        places = re.findall(r"--> (\S+?):\d+:\d+\n.*\n.*?\b([A-Z_]+)\(\)", said)
+        new = {key(file, name) for at, used in places for file, name, _ in found
+               if used == name and (at == str(file) or at.startswith(str(file.with_suffix(""))))} - fixed
+        if not new:
+            sys.exit(f"the copy does not build:\n{said}")
+        fixed |= new
+
+
 def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     rivals, names = Path(sys.argv[1]).resolve(), sys.argv[2:]
     with tempfile.TemporaryDirectory(prefix="readpath-sensitivity-") as folder:
-        tree = Path(folder) / "tree"
-        ignore = shutil.ignore_patterns("target", ".git", ".venv", "python", "fuzz/target")
-        shutil.copytree(ROOT, tree, ignore=ignore)
-        manifest = tree / "Cargo.toml"
-        manifest.write_text(re.sub(r'^\s*"python",?\n', "", manifest.read_text(), flags=re.M))
-        base = run(tree, rivals)
+        tree, found = copied(folder)
+        program, fixed, texts = built(tree, found)
+        program = program.rename(program.with_name("asked"))
+        base = run(program, rivals)
         if "error" in base:
             sys.exit(f"the tree as it is does not run: {base['error']}")
-        found = json.loads(RESULTS.read_text())["constants"] if RESULTS.exists() and names else {}
+        known = json.loads(RESULTS.read_text())["constants"] if RESULTS.exists() and names else {}
         first = {key: base[key] for key in ["geometric_mean", "below_95_percent", "minimum"]}
         print(f"as it is: {first}", flush=True)
-        for file, name, declaration in constants(tree):
-            key = f"{file.relative_to(CORE)}: {name}"
+        for file, name, declaration in found:
             if names and name not in names:
                 continue
-            text, results = (tree / file).read_text(), {}
-            for word, factor in [("half", 0.5), ("twice", 2)]:
+            this, results = key(file, name), {}
+            for word, factor in FACTORS.items():
                 changed = scaled(declaration, factor)
-                if changed:
-                    (tree / file).write_text(text.replace(declaration, changed))
-                    results[word] = against(run(tree, rivals), base)
-                else:
+                if changed is None:
                     results[word] = None
-            (tree / file).write_text(text)
-            found[key] = {"declared": declaration} | results
-            print(f"| `{key}` | {shown(results['half'])} | {shown(results['twice'])} |", flush=True)
-            document = {"cells": len(base["ratios"]), "as_it_is": first, "constants": found}
+                elif this not in fixed:
+                    results[word] = against(run(program, rivals, f"{this} {word}"), base)
+                else:
+                    for path, text in texts.items():
+                        path.write_text(text.replace(declaration, changed) if path == tree / file else text)
+                    other, said = build(tree)
+                    results[word] = against(run(other, rivals) if other else {"error": said.splitlines()[0]}, base)
+            known[this] = {"declared": declaration} | results
+            print(f"| `{this}` | {shown(results['half'])} | {shown(results['twice'])} |", flush=True)
+            document = {"cells": len(base["ratios"]), "as_it_is": first, "constants": known}
             RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 
 
