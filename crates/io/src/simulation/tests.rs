@@ -1,5 +1,6 @@
 //! Some hundred runs, the rules that a run keeps, and what runs have found.
 
+use super::world::{Turns, World};
 use super::*;
 
 /// Runs a seed that takes a few milliseconds.
@@ -51,6 +52,29 @@ fn a_run_that_is_wrong_is_found_and_made_short() {
     let (shorter, report) = seen.expect("one of some seeds reads one of these pages").shrunk();
     let actions: usize = shorter.threads.iter().map(Vec::len).sum();
     assert!(report.failure.is_some() && actions <= 3, "{shorter}");
+}
+
+/// What a task does that isn't right, in a world without files.
+fn failure_of(main: impl FnOnce() + 'static) -> String {
+    let turns = Turns { switch_part: 4, freeze_part: 0, refuse_thread_part: 0 };
+    let disk = disk::Disk::new(&[], Faults::default());
+    World::run(1, turns, disk, Box::new(main)).failure.expect("it doesn't come to an end")
+}
+
+#[test]
+fn whoever_never_comes_to_an_end_is_found() {
+    let sleeps_for_good = || {
+        world().expect("a task is in its world").block(0x7770, None);
+    };
+    assert!(failure_of(sleeps_for_good).starts_with("nobody can go on: 0 waits"));
+    let spins = || loop {
+        world().expect("a task is in its world").point();
+    };
+    assert!(failure_of(spins).starts_with("it hasn't come to an end in 2000000 steps: 0 is ready"));
+    let dozes = || loop {
+        world().expect("a task is in its world").pause(1_000_000_000_000);
+    };
+    assert!(failure_of(dozes).starts_with("it doesn't come to an end: 0 waits"));
 }
 
 /// As long as the scenarios are drawn as they were then, these found something: the last one a batch that waited for its
