@@ -19,7 +19,7 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
         Failure::Usage(format!("{}: {error}; name a trace that can be read", path.display()))
     })?;
     let Some((bare, ending)) = name.rsplit_once('.') else { return Ok((name, packed)) };
-    let unpack = match ending {
+    let unpack: Unpack = match ending {
         "gz" => gzip,
         "xz" => xz,
         "zst" => zstd,
@@ -33,6 +33,9 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
         ))),
     }
 }
+
+/// Gives the bytes that packed ones stand for, of which there may be so many.
+type Unpack = fn(&[u8], u64) -> Result<Vec<u8>, String>;
 
 /// How long a trace may be: half of the machine's memory.
 fn bytes_max() -> u64 {
@@ -87,8 +90,7 @@ mod tests {
     /// 16 MiB of zeros, packed by each program that is there, in a few kilobytes.
     #[test]
     fn what_is_unpacked_is_bounded() {
-        let decoders: [(&str, fn(&[u8], u64) -> Result<Vec<u8>, String>); 3] =
-            [("gzip", gzip), ("xz", xz), ("zstd", zstd)];
+        let decoders: [(&str, Unpack); 3] = [("gzip", gzip), ("xz", xz), ("zstd", zstd)];
         for (program, unpack) in decoders {
             let text = format!("head -c 16777216 /dev/zero | {program} -c");
             let packed = std::process::Command::new("sh").args(["-c", &text]).output().unwrap();
