@@ -13,9 +13,12 @@ use readpath_core::size;
 use readpath_sim::blocks::{self, Trace};
 use readpath_sim::conform::{parse_recording, parse_steps};
 use readpath_sim::device::hdd::{drive_from_disksim, drive_of};
+use readpath_sim::explain::Explainer;
 use readpath_sim::job::JobFile;
 use readpath_sim::load;
+use readpath_sim::recording::{self, MAGIC, Merge, Record, VERSION, strace};
 use readpath_sim::trace::{FORMATS, Format, Reader};
+use readpath_sim::what_if::Gathered;
 
 /// With so many bytes each is to be done; longer ones find nothing else, more slowly.
 const BYTES_MAX: usize = 1 << 16;
@@ -99,6 +102,45 @@ pub fn recording(bytes: &[u8]) {
     }
 }
 
+/// A recording of a watched program: the bytes are those of its only block.
+pub fn watched(bytes: &[u8]) {
+    // What a record says was read is counted page by page: up to 2^20 of them.
+    let bytes = &bytes[..bytes.len().min(1 << 12)];
+    let (one, other) = bytes.split_at(bytes.len() / 2);
+    let recorded = |block: &[u8]| -> Vec<Record> {
+        let sum = crc32fast::hash(block).to_le_bytes();
+        let head = [&MAGIC[..], &VERSION.to_le_bytes(), &(block.len() as u32).to_le_bytes(), &sum];
+        let whole = [&head.concat(), block].concat();
+        let reader = recording::Reader::new(&whole[..]).expect("its head is right");
+        reader.map_while(|record| record.map_err(|error| error.to_string()).ok()).collect()
+    };
+    play(&recorded(bytes));
+    let parts = [recorded(one), recorded(other), recorded(bytes)].map(Vec::into_iter);
+    if let Ok(merged) = Merge::new(parts.into()) {
+        play(&merged.collect::<Vec<Record>>());
+    }
+}
+
+/// Has those look at a recording who do.
+fn play(records: &[Record]) {
+    let (mut explainer, mut gathered) = (Explainer::default(), Gathered::default());
+    for record in records {
+        explainer.take(record);
+        gathered.take(record);
+    }
+    let _ = explainer.finish();
+    let _ = gathered.finish().map(|recorded| recorded.file_bytes());
+}
+
+/// The text of strace.
+pub fn strace_text(bytes: &[u8]) {
+    let bytes = &bytes[..bytes.len().min(1 << 12)];
+    let _ = strace::is_start(bytes);
+    if let Ok(records) = strace::records(bytes).map_err(|error| error.to_string()) {
+        play(&records);
+    }
+}
+
 /// The name of a law, or of a device, with its parameters.
 pub fn law(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
@@ -120,7 +162,7 @@ pub fn size(bytes: &[u8]) {
 type Decode = fn(&[u8]);
 
 /// All of them, by the folders of their seeds.
-pub const ALL: [(&str, Decode); 9] = [
+pub const ALL: [(&str, Decode); 11] = [
     ("job_file", job_file),
     ("load_file", load_file),
     ("drive_toml", drive_toml),
@@ -128,6 +170,8 @@ pub const ALL: [(&str, Decode); 9] = [
     ("blocks", blocks),
     ("trace", trace),
     ("recording", recording),
+    ("watched", watched),
+    ("strace", strace_text),
     ("law", law),
     ("size", size),
 ];

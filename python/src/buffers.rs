@@ -1,5 +1,7 @@
 //! Writable buffers of Python objects, by the buffer protocol.
 
+use std::alloc::{Layout, alloc_zeroed};
+
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::ffi;
@@ -34,6 +36,33 @@ pub fn new_bytes(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, 
         let place = ffi::PyBytes_AsString(object.as_ptr()).cast();
         Ok((object, place))
     }
+}
+
+/// So many zeros, which the system gives as they are first touched.
+///
+/// Raises MemoryError where there is no room.
+pub fn zeroed(bytes: usize) -> PyResult<Vec<u8>> {
+    let no_room = || PyMemoryError::new_err(format!("there is no memory for {bytes} bytes"));
+    let layout = Layout::array::<u8>(bytes).map_err(|_| no_room())?;
+    if bytes == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the layout has a byte at least.
+    let place = unsafe { alloc_zeroed(layout) };
+    if place.is_null() {
+        return Err(no_room());
+    }
+    // SAFETY: from the allocator of every vector, with this layout; all its bytes are zeros.
+    Ok(unsafe { Vec::from_raw_parts(place, bytes, bytes) })
+}
+
+/// Appends to a vector.
+///
+/// Raises MemoryError where there is no room.
+pub fn push<T>(all: &mut Vec<T>, one: T) -> PyResult<()> {
+    all.try_reserve(1).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+    all.push(one);
+    Ok(())
 }
 
 /// Memory that another thread may be given.

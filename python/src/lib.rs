@@ -9,6 +9,7 @@ use pyo3::pymodule;
 
 mod ask;
 mod awaited;
+mod beside;
 mod buffers;
 mod failure;
 mod law;

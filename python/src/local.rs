@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use readpath::nfs::NfsUrl;
@@ -20,7 +21,8 @@ use readpath::{
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::awaited::Awaited;
-use crate::buffers::{Place, new_bytes, writable};
+use crate::beside::beside;
+use crate::buffers::{Place, new_bytes, writable, zeroed};
 use crate::failure::{Failure, not_built, not_opened};
 use crate::law::advice_named;
 use crate::many::{Offsets, PIECE_BYTES_MAX, Part, Ranges, read_many};
@@ -31,6 +33,9 @@ use crate::spec::{Count, check_name, refused};
 const LINE_BYTES: usize = 256;
 /// And up to so much.
 const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// A hint about more than this is given beside, so that signals are heard meanwhile.
+const HINT_BYTES_MAX: u64 = 16 << 20;
 
 /// A read path: memory, laws and a ring, for any number of files.
 #[pyclass(frozen, module = "readpath")]
@@ -237,6 +242,23 @@ impl LocalFile {
         }
     }
 
+    /// Gives a hint about so many bytes. The kernel takes its time for what is long.
+    fn hint(
+        &self,
+        py: Python<'_>,
+        bytes: u64,
+        hint: impl FnOnce(&File) + Send + 'static,
+    ) -> PyResult<()> {
+        if bytes <= HINT_BYTES_MAX {
+            return self.with(py, |file| {
+                hint(file);
+                Ok(())
+            });
+        }
+        let file = self.file(py)?;
+        beside(py, move || hint(file.get().expect("this process has opened it")))
+    }
+
     fn left(&self, offset: u64, size: u64) -> u64 {
         size.min(self.size().saturating_sub(offset))
     }
@@ -381,6 +403,8 @@ impl LocalFile {
         loop {
             let known = line.len();
             let at = position + known as u64;
+            let room = line.try_reserve(piece_bytes);
+            room.map_err(|error| PyMemoryError::new_err(error.to_string()))?;
             line.resize(known + piece_bytes.min(most - known), 0);
             let piece = &mut line[known..];
             let came = self.with(py, move |file| Ok(file.read_at(piece, at)?))?;
@@ -477,32 +501,31 @@ impl LocalFile {
     /// Begins a read that is to be polled.
     fn start(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<Awaited> {
         let (offset, size) = (offset.0, self.left(offset.0, size.0) as usize);
-        let future = self.with(py, |file| Ok(file.read_at_async(vec![0; size], offset)))?;
+        let buffer = zeroed(size)?;
+        let future = self.with(py, |file| Ok(file.read_at_async(buffer, offset)))?;
         Ok(Awaited::new(future))
     }
 
     /// Gives a hint on how this handle will read, by its name in `posix_fadvise`.
     fn advise(&self, py: Python<'_>, advice: &str) -> PyResult<()> {
         let advice: Advice = advice_named(advice)?;
-        self.with(py, |file| {
-            file.advise(advice);
-            Ok(())
-        })
+        let bytes = if let Advice::WillNeed = advice { self.size() } else { 0 };
+        self.hint(py, bytes, move |file| file.advise(advice))
     }
 
     /// Starts to read a range that will be needed, and doesn't wait for it.
     fn prefetch(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
-        self.with(py, |file| {
-            file.prefetch(offset.0, size.0);
-            Ok(())
-        })
+        let bytes = self.left(offset.0, size.0);
+        self.hint(py, bytes, move |file| file.prefetch(offset.0, size.0))
     }
 
     /// As `prefetch`, of many ranges.
     fn prefetch_many(&self, py: Python<'_>, ranges: Ranges) -> PyResult<()> {
-        self.with(py, move |file| {
+        // Each takes as long as a page, at least.
+        let each = |&(offset, size): &(u64, u64)| self.left(offset, size).max(PAGE_BYTES);
+        let bytes = ranges.0.iter().map(each).fold(0, u64::saturating_add);
+        self.hint(py, bytes, move |file| {
             ranges.0.into_iter().for_each(|(offset, size)| file.prefetch(offset, size));
-            Ok(())
         })
     }
 

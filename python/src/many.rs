@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use readpath::{File, ReadError};
 
-use crate::buffers::Place;
+use crate::buffers::{Place, push};
 use crate::failure::Failure;
 use crate::spec::{Count, refused};
 
@@ -32,10 +32,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
             }
             return Ok(Ranges(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()));
         }
-        let mut ranges = Vec::with_capacity(object.len().unwrap_or(0));
+        // What an object says its length is need not be so.
+        let mut ranges = Vec::new();
         for range in object.try_iter()? {
             let (Count(offset), Count(size)) = range?.extract()?;
-            ranges.push((offset, size));
+            push(&mut ranges, (offset, size))?;
         }
         Ok(Ranges(ranges))
     }
@@ -54,11 +55,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Offsets {
                 _ => Err(refused(format!("offsets of the shape {shape:?}: give them in one row"))),
             };
         }
-        object
-            .try_iter()?
-            .map(|offset| Ok(offset?.extract::<Count>()?.0))
-            .collect::<PyResult<_>>()
-            .map(Offsets)
+        let mut offsets = Vec::new();
+        for offset in object.try_iter()? {
+            push(&mut offsets, offset?.extract::<Count>()?.0)?;
+        }
+        Ok(Offsets(offsets))
     }
 }
 

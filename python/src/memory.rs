@@ -3,9 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyOSError, PyValueError};
 use pyo3::ffi;
@@ -14,6 +12,7 @@ use pyo3::types::PyDict;
 use readpath::pager::{LoadError, Mapping, MappingMode, Region};
 use readpath_core::readahead::Advice;
 
+use crate::beside::beside;
 use crate::failure::no_memory;
 use crate::law::advice_named;
 use crate::local::backend_named;
@@ -152,8 +151,6 @@ impl<T: Send + Sync> Lending<T> {
 const PIECE_BYTES: u64 = 16 << 20;
 /// A smaller load waits by itself: a thread for it would cost more than it.
 const PATIENT_BYTES: u64 = 256 << 10;
-/// Signals are heard of after so long at the latest, however slow the storage is.
-const HEAR_EVERY: Duration = Duration::from_millis(50);
 
 /// A file as read-only memory.
 #[pyclass(frozen, subclass, module = "readpath")]
@@ -244,7 +241,15 @@ impl MappedFile {
             }
             let loaded = match piece <= PATIENT_BYTES {
                 true => py.detach(|| memory.inherited().load(offset, piece)),
-                false => load_beside(py, &memory, offset, piece)?,
+                false => {
+                    let theirs = Arc::clone(&memory);
+                    beside(py, move || {
+                        let loaded = theirs.inherited().load(offset, piece);
+                        // Who waited is the last who has the memory, unless a signal came between.
+                        drop(theirs);
+                        loaded
+                    })?
+                }
             };
             loaded.map_err(|error| not_loaded(&error))?;
             (offset, size) = (offset + piece, size - piece);
@@ -292,33 +297,6 @@ fn not_loaded(error: &LoadError) -> PyErr {
     match error {
         LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
         LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
-    }
-}
-
-/// Loads a range on a thread of its own, and hears of signals meanwhile; after one the load goes on by itself.
-fn load_beside(
-    py: Python<'_>,
-    memory: &Arc<Own<Mapping>>,
-    offset: u64,
-    bytes: u64,
-) -> PyResult<Result<(), LoadError>> {
-    let (told, hears) = mpsc::sync_channel(1);
-    let theirs = Arc::clone(memory);
-    std::thread::Builder::new().name("readpath-load".to_owned()).spawn(move || {
-        let loaded = theirs.inherited().load(offset, bytes);
-        // Who waited is the last who has the memory, unless a signal came between.
-        drop(theirs);
-        let _ = told.send(loaded);
-    })?;
-    let hears = Mutex::new(hears);
-    loop {
-        let heard =
-            py.detach(|| hears.lock().expect("nobody else has it").recv_timeout(HEAR_EVERY));
-        match heard {
-            Ok(loaded) => return Ok(loaded),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-            Err(RecvTimeoutError::Disconnected) => unreachable!("the thread tells, or panics"),
-        }
     }
 }
 

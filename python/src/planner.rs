@@ -24,7 +24,7 @@ use readpath_core::request::{
 };
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
-use crate::buffers::{Place, new_bytes, writable};
+use crate::buffers::{Place, new_bytes, writable, zeroed};
 use crate::law::advice_named;
 use crate::spec::refused;
 
@@ -99,19 +99,20 @@ impl Plan {
         Time(self.began.elapsed().as_nanos() as u64)
     }
 
-    fn start(&mut self, offset: u64, bytes: u64) -> Result<u32, ReadError> {
+    fn start(&mut self, offset: u64, bytes: u64) -> PyResult<u32> {
         let now = self.now();
+        let refused = |error: ReadError| PyOSError::new_err((EAGAIN, error.to_string()));
         let bytes = bytes.min(self.work.file_bytes.saturating_sub(offset));
         let transfer =
             Transfer { handle: self.handle, process: ProcessId(0), offset, bytes, tag: 0 };
         if bytes <= self.memory_bytes / 2 - PAGE_BYTES {
-            return Ok(self.machine.read(now, Access::Buffered, transfer)?.0);
+            return Ok(self.machine.read(now, Access::Buffered, transfer).map_err(refused)?.0);
         }
         let skipped = offset % SECTOR_BYTES;
         let whole = (skipped + bytes).next_multiple_of(SECTOR_BYTES);
         let aligned = Transfer { offset: offset - skipped, bytes: whole, ..transfer };
-        let read = self.machine.read(now, Access::Direct, aligned)?.0;
-        let buffer = vec![0; whole as usize];
+        let buffer = zeroed(whole as usize)?;
+        let read = self.machine.read(now, Access::Direct, aligned).map_err(refused)?.0;
         self.work.direct.insert(read, Direct { buffer, skipped, bytes });
         Ok(read)
     }
@@ -190,6 +191,9 @@ impl Plan {
     }
 }
 
+/// The longest that a file is on any system.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
 /// A range could not be fetched.
 const EIO: i32 = 5;
 /// Too many reads are open; the name is Linux's.
@@ -224,6 +228,9 @@ impl Planner {
         request_bytes: u64,
         depth: u32,
     ) -> PyResult<Planner> {
+        if file_bytes > FILE_BYTES_MAX {
+            return Err(refused(format!("a file of {file_bytes} bytes: none has 2⁶³ or more")));
+        }
         if memory_bytes < 16 * PAGE_BYTES {
             return Err(refused(format!("memory {memory_bytes}: give at least 64KiB")));
         }
@@ -257,7 +264,7 @@ impl Planner {
             machine,
             handle,
             memory_bytes,
-            pool: vec![0; (memory_bytes / PAGE_BYTES * PAGE_BYTES) as usize],
+            pool: zeroed((memory_bytes / PAGE_BYTES * PAGE_BYTES) as usize)?,
             work: Work {
                 file_bytes,
                 told: Default::default(),
@@ -274,7 +281,7 @@ impl Planner {
 
     /// Starts reads, all before the first range is given out; gives a name for each.
     ///
-    /// Raises OSError where too many are open.
+    /// Raises OSError where too many are open, MemoryError where there is no room for a large one.
     fn start(&self, ranges: Vec<(u64, u64)>) -> PyResult<Vec<u32>> {
         let mut plan = self.plan();
         let mut reads = Vec::with_capacity(ranges.len());
@@ -283,7 +290,7 @@ impl Planner {
                 Ok(read) => reads.push(read),
                 Err(error) => {
                     plan.work.abandoned.extend(reads);
-                    return Err(PyOSError::new_err((EAGAIN, error.to_string())));
+                    return Err(error);
                 }
             }
         }

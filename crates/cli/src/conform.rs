@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use readpath_core::readahead::{Folio, Step};
 use readpath_peers::oracle::{self, OracleError};
 use readpath_sim::conform::{self, Difference, Report};
+use readpath_sim::input_file;
 use serde::Serialize;
 
 use crate::args::ConformArgs;
@@ -51,7 +52,7 @@ pub fn run(args: &ConformArgs) -> Ended {
 fn steps(args: &ConformArgs, file_bytes: u64) -> Result<Vec<Step>, Failure> {
     match (&args.reads, args.generate) {
         (Some(list), _) => {
-            let text = std::fs::read_to_string(list)
+            let text = input_file::text(list, input_file::LIST_BYTES_MAX)
                 .map_err(|error| Failure::about(list.display(), error))?;
             conform::parse_steps(&text).map_err(|error| Failure::about(list.display(), error))
         }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use readpath_core::law::Spec;
-use readpath_sim::size;
+use readpath_sim::{input_file, size};
 
 use crate::exit::Failure;
 
@@ -21,7 +21,7 @@ pub fn size(option: &str, text: &str) -> Result<u64, Failure> {
 
 /// Reads the text of an input file; `form` says what such a file is, as in `a job file is text`.
 pub fn text(path: &Path, form: &str) -> Result<String, Failure> {
-    let text = std::fs::read(path).map_err(|error| {
+    let text = input_file::bytes(path, input_file::TEXT_BYTES_MAX).map_err(|error| {
         let what_to_do = match error.kind() {
             ErrorKind::NotFound => "; check the path of the job file",
             ErrorKind::IsADirectory => "; name a job file in it",

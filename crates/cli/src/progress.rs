@@ -25,6 +25,12 @@ impl Interrupt {
         interrupt
     }
 
+    /// The same where there is nothing to be put in order: the first one ends the process.
+    pub fn that_ends_at_once() -> Interrupt {
+        let _ = ctrlc::set_handler(|| std::process::exit(130));
+        Interrupt::default()
+    }
+
     /// Whether a signal has come.
     pub fn has_come(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -4,12 +4,12 @@ mod page;
 mod real;
 
 use std::collections::HashMap;
-use std::fs;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use readpath_core::law::Spec;
+use readpath_sim::input_file;
 use readpath_sim::regret::work::work;
 use readpath_sim::regret::{
     Cell, Fixed, Judged, Laws, OfWorkload, Part, Run, Size, Summary, cells, cells_drawn,
@@ -266,7 +266,8 @@ impl Beside {
     /// Reads the document, and refuses one of other seeds or of another size.
     fn read(path: &Path, size: Size) -> Result<Beside, Failure> {
         let file = format!("--beside {}", path.display());
-        let text = fs::read_to_string(path).map_err(|error| Failure::about(&file, error))?;
+        let text = input_file::text(path, input_file::LIST_BYTES_MAX)
+            .map_err(|error| Failure::about(&file, error))?;
         let earlier: Earlier =
             serde_json::from_str(&text).map_err(|error| Failure::about(&file, error))?;
         if (earlier.seed, earlier.seeds, earlier.smoke) != (size.seed, size.seeds, size.part > 1) {

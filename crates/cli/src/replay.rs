@@ -6,6 +6,7 @@ use readpath_core::law::Spec;
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler::{self, replay};
 use readpath_core::unit::SECTOR_BYTES;
+use readpath_sim::input_file;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
@@ -36,7 +37,7 @@ pub fn run(args: &ReplayArgs) -> Ended {
         alignment_sectors: 1,
     };
     let mut scheduler = scheduler::build(law, &caps).map_err(Failure::usage)?;
-    let events = std::fs::read_to_string(&args.events).map_err(|error| {
+    let events = input_file::text(&args.events, input_file::LIST_BYTES_MAX).map_err(|error| {
         let what_to_do = "name a list of events, or a recording";
         Failure::Usage(format!("{}: {error}; {what_to_do}", args.events.display()))
     })?;

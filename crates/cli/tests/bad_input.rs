@@ -102,6 +102,27 @@ fn job_files_are_refused_with_the_line() {
     scratch.refused("run many.fio", &["many.fio", "1000000", "numjobs"]);
 }
 
+/// Nothing says how long they are, or they say what isn't there.
+#[test]
+fn files_without_an_end_are_refused() {
+    let scratch = Scratch::new("endless");
+    scratch.file("j.fio", RANDOM);
+    scratch.file("around.fio", "include /dev/zero\n");
+    std::os::unix::fs::symlink("/dev/zero", scratch.path("zero.diskspecs")).unwrap();
+    let sparse = std::fs::File::create(scratch.path("sparse.fio")).unwrap();
+    // No file system is without it that has holes.
+    sparse.set_len(1 << 40).unwrap();
+    const MOST: &[&str] = &["has more than 16777216 bytes", "name a shorter one"];
+    scratch.refused("run /dev/zero", MOST);
+    scratch.refused("run sparse.fio", MOST);
+    scratch.refused("run around.fio", &["around.fio", "line 1", "more than 16777216 bytes"]);
+    scratch.refused("run j.fio --on hdd,toml=/dev/zero", MOST);
+    scratch.refused("run j.fio --on hdd,disksim=zero.diskspecs", MOST);
+    scratch.refused("explain /dev/zero", &["this is no recording"]);
+    scratch.refused("trace import /dev/zero -o out", &["/dev/zero"]);
+    assert!(!scratch.path("out").exists());
+}
+
 #[test]
 fn storage_that_cannot_hold_the_job_is_refused() {
     let scratch = Scratch::new("storage");

@@ -1,29 +1,106 @@
-//! Runs the library's engine in simulated worlds, one seed after the other, until something is wrong or the time is over.
+//! Runs the library's engine in simulated worlds, one seed after the other, until something is wrong, the time is over, or
+//! there were enough runs.
 //!
 //! ```text
 //! cargo run --release -p readpath --features simulation --example simulate -- --minutes 10
+//! cargo run --release -p readpath --features simulation --example simulate -- --long-runs 1000000 --actions 20
 //! cargo run --release -p readpath --features simulation --example simulate -- --seed 4711
 //! ```
+//!
+//! A run of at least 1,000 steps counts as long. What a run leaves in memory, and a run that makes no steps any more, is
+//! wrong as well.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use readpath::inside::simulation::{Scenario, found};
+use readpath::inside::simulation::{Report, Scenario, found};
 
-const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N] [--threads N] [--actions N] [--show]";
+const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N | --long-runs N] [--threads N] \
+                     [--actions N] [--show]";
+
+/// So many steps make a run long.
+const LONG_STEPS: u64 = 1_000;
+
+/// A run is over in milliseconds, and ends by itself once it has made too many steps: one that takes so long makes none.
+const STUCK: Duration = Duration::from_secs(300);
+
+/// Counts what each thread has in memory.
+struct Counting;
+
+thread_local! {
+    static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+fn count(bytes: i64) {
+    let _ = LIVE_BYTES.try_with(|live| live.set(live.get() + bytes));
+}
+
+// SAFETY: the system's allocator does what is asked; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: as asked.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: as asked.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs it, on this thread alone; gives how many bytes are left in memory by it as well.
+fn run(scenario: &Scenario) -> (Report, i64) {
+    let before = LIVE_BYTES.get();
+    let report = scenario.run();
+    let text = report.failure.as_ref().map_or(0, String::capacity);
+    (report, LIVE_BYTES.get() - before - text as i64)
+}
+
+/// Runs it until it leaves as much as before, which is nothing: what a thread or the process keeps for good is made once.
+fn run_and_look(scenario: &Scenario) -> Report {
+    let (mut report, mut left) = run(scenario);
+    for _ in 0..2 {
+        if left <= 0 || report.failure.is_some() {
+            return report;
+        }
+        (report, left) = run(scenario);
+    }
+    // Where the kernel takes no answers any more, what is under way stays, for its memory is the kernel's.
+    if left > 0 && report.failure.is_none() && scenario.faults.dies_after == 0 {
+        report.failure = Some(format!("{left} bytes of it stay in memory, each time that it runs"));
+    }
+    report
+}
 
 struct Arguments {
     first: u64,
     seeds: u64,
     minutes: u64,
+    long_runs: u64,
     threads: u64,
     actions: u64,
     shows: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut parsed =
-        Arguments { first: 1, seeds: u64::MAX, minutes: 1, threads: 1, actions: 150, shows: false };
+    const FOR_GOOD: u64 = u64::MAX / 60;
+    let mut parsed = Arguments {
+        first: 1,
+        seeds: u64::MAX,
+        minutes: 1,
+        long_runs: u64::MAX,
+        threads: 1,
+        actions: 150,
+        shows: false,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || {
@@ -33,8 +110,9 @@ fn arguments() -> Result<Arguments, String> {
         match word.as_str() {
             "--seed" => (parsed.first, parsed.seeds) = (number()?, 1),
             "--first" => parsed.first = number()?,
-            "--seeds" => (parsed.seeds, parsed.minutes) = (number()?, u64::MAX / 60),
+            "--seeds" => (parsed.seeds, parsed.minutes) = (number()?, FOR_GOOD),
             "--minutes" => parsed.minutes = number()?,
+            "--long-runs" => (parsed.long_runs, parsed.minutes) = (number()?, FOR_GOOD),
             "--threads" => parsed.threads = number()?,
             "--show" => parsed.shows = true,
             "--actions" => parsed.actions = number()?,
@@ -42,6 +120,97 @@ fn arguments() -> Result<Arguments, String> {
         }
     }
     Ok(parsed)
+}
+
+/// What all threads of the command have done.
+#[derive(Default)]
+struct Done {
+    next: AtomicU64,
+    runs: AtomicU64,
+    steps: AtomicU64,
+    long: AtomicU64,
+    is_wrong: AtomicBool,
+    are_idle: AtomicBool,
+    /// Of each thread, the seed that it runs, and since when.
+    running: Mutex<Vec<Option<(u64, Instant)>>>,
+}
+
+impl Done {
+    fn print(&self, begun: Instant) {
+        let [runs, steps, long] =
+            [&self.runs, &self.steps, &self.long].map(|count| count.load(Ordering::Relaxed));
+        let seconds = begun.elapsed().as_secs_f64();
+        println!(
+            "{runs} runs, {steps} steps, {long} runs of at least {LONG_STEPS}, {seconds:.0} s, {:.0} runs/s",
+            runs as f64 / seconds
+        );
+    }
+
+    /// Says every minute how far it is, and ends the process when a run makes no steps any more.
+    fn watch(&self, begun: Instant) {
+        let mut said = begun;
+        while !self.are_idle.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+            if said.elapsed() > Duration::from_secs(60) {
+                said = Instant::now();
+                self.print(begun);
+            }
+            let running = self.running.lock().expect("nobody panics under it");
+            let stuck = running.iter().flatten().find(|(_, since)| since.elapsed() > STUCK);
+            if let Some((seed, _)) = stuck {
+                println!("seed {seed} hangs: it has made no step for a long time");
+                std::process::exit(1);
+            }
+        }
+    }
+}
+
+fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant, done: &Done) {
+    let &Arguments { first, seeds, minutes, long_runs, actions, shows, .. } = arguments;
+    let time = Duration::from_secs(minutes * 60);
+    let is_enough = || {
+        begun.elapsed() >= time
+            || done.is_wrong.load(Ordering::Relaxed)
+            || done.long.load(Ordering::Relaxed) >= long_runs
+    };
+    let runs = |seed| {
+        done.running.lock().expect("nobody panics under it")[thread] = seed;
+    };
+    while !is_enough() {
+        let nth = done.next.fetch_add(1, Ordering::Relaxed);
+        if nth >= seeds {
+            break;
+        }
+        let scenario = match found.get(nth as usize) {
+            Some(found) => found.clone(),
+            None => Scenario::of(first + nth, actions),
+        };
+        if shows {
+            print!("{scenario}");
+        }
+        runs(Some((first + nth, Instant::now())));
+        let report = run_and_look(&scenario);
+        runs(None);
+        done.runs.fetch_add(1, Ordering::Relaxed);
+        done.steps.fetch_add(report.steps, Ordering::Relaxed);
+        done.long.fetch_add(u64::from(report.steps >= LONG_STEPS), Ordering::Relaxed);
+        if let Some(failure) = report.failure {
+            if done.is_wrong.swap(true, Ordering::Relaxed) {
+                return;
+            }
+            let seconds = begun.elapsed().as_secs_f64();
+            println!("seed {}, after {seconds:.1} s: {failure}", first + nth);
+            if shows {
+                return;
+            }
+            let (shorter, report) = scenario.shrunk_by(&run_and_look);
+            println!("as short as it gets: {}", report.failure.unwrap_or_default());
+            print!("{shorter}");
+            println!("again: --seed {} --actions {actions}", first + nth);
+        } else if seeds == 1 {
+            println!("seed {first}: {} steps, hash {:016x}", report.steps, report.hash);
+        }
+    }
 }
 
 fn main() -> std::process::ExitCode {
@@ -54,59 +223,21 @@ fn main() -> std::process::ExitCode {
     };
     // A panic of a simulated thread ends the run, which tells of it.
     std::panic::set_hook(Box::new(|_| {}));
-    let Arguments { first, seeds, minutes, threads, actions, shows } = arguments;
     let begun = Instant::now();
-    let time = Duration::from_secs(minutes * 60);
-    let (next, runs, steps) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let short = AtomicU64::new(0);
-    let is_wrong = AtomicBool::new(false);
+    let threads = arguments.threads as usize;
+    let done = Done { running: Mutex::new(vec![None; threads]), ..Done::default() };
     // What earlier runs have found comes first.
-    let found = if seeds == 1 { Vec::new() } else { found() };
-    let work = || {
-        while begun.elapsed() < time && !is_wrong.load(Ordering::Relaxed) {
-            let nth = next.fetch_add(1, Ordering::Relaxed);
-            if nth >= seeds {
-                return;
-            }
-            let scenario = match found.get(nth as usize) {
-                Some(found) => found.clone(),
-                None => Scenario::of(first + nth, actions),
-            };
-            if shows {
-                print!("{scenario}");
-            }
-            let report = scenario.run();
-            runs.fetch_add(1, Ordering::Relaxed);
-            steps.fetch_add(report.steps, Ordering::Relaxed);
-            short.fetch_add(u64::from(report.steps < 1_000), Ordering::Relaxed);
-            if let Some(failure) = report.failure {
-                if is_wrong.swap(true, Ordering::Relaxed) {
-                    return;
-                }
-                let seconds = begun.elapsed().as_secs_f64();
-                println!("seed {}, after {seconds:.1} s: {failure}", first + nth);
-                if shows {
-                    return;
-                }
-                let (shorter, report) = scenario.shrunk();
-                println!("as short as it gets: {}", report.failure.unwrap_or_default());
-                print!("{shorter}");
-                println!("again: --seed {} --actions {actions}", first + nth);
-            } else if seeds == 1 {
-                println!("seed {first}: {} steps, hash {:016x}", report.steps, report.hash);
-            }
-        }
-    };
+    let found = if arguments.seeds == 1 { Vec::new() } else { found() };
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(work);
-        }
+        scope.spawn(|| done.watch(begun));
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (arguments, found, done) = (&arguments, &found, &done);
+                scope.spawn(move || work(thread, arguments, found, begun, done));
+            }
+        });
+        done.are_idle.store(true, Ordering::Relaxed);
     });
-    let [runs, steps, short] = [&runs, &steps, &short].map(|count| count.load(Ordering::Relaxed));
-    let seconds = begun.elapsed().as_secs_f64();
-    println!(
-        "{runs} runs, {steps} steps ({short} runs of fewer than 1,000), {seconds:.0} s, {:.0} runs/s",
-        runs as f64 / seconds
-    );
-    u8::from(is_wrong.load(Ordering::Relaxed)).into()
+    done.print(begun);
+    u8::from(done.is_wrong.load(Ordering::Relaxed)).into()
 }

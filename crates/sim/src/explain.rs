@@ -36,7 +36,6 @@ use crate::recording::Record;
 
 mod cause;
 mod gather;
-mod pages;
 mod pattern;
 mod reuse;
 mod shape;

@@ -50,7 +50,9 @@
 //! # What may be relied on
 //!
 //! A [`Reader`] has checked of each record that its files, threads and devices have been named
-//! before, that it doesn't end before it begins, and that no range goes beyond 2⁶³ bytes.
+//! before, that it doesn't end before it begins, that no range goes beyond 2⁶³ bytes, and that no call was given more than
+//! a call can be ([`CALL_BYTES_MAX`]). All times together, all bytes and all counts of a recording are at most
+//! [`TOGETHER_MAX`], so that whoever sums them up needs no more than 64 bits.
 
 use serde::Serialize;
 
@@ -59,6 +61,7 @@ mod fields;
 mod merge;
 mod read;
 pub mod strace;
+mod sums;
 mod write;
 
 pub use merge::{Merge, MergeError};
@@ -79,6 +82,14 @@ pub const TEXT_BYTES_MAX: u64 = 64 << 10;
 
 /// No range of a file ends beyond this.
 pub const OFFSET_MAX: u64 = 1 << 63;
+
+/// What one call is given at most, and what it brings into the page cache: Linux gives 2 GiB less a page, and reads ahead
+/// beyond that.
+pub const CALL_BYTES_MAX: u64 = 1 << 32;
+
+/// What the lengths of all reads, of all requests and of all waits may be together in nanoseconds (36 years of threads that
+/// wait), their bytes, and how many events were lost.
+pub const TOGETHER_MAX: u64 = 1 << 60;
 
 /// How reads were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use crate::job::Engine;
+use crate::page_set::Pages;
 use crate::recording::{self, Read, Record, Source, Way};
 use crate::report::Row;
 use crate::run::Watch;
@@ -46,8 +47,8 @@ pub struct Gathered {
     direct: BTreeSet<(u32, u64)>,
     /// When a thread last had pages come in.
     last_insert_ns: BTreeMap<u32, u64>,
-    /// Pages that have come in: file and number.
-    came_in: BTreeSet<(u32, u64)>,
+    /// By file: pages that have come in.
+    came_in: BTreeMap<u32, Pages>,
     costs: Costs,
     end_ns: u64,
     lost: u64,
@@ -77,7 +78,8 @@ impl Gathered {
             }
             Record::Insert(insert) => {
                 self.last_insert_ns.insert(insert.thread, insert.at_ns);
-                self.came_in.extend(pages(insert.file, insert.offset, insert.bytes));
+                let (first, end) = pages(insert.offset, insert.bytes);
+                self.came_in.entry(insert.file).or_default().add(first, end);
                 self.end_ns = self.end_ns.max(insert.at_ns);
             }
             Record::Read(read) => self.take_read(read),
@@ -101,8 +103,9 @@ impl Gathered {
             let has_fetched = since_insert.is_some_and(|&at_ns| at_ns >= read.begin_ns);
             if read.waited_ns == 0 && !has_fetched {
                 self.costs.add(read);
-                let mut all = pages(read.file, read.offset, read.got_bytes());
-                if all.all(|page| !self.came_in.contains(&page)) {
+                let (first, end) = pages(read.offset, read.got_bytes());
+                let came_in = self.came_in.get(&read.file);
+                if came_in.is_none_or(|came_in| !came_in.has_any(first, end)) {
                     self.found_before += 1;
                     return;
                 }
@@ -117,14 +120,13 @@ impl Gathered {
 
     /// What is to be made again; `None` where nothing was read that could be.
     pub fn finish(self) -> Option<Recorded> {
-        let mut names: Vec<u32> = Vec::new();
+        let (mut names, mut places): (Vec<u32>, BTreeMap<u32, usize>) = Default::default();
         for read in self.threads.values().flatten() {
-            if !names.contains(&read.file) {
+            places.entry(read.file).or_insert_with(|| {
                 names.push(read.file);
-            }
+                names.len() - 1
+            });
         }
-        let places: BTreeMap<u32, usize> =
-            names.iter().enumerate().map(|(place, &file)| (file, place)).collect();
         let file = |&number: &u32| {
             let recording::File { path, bytes, .. } =
                 self.files.get(&number).cloned().unwrap_or_default();
@@ -209,10 +211,9 @@ impl Gathered {
     }
 }
 
-/// The pages of a range.
-fn pages(file: u32, offset: u64, bytes: u64) -> impl Iterator<Item = (u32, u64)> {
-    let end = (offset + bytes).div_ceil(PAGE_BYTES);
-    (offset / PAGE_BYTES..end).map(move |page| (file, page))
+/// The pages of a range: the first, and the end.
+fn pages(offset: u64, bytes: u64) -> (u64, u64) {
+    (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
 }
 
 /// A program's reads, ready to be made again.
@@ -244,7 +245,7 @@ pub struct Recorded {
 impl Recorded {
     /// The bytes of all files that it reads: more memory than that for its pages changes nothing.
     pub fn file_bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        self.files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum))
     }
 
     /// The row of the reads as `setup` says, but for the host, which is that of the recording; and

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use readpath_sim::recording::{
-    Advice, Device, End, Evict, File, Hint, Insert, Lost, MAGIC, Map, Open, Outcome, Read, Reader,
-    Record, RecordingError, Request, Source, Start, Thread, Way, Work, Writer,
+    Advice, CALL_BYTES_MAX, Device, End, Evict, File, Hint, Insert, Lost, MAGIC, Map, Open,
+    Outcome, Read, Reader, Record, RecordingError, Request, Source, Start, TOGETHER_MAX, Thread,
+    Way, Work, Writer,
 };
 
 fn written(records: &[Record]) -> Vec<u8> {
@@ -50,7 +51,7 @@ fn any_range() -> impl Strategy<Value = (u64, u64)> {
 }
 
 fn any_span() -> impl Strategy<Value = (u64, u64)> {
-    prop_oneof![(0..1000_u64, 0..1000_u64), (any::<u64>(), any::<u64>())]
+    prop_oneof![(0..1000_u64, 0..1000_u64), (0..1_u64 << 50, 0..1_u64 << 50)]
         .prop_map(|(a, b)| (a.min(b), a.max(b)))
 }
 
@@ -61,10 +62,10 @@ fn any_read() -> impl Strategy<Value = Record> {
     let file = prop::sample::select(vec![0_u32, 900]);
     let descriptor = prop::option::of(0..u64::MAX);
     let outcome = prop_oneof![any::<u64>().prop_map(Ok), any::<u32>().prop_map(Err)];
-    (any_span(), any_range(), way, file, descriptor, outcome, any::<u64>()).prop_map(
+    (any_span(), any_range(), way, file, descriptor, outcome, 0..1_u64 << 50).prop_map(
         |((begin_ns, end_ns), (offset, asked_bytes), way, file, descriptor, outcome, waited_ns)| {
             let outcome = match outcome {
-                Ok(bytes) => Outcome::Bytes(bytes.min(asked_bytes)),
+                Ok(bytes) => Outcome::Bytes(bytes.min(asked_bytes).min(CALL_BYTES_MAX)),
                 Err(error) => Outcome::Error(error),
             };
             Record::Read(Read {
@@ -86,36 +87,38 @@ fn any_read() -> impl Strategy<Value = Record> {
 fn any_event() -> impl Strategy<Value = Record> {
     let hints = vec![Hint::Normal, Hint::Random, Hint::WillNeed, Hint::DontNeed, Hint::Other];
     let works = vec![Work::Read, Work::Write, Work::Other];
-    let at = any::<u64>();
+    let at = 0..=TOGETHER_MAX;
     let (thread, file) = (3, 900);
     prop_oneof![
         6 => any_read(),
-        1 => (at, any::<[bool; 3]>()).prop_map(move |(at_ns, [is_direct, is_readable, is_writable])| {
+        1 => (at.clone(), any::<[bool; 3]>()).prop_map(move |(at_ns, [is_direct, is_readable, is_writable])| {
             let descriptor = at_ns / 2;
             Record::Open(Open { at_ns, thread, file, descriptor, is_direct, is_readable, is_writable })
         }),
-        1 => (at, any_range()).prop_map(move |(at_ns, (offset, bytes))| {
+        1 => (at.clone(), any_range()).prop_map(move |(at_ns, (offset, bytes))| {
             Record::Map(Map { at_ns, thread, file, offset, bytes })
         }),
-        1 => (at, any_range(), prop::sample::select(hints), any::<bool>()).prop_map(
+        1 => (at.clone(), any_range(), prop::sample::select(hints), any::<bool>()).prop_map(
             move |(at_ns, (offset, bytes), hint, is_of_mapping)| {
                 Record::Advice(Advice { at_ns, thread, file, offset, bytes, hint, is_of_mapping })
             }
         ),
-        2 => (at, any_range()).prop_map(move |(at_ns, (offset, bytes))| {
+        2 => (at.clone(), any_range()).prop_map(move |(at_ns, (offset, bytes))| {
+            let bytes = bytes.min(CALL_BYTES_MAX);
             Record::Insert(Insert { at_ns, thread, file, offset, bytes })
         }),
-        1 => (at, any_range()).prop_map(move |(at_ns, (offset, bytes))| {
+        1 => (at.clone(), any_range()).prop_map(move |(at_ns, (offset, bytes))| {
             Record::Evict(Evict { at_ns, file, offset, bytes })
         }),
         2 => (any_span(), any_range(), prop::sample::select(works), any::<bool>()).prop_map(
             |((begin_ns, end_ns), (place, bytes), work, is_ahead)| {
+                let bytes = bytes.min(1 << 50);
                 let thread = is_ahead.then_some(3);
                 let device = 1 << 20 | 2;
                 Record::Request(Request { end_ns, begin_ns, thread, device, work, is_ahead, place, bytes })
             }
         ),
-        1 => (at, any::<u64>()).prop_map(|(at_ns, count)| Record::Lost(Lost { at_ns, count })),
+        1 => (at, 0..1_u64 << 50).prop_map(|(at_ns, count)| Record::Lost(Lost { at_ns, count })),
     ]
 }
 
@@ -146,6 +149,37 @@ proptest! {
         // An end by chance is the only way in which that may be a whole recording.
         prop_assert!(error.is_some() || records.last().is_some_and(|last| last.tag() == 13));
     }
+}
+
+/// What can't have been: each would have whoever counts count for years, or past 64 bits.
+#[test]
+fn what_no_call_gives_is_damage() {
+    let read = Read { thread: 3, file: 900, ..Read::default() };
+    let given = |bytes| {
+        Record::Read(Read { asked_bytes: bytes, outcome: Outcome::Bytes(bytes), ..read.clone() })
+    };
+    let came_in =
+        |bytes| Record::Insert(Insert { thread: 3, file: 900, bytes, ..Insert::default() });
+    let waited = |waited_ns| Record::Read(Read { waited_ns, ..read.clone() });
+    let lost = |count| Record::Lost(Lost { at_ns: 0, count });
+    let device = 1 << 20 | 2;
+    let request = |bytes| Record::Request(Request { device, bytes, ..Request::default() });
+    for (records, words) in [
+        (vec![given(1 << 62)], "a read that was given more than 4 GiB"),
+        (vec![came_in(1 << 62)], "a call that had more than 4 GiB come in"),
+        (vec![waited(1 << 59), waited(1 << 59), waited(1)], "waits of more than 36 years together"),
+        (vec![lost(u64::MAX)], "more than 2⁶⁰ lost events"),
+        (vec![request(1 << 59), request(u64::MAX)], "requests for more than 2⁶⁰ bytes together"),
+    ] {
+        let (records, error) = self::read(&written(&[names(), records].concat()));
+        let error = error.expect("it is damaged").to_string();
+        assert!(error.ends_with(words), "{error}: {words}");
+        assert!(error.contains("in the block at byte 12"), "{error}");
+        assert!(records.len() >= names().len());
+    }
+    // What can be.
+    let all = [names(), vec![given(CALL_BYTES_MAX), waited(TOGETHER_MAX), end()]].concat();
+    assert_eq!(self::read(&written(&all)), (all, None));
 }
 
 /// One read in one file, byte by byte as the format has it: worked out by hand from its description.

@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::input_file;
 use readpath_sim::job::{JobError, JobFile, Surroundings};
-
-/// The longest file that is included.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a job file that lies at `path`.
 pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {
@@ -34,11 +32,6 @@ fn included(name: &str, job_file: &Path) -> Result<String, String> {
         Some(beside) if !here.exists() => beside,
         _ => here,
     };
-    let told = |error: std::io::Error| error.to_string();
-    let length = std::fs::metadata(&path).map_err(told)?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(format!("has {length} bytes, and {FILE_BYTES_MAX} is the most"));
-    }
-    let bytes = std::fs::read(&path).map_err(told)?;
-    String::from_utf8(bytes).map_err(|_| "is not text".to_owned())
+    let text = input_file::text(&path, input_file::TEXT_BYTES_MAX);
+    text.map_err(|error| error.to_string())
 }

@@ -111,6 +111,8 @@ struct Process {
     /// Since when it waits for a place.
     parked_since: Time,
     last_completion: Time,
+    /// What it has asked for still comes, and it is waited for no longer.
+    has_ended: bool,
     nearness: Nearness,
     asking: Asking,
 }
@@ -291,6 +293,15 @@ impl Adaptive {
         }
     }
 
+    /// Forgets a process that has ended once the last of what it asked for has come: its place is free.
+    fn forget_if_over(&mut self, id: ProcessId) {
+        let is_over = |process: &Process| process.has_ended && !process.wants();
+        if let Some(process) = self.processes.get(&id).filter(|process| is_over(process)) {
+            self.active -= usize::from(process.turn.is_some());
+            self.processes.remove(&id);
+        }
+    }
+
     /// A read is back: how many processes serve best, while some of them are near.
     fn try_places(&mut self, now: Time, served: Served) {
         let (crowd, processes) = (&self.crowd, &self.processes);
@@ -366,6 +377,8 @@ impl Scheduler for Adaptive {
             return self.open.insert(now, id, requests);
         }
         let process = self.processes.entry(request.process).or_default();
+        // Else it is another one of its number.
+        process.has_ended = false;
         process.nearness.observe(request);
         process.asking.asks(process.under_way() + process.parked.count() as u32);
         let own = process.under_way();
@@ -426,6 +439,7 @@ impl Scheduler for Adaptive {
         let foreign = self.foreign_requests();
         let latency = now.since(self.sent[id.0 as usize]);
         self.served(now, request.process, latency, foreign);
+        self.forget_if_over(request.process);
         self.completions += 1;
         let (under_way, is_settled) = (self.under_way(), foreign == 0);
         let served = Served { bytes: request.bytes(), under_way, is_settled };
@@ -451,18 +465,47 @@ impl Scheduler for Adaptive {
         self.open.count() + parked.sum::<usize>()
     }
 
-    fn process_ended(&mut self, now: Time, process: ProcessId) {
+    fn process_ended(&mut self, _now: Time, process: ProcessId) {
         let Some(ended) = self.processes.get_mut(&process) else { return };
-        if ended.wants() {
-            // What it has asked for still comes; it is waited for no longer.
-            ended.last_completion = Time(now.ns().saturating_sub(PATIENCE.ns()));
-            return;
-        }
-        self.active -= usize::from(ended.turn.is_some());
-        self.processes.remove(&process);
+        ended.has_ended = true;
+        self.forget_if_over(process);
     }
 
     fn decisions(&mut self) -> Option<&mut DecisionLog> {
         Some(&mut self.log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{caps, read};
+    use super::*;
+    use crate::request::Request;
+
+    /// One place: who has it ends while what it has read ahead is on its way. Nobody waits for that, and so nobody would
+    /// come after 8 ms to have the next one's go.
+    #[test]
+    fn a_process_that_has_ended_is_not_waited_for_once_its_last_request_is_back() {
+        let mut law = Adaptive::new(&caps());
+        law.places = Probe::at(Knob::Processes, 1);
+        let mut table = RequestTable::default();
+        let ids: Vec<RequestId> = [0, 1]
+            .map(|process| Request { process: ProcessId(process), ..read(100, 8) })
+            .into_iter()
+            .map(|request| {
+                let id = table.open(request);
+                assert!(matches!(law.insert(Time::ZERO, id, &mut table), Inserted::Queued));
+                id
+            })
+            .collect();
+        assert_eq!(law.dispatch(Time::ZERO, &table), Dispatch::Request(ids[0]));
+        assert_eq!(law.dispatch(Time::ZERO, &table), Dispatch::Nothing, "the place is taken");
+        law.process_ended(Time::ZERO, ProcessId(0));
+        let now = Time::from_ms(1);
+        law.complete(now, ids[0], &table);
+        assert_eq!(law.dispatch(now, &table), Dispatch::Request(ids[1]));
+        law.complete(now, ids[1], &table);
+        law.process_ended(now, ProcessId(1));
+        assert!(law.processes.is_empty() && law.active == 0, "{law:?}");
     }
 }

@@ -52,7 +52,9 @@ impl Engine {
             ("files", state.removing.len() as u64),
         ];
         if let Some((what, count)) = left.into_iter().find(|&(_, count)| count > 0) {
-            return Err(format!("{count} {what} are left"));
+            let machine = &state.machine;
+            let (wake, meter) = (machine.next_wake(), machine.meter());
+            return Err(format!("{count} {what} are left, next wake {wake:?}, {meter:?}"));
         }
         let counted = self.frame_cache.held();
         if counted != held {

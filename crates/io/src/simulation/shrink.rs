@@ -9,15 +9,23 @@ use super::world::Report;
 /// With so many schedules each shorter scenario is tried.
 const SCHEDULES: u64 = 40;
 
+/// What runs a scenario.
+type Run<'a> = &'a dyn Fn(&Scenario) -> Report;
+
 impl Scenario {
     /// The shortest that was found to fail as this one does, and what it came to.
     pub fn shrunk(&self) -> (Scenario, Report) {
-        let mut best = (self.clone(), self.run());
+        self.shrunk_by(&Scenario::run)
+    }
+
+    /// The same where `run` runs it, and says what is wrong.
+    pub fn shrunk_by(&self, run: Run<'_>) -> (Scenario, Report) {
+        let mut best = (self.clone(), run(self));
         loop {
             let before = best.0.size();
-            best = best.0.without_faults(best.1);
+            best = best.0.without_faults(best.1, run);
             let (scenario, report) = best;
-            best = scenario.without_actions(report);
+            best = scenario.without_actions(report, run);
             if best.0.size() == before {
                 return best;
             }
@@ -35,15 +43,15 @@ impl Scenario {
     }
 
     /// The first of some schedules with which it fails.
-    fn fails(&self) -> Option<(Scenario, Report)> {
+    fn fails(&self, run: Run<'_>) -> Option<(Scenario, Report)> {
         (0..SCHEDULES).find_map(|more| {
             let scenario = Scenario { seed: self.seed.wrapping_add(more), ..self.clone() };
-            let report = scenario.run();
+            let report = run(&scenario);
             report.failure.is_some().then_some((scenario, report))
         })
     }
 
-    fn without_faults(self, report: Report) -> (Scenario, Report) {
+    fn without_faults(self, report: Report, run: Run<'_>) -> (Scenario, Report) {
         let mut best = (self, report);
         let changes: [fn(&mut Scenario); 9] = [
             |of| of.faults.fails = 0,
@@ -59,18 +67,18 @@ impl Scenario {
         for change in changes {
             let mut shorter = best.0.clone();
             change(&mut shorter);
-            best = shorter.fails().unwrap_or(best);
+            best = shorter.fails(run).unwrap_or(best);
         }
         best
     }
 
-    fn without_actions(self, report: Report) -> (Scenario, Report) {
+    fn without_actions(self, report: Report, run: Run<'_>) -> (Scenario, Report) {
         let mut best = (self, report);
         let mut thread = 0;
         while thread < best.0.threads.len() {
             let mut shorter = best.0.clone();
             shorter.threads.remove(thread);
-            match shorter.fails() {
+            match shorter.fails(run) {
                 Some(found) => best = found,
                 None => thread += 1,
             }
@@ -83,20 +91,20 @@ impl Scenario {
                     let mut shorter = best.0.clone();
                     let actions = &mut shorter.threads[thread];
                     actions.drain(at..(at + count).min(actions.len()));
-                    match shorter.fails() {
+                    match shorter.fails(run) {
                         Some(found) => best = found,
                         None => at += count,
                     }
                 }
                 count /= 2;
             }
-            best = best.0.with_fewer_places(thread, best.1);
+            best = best.0.with_fewer_places(thread, best.1, run);
         }
         best
     }
 
     /// The same with fewer reads in each batch and each group of futures.
-    fn with_fewer_places(self, thread: usize, report: Report) -> (Scenario, Report) {
+    fn with_fewer_places(self, thread: usize, report: Report, run: Run<'_>) -> (Scenario, Report) {
         let mut best = (self, report);
         for action in 0..best.0.threads[thread].len() {
             let mut at = 0;
@@ -111,7 +119,7 @@ impl Scenario {
                     break;
                 }
                 places.remove(at);
-                match shorter.fails() {
+                match shorter.fails(run) {
                     Some(found) => best = found,
                     None => at += 1,
                 }

@@ -1,5 +1,6 @@
 //! Some hundred runs, the rules that a run keeps, and what runs have found.
 
+use super::world::{Turns, World};
 use super::*;
 
 /// Runs a seed that takes a few milliseconds.
@@ -53,12 +54,38 @@ fn a_run_that_is_wrong_is_found_and_made_short() {
     assert!(report.failure.is_some() && actions <= 3, "{shorter}");
 }
 
-/// As long as the scenarios are drawn as they were then, these found something: the last one a batch that waited for its
-/// own lock, since the last handle of a file went with what it had asked for.
+/// What a task does that isn't right, in a world without files.
+fn failure_of(main: impl FnOnce() + 'static) -> String {
+    let turns = Turns { switch_part: 4, freeze_part: 0, refuse_thread_part: 0 };
+    let disk = disk::Disk::new(&[], Faults::default());
+    World::run(1, turns, disk, Box::new(main)).failure.expect("it doesn't come to an end")
+}
+
+#[test]
+fn whoever_never_comes_to_an_end_is_found() {
+    let sleeps_for_good = || {
+        world().expect("a task is in its world").block(0x7770, None);
+    };
+    assert!(failure_of(sleeps_for_good).starts_with("nobody can go on: 0 waits"));
+    let spins = || loop {
+        world().expect("a task is in its world").point();
+    };
+    assert!(failure_of(spins).starts_with("it hasn't come to an end in 2000000 steps: 0 is ready"));
+    let dozes = || loop {
+        world().expect("a task is in its world").pause(1_000_000_000_000);
+    };
+    assert!(failure_of(dozes).starts_with("it doesn't come to an end: 0 waits"));
+}
+
+/// As long as the scenarios are drawn as they were then, these found something: 2,008,107 a batch that waited for its
+/// own lock, since the last handle of a file went with what it had asked for; the last two, among a million, a file that
+/// stayed open, for the scheduler kept the device for a process that had ended before its last request was back.
 #[test]
 fn seeds_that_found_something() {
     for (seed, actions) in
         [(438, 150), (725, 150), (1_400, 150), (1_000_255, 40), (2_959, 150), (2_008_107, 60)]
+            .into_iter()
+            .chain([(100_653_694, 30), (300_758_575, 20)])
     {
         let failure = Scenario::of(seed, actions).run().failure;
         assert!(failure.is_none(), "seed {seed}: {failure:?}");

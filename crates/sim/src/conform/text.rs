@@ -39,6 +39,9 @@ const ADVICE: [(&str, Advice); 4] = [
 /// The longest read that the kernel takes in one call (`MAX_RW_COUNT`).
 const READ_BYTES_MAX: u64 = 0x7fff_f000;
 
+/// How many folios a recording may tell of: 32 GiB that came in page by page.
+const FOLIOS_MAX: usize = 1 << 23;
+
 /// The last offset that a file may have.
 const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
 
@@ -129,7 +132,8 @@ impl fmt::Display for FolioRuns<'_> {
     }
 }
 
-fn parse_runs(text: &str) -> Result<Vec<Folio>, String> {
+/// The folios of a line, of which there may be so many.
+fn parse_runs(text: &str, most: usize) -> Result<Vec<Folio>, String> {
     let mut folios = Vec::new();
     for run in text.split_whitespace().filter(|&run| run != "nothing") {
         let parsed = (|| {
@@ -147,6 +151,12 @@ fn parse_runs(text: &str) -> Result<Vec<Folio>, String> {
             format!("`{run}` is no run of pages `FIRST..END` or `FIRST..ENDxFOLIO`")
         })?;
         let order = size.trailing_zeros() as u8;
+        if (end - first) / size > (most - folios.len()) as u64 {
+            return Err(format!(
+                "`{run}`: with it these are more than {FOLIOS_MAX} folios, the most that are read; \
+                 record fewer steps at a time"
+            ));
+        }
         folios.extend((first..end).step_by(size as usize).map(|first| Folio { first, order }));
     }
     Ok(folios)
@@ -173,12 +183,14 @@ pub fn format_recording(steps: &[Step], recording: &Recording) -> String {
 pub fn parse_recording(text: &str) -> Result<(Vec<Step>, Recording), TextError> {
     let mut recording = Recording::default();
     let ReadaheadLimits { window_pages_max, request_pages_max } = &mut recording.limits;
-    let mut steps = Vec::new();
+    let (mut steps, mut folios) = (Vec::new(), 0);
     for (line, content) in lines(text) {
         let at = at(line);
         if let Some((step, added)) = content.split_once("->") {
             steps.push(parse_step(step.trim()).map_err(&at)?);
-            recording.added.push(parse_runs(added).map_err(&at)?);
+            let added = parse_runs(added, FOLIOS_MAX - folios).map_err(&at)?;
+            folios += added.len();
+            recording.added.push(added);
             continue;
         }
         let (key, value) = content.split_once(' ').unwrap_or((content, ""));
@@ -241,5 +253,12 @@ mod tests {
         assert_eq!(format_recording(&steps, &recording), text);
         let error = parse_recording("0 1 -> 3..9x4").unwrap_err().to_string();
         assert!(error.starts_with("line 1: `3..9x4` is no run of pages"), "{error}");
+        // A few letters that stand for more than a machine has.
+        let error = parse_recording("0 1 -> 0..4 567..4444444444444447").unwrap_err().to_string();
+        assert!(error.starts_with("line 1: `567..4444444444444447`: with it"), "{error}");
+        let half = format!("0 1 -> 0..{}\n", FOLIOS_MAX / 2);
+        assert!(parse_recording(&half.repeat(2)).is_ok());
+        let error = parse_recording(&(half.repeat(2) + "0 1 -> 5..6")).unwrap_err().to_string();
+        assert!(error.starts_with("line 3: `5..6`: with it"), "{error}");
     }
 }

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use super::cause::{self, Wait};
-use super::pages::{PAGE_BYTES, Pages};
 use super::pattern::Pattern;
 use super::reuse::Reuse;
 use super::spans::Spans;
 use super::writes::Writes;
 use super::{Cause, DEPTH_LOW};
+use crate::page_set::{PAGE_BYTES, Pages};
 use crate::recording::{Hint, Insert, Outcome, Read, Record, Source, Way, Work};
 
 /// Where nobody saw what a read waited for, it waited for what it took beyond this and beyond the

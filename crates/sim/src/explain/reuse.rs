@@ -7,8 +7,8 @@
 use readpath_core::law::Spec;
 use serde::Serialize;
 
-use super::pages::PAGE_BYTES;
 use crate::blocks::{self, Trace};
+use crate::page_set::PAGE_BYTES;
 
 /// References that are kept at most: then half of the pages are given up.
 const REFERENCES_MAX: usize = 1 << 19;

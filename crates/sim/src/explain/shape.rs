@@ -113,7 +113,7 @@ pub(super) fn of(gathered: &Gathered) -> Shape {
         fetched_bytes: files.clone().map(|file| file.fetched_bytes).sum(),
         again_bytes: files.clone().map(|file| file.again_bytes).sum(),
         unused_bytes: files
-            .map(|file| file.fetched.count_without(&file.asked) * super::pages::PAGE_BYTES)
+            .map(|file| file.fetched.count_without(&file.asked) * crate::page_set::PAGE_BYTES)
             .sum(),
         sequential_part: pattern.sequential as f64 / counted as f64,
         ways: gathered.by_way.iter().map(|(way, count)| (*way, *count)).collect(),

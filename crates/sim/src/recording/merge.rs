@@ -290,14 +290,19 @@ impl<I: Iterator<Item = Record>> Part<I> {
 impl Names {
     /// The number of a device, and whether it is new.
     fn device(&mut self, device: &Device) -> (u64, bool) {
-        let is_it = |other: &Device| Device { device: device.device, ..other.clone() } == *device;
+        let is_it = |other: &Device| {
+            let Device { device: _, name, is_rotational, readahead_bytes, file_system } = device;
+            (&other.name, &other.file_system) == (name, file_system)
+                && (other.is_rotational, other.readahead_bytes)
+                    == (*is_rotational, *readahead_bytes)
+        };
         let mut number = device.device;
         while let Some(other) = self.devices.get(&number) {
             if is_it(other) {
                 return (number, false);
             }
             // Of another machine: the kernel's numbers are no larger than 32 bits.
-            number += 1 << 32;
+            number = number.wrapping_add(1 << 32);
         }
         self.devices.insert(number, device.clone());
         (number, true)

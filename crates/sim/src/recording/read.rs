@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::code::{Code, Past, Problem, Unpack};
+use super::sums::Sums;
 use super::{BLOCK_BYTES_MAX, MAGIC, Record, VERSION, fields};
 
 /// What is wrong with a recording.
@@ -79,6 +80,7 @@ pub struct Reader<R> {
     files: BTreeSet<u32>,
     threads: BTreeSet<u32>,
     devices: BTreeSet<u64>,
+    sums: Sums,
     state: State,
 }
 
@@ -123,6 +125,7 @@ impl<R: io::Read> Reader<R> {
             files: BTreeSet::new(),
             threads: BTreeSet::new(),
             devices: BTreeSet::new(),
+            sums: Sums::default(),
             state: State::Begins,
         })
     }
@@ -236,7 +239,7 @@ impl<R: io::Read> Reader<R> {
         if device.is_some_and(|device| !self.devices.contains(&device)) {
             return Err("a device that has no name");
         }
-        Ok(())
+        self.sums.add(record)
     }
 }
 

@@ -10,8 +10,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::BufRead;
+use std::io::{self, BufRead, Read as _};
 
+use super::sums::Sums;
 use super::{End, File, OFFSET_MAX, Outcome, Read, Record, Source, Start, Thread, Way};
 
 /// The longest line.
@@ -65,12 +66,21 @@ pub fn is_start(start: &[u8]) -> bool {
 ///
 /// # Errors
 /// The first line that is none, or there is no read in it.
-pub fn records(source: impl BufRead) -> Result<Vec<Record>, StraceError> {
+pub fn records(mut source: impl BufRead) -> Result<Vec<Record>, StraceError> {
     let mut text = Text::default();
-    for (number, line) in (1..).zip(source.split(b'\n')) {
-        let line = line.map_err(|error| StraceError::Unread { because: error.to_string() })?;
-        if line.len() > LINE_BYTES_MAX {
-            return Err(StraceError::Line { line: number, expected: "a line of at most 1 MiB" });
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        match next_line(&mut source, &mut line) {
+            Ok(0) => break,
+            Ok(LINE_BYTES_MAX..) => {
+                return Err(StraceError::Line {
+                    line: number,
+                    expected: "a line of less than 1 MiB",
+                });
+            }
+            Ok(_) => {}
+            Err(error) => return Err(StraceError::Unread { because: error.to_string() }),
         }
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
@@ -81,6 +91,11 @@ pub fn records(source: impl BufRead) -> Result<Vec<Record>, StraceError> {
         }
     }
     text.records()
+}
+
+/// Reads a line, at most so far that it is seen to be too long; says how many bytes that are, 0 at the end.
+fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
+    source.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +109,7 @@ struct Text {
     table_of: BTreeMap<u32, u32>,
     unfinished: BTreeMap<u32, (u64, String)>,
     reads: Vec<Record>,
+    sums: Sums,
 }
 
 /// What is known of a descriptor.
@@ -133,7 +149,7 @@ impl Text {
             Some((result, took)) => (result, nanoseconds(took.strip_suffix('>')?)?),
             None => (rest, 0),
         };
-        let end_ns = begin_ns + took_ns;
+        let end_ns = begin_ns.checked_add(took_ns)?;
         self.end_ns = self.end_ns.max(end_ns);
         let value: Option<i64> = result.split([' ', '<']).next()?.parse().ok();
         let table = *self.table_of.entry(task).or_insert(task);
@@ -199,7 +215,7 @@ impl Text {
         };
         let offset = placed.unwrap_or(held.position);
         if placed.is_none() {
-            held.position += got;
+            held.position = held.position.checked_add(got)?;
         }
         let asked = match way {
             Way::Read | Way::Pread => argument(2).parse().unwrap_or(got),
@@ -217,7 +233,7 @@ impl Text {
             ..0 => Outcome::Error(error_number(result)),
             _ => Outcome::Bytes(got),
         };
-        self.reads.push(Record::Read(Read {
+        let read = Record::Read(Read {
             end_ns,
             begin_ns,
             waited_ns: 0,
@@ -228,7 +244,9 @@ impl Text {
             offset,
             asked_bytes: asked.max(got),
             outcome,
-        }));
+        });
+        self.sums.add(&read).ok()?;
+        self.reads.push(read);
         Some(())
     }
 
@@ -444,5 +462,38 @@ mod tests {
         assert!(is_start(b"70 1000.000000 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3 <0.1>\n"));
         assert!(is_start(b"1000.5 execve(\"/bin/true\", ...) = 0 <0.1>\n"));
         assert!(!is_start(b"fio version 3 iolog\n") && !is_start(b"1 2 3 4 5\n"));
+    }
+
+    /// A source that gives the same letter for good; says when it is read further than it need be.
+    struct Endless(usize);
+
+    impl io::Read for Endless {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.0 += to.len();
+            assert!(self.0 < 4 * LINE_BYTES_MAX, "it is read to its end, which never comes");
+            to.fill(b'x');
+            Ok(to.len())
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_kept() {
+        let error = records(io::BufReader::new(Endless(0))).unwrap_err().to_string();
+        assert!(error.starts_with("line 1: expected a line of less than 1 MiB"), "{error}");
+    }
+
+    #[test]
+    fn what_no_call_gives_is_a_wrong_line() {
+        let at = "7 1000.000000";
+        let opened = format!("{at} openat(AT_FDCWD, \"f\", O_RDONLY) = 3 <0.000001>\n");
+        let twice = format!("{at} read(3, \"\", 9) = 3000000000 <9999999999.9>\n").repeat(2);
+        for text in [
+            format!("{opened}{at} read(3, \"\", 9) = 4611686018427387904 <0.1>\n"),
+            format!("{opened}{at} read(3, \"\", 9) = 9 <18446744073.0>\n"),
+            format!("{opened}{at} lseek(3, 0, SEEK_END) = 9223372036854775807 <0.1>\n{twice}"),
+        ] {
+            let error = records(text.as_bytes()).unwrap_err();
+            assert!(matches!(error, StraceError::Line { line: 2.., .. }), "{error} of {text}");
+        }
     }
 }

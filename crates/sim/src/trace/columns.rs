@@ -100,8 +100,8 @@ pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
         Format::Msr if fourth.eq_ignore_ascii_case("type") => return Some(Line::Nothing),
         Format::Msr => {
             // Host and disk together name the device; the host alone would do for most traces.
-            let device = &text[text.find(',')? + 1..];
-            let device = &device[..second.len() + 1 + third.len()];
+            let mut commas = text.match_indices(',').map(|(at, _)| at);
+            let device = text[commas.next()? + 1..commas.nth(1)?].trim();
             (ticks(first)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
         }
         Format::Mqsim => {

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use readpath_core::request::Op;
 
+use crate::input_file;
+
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced {
@@ -52,11 +54,10 @@ impl std::error::Error for TraceError {}
 /// # Errors
 /// The file can't be read or is empty, a line is malformed, or a request lies beyond the
 /// drive's last sector.
-#[allow(clippy::disallowed_methods, reason = "an input of the modelled world")]
 pub fn read_trace(path: &Path, sectors: u64) -> Result<Vec<Traced>, TraceError> {
     let file = path.display().to_string();
     let error = |line, problem: String| TraceError { file: file.clone(), line, problem };
-    let text = std::fs::read_to_string(path)
+    let text = input_file::text(path, input_file::LIST_BYTES_MAX)
         .map_err(|problem| error(0, format!("can't be read: {problem}")))?;
     parse_trace(&text, sectors).map_err(|(line, problem)| error(line, problem))
 }

@@ -165,6 +165,12 @@ impl Probe {
         }
     }
 
+    /// One that allows so many.
+    #[cfg(test)]
+    pub(super) fn at(knob: Knob, setting: u32) -> Probe {
+        Probe { setting: Some(setting), ..Probe::new(knob) }
+    }
+
     /// How many are allowed; `None`: all.
     pub(super) fn allowed(&self) -> Option<u32> {
         self.trial.map_or(self.setting, |trial| trial.setting)

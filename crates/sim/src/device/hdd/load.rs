@@ -14,6 +14,7 @@ use super::Hdd;
 use super::drive::Drive;
 use crate::device::parameter::{Origin, Parameter};
 use crate::fields::{Block, FileError, Value, toml_text};
+use crate::input_file;
 
 /// The drives that are built in: name, what it is, its description.
 const DRIVES: [(&str, &str, &str); 4] = [
@@ -157,10 +158,9 @@ fn read_toml(text: &str, file: &Path, spec: &Spec) -> Result<(Drive, Block), Hdd
     Ok((drive, root))
 }
 
-/// The only place where the model touches a file.
-#[allow(clippy::disallowed_methods, reason = "an input of the modelled world")]
 fn read_text(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))
+    let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
+    text.map_err(|error| format!("can't be read: {error}"))
 }
 
 fn list(block: &Block, prefix: &str, parameters: &mut Vec<Parameter>) {

@@ -9,6 +9,7 @@ use super::MeasuredError;
 use super::description::{Description, US};
 use crate::device::parameter::{Origin, Parameter};
 use crate::fields::{FileError, toml_text};
+use crate::input_file;
 
 /// The storage of the machine on which the figures of the documents were taken.
 const BUILT_IN: &str = include_str!("virtual_disk.toml");
@@ -87,9 +88,9 @@ fn parse(text: &str, path: &Path) -> Result<Description, FileError> {
     Description::of(&toml_text::parse(text, path)?)
 }
 
-#[allow(clippy::disallowed_methods, reason = "an input of the modelled world")]
 fn read_text(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))
+    let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
+    text.map_err(|error| format!("can't be read: {error}"))
 }
 
 /// What was measured, for the reader.

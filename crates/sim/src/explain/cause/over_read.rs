@@ -4,9 +4,9 @@
 //! the waits is lost to it that have no other cause, or that of places which nobody could foresee.
 
 use super::super::gather::{FileFacts, Gathered};
-use super::super::pages::PAGE_BYTES;
 use super::words::bytes;
 use super::{Words, name};
+use crate::page_set::PAGE_BYTES;
 
 /// Less is the end of a window, or the head of a small file.
 const PAGES_LEAST: u64 = 256;

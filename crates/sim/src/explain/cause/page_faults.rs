@@ -5,9 +5,9 @@
 
 use super::super::Cause;
 use super::super::gather::Gathered;
-use super::super::pages::PAGE_BYTES;
 use super::words::time;
 use super::{Wait, Words, name};
+use crate::page_set::PAGE_BYTES;
 use crate::recording::{Hint, Way};
 
 pub(super) fn holds(wait: &Wait) -> bool {

@@ -1,0 +1,168 @@
+//! Sets of pages of files: a bit for each page, in pieces that are there where pages are.
+//!
+//! A piece all of whose pages are in it has no bits. So what one range takes is bounded by the bits of the two pieces that
+//! it has in part, and a word for each between.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// Pages of a piece: 32 MiB of a file.
+const PIECE_PAGES: u64 = 1 << 13;
+const WORDS: usize = PIECE_PAGES as usize / 64;
+
+/// Bytes of a page here, whatever memory's pages are.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// The pages of a piece.
+#[derive(Clone, Debug)]
+enum Piece {
+    /// Those whose bits are set.
+    Bits(Box<[u64; WORDS]>),
+    /// All.
+    Whole,
+}
+
+impl Piece {
+    fn word(&self, at: usize) -> u64 {
+        match self {
+            Piece::Bits(words) => words[at],
+            Piece::Whole => u64::MAX,
+        }
+    }
+
+    /// Adds the pages from `first` up to, without, `end`; says how many were not there.
+    fn add(&mut self, first: u64, end: u64) -> u64 {
+        let Piece::Bits(words) = self else { return 0 };
+        let added = masks(first, end).map(|(at, mask)| {
+            let before = words[at];
+            words[at] |= mask;
+            u64::from((mask & !before).count_ones())
+        });
+        let added = added.sum();
+        if added > 0 && words.iter().all(|&word| word == u64::MAX) {
+            *self = Piece::Whole;
+        }
+        added
+    }
+}
+
+/// The words of a piece's pages from `first` up to, without, `end`, with their bits.
+fn masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
+    let words = if first < end { first / 64..end.div_ceil(64) } else { 0..0 };
+    words.map(move |word| {
+        let from = first.max(word * 64) - word * 64;
+        let count = end.min(word * 64 + 64) - word * 64 - from;
+        (word as usize, (u64::MAX >> (64 - count)) << from)
+    })
+}
+
+/// The pieces of a range of pages, each with the pages of it, from its beginning, that are in the range.
+fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+    let numbers = if first < end { first / PIECE_PAGES..end.div_ceil(PIECE_PAGES) } else { 0..0 };
+    numbers.map(move |number| {
+        let start = number * PIECE_PAGES;
+        (number, first.max(start) - start, end.min(start + PIECE_PAGES) - start)
+    })
+}
+
+/// A set of pages of one file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pages {
+    pieces: BTreeMap<u64, Piece>,
+}
+
+impl Pages {
+    /// Adds the pages from `first` up to, without, `end`; says how many were not there.
+    pub fn add(&mut self, first: u64, end: u64) -> u64 {
+        let mut added = 0;
+        for (number, first, end) in pieces(first, end) {
+            added += match self.pieces.entry(number) {
+                Entry::Occupied(piece) => piece.into_mut().add(first, end),
+                Entry::Vacant(place) if end - first == PIECE_PAGES => {
+                    place.insert(Piece::Whole);
+                    PIECE_PAGES
+                }
+                Entry::Vacant(place) => {
+                    place.insert(Piece::Bits(Box::new([0; WORDS]))).add(first, end)
+                }
+            };
+        }
+        added
+    }
+
+    /// Whether one of the pages from `first` up to, without, `end` is in it.
+    pub fn has_any(&self, first: u64, end: u64) -> bool {
+        pieces(first, end).any(|(number, first, end)| {
+            let piece = self.pieces.get(&number);
+            piece
+                .is_some_and(|piece| masks(first, end).any(|(at, mask)| piece.word(at) & mask != 0))
+        })
+    }
+
+    /// How many are in it that are not in `other`.
+    pub fn count_without(&self, other: &Pages) -> u64 {
+        let mut count = 0;
+        for (number, piece) in &self.pieces {
+            let theirs = other.pieces.get(number);
+            for at in 0..WORDS {
+                let theirs = theirs.map_or(0, |theirs| theirs.word(at));
+                count += u64::from((piece.word(at) & !theirs).count_ones());
+            }
+        }
+        count
+    }
+
+    /// How many are in it.
+    pub fn count(&self) -> u64 {
+        self.count_without(&Pages::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn pages_are_counted_once() {
+        let mut pages = Pages::default();
+        assert_eq!(pages.add(60, 70), 10);
+        assert_eq!(pages.add(0, 64), 60);
+        assert_eq!(pages.add(PIECE_PAGES - 1, PIECE_PAGES + 1), 2);
+        assert_eq!(pages.add(3, 3), 0);
+        assert_eq!(pages.count(), 72);
+        let mut others = Pages::default();
+        others.add(0, 70);
+        assert_eq!((pages.count_without(&others), others.count_without(&pages)), (2, 0));
+    }
+
+    /// Beside a set of single pages.
+    #[test]
+    fn ranges_are_as_their_pages_one_by_one() {
+        let mut state = 7;
+        let mut below = |end: u64| readpath_core::splitmix::next(&mut state) % end;
+        for _ in 0..20 {
+            let (mut pages, mut single) = (Pages::default(), BTreeSet::new());
+            for _ in 0..60 {
+                let first = below(5 * PIECE_PAGES);
+                let end = first + [below(3), below(100), below(3 * PIECE_PAGES)][below(3) as usize];
+                let is_there = single.range(first..end.max(first)).next().is_some();
+                assert_eq!(pages.has_any(first, end), is_there, "{first}..{end}");
+                let before = single.len();
+                single.extend(first..end);
+                assert_eq!(pages.add(first, end), (single.len() - before) as u64, "{first}..{end}");
+            }
+            assert_eq!(pages.count(), single.len() as u64);
+        }
+    }
+
+    /// 2 GiB of each of many places: a word for each piece, and no bit.
+    #[test]
+    fn what_is_there_whole_takes_no_bits() {
+        let mut pages = Pages::default();
+        assert_eq!(pages.add(0, 1 << 19), 1 << 19);
+        assert!(pages.pieces.values().all(|piece| matches!(piece, Piece::Whole)));
+        assert_eq!(pages.pieces.len() as u64, (1 << 19) / PIECE_PAGES);
+    }
+}

@@ -1,0 +1,132 @@
+"""Whatever is asked for, the answer is an exception, and the interpreter goes on."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+BEFORE = """
+import os, resource, readpath
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+path, sparse_path = {paths!r}
+file, sparse = readpath.open(path), readpath.open(sparse_path)
+
+class Endless:
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return iter([(0, 4)])
+
+def forever():
+    while True:
+        yield (0, 4)
+"""
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    path, sparse = folder / "data.bin", folder / "sparse.bin"
+    path.write_bytes(b"0123456789")
+    with sparse.open("wb") as file:
+        file.truncate(1 << 43)
+    return str(path), str(sparse)
+
+
+def told(paths, text):
+    """What a program says last: it is one of its own, for it may be ended by what it does."""
+    program = BEFORE.format(paths=paths) + textwrap.dedent(text)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode in (0, 1), f"{ran.returncode}: {ran.stderr}"
+    lines = (ran.stdout + ran.stderr).strip().splitlines()
+    # Which argument it was is a note behind the exception.
+    return [line for line in lines if not line.startswith("while processing")][-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        # What an object says its length is need not be so, and is no reason to have room for it.
+        ("print(file.readat_many(Endless(2**40)))", "[b'0123']"),
+        ("print(file.readat_many(Endless(2**62)))", "[b'0123']"),
+        ("print(file.readinto_many(Endless(2**62), bytearray(4)))", "TypeError"),
+        ("file.readat_many(range(2**40))", "TypeError"),
+        ("file.prefetch_many(Endless(2**62)); print('on')", "on"),
+        # More than there is memory for.
+        ("sparse.read()", "MemoryError"),
+        ("sparse.readat(0, 2**62)", "MemoryError"),
+        ("sparse.readat_many([(0, 2**50)] * 3)", "MemoryError"),
+        ("sparse._file.start(0, 2**62)", "MemoryError: there is no memory for 8796093022208 bytes"),
+        ("import asyncio; asyncio.run(sparse.areadat(0, 2**62))", "MemoryError"),
+        ("readpath.map(sparse_path)", "OSError"),
+        ("readpath.open(path, memory=2**62)", "ValueError"),
+        ("readpath.open(path, depth=2**40, kernel_cache=False)", "ValueError"),
+        # Past what there is.
+        ("print(sparse.readat(2**43 - 3, 2**63))", r"b'\x00\x00\x00'"),
+        ("print(file.readat(2**64 - 1, 2**64 - 1))", "b''"),
+        ("print(file.readinto_at(2**63, bytearray(3)))", "0"),
+        ("file.seek(2**63); print(file.read(), file.readline())", "b'' b''"),
+        ("file.readat(-1, 5)", "ValueError"),
+        ("file.readat(0, -5)", "ValueError"),
+        ("file.readat_many([(0, -5)])", "ValueError"),
+        ("file.readinto_many([-1], bytearray(3))", "ValueError"),
+        ("file.readat(2**64, 5)", "OverflowError"),
+        ("file.prefetch(2**64 - 1, 2**64 - 1); print('on')", "on"),
+    ],
+)
+def test_numbers_that_cannot_be_are_exceptions(paths, text, answer):
+    assert told(paths, text).startswith(answer)
+
+
+def test_a_file_of_others_may_say_that_it_has_any_length():
+    from readpath import _native
+
+    with pytest.raises(ValueError, match="none has 2⁶³ or more"):
+        _native.Planner(2**64 - 1, 1 << 20, "adaptive", 1 << 18, 4)
+    planner = _native.Planner(2**63 - 1, 1 << 20, "adaptive", 1 << 18, 4)
+    with pytest.raises(MemoryError):
+        planner.start([(0, 2**63 - 1)])
+    # It is as it was.
+    (read,) = planner.start([(0, 4)])
+    while True:
+        ranges, ended = planner.poll()
+        if ended:
+            break
+        for name, first, end in ranges:
+            planner.finish(name, b"x" * (end - first))
+    assert ended == [read] and planner.take(read) == b"xxxx"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sparse.prefetch(0, 2**63)",
+        "sparse.advise('willneed')",
+        "sparse.prefetch_many([(at << 26, 1 << 26) for at in range(1 << 17)])",
+        "sparse.readat(0, 1 << 32)",
+        "sparse.readline()",
+        "file.readat_many(forever())",
+    ],
+)
+def test_an_interrupt_is_heard_while_much_is_done(paths, text):
+    if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 4 << 30:
+        pytest.skip("the kernel keeps some of what is read ahead")
+    program = f"""
+    import signal
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        {text}
+        print("it was over before")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        os._exit(0)
+    """
+    assert told(paths, program) in ("interrupted", "it was over before")
