@@ -59,6 +59,7 @@ struct statx_buffer {
     _rest: [u64; 14],
 }
 
+// SAFETY: these are the C library's functions, with their arguments and results as its manual has them.
 unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn getenv(name: *const c_char) -> *const c_char;
@@ -411,6 +412,7 @@ fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 /// Stands before functions of the C library: their names, arguments, and what is made of the real one's call, which is `real`.
 macro_rules! before {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = |$real:ident| $told:expr;)*) => {$(
+        // SAFETY: it takes and gives what the C library's function of this name does, for which it stands.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
