@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 /// Pages of a piece: 128 MiB of a file.
 const PIECE_PAGES: u64 = 1 << 15;
-const WORDS: usize = PIECE_PAGES as usize / 64;
 
 /// Bytes of a page here, whatever memory's pages are.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// A set of pages of one file.
+/// A set of pages of one file. A small file's, of which there may be millions, takes no memory beside this.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
-    pieces: BTreeMap<u64, Box<[u64; WORDS]>>,
+    /// The first pages of the first piece.
+    low: u64,
+    /// The words of each piece, up to the last that is not zero; the very first stays zero.
+    pieces: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Pages {
@@ -21,36 +23,56 @@ impl Pages {
         let mut added = 0;
         let mut at = first;
         while at < end {
-            let piece = self.pieces.entry(at / PIECE_PAGES).or_insert_with(|| Box::new([0; WORDS]));
-            let last = end.min((at / PIECE_PAGES + 1) * PIECE_PAGES);
-            while at < last {
-                let bit = at % 64;
-                let count = (64 - bit).min(last - at);
-                let mask = (u64::MAX >> (64 - count)) << bit;
-                let word = &mut piece[(at % PIECE_PAGES / 64) as usize];
-                added += u64::from((mask & !*word).count_ones());
-                *word |= mask;
-                at += count;
-            }
+            let bit = at % 64;
+            let count = (64 - bit).min(end - at);
+            let mask = (u64::MAX >> (64 - count)) << bit;
+            let word = self.word(at);
+            added += u64::from((mask & !*word).count_ones());
+            *word |= mask;
+            at += count;
         }
         added
     }
 
+    /// The word that a page lies in.
+    fn word(&mut self, page: u64) -> &mut u64 {
+        if page < 64 {
+            return &mut self.low;
+        }
+        let piece = self.pieces.entry(page / PIECE_PAGES).or_default();
+        let at = (page % PIECE_PAGES / 64) as usize;
+        if piece.len() <= at {
+            piece.resize(at + 1, 0);
+        }
+        &mut piece[at]
+    }
+
+    /// Whether a page is in it.
+    pub fn has(&self, page: u64) -> bool {
+        let word = match page {
+            ..64 => Some(self.low),
+            _ => {
+                let piece = self.pieces.get(&(page / PIECE_PAGES));
+                piece.and_then(|piece| piece.get((page % PIECE_PAGES / 64) as usize).copied())
+            }
+        };
+        word.is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
     /// How many are in it.
     pub fn count(&self) -> u64 {
-        let words = self.pieces.values().flat_map(|piece| piece.iter());
-        words.map(|word| u64::from(word.count_ones())).sum()
+        self.count_without(&Pages::default())
     }
 
     /// How many are in it that are not in `other`.
     pub fn count_without(&self, other: &Pages) -> u64 {
-        let mut count = 0;
+        let mut count = u64::from((self.low & !other.low).count_ones());
         for (number, piece) in &self.pieces {
-            let theirs = other.pieces.get(number);
-            for (at, word) in piece.iter().enumerate() {
-                let theirs = theirs.map_or(0, |theirs| theirs[at]);
-                count += u64::from((word & !theirs).count_ones());
-            }
+            let theirs = other.pieces.get(number).map_or(&[][..], Vec::as_slice);
+            let theirs = theirs.iter().copied().chain(std::iter::repeat(0));
+            let words = piece.iter().zip(theirs);
+            count +=
+                words.map(|(word, theirs)| u64::from((word & !theirs).count_ones())).sum::<u64>();
         }
         count
     }
@@ -71,5 +93,17 @@ mod tests {
         let mut others = Pages::default();
         others.add(0, 70);
         assert_eq!((pages.count_without(&others), others.count_without(&pages)), (2, 0));
+        let there = [0, 63, 64, 69, PIECE_PAGES - 1, PIECE_PAGES].map(|page| pages.has(page));
+        assert_eq!(there, [true; 6]);
+        let others = [70, 128, PIECE_PAGES + 1, 9 * PIECE_PAGES].map(|page| pages.has(page));
+        assert_eq!(others, [false; 4]);
+    }
+
+    /// There may be millions of files.
+    #[test]
+    fn a_small_file_takes_no_memory() {
+        let mut pages = Pages::default();
+        pages.add(0, 64);
+        assert!(pages.pieces.is_empty());
     }
 }
