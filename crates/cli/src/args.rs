@@ -76,6 +76,9 @@ pub enum Command {
     /// One measurement; started by `everyday`
     #[command(hide = true)]
     EverydayOne,
+    /// One row on real storage; started by `replay`
+    #[command(hide = true)]
+    ReplayOne,
 }
 
 /// `readpath run`.
@@ -391,11 +394,13 @@ pub struct EverydayArgs {
     Printed are the decisions, one a line, as `readpath run --log` writes them, among them as\n\
     `event=divergence` where the list has a request in the device and the law did otherwise, and\n\
     at the end how many requests are equal. Exit code 1: some are not.\n\n\
-    A recording's reads are made again, in virtual time: who waited for an answer waits for it, and\n\
-    thinks for as long as then. The figure is the time of the program.\n\n\
-    Example:\n  \
+    A recording's reads are made again, on modelled devices in virtual time and on real storage by\n\
+    the clock: who waited for an answer waits for it, and thinks for as long as then. The figure is\n\
+    the time of the program.\n\n\
+    Examples:\n  \
     readpath watch -o reads.rec -- COMMAND\n  \
-    readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive")]
+    readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive\n  \
+    readpath replay reads.rec --on file:/mnt/fast --on kernel:/mnt/fast --memory 1GiB,+4GiB")]
 pub struct ReplayArgs {
     /// A recording of `readpath watch`, or a list of a scheduler's events: known by its first bytes
     #[arg(value_name = "FILE")]
@@ -403,20 +408,23 @@ pub struct ReplayArgs {
     /// The scheduler [default: of a recording adaptive, of a list cfq]
     #[arg(long, value_name = "LAW")]
     pub scheduler: Option<String>,
-    /// Of a recording: make its reads again on these modelled devices, each a row
-    #[arg(long = "on", value_name = "DEVICE,…", default_value = "hdd,nvme")]
-    pub devices: String,
-    /// Of a recording: readahead laws, each a row
+    /// Of a recording: make its reads again on these modelled devices, each a row; or on real storage:
+    /// file:FOLDER by our read path, kernel:FOLDER by the kernel's, over scratch files as long as those
+    /// that were recorded; repeat it
+    #[arg(long = "on", value_name = "STORAGE,…", default_value = "hdd,nvme")]
+    pub storages: Vec<String>,
+    /// Of a recording: readahead laws, each a row; the kernel has its own
     #[arg(long, value_name = "LAW,…", default_value = "ondemand,adaptive")]
     pub readahead: String,
     /// Of a recording: reclaim laws, each a row
     #[arg(long, value_name = "LAW,…", default_value = "two-lists")]
     pub reclaim: String,
-    /// Of a recording: memory for its pages, with a unit, each a row [default: all that its machine
-    /// has]
+    /// Of a recording: memory for its pages, with a unit, each a row; +SIZE is so much more than its
+    /// machine has. On kernel: a control group's (root) [default: all that its machine has; on file:
+    /// and kernel: what this one has to spare]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     pub memory: Vec<String>,
-    /// Of a recording: seed of what is random in devices
+    /// Of a recording: seed of what is random in devices, and of what is in the scratch files
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// How many requests the device takes at once

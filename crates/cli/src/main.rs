@@ -44,7 +44,7 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     // Not a part of another run: that one lives.
-    if !matches!(command, Command::TouchMemory | Command::EverydayOne) {
+    if !matches!(command, Command::TouchMemory | Command::EverydayOne | Command::ReplayOne) {
         for leftover in readpath_peers::leftover::undo_abandoned() {
             eprintln!("readpath: {leftover}");
         }
@@ -70,6 +70,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Trace(args) => recordings::run(&args),
         Command::TouchMemory => touch_memory::run(),
+        Command::ReplayOne => what_if::run_one(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -237,7 +237,7 @@ fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> 
 }
 
 /// Opens a file to be read from its beginning.
-fn opened(path: &Path) -> Result<impl BufRead + use<>, Failure> {
+pub fn opened(path: &Path) -> Result<impl BufRead + use<>, Failure> {
     let file = File::open(path).map_err(|error| Failure::about(path.display(), error))?;
     Ok(BufReader::with_capacity(1 << 20, file))
 }

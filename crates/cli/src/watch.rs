@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,12 +18,17 @@ use readpath_sim::recording::Writer;
 use crate::exit::{Ended, Failure};
 use crate::input;
 
+mod preloaded;
+
 /// `readpath watch`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needs root, tracefs and the events of system calls (exit code 3 without). \
-    The recording has the\nnames of files and threads, and which bytes were read when; nothing of \
-    what stands in them, and\nno argument of a command.\n\n\
+    after_help = "As root the kernel's tracepoints tell (needs tracefs with the events of system calls; \
+    exit code 3\nwithout). Who isn't root has a COMMAND recorded by functions put before the C \
+    library's: its reads\nby calls, and not touches of mappings, io_uring, reads within the C library \
+    (stdio), static and\nsetuid programs, and what the page cache had.\n\n\
+    The recording has the names of files and threads, and which bytes were read when; nothing of what\n\
+    stands in them, and no argument of a command.\n\n\
     Examples:\n  \
     readpath watch -o reads.rec -- tar cf /dev/null /usr/share\n  \
     readpath watch --pid 4242 --for 30s\n  \
@@ -89,7 +94,11 @@ pub fn run(args: WatchArgs) -> Ended {
     let flag = Arc::clone(&is_interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
-    let mut watch = Watch::start().map_err(refused)?;
+    let mut watch = match Watch::start() {
+        Ok(watch) => watch,
+        Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
+        Err(error) => return Err(refused(error)),
+    };
     let output = args.output.clone().or((!args.advise).then(|| PathBuf::from(OUTPUT)));
     let about = |error| match &output {
         Some(path) => Failure::about(path.display(), error),
@@ -133,13 +142,7 @@ pub fn run(args: WatchArgs) -> Ended {
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let summary = watch.finish(writer, processor_ns, has_exited).map_err(about)?;
     tell(output.as_deref(), &summary, child.is_some() && !has_exited);
-    match status {
-        Some(status) if !status.success() => {
-            let told = if output.is_some() { "; what it read is recorded" } else { "" };
-            Err(Failure::Run(format!("{name} ended with {status}{told}")))
-        }
-        _ => Ok(()),
-    }
+    ended(&name, status, output.is_some())
 }
 
 /// Starts the program, or finds the process or the control group.
@@ -158,12 +161,29 @@ fn begin(args: &WatchArgs, watch: &mut Watch) -> Result<(String, Option<Child>),
         let name = group.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok((name, None));
     }
+    let (name, command) = program(args);
+    let child = watch.spawn(command).map_err(|error| Failure::about(&args.command[0], error))?;
+    Ok((name, Some(child)))
+}
+
+/// The program that is to be started, and the name of its file.
+fn program(args: &WatchArgs) -> (String, Command) {
     let program = &args.command[0];
     let mut command = Command::new(program);
     command.args(&args.command[1..]);
-    let child = watch.spawn(command).map_err(|error| Failure::about(program, error))?;
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok((name, Some(child)))
+    (name, command)
+}
+
+/// What becomes of a program's end.
+fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> Ended {
+    match status {
+        Some(status) if !status.success() => {
+            let told = if is_recorded { "; what it read is recorded" } else { "" };
+            Err(Failure::Run(format!("{name} ended with {status}{told}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Looks for those who came into a control group meanwhile.
@@ -190,12 +210,16 @@ fn is_gone(args: &WatchArgs, watch: &mut Watch, looked: &mut Instant) -> Result<
     }
 }
 
+/// Whether functions put before the C library's are to record: who isn't root may start a program with them.
+fn may_preload(args: &WatchArgs) -> bool {
+    !rustix::process::geteuid().is_root() && !args.command.is_empty() && !args.advise
+}
+
 fn refused(error: TraceError) -> Failure {
     let mut text = format!("a program's reads can't be watched: {error}");
     if !rustix::process::geteuid().is_root() {
-        text += "; run it as root (`sudo readpath watch …`): without, the kernel tells nobody \
-            what a program reads, and `strace -f -ttt -T -yy -o FILE COMMAND` with `readpath trace \
-            import FILE` records at least its system calls";
+        text += "; run it as root (`sudo readpath watch …`): without, a program's reads by calls are \
+            recorded alone (`readpath watch -- COMMAND`, without --advise), and nobody helps";
     }
     Failure::Unavailable(text)
 }

@@ -1,5 +1,5 @@
 //! `readpath replay RECORDING`: what a recorded program's time would be on other devices, under other
-//! laws, with other memory.
+//! laws, with other memory: on models, and on real storage beside the kernel.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,6 +11,7 @@ use readpath_sim::report::Row;
 use readpath_sim::run::Watch;
 use readpath_sim::simulate::Setup;
 use readpath_sim::what_if::{Gathered, Recorded};
+use readpath_sim::workload::Listed;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
@@ -19,10 +20,22 @@ use crate::html::bars::{self, Bar as Drawn};
 use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::{print, print_json};
+use crate::plan::storage::Storage;
 use crate::progress::{Bar, Interrupt};
 use crate::recordings::each_record;
 use crate::replay::one_scheduler;
 use crate::table::{Column, Table, count, mib, number};
+
+mod player;
+mod real;
+mod ways;
+
+use player::Laws;
+pub use player::run as run_one;
+use real::{RealRow, RealStorage, kernel_laws};
+
+/// The most rows that are told in a sentence too.
+const TOLD_MAX: usize = 8;
 
 /// What is left over of memory that is larger than all that is read.
 const SPARE_BYTES: u64 = 64 << 20;
@@ -51,17 +64,18 @@ struct Predicted {
     device_bytes: Option<u64>,
     amplification: Option<f64>,
     coverage: Option<f64>,
+    note: Option<String>,
 }
 
 /// Makes the reads again, in every combination that is asked for.
 pub fn run(args: &ReplayArgs) -> Ended {
     check_writable(args.html.as_deref())?;
-    let devices = input::specs(&args.devices)?;
-    let readaheads = input::specs(&args.readahead)?;
-    let reclaims = input::specs(&args.reclaim)?;
-    let scheduler = one_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?;
-    let memories: Vec<u64> =
-        args.memory.iter().map(|text| input::size("--memory", text)).collect::<Result<_, _>>()?;
+    let storages = storages(&args.storages)?;
+    let laws = Combined {
+        readaheads: input::specs(&args.readahead)?,
+        reclaims: input::specs(&args.reclaim)?,
+        scheduler: one_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?,
+    };
     let mut gathered = Gathered::default();
     each_record(&args.events, |record| {
         gathered.take(&record);
@@ -71,31 +85,23 @@ pub fn run(args: &ReplayArgs) -> Ended {
         let problem = "has no read that brought in anything: other storage would change nothing";
         Failure::about(args.events.display(), problem)
     })?;
-    let memories = if memories.is_empty() { vec![usual_memory(&recorded)] } else { memories };
-    let mut setups = Vec::new();
-    for device in &devices {
-        for readahead in &readaheads {
-            for reclaim in &reclaims {
-                for &memory_bytes in &memories {
-                    let laws = [readahead, reclaim, &scheduler].map(Clone::clone);
-                    setups.push(setup(&recorded, device, laws, memory_bytes, args.seed));
-                }
-            }
-        }
-    }
+    let memories = memories(&args.memory, recorded.memory_bytes)?;
     let interrupt = Interrupt::listen();
+    let mut real = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
+    let to_do = laws.rows(&storages, &memories);
+    to_do.iter().try_for_each(|to_do| to_do.check(&real))?;
     let mut rows = vec![as_recorded(&recorded)];
-    for (setup, memory_bytes) in &setups {
-        let bar = Bar::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
-        let mut tell = |progress| bar.tell(progress);
-        let (row, time) = recorded
-            .simulate(setup, Watch::progress(&mut tell))
-            .map_err(|error| Failure::about(&setup.device, error))?;
+    for to_do in &to_do {
+        let row = match to_do.storage {
+            Storage::Modelled(device) => model(to_do, device, &recorded, args.seed, &interrupt)?,
+            _ => play(to_do, &recorded, &mut real)?,
+        };
         if interrupt.has_come() {
             return Err(Failure::Interrupted);
         }
-        rows.push(predicted(&recorded, setup, *memory_bytes, &row, time.seconds()));
+        rows.push(row);
     }
+    drop(real);
     if let Some(path) = &args.html {
         page(&recorded, &rows).write(path)?;
     }
@@ -103,6 +109,153 @@ pub fn run(args: &ReplayArgs) -> Ended {
         return print_json(&rows, args.seed);
     }
     print(&text(&recorded, &rows))
+}
+
+/// What `--on` names.
+fn storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
+    let storages = Storage::parse_all(texts)?;
+    let refused = |storage: &&Storage| matches!(storage, Storage::Nfs(_) | Storage::Region(_));
+    match storages.iter().find(refused) {
+        None => Ok(storages),
+        Some(storage) => Err(Failure::Usage(format!(
+            "--on {storage}: the recorded files are made again, in a folder: name file:FOLDER or \
+             kernel:FOLDER (of a mount, for a server), or a modelled device"
+        ))),
+    }
+}
+
+/// What `--memory` names; `+SIZE` is on top of what the recorded machine has. None at all: as much as there is.
+fn memories(texts: &[String], recorded_bytes: u64) -> Result<Vec<Option<u64>>, Failure> {
+    if texts.is_empty() {
+        return Ok(vec![None]);
+    }
+    let bytes = |text: &String| match text.strip_prefix('+') {
+        None => input::size("--memory", text).map(Some),
+        Some(_) if recorded_bytes == 0 => Err(Failure::Usage(format!(
+            "--memory {text}: the recording doesn't say how much memory its machine has; leave the + out"
+        ))),
+        Some(more) => Ok(Some(recorded_bytes + input::size("--memory", more)?)),
+    };
+    texts.iter().map(bytes).collect()
+}
+
+/// The laws that are combined with storages and memories.
+struct Combined {
+    readaheads: Vec<Spec>,
+    reclaims: Vec<Spec>,
+    scheduler: Spec,
+}
+
+/// One row, still to be found.
+struct ToDo<'a> {
+    storage: &'a Storage,
+    readahead: &'a Spec,
+    reclaim: &'a Spec,
+    scheduler: &'a Spec,
+    memory_bytes: Option<u64>,
+}
+
+impl Combined {
+    /// Every combination once; the kernel has its own laws.
+    fn rows<'a>(&'a self, storages: &'a [Storage], memories: &[Option<u64>]) -> Vec<ToDo<'a>> {
+        let mut rows = Vec::new();
+        for storage in storages {
+            let most = if matches!(storage, Storage::Kernel(_)) { 1 } else { usize::MAX };
+            for readahead in self.readaheads.iter().take(most) {
+                for reclaim in self.reclaims.iter().take(most) {
+                    for &memory_bytes in memories {
+                        let scheduler = &self.scheduler;
+                        rows.push(ToDo { storage, readahead, reclaim, scheduler, memory_bytes });
+                    }
+                }
+            }
+        }
+        rows
+    }
+}
+
+impl ToDo<'_> {
+    /// How it is done on real storage; `None` on a modelled device.
+    fn real(&self) -> Result<Option<RealRow<'_>>, Failure> {
+        let memory_bytes = self.memory_bytes;
+        let laws = || Laws::new(self.readahead, self.reclaim, self.scheduler);
+        Ok(match self.storage {
+            Storage::File(folder) => Some(RealRow { folder, laws: Some(laws()?), memory_bytes }),
+            Storage::Kernel(folder) => Some(RealRow { folder, laws: None, memory_bytes }),
+            _ => None,
+        })
+    }
+
+    /// Finds out whether it could be done, as far as that costs nothing.
+    fn check(&self, real: &RealStorage<'_>) -> Ended {
+        let Some(row) = self.real()? else { return Ok(()) };
+        let memory = rustix::system::sysinfo();
+        let total = memory.totalram as u64 * u64::from(memory.mem_unit);
+        match row.memory_bytes {
+            Some(bytes) if bytes > total => Err(Failure::Usage(format!(
+                "--memory: {} MiB on {}: this machine has {} MiB; more of it is for modelled devices",
+                bytes >> 20,
+                self.storage,
+                total >> 20
+            ))),
+            _ => real.check(row.folder),
+        }
+    }
+}
+
+/// The row on real storage.
+fn play(
+    to_do: &ToDo<'_>,
+    recorded: &Recorded,
+    real: &mut RealStorage<'_>,
+) -> Result<Predicted, Failure> {
+    let row = to_do.real()?.expect("what is no model is real storage");
+    let (played, note) = real.play(&row)?;
+    let seconds = played.seconds + recorded.after_last.seconds();
+    let (readahead, scheduler, reclaim) = match &row.laws {
+        Some(laws) => {
+            (laws.readahead.clone(), Some(laws.scheduler.clone()), Some(laws.reclaim.clone()))
+        }
+        None => {
+            let (readahead, scheduler) = kernel_laws(row.folder);
+            (readahead, scheduler, None)
+        }
+    };
+    let read_bytes: u64 = recorded.threads().iter().map(Listed::bytes).sum();
+    Ok(Predicted {
+        storage: to_do.storage.to_string(),
+        readahead: Some(readahead),
+        scheduler,
+        reclaim,
+        memory_bytes: row.memory_bytes,
+        seconds,
+        times_as_fast: recorded.total.seconds() / seconds.max(1e-9),
+        reads: recorded.reads,
+        device_requests: played.device_requests,
+        device_bytes: played.device_bytes,
+        amplification: played.device_bytes.map(|bytes| bytes as f64 / read_bytes.max(1) as f64),
+        coverage: None,
+        note,
+    })
+}
+
+/// The row on a modelled device.
+fn model(
+    to_do: &ToDo<'_>,
+    device: &Spec,
+    recorded: &Recorded,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<Predicted, Failure> {
+    let laws = [to_do.readahead, to_do.reclaim, to_do.scheduler].map(Clone::clone);
+    let memory_bytes = to_do.memory_bytes.unwrap_or_else(|| usual_memory(recorded));
+    let setup = setup(recorded, device, laws, memory_bytes, seed);
+    let bar = Bar::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
+    let mut tell = |progress| bar.tell(progress);
+    let (row, time) = recorded
+        .simulate(&setup, Watch::progress(&mut tell))
+        .map_err(|error| Failure::about(&setup.device, error))?;
+    Ok(predicted(recorded, &setup, memory_bytes, &row, time.seconds()))
 }
 
 /// What a machine of that memory can keep; more than all that is read makes no difference.
@@ -113,30 +266,22 @@ fn usual_memory(recorded: &Recorded) -> u64 {
     }
 }
 
-/// The setup, and the memory that it stands for.
+/// The setup of a modelled row.
 fn setup(
     recorded: &Recorded,
     device: &Spec,
     [readahead, reclaim, scheduler]: [Spec; 3],
     memory_bytes: u64,
     seed: u64,
-) -> (Setup, u64) {
+) -> Setup {
     let usual = Setup::new(device.clone());
     let window_bytes = match recorded.readahead_bytes {
         0 => usual.window_bytes,
         bytes => bytes.next_multiple_of(PAGE_BYTES),
     };
     let needed = recorded.file_bytes() + SPARE_BYTES;
-    let setup = Setup {
-        readahead,
-        reclaim,
-        scheduler,
-        memory_bytes: memory_bytes.min(needed),
-        window_bytes,
-        seed,
-        ..usual
-    };
-    (setup, memory_bytes)
+    let memory_bytes = memory_bytes.min(needed);
+    Setup { readahead, reclaim, scheduler, memory_bytes, window_bytes, seed, ..usual }
 }
 
 fn as_recorded(recorded: &Recorded) -> Predicted {
@@ -153,6 +298,7 @@ fn as_recorded(recorded: &Recorded) -> Predicted {
         device_bytes: None,
         amplification: None,
         coverage: None,
+        note: None,
     }
 }
 
@@ -176,6 +322,7 @@ fn predicted(
         device_bytes: row.device_bytes,
         amplification: row.amplification,
         coverage: row.coverage,
+        note: row.note.clone(),
     }
 }
 
@@ -197,12 +344,51 @@ fn table(rows: &[Predicted]) -> Table {
 }
 
 fn text(recorded: &Recorded, rows: &[Predicted]) -> String {
-    let notes: String = notes(recorded).map(|note| format!("{note}\n")).collect();
-    format!("{}\n{}{notes}", program(recorded), table(rows))
+    let notes: String = notes(recorded, rows).map(|note| format!("{note}\n")).collect();
+    format!("{} {}.\n\n{}{notes}", program(recorded), sentence(recorded, rows), table(rows))
+}
+
+/// The rows in a sentence; of many only the best.
+fn sentence(recorded: &Recorded, rows: &[Predicted]) -> String {
+    let (first, others) = rows.split_first().expect("as recorded is the first");
+    let told = |row: &Predicted| format!("{} {:.2} s", words(recorded, row, others), row.seconds);
+    let best = others.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    let parts: Vec<String> = match best {
+        Some(best) if others.len() > TOLD_MAX => vec![format!("at best {}", told(best))],
+        _ => others.iter().map(told).collect(),
+    };
+    format!("as recorded {:.2} s; {}", first.seconds, parts.join("; "))
+}
+
+/// By what a row differs from others.
+fn words(recorded: &Recorded, row: &Predicted, others: &[Predicted]) -> String {
+    let is_one_of_several = |of: fn(&Predicted) -> &Option<String>| {
+        let mut of_storage = others.iter().filter(|other| other.storage == row.storage);
+        of_storage.any(|other| of(other) != of(row))
+    };
+    let mut with = Vec::new();
+    let laws: [fn(&Predicted) -> &Option<String>; 2] = [|row| &row.readahead, |row| &row.reclaim];
+    for of in laws {
+        with.extend(
+            of(row).as_ref().filter(|_| is_one_of_several(of)).map(|law| format!("`{law}`")),
+        );
+    }
+    if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != usual_memory(recorded)) {
+        with.push(match recorded.memory_bytes {
+            machine if machine > 0 && bytes > machine => {
+                format!("{} MiB more memory", (bytes - machine) >> 20)
+            }
+            _ => format!("{} MiB of memory", bytes >> 20),
+        });
+    }
+    match with.is_empty() {
+        true => format!("on {}", row.storage),
+        false => format!("on {} with {}", row.storage, with.join(" and ")),
+    }
 }
 
 /// What a reader must know of the rows.
-fn notes(recorded: &Recorded) -> impl Iterator<Item = String> {
+fn notes(recorded: &Recorded, rows: &[Predicted]) -> impl Iterator<Item = String> {
     let Recorded { found_before, lost, .. } = *recorded;
     let found = (found_before > 0).then(|| {
         format!(
@@ -210,13 +396,15 @@ fn notes(recorded: &Recorded) -> impl Iterator<Item = String> {
         )
     });
     let lost = (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
-    found.into_iter().chain(lost)
+    let of_rows =
+        rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?)));
+    found.into_iter().chain(lost).chain(of_rows)
 }
 
 /// The rows as a page.
 fn page(recorded: &Recorded, rows: &[Predicted]) -> Page {
-    let lead = "A recorded program's reads made again in virtual time: who waited for an answer waits for \
-                it, and thinks between its reads for as long as it did.";
+    let lead = "A recorded program's reads made again, on modelled devices in virtual time and on real storage by \
+                the clock: who waited for an answer waits for it, and thinks between its reads for as long as it did.";
     let mut page = Page::new(program(recorded).trim_end_matches(':'), lead);
     let bar = |row: &Predicted| {
         let laws = [&row.readahead, &row.reclaim].into_iter().flatten().cloned();
@@ -230,7 +418,7 @@ fn page(recorded: &Recorded, rows: &[Predicted]) -> Page {
         "Seconds of the program, less is better: orange as recorded, blue as it would be.";
     page.picture(caption, &bars::draw("Time of the program in each row", "s", &bars));
     page.table("A row for each device, laws and memory", &table(rows));
-    page.notes(notes(recorded));
+    page.notes(notes(recorded, rows));
     page
 }
 

@@ -3,9 +3,9 @@
 mod support;
 
 use readpath_sim::recording::{
-    End, File, Insert, Outcome, Read, Record, Start, Thread, Way, Writer,
+    End, File, Insert, Open, Outcome, Read, Record, Start, Thread, Way, Writer,
 };
-use support::Scratch;
+use support::{Scratch, is_root};
 
 /// One thread that reads a page of its own each 3 ms, fifty times, waiting a millisecond for each.
 fn recording() -> Vec<u8> {
@@ -68,7 +68,11 @@ fn a_program_is_made_again_on_another_device() {
     let page = std::fs::read_to_string(scratch.path("page.html")).unwrap();
     assert!(page.contains("as recorded · 1024 MiB") && page.contains("<svg"), "{page}");
     table.has_ended(0, "a table");
-    assert!(table.stdout.starts_with("The time of reader:"), "{}", table.stdout);
+    assert!(
+        table
+            .stdout
+            .starts_with("The time of reader: as recorded 0.16 s; on nvme with `ondemand` ")
+    );
     assert!(table.stdout.contains("as recorded"), "{}", table.stdout);
 }
 
@@ -86,4 +90,112 @@ fn a_recording_that_cannot_be_made_again_is_refused_by_name() {
     scratch.refused("replay r.rec --readahead oracle", &["oracle"]);
     scratch.refused("replay r.rec --memory much", &["--memory much"]);
     scratch.refused("replay r.rec --scheduler cfq,noop", &["name one scheduler"]);
+}
+
+const MIB: u64 = 1 << 20;
+
+/// A program that reads a file of so many bytes in these pieces, one after the other, each by the way that is given with it and by
+/// the thread; each read waits for a millisecond, a think time after the one before it of its thread.
+fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, Way, u64, u64)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.put(Record::Start(Start { page_bytes: 4096, ..Start::default() })).unwrap();
+    let path = "/data/b".to_owned();
+    writer
+        .put(Record::File(File { file: 0, path, bytes: Some(file_bytes), ..File::default() }))
+        .unwrap();
+    let mut now = [0u64; 3];
+    for thread in 0..now.len() as u32 {
+        writer.put(Record::Thread(Thread { thread, task: thread, ..Thread::default() })).unwrap();
+    }
+    let is_direct = true;
+    let direct = Open { thread: 2, descriptor: 9, is_direct, is_readable: true, ..Open::default() };
+    writer.put(Record::Open(direct)).unwrap();
+    for &(thread, way, offset, bytes) in reads {
+        let begin_ns = now[thread as usize] + think_ns;
+        now[thread as usize] = begin_ns + 1_000_000;
+        let insert = Insert { at_ns: begin_ns, thread, file: 0, offset, bytes };
+        writer.put(Record::Insert(insert)).unwrap();
+        let read = Read {
+            begin_ns,
+            end_ns: begin_ns + 1_000_000,
+            waited_ns: 1_000_000,
+            thread,
+            way,
+            descriptor: (way != Way::Fault).then_some(if thread == 2 { 9 } else { 3 }),
+            offset,
+            asked_bytes: bytes,
+            outcome: Outcome::Bytes(bytes),
+            ..Read::default()
+        };
+        writer.put(Record::Read(read)).unwrap();
+    }
+    let at_ns = now.iter().max().unwrap() + 10_000_000;
+    writer.put(Record::End(End { at_ns, ..End::default() })).unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+/// Three threads read by calls, by a mapping, and past the page cache: the last of 50 reads ends no earlier than the 50 thoughts of 2 ms
+/// before them, and 10 ms come after it. The scratch files are gone afterwards.
+#[test]
+fn a_program_is_made_again_on_real_storage() {
+    let scratch = Scratch::new("what-if-real");
+    let ways = [Way::Pread, Way::Fault, Way::Uring];
+    let read = |nth: u64| {
+        let thread = nth % 3;
+        (thread as u32, ways[thread as usize], nth * 37 % 128 * 65_536, 4096)
+    };
+    let reads: Vec<_> = (0..150).map(read).collect();
+    scratch.file("r.rec", reads_of(8 * MIB, 2_000_000, &reads));
+    let arguments = "replay r.rec --on file:. --on kernel:. --readahead none,adaptive --json";
+    let ran = scratch.run(arguments);
+    ran.has_ended(0, arguments);
+    let rows = ran.results();
+    let names: Vec<_> = rows.iter().map(|row| row["storage"].as_str().unwrap()).collect();
+    assert_eq!(names, ["as recorded", "file:.", "file:.", "kernel:."]);
+    for row in &rows[1..] {
+        let seconds = row["seconds"].as_f64().unwrap();
+        assert!(seconds >= 50.0 * 0.002 + 0.010, "{row}");
+        assert_eq!(row["reads"], 150);
+    }
+    assert_eq!(scratch.names(), ["r.rec"]);
+    let table = scratch.run("replay r.rec --on kernel:.");
+    assert!(table.stdout.starts_with("The time of the programs: as recorded 0.16 s; on kernel:. "));
+}
+
+/// 8 MiB are read twice, in order. With memory for an eighth of that all of it comes from the device twice, and
+/// else once: so many bytes more under our path and under the kernel's.
+#[test]
+fn memory_that_is_too_small_for_what_is_read_again_costs_device_reads() {
+    if !is_root() {
+        return eprintln!("skipped: a control group needs root");
+    }
+    let scratch = Scratch::new("what-if-memory");
+    let reads: Vec<_> = (0..256).map(|nth| (0, Way::Pread, nth % 128 * 65_536, 65_536)).collect();
+    scratch.file("r.rec", reads_of(8 * MIB, 0, &reads));
+    for storage in ["file:.", "kernel:."] {
+        let arguments =
+            format!("replay r.rec --on {storage} --readahead none --memory 1MiB,256MiB --json");
+        let ran = scratch.run(&arguments);
+        ran.has_ended(0, &arguments);
+        let rows = ran.results();
+        let device_bytes = |row: usize| rows[row]["device_bytes"].as_u64().unwrap();
+        assert!(device_bytes(1) >= 14 * MIB, "{rows:?}");
+        assert!((8 * MIB..10 * MIB).contains(&device_bytes(2)), "{rows:?}");
+    }
+}
+
+#[test]
+fn real_storage_that_cannot_take_the_files_is_refused_by_name() {
+    let scratch = Scratch::new("what-if-no-room");
+    scratch.file("large.rec", reads_of(1 << 50, 0, &[(0, Way::Pread, 0, 4096)]));
+    scratch.file("small.rec", reads_of(MIB, 0, &[(0, Way::Pread, 0, 4096)]));
+    scratch.refused("replay large.rec --on kernel:.", &["1073741824 MiB", "are free"]);
+    scratch.refused("replay small.rec --on file:small.rec", &["is no folder"]);
+    scratch.refused("replay small.rec --on nfs://host/e/f", &["kernel:FOLDER"]);
+    scratch.refused("replay small.rec --on kernel:. --memory +1GiB", &["leave the + out"]);
+    scratch.refused("replay small.rec --on kernel:. --memory 900TiB", &["this machine has"]);
+    scratch.refused("replay small.rec --on file:. --readahead oracle", &["oracle"]);
+    assert_eq!(scratch.names(), ["large.rec", "small.rec"]);
 }

@@ -9,6 +9,7 @@
 //! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read;
 //! - [`watch`]: what any program reads, recorded by the kernel's tracepoints;
 //! - [`cold`]: a cold start, checked;
+//! - [`mapping`]: a file as the kernel maps it;
 //! - [`leftover`]: what a run makes on the machine, undone by the next one if it is killed;
 //! - [`queue`]: what the kernel decides by for a device;
 //! - [`clock`], [`usage`]: wall-clock and processor time.
@@ -20,7 +21,7 @@ pub mod kernel;
 pub mod kernel_swap;
 pub mod kernel_trace;
 pub mod leftover;
-mod mapping;
+pub mod mapping;
 pub mod oracle;
 pub mod queue;
 mod tracefs;

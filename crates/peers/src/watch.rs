@@ -32,13 +32,14 @@ mod follow;
 mod group;
 mod layout;
 mod names;
+pub mod preload;
 mod ring;
 mod tables;
 
 pub use advise::{Help, Waits};
 
 use advise::Advisor;
-use event::{Decoder, Event};
+use event::{Decoder, Event, What};
 use follow::Follow;
 use names::System;
 
@@ -76,6 +77,9 @@ pub struct Watch {
     advisor: Option<Advisor>,
     /// Whether somebody was watched who ran already.
     is_attached: bool,
+    /// The program that was started here, and when it ended.
+    program: Option<u32>,
+    ended_ns: Option<u64>,
 }
 
 /// One of the two instances.
@@ -96,7 +100,7 @@ impl Watch {
         let system = System::new();
         let tasks = Side::start(Decoder::of_tasks, true)?;
         let all = Side::start(Decoder::of_all, false)?;
-        let wall = clock_gettime(ClockId::Realtime);
+        let wall_ns = wall_ns();
         let start_ns = now_ns();
         Ok(Watch {
             tasks,
@@ -105,11 +109,13 @@ impl Watch {
             events: Vec::new(),
             buffer: vec![0; PART_KIB << 10],
             start_ns,
-            wall_ns: wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64,
+            wall_ns,
             rounds: 0,
             lost: 0,
             advisor: None,
             is_attached: false,
+            program: None,
+            ended_ns: None,
         })
     }
 
@@ -120,17 +126,7 @@ impl Watch {
 
     /// The first record; `program` is the name of its file.
     pub fn first_record(&self, program: &str) -> Record {
-        let uname = rustix::system::uname();
-        let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
-        let memory = rustix::system::sysinfo();
-        Record::Start(Start {
-            source: Source::Tracepoints,
-            wall_ns: self.wall_ns,
-            page_bytes: rustix::param::page_size() as u64,
-            memory_bytes: memory.totalram as u64 * u64::from(memory.mem_unit),
-            program: program.to_owned(),
-            system: format!("{} {}", part(uname.sysname()), part(uname.release())),
-        })
+        first_record(Source::Tracepoints, self.wall_ns, program)
     }
 
     /// Starts a program and watches it, and all that it starts.
@@ -148,6 +144,7 @@ impl Watch {
         let child =
             starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
         self.follow.watch(child.id(), child.id(), "");
+        self.program = Some(child.id());
         Ok(child)
     }
 
@@ -298,7 +295,8 @@ impl Watch {
         let records: Vec<Record> = self.follow.finish(end_ns).collect();
         self.put(records, &mut writer)?;
         self.count_lost(&mut writer)?;
-        let at_ns = end_ns - self.start_ns;
+        // Whoever waits for a program's end hears of it later, and then waits for the last events.
+        let at_ns = self.ended_ns.unwrap_or(end_ns).saturating_sub(self.start_ns);
         writer.put(Record::End(End { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let unplaced = self.follow.unplaced();
@@ -332,6 +330,9 @@ impl Watch {
         self.events.sort_by_key(|event| event.at_ns);
         let count = self.events.partition_point(|event| event.at_ns <= limit_ns);
         for event in self.events.drain(..count) {
+            if matches!(event.what, What::TaskEnds) && self.program == Some(event.task) {
+                self.ended_ns = Some(event.at_ns);
+            }
             self.follow.take(event);
         }
     }
@@ -431,4 +432,25 @@ impl Side {
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Nanoseconds since 1970.
+fn wall_ns() -> u64 {
+    let wall = clock_gettime(ClockId::Realtime);
+    wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64
+}
+
+/// How a recording begins that is made on this machine; `program` is the name of the program's file.
+fn first_record(source: Source, wall_ns: u64, program: &str) -> Record {
+    let uname = rustix::system::uname();
+    let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    let memory = rustix::system::sysinfo();
+    Record::Start(Start {
+        source,
+        wall_ns,
+        page_bytes: rustix::param::page_size() as u64,
+        memory_bytes: memory.totalram as u64 * u64::from(memory.mem_unit),
+        program: program.to_owned(),
+        system: format!("{} {}", part(uname.sysname()), part(uname.release())),
+    })
 }

@@ -12,8 +12,8 @@
 //!    on where the last one ended; or sequential ones, and it does not.
 //! 4. [`Small`](Cause::Small): it goes on where the last one ended, nothing was read ahead, and it is
 //!    of less than [`SMALL_BYTES`]: the device is paid for a request, and moves little.
-//! 5. [`Depth`](Cause::Depth): it is somewhere else than the last one ended, and no large one, and
-//!    the device had little else to do: less than [`DEPTH_LOW`] requests on average.
+//! 5. [`Depth`](Cause::Depth): it is somewhere else than the last one ended, neither it nor what was fetched for it
+//!    is large, and the device had little else to do: less than [`DEPTH_LOW`] requests on average.
 //!
 //! Three causes show in the whole alone, and take their part of those charges:
 //!
@@ -138,7 +138,8 @@ pub struct Explanation {
 }
 
 /// Takes the records of a recording one after the other, in memory that grows with the files'
-/// lengths and not with the number of reads: two bits for each page that was read or fetched.
+/// lengths and not with the number of reads: two bits for each page that was read or fetched, a third
+/// where pages are fetched again.
 #[derive(Debug, Default)]
 pub struct Explainer {
     gathered: Gathered,

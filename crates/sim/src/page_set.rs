@@ -4,7 +4,6 @@
 //! it has in part, and a word for each between.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 /// Pages of a piece: 32 MiB of a file.
 const PIECE_PAGES: u64 = 1 << 13;
@@ -16,30 +15,66 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 /// The pages of a piece.
 #[derive(Clone, Debug)]
 enum Piece {
-    /// Those whose bits are set.
-    Bits(Box<[u64; WORDS]>),
+    /// Those of its first 64 whose bits are set: all that a small file has, of which there may be millions.
+    Few(u64),
+    /// Those whose bits are set, up to the last word that has one.
+    Bits(Vec<u64>),
     /// All.
     Whole,
 }
 
+impl Default for Piece {
+    fn default() -> Self {
+        Piece::Few(0)
+    }
+}
+
 impl Piece {
+    /// How many words there may be a page in.
+    fn words(&self) -> usize {
+        match self {
+            Piece::Few(_) => 1,
+            Piece::Bits(words) => words.len(),
+            Piece::Whole => WORDS,
+        }
+    }
+
     fn word(&self, at: usize) -> u64 {
         match self {
-            Piece::Bits(words) => words[at],
+            Piece::Few(word) if at == 0 => *word,
+            Piece::Few(_) => 0,
+            Piece::Bits(words) => words.get(at).copied().unwrap_or(0),
             Piece::Whole => u64::MAX,
         }
     }
 
     /// Adds the pages from `first` up to, without, `end`; says how many were not there.
     fn add(&mut self, first: u64, end: u64) -> u64 {
-        let Piece::Bits(words) = self else { return 0 };
-        let added = masks(first, end).map(|(at, mask)| {
-            let before = words[at];
+        let added = masks(first, end).map(|(at, mask)| (mask & !self.word(at)).count_ones());
+        let added = u64::from(added.sum::<u32>());
+        if added == 0 {
+            return 0;
+        }
+        if end - first == PIECE_PAGES {
+            *self = Piece::Whole;
+            return added;
+        }
+        match self {
+            Piece::Few(word) if end > 64 => *self = Piece::Bits(vec![*word]),
+            _ => {}
+        }
+        let words = match self {
+            Piece::Few(word) => std::slice::from_mut(word),
+            Piece::Bits(words) => {
+                words.resize(words.len().max(end.div_ceil(64) as usize), 0);
+                words
+            }
+            Piece::Whole => return 0,
+        };
+        for (at, mask) in masks(first, end) {
             words[at] |= mask;
-            u64::from((mask & !before).count_ones())
-        });
-        let added = added.sum();
-        if added > 0 && words.iter().all(|&word| word == u64::MAX) {
+        }
+        if words.len() == WORDS && words.iter().all(|&word| word == u64::MAX) {
             *self = Piece::Whole;
         }
         added
@@ -65,51 +100,55 @@ fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// A set of pages of one file.
+/// A set of pages of one file. A small file's takes no memory beside this.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pages {
+    first: Piece,
+    /// The others, by their numbers.
     pieces: BTreeMap<u64, Piece>,
 }
 
 impl Pages {
+    fn piece(&self, number: u64) -> Option<&Piece> {
+        if number == 0 { Some(&self.first) } else { self.pieces.get(&number) }
+    }
+
     /// Adds the pages from `first` up to, without, `end`; says how many were not there.
     pub fn add(&mut self, first: u64, end: u64) -> u64 {
         let mut added = 0;
         for (number, first, end) in pieces(first, end) {
-            added += match self.pieces.entry(number) {
-                Entry::Occupied(piece) => piece.into_mut().add(first, end),
-                Entry::Vacant(place) if end - first == PIECE_PAGES => {
-                    place.insert(Piece::Whole);
-                    PIECE_PAGES
-                }
-                Entry::Vacant(place) => {
-                    place.insert(Piece::Bits(Box::new([0; WORDS]))).add(first, end)
-                }
+            let piece = match number {
+                0 => &mut self.first,
+                _ => self.pieces.entry(number).or_default(),
             };
+            added += piece.add(first, end);
         }
         added
+    }
+
+    /// Whether a page is in it.
+    pub fn has(&self, page: u64) -> bool {
+        self.has_any(page, page + 1)
     }
 
     /// Whether one of the pages from `first` up to, without, `end` is in it.
     pub fn has_any(&self, first: u64, end: u64) -> bool {
         pieces(first, end).any(|(number, first, end)| {
-            let piece = self.pieces.get(&number);
-            piece
+            self.piece(number)
                 .is_some_and(|piece| masks(first, end).any(|(at, mask)| piece.word(at) & mask != 0))
         })
     }
 
     /// How many are in it that are not in `other`.
     pub fn count_without(&self, other: &Pages) -> u64 {
-        let mut count = 0;
-        for (number, piece) in &self.pieces {
-            let theirs = other.pieces.get(number);
-            for at in 0..WORDS {
-                let theirs = theirs.map_or(0, |theirs| theirs.word(at));
-                count += u64::from((piece.word(at) & !theirs).count_ones());
-            }
-        }
-        count
+        let pieces = std::iter::once((0, &self.first))
+            .chain(self.pieces.iter().map(|(&number, piece)| (number, piece)));
+        let counts = pieces.map(|(number, piece)| {
+            let theirs = |at| other.piece(number).map_or(0, |theirs| theirs.word(at));
+            let words = (0..piece.words()).map(|at| piece.word(at) & !theirs(at));
+            words.map(|word| u64::from(word.count_ones())).sum::<u64>()
+        });
+        counts.sum()
     }
 
     /// How many are in it.
@@ -135,6 +174,17 @@ mod tests {
         let mut others = Pages::default();
         others.add(0, 70);
         assert_eq!((pages.count_without(&others), others.count_without(&pages)), (2, 0));
+        let there = [0, 63, 64, 69, PIECE_PAGES - 1, PIECE_PAGES].map(|page| pages.has(page));
+        assert_eq!(there, [true; 6]);
+        let others = [70, 128, PIECE_PAGES + 1, 9 * PIECE_PAGES].map(|page| pages.has(page));
+        assert_eq!(others, [false; 4]);
+    }
+
+    #[test]
+    fn a_small_file_takes_no_memory() {
+        let mut pages = Pages::default();
+        pages.add(0, 64);
+        assert!(pages.pieces.is_empty() && matches!(pages.first, Piece::Few(u64::MAX)));
     }
 
     /// Beside a set of single pages.
@@ -162,7 +212,8 @@ mod tests {
     fn what_is_there_whole_takes_no_bits() {
         let mut pages = Pages::default();
         assert_eq!(pages.add(0, 1 << 19), 1 << 19);
+        assert!(matches!(pages.first, Piece::Whole));
         assert!(pages.pieces.values().all(|piece| matches!(piece, Piece::Whole)));
-        assert_eq!(pages.pieces.len() as u64, (1 << 19) / PIECE_PAGES);
+        assert_eq!(pages.pieces.len() as u64 + 1, (1 << 19) / PIECE_PAGES);
     }
 }

@@ -98,7 +98,7 @@ pub enum Source {
     /// By the kernel's tracepoints: reads, faults, the page cache and the device.
     #[default]
     Tracepoints,
-    /// By functions put before the C library's: reads alone.
+    /// By functions put before the C library's: calls that read, and advice.
     Preload,
     /// From the text of `strace`: reads alone.
     Strace,

@@ -248,6 +248,16 @@ impl Recorded {
         self.files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum))
     }
 
+    /// The files that it reads, each as long as it was, in whole pages.
+    pub fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// What each of its threads reads, and for how long it thinks before each read.
+    pub fn threads(&self) -> &[Listed] {
+        &self.lists
+    }
+
     /// The row of the reads as `setup` says, but for the host, which is that of the recording; and
     /// how long the program takes so.
     ///

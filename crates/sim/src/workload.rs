@@ -31,10 +31,9 @@ mod skew;
 mod together;
 
 pub(crate) use chance::below;
-pub(crate) use process::Reading;
 pub(crate) use process::Step;
 pub(crate) use process::seed_of;
-pub use process::{Lateness, Next, Operation, Process};
+pub use process::{Lateness, Next, Operation, Process, Reading};
 pub(crate) use skew::Skew;
 
 /// Names a file of the workload: its place in [`Workload::files`].
@@ -214,7 +213,7 @@ impl Workload {
 
 /// What one process reads, where no job file says it.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// By which system call.
     pub engine: Engine,
     /// Whether it bypasses the page cache.
@@ -226,6 +225,13 @@ pub(crate) struct Listed {
     /// For how long it does something else before each of them, once it could begin it; empty
     /// where it never does.
     pub thinks: Vec<Time>,
+}
+
+impl Listed {
+    /// How many bytes it reads.
+    pub fn bytes(&self) -> u64 {
+        self.readings.iter().map(|reading| reading.bytes).sum()
+    }
 }
 
 impl Workload {

@@ -135,6 +135,22 @@ fn many_at_a_time_are_no_fault() {
     assert_eq!((found(&explanation), explanation.limit), (vec![], Limit::Device));
 }
 
+/// Touches of a mapping at changing places, for each of which the kernel fetches 4 MiB that are then used: it is the bytes
+/// that take the time, and one after the other is no fault.
+#[test]
+fn what_is_large_in_all_is_no_fault_of_depth() {
+    let mut made = Made::new();
+    for at in 0..50 {
+        let place = far(at * 8);
+        made.read(0, Way::Fault, (place, 4 * KIB), 4 << 20, 10_000);
+        for part in 1..64 {
+            made.read(0, Way::Fault, (place + part * 64 * KIB, 64 * KIB), 0, 0);
+        }
+    }
+    let explanation = made.explained();
+    assert_eq!((found(&explanation), explanation.limit), (vec![], Limit::Device));
+}
+
 #[test]
 fn small_requests_in_a_row() {
     let mut made = Made::new();
@@ -194,6 +210,20 @@ fn the_same_bytes_again() {
 }
 
 /// Three files of 1 ms a wait, and one of 10: nine tenths of its waits are lost.
+/// A page comes in for the second time, without a wait; then others are waited for that are on their way for the
+/// first: these waits are not lost to what came again.
+#[test]
+fn a_wait_is_for_its_own_pages() {
+    let mut made = Made::new();
+    made.read(0, Way::Pread, (0, 4 * KIB), 4 * KIB, 100);
+    for at in 0..100 {
+        made.read(0, Way::Pread, (0, 4 * KIB), 4 * KIB, 0);
+        made.read(0, Way::Pread, (far(at), 4 * KIB), 0, 100);
+    }
+    let explanation = made.explained();
+    assert!(found(&explanation).iter().all(|(cause, _)| *cause != Cause::Again), "{explanation:?}");
+}
+
 #[test]
 fn one_slow_file() {
     let mut made = Made::new();

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 #[path = "../support/mod.rs"]
 mod support;
 
+mod preload;
 mod programs;
 
 use programs::{DATA_BYTES, FEW, FEW_BYTES, PIECES, PROGRAMS, Program};
@@ -248,7 +249,7 @@ fn what_can_not_be_advised_is_refused() {
 #[test]
 fn without_root_it_says_what_to_do() {
     let scratch = Scratch::new("watch-refused");
-    let mut command = scratch.command(["watch", "-o", "refused.rec", "--", "true"]);
+    let mut command = scratch.command(["watch", "-o", "refused.rec", "--pid", "1"]);
     if is_root() {
         use std::os::unix::process::CommandExt;
         command.uid(65_534);
@@ -259,6 +260,6 @@ fn without_root_it_says_what_to_do() {
         Err(error) => return println!("skipped: {error}"),
     });
     ran.has_ended(3, "watch");
-    ran.says(&["root", "strace", "readpath trace import"], "watch");
+    ran.says(&["root", "`readpath watch -- COMMAND`"], "watch");
     assert!(!scratch.path("refused.rec").exists());
 }

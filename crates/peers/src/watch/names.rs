@@ -145,7 +145,11 @@ impl Names for System {
 
     fn disk(&mut self, device: u64) -> Device {
         let (major, minor) = (device >> 20, device & 0xf_ffff);
-        let unknown = Device { device, ..Device::default() };
+        // What is no block device, as the mount of a server, says at least how far it reads ahead.
+        let ahead = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        let ahead = fs::read_to_string(ahead).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let readahead_bytes = ahead.unwrap_or(0) << 10;
+        let unknown = Device { device, readahead_bytes, ..Device::default() };
         let Ok(folder) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
             return unknown;
         };

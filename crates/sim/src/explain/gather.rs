@@ -1,7 +1,7 @@
 //! What is remembered of a recording: of each file what was asked for, fetched and waited for, of
 //! each device its requests, of each thread its reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cause::{self, Wait};
 use super::pattern::Pattern;
@@ -54,8 +54,8 @@ pub(super) struct FileFacts {
     /// What the kernel was last told of the file, and of mappings of it.
     hint: Option<Hint>,
     mapped_hint: Option<Hint>,
-    /// Whether what was last fetched had been fetched before.
-    is_again: bool,
+    /// Pages that were fetched once more.
+    again: Pages,
 }
 
 impl FileFacts {
@@ -66,8 +66,8 @@ impl FileFacts {
         let again = (end - first - added) * PAGE_BYTES;
         self.fetched_bytes += bytes;
         self.again_bytes += again.min(bytes);
-        if bytes > 0 {
-            self.is_again = again * 2 > bytes;
+        if again * 2 > bytes {
+            self.again.add(first, end);
         }
         again.min(bytes)
     }
@@ -112,7 +112,7 @@ pub(super) struct Gathered {
     pub threads: BTreeMap<u32, ThreadFacts>,
     pub devices: BTreeMap<u64, DeviceFacts>,
     /// Which descriptors are read past the page cache.
-    direct: BTreeMap<(u32, u64), bool>,
+    direct: BTreeSet<(u32, u64)>,
     pub waits: Spans,
     pub waited_ns: u64,
     pub reads: u64,
@@ -148,7 +148,11 @@ impl Gathered {
                 facts.task = thread.task;
             }
             Record::Open(open) => {
-                self.direct.insert((open.file, open.descriptor), open.is_direct);
+                let opened = (open.file, open.descriptor);
+                match open.is_direct {
+                    true => self.direct.insert(opened),
+                    false => self.direct.remove(&opened),
+                };
             }
             Record::Advice(advice) => {
                 let facts = self.files.entry(advice.file).or_default();
@@ -221,9 +225,9 @@ impl Gathered {
                 ahead_bytes += bytes - within.min(bytes);
             }
         }
-        let is_direct = read.descriptor.is_some_and(|descriptor| {
-            self.direct.get(&(read.file, descriptor)).copied().unwrap_or(false)
-        });
+        let is_direct = read
+            .descriptor
+            .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
         let is_seen = self.source == Source::Tracepoints;
         let waited_ns = match is_seen {
             true => read.waited_ns,
@@ -237,8 +241,8 @@ impl Gathered {
         if waited_ns == 0 || read.way == Way::Uring {
             return;
         }
-        if fetched_bytes == 0 && facts.is_again {
-            // It waited for what was being read ahead.
+        if fetched_bytes == 0 && facts.again.has(read.offset / PAGE_BYTES) {
+            // It waited for what was being read ahead, and that had been fetched before.
             again_bytes = u64::MAX;
         }
         let wait = Wait {

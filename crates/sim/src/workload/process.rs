@@ -80,7 +80,7 @@ pub struct Operation {
 
 /// A place that a process reads, where no job file says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub struct Reading {
     /// In which file.
     pub file: FileId,
     /// The first byte in the file.

@@ -1,8 +1,9 @@
 //! One request at a time, at places that nobody could foresee.
 //!
 //! It holds for a read of something that is not large, somewhere else than the last one ended, for
-//! which something was fetched; and it is told where devices had less than two requests to read at a
-//! time on average.
+//! which something was fetched that is not large either; and it is told where devices had less than two requests
+//! to read at a time on average. A touch of a mapping asks for a page, and may have megabytes fetched around it: these are what
+//! it waits for then, and others beside them would wait as well.
 
 use super::super::gather::Gathered;
 use super::super::{Cause, LARGE_BYTES};
@@ -10,7 +11,8 @@ use super::words::{bytes, time};
 use super::{Wait, Words, name};
 
 pub(super) fn holds(wait: &Wait) -> bool {
-    !wait.goes_on && wait.fetched_bytes > 0 && wait.asked_bytes < LARGE_BYTES
+    let moved_bytes = wait.asked_bytes.max(wait.fetched_bytes);
+    !wait.goes_on && wait.fetched_bytes > 0 && moved_bytes < LARGE_BYTES
 }
 
 pub(super) fn words(gathered: &Gathered) -> Words {

@@ -1,0 +1,92 @@
+//! A program recorded without root: by functions put before the C library's.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use readpath_peers::usage::CpuTime;
+use readpath_peers::watch::preload::{KernelCounts, Preload, Preloaded, wait_counted};
+use readpath_sim::recording::Writer;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::{OUTPUT, ROUND, WatchArgs, ended, program, tell};
+use crate::exit::{Ended, Failure};
+
+/// The library with these functions; empty where none could be built.
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
+
+/// Records until the program ends, the time is over, or a signal comes.
+pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool) -> Ended {
+    if LIBRARY.is_empty() {
+        return Err(Failure::Unavailable(
+            "who isn't root records by a library for Linux with the GNU C library, and this command was not \
+             built for that; run it as root (`sudo readpath watch …`)"
+                .to_owned(),
+        ));
+    }
+    eprintln!(
+        "readpath: not root: functions put before the C library's record what calls read, and not touches of \
+         mappings, io_uring, reads within the C library (stdio), static and setuid programs, and what the page \
+         cache had"
+    );
+    let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
+    let about = |error: std::io::Error| Failure::about(output.display(), error);
+    let file = File::create(&output).map_err(about)?;
+    let mut writer = Writer::new(BufWriter::new(file)).map_err(about)?;
+    let mut watch = Preload::start(LIBRARY)
+        .map_err(|error| Failure::about(std::env::temp_dir().display(), error))?;
+    let before = CpuTime::of_children();
+    let (name, command) = program(args);
+    let mut child =
+        watch.spawn(command).map_err(|error| Failure::about(&args.command[0], error))?;
+    writer.put(watch.first_record(&name)).map_err(about)?;
+    let (began, mut status, mut counts) = (Instant::now(), None, None);
+    while !is_interrupted.load(Ordering::Relaxed) && status.is_none() {
+        std::thread::sleep(ROUND);
+        watch.record(&mut writer).map_err(about)?;
+        if has_ended(&child).map_err(Failure::usage)? {
+            let waited = wait_counted(&mut child).map_err(Failure::usage)?;
+            (status, counts) = (Some(waited.0), waited.1);
+        }
+        if span.is_some_and(|span| began.elapsed() >= span) {
+            break;
+        }
+    }
+    let spent = CpuTime::of_children().since(before);
+    let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
+    let recorded = watch.finish(writer, processor_ns, status.is_some()).map_err(about)?;
+    if recorded.programs == 0 {
+        return Err(Failure::Unavailable(format!(
+            "nothing of {name} was seen: it is linked statically, or has other rights than who starts it \
+             (setuid); run it as root (`sudo readpath watch …`), or record its system calls by `strace -f -ttt -T \
+             -yy -o FILE COMMAND` and `readpath trace import FILE`"
+        )));
+    }
+    tell(Some(&output), &recorded.summary, status.is_none());
+    tell_unseen(&recorded, counts);
+    ended(&name, status, true)
+}
+
+/// Whether the program has ended; it stays to be waited for.
+fn has_ended(child: &Child) -> std::io::Result<bool> {
+    let process = Pid::from_child(child);
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(process), options)?.is_some())
+}
+
+/// What the kernel counts beyond what was seen.
+fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
+    let Preloaded { reads, .. } = recorded;
+    match counts {
+        Some(counts) => eprintln!(
+            "readpath: {reads} reads of files were seen; the kernel counts {} calls that read, {} more: of pipes, \
+             terminals and sockets, of loaders, and those that can't be seen so",
+            counts.reads,
+            counts.reads.saturating_sub(*reads),
+        ),
+        None => eprintln!("readpath: {reads} reads of files were seen"),
+    }
+}

@@ -1,0 +1,221 @@
+//! By which way a recorded read reaches real storage.
+//!
+//! | a thread that | by the library | by the kernel |
+//! |---|---|---|
+//! | read through the page cache | [`File`] | `pread(2)` |
+//! | read past it | [`RawFile`] | `pread(2)` with `O_DIRECT` |
+//! | touched mappings | one [`Mapping`] of each file, for all threads | a mapping likewise |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use readpath::pager::MappingMode;
+use readpath::raw::RawFile;
+use readpath::{Builder, File, Mapping, ReadPath};
+use readpath_peers::kernel::copy_mapped;
+use readpath_peers::mapping::Mapping as KernelMapping;
+use readpath_peers::usage::storage_read_bytes;
+use readpath_sim::job::Engine;
+use readpath_sim::what_if::Recorded;
+use readpath_sim::workload::{FileId, Listed};
+
+use super::player::{Laws, Order};
+use crate::note;
+
+/// Fills memory from an offset of one file on, or says why not.
+pub type Door = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
+
+/// The way of a row.
+pub struct Ways<'a> {
+    order: &'a Order,
+    recorded: &'a Recorded,
+    ours: Option<Ours>,
+    kernel_mappings: BTreeMap<FileId, Arc<KernelMapping>>,
+    read_before: Option<u64>,
+}
+
+/// What all handles of the library share.
+struct Ours {
+    path: ReadPath,
+    /// The files that were opened, kept to the end: what was read of them stays, as the kernel's pages do.
+    files: Mutex<BTreeMap<FileId, File>>,
+    mappings: BTreeMap<FileId, Arc<Mapping>>,
+    has_raw: bool,
+}
+
+impl Laws {
+    /// A read path under these laws.
+    pub fn apply(&self, builder: Builder) -> Builder {
+        let Laws { readahead, reclaim, scheduler } = self;
+        builder.readahead(readahead).reclaim(reclaim).scheduler(scheduler)
+    }
+}
+
+impl<'a> Ways<'a> {
+    /// What the order says.
+    pub fn new(order: &'a Order, recorded: &'a Recorded) -> Result<Ways<'a>, String> {
+        raise_open_files();
+        let ours = order.laws.as_ref().map(|laws| Ours::new(order, laws, recorded)).transpose()?;
+        let kernel_mappings = match ours {
+            Some(_) => BTreeMap::new(),
+            None => mapped(order, recorded, map_by_kernel)?,
+        };
+        Ok(Ways { order, recorded, ours, kernel_mappings, read_before: storage_read_bytes() })
+    }
+
+    /// The name that a file had when it was recorded.
+    pub fn name(&self, file: FileId) -> &str {
+        &self.recorded.files()[file.0 as usize].name
+    }
+
+    /// Opens a file for a thread that was recorded.
+    pub fn open(&self, file: FileId, thread: &Listed) -> Result<Door, String> {
+        let path = &self.order.files[file.0 as usize];
+        match &self.ours {
+            Some(ours) => ours.open(file, path, thread),
+            None => match self.kernel_mappings.get(&file) {
+                Some(mapping) if thread.engine == Engine::Mmap => Ok(copied(mapping, |mapping| {
+                    // SAFETY: the file is this run's own, and nobody changes it while it is there.
+                    unsafe { mapping.as_slice() }
+                })),
+                _ => open_kernel(path, thread),
+            },
+        }
+    }
+
+    /// Requests and bytes of the device, as far as they are counted.
+    pub fn counted(&self) -> (Option<u64>, Option<u64>) {
+        let counted = self.ours.as_ref().filter(|ours| !ours.has_raw);
+        if let Some(ours) = counted.filter(|ours| ours.is_counted()) {
+            let stats = ours.path.stats();
+            let mapped = ours.mappings.values().map(|mapping| mapping.statistics());
+            let (requests, bytes) = mapped.fold((0, 0), |(requests, bytes), mapped| {
+                (requests + mapped.device_reads, bytes + mapped.device_read_bytes)
+            });
+            return (Some(stats.device_reads + requests), Some(stats.device_bytes + bytes));
+        }
+        let read = storage_read_bytes().zip(self.read_before);
+        // File systems that are no block device's don't tell.
+        let bytes = read.map(|(now, before)| now.saturating_sub(before)).filter(|&bytes| bytes > 0);
+        (None, bytes)
+    }
+
+    /// What a reader must know.
+    pub fn note(&self) -> Option<String> {
+        let ours = self.ours.as_ref()?;
+        let mut modes = ours.mappings.values().map(|mapping| mapping.mode());
+        let mapped = modes.find(|&mode| mode != MappingMode::Served).and_then(note::mapped_by);
+        let carried = ours.path.stats().backend.and_then(note::carried_by);
+        let each = (ours.mappings.len() > 1 && self.order.memory_bytes.is_some())
+            .then(|| "each mapped file has so much memory".to_owned());
+        note::join(note::join(mapped, carried), each)
+    }
+}
+
+impl Ours {
+    fn new(order: &Order, laws: &Laws, recorded: &Recorded) -> Result<Ours, String> {
+        let builder = laws.apply(ReadPath::builder());
+        let builder = match order.memory_bytes {
+            Some(bytes) => builder.memory(bytes),
+            None => builder,
+        };
+        let path = builder.build().map_err(|error| error.to_string())?;
+        let mappings = mapped(order, recorded, |path| map(path, order, laws))?;
+        let has_raw = recorded.threads().iter().any(|thread| thread.is_direct);
+        Ok(Ours { path, files: Mutex::default(), mappings, has_raw })
+    }
+
+    /// Whether all that the device is asked for is asked by the library.
+    fn is_counted(&self) -> bool {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.values().all(|file| !file.kernel_keeps())
+            && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
+    }
+
+    fn open(&self, file: FileId, path: &Path, thread: &Listed) -> Result<Door, String> {
+        if thread.engine == Engine::Mmap {
+            return Ok(copied(&self.mappings[&file], |mapping| mapping.as_slice()));
+        }
+        if thread.is_direct {
+            let raw = RawFile::open(path).map_err(|error| error.to_string())?;
+            return Ok(Box::new(move |memory, offset| {
+                raw.read_exact_at(memory, offset).map_err(|error| error.to_string())
+            }));
+        }
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match files.get(&file) {
+            Some(open) => open.reopen(),
+            None => {
+                let open = self.path.open(path).map_err(|error| error.to_string())?;
+                let own = open.reopen();
+                files.insert(file, open);
+                own
+            }
+        };
+        Ok(Box::new(move |memory, offset| {
+            file.read_exact_at(memory, offset).map_err(|error| error.to_string())
+        }))
+    }
+}
+
+/// Maps each file once that a thread touches so.
+fn mapped<M>(
+    order: &Order,
+    recorded: &Recorded,
+    map: impl Fn(&Path) -> Result<M, String>,
+) -> Result<BTreeMap<FileId, Arc<M>>, String> {
+    let threads = recorded.threads().iter().filter(|thread| thread.engine == Engine::Mmap);
+    let files: BTreeSet<FileId> =
+        threads.flat_map(|thread| thread.readings.iter().map(|reading| reading.file)).collect();
+    let one = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize])?)));
+    files.into_iter().map(one).collect()
+}
+
+/// The way through a mapping.
+fn copied<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> Door {
+    let mapping = Arc::clone(mapping);
+    Box::new(move |memory, offset| {
+        let at = offset as usize;
+        let block = &bytes(&mapping)[at..at + memory.len()];
+        // SAFETY: the row ends with the first error, and nothing of the mapping is looked at after it.
+        let copied = unsafe { copy_mapped(block, memory) };
+        copied.map_err(|_| "a bus error: its storage failed there".to_owned())
+    })
+}
+
+fn map_by_kernel(path: &Path) -> Result<KernelMapping, String> {
+    let mapping = fs::File::open(path).and_then(|file| KernelMapping::of(&file));
+    let mapping = mapping.map_err(|error| error.to_string())?;
+    mapping.ok_or_else(|| "the scratch file is empty".to_owned())
+}
+
+fn map(path: &Path, order: &Order, laws: &Laws) -> Result<Mapping, String> {
+    let builder = Mapping::builder().readahead(&laws.readahead);
+    let builder = match order.memory_bytes {
+        Some(bytes) => builder.memory(bytes),
+        None => builder,
+    };
+    // SAFETY: the file is this run's own, and nobody changes it while it is there.
+    unsafe { builder.open(path) }.map_err(|error| error.to_string())
+}
+
+fn open_kernel(path: &Path, thread: &Listed) -> Result<Door, String> {
+    let flags = if thread.is_direct { libc::O_DIRECT } else { 0 };
+    let file = fs::File::options().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| error.to_string())?;
+    Ok(Box::new(move |memory, offset| {
+        file.read_exact_at(memory, offset).map_err(|error| error.to_string())
+    }))
+}
+
+/// A program may have had more files open than this process may at first.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where that is refused, an open says that there are too many.
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,438 @@
+//! Watching what a program reads without root: by functions that stand before the C library's.
+//!
+//! A library (the crate `readpath-preload`) is put into the program and into all that it starts. It tells of each
+//! read in memory that both share, whose layout is a file of both crates. What goes past these functions
+//! isn't seen: touches of mappings, io_uring, reads within the C library (stdio), programs that are linked statically, whose rights
+//! differ from those of who starts them, or that clear their environment. How many reads the kernel counts for the program and for
+//! what it has waited for says how much that is.
+//!
+//! What is told is the watched program's word. It is checked before it is believed, and can do no more than
+//! make its own recording wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use readpath_sim::recording::{
+    Advice, End, Hint, Lost, OFFSET_MAX, Open, Outcome, Read, Record, Source, Thread, Way, Writer,
+};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::names::{Names, System};
+use super::{Summary, first_record, now_ns, wall_ns};
+use crate::leftover::{Kind, Record as Leftover};
+
+// What both sides agree on is written once.
+#[path = "../../../preload/src/layout.rs"]
+mod layout;
+
+use layout::{ADVICE, BYTES, MAGIC, Name, PATH_BYTES_MAX, Ring, SLOTS, Slot, VARIABLE};
+
+/// `posix_fadvise(2)`'s numbers, from 0.
+const HINTS: [Hint; 6] =
+    [Hint::Normal, Hint::Random, Hint::Sequential, Hint::WillNeed, Hint::DontNeed, Hint::Other];
+
+/// A slot that was drawn and is not written after so long never will be: its writer was killed.
+const STUCK_NS: u64 = 1_000_000_000;
+
+/// Error numbers are less than this.
+const ERRNO_MAX: u64 = 4096;
+
+/// A running watch of one program.
+#[derive(Debug)]
+pub struct Preload {
+    folder: PathBuf,
+    /// By which the next run removes the folder, should this one be killed.
+    _leftover: Leftover,
+    ring: Ring,
+    /// The next ticket to be taken, and since when it is waited for.
+    ticket: u64,
+    stuck_since: Option<u64>,
+    names_at: u64,
+    files: BTreeMap<(u64, u64), u32>,
+    threads: BTreeMap<u64, u32>,
+    devices: BTreeSet<u64>,
+    system: System,
+    start_ns: u64,
+    wall_ns: u64,
+    lost: u64,
+    reads: u64,
+}
+
+/// What the kernel counts of a program and of what it has waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Calls that read, of files and of what else there is.
+    pub reads: u64,
+    /// Bytes that they gave.
+    pub bytes: u64,
+}
+
+/// How such a watch went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Preloaded {
+    /// As of any watch.
+    pub summary: Summary,
+    /// How many programs had the library in them.
+    pub programs: u64,
+    /// How many reads were told.
+    pub reads: u64,
+}
+
+impl Preload {
+    /// Makes the shared memory and the library's file, in a folder of this user's own that goes with this; `library` is what stands
+    /// in that file.
+    ///
+    /// # Errors
+    /// There is no place for them.
+    pub fn start(library: &[u8]) -> io::Result<Preload> {
+        let folder = own_folder()?;
+        let made = Leftover::keep(Kind::Folder, &folder)
+            .and_then(|leftover| Ok((leftover, share(&folder, library)?)));
+        let (_leftover, ring) = made.inspect_err(|_| remove(&folder))?;
+        Ok(Preload {
+            folder,
+            _leftover,
+            ring,
+            ticket: 0,
+            stuck_since: None,
+            names_at: 0,
+            files: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            devices: BTreeSet::new(),
+            system: System::new(),
+            start_ns: now_ns(),
+            wall_ns: wall_ns(),
+            lost: 0,
+            reads: 0,
+        })
+    }
+
+    /// The first record; `program` is the name of its file.
+    pub fn first_record(&self, program: &str) -> Record {
+        first_record(Source::Preload, self.wall_ns, program)
+    }
+
+    /// Starts a program with the library in it.
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub fn spawn(&self, mut command: Command) -> io::Result<Child> {
+        let mut libraries: OsString = self.folder.join(LIBRARY).into();
+        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        let variable = VARIABLE.to_str().expect("it is plain text");
+        command.env(PRELOAD, libraries).env(variable, self.folder.join(RING)).spawn()
+    }
+
+    /// Writes what was told since the last call to a recording.
+    ///
+    /// # Errors
+    /// The recording can't be written.
+    pub fn record<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
+        let mut taken: Vec<Slot> = Vec::new();
+        while let Some(slot) = self.take() {
+            taken.push(slot);
+        }
+        // A read is told after its file's name.
+        self.take_names(writer)?;
+        taken.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
+        for slot in &taken {
+            self.put(slot, writer)?;
+        }
+        let lost = self.ring.head().lost.load(Ordering::Relaxed).max(self.lost);
+        if lost > self.lost {
+            let at_ns = now_ns() - self.start_ns;
+            writer.put(Record::Lost(Lost { at_ns, count: lost - self.lost }))?;
+            self.lost = lost;
+        }
+        Ok(())
+    }
+
+    /// Ends the watch, and the recording.
+    ///
+    /// # Errors
+    /// The recording can't be written.
+    pub fn finish<W: Write>(
+        mut self,
+        mut writer: Writer<W>,
+        processor_ns: Option<u64>,
+        has_exited: bool,
+    ) -> io::Result<Preloaded> {
+        self.record(&mut writer)?;
+        let at_ns = now_ns() - self.start_ns;
+        writer.put(Record::End(End { at_ns, processor_ns, has_exited }))?;
+        writer.finish()?.flush()?;
+        let seconds = at_ns as f64 / 1e9;
+        let summary = Summary { seconds, lost: self.lost, unplaced: 0, help: None };
+        let programs = self.ring.head().programs.load(Ordering::Relaxed);
+        Ok(Preloaded { summary, programs, reads: self.reads })
+    }
+
+    /// The next read that was told, in the order of tickets.
+    fn take(&mut self) -> Option<Slot> {
+        let ring = self.ring;
+        loop {
+            let slot = ring.slot(self.ticket);
+            let is_there = slot.turn.load(Ordering::Acquire) == self.ticket + 1;
+            let taken = is_there.then(|| copied(slot));
+            if !is_there && !self.is_stuck() {
+                return None;
+            }
+            slot.turn.store(self.ticket + SLOTS, Ordering::Release);
+            (self.ticket, self.stuck_since) = (self.ticket + 1, None);
+            match taken {
+                Some(slot) => return Some(slot),
+                None => _ = ring.head().lost.fetch_add(1, Ordering::Relaxed),
+            }
+        }
+    }
+
+    /// Whether the next ticket was drawn by somebody who will never write.
+    fn is_stuck(&mut self) -> bool {
+        if self.ring.head().ticket.load(Ordering::Relaxed) <= self.ticket {
+            self.stuck_since = None;
+            return false;
+        }
+        let now = now_ns();
+        now - *self.stuck_since.get_or_insert(now) > STUCK_NS
+    }
+
+    fn take_names<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
+        let ring = self.ring;
+        while let Some((name, path)) = ring.name(self.names_at) {
+            let words = name.words.load(Ordering::Acquire);
+            let most = (size_of::<Name>() + PATH_BYTES_MAX) as u64 / 8;
+            if words == 0 || words > most {
+                break;
+            }
+            self.names_at += words * 8;
+            let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
+            let length = get(&name.path_bytes).min(PATH_BYTES_MAX as u64) as usize;
+            // SAFETY: the longest path lies in the mapping; what it holds is copied, whoever changes it meanwhile.
+            let path: Vec<u8> =
+                (0..length).map(|at| unsafe { path.add(at).read_volatile() }).collect();
+            let path = String::from_utf8_lossy(&path).into_owned();
+            let (device, inode, opened) = (get(&name.device), get(&name.inode), get(&name.opened));
+            let file = self.file((device, inode), Some((path, get(&name.bytes))), writer)?;
+            let thread = self.thread(get(&name.task), writer)?;
+            let flags = (opened >> 32) as i32;
+            let access = flags & libc::O_ACCMODE;
+            let open = Record::Open(Open {
+                at_ns: now_ns() - self.start_ns,
+                thread,
+                file,
+                descriptor: opened & u64::from(u32::MAX),
+                is_direct: flags & libc::O_DIRECT != 0,
+                is_readable: access != libc::O_WRONLY,
+                is_writable: access != libc::O_RDONLY,
+            });
+            writer.put(open)?;
+        }
+        Ok(())
+    }
+
+    /// The number of a file, which is named if it is a new one.
+    fn file<W: Write>(
+        &mut self,
+        inode: (u64, u64),
+        named: Option<(String, u64)>,
+        writer: &mut Writer<W>,
+    ) -> io::Result<u32> {
+        if let Some(&file) = self.files.get(&inode) {
+            return Ok(file);
+        }
+        if self.devices.insert(inode.0) {
+            let device = self.system.disk(inode.0);
+            self.devices.insert(device.device);
+            writer.put(Record::Device(device))?;
+        }
+        let file = self.files.len() as u32;
+        self.files.insert(inode, file);
+        let (path, bytes) = named.unzip();
+        let (path, (device, inode)) = (path.unwrap_or_default(), inode);
+        let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
+        let file_record = readpath_sim::recording::File { file, device, inode, bytes, path };
+        writer.put(Record::File(file_record))?;
+        Ok(file)
+    }
+
+    fn thread<W: Write>(&mut self, task: u64, writer: &mut Writer<W>) -> io::Result<u32> {
+        if let Some(&thread) = self.threads.get(&task) {
+            return Ok(thread);
+        }
+        let (process, number) = ((task >> 32) as u32, task as u32);
+        let thread = self.threads.len() as u32;
+        self.threads.insert(task, thread);
+        let name = fs::read_to_string(format!("/proc/{process}/task/{number}/comm"));
+        let name = name.unwrap_or_default().trim_end().to_owned();
+        writer.put(Record::Thread(Thread { thread, task: number, process, name }))?;
+        Ok(thread)
+    }
+
+    fn put<W: Write>(&mut self, slot: &Slot, writer: &mut Writer<W>) -> io::Result<()> {
+        let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let file = self.file((get(&slot.device), get(&slot.inode)), None, writer)?;
+        let thread = self.thread(get(&slot.task), writer)?;
+        let (way, descriptor) = (get(&slot.way) >> 32, get(&slot.way) & u64::from(u32::MAX));
+        let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);
+        let end_ns = get(&slot.end_ns).saturating_sub(self.start_ns);
+        let (offset, asked_bytes) = (get(&slot.offset), get(&slot.asked));
+        let record = match WAYS.get(way as usize) {
+            Some(&way) => {
+                let result = get(&slot.result);
+                let outcome = match result.wrapping_neg() {
+                    errno if result as i64 >= 0 || errno >= ERRNO_MAX => Outcome::Bytes(result),
+                    errno => Outcome::Error(errno as u32),
+                };
+                let descriptor = Some(descriptor);
+                let (waited_ns, begin_ns) = (0, begin_ns.min(end_ns));
+                Record::Read(Read {
+                    end_ns,
+                    begin_ns,
+                    waited_ns,
+                    thread,
+                    way,
+                    descriptor,
+                    file,
+                    offset,
+                    asked_bytes,
+                    outcome,
+                })
+            }
+            None => {
+                let number = way.saturating_sub(ADVICE) as usize;
+                let hint = HINTS.get(number).copied().unwrap_or(Hint::Other);
+                let (at_ns, bytes) = (end_ns, asked_bytes);
+                Record::Advice(Advice {
+                    at_ns,
+                    thread,
+                    file,
+                    offset,
+                    bytes,
+                    hint,
+                    is_of_mapping: false,
+                })
+            }
+        };
+        let is_read = matches!(record, Record::Read(_));
+        match writer.put(record) {
+            Ok(()) => self.reads += u64::from(is_read),
+            // No kernel answers so: the program's word is not to be believed here.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.ring.head().lost.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Preload {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+impl KernelCounts {
+    /// Of this process, and of those that it has waited for; `None` where the kernel doesn't tell.
+    fn of_own() -> Option<KernelCounts> {
+        let text = fs::read_to_string("/proc/self/io").ok()?;
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        Some(KernelCounts { reads: value("syscr:")?, bytes: value("rchar:")? })
+    }
+
+    fn since(self, earlier: KernelCounts) -> KernelCounts {
+        KernelCounts {
+            reads: self.reads.saturating_sub(earlier.reads),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+        }
+    }
+}
+
+/// Waits for a program; gives what the kernel has counted of it and of all that it has waited for.
+///
+/// # Errors
+/// It can't be waited for.
+pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
+    // Who has waited for a process has its counts added to its own; to look costs reads as well.
+    let looks = [KernelCounts::of_own(), KernelCounts::of_own()];
+    let status = child.wait()?;
+    let counted = || {
+        let ([first, second], last) = (looks, KernelCounts::of_own()?);
+        let look = second?.since(first?);
+        Some(last.since(second?).since(look))
+    };
+    Ok((status, counted()))
+}
+
+/// The ways of slots, in the order of their numbers.
+const WAYS: [Way; 5] = [Way::Read, Way::Pread, Way::Readv, Way::Preadv, Way::Copied];
+
+const PRELOAD: &str = "LD_PRELOAD";
+const LIBRARY: &str = "preload.so";
+const RING: &str = "ring";
+
+fn copied(slot: &Slot) -> Slot {
+    let copy = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
+    Slot {
+        turn: copy(&slot.turn),
+        begin_ns: copy(&slot.begin_ns),
+        end_ns: copy(&slot.end_ns),
+        task: copy(&slot.task),
+        way: copy(&slot.way),
+        device: copy(&slot.device),
+        inode: copy(&slot.inode),
+        offset: copy(&slot.offset),
+        asked: copy(&slot.asked),
+        result: copy(&slot.result),
+    }
+}
+
+/// A folder that this user alone may look into.
+fn own_folder() -> io::Result<PathBuf> {
+    for nth in 0..100 {
+        let name = format!("readpath-watch-{}-{nth}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| folder),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        eprintln!("readpath: {}: can't be removed: {error}", folder.display());
+    }
+}
+
+/// Writes the library's file, and makes the shared memory with an empty ring.
+fn share(folder: &Path, library: &[u8]) -> io::Result<Ring> {
+    fs::write(folder.join(LIBRARY), library)?;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    let file: File = options.open(folder.join(RING))?;
+    file.set_len(BYTES)?;
+    // SAFETY: a new mapping at an address of the kernel's choice, which stays to the end of the process.
+    let ring = unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let (null, bytes) = (std::ptr::null_mut(), BYTES as usize);
+        let address = rustix::mm::mmap(null, bytes, protection, MapFlags::SHARED, &file, 0)?;
+        Ring::new(address.cast())
+    };
+    (0..SLOTS).for_each(|ticket| ring.slot(ticket).turn.store(ticket, Ordering::Relaxed));
+    ring.head().magic.store(MAGIC, Ordering::Release);
+    Ok(ring)
+}

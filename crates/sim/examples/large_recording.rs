@@ -1,0 +1,154 @@
+//! Writes a recording of so many events to standard output, as `bench/streaming.py` needs them:
+//!
+//! ```text
+//! cargo run -p readpath-sim --example large_recording -- EVENTS FILES SEED > large.rec
+//! ```
+//!
+//! Eight threads open files, read each in order or at random places, wait for what isn't there, and at times somebody writes.
+//! One file in a thousand has a gigabyte, the others 64 KiB.
+
+use std::io::{self, BufWriter, Write};
+
+use readpath_core::splitmix;
+use readpath_sim::recording::{
+    Device, End, Evict, File, Insert, Open, Outcome, Read, Record, Request, Start, Thread, Way,
+    Work, Writer,
+};
+
+const THREADS: u64 = 8;
+const DEVICE: u64 = 8 << 20;
+const SMALL_BYTES: u64 = 64 << 10;
+const LARGE_BYTES: u64 = 1 << 30;
+const PAGE: u64 = 4096;
+
+fn main() -> io::Result<()> {
+    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let &[events, files, seed] = numbers.as_slice() else {
+        return Err(io::Error::other("give the numbers of events and of files, and a seed"));
+    };
+    let mut recording = Recording {
+        writer: Writer::new(BufWriter::new(io::stdout().lock()))?,
+        events: 0,
+        now_ns: 0,
+    };
+    recording.begin(seed)?;
+    let mut state = seed;
+    let mut draw = |below: u64| {
+        state = state.wrapping_add(splitmix::STEP);
+        splitmix::mixed(state) % below
+    };
+    let mut named = 0;
+    while recording.events < events {
+        let thread = draw(THREADS) as u32;
+        // New files come as the recording goes on.
+        let file = match named * events <= recording.events * files && named < files {
+            true => {
+                recording.name(named as u32, thread)?;
+                named += 1;
+                named - 1
+            }
+            false => draw(named),
+        };
+        let pages = length(file) / PAGE;
+        let (first, is_in_order) = (draw(pages), draw(2) == 0);
+        for nth in 0..8 {
+            let page = if is_in_order { (first + nth) % pages } else { draw(pages) };
+            recording.read(thread, file as u32, page * PAGE, draw(4) == 0, draw(64) == 0)?;
+        }
+    }
+    recording.end()
+}
+
+fn length(file: u64) -> u64 {
+    if file.is_multiple_of(1000) { LARGE_BYTES } else { SMALL_BYTES }
+}
+
+struct Recording<W> {
+    writer: Writer<W>,
+    events: u64,
+    now_ns: u64,
+}
+
+impl<W: Write> Recording<W> {
+    fn put(&mut self, record: Record) -> io::Result<()> {
+        self.events += 1;
+        self.writer.put(record)
+    }
+
+    fn begin(&mut self, seed: u64) -> io::Result<()> {
+        self.put(Record::Start(Start {
+            wall_ns: 1_700_000_000_000_000_000 + seed,
+            page_bytes: PAGE,
+            memory_bytes: 8 << 30,
+            program: "large".to_owned(),
+            ..Start::default()
+        }))?;
+        let name = "sda".to_owned();
+        self.put(Record::Device(Device { device: DEVICE, name, ..Device::default() }))?;
+        for thread in 0..THREADS as u32 {
+            let name = format!("thread {thread}");
+            let task = 1000 + thread;
+            self.put(Record::Thread(Thread { thread, task, process: 1000, name }))?;
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, file: u32, thread: u32) -> io::Result<()> {
+        let path = format!("/data/folder-{}/file-{file}", file / 1000);
+        let (inode, bytes) = (u64::from(file) + 2, Some(length(u64::from(file))));
+        self.put(Record::File(File { file, device: DEVICE, inode, bytes, path }))?;
+        let (at_ns, descriptor, is_readable) = (self.now_ns, u64::from(thread) + 3, true);
+        let open = Open { at_ns, thread, file, descriptor, is_readable, ..Open::default() };
+        self.put(Record::Open(open))
+    }
+
+    fn read(
+        &mut self,
+        thread: u32,
+        file: u32,
+        offset: u64,
+        waits: bool,
+        has_write: bool,
+    ) -> io::Result<()> {
+        let begin_ns = self.now_ns;
+        let waited_ns = if waits { 100_000 } else { 0 };
+        self.now_ns += 2_000 + waited_ns;
+        let (end_ns, bytes) = (self.now_ns, PAGE);
+        if has_write {
+            let work = Work::Write;
+            let write = Request { end_ns, begin_ns, work, place: offset, bytes, ..self.request() };
+            self.put(Record::Request(write))?;
+        }
+        if waits {
+            self.put(Record::Insert(Insert { at_ns: begin_ns, thread, file, offset, bytes }))?;
+            let thread = Some(u64::from(thread));
+            let read = Request { end_ns, begin_ns, thread, place: offset, bytes, ..self.request() };
+            self.put(Record::Request(read))?;
+            self.put(Record::Evict(Evict { at_ns: end_ns, file, offset, bytes }))?;
+        }
+        let (way, descriptor) = (Way::Pread, Some(u64::from(thread) + 3));
+        let (asked_bytes, outcome) = (bytes, Outcome::Bytes(bytes));
+        self.put(Record::Read(Read {
+            end_ns,
+            begin_ns,
+            waited_ns,
+            thread,
+            way,
+            descriptor,
+            file,
+            offset,
+            asked_bytes,
+            outcome,
+        }))
+    }
+
+    fn request(&self) -> Request {
+        Request { device: DEVICE, ..Request::default() }
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        let at_ns = self.now_ns;
+        self.put(Record::End(End { at_ns, processor_ns: None, has_exited: true }))?;
+        self.writer.finish()?.flush()
+    }
+}
