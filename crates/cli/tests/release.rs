@@ -187,14 +187,20 @@ fn the_oldest_rust_builds_it() {
         println!("skipped: no toolchain {toolchain}");
         return;
     }
-    let output = Command::new("cargo")
-        .args([&toolchain, "check", "--workspace", "--locked"])
-        .current_dir(root())
-        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("oldest"))
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for manifest in ["Cargo.toml", "python/Cargo.toml"] {
+        let output = Command::new("cargo")
+            .args([&toolchain, "check", "--workspace", "--all-features", "--locked"])
+            .args(["--manifest-path", manifest])
+            .current_dir(root())
+            .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("oldest"))
+            // That of the toolchain which runs this test, if any.
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .env_remove("RUSTC")
+            .env_remove("CARGO")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 /// The lowest versions that our manifests name are enough. (What those stand on in turn is as it comes.)
