@@ -92,9 +92,11 @@ struct Figures {
 impl Figures {
     /// None where there is no Python.
     fn listed() -> Option<Figures> {
-        let listed =
-            Command::new("python3").args(["bench/retake.py", "--json"]).current_dir(root());
-        let Ok(listed) = { listed }.output() else {
+        let listed = Command::new("python3")
+            .args(["bench/retake.py", "--json"])
+            .current_dir(root())
+            .output();
+        let Ok(listed) = listed else {
             println!("skipped: there is no python3");
             return None;
         };

@@ -211,7 +211,12 @@ fn every_command_writes_a_page_that_is_sorted_by_clicks_and_fetches_nothing() {
         ),
         (
             format!("run {} --on ssd --swapin none,adaptive", example("swap.toml")),
-            vec!["Loads on memory", "Time of each row"],
+            vec![
+                "Loads on memory",
+                "Time of each row",
+                "Faults of each row",
+                "Requests by place and time",
+            ],
         ),
         ("reproduce A E".to_owned(), vec!["Table A", "Table E", "orange published"]),
         (
