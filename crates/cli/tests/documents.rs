@@ -23,7 +23,7 @@ fn book() -> String {
 /// Runs one command of a document; None when it is not one of the command's own.
 fn run(command: &str) -> Option<Output> {
     let arguments = command
-        .strip_prefix("cargo run --release -- ")
+        .strip_prefix("cargo run --profile quick -- ")
         .or_else(|| command.strip_prefix("readpath "))?;
     let output = Command::new(env!("CARGO_BIN_EXE_readpath"))
         .args(arguments.split_whitespace())
