@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use divan::{Bencher, black_box};
@@ -26,7 +26,8 @@ struct Held(PathBuf);
 impl Held {
     fn new(name: &str) -> Held {
         let name = format!("readpath-held-{name}-{}", std::process::id());
-        let held = Held(std::env::temp_dir().join(name));
+        // On a disk, where the temporary folder may be memory.
+        let held = Held(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
         fs::write(&held.0, vec![7; FILE_BYTES as usize]).expect("there is room for a file");
         held
     }
@@ -54,35 +55,36 @@ fn read_through(bencher: Bencher, bytes: usize, path: &ReadPath, held: &Held) {
     read(bencher, bytes, |buffer, place| file.read_exact_at(buffer, place).expect("it is held"));
 }
 
+/// A path that reads past the kernel's cache, so that what it gives is from its own memory.
 fn with_memory(coherence: Coherence) -> ReadPath {
-    let builder = ReadPath::builder().memory(4 << 20).coherence(coherence);
+    let builder = ReadPath::builder().memory(4 << 20).kernel_cache(false).coherence(coherence);
     builder.build().expect("a path can be built")
 }
 
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_size = 100)]
 fn pread(bencher: Bencher, bytes: usize) {
     let held = Held::new("pread");
     let file = fs::File::open(&held.0).expect("it was written just now");
     read(bencher, bytes, |buffer, place| file.read_exact_at(buffer, place).expect("it is held"));
 }
 
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_size = 100)]
 fn nothing_set(bencher: Bencher, bytes: usize) {
     let path = ReadPath::builder().build().expect("a path can be built");
     read_through(bencher, bytes, &path, &Held::new("kernel"));
 }
 
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_size = 100)]
 fn memory_of_its_own(bencher: Bencher, bytes: usize) {
     read_through(bencher, bytes, &with_memory(Coherence::WhenOpened), &Held::new("own"));
 }
 
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_size = 100)]
 fn memory_and_a_look_at_each_miss(bencher: Bencher, bytes: usize) {
     read_through(bencher, bytes, &with_memory(Coherence::EachMiss), &Held::new("miss"));
 }
 
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_size = 100)]
 fn memory_and_a_look_at_each_read(bencher: Bencher, bytes: usize) {
     let held = Held::new("look");
     // What was changed lately is not served from the cache where each read looks.
@@ -92,7 +94,7 @@ fn memory_and_a_look_at_each_read(bencher: Bencher, bytes: usize) {
     read_through(bencher, bytes, &with_memory(Coherence::EachRead), &held);
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = 100)]
 fn guard(bencher: Bencher) {
     let held = Held::new("guard");
     let path = with_memory(Coherence::WhenOpened);
@@ -105,13 +107,13 @@ fn guard(bencher: Bencher) {
     });
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = 100)]
 fn open_of_the_kernel(bencher: Bencher) {
     let held = Held::new("open");
     bencher.bench_local(|| fs::File::open(black_box(&held.0)).expect("it was written just now"));
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = 100)]
 fn open_with_nothing_set(bencher: Bencher) {
     let held = Held::new("open-ours");
     bencher.bench_local(|| File::open(black_box(&held.0)).expect("it was written just now"));
