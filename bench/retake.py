@@ -47,7 +47,7 @@ class Figure(NamedTuple):
 FIGURES = [
     Figure("streams", README, "| streams of 256 MiB by 64 KiB, 1 MiB |",
            READPATH + "everyday FOLDER --rows stream/256MiB --states cold --runs 5",
-           READPATH + "everyday FOLDER --rows stream/16MiB --states cold" + SMALL),
+           READPATH + "everyday FOLDER --rows stream/4MiB --states cold" + SMALL),
     Figure("strides", README, "| every sixteenth page; 64 KiB of every 256 |",
            READPATH + "everyday FOLDER --rows stride --states cold --runs 5",
            READPATH + "everyday FOLDER --rows stride --states cold" + SMALL),

@@ -43,7 +43,7 @@ fn cases() -> impl Iterator<Item = Case> {
     LOADS.into_iter().flat_map(|streams| LAWS.map(|law| Case { law, streams }))
 }
 
-#[divan::bench(args = cases())]
+#[divan::bench(args = cases(), sample_size = 1000)]
 fn a_read(bencher: Bencher, case: &Case) {
     let mut reader = Reader::new(case);
     bencher.bench_local(|| reader.read());

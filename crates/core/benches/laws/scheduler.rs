@@ -70,7 +70,7 @@ fn cases() -> impl Iterator<Item = Case> {
     LOADS.into_iter().flat_map(|load| LAWS.map(|(law, is_logged)| Case { law, is_logged, load }))
 }
 
-#[divan::bench(args = cases())]
+#[divan::bench(args = cases(), sample_size = 1000)]
 fn a_request(bencher: Bencher, case: &Case) {
     let mut queue = Queue::new(case);
     bencher.bench_local(|| queue.complete_one());
