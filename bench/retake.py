@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The figures of the README, each with the command that gives it; takes them again.
+"""The figures of the documents, each with the command that gives it; takes them again, one after the other.
 
     bench/retake.py                      lists them
-    bench/retake.py FOLDER [PART …]      takes them again, or those whose names contain a PART, one after the other;
-                                         FOLDER is on the storage to be measured
+    bench/retake.py FOLDER [PART …]      takes them again, or those whose names contain a PART; FOLDER is on the storage
+                                         to be measured
+    bench/retake.py --quick FOLDER [PART …]   shows that the commands run: each in small, which measures nothing
 
 What each command prints goes to OUT/NAME.txt (`--out OUT`, default target/figures), below the command, the machine, its load and the
-commit. Nothing is judged: hold it against the README, and correct that. `--list --json` prints the list for programs.
+commit. Nothing is judged: hold it against the document, and correct that. Many of the scripts of bench/ write their raw rows to
+bench/results as well. `--json` prints the list for programs.
 """
 
 import argparse
@@ -18,36 +20,111 @@ import shlex
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 READPATH = "cargo run --release --quiet -- "
+BENCH = "cargo bench --quiet -p "
+EXAMPLE = "cargo run --release --quiet -p readpath-sim --example "
+SMALL = " --small --runs 1"
+README, MEASUREMENTS = "README.md", "bench/README.md"
 
-# Name, the README's words for it, the command. Where the README's words are a row of its table they begin with a bar.
+
+class Figure(NamedTuple):
+    """One or several figures that a command gives."""
+
+    name: str
+    document: str
+    words: str
+    """The document's words for it: a row of the table (it begins with a bar), a heading (with a number sign), or some words."""
+    command: str
+    quick: str | None = None
+    """The same in small, which writes nothing into the repository; none where there is no such thing."""
+    needs: str = ""
+    """What it needs beside a folder."""
+
+
 FIGURES = [
-    ("streams", "| streams of 256 MiB by 64 KiB, 1 MiB |",
-     READPATH + "everyday FOLDER --rows stream/256MiB --states cold --runs 5"),
-    ("strides", "| every sixteenth page; 64 KiB of every 256 |",
-     READPATH + "everyday FOLDER --rows stride --states cold --runs 5"),
-    ("random", "| random 4 KiB and 64 KiB, 1 to 32 threads |",
-     READPATH + "everyday FOLDER --rows random/4KiB,random/64KiB --states cold --runs 5"),
-    ("many-at-once", "| random 64 KiB, 32 in a batch; by 32 tasks |",
-     READPATH + "everyday FOLDER --rows batch/64KiB,futures/64KiB --states cold --runs 5"),
-    ("direct", "| random 64 KiB, direct, 32 in flight (`RawFile`) |", "python3 bench/cold.py FOLDER 5"),
-    ("cached", "| random 4 KiB of a file that the kernel's cache holds; the same with 64 KiB |",
-     READPATH + "everyday FOLDER --rows random/4KiB,random/64KiB --states cached --runs 5"),
-    ("everyday", "45 things that programs do", READPATH + "everyday FOLDER --runs 3"),
-    ("python", "(`python bench/python_peers.py`)", "python3 bench/python_peers.py"),
-    ("world", "requests a second on one core on `ssd`",
-     "cargo run --release --quiet -p readpath-sim --example world_speed"),
-    ("regret", "one cell of six to the law that is best there", READPATH + "regret"),
-    ("conform", "every one of 2,000 generated reads", READPATH + "conform --generate 2000 --seed 7"),
-    ("sources", "Published beside modelled", READPATH + "reproduce"),
+    Figure("streams", README, "| streams of 256 MiB by 64 KiB, 1 MiB |",
+           READPATH + "everyday FOLDER --rows stream/256MiB --states cold --runs 5",
+           READPATH + "everyday FOLDER --rows stream/4MiB --states cold" + SMALL),
+    Figure("strides", README, "| every sixteenth page; 64 KiB of every 256 |",
+           READPATH + "everyday FOLDER --rows stride --states cold --runs 5",
+           READPATH + "everyday FOLDER --rows stride --states cold" + SMALL),
+    Figure("random", README, "| random 4 KiB and 64 KiB, 1 to 32 threads |",
+           READPATH + "everyday FOLDER --rows random/4KiB,random/64KiB --states cold --runs 5",
+           READPATH + "everyday FOLDER --rows random/4KiB/1 --states cold" + SMALL),
+    Figure("many-at-once", README, "| random 64 KiB, 32 in a batch; by 32 tasks |",
+           READPATH + "everyday FOLDER --rows batch/64KiB,futures/64KiB --states cold --runs 5",
+           READPATH + "everyday FOLDER --rows batch/64KiB,futures/64KiB --states cold" + SMALL),
+    Figure("direct", README, "| random 64 KiB, direct, 32 in flight (`RawFile`) |", "python3 bench/cold.py FOLDER 5"),
+    Figure("cached", README, "| random 4 KiB of a file that the kernel's cache holds; the same with 64 KiB |",
+           READPATH + "everyday FOLDER --rows random/4KiB,random/64KiB --states cached --runs 5",
+           READPATH + "everyday FOLDER --rows random/4KiB/1 --states cached" + SMALL),
+    Figure("everyday", README, "45 things that programs do", READPATH + "everyday FOLDER --runs 3"),
+    Figure("python", README, "(`python bench/python_peers.py`)", "python3 bench/python_peers.py",
+           needs="the Python package, `pip install ./python`"),
+    Figure("world", README, "requests a second on one core on `ssd`",
+           BENCH + "readpath-sim --bench modelled -- world", BENCH + "readpath-sim --bench modelled -- world --sample-count 1"),
+    Figure("regret", README, "one cell of six to the law that is best there", READPATH + "regret",
+           READPATH + "regret --cells /ssd/,rand-4k/ --smoke"),
+    Figure("helped", README, "four times as fast (`bench/advise.py`)", "python3 bench/advise.py --only mapped", needs="root"),
+    Figure("conform", README, "every one of 2,000 generated reads", READPATH + "conform --generate 2000 --seed 7",
+           READPATH + "conform --generate 50 --seed 7", needs="root and tracefs"),
+    Figure("sources", README, "Published beside modelled", READPATH + "reproduce", READPATH + "reproduce A"),
+
+    Figure("cold", MEASUREMENTS, "## Cold reads beside the kernel", "python3 bench/cold.py FOLDER 3"),
+    Figure("everyday-states", MEASUREMENTS, "## What programs do every day", READPATH + "everyday FOLDER --runs 3",
+           READPATH + "everyday FOLDER --rows stream/1MiB" + SMALL),
+    Figure("small-calls", MEASUREMENTS, "## Small calls", BENCH + "readpath-peers --bench held_reads",
+           BENCH + "readpath-peers --bench held_reads -- --sample-count 1"),
+    Figure("miss", MEASUREMENTS, "## A miss, counted", "python3 bench/miss.py FOLDER", needs="valgrind"),
+    Figure("threads", MEASUREMENTS, "## Eight threads that wait", "python3 bench/threads.py FOLDER"),
+    Figure("reads", MEASUREMENTS, "## A program's reads", "python3 bench/file.py FOLDER/readpath-retake.data",
+           needs="fio, and a file of 1 GiB of that name"),
+    Figure("watch-overhead", MEASUREMENTS, "## Programs, watched", "python3 bench/watch_overhead.py", needs="root"),
+    Figure("watched", MEASUREMENTS, "## Programs, watched", "python3 bench/watched.py --on FOLDER", needs="root"),
+    Figure("advise", MEASUREMENTS, "## Programs, watched", "python3 bench/advise.py --times 3", needs="root"),
+    Figure("one-head", MEASUREMENTS, "## One head, eight readers, in real time", "python3 bench/one_head.py one-head", needs="root"),
+    Figure("mixed", MEASUREMENTS, "## One head, eight readers, in real time", "python3 bench/one_head.py mixed", needs="root"),
+    Figure("constant", MEASUREMENTS, "## One head, eight readers, in real time", "python3 bench/one_head.py constant", needs="root"),
+    Figure("swap", MEASUREMENTS, "## Memory larger than memory, under the kernel's own swap", "python3 bench/swap.py kernel:FOLDER",
+           needs="root"),
+    Figure("raw", MEASUREMENTS, "## Raw transfers beside fio", "python3 bench/raw.py FOLDER 3", "python3 bench/raw.py FOLDER 1 8",
+           needs="fio"),
+    Figure("laws", MEASUREMENTS, "## What a law costs the processor", BENCH + "readpath-core --bench laws",
+           BENCH + "readpath-core --bench laws -- --sample-count 1"),
+    Figure("modelled", MEASUREMENTS, "## The modelled world", BENCH + "readpath-sim --bench modelled",
+           BENCH + "readpath-sim --bench modelled -- --sample-count 1 devices"),
+    Figure("traces", MEASUREMENTS, "## Traces",
+           "bash -c 'python3 bench/traces.py 10000000 FOLDER/t.txt && " + READPATH + "run FOLDER/t.txt --on ssd && rm FOLDER/t.txt'",
+           "bash -c 'python3 bench/traces.py 1000 FOLDER/t.txt && " + READPATH + "run FOLDER/t.txt --on ssd && rm FOLDER/t.txt'"),
+    Figure("published", MEASUREMENTS, "## Modelled devices beside what is published", READPATH + "reproduce", READPATH + "reproduce A"),
+    Figure("full-flash", MEASUREMENTS, "## Modelled flash that is full", EXAMPLE + "flash_writes", EXAMPLE + "flash_writes 20000 ssd"),
+    Figure("swap-modelled", MEASUREMENTS, "## Memory larger than memory, modelled", READPATH + "reproduce B --json"),
+    Figure("python-peers", MEASUREMENTS, "## The Python package beside its peers", "python3 bench/python_peers.py",
+           needs="the Python package, `pip install ./python`"),
+    Figure("python-tensors", MEASUREMENTS, "## The Python package beside its peers", "python3 bench/python_tensors.py --times 3",
+           needs="root, and the Python package"),
+    Figure("scheduler", MEASUREMENTS, "## The scheduler `adaptive`: one spindle or twelve, and who asks for little",
+           READPATH + "reproduce D"),
+    Figure("regret-cells", MEASUREMENTS, "## The laws `adaptive` against the best classic law of each cell", READPATH + "regret --json",
+           READPATH + "regret --cells /ssd/,rand-4k/ --smoke --json"),
+    Figure("regret-real", MEASUREMENTS, "### On real storage", READPATH + "regret --on FOLDER"),
+    Figure("regret-swap", MEASUREMENTS, "### Memory larger than memory", READPATH + "regret --cells swap-",
+           READPATH + "regret --cells /ssd/,swap- --smoke"),
+    Figure("profile", MEASUREMENTS, "## A profile beside what it is of", "cargo test -p readpath-sim --test profile -- --nocapture",
+           "cargo test -p readpath-sim --test profile -- --list"),
 ]
 
-# Figures of the README that need what the repository doesn't have: the words, and what is missing.
+# Figures that need what the repository doesn't have: the document, its words, and what is missing.
 NEED_MORE = [
-    ("over eleven published", "the traces of the LIRS authors and others: `readpath cache TRACE…`"),
-    ("on three of the five", "DiskSim's validation traces: `readpath validate TRACE --on hdd,disksim=FILE`"),
+    (README, "over eleven published", "the traces of the LIRS authors and others: `readpath cache TRACE…`"),
+    (README, "on three of the five", "DiskSim's validation traces: `readpath validate TRACE --on hdd,disksim=FILE`"),
+    (MEASUREMENTS, "## A server's file beside libnfs",
+     "an NFS server, libnfs: `cargo bench -p readpath-peers --bench nfs_stream -- URL`"),
+    (MEASUREMENTS, "## What if, beside what then was",
+     "seven programs recorded as its text says, and `readpath replay` of each recording"),
 ]
 
 
@@ -58,39 +135,47 @@ def head(command: str) -> str:
             f"Linux {platform.release()}, load {load}, commit {commit.stdout.strip()}\n")
 
 
+def show() -> None:
+    for one in FIGURES:
+        needs = f"\n{'':16} needs {one.needs}" if one.needs else ""
+        print(f"{one.name:16} {one.document}: {one.words.strip('| #')}\n{'':16} {one.command}{needs}")
+    for document, what, missing in NEED_MORE:
+        print(f"{'-':16} {document}: {what.strip('# ')}\n{'':16} needs {missing}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target/figures")
+    parser.add_argument("--quick", action="store_true", help="each in small, those that can be")
     parser.add_argument("--list", action="store_true", help="list them, and take none")
     parser.add_argument("--json", action="store_true", help="list them as JSON")
     words = parser.parse_args()
     if words.json:
-        print(json.dumps({"figures": FIGURES, "need_more": NEED_MORE}))
+        print(json.dumps({"figures": [one._asdict() for one in FIGURES], "need_more": NEED_MORE}))
         return
     if words.folder is None or words.list:
-        for name, what, command in FIGURES:
-            print(f"{name:13} {what.strip('| ')}\n{'':13} {command}")
-        for what, missing in NEED_MORE:
-            print(f"{'-':13} {what}\n{'':13} needs {missing}")
+        show()
         return
     if not words.folder.is_dir():
         sys.exit(f"{words.folder} is no folder; name one on the storage to be measured")
-    chosen = [one for one in FIGURES if not words.parts or any(part in one[0] for part in words.parts)]
+    chosen = [one for one in FIGURES if not words.parts or any(part in one.name for part in words.parts)]
+    chosen = [one for one in chosen if not words.quick or one.quick]
     if not chosen:
-        sys.exit(f"no figure's name has that; there are: {', '.join(one[0] for one in FIGURES)}")
+        sys.exit(f"no such figure's name has that; there are: {', '.join(one.name for one in FIGURES)}")
     words.out.mkdir(parents=True, exist_ok=True)
     failed = []
-    for name, what, command in chosen:
+    for one in chosen:
+        command = one.quick if words.quick else one.command
         command = command.replace("FOLDER", shlex.quote(str(words.folder.resolve())))
-        print(f"{name}: {command}", flush=True)
-        with open(words.out / f"{name}.txt", "w") as out:
+        print(f"{one.name}: {command}", flush=True)
+        with open(words.out / f"{one.name}.txt", "w") as out:
             out.write(head(command))
             out.flush()
-            run = subprocess.run(shlex.split(command), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+            run = subprocess.run(shlex.split(command), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         if run.returncode != 0:
-            failed.append(f"{name}: exit code {run.returncode}, see {words.out / name}.txt")
+            failed.append(f"{one.name}: exit code {run.returncode}, see {words.out / one.name}.txt")
     if failed:
         sys.exit("\n".join(failed))
 

@@ -40,10 +40,11 @@ pub fn run(args: &RunArgs) -> Ended {
         }
         Plan::Loads(plan) => {
             let mut rows = Vec::new();
-            let ended = load::run(&plan, &mut rows);
+            let mut seen = args.html.as_ref().map(|_| Vec::new());
+            let ended = load::run(&plan, &mut rows, seen.as_mut());
             print(&rows, ended, |rows| {
-                if let Some(path) = &args.html {
-                    page::of_loads(rows).write(path)?;
+                if let (Some(path), Some(seen)) = (&args.html, &seen) {
+                    page::of_loads(rows, seen).write(path)?;
                 }
                 output::print_load_rows(rows, args.seed, args.json)
             })

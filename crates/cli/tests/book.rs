@@ -90,7 +90,7 @@ impl Folder {
     /// Runs a command of ours here.
     fn run(&self, command: &str) -> Output {
         let words = command
-            .strip_prefix("cargo run --release -- ")
+            .strip_prefix("cargo run --profile quick -- ")
             .or_else(|| command.strip_prefix("readpath "))
             .unwrap_or_else(|| panic!("a command that nobody tries: {command}"));
         Command::new(env!("CARGO_BIN_EXE_readpath"))
@@ -303,7 +303,9 @@ fn run_script(folder: &Path, script: &str) -> Output {
 fn it_answers_why_a_program_is_slow() {
     let chapter = &chapters()["slow.md"];
     let folder = Folder::new("why");
+    let begun = std::time::Instant::now();
     let output = run_script(&folder.0, &scripts(chapter));
+    println!("why the program is slow after {} s", begun.elapsed().as_secs());
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(3) {
         println!("skipped: {told}");
@@ -380,6 +382,7 @@ fn a_newcomers_program_builds_and_runs() {
         }
     }
     assert!((5..=10).contains(&lines), "ten lines at most, closing braces apart");
+    let begun = std::time::Instant::now();
     let output = Command::new("bash")
         .args(["-c", &script])
         .current_dir(&folder.0)
@@ -388,6 +391,7 @@ fn a_newcomers_program_builds_and_runs() {
         .unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{told}");
+    println!("a program of his own after {} s", begun.elapsed().as_secs());
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(
         printed.starts_with("Stats {") && printed.contains("kernel_advised_bytes"),

@@ -23,7 +23,7 @@ fn book() -> String {
 /// Runs one command of a document; None when it is not one of the command's own.
 fn run(command: &str) -> Option<Output> {
     let arguments = command
-        .strip_prefix("cargo run --release -- ")
+        .strip_prefix("cargo run --profile quick -- ")
         .or_else(|| command.strip_prefix("readpath "))?;
     let output = Command::new(env!("CARGO_BIN_EXE_readpath"))
         .args(arguments.split_whitespace())
@@ -72,41 +72,202 @@ fn the_main_job_gives_four_rows() {
     }
 }
 
-/// `bench/retake.py` knows every row of the README's table of figures, and its words for each figure are
-/// the README's.
+/// A figure of a document, as `bench/retake.py` lists it: the document's words for it, and the command.
+#[derive(serde::Deserialize)]
+struct Figure {
+    name: String,
+    document: String,
+    words: String,
+    command: String,
+    quick: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct Figures {
+    figures: Vec<Figure>,
+    /// Document, words, and what they need.
+    need_more: Vec<(String, String, String)>,
+}
+
+impl Figures {
+    /// None where there is no Python.
+    fn listed() -> Option<Figures> {
+        let listed = Command::new("python3")
+            .args(["bench/retake.py", "--json"])
+            .current_dir(root())
+            .output();
+        let Ok(listed) = listed else {
+            println!("skipped: there is no python3");
+            return None;
+        };
+        Some(serde_json::from_slice(&listed.stdout).unwrap())
+    }
+
+    /// The words for figures of a document.
+    fn words_in<'a>(&'a self, document: &'a str) -> impl Iterator<Item = &'a str> {
+        let figures = self.figures.iter().map(|figure| (&figure.document, &figure.words));
+        let more = self.need_more.iter().map(|(document, words, _)| (document, words));
+        figures.chain(more).filter(move |(of, _)| *of == document).map(|(_, words)| words.as_str())
+    }
+}
+
+fn document(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap()
+}
+
+fn flowing(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The words are a line (a row of a table begins so, a heading is all of it), or stand somewhere.
+fn has_words(text: &str, words: &str) -> bool {
+    match words.starts_with(['#', '|']) {
+        true => text.lines().any(|line| match words.starts_with('#') {
+            true => line == words,
+            false => line.starts_with(words),
+        }),
+        false => flowing(text).contains(words),
+    }
+}
+
+/// `bench/retake.py` knows every row of the README's table of figures and every paragraph about them, and its
+/// words for each figure are the documents'.
 #[test]
 fn every_figure_of_the_readme_has_its_command() {
-    let listed =
-        Command::new("python3").args(["bench/retake.py", "--json"]).current_dir(root()).output();
-    let Ok(listed) = listed else {
-        println!("skipped: there is no python3");
-        return;
-    };
-    let all: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let words = |list: &str, place: usize| -> Vec<String> {
-        let list = all[list].as_array().unwrap().iter();
-        list.map(|one| one[place].as_str().unwrap().to_owned()).collect()
-    };
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let flowing = readme.split_whitespace().collect::<Vec<_>>().join(" ");
-    let known = [words("figures", 1), words("need_more", 0)].concat();
-    for figure in &known {
-        assert!(flowing.contains(figure.as_str()), "the README has no figure `{figure}` any more");
-    }
-    let table = readme.split("| job | ours ÷ kernel |\n|---|---|\n").nth(1).unwrap();
-    for row in table.lines().take_while(|line| line.starts_with('|')) {
-        assert!(
-            known.iter().any(|figure| row.starts_with(figure.as_str())),
-            "no command for {row}"
-        );
-    }
-    for command in words("figures", 2) {
-        let script = command.split_whitespace().find(|word| word.starts_with("bench/"));
-        assert!(script.is_none_or(|script| root().join(script).exists()), "{command}");
-        if let Some(arguments) = command.strip_prefix("cargo run --release --quiet -- ") {
-            let subcommand = arguments.split_whitespace().next().unwrap();
-            let help = run(&format!("readpath {subcommand} --help")).unwrap();
-            assert!(help.status.success(), "{command}");
+    let Some(all) = Figures::listed() else { return };
+    for name in ["README.md", "bench/README.md"] {
+        let text = document(name);
+        for words in all.words_in(name) {
+            assert!(has_words(&text, words), "{name} has no figure `{words}` any more");
         }
     }
+    let readme = document("README.md");
+    let numbers = readme.split("\n## Numbers\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    for part in numbers.split("\n\n").skip(1) {
+        let rows = part.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        let mut parts: Vec<&str> = rows.collect();
+        if parts.is_empty() {
+            parts = vec![part];
+        }
+        for part in parts.iter().filter(|part| !part.trim().is_empty()) {
+            let is_known = all.words_in("README.md").any(|words| has_words(part, words));
+            assert!(is_known, "bench/retake.py has no command for: {part}");
+        }
+    }
+}
+
+/// Every section of `bench/README.md` that has figures in a table or as they were printed is known to
+/// `bench/retake.py`, and says by which of its commands they are given.
+#[test]
+fn every_table_of_measurements_has_its_command() {
+    let Some(all) = Figures::listed() else { return };
+    let text = document("bench/README.md");
+    let (mut heading, mut sections) = ("", Vec::new());
+    for line in text.lines() {
+        if line.starts_with("##") {
+            heading = line;
+            sections.push((heading, String::new()));
+        } else if !heading.is_empty() {
+            sections.last_mut().unwrap().1 += &format!("{line}\n");
+        }
+    }
+    for (heading, section) in &sections {
+        if !section.contains("|---") && !section.contains("```") {
+            continue;
+        }
+        let mut ways: Vec<&str> = all
+            .figures
+            .iter()
+            .filter(|figure| figure.document == "bench/README.md" && figure.words == *heading)
+            .map(|figure| figure.command.as_str())
+            .collect();
+        let more = all.need_more.iter().filter(|(_, words, _)| words == heading);
+        ways.extend(more.filter_map(|(.., needs)| needs.split('`').nth(1)));
+        assert!(!ways.is_empty(), "bench/retake.py doesn't know `{heading}`");
+        for way in ways {
+            let named = tool(way);
+            assert!(section.contains(&named), "`{heading}` doesn't say that `{named}` gives it");
+        }
+    }
+}
+
+/// What of a command a document names at the least: the script, the benchmark, or the subcommand.
+fn tool(command: &str) -> String {
+    let words: Vec<&str> = command.split([' ', '\'']).collect();
+    let after = |word: &str| words.iter().position(|one| *one == word).map(|at| words[at + 1]);
+    if let Some(script) = words.iter().find(|word| word.starts_with("bench/")) {
+        return (*script).to_owned();
+    }
+    for kind in ["--bench", "--example", "--test"] {
+        if let Some(name) = after(kind) {
+            return format!("{kind} {name}");
+        }
+    }
+    let subcommand = after("--").or_else(|| after("readpath")).expect("a command of ours");
+    format!("readpath {subcommand}")
+}
+
+/// What `bench/retake.py` would run is there: scripts, benchmarks, examples, subcommands and their options.
+#[test]
+fn the_commands_of_the_figures_are_there() {
+    let Some(all) = Figures::listed() else { return };
+    let mut names = std::collections::BTreeSet::new();
+    for figure in &all.figures {
+        assert!(names.insert(&figure.name), "{} twice", figure.name);
+        for command in [Some(&figure.command), figure.quick.as_ref()].into_iter().flatten() {
+            let script = command.split_whitespace().find(|word| word.starts_with("bench/"));
+            assert!(script.is_none_or(|script| root().join(script).exists()), "{command}");
+            let words: Vec<&str> = command.split_whitespace().collect();
+            if let Some(at) = words.iter().position(|word| ["--bench", "--example"].contains(word))
+            {
+                let package = words[words.iter().position(|word| *word == "-p").unwrap() + 1];
+                let folder = root().join("crates").join(package.trim_start_matches("readpath-"));
+                let folder = folder.join(format!(
+                    "{}s",
+                    words[at].trim_start_matches('-').replace("bench", "benche")
+                ));
+                let is_there =
+                    [format!("{}.rs", words[at + 1]), format!("{}/main.rs", words[at + 1])]
+                        .iter()
+                        .any(|name| folder.join(name).exists());
+                assert!(is_there, "{command}");
+            }
+            if let Some(arguments) = command.strip_prefix("cargo run --release --quiet -- ") {
+                let subcommand = arguments.split_whitespace().next().unwrap();
+                let help = run(&format!("readpath {subcommand} --help")).unwrap();
+                assert!(help.status.success(), "{command}");
+                let help = String::from_utf8(help.stdout).unwrap();
+                for option in arguments.split_whitespace().filter(|word| word.starts_with("--")) {
+                    assert!(help.contains(option), "{command}: {option}");
+                }
+            }
+        }
+    }
+}
+
+/// All that can be taken in small is: each command runs to its end.
+#[test]
+#[ignore = "builds for release and takes minutes: .ci/slow"]
+fn the_figures_can_be_taken_again() {
+    let folder =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("retaken-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("data")).unwrap();
+    let output = Command::new("python3")
+        .args(["bench/retake.py", "--quick", "--out"])
+        .args([folder.join("figures"), folder.join("data")])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let all = Figures::listed().unwrap();
+    let quick: Vec<&Figure> = all.figures.iter().filter(|figure| figure.quick.is_some()).collect();
+    assert!(quick.len() > 10);
+    for figure in quick {
+        let file = folder.join("figures").join(format!("{}.txt", figure.name));
+        let taken = std::fs::read_to_string(file).unwrap();
+        // The command, then where and when it ran, then what it printed.
+        assert!(taken.starts_with("$ ") && taken.lines().count() > 2, "{}: {taken}", figure.name);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(output.status.success(), "{told}");
 }

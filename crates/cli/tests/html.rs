@@ -11,6 +11,11 @@ use support::{RANDOM, Scratch};
 
 /// The document as it is once its script has run; none where there is no browser.
 fn opened(scratch: &Scratch, page: &str, fragment: &str) -> Option<String> {
+    browsed(scratch, page, fragment).map(|(document, _)| document)
+}
+
+/// The same, and what the browser told of it (messages of its console among other things).
+fn browsed(scratch: &Scratch, page: &str, fragment: &str) -> Option<(String, String)> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let Some(browser) = names.into_iter().find(|name| support::has(name)) else {
         println!("skipped: opening a page needs Chromium");
@@ -18,12 +23,17 @@ fn opened(scratch: &Scratch, page: &str, fragment: &str) -> Option<String> {
     };
     let address = format!("file://{}{fragment}", scratch.path(page).display());
     let profile = format!("--user-data-dir={}", scratch.path("browser").display());
-    let words =
-        ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", &profile, "--dump-dom"];
-    let output =
-        Command::new(browser).args(words).arg(address).stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8(output.stdout).unwrap())
+    let words = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", &profile];
+    let output = Command::new(browser)
+        .args(words)
+        // Time that the page has for what it does after it was loaded.
+        .args(["--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", &address])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    Some((String::from_utf8(output.stdout).unwrap(), told))
 }
 
 /// The page as it was written, checked for what every page is.
@@ -77,25 +87,153 @@ fn the_pages_of_a_job_are_sorted_by_the_address_and_by_a_click() {
     assert!(twice.contains("aria-sort=\"descending\">"));
 }
 
+/// Before anything else of a page: what goes wrong in it from here on is noted.
+const LISTEN: &str = r#"<script>
+const noted = [];
+addEventListener("error", (event) => noted.push(`error: ${event.message}`), true);
+addEventListener("securitypolicyviolation", (event) => noted.push(`refused: ${event.blockedURI}`));
+</script>"#;
+
+/// After everything else of a page: somebody clicks the head of each column of each table, once and twice. What
+/// stands in the column then, from top to bottom, is left in the document, with what was noted and fetched.
+const CLICK: &str = r#"<script>
+const read = (table, column) => [...table.tBodies].map((body) => body.rows[0].cells[column].textContent);
+const orders = [];
+for (const table of document.querySelectorAll("table.sortable")) {
+  for (let column = 0; column < table.tHead.rows[0].cells.length; column += 1) {
+    const head = () => table.tHead.rows[0].cells[column];
+    for (const before of [read(table, column), null]) {
+      head().querySelector("button").click();
+      const name = `${table.caption.textContent}: ${head().textContent}`;
+      orders.push({ name, before, after: read(table, column), way: head().getAttribute("aria-sort") });
+    }
+  }
+}
+addEventListener("load", () => setTimeout(() => {
+  const left = document.createElement("pre");
+  left.id = "left";
+  const fetched = performance.getEntriesByType("resource").map((entry) => entry.name);
+  const pictures = document.querySelectorAll("figure svg").length;
+  left.textContent = btoa(unescape(encodeURIComponent(JSON.stringify({ noted, fetched, pictures, orders }))));
+  document.body.append(left);
+}, 50));
+</script>"#;
+
+/// What a page does in a browser in which every column of every table is clicked; none where there is no browser.
+fn clicked(scratch: &Scratch, text: &str) -> Option<serde_json::Value> {
+    let page = text.replace("<head>", &format!("<head>{LISTEN}"));
+    scratch.file("clicked.html", page.replace("</body>", &format!("{CLICK}</body>")));
+    let (document, told) = browsed(scratch, "clicked.html", "")?;
+    let left = document.split_once("<pre id=\"left\">").expect("its script ran").1;
+    let left = decoded(left.split_once("</pre>").unwrap().0);
+    let mut left: serde_json::Value = serde_json::from_slice(&left).unwrap();
+    let console: Vec<&str> = told.lines().filter(|line| line.contains("CONSOLE")).collect();
+    left["console"] = console.into();
+    Some(left)
+}
+
+/// Bytes of base 64.
+fn decoded(text: &str) -> Vec<u8> {
+    let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let sixes = text.bytes().filter_map(|letter| letters.find(char::from(letter)));
+    let bits: Vec<bool> =
+        sixes.flat_map(|six| (0..6).rev().map(move |at| six >> at & 1 == 1)).collect();
+    let byte = |bits: &[bool]| bits.iter().fold(0, |byte, &bit| byte << 1 | u8::from(bit));
+    bits.chunks_exact(8).map(byte).collect()
+}
+
+/// What a reader takes a cell for: its number, with what its unit is worth. None of a cell that is no quantity.
+fn worth(cell: &str) -> Option<f64> {
+    let cell = cell.trim().trim_start_matches('<');
+    let (number, unit) = cell.split_once(' ').unwrap_or((cell, ""));
+    let units = [
+        ("", 1.0),
+        ("%", 1.0),
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("KiB", 1024.0),
+        ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
+    ];
+    let (_, worth) = units.iter().find(|(name, _)| *name == unit)?;
+    Some(number.parse::<f64>().ok()? * worth)
+}
+
+/// A column that was clicked has the cells that it had, and they rise or fall, as its head says.
+fn assert_sorted(what: &str, order: &serde_json::Value, cells_before: &mut Vec<String>) {
+    let cells =
+        |which: &str| -> Option<Vec<String>> { serde_json::from_value(order[which].clone()).ok() };
+    let what = format!("{what}: {}", order["name"]);
+    let after = cells("after").unwrap();
+    if let Some(before) = cells("before") {
+        *cells_before = before;
+    }
+    let sorted = |cells: &[String]| {
+        let mut cells = cells.to_vec();
+        cells.sort();
+        cells
+    };
+    assert_eq!(sorted(&after), sorted(cells_before), "{what}: no row is lost");
+    let falls = match order["way"].as_str() {
+        Some("ascending") => false,
+        Some("descending") => true,
+        other => panic!("{what}: its head says {other:?}"),
+    };
+    // A column of quantities: those that are none (`-`) stand below.
+    if after.iter().any(|cell| worth(cell).is_some()) {
+        let numbers: Vec<f64> = after.iter().map_while(|cell| worth(cell)).collect();
+        assert!(
+            after[numbers.len()..].iter().all(|cell| worth(cell).is_none()),
+            "{what}: {after:?}"
+        );
+        let is_right = |pair: &[f64]| if falls { pair[0] >= pair[1] } else { pair[0] <= pair[1] };
+        assert!(numbers.windows(2).all(is_right), "{what}: {after:?}");
+    }
+}
+
+/// Every command that has `--html` writes a page that needs nothing else: in a browser nothing is fetched,
+/// nothing is refused, the console is silent, and each column of each table is sorted by a click.
 #[test]
-fn every_command_that_compares_writes_its_page() {
+fn every_command_writes_a_page_that_is_sorted_by_clicks_and_fetches_nothing() {
     let scratch = Scratch::new("html-all");
-    let example =
-        |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
-    let (mixed, swap) = (example("mixed.trace"), example("swap.toml"));
+    let example = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        folder.join(name).display().to_string()
+    };
+    scratch.file("j.fio", RANDOM);
+    let recording = example("one-at-a-time.rec");
     for (arguments, words) in [
-        ("reproduce A".to_owned(), vec!["Table A", "orange published"]),
         (
-            format!("cache {} --sizes 20% --reclaim lru,lirs", mixed.display()),
+            "run j.fio --on hdd,ssd --on file:j.data --on kernel:j.data --create --readahead none,adaptive"
+                .to_owned(),
+            vec!["Throughput of each row", "Distribution of latencies", "Reads by place and time"],
+        ),
+        (
+            format!("run {} --on ssd --swapin none,adaptive", example("swap.toml")),
+            vec![
+                "Loads on memory",
+                "Time of each row",
+                "Faults of each row",
+                "Requests by place and time",
+            ],
+        ),
+        ("reproduce A E".to_owned(), vec!["Table A", "Table E", "orange published"]),
+        (
+            format!("cache {} --sizes 10%,20% --reclaim lru,lirs", example("mixed.trace")),
             vec!["lirs", "Belady"],
         ),
         ("cache-regret --cells /phases/ --smoke".to_owned(), vec!["Every law in every cell"]),
-        ("regret --cells /ssd/,rand-4k/ --smoke".to_owned(), vec!["Throughput to that", "rand-4k"]),
-        (format!("run {} --on ssd --swapin none", swap.display()), vec!["Loads on memory"]),
         (
-            "everyday . --rows stream/1MiB/64KiB --states cached --runs 1 --small".to_owned(),
+            "regret --cells /ssd/,rand-4k/ --smoke".to_owned(),
+            vec!["Throughput to that", "rand-4k", "Point at a square"],
+        ),
+        (
+            "everyday . --rows stream/1MiB/64KiB,random/4KiB/1 --states cached --runs 1 --small".to_owned(),
             vec!["Everyday reads", "reaches its bar"],
         ),
+        (format!("explain {recording}"), vec!["What a program reads", "Working set"]),
+        (format!("replay {recording} --on nvme,hdd"), vec!["Time"]),
     ] {
         let ran = scratch.run(&format!("{arguments} --html page.html"));
         ran.has_ended(0, &arguments);
@@ -105,7 +243,32 @@ fn every_command_that_compares_writes_its_page() {
         }
         assert!(text.contains("<svg") && text.contains("<table"), "{arguments}");
         std::fs::remove_file(scratch.path("page.html")).unwrap();
+
+        let Some(left) = clicked(&scratch, &text) else { continue };
+        for what in ["noted", "fetched", "console"] {
+            assert_eq!(left[what], serde_json::json!([]), "{arguments}");
+        }
+        assert!(left["pictures"].as_u64() > Some(0), "{arguments}");
+        let orders = left["orders"].as_array().unwrap();
+        assert!(orders.len() >= 4, "{arguments}: {orders:?}");
+        let mut before = Vec::new();
+        orders.iter().for_each(|order| assert_sorted(&arguments, order, &mut before));
     }
+}
+
+/// The alarms of the test above ring: a page that wants a picture from elsewhere, and has a fault, is found out.
+#[test]
+fn a_page_that_wants_something_from_elsewhere_is_found_out() {
+    let scratch = Scratch::new("html-canary");
+    scratch.file("j.fio", RANDOM);
+    scratch.run("run j.fio --on ssd --html page.html").has_ended(0, "a page");
+    let text = page(&scratch.path("page.html"));
+    let wanting = "<img src=\"http://127.0.0.1:9/picture.png\"><script>nobody();</script></main>";
+    let Some(left) = clicked(&scratch, &text.replace("</main>", wanting)) else { return };
+    let noted = left["noted"].to_string();
+    assert!(noted.contains("refused: http://127.0.0.1:9/picture.png"), "{noted}");
+    assert!(noted.contains("nobody is not defined"), "{noted}");
+    assert!(left["console"].to_string().contains("nobody is not defined"), "{left}");
 }
 
 /// The example is of reads one at a time: that is the first finding, and its file has a picture of places over time.

@@ -27,6 +27,11 @@ fn cargo(arguments: &[&str]) -> Output {
     output
 }
 
+/// A version's three numbers, to be compared.
+fn number(version: &str) -> Vec<u32> {
+    version.split('.').map(|part| part.parse().unwrap()).chain([0, 0]).take(3).collect()
+}
+
 fn metadata(arguments: &[&str]) -> Value {
     let output = cargo(&[&["metadata", "--format-version", "1"], arguments].concat());
     serde_json::from_slice(&output.stdout).unwrap()
@@ -60,8 +65,8 @@ impl Drop for Folder {
     }
 }
 
-/// The command's version is that of every crate, of the Python package, and of the changelog's
-/// newest release.
+/// The command's version is that of every crate and of the Python package; and that of the changelog's newest
+/// release, or, where something has changed since, a later one.
 #[test]
 fn the_versions_agree() {
     let version = env!("CARGO_PKG_VERSION");
@@ -74,7 +79,11 @@ fn the_versions_agree() {
     let changes = std::fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
     let heads: Vec<&str> = changes.lines().filter_map(|line| line.strip_prefix("## [")).collect();
     assert_eq!(heads[0], "Unreleased]");
-    assert!(heads[1].starts_with(&format!("{version}]")), "the newest release is {}", heads[1]);
+    let newest = heads[1].split(']').next().unwrap();
+    let unreleased = changes.split("\n## [").nth(1).unwrap();
+    let has_changed = unreleased.lines().any(|line| line.starts_with("- "));
+    let is_later = number(version) > number(newest);
+    assert!(version == newest || has_changed && is_later, "the newest release is {newest}");
 }
 
 /// Each workspace's lock file names all that its packages stand on. (Those of `python` and `fuzz` are easily
@@ -118,9 +127,6 @@ fn published_crates_say_what_they_are() {
 /// stand on may: `loom` does.)
 #[test]
 fn the_oldest_rust_takes_every_dependency() {
-    let number = |version: &str| -> Vec<u32> {
-        version.split('.').map(|part| part.parse().unwrap()).chain([0, 0]).take(3).collect()
-    };
     let oldest = number(env!("CARGO_PKG_RUST_VERSION"));
     let all = metadata(&["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"]);
     let nodes = all["resolve"]["nodes"].as_array().unwrap();
@@ -187,14 +193,20 @@ fn the_oldest_rust_builds_it() {
         println!("skipped: no toolchain {toolchain}");
         return;
     }
-    let output = Command::new("cargo")
-        .args([&toolchain, "check", "--workspace", "--locked"])
-        .current_dir(root())
-        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("oldest"))
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for manifest in ["Cargo.toml", "python/Cargo.toml"] {
+        let output = Command::new("cargo")
+            .args([&toolchain, "check", "--workspace", "--all-features", "--locked"])
+            .args(["--manifest-path", manifest])
+            .current_dir(root())
+            .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("oldest"))
+            // That of the toolchain which runs this test, if any.
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .env_remove("RUSTC")
+            .env_remove("CARGO")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 /// The lowest versions that our manifests name are enough. (What those stand on in turn is as it comes.)

@@ -360,8 +360,8 @@ impl Builder {
 
     /// When a file is looked at for changes by others; default
     /// [`WhenOpened`](Coherence::WhenOpened). To look costs half
-    /// a microsecond, an `fstat(2)` and some (`cargo bench -p readpath-peers --bench hit_cost`):
-    /// a cached read of 4 KiB took 0.63 in place of 0.14 us on a machine that was busy otherwise.
+    /// a microsecond, an `fstat(2)` and some (`cargo bench -p readpath-peers --bench held_reads`):
+    /// a cached read of 4 KiB took 0.50 in place of 0.08 us on a machine that was busy otherwise.
     pub fn coherence(mut self, coherence: Coherence) -> Builder {
         self.coherence = coherence;
         self

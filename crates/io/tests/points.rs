@@ -1,5 +1,7 @@
 //! What a path tells of itself while it runs: spans and events of `tracing`, and the probes that are in the program.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use readpath::ReadPath;
@@ -94,4 +96,104 @@ fn the_probes_are_in_the_program() {
         let note = [b"readpath\0", name.as_bytes(), b"\0"].concat();
         assert!(program.windows(note.len()).any(|bytes| bytes == note), "{name}");
     }
+}
+
+/// A probe as its note describes it.
+struct Probe {
+    name: &'static str,
+    /// Where its `nop` is in the program's file.
+    place: u64,
+    /// Where its arguments are, in the words of the assembler: `8@%rdi 4@-16(%rbp)`.
+    arguments: String,
+}
+
+/// The probe of this name in a program for this machine (an ELF file of 64 bits).
+fn probe(program: &[u8], name: &'static str) -> Probe {
+    let number = |at: u64, bytes: usize| -> u64 {
+        let bytes = &program[at as usize..][..bytes];
+        bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+    };
+    // Before provider and name the note has three addresses: the probe, a fixed point, a counter.
+    let names = [b"readpath\0", name.as_bytes(), b"\0"].concat();
+    let at = program.windows(names.len()).position(|bytes| bytes == names).expect(name);
+    assert_eq!(&program[at - 32..at - 24], b"stapsdt\0");
+    let address = number(at as u64 - 24, 8);
+    let arguments = program[at + names.len()..].split(|&byte| byte == 0).next().unwrap();
+    let arguments = String::from_utf8(arguments.to_vec()).unwrap();
+    // The header says where the table of segments is, how long an entry is and how many there are; an entry what
+    // kind it is (1: loaded), where it lies in the file and in memory, and how long it is.
+    let (table, length, count) = (number(32, 8), number(54, 2), number(56, 2));
+    let segments = (0..count).map(|nth| table + nth * length);
+    let mut places = segments.filter(|&at| number(at, 4) == 1).filter_map(|at| {
+        let [offset, in_memory, length] = [8, 16, 32].map(|field| number(at + field, 8));
+        let within = address.checked_sub(in_memory).filter(|&within| within < length)?;
+        Some(offset + within)
+    });
+    let place = places.next().expect("the probe is in a segment");
+    Probe { name, place, arguments }
+}
+
+impl Probe {
+    /// Argument `nth` in the words of the kernel's uprobes, called `arg`; none where it is written otherwise.
+    fn argument(&self, nth: usize) -> Option<String> {
+        let (size, place) = self.arguments.split(' ').nth(nth)?.split_once('@')?;
+        let bits = size.trim_start_matches('-').parse::<u32>().ok()? * 8;
+        let register = |name: &str| {
+            let name = name.strip_prefix('%')?;
+            let plain = name.trim_start_matches(['r', 'e']).trim_end_matches('d');
+            let is_numbered = plain.chars().all(|digit| digit.is_ascii_digit());
+            Some(if is_numbered { format!("%r{plain}") } else { format!("%{plain}") })
+        };
+        let place = match place.strip_suffix(')').and_then(|place| place.split_once('(')) {
+            Some((offset, base)) => {
+                let offset = offset.parse::<i64>().ok()?;
+                format!("{offset:+}({})", register(base)?)
+            }
+            None => register(place)?,
+        };
+        Some(format!("arg={place}:u{bits}"))
+    }
+}
+
+/// Somebody attaches to `submitted` from outside, as `bpftrace` does (by a uprobe of the kernel's, at the place that the
+/// note names), while a program makes one read of 8 KiB: one request of 16 sectors is seen, with its arguments.
+#[test]
+fn a_probe_tells_who_attaches_to_it() {
+    let program = std::env::current_exe().unwrap();
+    let probe = probe(&std::fs::read(&program).unwrap(), "submitted");
+    let sectors = probe.argument(2).unwrap_or_else(|| panic!("{}", probe.arguments));
+    let group = format!("readpath_test_{}", std::process::id());
+    // Mounted where nobody else sees it; what is set up in it goes with the shell.
+    let script = r#"
+        set -e
+        mount -t tracefs tracefs /sys/kernel/tracing
+        cd /sys/kernel/tracing
+        echo "p:$GROUP/$NAME $PROGRAM:$PLACE $SECTORS" >>uprobe_events
+        trap 'cd /sys/kernel/tracing; echo 0 >instances/$GROUP/events/$GROUP/enable; rmdir instances/$GROUP; echo "-:$GROUP/$NAME" >>uprobe_events' EXIT
+        mkdir instances/$GROUP
+        echo 1 >instances/$GROUP/events/$GROUP/enable
+        "$PROGRAM" --exact a_read_that_misses_is_told_and_a_copy_is_not >/dev/null
+        cat instances/$GROUP/trace
+    "#;
+    let output = Command::new("unshare")
+        .args(["--mount", "bash", "-c", script])
+        .current_dir(Path::new("/"))
+        .env("GROUP", &group)
+        .env("NAME", probe.name)
+        .env("PROGRAM", &program)
+        .env("PLACE", format!("{:#x}", probe.place))
+        .env("SECTORS", sectors)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_denied = ["Operation not permitted", "ermission denied", "uprobe_events: No such file"];
+    if is_denied.iter().any(|word| told.contains(word)) {
+        println!("skipped: attaching to a probe needs root, tracefs and uprobes: {told}");
+        return;
+    }
+    assert!(output.status.success(), "{told}");
+    let trace = String::from_utf8(output.stdout).unwrap();
+    let seen: Vec<&str> = trace.lines().filter(|line| line.contains(" submitted: (")).collect();
+    let [seen] = seen[..] else { panic!("{trace}") };
+    assert!(seen.ends_with(" arg=16"), "{seen}");
 }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub use host::MemoryHost;
 pub use report::LoadRow;
-pub use run::{LoadSetup, check_load, observe_load, simulate_load};
+pub use run::{LoadSetup, check_load, observe_load, simulate_load, simulate_load_with};
 pub use touches::{Touch, Touches};
 
 /// One load. A [`Load`] that [`Load::check`] accepts can be run anywhere.

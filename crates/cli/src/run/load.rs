@@ -1,7 +1,8 @@
 //! The rows of loads on memory.
 
 use readpath_core::decision::Decided;
-use readpath_sim::load::{LoadRow, LoadSetup, simulate_load};
+use readpath_sim::load::{LoadRow, LoadSetup, simulate_load_with};
+use readpath_sim::observe::{Events, Observer};
 use readpath_sim::run::Watch;
 
 use super::kernel_swap;
@@ -11,20 +12,29 @@ use crate::exit::{Ended, Failure};
 use crate::plan::load::{LoadPlan, LoadRun, LoadRunner};
 use crate::progress::{Bar, Interrupt};
 
-/// Runs the loads everywhere.
-pub fn run(plan: &LoadPlan, rows: &mut Vec<LoadRow>) -> Ended {
+/// The most requests that are seen of a row.
+const EVENTS_MAX: usize = 20_000;
+
+/// Runs the loads everywhere. Where `seen` is given, it gets what was seen of each row; of real storage nothing is.
+pub fn run(plan: &LoadPlan, rows: &mut Vec<LoadRow>, mut seen: Option<&mut Vec<Events>>) -> Ended {
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
     let log = log.transpose()?;
     let interrupt = Interrupt::listen();
     for row in &plan.rows {
         let bar = Bar::new(format!("{} {}", row.load.name, row.storage), interrupt.clone());
+        let observer = seen.is_some().then(|| Observer::new(EVENTS_MAX));
         rows.push(match &row.runner {
-            LoadRunner::Modelled(setup) => simulate(row, setup, &bar, log.as_ref()),
+            LoadRunner::Modelled(setup) => {
+                simulate(row, setup, &bar, log.as_ref(), observer.clone())
+            }
             LoadRunner::Region { path, swapin } => region::run(row, path, swapin, &interrupt),
             LoadRunner::Kernel { path, page_cluster } => {
                 kernel_swap::run(row, path, *page_cluster, &interrupt)
             }
         }?);
+        if let (Some(seen), Some(observer)) = (seen.as_mut(), observer) {
+            seen.push(observer.take());
+        }
     }
     log.map_or(Ok(()), |log| log.finish())?;
     unmeasured(rows)
@@ -35,6 +45,7 @@ fn simulate(
     setup: &LoadSetup,
     bar: &Bar,
     log: Option<&DecisionFile>,
+    observer: Option<Observer>,
 ) -> Result<LoadRow, Failure> {
     if let Some(log) = log {
         let LoadRun { load, storage, .. } = row;
@@ -43,8 +54,8 @@ fn simulate(
     let mut tell = |progress| bar.tell(progress);
     let mut decided = log.map(|log| |one: &Decided| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
-    let simulated =
-        simulate_load(&row.load, setup, Watch { tell: &mut tell, decided, prepare: None });
+    let watch = Watch { tell: &mut tell, decided, prepare: None };
+    let simulated = simulate_load_with(&row.load, setup, observer, watch);
     let simulated = simulated.map_err(|error| row.failure(&error))?;
     if bar.is_wanted() { Ok(simulated) } else { Err(Failure::Interrupted) }
 }

@@ -16,6 +16,8 @@ const ROWS_MAX: usize = 8;
 /// So many pieces of a kind are drawn: of more, each second, third, …
 const PIECES_MAX: usize = 3_000;
 
+const MIB: f64 = 1_048_576.0;
+
 /// A job's rows; `seen` has what was seen of each.
 pub fn of_job(rows: &[Row], seen: &[Events]) -> Page {
     let job = rows.first().map_or("", |row| row.job.as_str());
@@ -51,29 +53,59 @@ pub fn of_job(rows: &[Row], seen: &[Events]) -> Page {
     page
 }
 
-/// The rows of loads on memory.
-pub fn of_loads(rows: &[LoadRow]) -> Page {
+/// The rows of loads on memory; `seen` has what was seen of each.
+pub fn of_loads(rows: &[LoadRow], seen: &[Events]) -> Page {
     let lead = "Loads on memory that is too small for them, under several swap-in laws.";
     let mut page = Page::new("Loads on memory", lead);
     page.heading("Time");
     let bars: Vec<Bar> = rows
         .iter()
-        .map(|row| {
-            let laws = [&row.swapin, &row.scheduler].into_iter().flatten().map(String::as_str);
-            let parts = [row.job.as_str(), row.storage.as_str()].into_iter().chain(laws);
-            let label = parts.collect::<Vec<_>>().join(" · ");
-            Bar::new(&label, row.seconds, series_of(&row.storage))
-        })
+        .map(|row| Bar::new(&load_name(row), row.seconds, series_of(&row.storage)))
         .collect();
     let caption = "Seconds, less is better: blue on a modelled device, green over a Region, orange under \
                    the kernel's own swap.";
     page.picture(caption, &bars::draw("Time of each row", "s", &bars));
+    faults(&mut page, rows);
     page.heading("Rows");
     page.table("A row for each load, storage and laws", &load_table(rows));
     page.notes(
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?))),
     );
+    let moments = rows.iter().zip(seen).filter(|(_, events)| !events.requests.is_empty());
+    for (row, events) in moments.take(ROWS_MAX) {
+        page.heading(&format!("Moment by moment: {}", load_name(row)));
+        moment(&mut page, events);
+    }
     page
+}
+
+/// How many faults waited for a device, and how many found their page brought in.
+fn faults(page: &mut Page, rows: &[LoadRow]) {
+    let bars: Vec<Bar> = rows
+        .iter()
+        .filter(|row| row.major_faults.is_some())
+        .flat_map(|row| {
+            let name = load_name(row);
+            let bar = |what: &str, faults: Option<u64>, series| {
+                faults.map(|faults| Bar::new(&format!("{name}, {what}"), faults as f64, series))
+            };
+            let found = bar("found", row.minor_faults, 2);
+            bar("waited", row.major_faults, 1).into_iter().chain(found)
+        })
+        .collect();
+    if !bars.is_empty() {
+        page.heading("Faults");
+        let caption = "Orange: faults that waited for a device; green: those that found their page brought in \
+                       by the fault of another, the hits of a swap-in law.";
+        page.picture(caption, &bars::draw("Faults of each row", "faults", &bars));
+    }
+}
+
+/// What tells a load's row from the others.
+fn load_name(row: &LoadRow) -> String {
+    let laws = [&row.swapin, &row.scheduler].into_iter().flatten().map(String::as_str);
+    let parts = [row.job.as_str(), row.storage.as_str()].into_iter().chain(laws);
+    parts.collect::<Vec<_>>().join(" · ")
 }
 
 /// What tells a row from the others.
@@ -142,7 +174,6 @@ fn latencies(distributions: &[Line]) -> String {
 
 /// What was read where and when, what the device was asked for, and how far was read ahead.
 fn moment(page: &mut Page, events: &Events) {
-    const MIB: f64 = 1_048_576.0;
     let ends = |done: Option<u64>, issued: u64| done.unwrap_or(issued) as f64 / 1e6;
     let until = events.requests.iter().map(|event| ends(event.done_ns, event.issued_ns));
     let until = until.chain(events.reads.iter().map(|event| event.done_ns as f64 / 1e6));
@@ -152,42 +183,9 @@ fn moment(page: &mut Page, events: &Events) {
         Field::new(x, Axis::linear(what, most, plain), 260.0)
     };
 
-    // Who took less than the quickest request has waited for none.
-    let quickest = events
-        .requests
-        .iter()
-        .filter_map(|event| Some(event.done_ns? - event.issued_ns))
-        .min()
-        .unwrap_or(0);
-    let has_waited = |event: &&ReadEvent| event.done_ns - event.issued_ns >= quickest;
-    let read = |event: &ReadEvent| {
-        let first = event.offset as f64 / MIB;
-        let bytes = event.bytes.unwrap_or(0) as f64 / MIB;
-        [event.issued_ns as f64 / 1e6, event.done_ns as f64 / 1e6, first, first + bytes]
-    };
-    let hits = events.reads.iter().filter(|event| !has_waited(event)).map(read).collect();
-    let misses = events.reads.iter().filter(has_waited).map(read).collect();
-    let most = events.reads.iter().map(|event| read(event)[3]).fold(0.0, f64::max);
-    let kinds = [
-        Kind {
-            name: "waited for the device".to_owned(),
-            series: 1,
-            is_thin: true,
-            pieces: thinned(misses),
-        },
-        Kind {
-            name: "found in memory".to_owned(),
-            series: 2,
-            is_thin: false,
-            pieces: thinned(hits),
-        },
-    ];
-    let caption =
-        "Reads: each from when it was asked for to when it was there, at its place in its file.";
-    page.picture(
-        caption,
-        &dots::draw("Reads by place and time", &field("MiB in the file", most), &kinds),
-    );
+    if !events.reads.is_empty() {
+        reads(page, events, &field);
+    }
 
     let request = |event: &readpath_sim::observe::RequestEvent| {
         let first = event.sector as f64 * 512.0 / MIB;
@@ -237,6 +235,46 @@ fn moment(page: &mut Page, events: &Events) {
     if events.dropped > 0 {
         page.paragraph(&format!("{} later events are not drawn.", events.dropped));
     }
+}
+
+/// What was read where and when, and what of it was found in memory.
+fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> Field) {
+    // Who took less than the quickest request has waited for none.
+    let quickest = events
+        .requests
+        .iter()
+        .filter_map(|event| Some(event.done_ns? - event.issued_ns))
+        .min()
+        .unwrap_or(0);
+    let has_waited = |event: &&ReadEvent| event.done_ns - event.issued_ns >= quickest;
+    let read = |event: &ReadEvent| {
+        let first = event.offset as f64 / MIB;
+        let bytes = event.bytes.unwrap_or(0) as f64 / MIB;
+        [event.issued_ns as f64 / 1e6, event.done_ns as f64 / 1e6, first, first + bytes]
+    };
+    let hits = events.reads.iter().filter(|event| !has_waited(event)).map(read).collect();
+    let misses = events.reads.iter().filter(has_waited).map(read).collect();
+    let most = events.reads.iter().map(|event| read(event)[3]).fold(0.0, f64::max);
+    let kinds = [
+        Kind {
+            name: "waited for the device".to_owned(),
+            series: 1,
+            is_thin: true,
+            pieces: thinned(misses),
+        },
+        Kind {
+            name: "found in memory".to_owned(),
+            series: 2,
+            is_thin: false,
+            pieces: thinned(hits),
+        },
+    ];
+    let caption =
+        "Reads: each from when it was asked for to when it was there, at its place in its file.";
+    page.picture(
+        caption,
+        &dots::draw("Reads by place and time", &field("MiB in the file", most), &kinds),
+    );
 }
 
 /// No more than can be drawn, evenly chosen.

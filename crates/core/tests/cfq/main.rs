@@ -2,7 +2,6 @@
 
 mod conservation;
 mod cooperators;
-mod cost;
 mod devices;
 mod golden;
 mod knobs;

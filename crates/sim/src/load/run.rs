@@ -69,12 +69,28 @@ impl LoadSetup {
 pub fn simulate_load(
     load: &Load,
     setup: &LoadSetup,
+    watch: Watch<'_>,
+) -> Result<LoadRow, SimulateError> {
+    simulate_load_with(load, setup, None, watch)
+}
+
+/// As [`simulate_load`]; `observer`, where one is given, sees the requests of the device once memory is filled.
+///
+/// # Errors
+/// As [`simulate_load`].
+pub fn simulate_load_with(
+    load: &Load,
+    setup: &LoadSetup,
+    observer: Option<Observer>,
     mut watch: Watch<'_>,
 ) -> Result<LoadRow, SimulateError> {
     let (world, mut machine) = prepare(load, setup)?;
     let mut run = Run::new(load, setup, world);
     run.fill(&mut machine, &mut Watch::progress(watch.tell));
     let filled = Counted::of(&machine);
+    if let Some(observer) = observer {
+        run.world = run.world.observed_by(observer);
+    }
     run.touch_all(&mut machine, &mut watch);
     Ok(run.row(&machine, setup, &filled))
 }
@@ -89,15 +105,11 @@ pub fn observe_load(
     setup: &LoadSetup,
     events_max: usize,
 ) -> Result<(LoadRow, Events), SimulateError> {
-    let (world, mut machine) = prepare(load, setup)?;
-    let mut run = Run::new(load, setup, world);
-    let mut goes_on = |_: Progress| Go::On;
-    run.fill(&mut machine, &mut Watch::progress(&mut goes_on));
-    let filled = Counted::of(&machine);
     let observer = Observer::new(events_max);
-    run.world = run.world.observed_by(observer.clone());
-    run.touch_all(&mut machine, &mut Watch::progress(&mut goes_on));
-    Ok((run.row(&machine, setup, &filled), observer.take()))
+    let mut goes_on = |_: Progress| Go::On;
+    let watch = Watch::progress(&mut goes_on);
+    let row = simulate_load_with(load, setup, Some(observer.clone()), watch)?;
+    Ok((row, observer.take()))
 }
 
 /// Finds out whether [`simulate_load`] would run, without running.

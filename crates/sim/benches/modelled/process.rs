@@ -1,9 +1,7 @@
-//! What an operation costs before the read path sees it: one call of `next` and one of `completed` of a
-//! process, on one core.
+//! What an operation costs before the read path sees it: one call of `next` and one of `completed` of a process.
 //!
-//! `cargo bench -p readpath-sim --bench process`; without `--bench`, as the tests run it, each is run
-//! once. A read path that is to take a million requests a second has 1000 ns for each; this part
-//! should stay below 50, which is 20 million items a second.
+//! A read path that is to take a million requests a second has 1000 ns for each; this part should stay
+//! below 50, which is 20 million items a second.
 
 use std::fmt::{self, Display};
 
@@ -38,10 +36,6 @@ const JOBS: &[Job] = &[
         options: "rw=randread\nioengine=io_uring\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8",
     },
 ];
-
-fn main() {
-    divan::main();
-}
 
 #[divan::bench(args = JOBS)]
 fn operations(bencher: Bencher, job: &Job) {

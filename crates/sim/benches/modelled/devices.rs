@@ -1,0 +1,55 @@
+//! Random reads of 4 KiB on a device with nothing above it, so many under way at a time.
+
+use std::fmt::{self, Display};
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use readpath_core::law::Spec;
+use readpath_core::request::{DeviceRequest, Op, RequestId};
+use readpath_core::unit::Time;
+use readpath_sim::device::registry;
+
+use crate::sized;
+
+const DEVICES: [&str; 6] = ["ssd", "nvme", "raid0:12xssd", "raid0:4xnvme", "hdd", "hdd,drive=sata"];
+
+struct Case {
+    device: &'static str,
+    depth: u32,
+}
+
+impl Display for Case {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}, {} under way", self.device, self.depth)
+    }
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    DEVICES.into_iter().flat_map(|device| [1, 32, 256].map(|depth| Case { device, depth }))
+}
+
+#[divan::bench(args = cases(), sample_count = 20)]
+fn requests(bencher: Bencher, case: &Case) {
+    let spec = Spec::parse(case.device).expect("the devices above are well-formed");
+    let mut device = registry::build(&spec, 1).expect("the devices above exist");
+    let caps = device.caps();
+    let depth = case.depth.min(caps.depth_max);
+    let requests = sized(100_000) as u32;
+    let (mut state, mut now) = (1_u64, Time::ZERO);
+    bencher.counter(ItemsCount::new(requests)).bench_local(|| {
+        let (mut begun, mut done) = (0, 0);
+        while done < requests {
+            while begun < requests && begun - done < depth {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                let place = (u128::from(state) * u128::from(caps.sectors / 8)) >> 64;
+                let (id, start) = (RequestId(begun), place as u64 * 8);
+                device.submit(now, DeviceRequest { id, op: Op::Read, start, sectors: 8 });
+                begun += 1;
+            }
+            now = device.next_event().expect("something is under way");
+            while device.poll(now).is_some() {
+                done += 1;
+            }
+        }
+    });
+}

@@ -1,0 +1,34 @@
+//! Random direct reads of 4 KiB with 32 in flight (the cache is not used), through the whole path: workload,
+//! machine, scheduler, device.
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use readpath_core::law::Spec;
+use readpath_sim::job::JobFile;
+use readpath_sim::run::Go;
+use readpath_sim::simulate::{Setup, simulate};
+
+use crate::sized;
+
+/// Devices and schedulers.
+const CASES: [&str; 5] = ["ssd noop", "ssd deadline", "nvme noop", "hdd noop", "hdd deadline"];
+
+#[divan::bench(args = CASES, sample_count = 10)]
+fn requests(bencher: Bencher, case: &str) {
+    let (device, scheduler) = case.split_once(' ').expect("the cases above are two words");
+    let operations = sized(500_000);
+    let job = format!(
+        "[r]\nrw=randread\nbs=4k\nsize=16g\nio_size={}\ndirect=1\nioengine=libaio\niodepth=32\n",
+        operations * 4096
+    );
+    let job = JobFile::parse(&job).expect("the job is well formed");
+    let setup = Setup {
+        scheduler: Spec::plain(scheduler),
+        memory_bytes: 4096,
+        ..Setup::new(Spec::plain(device))
+    };
+    bencher.counter(ItemsCount::new(operations)).bench_local(|| {
+        let row = simulate("speed", &job, &setup, &mut |_| Go::On).expect("the run is well formed");
+        assert_eq!(row.device_requests, Some(operations));
+    });
+}
