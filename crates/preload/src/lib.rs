@@ -2,11 +2,11 @@
 //! it stands for, and tells the watcher of what it read.
 //!
 //! `readpath watch` does so where it may not have the kernel tell. What is told goes into memory that both share
-//! ([`layout`]); nothing is allocated, locked or waited for, and `errno` stays as it was. A read of what has
+//! (`layout.rs`); nothing is allocated, locked or waited for, and `errno` stays as it was. A read of what has
 //! no places (a pipe, a socket, a terminal) costs one more system call and is not told; that of a file none or one, and one more now
 //! and then. With the variable unset all calls go through at once.
 //!
-//! **Which file a descriptor is of** the kernel is asked, and is believed for [`BELIEVED_NS`]: to ask costs as much as a
+//! **Which file a descriptor is of** the kernel is asked, and is believed for `BELIEVED_NS`: to ask costs as much as a
 //! small read. Whoever closes a descriptor or puts another in its place by a function of the C library ends that at once.
 //!
 //! The library is built into the command (its build script), and by nobody else.
