@@ -220,12 +220,11 @@ pub enum Decision {
         first: u64,
         /// How many pages; of a stride, the gaps among them.
         pages: u64,
-        /// What they are ahead of: `forward`, `backward`, `strided`; a `piece`; or a
+        /// What they are ahead of: `forward`, `backward`, `strided`; or a
         /// `sweep` of a file that is used up at random.
         shape: &'static str,
         /// What made the window as large as it is: what a reader `waits` for a request, what
-        /// `fills` a device that many wait for, what a request `occupies`; the stream's
-        /// `age`, `memory`, pages that were `evicted`; `pieces` of one length; pages
+        /// a request `occupies` of the device; `memory`, pages that were `evicted`; pages
         /// that were `asked` for at random.
         why: &'static str,
         /// Pages that the stream has behind it; of a sweep, what its requests have cost.

@@ -37,5 +37,6 @@ pub mod request;
 pub mod scheduler;
 pub mod size;
 pub mod splitmix;
+pub mod survival;
 pub mod swapin;
 pub mod unit;

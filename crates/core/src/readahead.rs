@@ -32,7 +32,7 @@ pub use advised::{Advised, AdvisedPages};
 pub use belief::{Ahead, Belief};
 pub use credit::Credit;
 pub use evidence::{
-    Ages, DeviceEvidence, Era, Evidence, FileEvidence, Piece, Pieces, Streams, Wanted,
+    Begin, DeviceEvidence, Era, Evidence, FileEvidence, RunLengths, Streams, Wanted,
 };
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;

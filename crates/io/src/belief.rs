@@ -34,12 +34,12 @@ pub struct Belief {
 pub struct Window {
     /// The bytes of the file; of a stride, with the gaps among them.
     pub bytes: Range<u64>,
-    /// What they are ahead of: `forward`, `backward`, `strided`; a `piece`; or a `sweep` of what is used up at
+    /// What they are ahead of: `forward`, `backward`, `strided`; or a `sweep` of what is used up at
     /// random.
     pub shape: &'static str,
-    /// What made it as large as it is, and no larger: what a reader `waits` for a request, what `fills` a device
-    /// that many wait for, what a request `occupies`; the stream's `age`, `memory`, pages that were `evicted`;
-    /// `pieces` of one length; pages that were `asked` for at random, in the file or in a `region` of it.
+    /// What made it as large as it is, and no larger: what a reader `waits` for a request, what
+    /// a request `occupies` of the device; `memory`, pages that were `evicted`; pages that were `asked` for
+    /// at random, in the file or in a `region` of it.
     pub why: &'static str,
     /// Bytes that the stream has behind it; of a sweep, what its requests have cost.
     pub behind_bytes: u64,

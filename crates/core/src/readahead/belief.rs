@@ -53,8 +53,9 @@ mod tests {
     use crate::request::{DeviceCaps, ProcessId};
     use crate::unit::{PAGE_SECTORS, PageRange, Time};
 
-    /// At first a request is taken to cost 1 ms, or 122 pages: with one page behind it the window that costs least
-    /// is √(2 × 122 × 1), 15 pages, none of which is used yet.
+    /// At first a request is taken to cost 1 ms, or 122 pages. With `n = w + 1`, the likelihood `1 ÷ n` and
+    /// `1 + 1 ÷ 2 + … + 1 ÷ n` pages used, `n` times that is at most 122 + n up to n = 37: a window of 36
+    /// pages, to the round 32nd page of the file. None of them is used yet.
     #[test]
     fn a_file_that_was_begun_is_believed_to_go_on() {
         let caps = DeviceCaps {
@@ -79,8 +80,8 @@ mod tests {
         assert_eq!((belief.request_ns, belief.price_pages), (1_000_000, 122));
         let newest = belief.newest.unwrap();
         assert_eq!((newest.shape, newest.behind), ("forward", 1));
-        assert_eq!(newest.range, PageRange::new(1, 15));
+        assert_eq!(newest.range, PageRange::new(1, 31));
         let credit = belief.credit.unwrap();
-        assert_eq!((credit.standing_pages(), credit.used_percent()), (15, None));
+        assert_eq!((credit.standing_pages(), credit.used_percent()), (31, None));
     }
 }

@@ -5,16 +5,14 @@ use alloc::vec::Vec;
 use super::Ahead;
 use crate::decision::DecisionLog;
 use crate::estimate::DeviceEstimate;
+use crate::survival::{CERTAIN, Survival};
 use crate::unit::{PageRange, Time};
-
-/// How many pieces must agree before the next is read in one.
-const PIECES: usize = 4;
 
 /// Beyond so many times what a request costs a window saves less than a sixteenth.
 pub(super) const REQUESTS_SHARE: u64 = 16;
 
-/// Up to which power of two pages ages are told apart: 2 GiB.
-const AGES: usize = 20;
+/// Up to which power of two first requests are told apart: 1 MiB.
+const SIZES: usize = 9;
 
 /// The least region of a file of which it is known how much was asked for: 4 MiB.
 const REGION_PAGES: u64 = 1024;
@@ -22,12 +20,8 @@ const REGION_PAGES: u64 = 1024;
 /// The most regions of one file: 8 bytes each.
 const REGIONS_MAX: u64 = 4096;
 
-/// Of so many streams of one age it is known whether they went on.
-const AGES_LIMIT: u8 = 64;
-
-/// How large a window should be, and what makes it so large: `waits`, what a reader
-/// waits for a request; `fills`, what fills a device that many wait for; `occupies`,
-/// what a request occupies of a device that is busy.
+/// How large a window should be, and what makes it so large: `waits`, what a reader waits for a request,
+/// shared by those that wait; `occupies`, what a request occupies of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Pages ahead of the reader.
@@ -58,12 +52,10 @@ pub struct DeviceEvidence {
     pub standing_pages: u64,
     /// Pages that were ever added to the cache.
     pub added_pages: u64,
-    /// How long the newest pieces were, the newest last.
-    pub pieces: Pieces,
     /// The streams of all handles together.
     pub streams: Streams,
-    /// At which age streams end, and at which they go on.
-    pub ages: Ages,
+    /// How far runs go.
+    pub lengths: RunLengths,
     /// When the law is asked: for the log alone, no law decides by it.
     pub now: Time,
     /// What is read ahead, and why.
@@ -77,40 +69,33 @@ impl DeviceEvidence {
     /// `n`-th part of what all of them get done meanwhile; and what the request
     /// occupies of the device is taken from all of them, however many they are.
     pub fn price_pages(&self) -> u64 {
-        let wait = self.estimate.request_cost_pages() / self.reads_under_way.max(1);
-        wait.max(self.estimate.request_occupies_pages())
+        self.price().0
     }
 
-    /// The window that costs least for a stream that has so many pages behind it.
+    /// The price, and what makes it so large.
+    fn price(&self) -> (u64, &'static str) {
+        let waits = self.estimate.request_cost_pages() / self.reads_under_way.max(1);
+        let occupies = self.estimate.request_occupies_pages();
+        if occupies >= waits { (occupies, "occupies") } else { (waits, "waits") }
+    }
+
+    /// The window that costs least for a run of `length` requests of `each` pages that began so.
     ///
-    /// A stream that has gone on for `b` pages ends within the next `w` with a chance
-    /// of about `w ÷ (b + w)`: nothing is known of it but its age. So `w` pages
-    /// cost `w² ÷ 2b` pages in vain, and a request saved for each `w` is worth its
-    /// price `p`: together they are least at `w² = 2pb`. Beyond 16 `p` the requests are
-    /// a sixteenth of the bytes, and there is nothing to be had.
+    /// What it costs is the price of a request and the pages that the run is not likely to come to
+    /// ([`Survival`]). Beyond 16 times that price the requests are a sixteenth of the bytes, and
+    /// there is nothing to be had.
     ///
-    /// The price is what a request takes, as long as the device has time to spare; `n`
-    /// readers with requests of `w` pages each leave it none once their bytes take
-    /// as long as a request: what is read ahead beyond twice that hides nothing, for the
-    /// others' bytes come later by as much. From there on the price is what it occupies.
-    ///
-    /// Where streams of that age were seen to end more often than to go on they count as
-    /// so much younger, and elsewhere as so much older.
-    pub fn window(&self, behind: u64) -> Wanted {
-        let (went_on, ended) = self.ages.seen(behind);
-        let least = |price: u64| {
-            let by_age = 2 * price * behind * went_on / ended;
-            by_age.isqrt().min(REQUESTS_SHARE * price)
+    /// Of a request that continues nothing no page is read ahead that is likelier wasted than used: of
+    /// many such each would bring in what nobody wants, and what that costs others no price says.
+    pub fn window(&self, begin: Begin, length: u64, each: u64) -> Wanted {
+        let lengths = self.lengths.of(begin);
+        let likely = match begin {
+            Begin::Request { .. } if length == 1 => lengths.pages_ahead(1, CERTAIN / 2, u64::MAX),
+            _ => u64::MAX,
         };
-        let waits = self.estimate.request_cost_pages();
-        let others = self.reads_under_way.saturating_sub(1);
-        let filling = (2 * waits).checked_div(others).unwrap_or(u64::MAX);
-        let (idle, busy) = (least(waits), least(self.estimate.request_occupies_pages()));
-        match idle.min(filling) {
-            pages if pages <= busy => Wanted { pages: busy, why: "occupies" },
-            pages if pages == idle => Wanted { pages, why: "waits" },
-            pages => Wanted { pages, why: "fills" },
-        }
+        let (price, why) = self.price();
+        let pays = lengths.window(length, each, price, REQUESTS_SHARE * price / each);
+        Wanted { pages: each * pays.min(likely), why }
     }
 
     /// Pages that came into the cache because somebody asked for them, or were asked for since.
@@ -156,63 +141,6 @@ impl DeviceEvidence {
     }
 }
 
-/// How many streams ended at an age, and how many came to twice that age.
-///
-/// Ages are counted by powers of two: of a stream that has from 16 to 31 pages behind it, it counts
-/// whether it comes to 32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ages {
-    went_on: [u8; AGES],
-    ended: [u8; AGES],
-}
-
-impl Default for Ages {
-    /// As many as not go on, as far as is known.
-    fn default() -> Ages {
-        Ages { went_on: [1; AGES], ended: [1; AGES] }
-    }
-}
-
-impl Ages {
-    /// Of streams with so many pages behind them, how many went on and how many ended; neither is 0.
-    fn seen(&self, behind: u64) -> (u64, u64) {
-        let age = age(behind);
-        (self.went_on[age].into(), self.ended[age].into())
-    }
-
-    /// A stream went on from `before` to `behind` pages.
-    pub fn went_on(&mut self, before: u64, behind: u64) {
-        for age in age(before)..age(behind) {
-            self.went_on[age] += 1;
-            self.forget(age);
-        }
-    }
-
-    /// A stream ended with so many pages behind it.
-    pub fn ended(&mut self, behind: u64) {
-        self.ended[age(behind)] += 1;
-        self.forget(age(behind));
-    }
-
-    /// One that was taken to have ended with so many pages goes on after all.
-    pub fn goes_on_after_all(&mut self, behind: u64) {
-        let ended = &mut self.ended[age(behind)];
-        *ended = (*ended - 1).max(1);
-    }
-
-    /// After so many streams the older ones begin to be forgotten.
-    fn forget(&mut self, age: usize) {
-        if self.went_on[age] + self.ended[age] > AGES_LIMIT {
-            self.went_on[age] = self.went_on[age].div_ceil(2);
-            self.ended[age] = self.ended[age].div_ceil(2);
-        }
-    }
-}
-
-fn age(behind: u64) -> usize {
-    (behind.max(1).ilog2() as usize).min(AGES - 1)
-}
-
 /// When a stream was seen last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Era(u64);
@@ -251,35 +179,63 @@ impl Streams {
     }
 }
 
-/// What a program read in a row before it jumped elsewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
-    /// Pages that its first request asked for.
-    pub begun_with: u64,
-    /// Pages that were read altogether.
-    pub pages: u64,
+/// What is known of a run when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// It begins with its file, or the program has said that it reads in order.
+    Told,
+    /// Three requests at one distance.
+    Stride,
+    /// A request that continues nothing.
+    Request {
+        /// Pages that it asks for.
+        pages: u64,
+    },
 }
 
-/// How many pages programs read one after the other before they jump elsewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pieces {
-    newest: [Piece; PIECES],
+/// How far runs go, in requests of the size of their first, by how they begin.
+///
+/// Programs that jump about often read pieces of one size, and ask for each with requests of one size: so
+/// runs that begin with a request of another size say nothing of them.
+#[derive(Clone, Debug)]
+pub struct RunLengths {
+    told: Survival,
+    strides: Survival,
+    /// By the powers of two of the first request's pages.
+    requests: [Survival; SIZES],
 }
 
-impl Pieces {
-    /// A piece has ended.
-    pub fn ended(&mut self, piece: Piece) {
-        self.newest.rotate_left(1);
-        self.newest[PIECES - 1] = piece;
+impl Default for RunLengths {
+    fn default() -> RunLengths {
+        RunLengths {
+            told: Survival::default(),
+            strides: Survival::default(),
+            requests: core::array::from_fn(|_| Survival::of_requests()),
+        }
+    }
+}
+
+impl RunLengths {
+    fn of(&self, begin: Begin) -> &Survival {
+        match begin {
+            Begin::Told => &self.told,
+            Begin::Stride => &self.strides,
+            Begin::Request { pages } => &self.requests[size_of(pages)],
+        }
     }
 
-    /// How long the piece will be at least that begins with a request for so many pages: what the
-    /// newest four all had; 0 while there were fewer, or one began with another request.
-    pub fn expected_pages(&self, begun_with: u64) -> u64 {
-        let is_alike = self.newest.iter().all(|piece| piece.begun_with == begun_with);
-        let least = self.newest.iter().map(|piece| piece.pages).min().unwrap_or(0);
-        if is_alike { least } else { 0 }
+    /// How far runs that begin so were seen to go.
+    pub fn of_mut(&mut self, begin: Begin) -> &mut Survival {
+        match begin {
+            Begin::Told => &mut self.told,
+            Begin::Stride => &mut self.strides,
+            Begin::Request { pages } => &mut self.requests[size_of(pages)],
+        }
     }
+}
+
+fn size_of(pages: u64) -> usize {
+    (pages.max(1).ilog2() as usize).min(SIZES - 1)
 }
 
 /// Requests that belonged to no stream, and found pages absent.
@@ -342,18 +298,6 @@ impl FileEvidence {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_piece_is_as_long_as_the_shortest_of_four_that_began_alike() {
-        let mut pieces = Pieces::default();
-        for pages in [16, 12, 20, 512] {
-            assert_eq!(pieces.expected_pages(4), 0);
-            pieces.ended(Piece { begun_with: 4, pages });
-        }
-        assert_eq!((pieces.expected_pages(4), pieces.expected_pages(16)), (12, 0));
-        pieces.ended(Piece { begun_with: 16, pages: 512 });
-        assert_eq!(pieces.expected_pages(4), 0);
-    }
-
     /// In a memory of 1,000 pages an era is 500 of them.
     #[test]
     fn a_stream_that_rests_for_two_eras_counts_no_more() {
@@ -372,25 +316,5 @@ mod tests {
         assert_eq!(device.streams.count(), 1, "it was not counted any more");
         device.streams.ended(second);
         assert_eq!(device.streams.count(), 0);
-    }
-
-    /// A request costs 122 pages at first: a stream of 16 pages wants √(2 × 122 × 16) = 62. Seven of
-    /// such an age ended, one went on beside the one of each that is taken for granted: as if it had
-    /// 16 × 2 ÷ 8 = 4 pages behind it, √(2 × 122 × 4) = 31.
-    #[test]
-    fn a_stream_counts_as_younger_where_most_end_and_as_older_where_most_go_on() {
-        let mut device = DeviceEvidence::default();
-        assert_eq!(device.window(16).pages, 62);
-        device.ages.went_on(8, 40);
-        (0..7).for_each(|_| device.ages.ended(31));
-        assert_eq!(device.window(16).pages, 31);
-        // Those of 32 pages are of another age.
-        assert_eq!(device.window(32).pages, 88);
-        // Only one has ended, beside the other: as if it had 16 × 2 ÷ 2 pages behind it. Six more went
-        // on: 16 × 8 ÷ 2 are 64, and √(2 × 122 × 64) is 124.
-        (0..6).for_each(|_| device.ages.goes_on_after_all(31));
-        assert_eq!(device.window(16).pages, 62);
-        (0..6).for_each(|_| device.ages.went_on(16, 32));
-        assert_eq!(device.window(16).pages, 124);
     }
 }

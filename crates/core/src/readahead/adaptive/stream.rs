@@ -1,7 +1,6 @@
 //! One stream: where its reader is, how far is read ahead of it, and the window.
 
-use super::super::evidence::Piece;
-use super::super::{DeviceEvidence, Era, Pages};
+use super::super::{Begin, DeviceEvidence, Era, Pages};
 use super::{Ahead, say};
 use crate::unit::PageRange;
 
@@ -64,25 +63,23 @@ pub(super) struct Stream {
     window_limit: u64,
     /// Pages that the reader has behind it.
     behind: u64,
-    /// How many pages its first request asked for.
+    /// What was known when it began, and how many pages its first request asked for.
+    begin: Begin,
     begun_with: u64,
     /// How many pages had been asked for of the device, by everybody, when it began.
     begun_at: u64,
-    /// How many requests have continued it.
-    proofs: u32,
     /// Since when it counts among [`DeviceEvidence::streams`], if it does.
     counted: Option<Era>,
-    /// With how many pages behind it it is taken to have ended, if it is.
+    /// With which length it is taken to have ended, if it is.
     ended_with: Option<u64>,
-    /// Whether no other was begun on this handle since.
-    pub(super) is_newest: bool,
 }
 
 impl Stream {
     /// A request that continues nothing.
-    pub(super) fn begun(request: PageRange, begun_at: u64) -> Stream {
+    pub(super) fn begun(request: PageRange, begin: Begin, begun_at: u64) -> Stream {
         Stream {
             shape: Shape::Open,
+            begin,
             last: request,
             ahead: request.end,
             window: 0,
@@ -90,10 +87,8 @@ impl Stream {
             behind: request.count(),
             begun_with: request.count(),
             begun_at,
-            proofs: 0,
             counted: None,
             ended_with: None,
-            is_newest: true,
         }
     }
 
@@ -103,29 +98,16 @@ impl Stream {
             shape: Shape::Strided(distance),
             ahead: request.first.wrapping_add_signed(distance),
             behind: 3 * request.count(),
-            proofs: 2,
-            ..Stream::begun(request, begun_at)
+            ..Stream::begun(request, Begin::Stride, begun_at)
         }
     }
 
-    pub(super) fn believe(&mut self, shape: Shape) {
-        self.shape = shape;
+    /// How long a run is with so many pages behind it: in requests of the size of its first.
+    fn length(&self, behind: u64) -> u64 {
+        (behind / self.begun_with.max(1)).max(1)
     }
 
-    pub(super) fn behind(&self) -> u64 {
-        self.behind
-    }
-
-    pub(super) fn proofs(&self) -> u32 {
-        self.proofs
-    }
-
-    /// How many pages its reader took in a row so far: those that the stream
-    /// has seen, and those that were read ahead of it and used since.
-    pub(super) fn piece(&self, pages: &mut dyn Pages) -> Piece {
-        Piece { begun_with: self.begun_with, pages: self.pages_used(pages) }
-    }
-
+    /// The pages that it was seen to use, and those right ahead that it used unseen.
     fn pages_used(&self, pages: &mut dyn Pages) -> u64 {
         if self.shape != Shape::Forward {
             return self.behind;
@@ -205,8 +187,7 @@ impl Stream {
                 Shape::Open | Shape::Forward => request.end,
             };
         }
-        self.proofs += 1;
-        let before = self.behind;
+        let before = self.length(self.behind);
         match self.shape {
             Shape::Open if request.first > self.last.first => {
                 self.shape = Shape::Forward;
@@ -224,20 +205,23 @@ impl Stream {
             }
         }
         self.last = request;
-        let ages = &mut pages.evidence().device.ages;
-        if let Some(behind) = self.ended_with.take() {
-            ages.goes_on_after_all(behind);
+        let length = self.length(self.behind);
+        let survival = pages.evidence().device.lengths.of_mut(self.begin);
+        if let Some(length) = self.ended_with.take() {
+            survival.goes_on_after_all(length);
         }
-        ages.went_on(before, self.behind);
+        survival.grew(before, length);
     }
 
     /// Its reader went elsewhere.
     pub(super) fn left(&mut self, pages: &mut dyn Pages) {
-        let behind = self.pages_used(pages);
+        let length = self.length(self.pages_used(pages));
         let device = pages.evidence().device;
         if self.ended_with.is_none() {
-            self.ended_with = Some(behind);
-            device.ages.ended(behind);
+            self.ended_with = Some(length);
+            let survival = device.lengths.of_mut(self.begin);
+            survival.grew(self.length(self.behind), length);
+            survival.ended(length);
         }
         self.leave(device);
     }
@@ -247,13 +231,11 @@ impl Stream {
         device.streams.ended(self.counted.take());
     }
 
-    /// Reads the next window, when the reader has come to the newest; at most `pages_max`
-    /// pages are ahead of it then.
+    /// Reads the next window, when the reader has come to the newest.
     pub(super) fn read_ahead(
         &mut self,
         request: PageRange,
         file_pages: u64,
-        pages_max: u64,
         pages: &mut dyn Pages,
     ) {
         let device = &mut *pages.evidence().device;
@@ -261,23 +243,25 @@ impl Stream {
             Shape::Backward => request.first == 0,
             _ => request.end >= file_pages,
         };
-        match is_at_end {
-            true => self.leave(device),
-            false => self.counted = device.stream_goes_on(self.counted),
+        let length = self.length(self.behind);
+        if is_at_end {
+            self.leave(device);
+        } else if length > 1 {
+            self.counted = device.stream_goes_on(self.counted);
         }
-        let wanted = device.window(self.behind);
+        let wanted = device.window(self.begin, length, self.begun_with.max(1));
         let bounds = [
             (wanted.pages, wanted.why),
-            (pages_max, "age"),
             (self.window_limit, "evicted"),
             (self.pages_that_live(device), "memory"),
         ];
-        let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("four bounds");
+        let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
         let gap_pages_max = device.estimate.request_occupies_pages();
         let share = device.stream_share_pages();
         let added = match self.shape {
-            Shape::Open => PageRange::default(),
-            Shape::Forward => {
+            Shape::Open if size == 0 => PageRange::default(),
+            Shape::Open | Shape::Forward => {
+                self.shape = Shape::Forward;
                 let first = self.ahead.max(request.end);
                 let room = size.saturating_sub(first - request.end).min(share);
                 let window = PageRange { first, end: round_end(first, room) }.clipped(file_pages);
@@ -339,6 +323,12 @@ impl Stream {
     ) {
         let early =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
+        if self.behind <= self.begun_with {
+            // It has not gone on yet: wherever the reader is next, that is heard of.
+            let has_room = |page| pages.add_absent(PageRange::new(page, 1), true);
+            self.ahead = if window.pages().all(has_room) { window.end } else { request.end };
+            return;
+        }
         let middle = window.first + early;
         let is_half = pages.add_absent(window.clipped(middle), false);
         let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
@@ -399,28 +389,6 @@ impl Stream {
             self.ahead = first.wrapping_add_signed(distance);
         }
         all
-    }
-
-    /// Reads the whole piece that is expected here, and nothing beyond it: no page is marked.
-    pub(super) fn read_piece(
-        &mut self,
-        request: PageRange,
-        file_pages: u64,
-        pages: &mut dyn Pages,
-    ) {
-        let device = &pages.evidence().device;
-        let expected =
-            device.pieces.expected_pages(request.count()).min(device.window_share_pages());
-        let piece = PageRange { first: request.end, end: request.first + expected };
-        let piece = piece.clipped(file_pages);
-        if piece.is_empty() {
-            return;
-        }
-        pages.add_absent(piece, false);
-        self.shape = Shape::Forward;
-        self.ahead = piece.end;
-        let (behind, size) = (self.behind, piece.count());
-        say(pages, Ahead { range: piece, shape: "piece", why: "pieces", behind, size });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::reach::Reach;
+use crate::survival::Survival;
 use crate::unit::PageRange;
 
 /// How many runs of one space are followed: 64 processes on one mapping, and as
@@ -41,6 +41,8 @@ pub(super) struct Run {
     way: Way,
     /// The place of its fault that went furthest.
     last: u64,
+    /// Whether it is taken to have ended, as another has begun since.
+    has_ended: bool,
     /// How many faults it has.
     pub(super) length: u64,
     /// Of the places that it has come by, those that it had a fault on, and
@@ -54,12 +56,18 @@ pub(super) struct Run {
 }
 
 /// All that are followed, the one that was seen last at the end.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Runs {
     runs: Vec<Run>,
-    reach: Reach,
+    lengths: Survival,
     /// Whether the last fault that continued a run did so downwards.
     is_backward: bool,
+}
+
+impl Default for Runs {
+    fn default() -> Runs {
+        Runs { runs: Vec::new(), lengths: Survival::of_requests(), is_backward: false }
+    }
 }
 
 /// What is foreseen of a run.
@@ -67,7 +75,7 @@ pub(super) struct Runs {
 pub(super) struct Horizon {
     /// The end of the space.
     pub(super) places: u64,
-    /// How likely a place must be, of [`CERTAIN`](super::reach::CERTAIN).
+    /// How likely a place must be, of [`CERTAIN`](crate::survival::CERTAIN).
     pub(super) likelihood_min: u64,
     /// How many places, at most.
     pub(super) pages_max: u64,
@@ -87,14 +95,21 @@ impl Runs {
                 let mut run = self.runs.remove(at);
                 let before = run.length;
                 run.advance(place, is_absent);
-                self.reach.grew(before, run.length);
+                if core::mem::take(&mut run.has_ended) {
+                    self.lengths.goes_on_after_all(before);
+                }
+                self.lengths.grew(before, run.length);
                 self.is_backward = run.way == Way::Backward;
                 run
             }
             None => {
                 let runs_max = (horizon.places / PLACES_PER_RUN).clamp(RUNS_MAX_LEAST, RUNS_MAX);
                 if self.runs.len() as u64 >= runs_max {
-                    self.reach.ended(self.runs.remove(0).length);
+                    self.runs.remove(0);
+                }
+                if let Some(last) = self.runs.last_mut().filter(|last| !last.has_ended) {
+                    last.has_ended = true;
+                    self.lengths.ended(last.length);
                 }
                 Run::begun(place)
             }
@@ -117,7 +132,7 @@ impl Runs {
     fn foreseen(&self, run: &Run, horizon: Horizon) -> PageRange {
         // Of the places that the run comes to it uses as many as of those before.
         let likelihood_min = horizon.likelihood_min * (run.used + run.passed_over) / run.used;
-        let pages = self.reach.pages_ahead(run.length, likelihood_min, horizon.pages_max);
+        let pages = self.lengths.pages_ahead(run.length, likelihood_min, horizon.pages_max);
         let is_backward = match run.way {
             Way::Open => self.is_backward,
             way => way == Way::Backward,
@@ -134,6 +149,7 @@ impl Run {
         Run {
             way: Way::Open,
             last: place,
+            has_ended: false,
             length: 1,
             used: 1,
             passed_over: 0,
