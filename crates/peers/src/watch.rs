@@ -34,6 +34,7 @@ mod layout;
 mod names;
 pub mod preload;
 mod ring;
+pub mod sampled;
 mod tables;
 
 pub use advise::{Help, Waits};
