@@ -268,6 +268,8 @@ impl Watch {
         self.put(records, writer)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.check(now);
+            // Help may just have begun: then the next event is heard of at once.
+            advisor.go_on(now);
         }
         self.rounds += 1;
         if self.rounds.is_multiple_of(ROUNDS_A_COUNT) {
