@@ -30,7 +30,7 @@ mod touches;
 mod used_up;
 mod worth;
 
-use hand::Hand;
+use hand::{Hand, is_large};
 use ledger::{Ledger, Standing};
 use touches::{Touch, Touches};
 use used_up::UsedUp;
@@ -471,7 +471,7 @@ impl Advisor {
         let range = range.clipped(hand.pages());
         let taken = range.clipped(range.first.saturating_add(room));
         let (mut is_whole, mut brought) = (taken == range, 0);
-        for (part, absent) in absent_parts(hand, taken) {
+        for (part, absent) in hand.absent_parts(taken) {
             is_whole &= hand.bring(part);
             self.ledger.add(file.number, part, at_ns);
             brought += absent;
@@ -576,27 +576,4 @@ impl Device {
         }
         self.learned_ns = self.learned_ns.max(end_ns);
     }
-}
-
-/// Whether a read is of more than the kernel brings in at once.
-fn is_large(range: PageRange) -> bool {
-    range.count() > ReadaheadLimits::default().window_pages_max
-}
-
-/// The parts of a range of which something is not in the page cache, and how many pages that is of each.
-fn absent_parts(hand: &Hand, range: PageRange) -> Vec<(PageRange, u64)> {
-    let (mut parts, mut left) = (Vec::new(), vec![range]);
-    while let Some(part) = left.pop() {
-        let absent = hand.absent_pages(part);
-        match absent {
-            0 => {}
-            _ if absent == part.count() || !is_large(part) => parts.push((part, absent)),
-            _ => {
-                let middle = part.first + part.count() / 2;
-                left.push(PageRange { first: middle, ..part });
-                left.push(part.clipped(middle));
-            }
-        }
-    }
-    parts
 }
