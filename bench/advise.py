@@ -11,9 +11,15 @@ itself. With `--save` the rows go to bench/results/advise.json.
 - `mapped`: tensors of one file in an order drawn anew for each run, a byte of each page touched in a mapping;
 - `pread`: the same, each tensor read by one call; `pieces`: the same, each by calls of 64 KiB;
 - `readrandom`, `seekrandom`: of db_bench, for ten seconds, a database of a GiB.
+
+Of the first three it says also what no help from outside can beat here: `cached`, the program with all of its file in the
+page cache, and `foreseen`, the program while a process beside it that knows that the whole file is wanted brings it
+in by readahead(2), in order, from the moment on at which the program opens it, four calls of 1,280 KiB at once.
 """
 
 import argparse
+import concurrent.futures
+import ctypes
 import json
 import mmap
 import os
@@ -32,6 +38,9 @@ from pathlib import Path
 import one_head
 
 ROWS = ["mapped", "pread", "pieces", "readrandom", "seekrandom"]
+OF_TENSORS = ROWS[:3]
+CALL_BYTES = 1280 << 10
+CALLS_AT_ONCE = 4
 SIZES_KIB = [64, 512, 1024, 4096, 6144]
 
 
@@ -78,6 +87,15 @@ def cold(path):
         os.close(handle)
 
 
+def has_open(process, path):
+    """Whether a process has a file open."""
+    folder = Path(f"/proc/{process}/fd")
+    try:
+        return any(os.readlink(entry) == str(path) for entry in folder.iterdir())
+    except OSError:
+        return False
+
+
 class Bench:
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
@@ -86,7 +104,7 @@ class Bench:
         self.database = folder / "db"
 
     def has(self, name):
-        if name in ("mapped", "pread", "pieces"):
+        if name in OF_TENSORS:
             return True
         if not shutil.which("db_bench"):
             return False
@@ -102,17 +120,39 @@ class Bench:
             sys.exit(ran.stderr)
         return ran
 
-    def run(self, name, nth, is_helped):
-        """The seconds of a run of a program, or of an operation of it; what was said of the help."""
+    def drop(self):
         subprocess.run(["sync"], check=True)
         for path in self.folder.rglob("*"):
             cold(path)
+
+    def program(self, name, nth):
+        return [sys.executable, __file__, "--program", name, self.tensors, str(nth)]
+
+    def limits(self, name, nth):
+        """The seconds of a program with its file foreseen, and then with it cached."""
+        self.drop()
+        handle, size = os.open(self.tensors, os.O_RDONLY), self.tensors.stat().st_size
+        bring = ctypes.CDLL(None, use_errno=True).readahead
+        bring.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_size_t]
+        seconds = []
+        with concurrent.futures.ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+            with subprocess.Popen(self.program(name, nth), stdout=subprocess.PIPE, text=True) as running:
+                while running.poll() is None and not has_open(running.pid, self.tensors):
+                    pass
+                list(pool.map(lambda at: bring(handle, at, CALL_BYTES), range(0, size, CALL_BYTES)))
+                seconds.append(json.loads(running.stdout.read())["seconds"])
+        os.close(handle)
+        ran = subprocess.run(self.program(name, nth), capture_output=True, text=True, check=True)
+        return [*seconds, json.loads(ran.stdout)["seconds"]]
+
+    def run(self, name, nth, is_helped):
+        """The seconds of a run of a program, or of an operation of it; what was said of the help."""
+        self.drop()
         before = []
         if is_helped:
             before = [one_head.COMMAND, "watch", "--advise", "--memory", self.arguments.memory, "--"]
-        if name in ("mapped", "pread", "pieces"):
-            command = [*before, sys.executable, __file__, "--program", name, self.tensors, str(nth)]
-            ran = subprocess.run(command, capture_output=True, text=True)
+        if name in OF_TENSORS:
+            ran = subprocess.run([*before, *self.program(name, nth)], capture_output=True, text=True)
             if ran.returncode:
                 sys.exit(ran.stderr)
             return json.loads(ran.stdout)["seconds"], ran.stderr
@@ -176,17 +216,25 @@ def floor(bench, times):
 
 
 def measure(bench, name, times):
-    seconds, told = {False: [], True: []}, []
+    seconds, told, limits = {False: [], True: []}, [], []
     for nth in range(times):
+        if name in OF_TENSORS:
+            limits.append(bench.limits(name, nth))
         for is_helped in [False, True] if nth % 2 == 0 else [True, False]:
             took, said = bench.run(name, nth, is_helped)
             seconds[is_helped].append(took)
             told += [line for line in said.splitlines() if line.startswith("readpath:")] if is_helped else []
     alone, helped = (statistics.median(seconds[is_helped]) for is_helped in (False, True))
     print(f"{name:12} alone {alone:.6f} s, helped {helped:.6f} s: {alone / helped:.2f} times as fast", flush=True)
+    row = {"name": name, "ratio": alone / helped, "alone": seconds[False], "helped": seconds[True], "told": told}
+    if limits:
+        row["foreseen"], row["cached"] = map(list, zip(*limits, strict=True))
+        foreseen, cached = statistics.median(row["foreseen"]), statistics.median(row["cached"])
+        print(f"  foreseen {foreseen:.6f} s ({alone / foreseen:.2f} times as fast), cached {cached:.6f} s; "
+              f"load {os.getloadavg()[0]:.1f}", flush=True)
     if told:
         print("  " + "\n  ".join(told[-3:]), flush=True)
-    return {"name": name, "ratio": alone / helped, "alone": seconds[False], "helped": seconds[True], "told": told}
+    return row
 
 
 if __name__ == "__main__":

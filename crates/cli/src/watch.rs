@@ -19,6 +19,7 @@ use crate::exit::{Ended, Failure};
 use crate::input;
 
 mod preloaded;
+mod sampled;
 
 /// `readpath watch`.
 #[derive(Debug, Args)]
@@ -26,7 +27,9 @@ mod preloaded;
     after_help = "As root the kernel's tracepoints tell (needs tracefs with the events of system calls; \
     exit code 3\nwithout). Who isn't root has a COMMAND recorded by functions put before the C \
     library's: its reads\nby calls, and not touches of mappings, io_uring, reads within the C library \
-    (stdio), static and\nsetuid programs, and what the page cache had.\n\n\
+    (stdio), static and\nsetuid programs, and what the page cache had. A running process of one's own \
+    (--pid) is looked at\nten times a second: how far it has come in its files, and what of them is in the page \
+    cache; there\nis no recording then.\n\n\
     The recording has the names of files and threads, and which bytes were read when; nothing of what\n\
     stands in them, and no argument of a command.\n\n\
     Examples:\n  \
@@ -97,7 +100,13 @@ pub fn run(args: WatchArgs) -> Ended {
     let mut watch = match Watch::start() {
         Ok(watch) => watch,
         Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
-        Err(error) => return Err(refused(error)),
+        Err(error) => {
+            let is_root = rustix::process::geteuid().is_root();
+            let process = args.pid.filter(|_| !is_root && !args.advise);
+            let sampled =
+                process.and_then(|process| sampled::run(process, &args, span, &is_interrupted));
+            return sampled.unwrap_or_else(|| Err(refused(error)));
+        }
     };
     let output = args.output.clone().or((!args.advise).then(|| PathBuf::from(OUTPUT)));
     let about = |error| match &output {
@@ -219,7 +228,8 @@ fn refused(error: TraceError) -> Failure {
     let mut text = format!("a program's reads can't be watched: {error}");
     if !rustix::process::geteuid().is_root() {
         text += "; run it as root (`sudo readpath watch …`): without, a program's reads by calls are \
-            recorded alone (`readpath watch -- COMMAND`, without --advise), and nobody helps";
+            recorded alone (`readpath watch -- COMMAND`, without --advise), a process of one's own is looked at now \
+            and then (`--pid N`), and nobody helps";
     }
     Failure::Unavailable(text)
 }

@@ -34,6 +34,7 @@ mod layout;
 mod names;
 pub mod preload;
 mod ring;
+pub mod sampled;
 mod tables;
 
 pub use advise::{Help, Waits};
@@ -267,6 +268,8 @@ impl Watch {
         self.put(records, writer)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.check(now);
+            // Help may just have begun: then the next event is heard of at once.
+            advisor.go_on(now);
         }
         self.rounds += 1;
         if self.rounds.is_multiple_of(ROUNDS_A_COUNT) {

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use readpath_peers::usage::CpuTime;
 use readpath_peers::watch::preload::{KernelCounts, Preload, Preloaded, wait_counted};
+use readpath_peers::watch::sampled::Sampled;
 use readpath_sim::recording::Writer;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::{OUTPUT, ROUND, WatchArgs, ended, program, tell};
+use super::{OUTPUT, ROUND, WatchArgs, ended, program, sampled, tell};
 use crate::exit::{Ended, Failure};
 
 /// The library with these functions; empty where none could be built.
@@ -44,10 +45,16 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
         watch.spawn(command).map_err(|error| Failure::about(&args.command[0], error))?;
     writer.put(watch.first_record(&name)).map_err(about)?;
     let (began, mut status, mut counts) = (Instant::now(), None, None);
+    // Until it is known that the library is in it.
+    let mut looks = Sampled::start(child.id()).ok();
+    let mut samples = None;
     while !is_interrupted.load(Ordering::Relaxed) && status.is_none() {
         std::thread::sleep(ROUND);
         watch.record(&mut writer).map_err(about)?;
+        looks = looks.filter(|_| watch.programs() == 0);
+        looks.iter_mut().for_each(Sampled::look_if_due);
         if has_ended(&child).map_err(Failure::usage)? {
+            samples = looks.take().map(Sampled::finish);
             let waited = wait_counted(&mut child).map_err(Failure::usage)?;
             (status, counts) = (Some(waited.0), waited.1);
         }
@@ -59,8 +66,10 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let recorded = watch.finish(writer, processor_ns, status.is_some()).map_err(about)?;
     if recorded.programs == 0 {
+        samples = samples.or_else(|| looks.map(Sampled::finish));
+        samples.iter().for_each(sampled::tell);
         return Err(Failure::Unavailable(format!(
-            "nothing of {name} was seen: it is linked statically, or has other rights than who starts it \
+            "no read of {name} was seen, and nothing but what was sampled of it is told: it is linked statically, or has other rights than who starts it \
              (setuid); run it as root (`sudo readpath watch …`), or record its system calls by `strace -f -ttt -T \
              -yy -o FILE COMMAND` and `readpath trace import FILE`"
         )));

@@ -12,6 +12,7 @@ mod support;
 
 mod preload;
 mod programs;
+mod sampled;
 
 use programs::{DATA_BYTES, FEW, FEW_BYTES, PIECES, PROGRAMS, Program};
 use support::{READPATH, Ran, Scratch, is_root};

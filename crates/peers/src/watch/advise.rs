@@ -30,7 +30,7 @@ mod touches;
 mod used_up;
 mod worth;
 
-use hand::Hand;
+use hand::{Hand, is_large};
 use ledger::{Ledger, Standing};
 use touches::{Touch, Touches};
 use used_up::UsedUp;
@@ -197,16 +197,24 @@ impl Advisor {
         if !had_advised {
             self.awake_until_ns = at_ns + AWAKE_NS;
         }
-        let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
-        let mut chunks = Vec::new();
-        for (inode, file) in &mut self.files {
-            let device = self.devices.entry(file.disk).or_default();
-            let estimate = &device.evidence.estimate;
-            let chunk = file.used_up.chunk(estimate, room_pages, at_ns);
-            chunks.extend(chunk.map(|chunk| (*inode, chunk)));
+        for inode in self.files.keys().copied().collect::<Vec<Inode>>() {
+            self.sweep(inode, at_ns);
         }
-        for (inode, chunk) in chunks {
-            self.bring(inode, chunk, at_ns);
+    }
+
+    /// Brings in the next chunk of a file that is being used up, of which something is not there yet.
+    fn sweep(&mut self, inode: Inode, at_ns: u64) {
+        loop {
+            let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
+            let Some(file) = self.files.get_mut(&inode) else { return };
+            let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
+            let Some(chunk) = file.used_up.chunk(estimate, room_pages, at_ns) else { return };
+            let brought = self.bring(inode, chunk, at_ns);
+            let Some(file) = self.files.get_mut(&inode).filter(|_| brought > 0) else { continue };
+            let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
+            file.used_up.brought(brought, estimate, at_ns);
+            self.awake_until_ns = at_ns + AWAKE_NS;
+            return;
         }
     }
 
@@ -450,22 +458,23 @@ impl Advisor {
         }
     }
 
-    /// Brings in what is absent of a range, as far as the budget goes; the law is told of the rest.
-    fn bring(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
+    /// Brings in what is absent of a range, as far as the budget goes, and gives how many pages that is; the law is
+    /// told of the rest.
+    fn bring(&mut self, inode: Inode, range: PageRange, at_ns: u64) -> u64 {
         if self.worth.now(at_ns) != Now::Advise {
-            return;
+            return 0;
         }
         self.make_room(range.count(), at_ns);
         let room = self.budget_pages.saturating_sub(self.ledger.pages());
-        let Some(file) = self.files.get_mut(&inode) else { return };
-        let Some(hand) = &file.hand else { return };
+        let Some(file) = self.files.get_mut(&inode) else { return 0 };
+        let Some(hand) = &file.hand else { return 0 };
         let range = range.clipped(hand.pages());
         let taken = range.clipped(range.first.saturating_add(room));
-        let mut is_whole = taken == range;
-        for (part, absent) in absent_parts(hand, taken) {
+        let (mut is_whole, mut brought) = (taken == range, 0);
+        for (part, absent) in hand.absent_parts(taken) {
             is_whole &= hand.bring(part);
             self.ledger.add(file.number, part, at_ns);
-            self.help.brought_bytes += absent * PAGE_BYTES;
+            brought += absent;
             self.help.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
         }
         if !is_whole {
@@ -473,6 +482,8 @@ impl Advisor {
             let rest = PageRange { first: taken.end, end: range.end };
             file.advised.forget(rest, &mut device.evidence);
         }
+        self.help.brought_bytes += brought * PAGE_BYTES;
+        brought
     }
 
     /// Gives back what has stood too long, until so many pages fit.
@@ -565,27 +576,4 @@ impl Device {
         }
         self.learned_ns = self.learned_ns.max(end_ns);
     }
-}
-
-/// Whether a read is of more than the kernel brings in at once.
-fn is_large(range: PageRange) -> bool {
-    range.count() > ReadaheadLimits::default().window_pages_max
-}
-
-/// The parts of a range of which something is not in the page cache, and how many pages that is of each.
-fn absent_parts(hand: &Hand, range: PageRange) -> Vec<(PageRange, u64)> {
-    let (mut parts, mut left) = (Vec::new(), vec![range]);
-    while let Some(part) = left.pop() {
-        let absent = hand.absent_pages(part);
-        match absent {
-            0 => {}
-            _ if absent == part.count() || !is_large(part) => parts.push((part, absent)),
-            _ => {
-                let middle = part.first + part.count() / 2;
-                left.push(PageRange { first: middle, ..part });
-                left.push(part.clipped(middle));
-            }
-        }
-    }
-    parts
 }

@@ -71,6 +71,8 @@ pub struct KernelCounts {
     pub reads: u64,
     /// Bytes that they gave.
     pub bytes: u64,
+    /// Bytes that were fetched from devices for it, what was read ahead with them.
+    pub device_bytes: u64,
 }
 
 /// How such a watch went.
@@ -132,6 +134,11 @@ impl Preload {
         command.env(PRELOAD, libraries).env(variable, self.folder.join(RING)).spawn()
     }
 
+    /// How many programs have had the library in them so far.
+    pub fn programs(&self) -> u64 {
+        self.ring.head().programs.load(Ordering::Relaxed)
+    }
+
     /// Writes what was told since the last call to a recording.
     ///
     /// # Errors
@@ -172,7 +179,7 @@ impl Preload {
         writer.finish()?.flush()?;
         let seconds = at_ns as f64 / 1e9;
         let summary = Summary { seconds, lost: self.lost, unplaced: 0, help: None };
-        let programs = self.ring.head().programs.load(Ordering::Relaxed);
+        let programs = self.programs();
         Ok(Preloaded { summary, programs, reads: self.reads })
     }
 
@@ -342,21 +349,40 @@ impl Drop for Preload {
 }
 
 impl KernelCounts {
-    /// Of this process, and of those that it has waited for; `None` where the kernel doesn't tell.
-    fn of_own() -> Option<KernelCounts> {
-        let text = fs::read_to_string("/proc/self/io").ok()?;
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().parse().ok()
-        };
-        Some(KernelCounts { reads: value("syscr:")?, bytes: value("rchar:")? })
+    /// Of a process, and of those that it has waited for.
+    ///
+    /// # Errors
+    /// There is none of this number, or it is another user's.
+    pub fn of(process: u32) -> io::Result<KernelCounts> {
+        KernelCounts::told(&format!("/proc/{process}/io"))
     }
 
-    fn since(self, earlier: KernelCounts) -> KernelCounts {
+    /// What was counted since `earlier`.
+    pub fn since(self, earlier: KernelCounts) -> KernelCounts {
         KernelCounts {
             reads: self.reads.saturating_sub(earlier.reads),
             bytes: self.bytes.saturating_sub(earlier.bytes),
+            device_bytes: self.device_bytes.saturating_sub(earlier.device_bytes),
         }
+    }
+
+    /// Of this process.
+    fn of_own() -> Option<KernelCounts> {
+        KernelCounts::told("/proc/self/io").ok()
+    }
+
+    fn told(path: &str) -> io::Result<KernelCounts> {
+        let text = fs::read_to_string(path)?;
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.trim().parse().ok());
+            number.ok_or_else(|| io::Error::other(format!("{path}: no number after {name}")))
+        };
+        Ok(KernelCounts {
+            reads: value("syscr:")?,
+            bytes: value("rchar:")?,
+            device_bytes: value("read_bytes:")?,
+        })
     }
 }
 

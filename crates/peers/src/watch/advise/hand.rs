@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -64,6 +65,24 @@ impl Hand {
         range.count().saturating_sub(cached.unwrap_or(0))
     }
 
+    /// The parts of a range of which something is not in the page cache, and how many pages that is of each.
+    pub fn absent_parts(&self, range: PageRange) -> Vec<(PageRange, u64)> {
+        let (mut parts, mut left) = (Vec::new(), vec![range]);
+        while let Some(part) = left.pop() {
+            let absent = self.absent_pages(part);
+            match absent {
+                0 => {}
+                _ if absent == part.count() || !is_large(part) => parts.push((part, absent)),
+                _ => {
+                    let middle = part.first + part.count() / 2;
+                    left.push(PageRange { first: middle, ..part });
+                    left.push(part.clipped(middle));
+                }
+            }
+        }
+        parts
+    }
+
     /// How many pages of a range are in the page cache; `None` where the kernel doesn't tell.
     pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
         let Way::Opened(file) = &self.way else { return None };
@@ -101,6 +120,11 @@ impl Hand {
             let _ = rustix::fs::fadvise(file, range.first * PAGE_BYTES, Some(bytes), advice);
         }
     }
+}
+
+/// Whether a read is of more than the kernel brings in at once.
+pub(super) fn is_large(range: PageRange) -> bool {
+    range.count() > ReadaheadLimits::default().window_pages_max
 }
 
 /// Opens what lies at a path, if it is that file.

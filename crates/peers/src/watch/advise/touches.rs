@@ -4,6 +4,10 @@
 //! as they are there, 64 KiB aligned, and of what the program then touches of them nothing is heard. So a fault is
 //! taken for a touch of all that the kernel will map: from its page up to the next multiple of 64 KiB, or as far as the
 //! kernel has put pages into the cache for it, if that is less (a mapping with the advice RANDOM gets one page).
+//!
+//! Where a fault finds its page there, the kernel may map all of the folio that it is in, and says nothing of that. So
+//! what lies between a touch of a mapping and the next one is taken for touched, where it is no longer than the one before:
+//! else a program that goes through a mapping would seem to come to one page of each folio.
 
 use std::collections::HashMap;
 
@@ -30,6 +34,8 @@ pub(super) enum Touch {
 pub(super) struct Touches {
     /// The fault that each task is in.
     faults: HashMap<u32, Fault>,
+    /// What each task touched of a mapping last.
+    mapped: HashMap<u32, (Inode, PageRange)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +58,8 @@ impl Touches {
                 }
                 What::MapPages { inode, first, end } => {
                     self.end_fault(task, &mut tell);
-                    tell(Touch::Mapped { task, inode, range: PageRange { first, end } });
+                    let range = self.with_gap(task, inode, PageRange { first, end });
+                    tell(Touch::Mapped { task, inode, range });
                 }
                 What::Fault { inode, page } => {
                     self.end_fault(task, &mut tell);
@@ -68,7 +75,11 @@ impl Touches {
                     }
                 }
                 What::Switch { from, .. } => self.end_fault(from, &mut tell),
-                What::Enter(..) | What::TaskEnds => self.end_fault(task, &mut tell),
+                What::Enter(..) => self.end_fault(task, &mut tell),
+                What::TaskEnds => {
+                    self.end_fault(task, &mut tell);
+                    self.mapped.remove(&task);
+                }
                 _ => {}
             }
         }
@@ -85,7 +96,19 @@ impl Touches {
         let Some(Fault { inode, page, inserted_end }) = self.faults.remove(&task) else { return };
         let around_end = (page / AROUND_PAGES + 1) * AROUND_PAGES;
         let end = inserted_end.map_or(page + 1, |end| end.min(around_end));
-        tell(Touch::Comes { task, inode, range: PageRange { first: page, end } });
+        let range = self.with_gap(task, inode, PageRange { first: page, end });
+        tell(Touch::Comes { task, inode, range });
+    }
+
+    /// What a task touches of a mapping, together with what was mapped before it and not told.
+    fn with_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
+        let before = self.mapped.insert(task, (inode, range)).filter(|before| before.0 == inode);
+        let first =
+            before.map_or(range.first, |(_, before)| match range.first.checked_sub(before.end) {
+                Some(gap) if gap <= before.count() => before.end,
+                _ => range.first,
+            });
+        PageRange { first, ..range }
     }
 }
 
@@ -125,5 +148,22 @@ mod tests {
         assert_eq!(told(&[std::slice::from_ref(&fault)]), []);
         let next = What::MapPages { inode: INODE, first: 16, end: 32 };
         assert_eq!(told(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
+    }
+
+    /// Folios of 32 pages, of each of which the kernel tells of the first half: the other is touched as well. A longer gap is none.
+    #[test]
+    fn what_lies_between_two_touches_of_a_mapping_is_touched() {
+        let found = |page| What::Fault { inode: INODE, page };
+        let map = |first| What::MapPages { inode: INODE, first, end: first + 16 };
+        let all = [map(0), found(32), map(32), found(64), map(64), map(97)];
+        let gone_through = [
+            ('m', 0, 16),
+            ('c', 16, 33),
+            ('m', 32, 48),
+            ('c', 48, 65),
+            ('m', 64, 80),
+            ('m', 97, 113),
+        ];
+        assert_eq!(told(&[&all]), gone_through);
     }
 }

@@ -4,11 +4,13 @@
 //! between them. Within a piece the readahead law is ahead of them; what comes after a jump it can't foresee. But
 //! nothing else is left than what was not taken yet.
 //!
-//! The law in words. When an eighth of the file was come to, in five pieces or more that had 256 KiB on the
-//! average, and no more than an eighth of that was come to again, the file is being used up. Then the rest of it is read,
-//! in order, if it fits into the budget: a chunk at a time, and the next one when the device must have had the time
-//! for the last, so that what the program waits for is never behind more than a chunk. A chunk is so long that a
-//! request is a sixteenth of what it costs.
+//! The law in words. When five pieces or more were come to that had 256 KiB on the average, and no more than an eighth
+//! of that was come to again, the file is being used up. Then the rest of it is read, in order, if it fits into the
+//! budget: seven pages for each that the program came to, so that all of it is under way once an eighth was come to, and
+//! what is in vain where the program ends sooner is never more than seven times what it used. It is read a chunk at
+//! a time, and the next one when the device must have had the time for half of the last, so that it is never idle, and
+//! what the program waits for is never behind more than a chunk and a half. A chunk is so long that a request is a
+//! sixteenth of what it costs; short parts in it that were come to are gone over, for they are there.
 //!
 //! An eighth is what the law `adaptive` asks for before it reads a file whole whose pages are used at random. That nothing
 //! is taken twice tells such a program from one that uses the same pieces again and again, for which
@@ -17,8 +19,8 @@
 use readpath_core::estimate::DeviceEstimate;
 use readpath_core::unit::PageRange;
 
-/// The share of a file that was come to before the rest is read.
-const SHARE: u64 = 8;
+/// So many pages of the rest are read for each that was come to.
+const REST_PER_PAGE: u64 = 7;
 
 /// The share of that which may have been come to again.
 const AGAIN_SHARE: u64 = 8;
@@ -31,6 +33,9 @@ const PIECE_PAGES: u64 = 64;
 const REQUESTS_SHARE: u64 = 16;
 const CHUNK_PAGES_LEAST: u64 = 256;
 const CHUNK_PAGES_MAX: u64 = 4096;
+
+/// A chunk ends before a part of so many pages, 128 KiB, that was come to.
+const SEEN_PAGES: u64 = 32;
 
 /// Larger files, of 64 GiB, are not followed: a bit for each page would be more than 2 MiB.
 const FILE_PAGES_MAX: u64 = 1 << 24;
@@ -48,6 +53,9 @@ pub(super) struct UsedUp {
     /// From where on the rest is to be read, once it is; and when the next chunk is.
     next: Option<u64>,
     next_ns: u64,
+    /// When the device must have had the time for all of it; and how much of the rest was brought in so far.
+    done_ns: u64,
+    brought_pages: u64,
 }
 
 impl UsedUp {
@@ -64,6 +72,8 @@ impl UsedUp {
             piece: PageRange::default(),
             next: None,
             next_ns: 0,
+            done_ns: 0,
+            brought_pages: 0,
         }
     }
 
@@ -95,7 +105,8 @@ impl UsedUp {
         self.next.is_some()
     }
 
-    /// The next part of the file to bring in now, of which no more than `room_pages` may be.
+    /// The next part of the file to bring in now, of which no more than `room_pages` may be. What of it was not there
+    /// is told by [`brought`](UsedUp::brought).
     pub fn chunk(
         &mut self,
         estimate: &DeviceEstimate,
@@ -113,23 +124,44 @@ impl UsedUp {
             return None;
         }
         let from = self.next.filter(|from| *from < self.file_pages)?;
-        let is_seen = |page: u64| self.seen[page as usize / 64] >> (page % 64) & 1 == 1;
-        let first = (from..self.file_pages).find(|page| !is_seen(*page));
+        let first = (from..self.file_pages).find(|page| !self.is_seen(*page));
         let first = first.unwrap_or(self.file_pages);
         let chunk_pages = (REQUESTS_SHARE * estimate.request_cost_pages())
             .clamp(CHUNK_PAGES_LEAST, CHUNK_PAGES_MAX)
-            .min(room_pages);
-        let most = PageRange::new(first, chunk_pages).clipped(self.file_pages);
-        let end = most.pages().find(|page| is_seen(*page)).unwrap_or(most.end);
-        let chunk = PageRange { first, end };
-        self.next = Some(end);
-        self.next_ns = at_ns + chunk.count() * estimate.page_ps() / 1_000;
+            .min(room_pages)
+            .min((REST_PER_PAGE * self.seen_pages).saturating_sub(self.brought_pages));
+        let chunk = self.up_to_seen(PageRange::new(first, chunk_pages).clipped(self.file_pages));
+        self.next = Some(chunk.end);
         Some(chunk).filter(|chunk| !chunk.is_empty())
     }
 
+    /// So many pages of a chunk were not there, and are on their way now.
+    pub fn brought(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
+        let takes_ns = pages * estimate.page_ps() / 1_000;
+        self.brought_pages += pages;
+        self.done_ns = self.done_ns.max(at_ns) + takes_ns;
+        self.next_ns = self.done_ns - takes_ns / 2;
+    }
+
+    /// A range that ends where a longer part begins that was come to.
+    fn up_to_seen(&self, range: PageRange) -> PageRange {
+        let mut end = range.first;
+        for page in range.pages() {
+            if !self.is_seen(page) {
+                end = page + 1;
+            } else if page + 1 - end >= SEEN_PAGES {
+                break;
+            }
+        }
+        PageRange { end, ..range }
+    }
+
+    fn is_seen(&self, page: u64) -> bool {
+        self.seen[page as usize / 64] >> (page % 64) & 1 == 1
+    }
+
     fn is_being_used_up(&self) -> bool {
-        SHARE * self.seen_pages >= self.file_pages
-            && AGAIN_SHARE * self.again_pages <= self.seen_pages
+        AGAIN_SHARE * self.again_pages <= self.seen_pages
             && self.pieces >= PIECES
             && self.seen_pages >= PIECE_PAGES * self.pieces
     }
@@ -152,9 +184,9 @@ mod tests {
         used_up.chunk(&DeviceEstimate::default(), 6400, 5)
     }
 
-    /// Of pieces of 160 pages, five are an eighth of the file.
+    /// Of pieces of 160 pages, five are an eighth of the file: all of the rest is read.
     #[test]
-    fn after_an_eighth_in_long_pieces_the_rest_is_read() {
+    fn after_five_long_pieces_the_rest_is_read() {
         let five = [(1600, 160), (3200, 160), (480, 160), (4800, 160), (0, 160)];
         assert_eq!(after(&five[..4]), None);
         assert_eq!(after(&five), Some(PageRange::new(160, 320)));
@@ -172,19 +204,55 @@ mod tests {
         assert_eq!(after(&[(1600, 400), (3200, 400), (0, 400)]), None);
     }
 
-    /// The next chunk waits for as long as the device takes for the last, and nothing comes after the end.
+    /// Of every 32 pages the first 16 were come to, as where mappings tell of half of them: one chunk goes over them.
+    #[test]
+    fn a_chunk_goes_over_short_parts_that_were_come_to() {
+        let mut used_up = UsedUp::new(6400);
+        (0..5).for_each(|nth| used_up.came(PageRange::new(nth * 1000 + 1000, 160)));
+        (0..20).for_each(|nth| used_up.came(PageRange::new(nth * 32, 16)));
+        used_up.pieces = PIECES;
+        let chunk = used_up.chunk(&DeviceEstimate::default(), 6400, 5);
+        assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
+    }
+
+    /// All that `used_up` has brought in until it wants no more, a chunk at a time as the device gives them, and when.
+    fn swept(used_up: &mut UsedUp) -> (u64, u64) {
+        let estimate = DeviceEstimate::default();
+        let (mut at_ns, mut pages) = (used_up.next_ns, 0);
+        while let Some(chunk) = used_up.chunk(&estimate, 1 << 20, at_ns) {
+            used_up.brought(chunk.count(), &estimate, at_ns);
+            assert_eq!(
+                used_up.chunk(&estimate, 1 << 20, at_ns),
+                None,
+                "the device is not there yet"
+            );
+            pages += chunk.count();
+            at_ns = used_up.next_ns;
+        }
+        (pages, at_ns)
+    }
+
+    /// Five pieces of 200 pages let 7,000 pages be read of a file of 64,000, and a sixth 1,400 more.
+    #[test]
+    fn seven_pages_are_read_for_each_that_was_come_to() {
+        let mut used_up = UsedUp::new(64_000);
+        (1..6).for_each(|nth| used_up.came(PageRange::new(nth * 10_000, 200)));
+        assert_eq!(swept(&mut used_up).0, 7000);
+        used_up.came(PageRange::new(63_000, 200));
+        assert_eq!(swept(&mut used_up).0, 1400);
+    }
+
+    /// The next chunk waits for half of what the device takes for the last, and nothing comes after the end: a page takes
+    /// the device 8,192 ns, so that 5,400 of them take 44 ms, and the last chunk is asked for before they are over.
     #[test]
     fn chunks_come_no_faster_than_the_device_gives_them() {
         let mut used_up = UsedUp::new(6400);
         (0..5).for_each(|nth| used_up.came(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
         assert_eq!(used_up.chunk(&estimate, 5000, 0), None, "it does not fit");
-        let (mut at_ns, mut pages) = (0, 0);
-        while let Some(chunk) = used_up.chunk(&estimate, 6000, at_ns) {
-            assert_eq!(used_up.chunk(&estimate, 6000, at_ns), None);
-            pages += chunk.count();
-            at_ns += chunk.count() * estimate.page_ps() / 1000;
-        }
+        let (pages, at_ns) = swept(&mut used_up);
         assert_eq!(pages, 6400 - 5 * 200);
+        let most_ns = 5400 * 8192;
+        assert!((most_ns / 2..most_ns).contains(&at_ns), "{at_ns}");
     }
 }

@@ -1,0 +1,108 @@
+//! A running process looked at without root: counters, positions, and what of its files is in the page cache.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::watch::sampled::{Sampled, SampledCache, SampledFile, Samples};
+
+use super::{ROUND, WatchArgs};
+use crate::exit::{Ended, Failure};
+use crate::table::{self, Table};
+
+/// So many files stand in the table.
+const ROWS_MAX: usize = 20;
+
+/// Looks at a process until it ends, the time is over, or a signal comes; `None` where it is not to be looked at by this user.
+pub fn run(
+    process: u32,
+    args: &WatchArgs,
+    span: Option<Duration>,
+    is_interrupted: &AtomicBool,
+) -> Option<Ended> {
+    let mut sampled = match Sampled::start(process) {
+        Ok(sampled) => sampled,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+        Err(error) => return Some(Err(Failure::about(format!("process {process}"), error))),
+    };
+    if let Some(path) = &args.output {
+        return Some(Err(Failure::Usage(format!(
+            "-o {}: who isn't root can't have the single reads of a running process, and so no recording of them: \
+             leave it out, or run it as root",
+            path.display()
+        ))));
+    }
+    eprintln!(
+        "readpath: not root: the process is looked at ten times a second at most; single reads, their places and \
+         waits, its threads and what it starts are not known, and nothing is recorded"
+    );
+    let began = Instant::now();
+    let is_over = || span.is_some_and(|span| began.elapsed() >= span);
+    while !is_interrupted.load(Ordering::Relaxed) && !is_over() && !sampled.is_over() {
+        std::thread::sleep(ROUND);
+        sampled.look_if_due();
+    }
+    tell(&sampled.finish());
+    Some(Ok(()))
+}
+
+/// Prints what was sampled.
+pub fn tell(samples: &Samples) {
+    let Samples { seconds, looks, counts, files, has_more } = samples;
+    let is_told = |file: &&SampledFile| {
+        file.moved_bytes > 0
+            || file.cache.is_some_and(|cache| cache.last_pages + cache.left_pages > 0)
+    };
+    let rows: Vec<SampledFile> = files.iter().filter(is_told).take(ROWS_MAX).cloned().collect();
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!(
+        "Counted by the kernel in {seconds:.2} s, of the process alone: {} calls that read gave {:.1} MiB (pipes, sockets \
+         and terminals too); {:.1} MiB were fetched from devices.",
+        counts.reads,
+        mib(counts.bytes),
+        mib(counts.device_bytes),
+    );
+    if counts.device_bytes > counts.bytes {
+        println!(
+            "At least {:.1} MiB of what was fetched no call was given: touches of mappings had it, or nobody.",
+            mib(counts.device_bytes - counts.bytes),
+        );
+    }
+    println!("Sampled in {looks} looks, MiB:\n");
+    if rows.is_empty() {
+        println!("no file of which anything was read or is cached");
+    } else {
+        print!("{}", Table::of(&rows, &COLUMNS, 2));
+    }
+    let left_out = files.len() - rows.len();
+    if left_out > 0 {
+        println!("\n{left_out} more files were open or mapped, with less or nothing to tell.");
+    }
+    if *has_more {
+        println!("\nThere were more files than are looked at.");
+    }
+    println!(
+        "\n`moved`: how far positions went forward, by read(2) or a seek; reads at places (pread) and touches of mappings \
+         move none. \
+         `came` and `left`: pages of the page cache between two looks, whoever brought them in, so these are the \
+         least. `-`: the kernel tells it to the file's owner and to who may write it. Which bytes were asked for, and so \
+         what was read ahead in vain, is not known: as root it is."
+    );
+}
+
+const COLUMNS: [table::Column<SampledFile>; 9] = [
+    ("file", |file| file.path.clone()),
+    ("how", |file| if file.is_mapped { "mapped" } else { "open" }.to_owned()),
+    ("size", |file| table::mib(Some(file.bytes))),
+    ("moved", |file| table::mib(Some(file.moved_bytes))),
+    ("cached first", |file| pages(file, |cache| cache.first_pages)),
+    ("cached last", |file| pages(file, |cache| cache.last_pages)),
+    ("came", |file| pages(file, |cache| cache.came_pages)),
+    ("in pieces of", |file| pages(file, |cache| cache.came_pages / cache.came_runs.max(1))),
+    ("left", |file| pages(file, |cache| cache.left_pages)),
+];
+
+fn pages(file: &SampledFile, which: fn(&SampledCache) -> u64) -> String {
+    table::mib(file.cache.as_ref().map(|cache| which(cache) * PAGE_BYTES))
+}

@@ -1,0 +1,391 @@
+//! What is to be had of a running process without root: what the kernel counts of it, and a look now and then.
+//!
+//! A look finds which files the process has open to be read, and which it has mapped (programs and libraries aside); where
+//! its descriptors stand; and which pages of these files are in the page cache (`mincore(2)`). Single reads are not
+//! known: neither their places nor their times, nor who waited. What comes and goes between two looks is missed, so that
+//! every number of pages that came or left is the least that it can have been; pages that another program brought in are
+//! counted with the others; and a position also goes forward by a seek.
+//!
+//! The kernel tells what is cached to a file's owner and to those who may write it; of other files nothing is said.
+//!
+//! Looks take no more than a twentieth of a processor: the longer one takes, the later the next one comes.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::event::Inode;
+use super::names::{Names, System, kernel_device};
+use super::preload::KernelCounts;
+use crate::cold::resident;
+
+/// Between two looks, at least; and so many times what a look took.
+const PERIOD: Duration = Duration::from_millis(100);
+const REST_PER_LOOK: u32 = 19;
+
+/// So many files are looked at, and so much of each: 16 GiB.
+const FILES_MAX: usize = 256;
+const FILE_PAGES_MAX: u64 = 1 << 22;
+
+/// Pages that are asked about at once.
+const WINDOW_PAGES: u64 = 1 << 18;
+
+/// A process that is looked at now and then.
+#[derive(Debug)]
+pub struct Sampled {
+    process: u32,
+    system: System,
+    begun: Instant,
+    first: KernelCounts,
+    newest: KernelCounts,
+    files: BTreeMap<Inode, Followed>,
+    /// By descriptor: of which file it was, and where it stood.
+    positions: BTreeMap<u64, (Inode, u64)>,
+    looks: u64,
+    beyond: bool,
+    due: Instant,
+}
+
+/// What was sampled of a process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    /// For how long, in seconds.
+    pub seconds: f64,
+    /// How many looks there were.
+    pub looks: u64,
+    /// What the kernel counted meanwhile, of the process alone.
+    pub counts: KernelCounts,
+    /// The files that were found, those of which most came in first.
+    pub files: Vec<SampledFile>,
+    /// Whether there were more files than are looked at.
+    pub has_more: bool,
+}
+
+/// What was sampled of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampledFile {
+    /// Its path.
+    pub path: String,
+    /// Its length in bytes, when it was found.
+    pub bytes: u64,
+    /// Whether it was found mapped.
+    pub is_mapped: bool,
+    /// How far the positions of descriptors of it went forward, in bytes.
+    pub moved_bytes: u64,
+    /// What of it was in the page cache; `None` where the kernel doesn't tell.
+    pub cache: Option<SampledCache>,
+}
+
+/// What was sampled of a file's pages, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampledCache {
+    /// In the page cache at the first look.
+    pub first_pages: u64,
+    /// In it at the last look.
+    pub last_pages: u64,
+    /// Not in it at a look, and in it at the next one.
+    pub came_pages: u64,
+    /// In how many runs of neighbours they came.
+    pub came_runs: u64,
+    /// In it at a look, and not in it at the next one.
+    pub left_pages: u64,
+}
+
+#[derive(Debug)]
+struct Followed {
+    told: SampledFile,
+    /// With what is held of it; none where the kernel doesn't tell.
+    looked_at: Option<(File, Vec<bool>)>,
+}
+
+impl Sampled {
+    /// Takes the first look at a process.
+    ///
+    /// # Errors
+    /// There is none of this number, or it is another user's.
+    pub fn start(process: u32) -> io::Result<Sampled> {
+        let first = KernelCounts::of(process)?;
+        let mut sampled = Sampled {
+            process,
+            system: System::new(),
+            begun: Instant::now(),
+            first,
+            newest: first,
+            files: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            looks: 0,
+            beyond: false,
+            due: Instant::now(),
+        };
+        sampled.look();
+        Ok(sampled)
+    }
+
+    /// Takes the next look, if it is time.
+    pub fn look_if_due(&mut self) {
+        if Instant::now() >= self.due {
+            self.look();
+        }
+    }
+
+    /// Whether the process has ended, though perhaps nobody has waited for it.
+    pub fn is_over(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        matches!(state, None | Some('Z' | 'X'))
+    }
+
+    /// Takes the last look, and tells what all of them found.
+    pub fn finish(mut self) -> Samples {
+        self.look();
+        let mut files: Vec<SampledFile> = self.files.into_values().map(|file| file.told).collect();
+        let came = |file: &SampledFile| file.cache.map_or(0, |cache| cache.came_pages);
+        files.sort_by_key(|file| std::cmp::Reverse((came(file), file.moved_bytes)));
+        Samples {
+            seconds: self.begun.elapsed().as_secs_f64(),
+            looks: self.looks,
+            counts: self.newest.since(self.first),
+            files,
+            has_more: self.beyond,
+        }
+    }
+
+    fn look(&mut self) {
+        let begun = Instant::now();
+        self.looks += 1;
+        if let Ok(counts) = KernelCounts::of(self.process) {
+            self.newest = counts;
+        }
+        // What is there already is looked at before what may be new, so that no page is missed that comes meanwhile.
+        self.files.values_mut().for_each(Followed::look);
+        self.find_open();
+        self.find_mapped();
+        self.due = Instant::now() + PERIOD.max(REST_PER_LOOK * begun.elapsed());
+    }
+
+    fn find_open(&mut self) {
+        let folder = format!("/proc/{}/fd", self.process);
+        let descriptors = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let numbers = descriptors.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut positions = BTreeMap::new();
+        for number in numbers.collect::<Vec<u64>>() {
+            let Some(open) = self.system.open_file(self.process, number) else { continue };
+            if open.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY {
+                continue;
+            }
+            positions.insert(number, (open.inode, open.position));
+            // A file that was opened meanwhile began at its start.
+            let before = self.positions.get(&number).filter(|before| before.0 == open.inode);
+            let before = match before {
+                Some(&(_, position)) => position,
+                None if self.looks > 1 => 0,
+                None => open.position,
+            };
+            let path = format!("{folder}/{number}");
+            if let Some(file) = self.find(open.inode, &path, open.named.path) {
+                file.told.moved_bytes += open.position.saturating_sub(before);
+            }
+        }
+        self.positions = positions;
+    }
+
+    fn find_mapped(&mut self) {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.process)).unwrap_or_default();
+        for (inode, path) in mapped_files(&maps) {
+            if let Some(file) = self.find(inode, path, path.to_owned()) {
+                file.told.is_mapped = true;
+            }
+        }
+    }
+
+    /// The file of this inode, which lies at `at`; `path` is its name.
+    fn find(&mut self, inode: Inode, at: &str, path: String) -> Option<&mut Followed> {
+        if !self.files.contains_key(&inode) {
+            if self.files.len() >= FILES_MAX {
+                self.beyond = true;
+                return None;
+            }
+            let file = Followed::begin(Path::new(at), inode, path)?;
+            self.files.insert(inode, file);
+        }
+        self.files.get_mut(&inode)
+    }
+}
+
+impl Followed {
+    fn begin(at: &Path, inode: Inode, path: String) -> Option<Followed> {
+        let found = fs::metadata(at).ok()?;
+        let is_it = found.ino() == inode.number && kernel_device(found.dev()) == inode.device;
+        if !is_it {
+            return None;
+        }
+        let mut followed = Followed {
+            told: SampledFile {
+                path,
+                bytes: found.len(),
+                is_mapped: false,
+                moved_bytes: 0,
+                cache: None,
+            },
+            looked_at: None,
+        };
+        let is_told = found.uid() == rustix::process::geteuid().as_raw()
+            || rustix::fs::access(at, rustix::fs::Access::WRITE_OK).is_ok();
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(at).ok();
+        if let Some(file) = file.filter(|_| is_told)
+            && let Some(held) = held(&file)
+        {
+            let pages = count(&held);
+            let cache =
+                SampledCache { first_pages: pages, last_pages: pages, ..Default::default() };
+            followed.told.cache = Some(cache);
+            followed.looked_at = Some((file, held));
+        }
+        Some(followed)
+    }
+
+    fn look(&mut self) {
+        let (Some((file, before)), Some(cache)) = (&mut self.looked_at, &mut self.told.cache)
+        else {
+            return;
+        };
+        let Some(now) = held(file) else { return };
+        cache.see(before, &now);
+        *before = now;
+    }
+}
+
+impl SampledCache {
+    /// Counts what came and what left between two looks; pages beyond the end of either were not there.
+    fn see(&mut self, before: &[bool], now: &[bool]) {
+        let is_held = |pages: &[bool], page: usize| pages.get(page).copied().unwrap_or(false);
+        let mut comes_before = false;
+        for page in 0..before.len().max(now.len()) {
+            let (was, is) = (is_held(before, page), is_held(now, page));
+            let comes = is && !was;
+            self.came_pages += u64::from(comes);
+            self.came_runs += u64::from(comes && !comes_before);
+            self.left_pages += u64::from(was && !is);
+            comes_before = comes;
+        }
+        self.last_pages = count(now);
+    }
+}
+
+fn count(held: &[bool]) -> u64 {
+    held.iter().filter(|&&is_held| is_held).count() as u64
+}
+
+/// Which of a file's pages the page cache holds; `None` where that can't be asked.
+fn held(file: &File) -> Option<Vec<bool>> {
+    let pages = file.metadata().ok()?.len().div_ceil(PAGE_BYTES);
+    if pages > FILE_PAGES_MAX {
+        return None;
+    }
+    let mut all = Vec::with_capacity(pages as usize);
+    while (all.len() as u64) < pages {
+        let window = PageRange::new(all.len() as u64, WINDOW_PAGES).clipped(pages);
+        all.extend(resident(file, window).ok()?);
+    }
+    Some(all)
+}
+
+/// The files in the text of `/proc/PID/maps` no part of which is mapped to be executed.
+fn mapped_files(maps: &str) -> Vec<(Inode, &str)> {
+    let mut files: BTreeMap<Inode, (&str, bool)> = BTreeMap::new();
+    for line in maps.lines() {
+        let mut fields = line.splitn(6, ' ');
+        let (Some(rights), Some(device), Some(number), Some(path)) =
+            (fields.nth(1), fields.nth(1), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let Some((major, minor)) = device.split_once(':') else { continue };
+        let [major, minor] = [major, minor].map(|text| u64::from_str_radix(text, 16));
+        let (Ok(major), Ok(minor), Ok(number)) = (major, minor, number.parse::<u64>()) else {
+            continue;
+        };
+        let path = path.trim_start();
+        if number == 0 || !path.starts_with('/') {
+            continue;
+        }
+        let file = files.entry(Inode { device: major << 20 | minor, number });
+        file.or_insert((path, false)).1 |= rights.contains('x');
+    }
+    files.retain(|_, (_, is_program)| !*is_program);
+    files.into_iter().map(|(inode, (path, _))| (inode, path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn what_came_is_counted_in_runs_and_what_left_beside_it() {
+        let mut cache = SampledCache::default();
+        let pages = |text: &str| text.chars().map(|page| page == '1').collect::<Vec<bool>>();
+        cache.see(&pages("1100000"), &pages("1011011"));
+        let after = SampledCache {
+            last_pages: 5,
+            came_pages: 4,
+            came_runs: 2,
+            left_pages: 1,
+            first_pages: 0,
+        };
+        assert_eq!(cache, after);
+        // The file has grown by one page that is held, and is cut after it.
+        cache.see(&pages("1"), &pages("11"));
+        cache.see(&pages("11"), &pages("1"));
+        assert_eq!((cache.came_pages, cache.came_runs, cache.left_pages), (5, 3, 2));
+    }
+
+    #[test]
+    fn mapped_files_are_those_that_nobody_executes() {
+        let maps = "\
+55d0-55d1 r--p 00000000 fd:02 11                         /usr/bin/program
+55d1-55d2 r-xp 00001000 fd:02 11                         /usr/bin/program
+7f00-7f10 r--s 00001000 fd:02 1234                       /a file
+7f10-7f20 rw-p 00000000 00:00 0                          [heap]
+7f20-7f30 rw-p 00000000 00:00 0 
+";
+        let inode = Inode { device: 0xfd << 20 | 2, number: 1234 };
+        assert_eq!(mapped_files(maps), [(inode, "/a file")]);
+    }
+
+    /// This process reads 50 pages of its own file in a row: its position goes so far, and the pages are there.
+    #[test]
+    fn a_process_is_seen_to_read() {
+        let name = format!("sampled-{}", std::process::id());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create_new(true).open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        file.write_all(&vec![7; 100 * PAGE_BYTES as usize]).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+        let mut sampled = Sampled::start(std::process::id()).unwrap();
+        let mut memory = vec![0; 50 * PAGE_BYTES as usize];
+        file.read_exact(&mut memory).unwrap();
+        sampled.look();
+        assert!(!sampled.is_over());
+        let samples = sampled.finish();
+        let is_it = |file: &&SampledFile| file.path.contains("sampled-") && file.bytes == 409_600;
+        let found = samples.files.iter().find(is_it).expect("it is open");
+        assert_eq!(found.moved_bytes, 50 * PAGE_BYTES);
+        assert!(samples.counts.reads >= 1 && samples.counts.bytes >= 50 * PAGE_BYTES);
+        let cache = found.cache.expect("it is this user's");
+        if cache.first_pages > 0 {
+            return println!("skipped: the file system keeps its pages");
+        }
+        assert!(cache.came_pages >= 50 && cache.last_pages == cache.came_pages, "{cache:?}");
+        assert_eq!(cache.came_runs, 1);
+    }
+}
