@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use readpath_core::machine::ReadError;
 
-use super::bell::Bell;
+use crate::bell::Bell;
 use super::error::PagerError;
 use super::uffd::FaultScope;
 use crate::thread;

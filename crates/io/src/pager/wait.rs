@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::bell::Bell;
+use crate::bell::Bell;
 use super::uffd::Uffd;
 
 /// What ended a sleep; nothing when its time was up.
