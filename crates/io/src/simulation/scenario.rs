@@ -222,7 +222,7 @@ fn server(draw: &mut Draw, is_quiet: bool, changes_files: bool) -> Server {
     let read_bytes_max = match draw.below(4) {
         // Blocks of several changes would else be in one page.
         0 if changes_files => 512,
-        0 => 1 + draw.below(5_000),
+        0 => 300 + draw.below(5_000),
         _ => 1 << (12 + draw.below(9)),
     };
     let mut server = Server {

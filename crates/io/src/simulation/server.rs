@@ -370,7 +370,7 @@ impl World {
             3 => vec![self.below(200) as u32],
             _ => {
                 let mut words = any(1 + self.below(40));
-                words.insert(0, LAST | words.len() as u32 * 4);
+                words.insert(0, LAST | (words.len() as u32 * 4));
                 words
             }
         };
