@@ -314,6 +314,8 @@ impl World {
     /// Makes an answer one that can't be understood.
     fn garble(&self, answer: &mut Vec<u8>, is_read: bool) {
         const RESULTS: usize = 24;
+        /// More than the largest READ that is asked for.
+        const MORE_BYTES: u32 = 200_000;
         let put = |answer: &mut Vec<u8>, at: usize, word: u32| {
             answer.resize(answer.len().max(at + 4), 0);
             answer[at..at + 4].copy_from_slice(&word.to_be_bytes());
@@ -345,9 +347,12 @@ impl World {
             5 => put(answer, count_at, word(answer, count_at) ^ 4),
             6 => put(answer, count_at + 4, 2),
             _ => {
-                put(answer, count_at, 2 << 20);
-                put(answer, count_at + 8, 2 << 20);
-                answer.resize(answer.len() + self.below(9) as usize * 4, 0xdb);
+                // Which is there as well, or isn't.
+                let count = word(answer, count_at) + MORE_BYTES;
+                put(answer, count_at, count);
+                put(answer, count_at + 8, count);
+                let there = [0, 8, MORE_BYTES][self.below(3) as usize];
+                answer.resize(answer.len() + there as usize, 0xdb);
             }
         }
     }
