@@ -3,7 +3,7 @@
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::disk::Faults;
+use super::disk::{BLOCK, Faults};
 use super::server::Server;
 use crate::path::Coherence;
 
@@ -174,7 +174,7 @@ impl Scenario {
                 (0..count).map(|_| action(&mut draw, &files, kinds, changes_files)).collect()
             })
             .collect();
-        let server = is_served.then(|| server(&mut draw, is_quiet, changes_files));
+        let server = is_served.then(|| server(&mut draw, files[0], is_quiet, changes_files));
         if is_served {
             // What others change of it is seen when it is looked for again, and the connection never dies for good.
             settings.coherence = Coherence::WhenOpened;
@@ -213,7 +213,7 @@ fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
     }
 }
 
-fn server(draw: &mut Draw, is_quiet: bool, changes_files: bool) -> Server {
+fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> Server {
     let (repeat_ms, timeouts) = match is_quiet {
         // Nothing takes so long that it were repeated.
         true => (draw.one_of(&[1_000, 5_000]), draw.one_of(&[10, 12])),
@@ -225,6 +225,8 @@ fn server(draw: &mut Draw, is_quiet: bool, changes_files: bool) -> Server {
         0 => 300 + draw.below(5_000),
         _ => 1 << (12 + draw.below(9)),
     };
+    // As many READs as are made in a moment, also where each is answered late.
+    let read_bytes_max = read_bytes_max.max((bytes / 50).next_multiple_of(BLOCK));
     let mut server = Server {
         rsize: (1 + draw.below(40)) * PAGE_BYTES,
         read_bytes_max,
