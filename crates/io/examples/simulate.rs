@@ -5,9 +5,10 @@
 //! cargo run --release -p readpath --features simulation --example simulate -- --minutes 10
 //! cargo run --release -p readpath --features simulation --example simulate -- --long-runs 1000000 --actions 20
 //! cargo run --release -p readpath --features simulation --example simulate -- --seed 4711
+//! cargo run --release -p readpath --features simulation --example simulate -- --served --minutes 10
 //! ```
 //!
-//! A run of at least 1,000 steps counts as long. What a run leaves in memory, and a run that makes no steps any more, is
+//! With `--served`, the files are those of NFS servers. A run of at least 1,000 steps counts as long. What a run leaves in memory, and a run that makes no steps any more, is
 //! wrong as well.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use readpath::inside::simulation::{Report, Scenario, found};
 
 const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N | --long-runs N] [--threads N] \
-                     [--actions N] [--show]";
+                     [--actions N] [--served] [--show]";
 
 /// So many steps make a run long.
 const LONG_STEPS: u64 = 1_000;
@@ -44,6 +45,12 @@ unsafe impl GlobalAlloc for Counting {
         count(layout.size() as i64);
         // SAFETY: as asked.
         unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: as asked.
+        unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -88,6 +95,7 @@ struct Arguments {
     threads: u64,
     actions: u64,
     shows: bool,
+    is_served: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -100,6 +108,7 @@ fn arguments() -> Result<Arguments, String> {
         threads: 1,
         actions: 150,
         shows: false,
+        is_served: false,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -115,6 +124,7 @@ fn arguments() -> Result<Arguments, String> {
             "--long-runs" => (parsed.long_runs, parsed.minutes) = (number()?, FOR_GOOD),
             "--threads" => parsed.threads = number()?,
             "--show" => parsed.shows = true,
+            "--served" => parsed.is_served = true,
             "--actions" => parsed.actions = number()?,
             _ => return Err(format!("there is no option {word}; {USAGE}")),
         }
@@ -166,7 +176,7 @@ impl Done {
 }
 
 fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant, done: &Done) {
-    let &Arguments { first, seeds, minutes, long_runs, actions, shows, .. } = arguments;
+    let &Arguments { first, seeds, minutes, long_runs, actions, shows, is_served, .. } = arguments;
     let time = Duration::from_secs(minutes * 60);
     let is_enough = || {
         begun.elapsed() >= time
@@ -183,6 +193,7 @@ fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant
         }
         let scenario = match found.get(nth as usize) {
             Some(found) => found.clone(),
+            None if is_served => Scenario::served(first + nth, actions),
             None => Scenario::of(first + nth, actions),
         };
         if shows {
@@ -206,7 +217,8 @@ fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant
             let (shorter, report) = scenario.shrunk_by(&run_and_look);
             println!("as short as it gets: {}", report.failure.unwrap_or_default());
             print!("{shorter}");
-            println!("again: --seed {} --actions {actions}", first + nth);
+            let served = if is_served { " --served" } else { "" };
+            println!("again: --seed {} --actions {actions}{served}", first + nth);
         } else if seeds == 1 {
             println!("seed {first}: {} steps, hash {:016x}", report.steps, report.hash);
         }

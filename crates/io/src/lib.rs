@@ -42,6 +42,7 @@ mod aio;
 mod backend;
 mod batch;
 mod belief;
+mod bell;
 mod clock;
 mod engine;
 mod file;

@@ -6,7 +6,7 @@
 //! - `xdr`, `records`, `rpc`: values, records on a stream, calls and replies;
 //! - `calls`, `mount`, `status`: the procedures that reading a file takes;
 //! - `client`: which calls are sent, sent again, answered, given up; pure; `caller`: for whom;
-//! - `connection`, `link`: the socket, and the client on it;
+//! - `socket`, `connection`, `link`: what the system is asked for, the connection, the client on it;
 //! - `url`, `options`: what a user says ([`NfsUrl`], [`NfsOptions`]);
 //! - `lookup`: from names to a file, over symbolic links;
 //! - `target`: the file, found; `error`: why not ([`NfsError`]);
@@ -34,6 +34,7 @@ mod options;
 mod reading;
 mod records;
 mod rpc;
+pub(crate) mod socket;
 mod status;
 pub(crate) mod storage;
 pub(crate) mod target;

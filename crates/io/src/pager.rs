@@ -14,7 +14,6 @@
 //! any lock.
 
 mod area;
-mod bell;
 mod error;
 mod follow;
 mod inherited;

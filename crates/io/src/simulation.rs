@@ -14,12 +14,16 @@
 //! cargo run --release -p readpath --features simulation --example simulate -- --minutes 10
 //! ```
 
+mod callers;
 pub(crate) mod disk;
 mod found;
+mod front;
 mod model;
+pub(crate) mod network;
 pub(crate) mod primitives;
 mod run;
 mod scenario;
+mod server;
 mod shrink;
 #[cfg(test)]
 mod tests;
@@ -30,6 +34,7 @@ use std::path::Path;
 pub use disk::Faults;
 pub use found::found;
 pub use scenario::{Action, Scenario, Settings};
+pub use server::Server;
 pub use world::Report;
 
 use crate::identity::Identity;

@@ -6,8 +6,8 @@
 
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use crate::simulation::primitives::{
-    Condvar, JoinHandle, Mutex, MutexGuard, Thread, current, now, park_timeout, point, processors,
-    spawn, thread_number,
+    Condvar, JoinHandle, Mutex, MutexGuard, Thread, any_number, current, now, park_timeout, point,
+    processors, spawn, thread_number,
 };
 
 #[cfg(not(any(test, feature = "simulation")))]
@@ -27,6 +27,12 @@ mod real {
     #[inline(always)]
     pub(crate) fn now() -> Instant {
         Instant::now()
+    }
+
+    /// A number that somebody decides on: nobody does.
+    #[inline(always)]
+    pub(crate) fn any_number() -> Option<u32> {
+        None
     }
 
     /// A place where other threads may come in between. Nothing needs to be done for that.

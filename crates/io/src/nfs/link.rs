@@ -1,6 +1,6 @@
 //! A client and its connection: what the client wishes, carried out on a socket.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,11 +8,13 @@ use readpath_core::unit::Time;
 
 use super::caller::{Caller, Hearing, Results};
 use super::client::{CallId, Client, Timing, Traffic, Wish};
-use super::connection::{Connection, Making};
+use super::connection::{Connection, Socket};
 use super::options::NfsOptions;
 use super::rpc::{CallError, Procedure};
+use super::socket::Making;
 use super::xdr::Garbled;
 use crate::clock::Clock;
+use crate::sync::any_number;
 
 /// Beside its data a reply has at most so many bytes.
 const REPLY_HEAD_BYTES: usize = 1024;
@@ -48,8 +50,10 @@ impl Link {
         let timing =
             Timing { repeat_after: options.repeat_after, give_up_after: options.give_up_after };
         // Another program, and the next start of this one, begin elsewhere.
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let sequence = std::process::id() ^ since_1970.subsec_nanos();
+        let sequence = any_number().unwrap_or_else(|| {
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            std::process::id() ^ since_1970.subsec_nanos()
+        });
         let client = Client::new(
             options.credentials.encoded(),
             timing,
@@ -157,7 +161,7 @@ impl Link {
     }
 
     /// The socket that answers come from, and whether room to send is awaited as well.
-    pub(crate) fn awaited(&mut self) -> (Option<Arc<TcpStream>>, bool) {
+    pub(crate) fn awaited(&mut self) -> (Option<Arc<Socket>>, bool) {
         self.await_bytes();
         (self.connection.socket(), self.awaits_room())
     }

@@ -9,19 +9,17 @@
 //! A file that was found to be another one since it was opened is one file more, with sectors
 //! of its own, of the same storage.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
 };
 use readpath_core::unit::{SECTOR_BYTES, Time};
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::calls::{self, Attributes};
 use super::client::{CallId, Traffic};
-use super::connection::sleep_on;
+use super::connection::{Bell, sleep_on};
 use super::error::NfsError;
 use super::link::{Ask, Link};
 use super::lookup::{Found, Place};
@@ -32,6 +30,7 @@ use super::url::NfsUrl;
 use super::xdr::Garbled;
 use crate::backend::BackendError;
 use crate::storage::{FILE_SECTORS_LOG2, Sleep, Sleeper, Storage};
+use crate::sync::{Mutex, MutexGuard};
 
 /// A file on an NFS server that carries the machine's requests out.
 pub struct NfsStorage {
@@ -48,7 +47,7 @@ pub(crate) struct Shared {
     asking: Mutex<()>,
     place: Place,
     /// Written to, it ends a sleep; none where one thread does everything.
-    bell: Option<OwnedFd>,
+    bell: Option<Bell>,
 }
 
 struct State {
@@ -105,7 +104,7 @@ impl NfsStorage {
         Ok((storage, Arc::new(sleeper)))
     }
 
-    fn over(target: NfsTarget, bell: Option<OwnedFd>) -> NfsStorage {
+    fn over(target: NfsTarget, bell: Option<Bell>) -> NfsStorage {
         let caps = target.caps();
         let NfsTarget { link, read_bytes, place, .. } = target;
         let uses = Uses {
@@ -289,10 +288,8 @@ impl Sleeper for NfsSleeper {
         drop(state);
         let span = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
         let bell = self.shared.bell.as_ref().expect("a storage with a sleeper has a bell");
-        let socket = socket.as_ref().map(|socket| socket.as_fd());
-        if sleep_on(socket, to_write, Some(bell.as_fd()), span).is_rung {
-            // Empty when somebody was faster.
-            let _ = rustix::io::read(bell, &mut [0; 8]);
+        if sleep_on(socket.as_deref(), to_write, Some(bell), span).is_rung {
+            bell.quieten();
         }
         let mut state = self.shared.lock();
         let woken = state.link.clock().now();
@@ -308,8 +305,7 @@ impl Sleeper for NfsSleeper {
 
     fn wake(&self) {
         let bell = self.shared.bell.as_ref().expect("a storage with a sleeper has a bell");
-        // It fails only when its count is full, and then it rings already.
-        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        bell.ring();
     }
 }
 
@@ -332,7 +328,7 @@ impl Ask for &Shared {
                 Err(error) => Err(error),
             };
             *theirs.1.lock().expect("nothing panics under this lock") = Some(answer);
-            ring(&theirs.0);
+            theirs.0.ring();
             Ok(())
         };
         let mut state = self.lock();
@@ -349,29 +345,22 @@ impl Ask for &Shared {
             drop(state);
             if is_bell_due {
                 // Who leads sleeps for something else than there is now.
-                self.bell.iter().for_each(ring);
+                self.bell.iter().for_each(Bell::ring);
             }
             if let Some(answer) = answered.1.lock().expect("nothing panics under this lock").take()
             {
                 return answer;
             }
             let span = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
-            let socket = socket.as_ref().map(|socket| socket.as_fd());
-            sleep_on(socket, to_write, Some(answered.0.as_fd()), span);
+            sleep_on(socket.as_deref(), to_write, Some(&answered.0), span);
             state = self.lock();
         }
     }
 }
 
 /// Something to sleep on that another thread can ring.
-fn bell() -> Result<OwnedFd, BackendError> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })
-}
-
-fn ring(bell: &OwnedFd) {
-    // It fails only when its count is full, and then it rings already.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+fn bell() -> Result<Bell, BackendError> {
+    Bell::new().map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })
 }
 
 impl Shared {

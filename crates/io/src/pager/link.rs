@@ -13,9 +13,9 @@ use std::thread::JoinHandle;
 
 use readpath_core::machine::ReadError;
 
-use super::bell::Bell;
 use super::error::PagerError;
 use super::uffd::FaultScope;
+use crate::bell::Bell;
 use crate::thread;
 
 /// What runs on a pager's thread.

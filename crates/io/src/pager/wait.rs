@@ -5,8 +5,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::bell::Bell;
 use super::uffd::Uffd;
+use crate::bell::Bell;
 
 /// What ended a sleep; nothing when its time was up.
 #[derive(Clone, Copy, Debug)]

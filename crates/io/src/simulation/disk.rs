@@ -71,6 +71,19 @@ impl Inode {
         self.lengths[first..].iter().map(|&(_, bytes)| bytes)
     }
 
+    /// Fills `to` with what stands from `offset` on now; `inode` is its number, and all of it within the file.
+    pub(super) fn show(&self, inode: u32, offset: u64, to: &mut [u8]) {
+        let (mut at, mut rest) = (offset, to);
+        while !rest.is_empty() {
+            let page = at / PAGE_BYTES;
+            let count = ((page + 1) * PAGE_BYTES - at).min(rest.len() as u64);
+            let change = *self.writes_since(page, u64::MAX).last().expect("within the file");
+            let (part, more) = rest.split_at_mut(count as usize);
+            fill(inode, at, change, part);
+            (at, rest) = (at + count, more);
+        }
+    }
+
     fn write(&mut self, first: u64, pages: u64) {
         self.changes += 1;
         let end = ((first + pages) as usize).min(self.writes.len());
@@ -130,9 +143,9 @@ struct Ring {
     is_dead: bool,
 }
 
-/// Something that comes by itself.
+/// A transfer is answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Event {
+pub(super) struct Answered {
     ring: usize,
     token: u64,
     is_cancelled: bool,
@@ -203,12 +216,12 @@ impl World {
         drop(disk);
         for token in begun {
             let ns = self.latency(&faults);
-            self.expect(ns, Event { ring, token, is_cancelled: false });
+            self.expect(ns, Answered { ring, token, is_cancelled: false });
         }
     }
 
     /// How long a transfer takes.
-    fn latency(&self, faults: &Faults) -> u64 {
+    pub(super) fn latency(&self, faults: &Faults) -> u64 {
         match self.one_of(faults.late) {
             true => self.below(4_000_000_000),
             false => match self.below(4) {
@@ -220,7 +233,7 @@ impl World {
     }
 
     /// A transfer is answered.
-    pub(super) fn come(&self, Event { ring, token, is_cancelled }: Event) {
+    pub(super) fn come(&self, Answered { ring, token, is_cancelled }: Answered) {
         let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
         // Else it was cancelled before.
         let Some(Job { inode, offset, segments, .. }) = job else { return };
@@ -255,19 +268,13 @@ impl World {
         }
         let mut at = offset;
         for segment in segments {
-            let mut to: *mut u8 = segment.iov_base.cast();
             let end = (at + segment.iov_len as u64).min(offset + bytes);
-            while at < end {
-                let page = at / PAGE_BYTES;
-                let count = ((page + 1) * PAGE_BYTES).min(end) - at;
-                let change = *file.writes_since(page, u64::MAX).last().expect("within the file");
-                // SAFETY: memory of the transfer, which is its own until it is answered.
-                fill(inode, at, change, unsafe {
-                    std::slice::from_raw_parts_mut(to, count as usize)
-                });
-                to = to.wrapping_add(count as usize);
-                at += count;
-            }
+            let count = end.saturating_sub(at) as usize;
+            // SAFETY: memory of the transfer, which is its own until it is answered.
+            file.show(inode, at, unsafe {
+                std::slice::from_raw_parts_mut(segment.iov_base.cast(), count)
+            });
+            at += count as u64;
         }
         bytes as i32
     }
@@ -324,7 +331,7 @@ impl Backend for SimulatedBackend {
     fn cancel(&mut self, token: u64) {
         let world = world().expect(OUTSIDE);
         if world.below(2) == 0 {
-            world.expect(0, Event { ring: self.ring, token, is_cancelled: true });
+            world.expect(0, Answered { ring: self.ring, token, is_cancelled: true });
         }
     }
 

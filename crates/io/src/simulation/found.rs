@@ -43,6 +43,7 @@ fn quiet() -> Settings {
 /// Failed reads of a batch kept their pages from the thread that had them lent, and read something else.
 fn failed_reads_of_a_batch_beside_a_read() -> Scenario {
     Scenario {
+        server: None,
         seed: 2824,
         settings: Settings {
             memory_pages: 8,
@@ -88,6 +89,7 @@ fn failed_reads_of_a_batch_beside_a_read() -> Scenario {
 fn guards_of_more_threads_than_pages() -> Scenario {
     let stream = |page: u64| vec![Stream((0, page * 4096, 8192), 100); 4];
     Scenario {
+        server: None,
         seed: 1,
         settings: Settings { memory_pages: 2, held_pages: 1, depth: 3, ..quiet() },
         files: vec![69_275],
@@ -99,6 +101,7 @@ fn guards_of_more_threads_than_pages() -> Scenario {
 /// A read that began after an invalidation shared a page that was on its way before, with the old bytes.
 fn a_page_on_its_way_when_it_is_invalidated() -> Scenario {
     Scenario {
+        server: None,
         seed: 1424,
         settings: Settings {
             memory_pages: 40,
@@ -122,6 +125,7 @@ fn a_page_on_its_way_when_it_is_invalidated() -> Scenario {
 /// Who waited for a page on its way had it read anew by that, and so had others who waited for it.
 fn invalidations_of_a_bad_page() -> Scenario {
     Scenario {
+        server: None,
         seed: 5874,
         settings: Settings {
             memory_pages: 2,
@@ -147,6 +151,7 @@ fn invalidations_of_a_bad_page() -> Scenario {
 /// The last handle of a state of the file went while an invalidation waited for its pages.
 fn a_file_that_is_closed_as_it_is_invalidated() -> Scenario {
     Scenario {
+        server: None,
         seed: 1_000_394,
         settings: Settings {
             memory_pages: 8,
@@ -167,6 +172,7 @@ fn a_file_that_is_closed_as_it_is_invalidated() -> Scenario {
 /// Its first buffers were filled from the cache, as the file was, and the last, whose page had left, as it was by then.
 fn a_vectored_read_of_what_leaves() -> Scenario {
     Scenario {
+        server: None,
         seed: 3137,
         settings: Settings {
             memory_pages: 4,
@@ -191,6 +197,7 @@ fn a_vectored_read_of_what_leaves() -> Scenario {
 /// The error named the first byte of the read, though it was another page that could not be read.
 fn a_bad_page_behind_a_stopped_thread() -> Scenario {
     Scenario {
+        server: None,
         seed: 530,
         settings: Settings {
             memory_pages: 64,
@@ -221,6 +228,7 @@ fn a_bad_page_behind_a_stopped_thread() -> Scenario {
 /// What was read ahead waited for the end of another's turn, and nobody asked for it when that came.
 fn what_waits_for_the_turn_of_a_handle_that_is_dropped() -> Scenario {
     Scenario {
+        server: None,
         seed: 5_029_614,
         settings: Settings {
             memory_pages: 4,
@@ -279,6 +287,7 @@ fn what_waits_for_the_turn_of_a_handle_that_is_dropped() -> Scenario {
 /// try it in.
 fn a_page_that_failed_for_nobody_in_full_memory() -> Scenario {
     Scenario {
+        server: None,
         seed: 6_006_378,
         settings: Settings {
             memory_pages: 64,

@@ -6,6 +6,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::disk::{BLOCK, Disk, fill};
 use super::scenario::{Action, Place, Scenario};
+use super::server::Server;
 use crate::path::Coherence;
 use crate::read_error::ReadError;
 
@@ -45,6 +46,9 @@ pub(super) struct Model {
     pub(super) coherence: Coherence,
     /// Whether nothing can be on its way while a file changes.
     is_alone: bool,
+    server: Option<Server>,
+    /// Whether a thread is stopped for seconds now and then.
+    freezes: bool,
     dropped: Vec<Dropped>,
 }
 
@@ -64,7 +68,14 @@ impl Model {
     }
 
     fn of(scenario: &Scenario, is_alone: bool) -> Model {
-        Model { coherence: scenario.settings.coherence, is_alone, dropped: Vec::new() }
+        let Scenario { settings, server, .. } = scenario;
+        Model {
+            coherence: settings.coherence,
+            is_alone,
+            server: server.clone(),
+            freezes: settings.freeze_part > 0,
+            dropped: Vec::new(),
+        }
     }
 
     /// A read of that place begins.
@@ -191,6 +202,9 @@ impl Model {
                 (begun.offset..end).contains(&offset)
                     && (faults.fails > 0 || disk.is_bad(inode, offset / PAGE_BYTES))
             }
+            ReadError::Device { offset, error } => {
+                (begun.offset..end).contains(&offset) && self.may_be_said(error, disk)
+            }
             // Exact to the page: one that is no longer there whole is not cached.
             ReadError::Shrunk { offset } => {
                 (begun.offset..end.next_multiple_of(PAGE_BYTES)).contains(&offset)
@@ -206,6 +220,22 @@ impl Model {
             _ => false,
         };
         if may_be { Ok(()) } else { Err(format!("{error:?} of {begun:?}")) }
+    }
+}
+
+impl Model {
+    /// Whether a server's file may have that error.
+    fn may_be_said(&self, error: DeviceError, disk: &Disk) -> bool {
+        let (Some(server), faults) = (&self.server, disk.faults()) else { return false };
+        match error {
+            DeviceError::TimedOut => {
+                let parts = [faults.late, faults.again, faults.fails];
+                server.may_be_late() || self.freezes || parts.iter().any(|&part| part > 0)
+            }
+            DeviceError::Garbled => server.garbles > 0,
+            DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => faults.fails > 0,
+            _ => false,
+        }
     }
 }
 

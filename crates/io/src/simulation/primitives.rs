@@ -278,6 +278,11 @@ pub(crate) fn now() -> Instant {
     world().map_or_else(Instant::now, |world| world.now())
 }
 
+/// A number that the seed of the simulation decides on, if one runs.
+pub(crate) fn any_number() -> Option<u32> {
+    world().map(|world| world.below(1 << 32) as u32)
+}
+
 /// A place where other threads may come in between.
 #[inline]
 pub(crate) fn point() {

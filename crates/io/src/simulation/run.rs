@@ -7,17 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::AtomicU64;
+use std::task::{Context, Poll, Waker};
 
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PAGE_BYTES;
 
+use super::callers::{Bell, Buffer};
 use super::disk::Disk;
+use super::front;
 use super::model::{Begun, Model, Seen};
 use super::scenario::{Action, Place, Scenario};
 use super::world::{Deliberate, Report, TaskId, Turns, World, world};
-use crate::backend::BackendKind;
 use crate::engine::Owner;
 use crate::file::File;
 use crate::future::ReadFuture;
@@ -44,6 +45,8 @@ impl Scenario {
 struct Shared {
     scenario: Rc<Scenario>,
     path: ReadPath,
+    /// The file, if it is one of a server.
+    served: Option<File>,
     model: RefCell<Model>,
     /// How many guards there are, and how many there were after each change of that.
     holding: Cell<u64>,
@@ -67,23 +70,11 @@ fn right(result: Result<(), String>) {
 
 /// The thread that builds the path, starts the others, and looks what they leave.
 fn main(scenario: &Rc<Scenario>) {
-    let settings = &scenario.settings;
-    let backend = if settings.lets_carry { BackendKind::Auto } else { BackendKind::Aio };
-    let path = ReadPath::builder()
-        .memory(settings.memory_pages * PAGE_BYTES)
-        .held_memory(settings.held_pages * PAGE_BYTES)
-        .readahead(settings.readahead)
-        .scheduler(settings.scheduler)
-        .reclaim(settings.reclaim)
-        .depth(settings.depth)
-        .coherence(settings.coherence)
-        .backend(backend)
-        .kernel_cache(false)
-        .build()
-        .unwrap_or_else(|error| panic!("{error}"));
+    let Some((path, served)) = front::build(scenario) else { return };
     let shared = Rc::new(Shared {
         scenario: Rc::clone(scenario),
         path,
+        served,
         model: RefCell::new(Model::new(scenario)),
         holding: Cell::new(0),
         holdings: RefCell::default(),
@@ -100,7 +91,7 @@ fn main(scenario: &Rc<Scenario>) {
         })
         .collect();
     threads.into_iter().for_each(|thread| world.join(thread));
-    let Ok(Shared { path, kept, .. }) = Rc::try_unwrap(shared).map_err(drop) else {
+    let Ok(Shared { path, served, kept, .. }) = Rc::try_unwrap(shared).map_err(drop) else {
         world.wrong("a thread has not let go of what all share".to_owned());
     };
     let kept = kept.into_inner();
@@ -108,7 +99,7 @@ fn main(scenario: &Rc<Scenario>) {
         let engine: &Owner = path.engine();
         right(engine.settled(kept.iter().filter(|kept| kept.guard.holds()).count() as u32));
     }
-    drop(path);
+    drop((path, served));
     kept.into_iter().for_each(Guard::let_go);
 }
 
@@ -163,9 +154,15 @@ impl Thread {
 
     fn open_anew(&mut self, name: usize) {
         // What is opened is of some moment in between: the begin is the earliest.
-        let before = self.seen_now(name);
-        let file =
-            self.shared.path.open(name.to_string()).unwrap_or_else(|error| panic!("{error}"));
+        let now = self.seen_now(name);
+        let (before, file) = match &self.shared.served {
+            // As it was found at first.
+            Some(file) => (front::as_found(now), file.reopen()),
+            None => match self.shared.path.open(name.to_string()) {
+                Ok(file) => (now, file),
+                Err(error) => panic!("{error}"),
+            },
+        };
         let seen = self.seen(before, &file);
         self.open[name] = Some(Open { file, seen });
     }
@@ -265,7 +262,10 @@ impl Thread {
             Action::Revalidate(name) => {
                 let (mut file, seen) = self.file(name);
                 let before = self.seen_now(name);
-                let has_changed = file.revalidate().unwrap_or_else(|error| panic!("{error}"));
+                let has_changed = match file.revalidate() {
+                    Ok(has_changed) => has_changed,
+                    Err(error) => return right(front::check(&self.shared.scenario, &error)),
+                };
                 let seen = if has_changed { self.seen(before, &file) } else { seen };
                 let is_old = seen.inode == before.inode && seen.since < before.since;
                 if is_old
@@ -532,63 +532,5 @@ struct Awaited {
 impl<B: AsMut<[u8]> + Unpin> ReadFuture<B> {
     fn poll_once(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(io::Result<usize>, B)> {
         Future::poll(self, context)
-    }
-}
-
-/// Counts down; true when it comes to its end.
-fn is_blown(fuse: u64) -> bool {
-    fuse == 1
-}
-
-/// A buffer that panics after so many uses, if it is to.
-struct Buffer {
-    bytes: Vec<u8>,
-    fuse: Rc<Cell<u64>>,
-}
-
-impl AsMut<[u8]> for Buffer {
-    fn as_mut(&mut self) -> &mut [u8] {
-        others_code();
-        let fuse = self.fuse.get();
-        self.fuse.set(fuse.saturating_sub(1));
-        if is_blown(fuse) {
-            resume_unwind(Box::new(Deliberate));
-        }
-        &mut self.bytes
-    }
-}
-
-/// What wakes a task of the world; panics the n-th time, if it is to, as a program's waker might.
-struct Bell {
-    task: TaskId,
-    fuse: AtomicU64,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Bell>) {
-        others_code();
-        if let Some(world) = world() {
-            world.unpark(self.task);
-        }
-        let fuse = self.fuse.load(Ordering::Relaxed);
-        self.fuse.store(fuse.saturating_sub(1), Ordering::Relaxed);
-        if is_blown(fuse) {
-            resume_unwind(Box::new(Deliberate));
-        }
-    }
-}
-
-impl Drop for Bell {
-    fn drop(&mut self) {
-        others_code();
-    }
-}
-
-/// Code of a caller runs without any lock of the engine's.
-fn others_code() {
-    if let Some(world) = world()
-        && world.locks() != 0
-    {
-        world.failed("a caller's code ran under a lock".to_owned());
     }
 }

@@ -3,7 +3,8 @@
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::disk::Faults;
+use super::disk::{BLOCK, Faults};
+use super::server::Server;
 use crate::path::Coherence;
 
 /// What a run is of.
@@ -17,6 +18,8 @@ pub struct Scenario {
     pub files: Vec<u64>,
     /// What goes wrong.
     pub faults: Faults,
+    /// The server that the one file is on; none: it is one of this machine.
+    pub server: Option<Server>,
     /// What each thread does, one after the other.
     pub threads: Vec<Vec<Action>>,
 }
@@ -113,6 +116,15 @@ impl Draw {
 impl Scenario {
     /// That of a seed, with about so many actions in all.
     pub fn of(seed: u64, actions: u64) -> Scenario {
+        Scenario::drawn(seed, actions, false)
+    }
+
+    /// The same with one file, of a server.
+    pub fn served(seed: u64, actions: u64) -> Scenario {
+        Scenario::drawn(seed, actions, true)
+    }
+
+    fn drawn(seed: u64, actions: u64, is_served: bool) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x5ce4_a510));
         let memory_pages = draw.one_of(&[2, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
         let held_pages = match draw.below(3) {
@@ -120,16 +132,19 @@ impl Scenario {
             1 => memory_pages / 2,
             _ => (memory_pages / 4).max(1),
         };
-        let files: Vec<u64> = (0..1 + draw.below(3)).map(|_| length(&mut draw)).collect();
+        let mut files: Vec<u64> = (0..1 + draw.below(3)).map(|_| length(&mut draw)).collect();
+        if is_served {
+            files.truncate(1);
+        }
         let is_quiet = draw.below(4) == 0;
-        let faults = if is_quiet { Faults::default() } else { faults(&mut draw, &files) };
+        let mut faults = if is_quiet { Faults::default() } else { faults(&mut draw, &files) };
         let coherences = [
             Coherence::WhenOpened,
             Coherence::WhenOpened,
             Coherence::EachMiss,
             Coherence::EachRead,
         ];
-        let settings = Settings {
+        let mut settings = Settings {
             memory_pages,
             held_pages,
             readahead: draw.one_of(&[
@@ -159,7 +174,13 @@ impl Scenario {
                 (0..count).map(|_| action(&mut draw, &files, kinds, changes_files)).collect()
             })
             .collect();
-        Scenario { seed, settings, files, faults, threads }
+        let server = is_served.then(|| server(&mut draw, files[0], is_quiet, changes_files));
+        if is_served {
+            // What others change of it is seen when it is looked for again, and the connection never dies for good.
+            settings.coherence = Coherence::WhenOpened;
+            faults.dies_after = 0;
+        }
+        Scenario { seed, settings, files, faults, server, threads }
     }
 }
 
@@ -190,6 +211,42 @@ fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
         dies_after: if draw.below(20) == 0 { 1 + draw.below(100) } else { 0 },
         bad,
     }
+}
+
+fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> Server {
+    let (repeat_ms, timeouts) = match is_quiet {
+        // Nothing takes so long that it were repeated.
+        true => (draw.one_of(&[1_000, 5_000]), draw.one_of(&[10, 12])),
+        false => (draw.one_of(&[10, 30, 100, 300, 1_000]), draw.one_of(&[1, 2, 5])),
+    };
+    let read_bytes_max = match draw.below(4) {
+        // Blocks of several changes would else be in one page.
+        0 if changes_files => 512,
+        0 => 300 + draw.below(5_000),
+        _ => 1 << (12 + draw.below(9)),
+    };
+    // As many READs as are made in a moment, also where each is answered late.
+    let read_bytes_max = read_bytes_max.max((bytes / 50).next_multiple_of(BLOCK));
+    let mut server = Server {
+        rsize: (1 + draw.below(40)) * PAGE_BYTES,
+        read_bytes_max,
+        slots: draw.one_of(&[1, 2, 3, 8, 64]),
+        repeat_ms,
+        timeout_ms: repeat_ms * timeouts,
+        from_reserved: draw.below(4) == 0,
+        is_linked: draw.below(3) == 0,
+        has_odd_parts: !changes_files,
+        ..Server::default()
+    };
+    if !is_quiet {
+        for fault in server.faults() {
+            *fault = draw.part(&[3, 10, 40, 150]);
+        }
+        // Each costs a time-out, in which all who wait look after it again and again.
+        server.silent *= 4;
+        server.hangs *= 20;
+    }
+    server
 }
 
 fn place(draw: &mut Draw, files: &[u64]) -> Place {

@@ -38,8 +38,17 @@ impl Scenario {
         let parts = [faults.fails, faults.stops, faults.again, faults.late, faults.wakes];
         let settings = [self.settings.freeze_part, self.settings.refuse_thread_part];
         let count = |parts: &[u64]| parts.iter().filter(|&&part| part > 0).count();
+        let of_server = self
+            .server
+            .clone()
+            .map_or(0, |mut server| server.faults().iter().filter(|part| ***part > 0).count());
         let actions: usize = self.threads.iter().map(Vec::len).sum();
-        actions + self.threads.len() + count(&parts) + count(&settings) + faults.bad.len()
+        actions
+            + self.threads.len()
+            + count(&parts)
+            + count(&settings)
+            + faults.bad.len()
+            + of_server
     }
 
     /// The first of some schedules with which it fails.
@@ -52,7 +61,7 @@ impl Scenario {
     }
 
     fn without_faults(self, report: Report, run: Run<'_>) -> (Scenario, Report) {
-        let mut best = (self, report);
+        let mut best = (self.clone(), report);
         let changes: [fn(&mut Scenario); 9] = [
             |of| of.faults.fails = 0,
             |of| of.faults.stops = 0,
@@ -67,6 +76,14 @@ impl Scenario {
         for change in changes {
             let mut shorter = best.0.clone();
             change(&mut shorter);
+            best = shorter.fails(run).unwrap_or(best);
+        }
+        let count = self.server.clone().map_or(0, |mut server| server.faults().len());
+        for fault in 0..count {
+            let mut shorter = best.0.clone();
+            if let Some(server) = &mut shorter.server {
+                *server.faults()[fault] = 0;
+            }
             best = shorter.fails(run).unwrap_or(best);
         }
         best
@@ -134,6 +151,9 @@ impl std::fmt::Display for Scenario {
         writeln!(f, "seed {}, files {:?}", self.seed, self.files)?;
         writeln!(f, "{:?}", self.settings)?;
         writeln!(f, "{:?}", self.faults)?;
+        if let Some(server) = &self.server {
+            writeln!(f, "{server:?}")?;
+        }
         for (thread, actions) in self.threads.iter().enumerate() {
             for action in actions {
                 writeln!(f, "thread {thread}: {action:?}")?;

@@ -18,11 +18,24 @@ fn every_read_is_right_whoever_comes_in_between() {
     assert!(reports.iter().map(|report| report.steps).sum::<u64>() > 300_000);
 }
 
+/// The same through the client of NFS, whose server is refused, slow, silent, cut off and hostile.
+#[test]
+fn every_read_of_a_servers_file_is_right() {
+    let run = |seed| {
+        let report = Scenario::served(seed, 60).run();
+        assert_eq!(report.failure, None, "seed {seed}");
+        report.steps
+    };
+    assert!((0..300).map(run).sum::<u64>() > 100_000);
+}
+
 #[test]
 fn a_seed_is_a_run_bit_by_bit() {
     for seed in 0..20 {
         let scenario = Scenario::of(seed, 60);
         assert_eq!(scenario.run(), scenario.run(), "seed {seed}");
+        let served = Scenario::served(seed, 60);
+        assert_eq!(served.run(), served.run(), "seed {seed}, of a server");
     }
     assert_ne!(Scenario::of(1, 60).run().hash, Scenario::of(2, 60).run().hash);
 }

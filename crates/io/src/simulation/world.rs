@@ -16,7 +16,8 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use readpath_core::splitmix;
 
-use super::disk::{Disk, Event};
+use super::disk::{Answered, Disk};
+use super::network::{Moved, Network};
 
 /// Names a task of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +97,7 @@ pub(crate) struct World {
     /// Says more of a run that doesn't come to its end.
     pub(super) witness: RefCell<Option<Box<dyn Fn() -> String>>>,
     pub(super) disk: RefCell<Disk>,
+    pub(super) network: RefCell<Network>,
 }
 
 thread_local! {
@@ -107,6 +109,27 @@ thread_local! {
 #[inline]
 pub(crate) fn world() -> Option<Rc<World>> {
     WORLD.with(|world| world.borrow().clone())
+}
+
+/// Something that comes by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A transfer is answered.
+    Answered(Answered),
+    /// Something moves on a connection.
+    Moved(Moved),
+}
+
+impl From<Answered> for Event {
+    fn from(answered: Answered) -> Event {
+        Event::Answered(answered)
+    }
+}
+
+impl From<Moved> for Event {
+    fn from(moved: Moved) -> Event {
+        Event::Moved(moved)
+    }
 }
 
 /// Ends a task that has found something wrong.
@@ -132,11 +155,16 @@ impl World {
             failure: RefCell::default(),
             witness: RefCell::default(),
             disk: RefCell::new(disk),
+            network: RefCell::default(),
         });
         let before = WORLD.with(|place| place.borrow_mut().replace(Rc::clone(&world)));
         assert!(before.is_none(), "one world at a time on a thread");
         world.spawn(main);
-        while world.failure.borrow().is_none() && world.turn() {}
+        let run = || while world.failure.borrow().is_none() && world.turn() {};
+        // What panics here is the world itself, not what it runs.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+            world.failed(format!("the simulation panicked: {}", told_by(&*payload)));
+        }
         world.give_stacks_back();
         WORLD.with(|place| place.borrow_mut().take());
         Report {
@@ -440,10 +468,10 @@ impl World {
     }
 
     /// Has something come in so many nanoseconds.
-    pub(super) fn expect(&self, ns: u64, event: Event) {
+    pub(super) fn expect(&self, ns: u64, event: impl Into<Event>) {
         let made = self.events_made.get();
         self.events_made.set(made + 1);
-        self.events.borrow_mut().insert((self.ns.get() + ns, made), event);
+        self.events.borrow_mut().insert((self.ns.get() + ns, made), event.into());
     }
 
     /// Has come what is due.
@@ -455,7 +483,10 @@ impl World {
                     let event = first.remove();
                     drop(events);
                     self.note(0xe7e7);
-                    self.come(event);
+                    match event {
+                        Event::Answered(answered) => self.come(answered),
+                        Event::Moved(moved) => self.moved(moved),
+                    }
                 }
                 _ => return,
             }

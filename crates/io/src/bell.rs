@@ -1,5 +1,5 @@
-//! The bell that wakes a pager's thread: commands ring it, and so do the
-//! answers of its backend.
+//! A bell that wakes whoever sleeps on it beside other descriptors: a pager's thread, which its commands
+//! and the answers of its backend wake, or who sleeps for a server's answers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -7,25 +7,25 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// An eventfd(2): rung any number of times, heard once.
 #[derive(Debug)]
-pub(super) struct Bell(OwnedFd);
+pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
     /// A bell that is quiet.
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub(super) fn new() -> rustix::io::Result<Bell> {
+    pub(crate) fn new() -> rustix::io::Result<Bell> {
         Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Rings it.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         // It refuses only after 2^64 rings that nobody heard, and is then ringing.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Makes it quiet until it is rung again.
-    pub(super) fn quieten(&self) {
+    pub(crate) fn quieten(&self) {
         // It refuses only when it is quiet already.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

@@ -1,0 +1,389 @@
+//! The NFS server of a simulated run: what it answers to a call, by the layouts of RFC 1813, RFC 5531 and RFC 4506; and
+//! what a bad one says.
+//!
+//! A file's bytes and attributes are those of the [disk](super::disk) when the server looks at the call, which may be
+//! long before the answer comes. A server that lies within a right answer is not among those that are simulated:
+//! nothing in the protocol lets a client know.
+
+use readpath_core::unit::PAGE_BYTES;
+
+use super::disk::BLOCK;
+use super::network::LAST;
+use super::world::World;
+
+/// How a server is talked to, and what goes wrong there and on the way: each is one of so many, and never if it is 0.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    /// The largest READ that is asked for, in bytes.
+    pub rsize: u64,
+    /// The largest READ that it takes, in bytes.
+    pub read_bytes_max: u64,
+    /// Calls at once.
+    pub slots: u64,
+    /// After how many milliseconds a call is repeated.
+    pub repeat_ms: u64,
+    /// After how many it fails.
+    pub timeout_ms: u64,
+    /// Whether calls come from a reserved port, if one is to be had.
+    pub from_reserved: bool,
+    /// Whether the file's name is a symbolic link.
+    pub is_linked: bool,
+    /// Whether an answer that brings less than was asked for ends anywhere, and not between blocks.
+    pub has_odd_parts: bool,
+    /// An answer comes in several fragments.
+    pub fragments: u64,
+    /// A connection is cut in the middle of an answer.
+    pub cuts: u64,
+    /// A connection is refused, or never made.
+    pub refuses: u64,
+    /// A call is never answered.
+    pub silent: u64,
+    /// From a call on none is answered, and no connection made, for seconds.
+    pub hangs: u64,
+    /// An answer comes twice.
+    pub twice: u64,
+    /// An answer can't be understood.
+    pub garbles: u64,
+    /// Bytes come that are no answer, or none to a call of ours.
+    pub strange: u64,
+}
+
+impl Server {
+    /// The URL of the run's file.
+    pub(super) fn url(&self) -> String {
+        let Server { rsize, slots, repeat_ms, timeout_ms, .. } = self;
+        let source = if self.from_reserved { "reserved" } else { "any" };
+        format!(
+            "nfs://127.0.0.1:2049/export/0?rsize={rsize}&slots={slots}&repeat={repeat_ms}ms&\
+             timeout={timeout_ms}ms&source={source}&uid=1&gid=1"
+        )
+    }
+
+    /// Whether a call can be without an answer in the time that it has; one takes some tens of milliseconds.
+    pub(super) fn may_be_late(&self) -> bool {
+        let parts = [self.cuts, self.refuses, self.silent, self.hangs, self.garbles, self.strange];
+        self.repeat_ms < 1_000 || parts.iter().any(|&part| part > 0)
+    }
+
+    /// All that goes wrong.
+    pub(super) fn faults(&mut self) -> [&mut u64; 8] {
+        let Server { fragments, cuts, refuses, silent, hangs, twice, garbles, strange, .. } = self;
+        [fragments, cuts, refuses, silent, hangs, twice, garbles, strange]
+    }
+}
+
+const MOUNT: u32 = 100_005;
+const NFS: u32 = 100_003;
+
+const ROOT: &[u8] = b"root";
+const DIRECTORY: &[u8] = b"directory";
+const LINK: &[u8] = b"link";
+
+const REGULAR: u32 = 1;
+const DIRECTORY_KIND: u32 = 2;
+const LINK_KIND: u32 = 5;
+
+/// A call, taken apart.
+struct Call<'a> {
+    xid: u32,
+    program: u32,
+    procedure: u32,
+    left: &'a [u8],
+}
+
+impl<'a> Call<'a> {
+    fn of(record: &'a [u8]) -> Call<'a> {
+        let mut call = Call { xid: 0, program: 0, procedure: 0, left: record };
+        call.xid = call.word();
+        assert_eq!([call.word(), call.word()], [0, 2], "a call, of version 2");
+        call.program = call.word();
+        assert_eq!(call.word(), 3, "the version of both programs");
+        call.procedure = call.word();
+        for _credential_and_verifier in 0..2 {
+            call.word();
+            call.opaque();
+        }
+        call
+    }
+
+    fn word(&mut self) -> u32 {
+        let (word, left) = self.left.split_first_chunk().expect("a call is whole");
+        self.left = left;
+        u32::from_be_bytes(*word)
+    }
+
+    fn opaque(&mut self) -> &'a [u8] {
+        let bytes = self.word() as usize;
+        let (opaque, left) = self.left.split_at(bytes);
+        self.left = &left[bytes.next_multiple_of(4) - bytes..];
+        opaque
+    }
+}
+
+/// Writes what is answered.
+#[derive(Default)]
+struct Words(Vec<u8>);
+
+impl Words {
+    fn of(words: &[u32]) -> Words {
+        Words(words.iter().flat_map(|word| word.to_be_bytes()).collect())
+    }
+
+    fn add(&mut self, words: &[u32]) -> &mut Words {
+        self.0.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+        self
+    }
+
+    fn long(&mut self, value: u64) -> &mut Words {
+        self.add(&[(value >> 32) as u32, value as u32])
+    }
+
+    fn opaque(&mut self, bytes: &[u8]) -> &mut Words {
+        self.add(&[bytes.len() as u32]);
+        self.0.extend(bytes);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+}
+
+/// The handle of a file; those of some are longer.
+fn handle(inode: u32) -> Vec<u8> {
+    let mut handle = inode.to_be_bytes().to_vec();
+    handle.resize(4 + 20 * (inode as usize % 4), 7);
+    handle
+}
+
+impl World {
+    /// What the server answers to a call, as it goes out.
+    pub(super) fn answer(&self, server: &Server, record: &[u8]) -> Vec<u8> {
+        let mut call = Call::of(record);
+        let xid = call.xid;
+        let faults = self.disk.borrow().faults().clone();
+        let is_read = (call.program, call.procedure) == (NFS, 6);
+        let mut answer = Words::of(&[xid, 1, 0, 0, 0, 0]);
+        if self.one_of(faults.fails) {
+            match self.below(4) {
+                // No such program; a fault of the system; denied.
+                0 => answer = Words::of(&[xid, 1, 0, 0, 0, 1]),
+                1 => answer = Words::of(&[xid, 1, 0, 0, 0, 5]),
+                2 => answer = Words::of(&[xid, 1, 1, 1, 2]),
+                _ if (call.program, call.procedure) == (MOUNT, 5) => _ = answer.add(&[0]),
+                _ => _ = answer.add(&[[5, 13, 70, 10_006][self.below(4) as usize], 0, 0]),
+            }
+        } else if self.one_of(faults.again) && call.program == NFS {
+            answer.add(&[10_008, 0, 0]);
+        } else {
+            answer.0.extend(self.results(server, &mut call).0);
+        }
+        let mut answer = answer.0;
+        if self.one_of(server.garbles) {
+            self.garble(&mut answer, is_read);
+        }
+        let mut ends = vec![answer.len()];
+        if self.one_of(server.fragments) {
+            // None is empty.
+            ends.extend((0..self.below(4)).map(|_| 1 + self.below(answer.len() as u64) as usize));
+            ends.sort_unstable();
+            ends.dedup();
+        }
+        let mut sent = Vec::new();
+        let mut start = 0;
+        for (nth, &end) in ends.iter().enumerate() {
+            let last = if nth + 1 == ends.len() { LAST } else { 0 };
+            sent.extend(((end - start) as u32 | last).to_be_bytes());
+            sent.extend(&answer[start..end]);
+            start = end;
+        }
+        sent
+    }
+
+    fn results(&self, server: &Server, call: &mut Call<'_>) -> Words {
+        let mut results = Words::default();
+        match (call.program, call.procedure) {
+            // MNT, EXPORT.
+            (MOUNT, 1) if call.opaque() == b"/export" => {
+                results.add(&[0]).opaque(ROOT).add(&[2, 0, 1]);
+            }
+            (MOUNT, 1) => _ = results.add(&[2]),
+            (MOUNT, 5) if self.below(2) == 0 => _ = results.add(&[0]),
+            (MOUNT, 5) => {
+                results.add(&[1]).opaque(b"/export").add(&[1]).opaque(b"all").add(&[0, 0]);
+            }
+            // GETATTR.
+            (NFS, 1) => {
+                let file = call.opaque();
+                self.attributes(results.add(&[0]), file);
+            }
+            // LOOKUP.
+            (NFS, 3) => {
+                let (directory, name) = (call.opaque(), call.opaque());
+                let file = handle(self.disk.borrow().names[0]);
+                let found = match name {
+                    b"0" if directory == ROOT && server.is_linked => LINK,
+                    b"0" => &file,
+                    b"directory" if directory == ROOT => DIRECTORY,
+                    _ => return Words::of(&[2, 0]),
+                };
+                results.add(&[0]).opaque(found);
+                self.attributes_if_any(&mut results, found);
+                self.attributes_if_any(&mut results, directory);
+            }
+            // ACCESS.
+            (NFS, 4) => {
+                let file = call.opaque();
+                self.attributes_if_any(results.add(&[0]), file);
+                results.add(&[call.word()]);
+            }
+            // READLINK.
+            (NFS, 5) => {
+                let targets =
+                    [&b"directory/0"[..], b"/export/directory//0", b"./directory/../directory/0"];
+                self.attributes_if_any(results.add(&[0]), LINK);
+                results.opaque(targets[self.below(3) as usize]);
+            }
+            // READ.
+            (NFS, 6) => {
+                let file = call.opaque();
+                let offset = u64::from(call.word()) << 32 | u64::from(call.word());
+                self.read(server, &mut results, file, offset, u64::from(call.word()));
+            }
+            // FSINFO.
+            (NFS, 19) => {
+                let file = call.opaque();
+                self.attributes_if_any(results.add(&[0]), file);
+                let most = server.read_bytes_max as u32;
+                results.add(&[most, most, 1, 4096, 4096, 1, 4096]).long(1 << 60).add(&[0, 1, 27]);
+            }
+            other => self.failed(format!("the server was asked for {other:?}")),
+        }
+        results
+    }
+
+    fn read(&self, server: &Server, results: &mut Words, file: &[u8], offset: u64, count: u64) {
+        let stops = self.disk.borrow().faults().stops;
+        let inode = inode(file);
+        let disk = self.disk.borrow();
+        let place = &disk.inodes[inode as usize];
+        let mut bytes = place.bytes.saturating_sub(offset).min(count).min(server.read_bytes_max);
+        let pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
+        if count > server.read_bytes_max.min(server.rsize) {
+            self.failed(format!("a READ of {count} bytes is too large"));
+        }
+        if pages.clone().any(|page| disk.is_bad(inode, page)) {
+            results.add(&[5, 0]);
+            return;
+        }
+        if self.one_of(stops) {
+            let unit = if server.has_odd_parts { 1 } else { BLOCK };
+            if bytes > unit {
+                bytes = (1 + self.below((bytes - 1) / unit)) * unit;
+            }
+        }
+        let mut data = vec![0; bytes as usize];
+        place.show(inode, offset, &mut data);
+        let is_at_end = offset + bytes >= place.bytes;
+        drop(disk);
+        self.attributes_if_any(results.add(&[0]), file);
+        results.add(&[bytes as u32, is_at_end.into()]).opaque(&data);
+    }
+
+    fn attributes_if_any(&self, to: &mut Words, file: &[u8]) {
+        if self.below(4) == 0 {
+            to.add(&[0]);
+        } else {
+            self.attributes(to.add(&[1]), file);
+        }
+    }
+
+    fn attributes(&self, to: &mut Words, file: &[u8]) {
+        let (kind, number, bytes, changes) = match file {
+            ROOT => (DIRECTORY_KIND, 1_000, 4_096, 0),
+            DIRECTORY => (DIRECTORY_KIND, 1_001, 4_096, 0),
+            LINK => (LINK_KIND, 1_002, 11, 0),
+            _ => {
+                let (inode, disk) = (inode(file), self.disk.borrow());
+                let place = &disk.inodes[inode as usize];
+                (REGULAR, u64::from(inode), place.bytes, place.changes as u32)
+            }
+        };
+        // Kind, mode, links, owner, group; length, what it takes; device; file system and number; times.
+        to.add(&[kind, 0o644, 1, 1, 1]).long(bytes).long(bytes).add(&[0, 0]).long(1).long(number);
+        to.add(&[1_000_000, 0, 1_000_000, changes, 1_000_000, changes]);
+    }
+
+    /// Makes an answer one that can't be understood.
+    fn garble(&self, answer: &mut Vec<u8>, is_read: bool) {
+        const RESULTS: usize = 24;
+        /// More than the largest READ that is asked for.
+        const MORE_BYTES: u32 = 200_000;
+        let put = |answer: &mut Vec<u8>, at: usize, word: u32| {
+            answer.resize(answer.len().max(at + 4), 0);
+            answer[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        };
+        let word = |answer: &[u8], at: usize| {
+            answer
+                .get(at..at + 4)
+                .map_or(0, |word| u32::from_be_bytes(word.try_into().expect("four")))
+        };
+        // Where the count stands, behind the attributes if there are any; then the end, and the count again.
+        let count_at = RESULTS + 8 + if word(answer, RESULTS + 4) == 1 { 84 } else { 0 };
+        let has_data = is_read
+            && word(answer, 8) == 0
+            && answer.len() > count_at + 12
+            && word(answer, RESULTS) == 0;
+        match self.below(if has_data { 8 } else { 5 }) {
+            // A status that there isn't.
+            0 => put(answer, RESULTS, 9_999),
+            // No reply; arguments that can't be understood.
+            1 => put(answer, 4, 0),
+            2 => {
+                put(answer, 8, 0);
+                put(answer, 20, 4);
+            }
+            // Cut off.
+            3 => answer.truncate(answer.len() - 4),
+            4 => answer.truncate(1 + self.below(RESULTS as u64) as usize),
+            // Counts that contradict each other, an end that is neither, more than was asked for.
+            5 => put(answer, count_at, word(answer, count_at) ^ 4),
+            6 => put(answer, count_at + 4, 2),
+            _ => {
+                // Which is there as well, or isn't.
+                let count = word(answer, count_at) + MORE_BYTES;
+                put(answer, count_at, count);
+                put(answer, count_at + 8, count);
+                let there = [0, 8, MORE_BYTES][self.below(3) as usize];
+                answer.resize(answer.len() + there as usize, 0xdb);
+            }
+        }
+    }
+
+    /// Bytes that are no answer to a call, to come before or behind one.
+    pub(super) fn strange(&self, answer: &[u8]) -> Vec<u8> {
+        let any = |count: u64| (0..count).map(|_| self.below(1 << 32) as u32).collect::<Vec<u32>>();
+        let words = match self.below(5) {
+            // An answer to another call, or to none.
+            0 => {
+                let mut other = answer.to_vec();
+                if other.len() >= 8 {
+                    other[4..8].copy_from_slice(&(self.below(1 << 32) as u32).to_be_bytes());
+                }
+                return other;
+            }
+            // A record that is too long for any answer, one of nothing, one that swallows what comes.
+            1 => vec![LAST | 5_000_000],
+            2 => vec![0; 1 + self.below(5) as usize],
+            3 => vec![self.below(200) as u32],
+            _ => {
+                let mut words = any(1 + self.below(40));
+                words.insert(0, LAST | (words.len() as u32 * 4));
+                words
+            }
+        };
+        Words::of(&words).0
+    }
+}
+
+/// The file of a handle.
+fn inode(handle: &[u8]) -> u32 {
+    u32::from_be_bytes(*handle.first_chunk().expect("a handle of ours"))
+}
