@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "sensitivity.json"
 CORE = Path("crates/core/src")
-FILES = ["estimate.rs", "readahead/evidence.rs", "readahead/adaptive.rs", "scheduler/adaptive.rs",
+FILES = ["estimate.rs", "survival.rs", "readahead/evidence.rs", "readahead/adaptive.rs", "scheduler/adaptive.rs",
          "swapin/adaptive.rs"]
 FOLDERS = ["readahead/adaptive", "scheduler/adaptive", "swapin/adaptive"]
 # Units in which something is counted, and sizes of tables: they decide nothing.
