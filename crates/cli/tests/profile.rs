@@ -76,9 +76,10 @@ fn a_device_of_known_costs_is_measured_and_run_on() {
     assert!(ran.stdout.contains("one that follows costs"), "{}", ran.stdout);
     drop(served);
     let random = times(&scratch.path("mine.toml"), "[random]]");
-    // 4 KiB: 3 ms, and 82 µs for the bytes; 64 at once are 16 rounds of four.
+    // 4 KiB: 3 ms, and 82 µs for the bytes. 64 at once are 16 rounds of four; a request that comes late in a round
+    // has missed most of it, and waits for the 15 that follow.
     assert!(random[0][0] >= 3_080.0, "{random:?}");
-    assert!(random[0][6] >= 16.0 * 3_080.0, "{random:?}");
+    assert!(random[0][6] >= 15.0 * 3_080.0, "{random:?}");
     // 1 MiB: 21 ms more.
     assert!(random[4][0] >= 23_900.0, "{random:?}");
     scratch.file("j.fio", support::RANDOM);
