@@ -1,4 +1,4 @@
-"""The programs of the benchmarks (crates/peers/benches), built."""
+"""The command and the programs of the benchmarks (crates/peers/benches), built."""
 
 import json
 import pathlib
@@ -15,3 +15,11 @@ def bench(name: str) -> str:
     built = [json.loads(line) for line in told.splitlines()]
     return next(message["executable"] for message in built
                 if message.get("executable") and message["target"]["name"] == name)
+
+
+def command() -> pathlib.Path:
+    """The command, as `cargo build --release` builds it."""
+    subprocess.run(["cargo", "build", "--release", "--quiet", "--bin", "readpath"], cwd=ROOT, check=True)
+    told = subprocess.run(["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=ROOT, check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
+    return pathlib.Path(json.loads(told)["target_directory"]) / "release/readpath"

@@ -32,9 +32,7 @@ def main() -> None:
     if len(sys.argv) > 3 or os.geteuid() != 0:
         sys.exit(__doc__)
     numbers = (sys.argv[1:] + ["300", "5"][len(sys.argv) - 1:])[:2]
-    subprocess.run(["cargo", "build", "--release", "--quiet", "--bin", "readpath"], cwd=ROOT, check=True)
-    mapping_speed = built.bench("mapping_speed")
-    command = target() / "release/readpath"
+    command, mapping_speed = built.command(), built.bench("mapping_speed")
     with tempfile.TemporaryDirectory() as mount:
         server = subprocess.Popen([command, "serve", DEVICE, "--at", mount, "--size", "1GiB"],
                                   stdout=subprocess.DEVNULL)
@@ -75,12 +73,6 @@ def measure(program: str, file: pathlib.Path, numbers: list[str]) -> list[dict]:
         return rows
     finally:
         subprocess.run(["losetup", "--detach", loop], check=False)
-
-
-def target() -> pathlib.Path:
-    metadata = subprocess.run(["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=ROOT,
-                              check=True, capture_output=True, text=True).stdout
-    return pathlib.Path(json.loads(metadata)["target_directory"])
 
 
 if __name__ == "__main__":

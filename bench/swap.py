@@ -17,6 +17,8 @@ import platform
 import statistics
 import subprocess
 
+import built
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ("job", "storage", "swapin", "scheduler", "seconds", "fill_seconds", "touches", "major_faults",
         "minor_faults", "latency_us", "pages_in", "pages_out", "device_requests", "device_bytes", "cpu_seconds", "note")
@@ -31,33 +33,27 @@ def main() -> None:
     parser.add_argument("--load", type=pathlib.Path, default=ROOT / "bench/loads/swap.toml")
     parser.add_argument("--name", default="swap")
     options = parser.parse_args()
-    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
+    command = built.command()
     raw = {"machine": f"{platform.machine()}, Linux {platform.release()}", "runs": []}
     results = ROOT / f"bench/results/{options.name}.json"
     for _ in range(options.runs):
-        raw["runs"].append(once(options))
+        raw["runs"].append(once(command, options))
         # After each run: an interrupted measurement keeps what it has.
         results.write_text(json.dumps(raw, indent=1) + "\n")
     report(raw["runs"])
 
 
-def once(options: argparse.Namespace) -> list[dict]:
-    command = [target() / "release/readpath", "run", options.load, "--json"]
+def once(command: pathlib.Path, options: argparse.Namespace) -> list[dict]:
+    words = [command, "run", options.load, "--json"]
     for storage in options.storages:
-        command += ["--on", storage]
+        words += ["--on", storage]
     if options.swapin:
-        command += ["--swapin", options.swapin]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        words += ["--swapin", options.swapin]
+    output = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
     rows = json.loads(output)["results"]
     # A path says more about the machine than about the measurement.
     return [{key: row[key] for key in KEPT} | {"storage": row["storage"].split(":")[0]}
             for row in rows]
-
-
-def target() -> pathlib.Path:
-    metadata = subprocess.run(["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=ROOT,
-                              check=True, capture_output=True, text=True).stdout
-    return pathlib.Path(json.loads(metadata)["target_directory"])
 
 
 def report(runs: list[list[dict]]) -> None:

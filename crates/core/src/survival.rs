@@ -6,7 +6,8 @@
 //! the runs that were seen, length by length: a *survival curve*. While nothing is known, half of the
 //! runs that came to a length come to twice that length: a run of which nothing is known but its
 //! age `b` comes to `b + w` with the likelihood `b ÷ (b + w)`. A request that continues nothing is no run
-//! yet: that some of these go on must have been seen first ([`Survival::of_requests`]).
+//! yet: that some of these go on must have been seen first ([`Survival::of_requests`]). What is expected so counts
+//! as one run beside those that were seen: a few tell more than an age does.
 //!
 //! What was seen of one length bears on the next: where runs of 2 pages end three times as often as
 //! their age says, or a third as often, those of 3 are expected to do so too.
@@ -23,8 +24,10 @@ pub(crate) const CERTAIN: u64 = 1 << 16;
 const INVERSE_MAX: u64 = CERTAIN << 20;
 
 /// What was seen of one length has those of the next end at most so many times as often, or as
-/// rarely, as their age says. Half and twice as much move the mean of the developed cells of `readpath regret` by less than a thousandth (`bench/sensitivity.py`).
-const BEARING_MAX: u64 = 16;
+/// rarely, as their age says. Chosen on the developed cells of `readpath regret` (geometric mean, cells below 0.95) beside slices of a
+/// mapping by 64 processes ÷ `runs` (`bench/slices.py`): 2 gives 1.535, 103 and 1.03; 4 1.547, 94 and 0.99; 8 1.554, 95 and 0.94; 16 1.550,
+/// 94 and 0.86.
+const BEARING_MAX: u64 = 4;
 
 /// Lengths below 8 are told apart, from there on the quarters of each octave: 8
 /// to 9, 10 to 11, …, 16 to 19, …, up to 2^32 pages.
@@ -123,6 +126,12 @@ impl Survival {
         ahead.min(max)
     }
 
+    /// How likely a run of `length` requests, at least 1, comes to so many more, of [`CERTAIN`].
+    pub fn comes_to(&self, length: u64, ahead: u64) -> u64 {
+        let piece = self.pieces(length).find(|piece| ahead <= piece.ahead + piece.pages);
+        piece.map_or(0, |piece| CERTAIN * CERTAIN / piece.inverse_at(ahead - piece.ahead))
+    }
+
     /// The curve from `length` on, piece by piece.
     fn pieces(&self, length: u64) -> impl Iterator<Item = Piece> {
         let begins_at = step_of(length);
@@ -143,7 +152,7 @@ impl Survival {
     /// By how much the inverse of the likelihood rises over each step: how many runs end in it for each that goes
     /// on, of [`CERTAIN`].
     ///
-    /// By the rule of succession. While nothing was seen half of the runs come to
+    /// What is expected of a length counts as one run that was seen. While none was, half of the runs come to
     /// twice their length: four of five from 4 to 5 pages, five of six from there
     /// to 6.
     fn rises(&self) -> impl Iterator<Item = u64> {
@@ -152,9 +161,10 @@ impl Survival {
             let age = if step < 7 { step as u64 + 1 } else { (step as u64 - 7) % 4 + 4 };
             let Step { went_on, ended } = self.steps[step];
             let expected = if self.is_of_requests && step == 0 { 0 } else { age };
+            // Of the one run that is expected `1 ÷ (age + 1)` ends: all is counted in such parts.
             let rise = |parts: u64| {
-                (parts + CERTAIN * u64::from(ended))
-                    .checked_div(expected + u64::from(went_on))
+                (parts + (age + 1) * CERTAIN * u64::from(ended))
+                    .checked_div(expected + (age + 1) * u64::from(went_on))
                     .unwrap_or(INVERSE_MAX)
             };
             let with_those_before = rise(bearing);
@@ -298,16 +308,16 @@ mod tests {
         assert!(curve.pages_ahead(1, HALF, 1000) > 0);
     }
 
-    /// Six of seven runs ended at 2 pages, where one of three is expected to: with that one 7 for 3 that go on, which is
-    /// 14/3 times as many as the 1 for 2 of the age. So at 3 pages 14/3 end for 3 that go on: with 9/23
+    /// Two of three runs ended at 2 pages, beside the one of which a third is expected to: 7/3 for 5/3 that go on, which
+    /// is 14/5 times as many as the 1 for 2 of the age. So at 3 pages 14/15 end for each that goes on: with 15/29
     /// it comes to a fourth. At 16 only, nearly none ended: of those of 20 to 23, a quarter
-    /// as many end as their age says or less, and half of them come far beyond twice their length.
+    /// as many end as their age says, and half of them come far beyond twice their length.
     #[test]
     fn what_was_seen_of_one_length_bears_on_the_next() {
         let mut curve = Survival::default();
-        (0..6).for_each(|_| curve.ended(2));
+        (0..2).for_each(|_| curve.ended(2));
         curve.grew(2, 3);
-        let likelihood = CERTAIN * 9 / 23;
+        let likelihood = CERTAIN * 15 / 29;
         assert_eq!(curve.pages_ahead(3, likelihood - 10, 1000), 1);
         assert_eq!(curve.pages_ahead(3, likelihood + 10, 1000), 0);
         let mut curve = Survival::default();
@@ -357,14 +367,15 @@ mod tests {
                 let (first, width) = pages_of(step);
                 let age = (first / width) as f64;
                 let expected = if curve.is_of_requests && step == 0 { 0.0 } else { age };
-                let on = expected + f64::from(went_on);
-                let of =
-                    |before: f64| if on == 0.0 { 1e9 } else { (before + f64::from(ended)) / on };
+                let on = expected / (age + 1.0) + f64::from(went_on);
+                let of = |before: f64| {
+                    if on == 0.0 { 1e9 } else { (before / (age + 1.0) + f64::from(ended)) / on }
+                };
                 odds.extend(
                     (0..width).map(|page| (of(bearing), page as f64 / width as f64, width)),
                 );
                 if went_on + ended > 0 {
-                    bearing = (of(1.0) * age).clamp(1.0 / 16.0, 16.0);
+                    bearing = (of(1.0) * age).clamp(1.0 / 4.0, 4.0);
                 }
                 if odds.len() > 3000 {
                     break;

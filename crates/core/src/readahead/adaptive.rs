@@ -17,9 +17,11 @@
 //! - *The price is that of the moment.* A reader loses what a request takes; where `n` wait at a time, that is an
 //!   `n`-th of what they get done meanwhile, and never less than what the request occupies of the device, which
 //!   on many drives is next to nothing.
-//! - *The next window* is read when the reader comes to the middle of the newest, or has
-//!   to wait for a page. Of a run that has not gone on yet it isn't known where it goes: wherever in its window the
-//!   reader is next, the law hears of it.
+//! - *The next window* is read when the reader has to wait for a page; and when it comes to the middle of the newest,
+//!   if that it goes on to its end is likely enough to make a request for which nobody waits. Of a run that has not gone on
+//!   yet it isn't known where it goes: wherever in its window the reader is next, the law hears of it.
+//! - *Of a mapping* it hears of each touch of a page that was not used before and that whoever serves the mapping
+//!   has left for it to hear of. It decides at the same places, and learns from all of them how far runs go.
 //! - *It is bounded by what it risks.* No more
 //!   is ahead than will still be in memory when the reader comes to it, by the part that the stream has of
 //!   all that is asked for: at first that of one among as many as there are. Nor is it more than such a
@@ -36,8 +38,8 @@
 //!   filled, none of them marked, costs nothing but that look.
 //!
 //! Hints are where belief starts: after `SEQUENTIAL` each request begins a run that is told to go on, as at the
-//! begin of a file; after `RANDOM` nothing is read ahead of a request that continues none. What is seen later
-//! outweighs both.
+//! begin of a file; after `RANDOM` nothing is read ahead of a request that continues none, until one went on. What is
+//! seen later outweighs both.
 
 use alloc::collections::VecDeque;
 
@@ -68,6 +70,39 @@ pub struct Adaptive {
     /// The last request that continued none, and how far it was from the one before.
     last_scattered: Option<Scattered>,
     advice: Advice,
+    /// Whether the last stream that went on went down.
+    goes_down: bool,
+    /// Whether a request has continued another since that advice.
+    has_gone_on: bool,
+}
+
+/// A request, and what it finds.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    request: PageRange,
+    file_pages: u64,
+    /// Whether a page of it isn't there, so that the reader waits.
+    waits: bool,
+    /// Whether a page of it is marked.
+    is_marked: bool,
+    /// Whether it is a touch of a mapping: then the law hears of the first touch of any page, marked or not.
+    is_touch: bool,
+}
+
+impl Seen {
+    fn by(request: PageRange, ask: &Ask, is_touch: bool, pages: &dyn Pages) -> Seen {
+        let (mut waits, mut is_marked) = (false, false);
+        for page in request.pages() {
+            waits |= !pages.is_filled(page);
+            is_marked |= pages.marked(page).is_some();
+        }
+        Seen { request, file_pages: ask.file_pages(), waits, is_marked, is_touch }
+    }
+
+    /// Whether it is the time to see whether more is to be read.
+    fn is_due(&self) -> bool {
+        self.waits || self.is_marked
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,22 +121,27 @@ impl Adaptive {
         Ok(Adaptive::default())
     }
 
-    /// A request for pages of the file, at least one of which is not there yet, or marked.
-    fn seen(&mut self, request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
-        for page in request.pages() {
+    /// A request that finds a page absent, or marked, or touches one that was read ahead.
+    fn seen(&mut self, seen: Seen, pages: &mut dyn Pages) {
+        for page in seen.request.pages() {
             if let Some(folio) = pages.marked(page) {
                 pages.clear_mark(folio);
             }
         }
-        match self.continued_by(request, pages) {
+        match self.continued_by(seen.request, pages) {
             Some(at) => {
+                self.has_gone_on = true;
                 self.reaches.remove(at);
                 let mut stream = self.streams.remove(at).expect("it was found there");
-                stream.advance(request, pages);
-                stream.read_ahead(request, file_pages, pages);
+                let is_due = seen.is_due() || !stream.has_gone_on();
+                stream.advance(seen.request, pages);
+                self.goes_down = stream.is_backward();
+                if is_due {
+                    stream.read_ahead(seen, pages);
+                }
                 self.push(stream);
             }
-            None => self.scattered(request, file_pages, pages),
+            None => self.scattered(seen, pages),
         }
     }
 
@@ -121,7 +161,8 @@ impl Adaptive {
     }
 
     /// A request that continues no stream: it may begin one.
-    fn scattered(&mut self, request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
+    fn scattered(&mut self, seen: Seen, pages: &mut dyn Pages) {
+        let request = seen.request;
         if let Some(stream) = self.streams.back_mut() {
             stream.left(pages);
         }
@@ -134,7 +175,7 @@ impl Adaptive {
             });
         self.last_scattered = Some(Scattered { request, distance });
         let begun_at = pages.evidence().device.asked_pages();
-        let is_random = self.advice == Advice::Random;
+        let is_random = self.advice == Advice::Random && !self.has_gone_on;
         let begin = match self.advice {
             _ if is_stride => Begin::Stride,
             Advice::Sequential => Begin::Told,
@@ -143,12 +184,15 @@ impl Adaptive {
         };
         let mut stream = match begin {
             Begin::Stride => Stream::strided(request, distance, begun_at),
-            _ => Stream::begun(request, begin, begun_at),
+            Begin::Told => Stream::begun(request, begin, begun_at),
+            Begin::Request { .. } => {
+                Stream::begun(request, begin, begun_at).taken_to_go(self.goes_down)
+            }
         };
         if !is_random {
-            stream.read_ahead(request, file_pages, pages);
+            stream.read_ahead(seen, pages);
             if matches!(begin, Begin::Request { .. }) {
-                sweep::sweep(request, file_pages, pages);
+                sweep::sweep(request, seen.file_pages, pages);
             }
         }
         if self.streams.len() == STREAMS_MAX
@@ -163,22 +207,23 @@ impl Adaptive {
 
 impl ReadaheadLaw for Adaptive {
     fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
-        let request = ask.request().clipped(ask.file_pages());
-        let is_quiet = |page| pages.is_filled(page) && pages.marked(page).is_none();
-        if !request.pages().all(is_quiet) {
-            self.seen(request, ask.file_pages(), pages);
+        let seen = Seen::by(ask.request().clipped(ask.file_pages()), ask, false, pages);
+        if seen.is_due() {
+            self.seen(seen, pages);
         }
     }
 
     fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
-        if !pages.is_filled(page) || pages.marked(page).is_some() {
-            self.seen(PageRange::new(page, 1), ask.file_pages(), pages);
+        let seen = Seen::by(PageRange::new(page, 1), ask, true, pages);
+        if seen.is_due() || pages.is_unused(page) {
+            self.seen(seen, pages);
         }
     }
 
     fn advise(&mut self, advice: Advice) {
         if matches!(advice, Advice::Normal | Advice::Sequential | Advice::Random) {
             self.advice = advice;
+            self.has_gone_on = false;
         }
     }
 

@@ -98,6 +98,14 @@ impl DeviceEvidence {
         Wanted { pages: each * pays.min(likely), why }
     }
 
+    /// Whether it pays to read more now while nobody waits, of which a run of `length` requests takes the first page if
+    /// it goes on for `ahead` more: what a reader would have to wait for then, against a request and a page in vain.
+    pub fn pays_ahead(&self, begin: Begin, length: u64, ahead: u64) -> bool {
+        let chance = self.lengths.of(begin).comes_to(length, ahead);
+        let in_vain = self.estimate.request_occupies_pages() + 1;
+        chance * self.price_pages() > (CERTAIN - chance) * in_vain
+    }
+
     /// Pages that came into the cache because somebody asked for them, or were asked for since.
     pub fn asked_pages(&self) -> u64 {
         self.added_pages.saturating_sub(self.standing_pages)

@@ -61,15 +61,16 @@ fn streams_forwards_and_backwards_get_large_requests_in_time() {
 }
 
 /// A disk reads on over such gaps by itself: what its cache has needn't be asked for in time, as long as no other law
-/// gets the blocks faster by more than a tenth, whichever is the best in hindsight. The first windows are read block by
-/// block, until it is known what a request of this device costs; then two blocks and more in one.
+/// gets the blocks faster by more than a tenth, whichever is the best in hindsight. Whoever reads gaps as well does so for larger
+/// requests.
 #[test]
 fn blocks_with_gaps_that_a_disk_passes_over_come_nearly_as_fast_as_by_any_law() {
     for name in ["hdd-1/stride-64k-128k/1", "hdd-2/stride-64k-128k/1"] {
         let found = cell(name);
         let run = found.run(&Laws::default(), WHOLE).unwrap();
-        assert!(run.device_request_kib_mean.unwrap() >= 96.0, "{name}: {run:?}");
-        assert!(run.amplification.unwrap() <= 1.8, "{name}: {run:?}");
+        let amplification = run.amplification.unwrap();
+        assert!(run.device_request_kib_mean.unwrap() >= 64.0 * amplification, "{name}: {run:?}");
+        assert!(amplification <= 1.8, "{name}: {run:?}");
         for rival in found.rivals(WHOLE).unwrap() {
             assert!(run.mib_per_s >= 0.9 * rival.mib_per_s, "{name}: {run:?}, {rival:?}");
         }

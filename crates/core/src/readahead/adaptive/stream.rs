@@ -1,7 +1,7 @@
 //! One stream: where its reader is, how far is read ahead of it, and the window.
 
 use super::super::{Begin, DeviceEvidence, Era, Pages};
-use super::{Ahead, say};
+use super::{Ahead, Seen, say};
 use crate::unit::PageRange;
 
 /// However often its pages were evicted, a stream reads so many ahead, 16 KiB, the least that the
@@ -68,6 +68,8 @@ pub(super) struct Stream {
     begun_with: u64,
     /// How many pages had been asked for of the device, by everybody, when it began.
     begun_at: u64,
+    /// Whether, of which nothing is known, it is taken to go down.
+    goes_down: bool,
     /// Since when it counts among [`DeviceEvidence::streams`], if it does.
     counted: Option<Era>,
     /// With which length it is taken to have ended, if it is.
@@ -87,9 +89,15 @@ impl Stream {
             behind: request.count(),
             begun_with: request.count(),
             begun_at,
+            goes_down: false,
             counted: None,
             ended_with: None,
         }
+    }
+
+    /// The same, taken to go down if that is what the last did that went on.
+    pub(super) fn taken_to_go(self, goes_down: bool) -> Stream {
+        Stream { goes_down, ..self }
     }
 
     /// Three requests, so far apart.
@@ -115,6 +123,16 @@ impl Stream {
         let ahead = self.last.end..self.ahead.min(self.last.end + PIECE_PAGES_MAX);
         let used = ahead.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
         self.behind + used.count() as u64
+    }
+
+    /// Whether it is known to go down.
+    pub(super) fn is_backward(&self) -> bool {
+        self.shape == Shape::Backward
+    }
+
+    /// Whether a request continued it.
+    pub(super) fn has_gone_on(&self) -> bool {
+        self.behind > self.begun_with
     }
 
     /// The pages between which a request lies, or which it touches, that continues the stream:
@@ -151,14 +169,15 @@ impl Stream {
                 && (request.end >= self.last.first || !pages.is_unused(request.end))
         };
         match self.shape {
-            Shape::Open => is_forward() || is_backward(self.last.first),
-            Shape::Forward => is_forward(),
-            Shape::Backward => is_backward(self.ahead),
             Shape::Strided(distance) => {
                 let steps = self.steps_to(request, distance);
                 let steps_ahead = self.ahead.wrapping_sub(self.last.first) as i64 / distance;
                 (1..=steps_ahead.max(1)).contains(&steps)
             }
+            // Where it was taken to go isn't known to be so.
+            _ if !self.has_gone_on() => is_forward() || is_backward(self.ahead),
+            Shape::Open | Shape::Forward => is_forward(),
+            Shape::Backward => is_backward(self.ahead),
         }
     }
 
@@ -170,9 +189,11 @@ impl Stream {
 
     /// The reader has come to `request`: the window shrinks if what was read ahead is gone.
     pub(super) fn advance(&mut self, request: PageRange, pages: &mut dyn Pages) {
+        if !self.has_gone_on() {
+            self.turn(request);
+        }
         let was_ahead = |page: u64| match self.shape {
-            Shape::Open => false,
-            Shape::Forward => page < self.ahead,
+            Shape::Open | Shape::Forward => page < self.ahead,
             Shape::Backward => page >= self.ahead,
             Shape::Strided(distance) => (request.first != self.ahead) && distance != 0,
         };
@@ -189,16 +210,7 @@ impl Stream {
         }
         let before = self.length(self.behind);
         match self.shape {
-            Shape::Open if request.first > self.last.first => {
-                self.shape = Shape::Forward;
-                self.behind += request.end - self.last.end;
-            }
-            Shape::Open => {
-                self.shape = Shape::Backward;
-                self.ahead = request.first;
-                self.behind += self.last.first - request.first;
-            }
-            Shape::Forward => self.behind += request.end - self.last.end,
+            Shape::Open | Shape::Forward => self.behind += request.end - self.last.end,
             Shape::Backward => self.behind += self.last.first - request.first,
             Shape::Strided(distance) => {
                 self.behind += self.steps_to(request, distance) as u64 * request.count();
@@ -211,6 +223,21 @@ impl Stream {
             survival.goes_on_after_all(length);
         }
         survival.grew(before, length);
+    }
+
+    /// The request shows which way it goes.
+    fn turn(&mut self, request: PageRange) {
+        let goes_down = request.first < self.last.first;
+        match self.shape {
+            Shape::Open | Shape::Forward if goes_down => {
+                (self.shape, self.ahead) = (Shape::Backward, self.last.first);
+            }
+            Shape::Open => self.shape = Shape::Forward,
+            Shape::Backward if !goes_down => {
+                (self.shape, self.ahead) = (Shape::Forward, self.last.end);
+            }
+            _ => {}
+        }
     }
 
     /// Its reader went elsewhere.
@@ -232,12 +259,8 @@ impl Stream {
     }
 
     /// Reads the next window, when the reader has come to the newest.
-    pub(super) fn read_ahead(
-        &mut self,
-        request: PageRange,
-        file_pages: u64,
-        pages: &mut dyn Pages,
-    ) {
+    pub(super) fn read_ahead(&mut self, seen: Seen, pages: &mut dyn Pages) {
+        let Seen { request, file_pages, .. } = seen;
         let device = &mut *pages.evidence().device;
         let is_at_end = match self.shape {
             Shape::Backward => request.first == 0,
@@ -260,7 +283,15 @@ impl Stream {
         let share = device.stream_share_pages();
         let added = match self.shape {
             Shape::Open if size == 0 => PageRange::default(),
-            Shape::Open | Shape::Forward => {
+            Shape::Open | Shape::Backward if self.goes_down || self.is_backward() => {
+                self.shape = Shape::Backward;
+                let end = self.ahead.min(request.first);
+                let room = size.saturating_sub(request.first - end).min(share);
+                let window = PageRange { first: round_begin(end, room), end };
+                self.add_backward(window, pages);
+                window
+            }
+            Shape::Open | Shape::Forward | Shape::Backward => {
                 self.shape = Shape::Forward;
                 let first = self.ahead.max(request.end);
                 let room = size.saturating_sub(first - request.end).min(share);
@@ -271,15 +302,12 @@ impl Stream {
                 if first > request.end && is_crumb {
                     return;
                 }
+                let ahead = (first + 1 - request.end).div_ceil(self.begun_with.max(1));
+                if !seen.waits && !device.pays_ahead(self.begin, length, ahead) {
+                    return;
+                }
                 let has_room_for_two = why != "memory" || 2 * window.count() <= size;
-                self.add_forward(window, request, has_room_for_two, pages);
-                window
-            }
-            Shape::Backward => {
-                let end = self.ahead.min(request.first);
-                let room = size.saturating_sub(request.first - end).min(share);
-                let window = PageRange { first: round_begin(end, room), end };
-                self.add_backward(window, pages);
+                self.add_forward(window, seen, has_room_for_two, pages);
                 window
             }
             Shape::Strided(distance) => {
@@ -317,14 +345,15 @@ impl Stream {
     fn add_forward(
         &mut self,
         window: PageRange,
-        request: PageRange,
+        seen: Seen,
         has_room_for_two: bool,
         pages: &mut dyn Pages,
     ) {
+        let request = seen.request;
         let early =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
-        if self.behind <= self.begun_with {
-            // It has not gone on yet: wherever the reader is next, that is heard of.
+        if !(self.has_gone_on() || seen.is_touch) {
+            // Wherever the reader is next, that is heard of.
             let has_room = |page| pages.add_absent(PageRange::new(page, 1), true);
             self.ahead = if window.pages().all(has_room) { window.end } else { request.end };
             return;
@@ -332,19 +361,30 @@ impl Stream {
         let middle = window.first + early;
         let is_half = pages.add_absent(window.clipped(middle), false);
         let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
-        self.ahead = if is_half && is_whole { window.end } else { request.end };
+        // Where there was no room for all of it, it goes on behind what there was room for. A reader that finds its pages is
+        // heard of at a mark alone: were that beyond what is believed to be ahead, it would be another stream.
+        let is_there = |page: &u64| pages.is_cached(*page);
+        self.ahead = match is_half && is_whole {
+            true => window.end,
+            false => window.first + window.pages().take_while(is_there).count() as u64,
+        };
     }
 
-    /// The reader comes to the last page of a backward window first: that one is marked.
+    /// The reader comes to the last page of a backward window first: that one is marked, and where memory has no
+    /// room for all, those next to it come in, in pieces that double.
     fn add_backward(&mut self, window: PageRange, pages: &mut dyn Pages) {
-        if window.is_empty() {
-            return;
+        let mut end = window.end;
+        while end > window.first {
+            let count = (window.end - end).max(1);
+            let piece = PageRange { first: end.saturating_sub(count).max(window.first), end };
+            if !pages.add_absent(piece, end == window.end) {
+                break;
+            }
+            end = piece.first;
         }
-        let last = PageRange { first: window.end - 1, end: window.end };
-        let below = PageRange { first: window.first, end: window.end - 1 };
-        let has_room = pages.add_absent(below, false);
-        let is_whole = pages.add_absent(last, true);
-        self.ahead = if has_room && is_whole { window.first } else { window.end };
+        if !window.is_empty() {
+            self.ahead = end;
+        }
     }
 
     /// Reads the next blocks of a stride: the gaps too where they are cheap. Gives

@@ -1,0 +1,126 @@
+//! The law `adaptive` for readahead beside a bound on what stands read ahead and unused, as a cache has
+//! one: what it does with a stream when there is no room for a window, or for a part of one.
+
+use std::collections::BTreeSet;
+
+use readpath_core::readahead::{Adaptive, Ask, Evidence, Folio, PageTable, Pages, ReadaheadLaw};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+const FILE_PAGES: u64 = 1 << 20;
+const REQUEST_PAGES: u64 = 16;
+
+/// A cache in which no more than so many pages stand that were read ahead and that nobody has used.
+struct Bounded {
+    table: PageTable,
+    unused: BTreeSet<u64>,
+    unused_max: usize,
+    refused: u64,
+}
+
+impl Pages for Bounded {
+    fn is_cached(&self, page: u64) -> bool {
+        self.table.is_cached(page)
+    }
+
+    fn is_filled(&self, page: u64) -> bool {
+        self.table.is_filled(page)
+    }
+
+    fn is_unused(&self, page: u64) -> bool {
+        self.unused.contains(&page)
+    }
+
+    fn evidence(&mut self) -> Evidence<'_> {
+        self.table.device_evidence().standing_pages = self.unused.len() as u64;
+        self.table.evidence()
+    }
+
+    fn folio(&self, page: u64) -> Option<Folio> {
+        self.table.folio(page)
+    }
+
+    fn marked(&self, page: u64) -> Option<Folio> {
+        self.table.marked(page)
+    }
+
+    fn clear_mark(&mut self, folio: Folio) {
+        self.table.clear_mark(folio);
+    }
+
+    fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
+        let pages = folio.range().pages();
+        if self.unused.len() + pages.clone().count() > self.unused_max {
+            self.refused += 1;
+            return false;
+        }
+        self.unused.extend(pages);
+        self.table.add(folio, is_marked)
+    }
+}
+
+impl Bounded {
+    fn of(memory_pages: u64, unused_max: usize) -> Bounded {
+        let (unused, refused) = (BTreeSet::new(), 0);
+        let mut pages = Bounded { table: PageTable::default(), unused, unused_max, refused };
+        pages.table.device_evidence().memory_pages = memory_pages;
+        pages
+    }
+
+    /// A read of these pages, which are there and used afterwards.
+    fn read(&mut self, law: &mut Adaptive, request: PageRange) {
+        let ask = Ask {
+            offset: request.first * PAGE_BYTES,
+            bytes: request.count() * PAGE_BYTES,
+            file_bytes: FILE_PAGES * PAGE_BYTES,
+            is_congested: false,
+        };
+        law.read(&ask, self);
+        for page in request.pages() {
+            self.unused.remove(&page);
+            if !self.is_cached(page) {
+                self.table.add(Folio::holding(page, 0), false);
+            }
+        }
+    }
+}
+
+/// However often there is no room, a stream stays one: each page is read ahead right behind those before it, and never at a
+/// distance, as that of a reader with a stride would be.
+#[test]
+fn a_stream_that_finds_no_room_goes_on_as_a_stream() {
+    for unused_max in [48, 96, 144, 200] {
+        let mut law = Adaptive::default();
+        let mut pages = Bounded::of(2048, unused_max);
+        let mut end = 0;
+        for first in (0..20_000).step_by(REQUEST_PAGES as usize) {
+            let request = PageRange::new(first, REQUEST_PAGES);
+            pages.read(&mut law, request);
+            for (folio, _) in pages.table.take_added() {
+                end = end.max(folio.range().end);
+            }
+            let hole = (first..end).find(|&page| !pages.is_cached(page));
+            assert_eq!(hole, None, "read of {request:?}, {end} is reached, {unused_max} at most");
+        }
+        assert!(pages.refused > 0, "{unused_max}: there was always room");
+    }
+}
+
+/// Downwards what there is room for lies right below the reader: were it the far end of the window, the reader would wait for each of its
+/// own pages while the room is taken by what it doesn't come to.
+#[test]
+fn a_backward_stream_takes_what_room_there_is_next_to_its_reader() {
+    for unused_max in [48, 96, 144, 200] {
+        let mut law = Adaptive::default();
+        let mut pages = Bounded::of(1 << 16, unused_max);
+        let (mut waits, requests) = (0, 20_000 / REQUEST_PAGES);
+        for nth in 0..requests {
+            let request = PageRange::new(40_000 - nth * REQUEST_PAGES, REQUEST_PAGES);
+            waits += u64::from(!request.pages().all(|page| pages.is_cached(page)));
+            pages.read(&mut law, request);
+        }
+        assert!(pages.refused > 0, "{unused_max}: there was always room");
+        // Room for n requests, which are read together: one of n + 1 waits, and half as many more where the room is in two parts.
+        let room = unused_max as u64 / REQUEST_PAGES;
+        assert!(waits <= 3 * requests / (2 * (room + 1)), "{unused_max}: {waits} of {requests}");
+    }
+}
