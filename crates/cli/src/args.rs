@@ -122,7 +122,7 @@ pub struct RunArgs {
     /// Where to run it; repeat it, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE")]
     pub storages: Vec<String>,
-    /// Readahead laws, each a row [default: adaptive; of mappings on file: their own]
+    /// Readahead laws, each a row [default: adaptive]
     #[arg(long, value_name = "LAW,…")]
     pub readahead: Option<String>,
     /// Swap-in laws of a load, each a row. On kernel: the kernel has its own, and the law's name is

@@ -54,6 +54,7 @@ mod config;
 mod error;
 mod files;
 mod frames;
+mod mapped;
 mod memory;
 mod meter;
 mod names;
@@ -535,17 +536,6 @@ impl Machine {
     /// What the cache has counted so far.
     pub fn cache_counters(&self) -> CacheCounters {
         self.base.frames.cache.counters()
-    }
-
-    /// Whether a page of the handle's file is in the cache, or on its way into it.
-    pub fn is_cached(&self, handle: HandleId, page: u64) -> bool {
-        self.base.frames.cache.find(self.files.file_of(handle), page).is_some()
-    }
-
-    /// Whether a page of the handle's file carries the readahead mark: its use
-    /// should reach the law, so it is not to be mapped with its neighbours.
-    pub fn is_marked(&self, handle: HandleId, page: u64) -> bool {
-        self.base.frames.cache.marked(self.files.file_of(handle), page).is_some()
     }
 
     /// Whether nothing is open, queued, in the device or reserved.

@@ -71,7 +71,8 @@ fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
         if at % 256 == 255 {
             let resident = resident_bytes(address).unwrap();
             assert!(resident <= 1 << 20, "{resident} bytes resident after {at} pages");
-            assert!(resident > 1 << 19, "{resident} bytes resident after {at} pages");
+            // Up to half of the memory has what is read ahead, which isn't mapped yet.
+            assert!(resident > 1 << 18, "{resident} bytes resident after {at} pages");
         }
     }
     assert!(sum > 0);
@@ -79,33 +80,44 @@ fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
     assert_eq!(resident_bytes(address), None, "its addresses are free");
 }
 
-/// Slices of 64 KiB at random places, page by page, each page in its turn. From
-/// the fifth on (four are watched) each takes one request of its own size.
+/// Slices of 64 KiB at random places, page by page, each page in its turn. Each
+/// takes five faults: pages 0, 1, 2 and 3, 4 to 7, and 8 to 15 are mapped one after the other; and a request that
+/// somebody waits for, and, on a device whose requests are dear, another in case it goes on.
 #[test]
-fn random_slices_cost_one_device_read_each() {
+fn random_slices_wait_for_one_request_each() {
     if !can_serve() {
         return;
     }
-    let file = TempFile::new(64 << 20);
+    let file = TempFile::new(1 << 30);
     let mapping = map(&file, Mapping::builder().kernel_cache(false));
-    // Each of the 1024 places once: a step that is odd visits all.
+    // Each of the 1024 places once, in an order that is drawn.
+    let mut order: Vec<usize> = (0..16384).collect();
+    let mut state = 7;
+    for at in (1..order.len()).rev() {
+        order.swap(at, (splitmix(&mut state) % (at as u64 + 1)) as usize);
+    }
     let touch = |places: std::ops::Range<usize>| {
         let mut sum = 0u64;
         for place in places {
-            let first = place * 397 % 1024 * 65_536;
+            let first = order[place] * 65_536;
             for page in 0..16 {
                 sum += u64::from(mapping.as_slice()[first + page * PAGE]);
             }
         }
         sum
     };
-    assert!(touch(0..5) > 0);
+    assert!(touch(0..200) > 0);
     let before = mapping.statistics();
-    assert!(touch(5..405) > 0);
+    assert!(touch(200..600) > 0);
     let after = mapping.statistics();
-    assert_eq!(after.device_reads - before.device_reads, 400);
-    assert_eq!(after.device_read_bytes - before.device_read_bytes, 400 * 65_536);
-    assert_eq!(after.faults - before.faults, 2 * 400, "one at the start, one at the end");
+    let waited = after.faults_read - before.faults_read;
+    assert!((380..=420).contains(&waited), "{waited}");
+    let requests = after.device_reads - before.device_reads;
+    assert!((waited..=2 * waited).contains(&requests), "{requests}");
+    let bytes = after.device_read_bytes - before.device_read_bytes;
+    assert!(bytes <= 600 * 65_536, "{bytes}");
+    let faults = after.faults - before.faults;
+    assert!(faults <= 5 * 400 + waited, "{faults}");
 }
 
 #[test]

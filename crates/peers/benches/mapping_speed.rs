@@ -17,6 +17,7 @@
 //! kernel's cache before, or with `cached` all of it:
 //!
 //! - `ours`: `readpath::Mapping` with its defaults, no hint;
+//! - `ours runs`: the same under the law `runs`, with the windows that it may have by default;
 //! - `ours willneed`: each slice advised before it is touched;
 //! - `kernel`: `mmap`, no hint;
 //! - `kernel random`: `mmap` and `MADV_RANDOM`;
@@ -41,14 +42,21 @@ const PAGE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Ours,
+    OursRuns,
     OursWillNeed,
     Kernel,
     KernelRandom,
     KernelWillNeed,
 }
 
-const WAYS: [Way; 5] =
-    [Way::Ours, Way::OursWillNeed, Way::Kernel, Way::KernelRandom, Way::KernelWillNeed];
+const WAYS: [Way; 6] = [
+    Way::Ours,
+    Way::OursRuns,
+    Way::OursWillNeed,
+    Way::Kernel,
+    Way::KernelRandom,
+    Way::KernelWillNeed,
+];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
@@ -147,9 +155,14 @@ fn measure(way: Way, work: &Work<'_>) -> Cost {
     let read_bytes = || storage_read_bytes().expect("/proc/self/io");
     let before = (read_bytes(), requests(&file));
     let us_per_slice = match way {
-        Way::Ours | Way::OursWillNeed => {
+        Way::Ours | Way::OursRuns | Way::OursWillNeed => {
             // SAFETY: nobody changes the file that is measured.
-            let mapping = unsafe { Mapping::builder().open(path) }.expect("a mapping");
+            let builder = match way {
+                Way::OursRuns => Mapping::builder().readahead("runs").window_bytes_max(32 << 20),
+                _ => Mapping::builder(),
+            };
+            // SAFETY: nobody changes the file that is measured.
+            let mapping = unsafe { builder.open(path) }.expect("a mapping");
             touch_slices(work, |offset| {
                 if way == Way::OursWillNeed {
                     mapping.advise(Advice::WillNeed, offset as u64, slice_bytes as u64);

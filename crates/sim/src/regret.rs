@@ -75,7 +75,7 @@ pub const REGRET: f64 = 0.95;
 pub struct Laws {
     /// The readahead law.
     pub readahead: Spec,
-    /// That of mappings, which have their own.
+    /// That of mappings.
     pub mapping: Spec,
     /// The swap-in law.
     pub swapin: Spec,
@@ -84,21 +84,16 @@ pub struct Laws {
 }
 
 impl Default for Laws {
-    /// As they ship: `adaptive`, and for mappings `runs` with windows of up to an eighth of the memory.
+    /// As they ship: `adaptive` everywhere.
     fn default() -> Laws {
         let adaptive = || Spec::plain("adaptive");
         Laws {
             readahead: adaptive(),
-            mapping: mappings_own(),
+            mapping: adaptive(),
             swapin: adaptive(),
             scheduler: adaptive(),
         }
     }
-}
-
-/// What the library gives a mapping of the matrix's memory, 256 MiB, unless told otherwise.
-fn mappings_own() -> Spec {
-    Spec::parse("runs,read_ahead_kb=32768").expect("a law and its parameter")
 }
 
 /// One workload of so many processes on one device.

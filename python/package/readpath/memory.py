@@ -140,7 +140,7 @@ class Mapping(_native.MappedFile, _Memory):
         cls,
         path: PathLike,
         memory: str | int = "256MiB",
-        readahead: str = "runs",
+        readahead: str = "adaptive",
         backend: str = "auto",
         kernel_cache: bool = True,
     ) -> Self:
@@ -220,14 +220,14 @@ class Mapping(_native.MappedFile, _Memory):
 def map(
     path: PathLike,
     memory: str | int = "256MiB",
-    readahead: str = "runs",
+    readahead: str = "adaptive",
     backend: str = "auto",
     kernel_cache: bool = True,
 ) -> Mapping:
     """A file as memory, as `mmap` gives it, with reads decided by a law of ours.
 
     `memory`: the most that pages of the file may take, 256 KiB at least (less is raised to that); those
-    beyond it are given up and read again. `readahead`: the law, `runs` unless told otherwise. `backend`: `auto`
+    beyond it are given up and read again. `readahead`: the law, `adaptive` unless told otherwise. `backend`: `auto`
     (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`. `kernel_cache`:
     whether a file that the kernel's cache holds whole is mapped by the kernel, without a second copy.
 

@@ -53,8 +53,6 @@ pub struct JobRun {
     pub seed: u64,
     /// What carries the library's requests to a file.
     pub backend: BackendKind,
-    /// Whether a readahead law is named: if not, the library's mappings have one of their own.
-    pub is_readahead_named: bool,
     /// Whether memory is named: if not, the library's goes by what there is.
     pub is_memory_named: bool,
     /// What a reader of any row must know of the job file.
@@ -263,7 +261,6 @@ impl JobRun {
                 trace: Some(trace),
                 seed: args.seed,
                 backend: args.backend,
-                is_readahead_named: args.readahead.is_some(),
                 is_memory_named: args.memory.is_some(),
             });
         }
@@ -285,7 +282,6 @@ impl JobRun {
             trace,
             seed: args.seed,
             backend: args.backend,
-            is_readahead_named: args.readahead.is_some(),
             is_memory_named: args.memory.is_some(),
         })
     }

@@ -69,7 +69,7 @@ pub fn run(
     let name = format!("file:{}", path.display());
     let mut row = run_on(run, &name, path, stack, workload, onlookers)?;
     row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
-    row.readahead = Some(laws(run, setup));
+    row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
     row.note = note::join(row.note, note);
     Ok(row)
@@ -154,25 +154,11 @@ fn build(run: &JobRun, setup: &Setup, logs_decisions: bool) -> Result<ReadPath, 
     builder(run, setup, logs_decisions).build().map_err(Failure::usage)
 }
 
-/// Maps the file, under the mapping's own law unless another is named.
+/// Maps the file.
 fn map(run: &JobRun, path: &Path, setup: &Setup) -> Result<Mapping, readpath::PagerError> {
-    let mut builder = Mapping::builder().memory(setup.memory_bytes).backend(run.backend);
-    if run.is_readahead_named {
-        builder = builder.readahead(&setup.readahead.to_string());
-    }
+    let builder = Mapping::builder().memory(setup.memory_bytes).backend(run.backend);
     // SAFETY: nobody changes the file of a run while it runs: a job that maps does not write.
-    unsafe { builder.open(path) }
-}
-
-/// The readahead laws that run: a mapping has one of its own.
-fn laws(run: &JobRun, setup: &Setup) -> String {
-    let jobs = &run.jobs.jobs;
-    let is_mapped = |job: &readpath_sim::job::Job| job.engine == Engine::Mmap;
-    if run.is_readahead_named || !jobs.iter().any(is_mapped) {
-        return setup.readahead.to_string();
-    }
-    let own = Mapping::builder().law().to_string();
-    if jobs.iter().all(is_mapped) { own } else { format!("{}, {own}", setup.readahead) }
+    unsafe { builder.readahead(&setup.readahead.to_string()).open(path) }
 }
 
 /// A mapping of the library is for reading.

@@ -108,6 +108,11 @@ impl Cache {
         first_use(unused, counters, credits, &frames[id.0 as usize], id)
     }
 
+    /// The page of the frame went where its uses aren't seen: it counts as used, and is no newer for that.
+    pub fn take_as_used(&mut self, id: FrameId) {
+        self.note_use(id);
+    }
+
     /// The page of the frame leaves: if it was read ahead and nobody has used it, it was read in vain.
     pub(super) fn lose_if_unused(&mut self, id: FrameId) {
         if self.unused.remove(id) {

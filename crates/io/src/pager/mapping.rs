@@ -2,7 +2,7 @@
 //!
 //! The kernel serves a fault on a mapped file with a window fixed around it, or
 //! with `MADV_RANDOM` page by page. Here a fault goes to the machine that also
-//! serves reads, with a law of its own ([`runs`](readpath_core::readahead::Runs)
+//! serves reads, by the same law ([`adaptive`](readpath_core::readahead::Adaptive)
 //! unless told otherwise), and direct I/O brings what it decided.
 
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ use crate::spare_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
 
 /// The law unless another is named.
-const LAW: &str = "runs";
+const LAW: &str = "adaptive";
 /// The memory unless another is named, and there is less.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// The least memory: one instruction may touch pages in many places, all of which must be there at once. A
@@ -68,7 +68,7 @@ impl MappingBuilder {
         self
     }
 
-    /// The readahead law, as `readpath laws` names it, with its parameters; default `runs`.
+    /// The readahead law, as `readpath laws` names it, with its parameters; default `adaptive`.
     #[must_use]
     pub fn readahead(mut self, law: &str) -> MappingBuilder {
         law.clone_into(&mut self.readahead);
@@ -80,9 +80,9 @@ impl MappingBuilder {
         &self.readahead
     }
 
-    /// The most that a law reads ahead at once, in bytes; default: an eighth of the memory,
-    /// and for any law but `runs`, which finds out what its device is worth, no more than the
-    /// device's `read_ahead_kb`, or 128 KiB where it has none. Larger windows cost
+    /// The most that a law reads ahead at once, in bytes, if it is not `adaptive`; default: the
+    /// device's `read_ahead_kb`, or 128 KiB where it has none, and no more than an eighth of the memory. `adaptive` finds
+    /// out what its device and its memory give. Larger windows cost
     /// more memory and time where the guess is wrong.
     #[must_use]
     pub fn window_bytes_max(mut self, bytes: u64) -> MappingBuilder {
@@ -157,10 +157,8 @@ impl MappingBuilder {
             return by_kernel(heir, user, KernelMapping::Swift);
         }
         let memory_bytes = self.memory_now().max(MEMORY_PAGES_MIN * PAGE_BYTES);
-        let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
-            let most = memory_bytes / 8;
-            if readahead.name == LAW { most } else { window_of(&target).min(most) }
-        });
+        let window_bytes_max =
+            self.window_bytes_max.unwrap_or_else(|| window_of(&target).min(memory_bytes / 8));
         let setup = Setup {
             target,
             user: Arc::clone(&user),

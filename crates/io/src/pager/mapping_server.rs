@@ -48,12 +48,10 @@ use crate::clock::Clock;
 use crate::target::Target;
 use crate::transfers::{self, Start, Transfers};
 
+mod around;
+
 /// The most bytes of one piece of a [`Command::Read`]: its answer is allocated.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// How many pages are mapped at most to each side of one that was touched, 1 MiB:
-/// moving so many takes as long as a few faults (0.1 to 0.2 µs a page), and what was
-/// read is mostly wanted.
-const AROUND_PAGES_MAX: usize = 256;
 /// How many zeros are put into the shadow with one call at most.
 const ZERO_BYTES: usize = 1 << 18;
 /// The tag of a fault; other reads have the number of their command.
@@ -293,8 +291,11 @@ impl Areas {
 
     fn advise(&mut self, machine: &mut Machine, advice: Advice, range: PageRange) {
         machine.advise(self.now(), self.handle, PROCESS, advice, range);
-        if advice == Advice::DontNeed {
-            self.drop_range(machine, range);
+        match advice {
+            Advice::DontNeed => self.drop_range(machine, range),
+            // The program has said that it will use them: nothing is to be learned from that it does.
+            Advice::WillNeed => machine.mapped(self.handle, range),
+            _ => {}
         }
     }
 
@@ -389,60 +390,6 @@ impl Areas {
             }
         }
         self.evict();
-    }
-
-    /// Maps a page that was touched, and what is there around it: pages that are
-    /// filled, up to the nearest one that is not, or whose touch the law wants to see.
-    fn map_around(&mut self, machine: &Machine, page: u64) {
-        let is_filled =
-            |page: u64| self.resident.get(&page).is_some_and(|held| held.place == Place::Shadow);
-        if !is_filled(page) {
-            // Another fault on the page was served first.
-            return self.wake(page);
-        }
-        let is_mappable = |page: &u64| {
-            is_filled(*page)
-                && !machine.is_marked(self.handle, *page)
-                && !self.poisoned.contains(page)
-        };
-        let before = (0..page).rev().take(AROUND_PAGES_MAX).take_while(is_mappable).count() as u64;
-        let after = (page + 1..).take(AROUND_PAGES_MAX).take_while(is_mappable).count() as u64;
-        self.map(PageRange { first: page - before, end: page + 1 + after });
-    }
-
-    fn map(&mut self, range: PageRange) {
-        let mut first = range.first;
-        while first < range.end {
-            let (to, from) = (self.user.address(first), self.shadow.address(first));
-            let bytes = ((range.end - first) * PAGE_BYTES) as usize;
-            // SAFETY: the pages are filled and in the shadow, to which nobody
-            // holds a reference, and the user's are absent (invariant 1).
-            match unsafe { self.uffd.move_pages(to, from, bytes) } {
-                Ok(()) => break,
-                // The kernel lets go of a transfer's pages a moment after its end; and
-                // moves none to where the program has locked some.
-                Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {
-                    first += error.bytes_done as u64 / PAGE_BYTES;
-                    self.copy(first);
-                    first += 1;
-                }
-                Err(error) => panic!("pages {range:?} can't be mapped: {error}"),
-            }
-        }
-        for page in range.pages() {
-            self.resident.get_mut(&page).expect("it was in the shadow").place = Place::User;
-        }
-        self.statistics.mapped_pages += range.count();
-    }
-
-    fn copy(&mut self, page: u64) {
-        let (to, from) = (self.user.address(page), self.shadow.address(page));
-        // SAFETY: as in `map`; nobody changes what is in the shadow.
-        let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };
-        copied.expect("the page is absent in the user's area, and there in the shadow");
-        // SAFETY: its bytes are in the user's area now.
-        unsafe { self.shadow.release(PageRange::new(page, 1)) };
-        self.statistics.copied_pages += 1;
     }
 
     /// Copies what a read that is done has brought, out of either area.

@@ -1,0 +1,91 @@
+//! Which pages are mapped when one is touched, and how.
+//!
+//! The law in words. Of what was read ahead as many pages are mapped with a touched one as the program has touched on its other
+//! side: a run is mapped with a fault for each doubling, and how far it went is known to a half. What the
+//! program has used before, or has said that it will use, is mapped as far as it is there. A page with the readahead mark
+//! is left, for its touch is what the readahead law wants to hear of. What is mapped is taken for used from then on:
+//! nobody will hear of its uses.
+
+use readpath_core::machine::Machine;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::io::Errno;
+
+use super::{Areas, Place};
+
+/// How many pages are mapped at most to each side of one that was touched, 1 MiB:
+/// moving so many takes as long as a few faults (0.1 to 0.2 µs a page).
+const AROUND_PAGES_MAX: usize = 256;
+
+impl Areas {
+    /// Maps a page that was touched, and its neighbours that are there.
+    pub(super) fn map_around(&mut self, machine: &mut Machine, page: u64) {
+        if !self.is_at(page, Place::Shadow) {
+            // Another fault on the page was served first.
+            return self.wake(page);
+        }
+        let below = || (0..page).rev().take(AROUND_PAGES_MAX);
+        let above = || (page + 1..).take(AROUND_PAGES_MAX);
+        let around = PageRange {
+            first: page - self.mappable(machine, below(), above()),
+            end: page + 1 + self.mappable(machine, above(), below()),
+        };
+        self.map(around);
+        machine.mapped(self.handle, around);
+    }
+
+    fn is_at(&self, page: u64, place: Place) -> bool {
+        self.resident.get(&page).is_some_and(|held| held.place == place)
+    }
+
+    /// How many of the pages on one side of a page are to be mapped with it.
+    fn mappable(
+        &self,
+        machine: &Machine,
+        side: impl Iterator<Item = u64>,
+        other_side: impl Iterator<Item = u64>,
+    ) -> u64 {
+        let touched = other_side.take_while(|&page| self.is_at(page, Place::User)).count();
+        let is_mappable = |&(nth, page): &(usize, u64)| {
+            self.is_at(page, Place::Shadow)
+                && !machine.is_marked(self.handle, page)
+                && !self.poisoned.contains(&page)
+                && (nth + 1 < touched || !machine.is_unused(self.handle, page))
+        };
+        side.enumerate().take_while(is_mappable).count() as u64
+    }
+
+    fn map(&mut self, range: PageRange) {
+        let mut first = range.first;
+        while first < range.end {
+            let (to, from) = (self.user.address(first), self.shadow.address(first));
+            let bytes = ((range.end - first) * PAGE_BYTES) as usize;
+            // SAFETY: the pages are filled and in the shadow, to which nobody
+            // holds a reference, and the user's are absent (invariant 1).
+            match unsafe { self.uffd.move_pages(to, from, bytes) } {
+                Ok(()) => break,
+                // The kernel lets go of a transfer's pages a moment after its end; and
+                // moves none to where the program has locked some.
+                Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {
+                    first += error.bytes_done as u64 / PAGE_BYTES;
+                    self.copy(first);
+                    first += 1;
+                }
+                Err(error) => panic!("pages {range:?} can't be mapped: {error}"),
+            }
+        }
+        for page in range.pages() {
+            self.resident.get_mut(&page).expect("it was in the shadow").place = Place::User;
+        }
+        self.statistics.mapped_pages += range.count();
+    }
+
+    fn copy(&mut self, page: u64) {
+        let (to, from) = (self.user.address(page), self.shadow.address(page));
+        // SAFETY: as in `map`; nobody changes what is in the shadow.
+        let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };
+        copied.expect("the page is absent in the user's area, and there in the shadow");
+        // SAFETY: its bytes are in the user's area now.
+        unsafe { self.shadow.release(PageRange::new(page, 1)) };
+        self.statistics.copied_pages += 1;
+    }
+}
