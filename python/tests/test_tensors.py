@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -116,7 +117,14 @@ def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(fol
     asked = []
     real = os.posix_fadvise
     monkeypatch.setattr("readpath.tensors.PIECE_BYTES_MAX", 128 << 10)
-    monkeypatch.setattr(os, "posix_fadvise", lambda *said: (asked.append(said[1]), real(*said)))
+    monkeypatch.setattr("readpath.tensors.KERNEL_AHEAD_BYTES", 1 << 40)
+
+    def advise(*said):
+        if said[3] == os.POSIX_FADV_WILLNEED:
+            asked.append(said[1])
+        real(*said)
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
     path = folder / "1.safetensors"
     with readpath.safe_open(path) as file:
         names = random.Random(3).sample(file.keys(), len(file.keys()))
@@ -172,13 +180,80 @@ def test_processes_that_load_one_file_have_it_from_the_device_once():
         assert fetched <= 1.1 * path.stat().st_size
 
 
+@pytest.fixture
+def on_disk():
+    """A file of 64 MiB on a disk, where there is one that proc(5) counts."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        path = Path(folder) / "large.safetensors"
+        draw = numpy.random.default_rng(2)
+        save_file({f"t{nth}": draw.integers(0, 255, (1 << 12, 1 << 10), "u1") for nth in range(16)}, path)
+        yield path
+
+
+FAULTED_AROUND = 16 * 4096
+"""So much the kernel maps at once where a page is touched that it holds."""
+
+
+def test_what_is_loaded_is_mapped_and_waits_for_nothing(on_disk):
+    """Counts of the kernel's: how often a touch had to wait for it, getrusage(2)."""
+    path = on_disk
+    oracle = load_file(path)
+    for kernel_ahead_bytes in (0, 8 << 20):
+        cold(path)
+        with readpath.safe_open(path) as file:
+            for one in file._files:
+                one._kernel_ahead_bytes = kernel_ahead_bytes
+            tensors = file.get_tensors()
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        found = [int(tensor.max()) for tensor in tensors.values()]
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        assert after.ru_majflt == before.ru_majflt
+        assert after.ru_minflt - before.ru_minflt < path.stat().st_size // FAULTED_AROUND // 4
+        assert found == [int(array.max()) for array in oracle.values()]
+
+
+def test_no_more_is_read_than_is_asked_for(on_disk):
+    cold(on_disk)
+    with readpath.safe_open(on_disk) as file:
+        before = device_bytes()
+        rows = file.get_slice("t7")[100:200]
+        few = device_bytes() - before
+        before = device_bytes()
+        whole = file.get_tensor("t12")
+        many = device_bytes() - before
+    if many == 0:
+        pytest.skip("/var/tmp lies on no device that proc(5) counts")
+    assert few <= rows.nbytes + (128 << 10) and whole.nbytes <= many <= whole.nbytes + (128 << 10)
+
+
+def test_a_file_that_has_become_shorter_is_an_error_and_no_bus_error(on_disk):
+    with readpath.safe_open(on_disk) as file:
+        os.truncate(on_disk, 20 << 20)
+        assert file.get_tensor("t0").shape == (1 << 12, 1 << 10)
+        for use in (lambda: file.get_tensor("t9"), lambda: file.get_slice("t9")[:5], file.get_tensors):
+            with pytest.raises(OSError, match="it has become shorter"):
+                use()
+
+
+def test_a_closed_file_says_so(folder, name):
+    with readpath.safe_open(name) as file:
+        part = file.get_slice("large1")
+    assert file.keys() and part.get_shape() == [600, 1_001]
+    for use in (lambda: file.get_tensor("large1"), file.get_tensors, lambda: part[:5]):
+        with pytest.raises(ValueError, match="closed file"):
+            use()
+
+
 def test_what_the_kernel_holds_is_not_asked_for(folder, monkeypatch):
     path = folder / "2.safetensors"
     path.read_bytes()
     asked = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *said: asked.append(said))
+    monkeypatch.setattr("readpath.tensors.KERNEL_AHEAD_BYTES", 1 << 40)
+    before = device_bytes()
     readpath.load_file(path)
-    assert asked == []
+    asked = [said for said in asked if said[3] == os.POSIX_FADV_WILLNEED]
+    assert asked == [] and device_bytes() == before
 
 
 def test_what_is_written_to_a_tensor_is_seen_by_nobody_else(folder):
