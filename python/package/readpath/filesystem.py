@@ -24,6 +24,7 @@ from fsspec.spec import AbstractBufferedFile
 import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
 from readpath.columns import Columns, footer_bytes, layout_of
+from readpath.details import Details
 from readpath.files import ReadPath
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -41,6 +42,14 @@ PASSED_ON = frozenset(
     }
 )  # fmt: skip
 """What the file system below does itself: all but opening a file."""
+
+CHANGES = frozenset(
+    {
+        "cp_file", "invalidate_cache", "makedirs", "mkdir", "mv", "pipe_file", "put_file", "rm", "rm_file", "rmdir",
+        "touch",
+    }
+)  # fmt: skip
+"""What of it changes files."""
 
 
 LINE_BYTES = 1 << 16
@@ -135,6 +144,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         self.fs = fs
         self.options = Options(memory, readahead, request, depth, backend)
         self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
+        self._said = Details(fs)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -149,9 +159,16 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if name not in PASSED_ON:
             return super().__getattribute__(name)
         below = getattr(self.fs, name)
+        questions = {"info": self._said.info, "isfile": self._said.is_file}
+        ours = None if self._reads_itself else questions.get(name)
 
         def passed_on(path: Any = "", *arguments: Any, **options: Any) -> Any:
-            return below(ReadpathFileSystem._strip_protocol(path), *arguments, **options)
+            path = ReadpathFileSystem._strip_protocol(path)
+            if ours is not None and not (arguments or options):
+                return ours(path)
+            if name in CHANGES:
+                self._said.forget()
+            return below(path, *arguments, **options)
 
         return passed_on
 
@@ -165,10 +182,10 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         is_for_a_cache = kwargs.get("cache_type") == "none"
         if kwargs.get("cache_type") in PARTS:
             return self._open_below(path, mode, **kwargs)
-        if isinstance(self.fs, (LocalFileSystem, NfsFileSystem)) and not is_for_a_cache:
+        if self._reads_itself and not is_for_a_cache:
             return self.own.open(self.fs._strip_protocol(path))
         try:
-            details = self.fs.info(path)
+            details = self._said.of_opening(path)
         except FileNotFoundError:
             # fsspec's own caches over http look for it in a listing; they open it all the same.
             return self._open_below(path, mode, **kwargs)
@@ -181,6 +198,8 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
 
     def _open_below(self, path: str, mode: str, **kwargs: Any) -> Any:
         """A file of the file system below, which stays as long as the file: an archive's reads from it."""
+        if mode != "rb":
+            self._said.is_written(path)
         file = self.fs.open(path, mode, **kwargs)
         weakref.finalize(file, id, self).atexit = False
         return file
@@ -207,6 +226,10 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         """What was kept of a file, if it is still as it was then."""
         kept, layout = self._layouts.get(path, (None, None))
         return layout if kept == details else None
+
+    @property
+    def _reads_itself(self) -> bool:
+        return isinstance(self.fs, (LocalFileSystem, NfsFileSystem))
 
     @cached_property
     def own(self) -> ReadPath:
