@@ -26,6 +26,7 @@ from readpath.asynchronous import AsyncReadpathFileSystem
 from readpath.columns import Columns, footer_bytes, layout_of
 from readpath.details import Details
 from readpath.files import ReadPath
+from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
 from readpath.reader import Fetch, Options, Reader, on_threads
@@ -95,10 +96,10 @@ _paths: weakref.WeakValueDictionary[tuple[Any, ...], ReadPath] = weakref.WeakVal
 
 def _path_of(options: Options) -> ReadPath:
     """The read path of local files with these options: one for all the file systems that have the same."""
-    key = (options.memory, options.readahead, options.backend)
+    key = (options.memory, options.readahead, options.backend, options.keep_files)
     if (path := _paths.get(key)) is None:
         path = _paths[key] = ReadPath(
-            options.memory, options.readahead, backend=options.backend
+            options.memory, options.readahead, backend=options.backend, keep_files=options.keep_files
         )
     return path
 
@@ -124,12 +125,13 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         request: str | int = Options.request,
         depth: int = Options.depth,
         backend: str = Options.backend,
+        keep_files: int = Options.keep_files,
         **kwargs: Any,
     ) -> None:
         """Over the file system `fs`, or the one that `target_protocol` and `target_options` name.
 
-        `memory`, `readahead`, `request`, `depth`, `backend`: see `readpath.reader.Options`. Raises TypeError
-        where an option is not known.
+        `memory`, `readahead`, `request`, `depth`, `backend`, `keep_files`: see `readpath.reader.Options`. Raises
+        TypeError where an option is not known.
         """
         known = {"target_protocol", "target_options", "fo", "fs", *Options.names(), *FSSPECS_OWN}
         check_names(
@@ -142,7 +144,8 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if fs is None:
             fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
         self.fs = fs
-        self.options = Options(memory, readahead, request, depth, backend)
+        self.options = Options(memory, readahead, request, depth, backend, keep_files)
+        self.kept = Kept(self.options)
         self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
         self._said = Details(fs)
 
@@ -252,7 +255,7 @@ class ReadpathFile(AbstractBufferedFile):
         self.loc: int
         self._details = details
         self._block = (0, b"")
-        self.reader = Reader(fs.fetch(path), size, fs.options)
+        self.reader = fs.kept.opened(path, details, fs.fetch(path))
         layout = fs.layout(path, details)
         self._columns = None if layout is None else Columns(layout, self.reader.ahead_bytes)
         self._is_of_columns = False
@@ -396,9 +399,9 @@ class ReadpathFile(AbstractBufferedFile):
         self.close()
 
     def close(self) -> None:
-        """Forgets what is cached; whoever still waits gets a ValueError."""
-        if hasattr(self, "reader"):
-            self.reader.close()
+        """Forgets what is cached, unless it is to be kept; whoever still waits gets a ValueError."""
+        if hasattr(self, "reader") and not self.closed:
+            self.fs.kept.closed(self.path, self._details, self.reader)
         super().close()
 
     def _fetch_range(self, start: int, end: int) -> bytes:

@@ -44,7 +44,8 @@ class Options:
     A stream is delivered a window in each latency of the storage; two windows
     and some more should fit into the memory. `request`: the largest range to fetch, whole
     pages. `depth`: how many to fetch at once. `backend`: what carries the requests of a file of this machine,
-    as `readpath.ReadPath` names it; others are fetched by their file system.
+    as `readpath.ReadPath` names it; others are fetched by their file system. `keep_files`: of how many files what is
+    cached stays when they are closed, the last ones, for who opens them again unchanged; each keeps its memory.
 
     The defaults are for streams of a hundred MiB/s at a latency of 20 ms, and for whatever
     else a program does: `bench/python_peers.py` chose them, by the speed for the memory.
@@ -55,11 +56,17 @@ class Options:
     request: str | int = "256KiB"
     depth: int = 64
     backend: str = "auto"
+    keep_files: int = 0
 
     @staticmethod
     def names() -> list[str]:
         """What the options are called."""
         return [field.name for field in fields(Options)]
+
+    @staticmethod
+    def names_for_one_file() -> list[str]:
+        """Those that say how one file is fetched."""
+        return [name for name in Options.names() if name not in ("backend", "keep_files")]
 
 
 class Reader:
@@ -152,6 +159,11 @@ class Reader:
             waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             future.set_exception(ValueError("read of a closed file"))
+
+    def reopen(self, fetch: Fetch) -> None:
+        """Goes on where it was closed, with what it has cached; what is absent comes by `fetch`."""
+        with self._lock:
+            self._fetch, self._failure, self._is_closed = fetch, None, False
 
     def _read(self, ranges: Sequence[tuple[int, int]], take: Callable[[int], T]) -> list[T]:
         reads = self._start(ranges)
