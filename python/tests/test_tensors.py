@@ -276,10 +276,50 @@ def one(**said):
     return {"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]} | said}
 
 
+SMALL = {
+    "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+"""By the list of types in the description of the format, and the names in `ml_dtypes`."""
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_numbers_of_a_byte_are_known(tmp_path, kind):
+    path = written(tmp_path / "small", one(dtype=kind), b"1234")
+    with readpath.safe_open(path) as file:
+        assert file.get_slice("a").get_dtype() == kind and file.get_slice("a").get_shape() == [4]
+        try:
+            import ml_dtypes
+        except ImportError:
+            with pytest.raises(TypeError, match=f"no type {kind}; install the package ml_dtypes"):
+                file.get_tensor("a")
+            return
+        assert file.get_tensor("a").dtype == getattr(ml_dtypes, SMALL[kind])
+        assert file.get_tensor("a").tobytes() == b"1234"
+
+
+def test_two_numbers_in_a_byte_are_for_torch(tmp_path):
+    path = written(tmp_path / "packed", one(dtype="F4", shape=[2, 4]), b"1234")
+    with readpath.safe_open(path) as file:
+        assert file.get_slice("a").get_shape() == [2, 4]
+        with pytest.raises(TypeError, match="framework='pt'"):
+            file.get_tensor("a")
+        with pytest.raises(TypeError, match="gives it whole"):
+            file.get_slice("a")[:1]
+    with pytest.raises(ValueError, match="half a byte"):
+        readpath.load_file(written(tmp_path / "odd", one(dtype="F4", shape=[8, 1]), b"1234"))
+    torch = pytest.importorskip("torch")
+    ours = readpath.load_file(path, "pt")["a"]
+    with oracle.safe_open(path, "pt") as file:
+        expected = file.get_tensor("a")
+    assert (ours.dtype, ours.shape) == (expected.dtype, expected.shape) == (torch.float4_e2m1fn_x2, (2, 2))
+    assert bytes(ours.view(torch.uint8).flatten().tolist()) == b"1234"
+
+
 WRONG = {
     "no header": (b"{", b"", "none of safetensors"),
     "no object": ([1], b"", "none of safetensors"),
-    "type": (one(dtype="F4"), b"1234", "of type F4; known are"),
+    "type": (one(dtype="F5"), b"1234", "of type F5; known are"),
     "size": (one(shape=[5]), b"1234", "has 5 bytes, not 4"),
     "negative": (one(shape=[-2, -2]), b"1234", "has 4 bytes|shape"),
     "hole": (one(data_offsets=[1, 5]), b"12345", "begins at byte .* and not at"),
@@ -329,7 +369,7 @@ def test_torch_has_the_same_tensors(folder, name):
     with readpath.safe_open(name, "pt") as file:
         part = file.get_slice("large1")[10:20, ::3]
         assert torch.equal(part, expected["large1"][10:20, ::3]) and part.is_contiguous()
-    kinds = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+    kinds = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
     made = {str(kind): torch.arange(50).to(kind) for kind in kinds}
     save_torch(made, folder / "small.safetensors")
     small = readpath.load_file(folder / "small.safetensors", framework="torch")

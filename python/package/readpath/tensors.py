@@ -62,10 +62,17 @@ NUMPY_TYPES = {
     "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
 }  # fmt: skip
 
-ML_TYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+ML_TYPES = {
+    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
 """Types that NumPy knows by the package `ml_dtypes`, and torch by these names."""
 
+PACKED = "F4"
+"""Two numbers in a byte: torch has such pairs as one, so that the last axis is half as long; NumPy has none."""
+
 TORCH_TYPES = ML_TYPES | {
+    PACKED: "float4_e2m1fn_x2",
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
     "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64", "F64": "float64",
     "C64": "complex64",
@@ -201,7 +208,9 @@ class TensorSlice:
         return self._place.dtype
 
     def __getitem__(self, index: Index) -> Tensor:
-        """A part, by integers and slices, as of an array."""
+        """A part, by integers and slices, as of an array. Raises TypeError for numbers that share a byte."""
+        if self._place.dtype == PACKED:
+            raise TypeError(f"{self._name!r} has two numbers in a byte: get_tensor gives it whole")
         first, count = self._rows(index[0] if isinstance(index, tuple) and index else index)
         rows = max(1, self._place.shape[0]) if self._place.shape else 1
         row = self._place.size // rows
@@ -252,6 +261,8 @@ class _Numpy(_Maker):
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
         import numpy
 
+        if place.dtype == PACKED:
+            raise TypeError(f"NumPy has no type {PACKED}, two numbers in a byte; take framework='pt'")
         if place.dtype in ML_TYPES:
             try:
                 import ml_dtypes
@@ -281,14 +292,19 @@ class _Torch(_Maker):
         self._device = device
 
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
-        kind = getattr(self._torch, TORCH_TYPES[place.dtype])
+        kind = getattr(self._torch, TORCH_TYPES[place.dtype], None)
+        if kind is None:
+            raise TypeError(f"torch {self._torch.__version__} has no type {place.dtype}; take a newer one")
+        shape = place.shape
+        if place.dtype == PACKED:
+            shape = (*shape[:-1], shape[-1] // 2)
         if place.size == 0:
-            return self._torch.empty(place.shape, dtype=kind, device=self._device)
+            return self._torch.empty(shape, dtype=kind, device=self._device)
         if offset % kind.itemsize:
             # Its numbers lie across the borders of theirs in memory.
             buffer, offset = bytearray(memoryview(buffer)[offset : offset + place.size]), 0
-        tensor = self._torch.frombuffer(buffer, dtype=kind, count=math.prod(place.shape), offset=offset)
-        return tensor.reshape(place.shape).to(self._device)
+        tensor = self._torch.frombuffer(buffer, dtype=kind, count=math.prod(shape), offset=offset)
+        return tensor.reshape(shape).to(self._device)
 
     def whole(self, part: Tensor) -> Tensor:
         return part.contiguous()
@@ -340,7 +356,10 @@ class _Tensors:
         if dtype not in TORCH_TYPES:
             known = ", ".join(sorted(TORCH_TYPES))
             raise ValueError(f"tensor {tensor!r} is of type {dtype}; known are {known}")
-        size = math.prod(shape) * _item_bytes(dtype)
+        bits = math.prod(shape) * _item_bits(dtype)
+        if dtype == PACKED and (not shape or shape[-1] % 2):
+            raise ValueError(f"tensor {tensor!r} of the shape {shape} has half a byte in its last axis")
+        size = bits // 8
         if min((0, *shape)) < 0 or not 0 <= begin or end - begin != size:
             raise ValueError(f"tensor {tensor!r} of the shape {shape} has {size} bytes, not {end - begin}")
         return Place(dtype, shape, data_begin + begin, size)
@@ -349,10 +368,10 @@ class _Tensors:
         return OSError(errno.ESTALE, f"it has become shorter than {end} bytes", self.name)
 
 
-def _item_bytes(dtype: str) -> int:
-    if dtype in ("BOOL", "F8_E4M3", "F8_E5M2"):
-        return 1
-    return 2 if dtype == "BF16" else int(dtype[1:]) // 8
+def _item_bits(dtype: str) -> int:
+    if dtype == "BOOL" or dtype.startswith("F8_"):
+        return 8
+    return 16 if dtype == "BF16" else int(dtype[1:])
 
 
 def _shown(name: str | bytes) -> str:
