@@ -21,6 +21,7 @@ from readpath.files import File, ReadPath
 from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
+from readpath.places import Ranges
 from readpath.reader import Options, Reader
 
 KEPT_FILES = 64
@@ -234,7 +235,7 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
             return await self._source.areadat(offset, size)
         return await self._source.aread(offset, size)
 
-    async def readat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    async def readat_many(self, ranges: Ranges) -> list[bytes]:
         """The bytes of each `(offset, size)`, all asked for at once."""
         if isinstance(self._source, File):
             return await self._source.areadat_many(ranges)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 from readpath import _native
 from readpath.modelled import memory_bytes
 from readpath.options import check_names
-from readpath.places import Offsets, Ranges
+from readpath.places import Offsets, Ranges, pairs_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
@@ -222,7 +222,7 @@ class File(io.RawIOBase):
 
     async def areadat_many(self, ranges: Ranges) -> list[bytes]:
         """As `readat_many`, for asyncio."""
-        pairs = [(int(offset), int(size)) for offset, size in ranges]
+        pairs = pairs_of(ranges)
         if len(pairs) > AWAITED_MAX:
             return await asyncio.to_thread(self.readat_many, pairs)
         return list(await asyncio.gather(*(self.areadat(*one) for one in pairs)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from types import TracebackType
@@ -29,6 +29,7 @@ from readpath.files import ReadPath
 from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
+from readpath.places import Offsets, Ranges
 from readpath.reader import Fetch, Options, Reader, on_threads
 
 if TYPE_CHECKING:
@@ -344,15 +345,23 @@ class ReadpathFile(AbstractBufferedFile):
         """The bytes at `offset`; the position stays. Fewer only at the end of the file."""
         return self.reader.read(offset, size)
 
-    def readat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each `(offset, size)`, all asked for at once."""
+    def readat_many(self, ranges: Ranges) -> list[bytes]:
+        """The bytes of each `(offset, size)`, all asked for at once: pairs, or an array with two columns."""
         return self.reader.read_many(ranges)
+
+    def readinto_many(self, offsets: Offsets, buffers: Buffer | Iterable[Buffer]) -> list[int]:
+        """Fills a buffer from each offset on, all asked for at once; gives how many bytes each.
+
+        `buffers`: as many writable buffers, or one that is cut into as many parts of one size, as an array of
+        rows is. Fewer bytes than there is room for only at the end of the file.
+        """
+        return self.reader.read_into_many(offsets, buffers)
 
     async def areadat(self, offset: int, size: int) -> bytes:
         """As `readat`, for asyncio."""
         return await self.reader.aread(offset, size)
 
-    async def areadat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    async def areadat_many(self, ranges: Ranges) -> list[bytes]:
         """As `readat_many`, for asyncio."""
         return await self.reader.aread_many(ranges)
 
@@ -365,9 +374,24 @@ class ReadpathFile(AbstractBufferedFile):
         """Starts to fetch a range that will be needed, as far as memory allows, and doesn't wait for it."""
         self.reader.prefetch([(offset, size)])
 
-    def prefetch_many(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def prefetch_many(self, ranges: Ranges) -> None:
         """As `prefetch`, of each `(offset, size)`."""
         self.reader.prefetch(ranges)
+
+    def advise(self, advice: str) -> None:
+        """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
+        self.reader.advise(advice)
+
+    def stats(self) -> dict[str, int]:
+        """What was read through this file, how much of it was there when the read came, and what was fetched, in how
+        many pieces; with `keep_files` also by those who had it open before."""
+        counted = self.reader.counters()
+        return {
+            "bytes": counted["asked_bytes"],
+            "cached_bytes": counted["hit_bytes"],
+            "fetched_bytes": counted["fetched_bytes"],
+            "fetches": counted["fetches"],
+        }
 
     def revalidate(self) -> bool:
         """Looks whether the file has changed in its storage since it was opened, or was last looked at.
