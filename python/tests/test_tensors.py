@@ -5,8 +5,10 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ import readpath
 
 numpy = pytest.importorskip("numpy")
 oracle = pytest.importorskip("safetensors")
-from safetensors.numpy import load_file, save_file  # noqa: E402
+from safetensors.numpy import load_file, save, save_file  # noqa: E402
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import delayed_store  # noqa: E402
@@ -113,7 +115,9 @@ def test_parts_are_those_of_the_array(folder, name):
         assert file.get_slice("none1")[:].shape == (0, 5)
 
 
-def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(folder, monkeypatch):
+def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(
+    folder, tmp_path, monkeypatch
+):
     asked = []
     real = os.posix_fadvise
     monkeypatch.setattr("readpath.tensors.PIECE_BYTES_MAX", 128 << 10)
@@ -125,7 +129,8 @@ def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(fol
         real(*said)
 
     monkeypatch.setattr(os, "posix_fadvise", advise)
-    path = folder / "1.safetensors"
+    # What somebody still has mapped the kernel doesn't let go.
+    path = Path(shutil.copy(folder / "1.safetensors", tmp_path))
     with readpath.safe_open(path) as file:
         names = random.Random(3).sample(file.keys(), len(file.keys()))
         cold(path)
@@ -210,6 +215,7 @@ def test_what_is_loaded_is_mapped_and_waits_for_nothing(on_disk):
         assert after.ru_majflt == before.ru_majflt
         assert after.ru_minflt - before.ru_minflt < path.stat().st_size // FAULTED_AROUND // 4
         assert found == [int(array.max()) for array in oracle.values()]
+        del tensors
 
 
 def test_no_more_is_read_than_is_asked_for(on_disk):
@@ -254,6 +260,37 @@ def test_what_the_kernel_holds_is_not_asked_for(folder, monkeypatch):
     readpath.load_file(path)
     asked = [said for said in asked if said[3] == os.POSIX_FADV_WILLNEED]
     assert asked == [] and device_bytes() == before
+
+
+def test_tensors_far_away_are_fetched_side_by_side():
+    """A storage that answers none of three until all are asked for."""
+    fsspec = pytest.importorskip("fsspec")
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    made = {f"t{nth:02}": numpy.full(1 << 20, nth, "u1") for nth in range(12)}
+    wanted = ["t09", "t01", "t05"]
+    begun, are_begun, alone = set(), threading.Event(), []
+
+    class Together(MemoryFileSystem):
+        protocol = "together"
+        store: dict = {}
+        pseudo_dirs = [""]
+
+        def cat_file(self, path, start=None, end=None, **options):
+            # One MiB each, behind a header that is shorter.
+            begun.update(name for name in wanted if (start or 0) >> 20 == int(name[1:]))
+            if len(begun) == len(wanted):
+                are_begun.set()
+            if start >> 20 and not are_begun.wait(5):
+                alone.append(start)
+                are_begun.set()
+            return super().cat_file(path, start, end, **options)
+
+    fsspec.register_implementation("together", Together, clobber=True)
+    fsspec.filesystem("together").pipe("together://weights", save(made))
+    with readpath.safe_open("together://weights") as file:
+        assert same(file.get_tensors(wanted), {name: made[name] for name in wanted})
+    assert not alone
 
 
 def test_what_is_written_to_a_tensor_is_seen_by_nobody_else(folder):

@@ -561,15 +561,29 @@ class _OtherTensors(_Tensors):
             raise
 
     def load(self, names: list[str], make: _Maker) -> dict[str, Tensor]:
-        """Tensors, in the order of the file."""
-        return {name: self.load_place(self.places[name], make) for name in names}
+        """Tensors, in the order of the file; as many are asked for together as `AHEAD_BYTES` holds."""
+        tensors: list[Tensor] = []
+        together: list[Place] = []
+        for name in names:
+            place = self.places[name]
+            if together and sum(other.size for other in together) + place.size > AHEAD_BYTES:
+                tensors += self._load(together, make)
+                together = []
+            together.append(place)
+        tensors += self._load(together, make)
+        return dict(zip(names, tensors, strict=True))
 
     def load_place(self, place: Place, make: _Maker) -> Tensor:
         """A tensor that is a part of another."""
-        memory = bytearray(place.size)
-        if (count := self._file.readinto_at(place.offset, memory)) < place.size:
-            raise self._has_shrunk(place.offset + count)
-        return make.over(memory, 0, place)
+        return self._load([place], make)[0]
+
+    def _load(self, places: list[Place], make: _Maker) -> list[Tensor]:
+        memory = [bytearray(place.size) for place in places]
+        counts = self._file.readinto_many([place.offset for place in places], memory)
+        for place, count in zip(places, counts, strict=True):
+            if count < place.size:
+                raise self._has_shrunk(place.offset + count)
+        return [make.over(room, 0, place) for room, place in zip(memory, places, strict=True)]
 
     def close(self) -> None:
         """Closes the file; tensors that were read stay."""
