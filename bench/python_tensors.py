@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Tensors of one file in random order: ours beside mmap, read, and the loader of safetensors.
 
-usage: bench/python_tensors.py [--mib N] [--times N] [--on FOLDER]     (default 256, 5; some minutes)
+usage: bench/python_tensors.py [--mib N] [--times N] [--on FOLDER] [--smoke] [--out FILE]     (default 256, 5; some minutes)
 
 Without `--on` the file lies on the device of `bench/one_head.py constant`, a modelled one that takes a millisecond a
 request, behind a loop device with the kernel's default readahead of 128 KiB, in a file system of type ext4; that
 needs root. With it, in a folder of this machine. It is a file of safetensors; every byte of each tensor is
 touched, in an order that is drawn anew for each pass. One pass each by turns, `cold` (the kernel holds nothing of
-it) and `resident` (it holds all):
+it) and `resident` (it holds all); and once in a process of its own, for the most memory that it has of its own (`RssAnon` of
+proc(5), which leaves out what the kernel caches for all) and the bytes that the kernel fetches for it, cold:
 
-- `numpy.memmap`; one `readinto` of all; four threads of `preadv`, 8 MiB at a time; and `load_file` and `safe_open` of
-  the package safetensors, where that is installed;
+- `numpy.memmap`; one `readinto` of all; four threads of `preadv`, 8 MiB at a time; and, where they are installed,
+  `load_file` and `safe_open` of the package safetensors, and the loaders of fastsafetensors and of runai-model-streamer
+  (these two need torch, and so does `readpath.load_file, torch`, which is measured beside them);
 - `readpath.load_file`, and `readpath.safe_open` with all tensors asked for together and one by one;
 - `readpath.map`, touched alone, each tensor loaded first, and in order by `pieces`, which reads those that follow
   while one is touched;
@@ -19,6 +21,7 @@ it) and `resident` (it holds all):
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import mmap
 import os
@@ -42,6 +45,13 @@ try:
     import safetensors.numpy
 except ImportError:
     safetensors = None
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+STREAMERS = [
+    name for name in ("fastsafetensors", "runai_model_streamer") if HAS_TORCH and importlib.util.find_spec(name)
+]
+for name in STREAMERS and ["torch", *STREAMERS]:
+    importlib.import_module(name)
 
 
 @contextlib.contextmanager
@@ -73,9 +83,16 @@ def lay_out(path, mib):
         for size in sizes:
             file.write(os.urandom(size))
         os.fsync(file.fileno())
-    start = 8 + len(text)
-    places = [tensor["data_offsets"] for tensor in header.values()]
-    return [(start + begin, end - begin) for begin, end in places]
+    return places_of(path)
+
+
+def places_of(path):
+    """Where each tensor of a file begins, and how long it is."""
+    with open(path, "rb") as file:
+        count = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(count))
+    offsets = [tensor["data_offsets"] for tensor in header.values()]
+    return [(8 + count + begin, end - begin) for begin, end in offsets]
 
 
 def cold(path):
@@ -136,6 +153,36 @@ def by_preads(path, tensors, threads=4, piece=8 << 20):
     return touch(data, tensors)
 
 
+def by_fastsafetensors(path, tensors):
+    import fastsafetensors
+    import torch
+
+    loader = fastsafetensors.SafeTensorsFileLoader(
+        fastsafetensors.SingleGroup(), torch.device("cpu"), nogds=True
+    )
+    loader.add_filenames({0: [str(path)]})
+    files = loader.copy_files_to_device()
+    names = list(files.key_to_rank_lidx)
+    found = of_all({name: files.get_tensor(name).numpy() for name in names}, tensors)
+    files.close()
+    loader.close()
+    return found
+
+
+def by_runai(path, tensors):
+    """Each tensor is touched as it comes: it is gone with the next."""
+    from runai_model_streamer import SafetensorsStreamer
+
+    with SafetensorsStreamer() as streamer:
+        streamer.stream_file(str(path))
+        return sum(int(tensor.numpy().max()) for _, tensor in streamer.get_tensors())
+
+
+def by_load_file_for_torch(path, tensors):
+    loaded = readpath.load_file(path, "pt")
+    return of_all({name: tensor.numpy() for name, tensor in loaded.items()}, tensors)
+
+
 def by_load_file(path, tensors):
     return of_all(readpath.load_file(path), tensors)
 
@@ -190,6 +237,9 @@ WAYS = {
     "4 threads of preadv": by_preads,
     **({"safetensors.load_file": by_their_load_file} if safetensors else {}),
     **({"safetensors.safe_open": by_safe_open} if safetensors else {}),
+    **({"fastsafetensors": by_fastsafetensors} if "fastsafetensors" in STREAMERS else {}),
+    **({"runai-model-streamer": by_runai} if "runai_model_streamer" in STREAMERS else {}),
+    **({"load_file, torch": by_load_file_for_torch} if STREAMERS else {}),
     "load_file": by_load_file,
     "safe_open, get_tensors": by_get_tensors,
     "safe_open, get_tensor": by_get_tensor,
@@ -222,6 +272,47 @@ def measured(path, mib, times):
     return rows, len(tensors)
 
 
+def counted_of(name):
+    """A number of this process that proc(5) gives by its name, in bytes."""
+    for where, unit in (("status", 1024), ("io", 1)):
+        for line in Path(f"/proc/self/{where}").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * unit
+    raise KeyError(name)
+
+
+def peak(way, path):
+    """The most memory of its own that a way has, and what the kernel fetches for it, in MiB; in this process, cold."""
+    tensors = places_of(path)
+    cold(path)
+    is_done = threading.Event()
+    most = [before := counted_of("RssAnon")]
+
+    def look():
+        while not is_done.wait(0.002):
+            most.append(counted_of("RssAnon"))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    fetched = counted_of("read_bytes")
+    WAYS[way](path, tensors)
+    fetched = counted_of("read_bytes") - fetched
+    is_done.set()
+    looker.join()
+    return {"own_mib": round((max(most) - before) / (1 << 20), 1), "fetched_mib": round(fetched / (1 << 20), 1)}
+
+
+def peaks(path):
+    """The memory of each way, each in a process of its own."""
+    found = {}
+    for way in WAYS:
+        command = [sys.executable, __file__, "--peak", way, "--on", path]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        found[way] = json.loads(done.stdout.splitlines()[-1])
+        print(json.dumps({"way": way} | found[way]), file=sys.stderr, flush=True)
+    return found
+
+
 @contextlib.contextmanager
 def folder_of(arguments):
     """Where the file is to lie, and on what device."""
@@ -246,10 +337,19 @@ def main():
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--on", metavar="FOLDER")
+    parser.add_argument("--smoke", action="store_true", help="once, at a small size")
+    parser.add_argument("--out", metavar="FILE", help="in place of bench/results/python-tensors….json")
+    parser.add_argument("--peak", metavar="WAY", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.peak:
+        print(json.dumps(peak(arguments.peak, arguments.on)))
+        return
+    if arguments.smoke:
+        arguments.mib, arguments.times = 16, 1
     with folder_of(arguments) as (folder, device):
         path = str(Path(folder) / "model.safetensors")
         rows, count = measured(path, arguments.mib, arguments.times)
+        memory = peaks(path)
     medians = {
         state: {
             way: statistics.median(times)
@@ -260,10 +360,11 @@ def main():
     }
     machine = f"{platform.machine()}, Linux {platform.release()}"
     document = {"machine": machine, "device": device, "mib": arguments.mib}
-    document |= {"tensors": count, "medians": medians, "rows": rows}
+    document |= {"tensors": count, "medians": medians, "memory": memory, "rows": rows}
     text = json.dumps(document, indent=1)
     name = "python-tensors-local.json" if arguments.on else "python-tensors.json"
-    (one_head.ROOT / "bench/results" / name).write_text(text + "\n")
+    out = Path(arguments.out) if arguments.out else one_head.ROOT / "bench/results" / name
+    out.write_text(text + "\n")
     print(text)
 
 

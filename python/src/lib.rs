@@ -19,6 +19,7 @@ mod memory;
 mod modelled;
 mod pages;
 mod planner;
+mod populate;
 mod process;
 mod spec;
 
@@ -43,6 +44,8 @@ mod _native {
     use crate::pages::PyPages;
     #[pymodule_export]
     use crate::planner::Planner;
+    #[pymodule_export]
+    use crate::populate::populate;
     #[pymodule_export]
     use crate::process::forked;
     #[pymodule_export]

@@ -32,4 +32,26 @@ def test_the_everyday_matrix_has_all_its_cells(root, tmp_path):
     cells = {row["cell"] for row in rows}
     assert {"stream", "random", "rows", "mapped", "copies", "pieces", "loader", "open"} < cells
     assert {"columns", "weights", "http stream", "http columns", "http row group"} < cells
+    assert {"rows, readat_many", "copied", "http filter", "http open_parquet_file"} < cells
     assert all(len(row["seconds"]) >= 2 and row["ratio"] > 0 for row in rows)
+    above = {(row["cell"], row["state"]) for row in rows if row["ratio"] > row["limit"]}
+    assert len(json.loads(done.stdout)["above"]) == len(above)
+
+
+def test_the_tensors_are_read_by_every_way(root, tmp_path):
+    """With the memory that each has of its own: a copy of the file for who reads it, none for who maps it."""
+    pytest.importorskip("safetensors")
+    try:
+        (tmp_path / "probe").write_bytes(b"1")
+        readpath.map(tmp_path / "probe").close()
+    except OSError as error:
+        pytest.skip(f"no userfaultfd here: {error}")
+    out = tmp_path / "tensors.json"
+    command = [sys.executable, root / "bench/python_tensors.py", "--smoke", "--on", tmp_path, "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(out.read_text())
+    ways = {"readinto", "4 threads of preadv", "safetensors.load_file", "load_file", "safe_open, get_tensors"}
+    assert ways < set(told["medians"]["cold"]) and ways < set(told["medians"]["resident"])
+    own = {way: one["own_mib"] for way, one in told["memory"].items()}
+    assert own["readinto"] > 15 and own["load_file"] < 4 and own["load_file"] <= own["safetensors.load_file"]

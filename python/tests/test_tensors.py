@@ -4,8 +4,11 @@ import json
 import multiprocessing
 import os
 import random
+import resource
+import shutil
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ import readpath
 
 numpy = pytest.importorskip("numpy")
 oracle = pytest.importorskip("safetensors")
-from safetensors.numpy import load_file, save_file  # noqa: E402
+from safetensors.numpy import load_file, save, save_file  # noqa: E402
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import delayed_store  # noqa: E402
@@ -112,12 +115,22 @@ def test_parts_are_those_of_the_array(folder, name):
         assert file.get_slice("none1")[:].shape == (0, 5)
 
 
-def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(folder, monkeypatch):
+def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(
+    folder, tmp_path, monkeypatch
+):
     asked = []
     real = os.posix_fadvise
     monkeypatch.setattr("readpath.tensors.PIECE_BYTES_MAX", 128 << 10)
-    monkeypatch.setattr(os, "posix_fadvise", lambda *said: (asked.append(said[1]), real(*said)))
-    path = folder / "1.safetensors"
+    monkeypatch.setattr("readpath.tensors.KERNEL_AHEAD_BYTES", 1 << 40)
+
+    def advise(*said):
+        if said[3] == os.POSIX_FADV_WILLNEED:
+            asked.append(said[1])
+        real(*said)
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    # What somebody still has mapped the kernel doesn't let go.
+    path = Path(shutil.copy(folder / "1.safetensors", tmp_path))
     with readpath.safe_open(path) as file:
         names = random.Random(3).sample(file.keys(), len(file.keys()))
         cold(path)
@@ -172,13 +185,112 @@ def test_processes_that_load_one_file_have_it_from_the_device_once():
         assert fetched <= 1.1 * path.stat().st_size
 
 
+@pytest.fixture
+def on_disk():
+    """A file of 64 MiB on a disk, where there is one that proc(5) counts."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        path = Path(folder) / "large.safetensors"
+        draw = numpy.random.default_rng(2)
+        save_file({f"t{nth}": draw.integers(0, 255, (1 << 12, 1 << 10), "u1") for nth in range(16)}, path)
+        yield path
+
+
+FAULTED_AROUND = 16 * 4096
+"""So much the kernel maps at once where a page is touched that it holds."""
+
+
+def test_what_is_loaded_is_mapped_and_waits_for_nothing(on_disk):
+    """Counts of the kernel's: how often a touch had to wait for it, getrusage(2)."""
+    path = on_disk
+    oracle = load_file(path)
+    for kernel_ahead_bytes in (0, 8 << 20):
+        cold(path)
+        with readpath.safe_open(path) as file:
+            for one in file._files:
+                one._kernel_ahead_bytes = kernel_ahead_bytes
+            tensors = file.get_tensors()
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        found = [int(tensor.max()) for tensor in tensors.values()]
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        assert after.ru_majflt == before.ru_majflt
+        assert after.ru_minflt - before.ru_minflt < path.stat().st_size // FAULTED_AROUND // 4
+        assert found == [int(array.max()) for array in oracle.values()]
+        del tensors
+
+
+def test_no_more_is_read_than_is_asked_for(on_disk):
+    cold(on_disk)
+    with readpath.safe_open(on_disk) as file:
+        before = device_bytes()
+        rows = file.get_slice("t7")[100:200]
+        few = device_bytes() - before
+        before = device_bytes()
+        whole = file.get_tensor("t12")
+        many = device_bytes() - before
+    if many == 0:
+        pytest.skip("/var/tmp lies on no device that proc(5) counts")
+    assert few <= rows.nbytes + (128 << 10) and whole.nbytes <= many <= whole.nbytes + (128 << 10)
+
+
+def test_a_file_that_has_become_shorter_is_an_error_and_no_bus_error(on_disk):
+    with readpath.safe_open(on_disk) as file:
+        os.truncate(on_disk, 20 << 20)
+        assert file.get_tensor("t0").shape == (1 << 12, 1 << 10)
+        for use in (lambda: file.get_tensor("t9"), lambda: file.get_slice("t9")[:5], file.get_tensors):
+            with pytest.raises(OSError, match="it has become shorter"):
+                use()
+
+
+def test_a_closed_file_says_so(folder, name):
+    with readpath.safe_open(name) as file:
+        part = file.get_slice("large1")
+    assert file.keys() and part.get_shape() == [600, 1_001]
+    for use in (lambda: file.get_tensor("large1"), file.get_tensors, lambda: part[:5]):
+        with pytest.raises(ValueError, match="closed file"):
+            use()
+
+
 def test_what_the_kernel_holds_is_not_asked_for(folder, monkeypatch):
     path = folder / "2.safetensors"
     path.read_bytes()
     asked = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *said: asked.append(said))
+    monkeypatch.setattr("readpath.tensors.KERNEL_AHEAD_BYTES", 1 << 40)
+    before = device_bytes()
     readpath.load_file(path)
-    assert asked == []
+    asked = [said for said in asked if said[3] == os.POSIX_FADV_WILLNEED]
+    assert asked == [] and device_bytes() == before
+
+
+def test_tensors_far_away_are_fetched_side_by_side():
+    """A storage that answers none of three until all are asked for."""
+    fsspec = pytest.importorskip("fsspec")
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    made = {f"t{nth:02}": numpy.full(1 << 20, nth, "u1") for nth in range(12)}
+    wanted = ["t09", "t01", "t05"]
+    begun, are_begun, alone = set(), threading.Event(), []
+
+    class Together(MemoryFileSystem):
+        protocol = "together"
+        store: dict = {}
+        pseudo_dirs = [""]
+
+        def cat_file(self, path, start=None, end=None, **options):
+            # One MiB each, behind a header that is shorter.
+            begun.update(name for name in wanted if (start or 0) >> 20 == int(name[1:]))
+            if len(begun) == len(wanted):
+                are_begun.set()
+            if start >> 20 and not are_begun.wait(5):
+                alone.append(start)
+                are_begun.set()
+            return super().cat_file(path, start, end, **options)
+
+    fsspec.register_implementation("together", Together, clobber=True)
+    fsspec.filesystem("together").pipe("together://weights", save(made))
+    with readpath.safe_open("together://weights") as file:
+        assert same(file.get_tensors(wanted), {name: made[name] for name in wanted})
+    assert not alone
 
 
 def test_what_is_written_to_a_tensor_is_seen_by_nobody_else(folder):
@@ -201,10 +313,50 @@ def one(**said):
     return {"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]} | said}
 
 
+SMALL = {
+    "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+"""By the list of types in the description of the format, and the names in `ml_dtypes`."""
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_numbers_of_a_byte_are_known(tmp_path, kind):
+    path = written(tmp_path / "small", one(dtype=kind), b"1234")
+    with readpath.safe_open(path) as file:
+        assert file.get_slice("a").get_dtype() == kind and file.get_slice("a").get_shape() == [4]
+        try:
+            import ml_dtypes
+        except ImportError:
+            with pytest.raises(TypeError, match=f"no type {kind}; install the package ml_dtypes"):
+                file.get_tensor("a")
+            return
+        assert file.get_tensor("a").dtype == getattr(ml_dtypes, SMALL[kind])
+        assert file.get_tensor("a").tobytes() == b"1234"
+
+
+def test_two_numbers_in_a_byte_are_for_torch(tmp_path):
+    path = written(tmp_path / "packed", one(dtype="F4", shape=[2, 4]), b"1234")
+    with readpath.safe_open(path) as file:
+        assert file.get_slice("a").get_shape() == [2, 4]
+        with pytest.raises(TypeError, match="framework='pt'"):
+            file.get_tensor("a")
+        with pytest.raises(TypeError, match="gives it whole"):
+            file.get_slice("a")[:1]
+    with pytest.raises(ValueError, match="half a byte"):
+        readpath.load_file(written(tmp_path / "odd", one(dtype="F4", shape=[8, 1]), b"1234"))
+    torch = pytest.importorskip("torch")
+    ours = readpath.load_file(path, "pt")["a"]
+    with oracle.safe_open(path, "pt") as file:
+        expected = file.get_tensor("a")
+    assert (ours.dtype, ours.shape) == (expected.dtype, expected.shape) == (torch.float4_e2m1fn_x2, (2, 2))
+    assert bytes(ours.view(torch.uint8).flatten().tolist()) == b"1234"
+
+
 WRONG = {
     "no header": (b"{", b"", "none of safetensors"),
     "no object": ([1], b"", "none of safetensors"),
-    "type": (one(dtype="F4"), b"1234", "of type F4; known are"),
+    "type": (one(dtype="F5"), b"1234", "of type F5; known are"),
     "size": (one(shape=[5]), b"1234", "has 5 bytes, not 4"),
     "negative": (one(shape=[-2, -2]), b"1234", "has 4 bytes|shape"),
     "hole": (one(data_offsets=[1, 5]), b"12345", "begins at byte .* and not at"),
@@ -254,7 +406,7 @@ def test_torch_has_the_same_tensors(folder, name):
     with readpath.safe_open(name, "pt") as file:
         part = file.get_slice("large1")[10:20, ::3]
         assert torch.equal(part, expected["large1"][10:20, ::3]) and part.is_contiguous()
-    kinds = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+    kinds = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
     made = {str(kind): torch.arange(50).to(kind) for kind in kinds}
     save_torch(made, folder / "small.safetensors")
     small = readpath.load_file(folder / "small.safetensors", framework="torch")

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import readpath
+
 PROGRAM = """
 import io
 from pathlib import Path
@@ -14,7 +16,7 @@ import readpath
 def raw(stream: io.RawIOBase) -> None: ...
 def binary(stream: BinaryIO) -> None: ...
 
-reveal_type(readpath.open(Path("a"), memory="1MiB"))
+reveal_type(readpath.open(Path("a"), memory="1MiB", reclaim="lru"))
 with readpath.open("a") as either:
     reveal_type(either.readat(0, 1))
 with readpath.open(Path("a")) as file:
@@ -52,8 +54,12 @@ def test_what_is_misspelt_is_found(tmp_path):
     assert all(f"program.py:{nth}: error" in done.stdout for nth in (3, 4, 5)), done.stdout
 
 
-def test_the_help_says_what_reading_does():
-    import readpath
+def test_every_option_of_a_path_has_a_type():
+    from readpath.files import PathOptions
 
+    assert set(PathOptions.__annotations__) == set(readpath.ReadPath.NAMES)
+
+
+def test_the_help_says_what_reading_does():
     for method in ("read", "readat", "readinto", "readinto_at", "readat_many", "readline"):
         assert len(getattr(readpath.File, method).__doc__) > 40

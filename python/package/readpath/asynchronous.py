@@ -18,12 +18,14 @@ from fsspec.asyn import AbstractAsyncStreamedFile, AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from readpath.files import File, ReadPath
+from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
+from readpath.places import Ranges
 from readpath.reader import Options, Reader
 
 KEPT_FILES = 64
-"""As many files stay open between ranges that are asked for one by one."""
+"""As many files of this machine stay open between ranges that are asked for one by one, at least."""
 
 
 class AsyncReadpathFileSystem(AsyncFileSystem):
@@ -58,6 +60,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
             fs = kind(**(target_options or {}), **awaited)
         self.fs = fs
         self.options = Options(**chosen)
+        self.kept = Kept(self.options)
         self._own: ReadPath | None = None
 
     @classmethod
@@ -173,7 +176,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
             raise OSError(30, f"mode {mode!r}: files are opened for reading bytes; give 'rb'", path)
         check_names(options, {"size"}, "a file of readpath")
         if self._reads_itself:
-            return AsyncReadpathFile(self, path, await self._opened(path))
+            return AsyncReadpathFile(self, path, await self._opened(path), {})
         path = self._strip_protocol(path)
         details = await self._info(path)
         if details["type"] == "directory":
@@ -185,7 +188,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         def fetch(start: int, end: int) -> Future[bytes]:
             return asyncio.run_coroutine_threadsafe(self._cat_file(path, start, end), loop)
 
-        return AsyncReadpathFile(self, path, Reader(fetch, details["size"], self.options))
+        return AsyncReadpathFile(self, path, self.kept.opened(path, details, fetch), details)
 
     @property
     def _reads_itself(self) -> bool:
@@ -195,7 +198,10 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         if self._own is None:
             options = self.options
             self._own = ReadPath(
-                options.memory, options.readahead, backend=options.backend, keep_files=KEPT_FILES
+                options.memory,
+                options.readahead,
+                backend=options.backend,
+                keep_files=max(KEPT_FILES, options.keep_files),
             )
         return await asyncio.to_thread(self._own.open, self.fs._strip_protocol(self._strip_protocol(path)))
 
@@ -203,11 +209,18 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
 class AsyncReadpathFile(AbstractAsyncStreamedFile):
     """A file, open for reading by whoever awaits."""
 
-    def __init__(self, fs: AsyncReadpathFileSystem, path: str, source: File | Reader) -> None:
+    def __init__(
+        self,
+        fs: AsyncReadpathFileSystem,
+        path: str,
+        source: File | Reader,
+        details: dict[str, Any],
+    ) -> None:
         size = source.size if isinstance(source, File) else source.file_bytes
         super().__init__(fs, path, "rb", cache_type="none", size=size)
-        self._source = source
+        self._source, self._details = source, details
         self.loc: int
+        self.closed: bool
 
     async def read(self, length: int = -1) -> bytes:
         """Up to `length` bytes from the position on; all that is left without one."""
@@ -222,7 +235,7 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
             return await self._source.areadat(offset, size)
         return await self._source.aread(offset, size)
 
-    async def readat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    async def readat_many(self, ranges: Ranges) -> list[bytes]:
         """The bytes of each `(offset, size)`, all asked for at once."""
         if isinstance(self._source, File):
             return await self._source.areadat_many(ranges)
@@ -230,5 +243,8 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
 
     async def close(self) -> None:
         """Closes it."""
-        self._source.close()
+        if isinstance(self._source, File):
+            self._source.close()
+        elif not self.closed:
+            self.fs.kept.closed(self.path, self._details, self._source)
         self.closed = True

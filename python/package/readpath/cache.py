@@ -15,7 +15,7 @@ from readpath.reader import Options, Reader, on_threads
 class ReadpathCache(BaseCache):
     """A cache that reads ahead as our core decides.
 
-    Takes the options of `readpath.reader.Options` in `cache_options`. `blocksize`, which
+    Takes the options of `readpath.reader.Options` that are of one file in `cache_options`. `blocksize`, which
     the other caches make their requests of, is not used: windows come from the
     law. The fetcher is called on several threads at once.
     """
@@ -23,7 +23,7 @@ class ReadpathCache(BaseCache):
     name = "readpath"
 
     def __init__(self, blocksize: int, fetcher: Fetcher, size: int, **options: Any) -> None:
-        check_names(options, Options.names(), "the cache readpath")
+        check_names(options, Options.names_for_one_file(), "the cache readpath")
         super().__init__(blocksize, fetcher, size)
         self._options = Options(**options)
         self._open()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 from readpath import _native
 from readpath.modelled import memory_bytes
 from readpath.options import check_names
-from readpath.places import Offsets, Ranges
+from readpath.places import Offsets, Ranges, pairs_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
@@ -112,6 +112,7 @@ class PathOptions(TypedDict, total=False):
     backend: str
     keep_files: int
     kernel_cache: bool
+    reclaim: str
 
 
 class File(io.RawIOBase):
@@ -125,20 +126,21 @@ class File(io.RawIOBase):
     changed the file, `revalidate` looks.
     """
 
+    mode = "rb"
+    _advice: str | None = None
+
     def __init__(self, path: PathLike, within: ReadPath) -> None:
-        self.name: str | bytes = os.fspath(path)
-        self.mode = "rb"
+        # Who opens many small files pays for each step here.
+        name = path if isinstance(path, str) else os.fspath(path)
+        self.name: str | bytes = name
         self._within = within
-        self._advice: str | None = None
-        self._file = file = within._engine.open(os.fsdecode(path))
+        self._file = file = within._engine.open(name if isinstance(name, str) else os.fsdecode(name))
         # Straight to the native methods: a cached read takes less than a Python call.
         self.readinto = file.readinto  # type: ignore[method-assign]
         self.read = file.read  # type: ignore[method-assign]
         self.readline = file.readline  # type: ignore[method-assign]
         self.readat = file.readat  # type: ignore[method-assign]
         self.readinto_at = file.readinto_at  # type: ignore[method-assign]
-        self.prefetch = file.prefetch  # type: ignore[method-assign]
-        self.tell = file.tell  # type: ignore[method-assign]
 
     @property
     def size(self) -> int:
@@ -220,7 +222,7 @@ class File(io.RawIOBase):
 
     async def areadat_many(self, ranges: Ranges) -> list[bytes]:
         """As `readat_many`, for asyncio."""
-        pairs = [(int(offset), int(size)) for offset, size in ranges]
+        pairs = pairs_of(ranges)
         if len(pairs) > AWAITED_MAX:
             return await asyncio.to_thread(self.readat_many, pairs)
         return list(await asyncio.gather(*(self.areadat(*one) for one in pairs)))
@@ -281,6 +283,18 @@ class File(io.RawIOBase):
         if hasattr(self, "_file"):
             self._file.close()
         super().close()
+
+    def __enter__(self) -> Self:
+        self._is_closed()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -368,7 +382,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     """
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
-    name = os.fsdecode(path_or_url)
+    name = path_or_url if isinstance(path_or_url, str) else os.fsdecode(path_or_url)
     if ("://" in name or "::" in name) and not name.startswith("nfs://"):
         import fsspec
 
@@ -378,5 +392,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         # What it is opened by stays as long as the file does.
         weakref.finalize(file, id, opened).atexit = False
         return file
+    if not options:
+        return File(name, usual())
     check_names(options, ReadPath.NAMES, "readpath.open of a file")
-    return (ReadPath(**options) if options else usual()).open(name)
+    return File(name, ReadPath(**options))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from types import TracebackType
@@ -24,9 +24,12 @@ from fsspec.spec import AbstractBufferedFile
 import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
 from readpath.columns import Columns, footer_bytes, layout_of
+from readpath.details import Details
 from readpath.files import ReadPath
+from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
+from readpath.places import Offsets, Ranges
 from readpath.reader import Fetch, Options, Reader, on_threads
 
 if TYPE_CHECKING:
@@ -41,6 +44,14 @@ PASSED_ON = frozenset(
     }
 )  # fmt: skip
 """What the file system below does itself: all but opening a file."""
+
+CHANGES = frozenset(
+    {
+        "cp_file", "invalidate_cache", "makedirs", "mkdir", "mv", "pipe_file", "put_file", "rm", "rm_file", "rmdir",
+        "touch",
+    }
+)  # fmt: skip
+"""What of it changes files."""
 
 
 LINE_BYTES = 1 << 16
@@ -86,10 +97,10 @@ _paths: weakref.WeakValueDictionary[tuple[Any, ...], ReadPath] = weakref.WeakVal
 
 def _path_of(options: Options) -> ReadPath:
     """The read path of local files with these options: one for all the file systems that have the same."""
-    key = (options.memory, options.readahead, options.backend)
+    key = (options.memory, options.readahead, options.backend, options.keep_files)
     if (path := _paths.get(key)) is None:
         path = _paths[key] = ReadPath(
-            options.memory, options.readahead, backend=options.backend
+            options.memory, options.readahead, backend=options.backend, keep_files=options.keep_files
         )
     return path
 
@@ -115,12 +126,13 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         request: str | int = Options.request,
         depth: int = Options.depth,
         backend: str = Options.backend,
+        keep_files: int = Options.keep_files,
         **kwargs: Any,
     ) -> None:
         """Over the file system `fs`, or the one that `target_protocol` and `target_options` name.
 
-        `memory`, `readahead`, `request`, `depth`, `backend`: see `readpath.reader.Options`. Raises TypeError
-        where an option is not known.
+        `memory`, `readahead`, `request`, `depth`, `backend`, `keep_files`: see `readpath.reader.Options`. Raises
+        TypeError where an option is not known.
         """
         known = {"target_protocol", "target_options", "fo", "fs", *Options.names(), *FSSPECS_OWN}
         check_names(
@@ -133,8 +145,10 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if fs is None:
             fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
         self.fs = fs
-        self.options = Options(memory, readahead, request, depth, backend)
+        self.options = Options(memory, readahead, request, depth, backend, keep_files)
+        self.kept = Kept(self.options)
         self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
+        self._said = Details(fs)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -149,9 +163,16 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if name not in PASSED_ON:
             return super().__getattribute__(name)
         below = getattr(self.fs, name)
+        questions = {"info": self._said.info, "isfile": self._said.is_file}
+        ours = None if self._reads_itself else questions.get(name)
 
         def passed_on(path: Any = "", *arguments: Any, **options: Any) -> Any:
-            return below(ReadpathFileSystem._strip_protocol(path), *arguments, **options)
+            path = ReadpathFileSystem._strip_protocol(path)
+            if ours is not None and not (arguments or options):
+                return ours(path)
+            if name in CHANGES:
+                self._said.forget()
+            return below(path, *arguments, **options)
 
         return passed_on
 
@@ -165,10 +186,10 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         is_for_a_cache = kwargs.get("cache_type") == "none"
         if kwargs.get("cache_type") in PARTS:
             return self._open_below(path, mode, **kwargs)
-        if isinstance(self.fs, (LocalFileSystem, NfsFileSystem)) and not is_for_a_cache:
+        if self._reads_itself and not is_for_a_cache:
             return self.own.open(self.fs._strip_protocol(path))
         try:
-            details = self.fs.info(path)
+            details = self._said.of_opening(path)
         except FileNotFoundError:
             # fsspec's own caches over http look for it in a listing; they open it all the same.
             return self._open_below(path, mode, **kwargs)
@@ -181,6 +202,8 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
 
     def _open_below(self, path: str, mode: str, **kwargs: Any) -> Any:
         """A file of the file system below, which stays as long as the file: an archive's reads from it."""
+        if mode != "rb":
+            self._said.is_written(path)
         file = self.fs.open(path, mode, **kwargs)
         weakref.finalize(file, id, self).atexit = False
         return file
@@ -208,6 +231,10 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         kept, layout = self._layouts.get(path, (None, None))
         return layout if kept == details else None
 
+    @property
+    def _reads_itself(self) -> bool:
+        return isinstance(self.fs, (LocalFileSystem, NfsFileSystem))
+
     @cached_property
     def own(self) -> ReadPath:
         """The read path of what we read ourselves: local files, and those of NFS servers."""
@@ -229,7 +256,7 @@ class ReadpathFile(AbstractBufferedFile):
         self.loc: int
         self._details = details
         self._block = (0, b"")
-        self.reader = Reader(fs.fetch(path), size, fs.options)
+        self.reader = fs.kept.opened(path, details, fs.fetch(path))
         layout = fs.layout(path, details)
         self._columns = None if layout is None else Columns(layout, self.reader.ahead_bytes)
         self._is_of_columns = False
@@ -318,15 +345,23 @@ class ReadpathFile(AbstractBufferedFile):
         """The bytes at `offset`; the position stays. Fewer only at the end of the file."""
         return self.reader.read(offset, size)
 
-    def readat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each `(offset, size)`, all asked for at once."""
+    def readat_many(self, ranges: Ranges) -> list[bytes]:
+        """The bytes of each `(offset, size)`, all asked for at once: pairs, or an array with two columns."""
         return self.reader.read_many(ranges)
+
+    def readinto_many(self, offsets: Offsets, buffers: Buffer | Iterable[Buffer]) -> list[int]:
+        """Fills a buffer from each offset on, all asked for at once; gives how many bytes each.
+
+        `buffers`: as many writable buffers, or one that is cut into as many parts of one size, as an array of
+        rows is. Fewer bytes than there is room for only at the end of the file.
+        """
+        return self.reader.read_into_many(offsets, buffers)
 
     async def areadat(self, offset: int, size: int) -> bytes:
         """As `readat`, for asyncio."""
         return await self.reader.aread(offset, size)
 
-    async def areadat_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    async def areadat_many(self, ranges: Ranges) -> list[bytes]:
         """As `readat_many`, for asyncio."""
         return await self.reader.aread_many(ranges)
 
@@ -339,9 +374,24 @@ class ReadpathFile(AbstractBufferedFile):
         """Starts to fetch a range that will be needed, as far as memory allows, and doesn't wait for it."""
         self.reader.prefetch([(offset, size)])
 
-    def prefetch_many(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def prefetch_many(self, ranges: Ranges) -> None:
         """As `prefetch`, of each `(offset, size)`."""
         self.reader.prefetch(ranges)
+
+    def advise(self, advice: str) -> None:
+        """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
+        self.reader.advise(advice)
+
+    def stats(self) -> dict[str, int]:
+        """What was read through this file, how much of it was there when the read came, and what was fetched, in how
+        many pieces; with `keep_files` also by those who had it open before."""
+        counted = self.reader.counters()
+        return {
+            "bytes": counted["asked_bytes"],
+            "cached_bytes": counted["hit_bytes"],
+            "fetched_bytes": counted["fetched_bytes"],
+            "fetches": counted["fetches"],
+        }
 
     def revalidate(self) -> bool:
         """Looks whether the file has changed in its storage since it was opened, or was last looked at.
@@ -373,9 +423,9 @@ class ReadpathFile(AbstractBufferedFile):
         self.close()
 
     def close(self) -> None:
-        """Forgets what is cached; whoever still waits gets a ValueError."""
-        if hasattr(self, "reader"):
-            self.reader.close()
+        """Forgets what is cached, unless it is to be kept; whoever still waits gets a ValueError."""
+        if hasattr(self, "reader") and not self.closed:
+            self.fs.kept.closed(self.path, self._details, self.reader)
         super().close()
 
     def _fetch_range(self, start: int, end: int) -> bytes:

@@ -7,9 +7,65 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import numpy
+    from typing_extensions import Buffer
 
 Ranges: TypeAlias = "Iterable[tuple[int, int]] | numpy.ndarray[Any, Any]"
 """Ranges, each its offset and its size: pairs, or an array of 64-bit integers with two columns."""
 
 Offsets: TypeAlias = "Iterable[int] | numpy.ndarray[Any, Any]"
 """Offsets: integers, or an array of 64-bit ones."""
+
+
+def pairs_of(ranges: Ranges) -> list[tuple[int, int]]:
+    """Ranges as pairs of Python's integers.
+
+    Raises ValueError for an array that has not two columns, TypeError for one that is not of integers.
+    """
+    listed = _listed(ranges, (2,), "give an array with two columns, offset and size")
+    return [(int(offset), int(size)) for offset, size in listed]
+
+
+def offsets_of(offsets: Offsets) -> list[int]:
+    """Offsets as Python's integers.
+
+    Raises ValueError for an array that is not in one row, TypeError for one that is not of integers.
+    """
+    return [int(offset) for offset in _listed(offsets, (), "give them in one row")]
+
+
+def _listed(given: Any, columns: tuple[int, ...], else_what: str) -> Any:
+    if (shape := getattr(given, "shape", None)) is None:
+        return given
+    if len(shape) != 1 + len(columns) or tuple(shape[1:]) != columns:
+        raise ValueError(f"an array of the shape {list(shape)}: {else_what}")
+    if given.dtype.kind not in "iu":
+        raise TypeError("an array of ranges or offsets: give 64-bit integers (`.astype('i8')`)")
+    return given.tolist()
+
+
+def buffers_of(buffers: Buffer | Iterable[Buffer], count: int) -> list[memoryview]:
+    """So many writable buffers of bytes: those that are given, or one that is cut into parts of one size.
+
+    Raises ValueError where they are not so many, or it can't be cut so, BufferError where one is read-only or not
+    in one piece.
+    """
+    try:
+        whole = _bytes_of(buffers)
+    except TypeError:
+        each = [_bytes_of(buffer) for buffer in buffers]  # type: ignore[union-attr]
+        if len(each) != count:
+            raise ValueError(f"{len(each)} buffers for {count} offsets") from None
+        return each
+    if count == 0 or len(whole) % count:
+        raise ValueError(f"a buffer of {len(whole)} bytes can't be cut into {count} parts")
+    part = len(whole) // count
+    return [whole[at : at + part] for at in range(0, count * part, part)] if part else [whole] * count
+
+
+def _bytes_of(buffer: Any) -> memoryview:
+    view = memoryview(buffer)
+    if view.readonly:
+        raise BufferError("the buffer is read-only; give a bytearray, say")
+    if not view.c_contiguous:
+        raise BufferError("the buffer is not in one piece; copy it first")
+    return view.cast("B") if view.nbytes else memoryview(bytearray())

@@ -12,13 +12,14 @@ import asyncio
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar
 
 from readpath import _native
 from readpath.modelled import memory_bytes
+from readpath.places import Offsets, Ranges, buffers_of, offsets_of, pairs_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -44,7 +45,8 @@ class Options:
     A stream is delivered a window in each latency of the storage; two windows
     and some more should fit into the memory. `request`: the largest range to fetch, whole
     pages. `depth`: how many to fetch at once. `backend`: what carries the requests of a file of this machine,
-    as `readpath.ReadPath` names it; others are fetched by their file system.
+    as `readpath.ReadPath` names it; others are fetched by their file system. `keep_files`: of how many files what is
+    cached stays when they are closed, the last ones, for who opens them again unchanged; each keeps its memory.
 
     The defaults are for streams of a hundred MiB/s at a latency of 20 ms, and for whatever
     else a program does: `bench/python_peers.py` chose them, by the speed for the memory.
@@ -55,11 +57,17 @@ class Options:
     request: str | int = "256KiB"
     depth: int = 64
     backend: str = "auto"
+    keep_files: int = 0
 
     @staticmethod
     def names() -> list[str]:
         """What the options are called."""
         return [field.name for field in fields(Options)]
+
+    @staticmethod
+    def names_for_one_file() -> list[str]:
+        """Those that say how one file is fetched."""
+        return [name for name in Options.names() if name not in ("backend", "keep_files")]
 
 
 class Reader:
@@ -93,10 +101,21 @@ class Reader:
         size = memoryview(buffer).nbytes
         return self._read([(offset, size)], lambda read: self._planner.take_into(read, buffer))[0]
 
-    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read_many(self, ranges: Ranges) -> list[bytes]:
         """The bytes of each `(offset, size)`, all asked for at once."""
+        return self._read_batches(pairs_of(ranges), self._planner.take)
+
+    def read_into_many(self, offsets: Offsets, buffers: Buffer | Iterable[Buffer]) -> list[int]:
+        """Fills a buffer from each offset on, or the parts of one; gives how many bytes each."""
+        places = offsets_of(offsets)
+        views = buffers_of(buffers, len(places))
+        ranges = [(offset, view.nbytes) for offset, view in zip(places, views, strict=True)]
+        left = iter(views)
+        return self._read_batches(ranges, lambda read: self._planner.take_into(read, next(left)))
+
+    def _read_batches(self, ranges: list[tuple[int, int]], take: Callable[[int], T]) -> list[T]:
         batches = range(0, len(ranges), RANGES_MAX)
-        parts = (self._read(ranges[at : at + RANGES_MAX], self._planner.take) for at in batches)
+        parts = (self._read(ranges[at : at + RANGES_MAX], take) for at in batches)
         return [data for part in parts for data in part]
 
     def advise(self, advice: str) -> None:
@@ -104,14 +123,14 @@ class Reader:
         self._planner.advise(advice, 0, self.file_bytes)
         self._pump()
 
-    def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def prefetch(self, ranges: Ranges) -> None:
         """Starts to fetch what is absent of each `(offset, size)`, in their order, as far as memory allows.
 
         It doesn't wait.
         """
         if self._is_closed:
             raise ValueError("read of a closed file")
-        for offset, size in ranges:
+        for offset, size in pairs_of(ranges):
             if offset < 0 or size < 0:
                 raise ValueError(f"offset {offset}, size {size}: give numbers from 0 on")
             self._planner.advise("willneed", offset, size)
@@ -121,8 +140,9 @@ class Reader:
         """As `read`, for asyncio."""
         return (await self.aread_many([(offset, size)]))[0]
 
-    async def aread_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    async def aread_many(self, asked: Ranges) -> list[bytes]:
         """As `read_many`, for asyncio."""
+        ranges = pairs_of(asked)
         data: list[bytes] = []
         for at in range(0, len(ranges), RANGES_MAX):
             batch = ranges[at : at + RANGES_MAX]
@@ -152,6 +172,11 @@ class Reader:
             waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             future.set_exception(ValueError("read of a closed file"))
+
+    def reopen(self, fetch: Fetch) -> None:
+        """Goes on where it was closed, with what it has cached; what is absent comes by `fetch`."""
+        with self._lock:
+            self._fetch, self._failure, self._is_closed = fetch, None, False
 
     def _read(self, ranges: Sequence[tuple[int, int]], take: Callable[[int], T]) -> list[T]:
         reads = self._start(ranges)

@@ -2,9 +2,10 @@
 
 A file of this machine is mapped privately, as the kernel does it: an array over it has the file's bytes without a
 copy, may be written to without changing the file, and costs no memory that the kernel can't take back. What the
-mapping lacks is brought in before it is given out, by requests as large as the device takes, many at a time and in
-the order of the file: `mmap` alone reads in small windows, one after the other, and a plain `read` copies every
-byte. What the kernel holds already isn't asked for again; so several processes that read one file at once read it
+mapping lacks is brought in and mapped before it is given out, in the order of the file: `mmap` alone reads in small
+windows, one after the other, and waits in each, and a plain `read` copies every byte. Where the kernel reads far ahead by itself (`read_ahead_kb`) it is left to do so, and takes
+pages of two MiB for it; else it is asked for what comes next, by requests as large as the device takes, many at a
+time. What the kernel holds already isn't asked for again; so several processes that read one file at once read it
 from the device once.
 
 A file that fsspec or our NFS client reads comes into memory of its own, tensor by tensor.
@@ -12,6 +13,7 @@ A file that fsspec or our NFS client reads comes into memory of its own, tensor 
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import mmap
@@ -22,6 +24,7 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from readpath import _native
 from readpath.files import PathLike, open
 
 if TYPE_CHECKING:
@@ -39,20 +42,37 @@ HEADER_BYTES_MAX = 100_000_000
 AHEAD_BYTES = 64 << 20
 """So much is asked for in front of what has come: 32 of the largest requests of most devices."""
 
+WAIT_BYTES = 4 << 20
+"""So much is waited for at a time."""
+
 PIECE_BYTES = 128 << 10
 """What the kernel reads ahead for a hint at the least, where a device takes no larger requests."""
 
 PIECE_BYTES_MAX = 4 << 20
+
+KERNEL_AHEAD_BYTES = 4 << 20
+"""From so much on the kernel's own readahead needs no hints: a request of the largest size is on its way while another
+is mapped. Pages that are hinted at are of 4 KiB, and cost twenty times as much of the processor."""
+
+KERNEL_RUN = 8
+"""What is left to the kernel is as long as so many of its windows: it reads half of one in front, and one behind."""
 
 NUMPY_TYPES = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
     "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
 }  # fmt: skip
 
-ML_TYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+ML_TYPES = {
+    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
 """Types that NumPy knows by the package `ml_dtypes`, and torch by these names."""
 
+PACKED = "F4"
+"""Two numbers in a byte: torch has such pairs as one, so that the last axis is half as long; NumPy has none."""
+
 TORCH_TYPES = ML_TYPES | {
+    PACKED: "float4_e2m1fn_x2",
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
     "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64", "F64": "float64",
     "C64": "complex64",
@@ -188,7 +208,9 @@ class TensorSlice:
         return self._place.dtype
 
     def __getitem__(self, index: Index) -> Tensor:
-        """A part, by integers and slices, as of an array."""
+        """A part, by integers and slices, as of an array. Raises TypeError for numbers that share a byte."""
+        if self._place.dtype == PACKED:
+            raise TypeError(f"{self._name!r} has two numbers in a byte: get_tensor gives it whole")
         first, count = self._rows(index[0] if isinstance(index, tuple) and index else index)
         rows = max(1, self._place.shape[0]) if self._place.shape else 1
         row = self._place.size // rows
@@ -239,6 +261,8 @@ class _Numpy(_Maker):
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
         import numpy
 
+        if place.dtype == PACKED:
+            raise TypeError(f"NumPy has no type {PACKED}, two numbers in a byte; take framework='pt'")
         if place.dtype in ML_TYPES:
             try:
                 import ml_dtypes
@@ -268,14 +292,19 @@ class _Torch(_Maker):
         self._device = device
 
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
-        kind = getattr(self._torch, TORCH_TYPES[place.dtype])
+        kind = getattr(self._torch, TORCH_TYPES[place.dtype], None)
+        if kind is None:
+            raise TypeError(f"torch {self._torch.__version__} has no type {place.dtype}; take a newer one")
+        shape = place.shape
+        if place.dtype == PACKED:
+            shape = (*shape[:-1], shape[-1] // 2)
         if place.size == 0:
-            return self._torch.empty(place.shape, dtype=kind, device=self._device)
+            return self._torch.empty(shape, dtype=kind, device=self._device)
         if offset % kind.itemsize:
             # Its numbers lie across the borders of theirs in memory.
             buffer, offset = bytearray(memoryview(buffer)[offset : offset + place.size]), 0
-        tensor = self._torch.frombuffer(buffer, dtype=kind, count=math.prod(place.shape), offset=offset)
-        return tensor.reshape(place.shape).to(self._device)
+        tensor = self._torch.frombuffer(buffer, dtype=kind, count=math.prod(shape), offset=offset)
+        return tensor.reshape(shape).to(self._device)
 
     def whole(self, part: Tensor) -> Tensor:
         return part.contiguous()
@@ -327,16 +356,22 @@ class _Tensors:
         if dtype not in TORCH_TYPES:
             known = ", ".join(sorted(TORCH_TYPES))
             raise ValueError(f"tensor {tensor!r} is of type {dtype}; known are {known}")
-        size = math.prod(shape) * _item_bytes(dtype)
+        bits = math.prod(shape) * _item_bits(dtype)
+        if dtype == PACKED and (not shape or shape[-1] % 2):
+            raise ValueError(f"tensor {tensor!r} of the shape {shape} has half a byte in its last axis")
+        size = bits // 8
         if min((0, *shape)) < 0 or not 0 <= begin or end - begin != size:
             raise ValueError(f"tensor {tensor!r} of the shape {shape} has {size} bytes, not {end - begin}")
         return Place(dtype, shape, data_begin + begin, size)
 
+    def _has_shrunk(self, end: int) -> OSError:
+        return OSError(errno.ESTALE, f"it has become shorter than {end} bytes", self.name)
 
-def _item_bytes(dtype: str) -> int:
-    if dtype in ("BOOL", "F8_E4M3", "F8_E5M2"):
-        return 1
-    return 2 if dtype == "BF16" else int(dtype[1:]) // 8
+
+def _item_bits(dtype: str) -> int:
+    if dtype == "BOOL" or dtype.startswith("F8_"):
+        return 8
+    return 16 if dtype == "BF16" else int(dtype[1:])
 
 
 def _shown(name: str | bytes) -> str:
@@ -357,78 +392,117 @@ class _LocalTensors(_Tensors):
     """Those of a file of this machine, by private mappings."""
 
     def __init__(self, name: str | bytes) -> None:
-        self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        self._file, self._looked_at = os.open(name, os.O_RDONLY | os.O_CLOEXEC), -1
         try:
             found = os.fstat(self._file)
             count = _header_bytes(name, os.pread(self._file, 8, 0), found.st_size)
             super().__init__(name, os.pread(self._file, count, 8), 8 + count, found.st_size)
         except IsADirectoryError:
             self.close()
-            raise IsADirectoryError(21, "Is a directory", name) from None
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", name) from None
         except BaseException:
             self.close()
             raise
         self._piece_bytes = _piece_bytes(found.st_dev)
+        self._kernel_ahead_bytes = _queue_bytes(found.st_dev, "read_ahead_kb") or 0
 
     def load(self, names: list[str], make: _Maker) -> dict[str, Tensor]:
         """Tensors, in the order of the file."""
         places = [self.places[name] for name in names]
-        self._bring_in([(place.offset, place.offset + place.size) for place in places])
-        return {name: self._over(place, make) for name, place in zip(names, places, strict=True)}
+        return dict(zip(names, self._load(places, make), strict=True))
 
     def load_place(self, place: Place, make: _Maker) -> Tensor:
         """A tensor that is a part of another."""
-        self._bring_in([(place.offset, place.offset + place.size)])
-        return self._over(place, make)
+        return self._load([place], make)[0]
 
-    def _over(self, place: Place, make: _Maker) -> Tensor:
-        """A tensor over a mapping of its own: what is written to it is seen by nobody else."""
-        if place.size == 0:
-            return make.over(b"", 0, place)
-        skip = place.offset % mmap.ALLOCATIONGRANULARITY
-        mapping = mmap.mmap(
-            self._file,
-            skip + place.size,
-            mmap.MAP_PRIVATE,
-            mmap.PROT_READ | mmap.PROT_WRITE,
-            offset=place.offset - skip,
-        )
-        return make.over(mapping, skip, place)
-
-    def _bring_in(self, ranges: list[tuple[int, int]]) -> None:
-        """Has the kernel read what it lacks of ranges that lie one after the other, and waits for it.
+    def _load(self, places: list[Place], make: _Maker) -> list[Tensor]:
+        """Tensors that lie one after the other, each over a mapping of its own: what is written to it is seen by
+        nobody else.
 
         As much as `AHEAD_BYTES` is asked for in front of what has come.
         """
-        pieces = list(_pieces(_joined(ranges), self._piece_bytes))
-        asked, asked_bytes = 0, 0
-        for nth, (begin, end) in enumerate(pieces):
-            asked_bytes -= end - begin if nth < asked else 0
-            while asked < len(pieces) and asked_bytes < AHEAD_BYTES:
-                first, last = pieces[asked]
-                if not self._is_held(first, last):
-                    os.posix_fadvise(self._file, first, last - first, os.POSIX_FADV_WILLNEED)
-                asked += 1
-                asked_bytes += last - first
-            # It waits, and ends where the device fails: an error, and no bus error.
-            if not os.pread(self._file, 1, end - 1):
-                raise OSError(116, f"it has become shorter than {end} bytes", self.name)  # ESTALE
+        hints = self._hints([(place.offset, place.offset + place.size) for place in places])
+        ahead_bytes = 0
+        tensors = []
+        for place in places:
+            if place.size == 0:
+                tensors.append(make.over(b"", 0, place))
+                continue
+            skip = place.offset % mmap.ALLOCATIONGRANULARITY
+            mapping = self._mapped(place.offset - skip, skip + place.size)
+            for begin, end in _pieces([(place.offset, place.offset + place.size)], WAIT_BYTES):
+                while ahead_bytes < AHEAD_BYTES and (hint := next(hints, None)) is not None:
+                    first, last, is_the_kernels = hint
+                    if not is_the_kernels:
+                        self._ask_for(first, last)
+                    ahead_bytes += last - first
+                self._bring_in(mapping, place.offset - skip, begin, end)
+                ahead_bytes -= end - begin
+            tensors.append(make.over(mapping, skip, place))
+        return tensors
+
+    def _mapped(self, offset: int, size: int) -> mmap.mmap:
+        access = mmap.PROT_READ | mmap.PROT_WRITE
+        if os.fstat(self._handle()).st_size < offset + size:
+            raise self._has_shrunk(offset + size)
+        return mmap.mmap(self._file, size, mmap.MAP_PRIVATE, access, offset=offset)
+
+    def _hints(self, ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int, bool]]:
+        """The pieces of ranges that lie one after the other, and whether the kernel reads each ahead by itself.
+
+        It does so in what is long, once it has been begun.
+        """
+        window = self._kernel_ahead_bytes
+        for begin, end in _joined(ranges):
+            is_long = window >= KERNEL_AHEAD_BYTES and end - begin >= KERNEL_RUN * window
+            for first, last in _pieces([(begin, end)], self._piece_bytes):
+                yield first, last, is_long and first > begin
+
+    def _ask_for(self, begin: int, end: int) -> None:
+        """Has the kernel begin to read a piece, unless it holds it."""
+        if not self._is_held(begin, end):
+            os.posix_fadvise(self._file, begin, end - begin, os.POSIX_FADV_WILLNEED)
+
+    def _bring_in(self, mapping: mmap.mmap, mapping_begin: int, begin: int, end: int) -> None:
+        """Waits until the kernel has read and mapped a part of the file.
+
+        Raises OSError where the device fails or the file has become shorter, where a touch would be a bus error.
+        """
+        first = begin - begin % mmap.PAGESIZE
+        if _native.populate(mapping, first - mapping_begin, end - first):
+            return
+        for at in range(begin, end, mmap.PAGESIZE):
+            if not os.pread(self._file, 1, min(at + mmap.PAGESIZE, end) - 1):
+                raise self._has_shrunk(end)
 
     def _is_held(self, begin: int, end: int) -> bool:
-        """Whether the kernel holds a piece, judged by both its ends and its middle."""
+        """Whether the kernel holds a piece, judged by both its ends and its middle.
+
+        Looked at by an open file of its own, of which the kernel is told that no stream is in it: else it would read
+        ahead of what is only looked at.
+        """
+        if self._looked_at < 0:
+            self._looked_at = os.open(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_CLOEXEC)
+            os.posix_fadvise(self._looked_at, 0, 0, os.POSIX_FADV_RANDOM)
         try:
             for at in (begin, (begin + end) // 2, end - 1):
-                if os.preadv(self._file, [bytearray(1)], at, os.RWF_NOWAIT) == 0:
+                if os.preadv(self._looked_at, [bytearray(1)], at, os.RWF_NOWAIT) == 0:
                     return False
         except OSError:
             return False
         return True
 
+    def _handle(self) -> int:
+        if self._file < 0:
+            raise ValueError("I/O operation on closed file.")
+        return self._file
+
     def close(self) -> None:
         """Lets go of the file; tensors over it stay."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        for opened in (self._file, self._looked_at):
+            if opened >= 0:
+                os.close(opened)
+        self._file = self._looked_at = -1
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -458,14 +532,19 @@ def _pieces(ranges: Iterable[tuple[int, int]], piece_bytes: int) -> Iterator[tup
 
 def _piece_bytes(device: int) -> int:
     """The largest request of a device: so much, and no more, the kernel reads ahead for one hint."""
+    said = _queue_bytes(device, "max_sectors_kb") or 0
+    return min(max(said, PIECE_BYTES), PIECE_BYTES_MAX)
+
+
+def _queue_bytes(device: int, name: str) -> int | None:
+    """What the system says of a device, or of the one that it is a part of; None where it is no block device."""
     place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     for queue in (place / "queue", place / ".." / "queue"):
         try:
-            said = int((queue / "max_sectors_kb").read_text()) << 10
+            return int((queue / name).read_text()) << 10
         except (OSError, ValueError):
             continue
-        return min(max(said, PIECE_BYTES), PIECE_BYTES_MAX)
-    return PIECE_BYTES
+    return None
 
 
 class _OtherTensors(_Tensors):
@@ -482,15 +561,29 @@ class _OtherTensors(_Tensors):
             raise
 
     def load(self, names: list[str], make: _Maker) -> dict[str, Tensor]:
-        """Tensors, in the order of the file."""
-        return {name: self.load_place(self.places[name], make) for name in names}
+        """Tensors, in the order of the file; as many are asked for together as `AHEAD_BYTES` holds."""
+        tensors: list[Tensor] = []
+        together: list[Place] = []
+        for name in names:
+            place = self.places[name]
+            if together and sum(other.size for other in together) + place.size > AHEAD_BYTES:
+                tensors += self._load(together, make)
+                together = []
+            together.append(place)
+        tensors += self._load(together, make)
+        return dict(zip(names, tensors, strict=True))
 
     def load_place(self, place: Place, make: _Maker) -> Tensor:
         """A tensor that is a part of another."""
-        memory = bytearray(place.size)
-        if (count := self._file.readinto_at(place.offset, memory)) < place.size:
-            raise OSError(116, f"it has become shorter than {place.offset + count} bytes", self.name)
-        return make.over(memory, 0, place)
+        return self._load([place], make)[0]
+
+    def _load(self, places: list[Place], make: _Maker) -> list[Tensor]:
+        memory = [bytearray(place.size) for place in places]
+        counts = self._file.readinto_many([place.offset for place in places], memory)
+        for place, count in zip(places, counts, strict=True):
+            if count < place.size:
+                raise self._has_shrunk(place.offset + count)
+        return [make.over(room, 0, place) for room, place in zip(memory, places, strict=True)]
 
     def close(self) -> None:
         """Closes the file; tensors that were read stay."""

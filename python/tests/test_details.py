@@ -1,0 +1,101 @@
+"""What a far storage says of a file is asked for once for each opening, and afresh after a change."""
+
+import itertools
+
+import pytest
+
+fsspec = pytest.importorskip("fsspec")
+from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
+
+import readpath.details  # noqa: E402
+from readpath.filesystem import ReadpathFileSystem  # noqa: E402
+
+
+class Counting(MemoryFileSystem):
+    """Files in memory; counts how often it is asked what one is. A question is a round trip where it is far."""
+
+    protocol = "counting"
+    cachable = False
+    store: dict = {}
+    pseudo_dirs = [""]
+    asked = 0
+
+    def info(self, path, **options):
+        self.asked += 1
+        return super().info(path, **options)
+
+
+@pytest.fixture
+def below():
+    below = Counting()
+    below.pipe("/data", b"1" * 100)
+    below.asked = 0
+    yield below
+    below.rm("/", recursive=True)
+
+
+@pytest.fixture
+def fs(below):
+    return ReadpathFileSystem(fs=below, skip_instance_cache=True)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so."""
+    now = [5.0]
+    monkeypatch.setattr(readpath.details.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_an_opening_asks_once(fs, below, clock):
+    for opening in range(1, 4):
+        assert fs.info("/data")["size"] == 100 and fs.isfile("/data")
+        with fs.open("/data") as file:
+            assert file.read() == b"1" * 100
+        assert below.asked == opening
+    # What isn't there is asked for each time.
+    assert not fs.isfile("/none") and not fs.isfile("/none") and below.asked == opening + 2
+
+
+def test_it_is_asked_again_later_and_after_any_change(fs, below, clock):
+    changes = [
+        lambda: fs.pipe_file("/data", b"2" * 50),
+        lambda: fs.pipe("/data", b"3" * 60),
+        lambda: fs.cp_file("/data", "/data"),
+        lambda: fs.invalidate_cache(),
+        lambda: clock.__setitem__(0, clock[0] + 0.2),
+    ]
+    for nth, change in enumerate(changes):
+        fs.info("/data")
+        before = below.asked
+        change()
+        assert fs.info("/data")["size"] == len(below.cat("/data")), nth
+        assert below.asked > before, nth
+    fs.rm("/data")
+    assert not fs.isfile("/data")
+
+
+def test_what_is_being_written_is_always_asked_for(fs, clock):
+    for size in (10, 20):
+        with fs.open("/data", "wb") as file:
+            assert fs.info("/data") is not None
+            file.write(b"x" * size)
+        with fs.open("/data") as file:
+            assert file.read() == b"x" * size
+        assert fs.info("/data")["size"] == size
+
+
+def test_pyarrow_asks_once_for_each_opening(fs, below, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    table = pyarrow.table({"number": range(1_000)})
+    with below.open("/table.parquet", "wb") as file:
+        pyarrow.parquet.write_table(table, file)
+    below.asked, opened = 0, itertools.count()
+    begin = ReadpathFileSystem._open
+    monkeypatch.setattr(
+        ReadpathFileSystem, "_open", lambda *said, **named: (next(opened), begin(*said, **named))[1]
+    )
+    assert pyarrow.parquet.read_table("/table.parquet", filesystem=fs).equals(table)
+    assert below.asked <= next(opened)
