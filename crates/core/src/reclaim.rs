@@ -160,6 +160,10 @@ pub trait ReclaimLaw: fmt::Debug + Send {
         self.enter(places, frame, page, Entry::Asked);
     }
 
+    /// The cache is to have so many pages from now on. What the law has learned stays, and what is on
+    /// its lists: pages that are too many have left before, or leave by and by.
+    fn resize(&mut self, _places: &mut Places, _looks: &dyn Looks, _pages: u32) {}
+
     /// Takes over what another law remembers of pages that have left, once all pages are adopted;
     /// gives it back if this law remembers nothing.
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {

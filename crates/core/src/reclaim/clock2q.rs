@@ -77,6 +77,10 @@ impl ReclaimLaw for Clock2Q {
         self.note_entry(places, frame, is_small);
     }
 
+    fn resize(&mut self, _places: &mut Places, _looks: &dyn Looks, pages: u32) {
+        self.queues.resize(pages);
+    }
+
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.queues.inherit(ghosts);
         None

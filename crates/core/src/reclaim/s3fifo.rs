@@ -58,6 +58,10 @@ impl ReclaimLaw for S3Fifo {
         self.queues.adopt(places, frame, is_kept);
     }
 
+    fn resize(&mut self, _places: &mut Places, _looks: &dyn Looks, pages: u32) {
+        self.queues.resize(pages);
+    }
+
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.queues.inherit(ghosts);
         None
