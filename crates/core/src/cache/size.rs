@@ -40,7 +40,7 @@ impl Cache {
 
     /// Has another reclaim law from now on, built for `pages` pages; it takes over what is there, in its order.
     pub fn refit(&mut self, law: Box<dyn ReclaimLaw>, pages: u32) {
-        let order = self.places.take_law();
+        let order = self.law.give_up(&mut self.places);
         (self.law, self.law_pages) = (law, pages);
         for (id, is_kept) in order {
             let key = self.frame(id).key();

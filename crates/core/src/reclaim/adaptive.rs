@@ -4,8 +4,8 @@
 //! fro, and what is best for recency is driven out by a scan. So this law holds no belief of its
 //! own, and tries the others.
 //!
-//! The law in words: a sample of the pages is chosen by their keys, one of 64, or as many as 1,024
-//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `s3fifo`, `arc`, `lru`)
+//! The law in words: a sample of the pages is chosen by their keys, one of 64, or as many as 1,536
+//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `s3fifo`, `lru`)
 //! is simulated on the references to them, in a memory that is smaller by as much: that is as if it
 //! had the whole (miniature simulation: Waldspurger, Saemundsson, Ahmad and Park, USENIX ATC 2017).
 //! One of them is *in force*, `clock2q` at first: it alone says which pages go. The misses of each
@@ -19,11 +19,14 @@
 //! with those that it kept apart, and the ghosts. Where the one in force remembers nothing (`lru`),
 //! the ghosts are kept for the next. A change costs a walk over all pages.
 //!
-//! What was tried and is worse: to count a candidate's advantage only since it was last no better.
-//! Each has its moments, and whoever has just had one is followed by another: on traces of storage
-//! servers, and on `multi1` of the LIRS authors, the law in force was then always yesterday's. And
-//! to keep just the pages that the candidate's own simulation has, where the sample is all pages:
-//! of a loop any part is as good as any other, but not while it is fetched.
+//! `arc` and `two-lists` are no candidates: where one of them is the best, another is next to it, and a
+//! larger sample is worth more than they are.
+//!
+//! What was tried and is worse (`bench/README.md` has more): to count a candidate's advantage only
+//! since it was last no better. Each has its moments, and whoever has just had one is followed by
+//! another: on traces of storage servers, and on `multi1` of the LIRS authors, the law in force was
+//! then always yesterday's. And to keep just the pages that the candidate's own simulation has, where
+//! the sample is all pages: of a loop any part is as good as any other, but not while it is fetched.
 //!
 //! When the size of the cache changes the misses counted stay as they are, and so does what the
 //! candidates have. The part of all pages that is the sample may become another: pages that are none
@@ -41,13 +44,13 @@ use crate::cache::FrameId;
 use crate::law::Spec;
 
 /// The laws that are tried, first the one to begin with: it does well where little is known.
-const CANDIDATES: [&str; 5] = ["clock2q", "lirs", "s3fifo", "arc", "lru"];
+const CANDIDATES: [&str; 4] = ["clock2q", "lirs", "s3fifo", "lru"];
 
 /// The sample is one page of so many…
 const SAMPLE_SHARE: u32 = 64;
 /// …and has so much memory at least, in pages, if there is as much. The simulations take up to 60
 /// bytes for each of these pages and each candidate.
-const SAMPLE_PAGES_MIN: u32 = 1024;
+const SAMPLE_PAGES_MIN: u32 = 1536;
 
 /// A candidate must be better by one page of so many of the sample's memory.
 const ADVANTAGE_SHARE: u32 = 64;
@@ -165,7 +168,7 @@ impl Adaptive {
 
     /// Has the candidate that is to be in force take over what is there.
     fn change(&mut self, places: &mut Places, looks: &dyn Looks) {
-        let order = places.take_law();
+        let order = self.law.give_up(places);
         let ghosts = self.law.bequeath().or_else(|| self.ghosts.take());
         self.law = built(self.candidates[self.next_in_force].name, self.pages);
         for (frame, is_kept) in order {
@@ -339,8 +342,8 @@ mod tests {
 
     /// A walk to and fro is `lru`'s, a loop `lirs`'s, and neither is what the law begins with: a cache
     /// that is to be smaller or larger misses at most a twentieth more than one of that size that had
-    /// it from the start, and what it takes to fill the room that is new. Of 20,000 pages one of 19 is
-    /// sampled, of 2,000 one of two, of 800 each.
+    /// it from the start, and what it takes to fill the room that is new. Of 20,000 pages one of 13 is
+    /// sampled, of 2,000 three of four, of 800 each.
     #[test]
     fn what_was_learned_stays_when_the_size_changes() {
         for (before, after) in [(2000, 800), (800, 2000), (20_000, 4000), (4000, 20_000)] {
@@ -359,11 +362,11 @@ mod tests {
         }
     }
 
-    /// A sample of 1,024 pages stands for 20,000.
+    /// A sample of 1,536 pages stands for 20,000.
     #[test]
     fn a_sampled_page_is_one_of_as_many_as_the_sample_is_smaller() {
         let law = Adaptive::new(20_000);
         let sampled = (0..200_000).filter(|&page| law.is_sampled(PageKey::numbered(page))).count();
-        assert!(sampled.abs_diff(10_240) < 300, "{sampled}");
+        assert!(sampled.abs_diff(15_360) < 400, "{sampled}");
     }
 }

@@ -126,7 +126,8 @@ impl ReclaimLaw for Arc {
         self.ghosts.resize(pages + 1);
     }
 
-    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
+        ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
         None
     }

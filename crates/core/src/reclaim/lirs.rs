@@ -189,6 +189,7 @@ impl ReclaimLaw for Lirs {
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
         // When they were used is not known. They are in the stack while an adopted page is LIR.
         ghosts.join(self.last_use);
+        ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
         None
     }

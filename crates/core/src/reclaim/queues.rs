@@ -5,6 +5,8 @@
 //! One that comes back while it is remembered enters the main queue at once. That is a clock: a
 //! page that was used since it came there goes round once more.
 
+use alloc::vec::Vec;
+
 use super::{Ghosts, Line, List, Looks, PageKey, Places, law_pages};
 use crate::cache::FrameId;
 
@@ -133,9 +135,18 @@ impl Queues {
         is_small
     }
 
+    /// Gives up its pages. The queues are in the order in which pages came: those that were used since
+    /// go last.
+    pub(super) fn give_up(&self, places: &mut Places) -> Vec<(FrameId, bool)> {
+        let mut order = places.take_law();
+        order.sort_by_key(|&(frame, _)| places.uses(frame) > 0);
+        order
+    }
+
     /// Takes over what another law remembers.
     pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
         ghosts.join(0);
+        ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
     }
 
