@@ -386,12 +386,16 @@ impl Cache {
         self.change(id, |frame| frame.memory.is_leaving = is_leaving);
     }
 
-    /// Puts a held page on the law's lists. One that the law knows was about to leave, and is used.
+    /// Puts a held page on the law's lists. One that the law knows was about to leave; that it was wanted
+    /// before it went is a use of it.
     fn give_to_law(&mut self, id: FrameId) {
         let key = self.frame(id).key();
         let is_known = core::mem::replace(&mut self.frame_mut(id).memory.is_known, true);
         if is_known {
             self.law.put_back(&mut self.places, id, key);
+            if self.frame(id).memory.is_told {
+                self.law.used(&mut self.places, id, key);
+            }
         } else {
             self.law.enter(&mut self.places, id, key, Entered::Asked);
         }
