@@ -92,8 +92,7 @@ fn the_classic_laws_miss_what_another_simulators_miss() {
 
 /// Over the same traces `adaptive` comes nearer to the optimum than `s3fifo` and `arc` in the mean, is nowhere
 /// worse than `two-lists` by more than a hundredth, and stays near the best of all others. The first
-/// three are promised of any trace; the last is what was measured, and 1.02 is aimed at: the worst is
-/// `cpp` at 20 %, where `arc` is the best, which is no candidate.
+/// three are promised of any trace; the last is what was measured, and 1.02 is aimed at.
 #[test]
 fn adaptive_stays_near_the_best_of_the_others() {
     let Some(folder) = traces() else { return };
@@ -116,7 +115,7 @@ fn adaptive_stays_near_the_best_of_the_others() {
         let best = others.into_iter().fold(1.0, f64::min);
         let (trace, size) = (&row[0]["trace"], &row[0]["size"]);
         assert!(ours <= 1.01 * ratio("two-lists"), "{trace} {size}: {ours}");
-        assert!(ours <= 1.09 * best, "{trace} {size}: {ours} where {best} is the best");
+        assert!(ours <= 1.06 * best, "{trace} {size}: {ours} where {best} is the best");
         for (sum, law) in distance.iter_mut().zip(["adaptive", "s3fifo", "arc"]) {
             *sum += ratio(law) - ratio("optimum");
         }

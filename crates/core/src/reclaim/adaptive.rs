@@ -5,7 +5,7 @@
 //! own, and tries the others.
 //!
 //! The law in words: a sample of the pages is chosen by their keys, one of 64, or as many as 1,536
-//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `s3fifo`, `lru`)
+//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `arc`, `lru`)
 //! is simulated on the references to them, in a memory that is smaller by as much: that is as if it
 //! had the whole (miniature simulation: Waldspurger, Saemundsson, Ahmad and Park, USENIX ATC 2017).
 //! One of them is *in force*, `clock2q` at first: it alone says which pages go. The misses of each
@@ -19,7 +19,7 @@
 //! with those that it kept apart, and the ghosts. Where the one in force remembers nothing (`lru`),
 //! the ghosts are kept for the next. A change costs a walk over all pages.
 //!
-//! `arc` and `two-lists` are no candidates: where one of them is the best, another is next to it, and a
+//! `s3fifo` and `two-lists` are no candidates: where one of them is the best, another is next to it, and a
 //! larger sample is worth more than they are.
 //!
 //! What was tried and is worse (`bench/README.md` has more): to count a candidate's advantage only
@@ -44,7 +44,7 @@ use crate::cache::FrameId;
 use crate::law::Spec;
 
 /// The laws that are tried, first the one to begin with: it does well where little is known.
-const CANDIDATES: [&str; 4] = ["clock2q", "lirs", "s3fifo", "lru"];
+const CANDIDATES: [&str; 4] = ["clock2q", "lirs", "arc", "lru"];
 
 /// The sample is one page of so many…
 const SAMPLE_SHARE: u32 = 64;
