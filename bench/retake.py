@@ -102,6 +102,8 @@ FIGURES = [
     Figure("published", MEASUREMENTS, "## Modelled devices beside what is published", READPATH + "reproduce", READPATH + "reproduce A"),
     Figure("full-flash", MEASUREMENTS, "## Modelled flash that is full", EXAMPLE + "flash_writes", EXAMPLE + "flash_writes 20000 ssd"),
     Figure("swap-modelled", MEASUREMENTS, "## Memory larger than memory, modelled", READPATH + "reproduce B --json"),
+    Figure("cache-regret", MEASUREMENTS, "## What to keep: the reclaim laws against the best of each cell",
+           READPATH + "cache-regret --seed 101 --json", READPATH + "cache-regret --cells /phases/ --smoke --json"),
     Figure("python-peers", MEASUREMENTS, "## The Python package beside its peers", "python3 bench/python_peers.py",
            needs="the Python package, `pip install ./python`"),
     Figure("python-tensors", MEASUREMENTS, "## The Python package beside its peers", "python3 bench/python_tensors.py --times 3",

@@ -14,6 +14,7 @@
 //! near as two bits come to it in the other.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::cache::{FileId, FrameId};
@@ -158,6 +159,16 @@ pub trait ReclaimLaw: fmt::Debug + Send {
     fn adopt(&mut self, places: &mut Places, frame: FrameId, page: PageKey, is_kept: bool) {
         let _ = is_kept;
         self.enter(places, frame, page, Entry::Asked);
+    }
+
+    /// The cache is to have so many pages from now on. What the law has learned stays, and what is on
+    /// its lists: pages that are too many have left before, or leave by and by.
+    fn resize(&mut self, _places: &mut Places, _looks: &dyn Looks, _pages: u32) {}
+
+    /// Gives up its pages, for another law to adopt: in the order in which it would let them go, as far
+    /// as it knows that without a look at them, each with whether it is among those that it keeps.
+    fn give_up(&mut self, places: &mut Places) -> Vec<(FrameId, bool)> {
+        places.take_law()
     }
 
     /// Takes over what another law remembers of pages that have left, once all pages are adopted;

@@ -101,6 +101,43 @@ fn what_was_written_is_read_back_under_every_law_and_backend() {
     }
 }
 
+#[test]
+fn what_was_written_is_read_back_under_every_reclaim_law() {
+    if !can_serve() {
+        return;
+    }
+    let pages = 768;
+    for law in readpath_core::reclaim::LAWS {
+        let options = Region::builder().memory(256 * PAGE as u64).reclaim(law.name);
+        let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
+        settled(&torture(region, pages, 3, 1_500, 11), 256);
+    }
+    let unknown = Region::builder().reclaim("guess").in_folder(1 << 20, folder());
+    assert!(unknown.unwrap_err().to_string().contains("`guess`"));
+}
+
+/// Of a sweep over three times the memory `lru` has nothing of what comes; `lirs` keeps what came
+/// first, a third of the pages less what is kept ready: of 8 rounds of 3,072 pages it reads back less by
+/// 7 rounds of half of the memory at least.
+#[test]
+fn the_reclaim_law_says_which_pages_of_a_sweep_stay() {
+    if !can_serve() {
+        return;
+    }
+    let (pages, memory_pages) = (3_072, 1_024);
+    let read_back = |law: &str| {
+        let options = Region::builder().memory(memory_pages * PAGE as u64).reclaim(law);
+        let options = options.swapin("none");
+        let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
+        for _ in 0..8 {
+            region.as_mut_slice().chunks_mut(PAGE).for_each(|page| page[0] = 1);
+        }
+        region.statistics().swap_in_pages
+    };
+    let [lirs, lru] = ["lirs", "lru"].map(read_back);
+    assert!(lirs + 7 * memory_pages / 2 < lru, "{lirs} pages, under lru {lru}");
+}
+
 /// `READPATH_MINUTES=10 READPATH_SEED=1 cargo test --release -p readpath --test region -- --ignored --nocapture for_minutes`
 #[test]
 #[ignore = "takes the minutes that READPATH_MINUTES says (1)"]

@@ -198,7 +198,7 @@ impl Laws {
 }
 
 /// The reclaim law, which there must be: the kernel's own rows would never ask.
-fn reclaim_law(text: &str) -> Result<Spec, Failure> {
+pub(super) fn reclaim_law(text: &str) -> Result<Spec, Failure> {
     let law = Spec::parse(text).map_err(Failure::usage)?;
     reclaim::build(&law, 1).map_err(Failure::usage)?;
     Ok(law)

@@ -11,6 +11,7 @@ use readpath_peers::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_sim::load::{Load, LoadSetup, Share, check_load, file};
 use readpath_sim::simulate::SimulateError;
 
+use super::job::reclaim_law;
 use super::log::{self, Log};
 use super::storage::Storage;
 use crate::args::RunArgs;
@@ -53,6 +54,8 @@ pub enum LoadRunner {
         path: PathBuf,
         /// The swap-in law.
         swapin: Spec,
+        /// The reclaim law.
+        reclaim: Spec,
     },
     /// The kernel's own swap, on a folder, file or block device.
     Kernel {
@@ -72,6 +75,10 @@ impl LoadPlan {
         let schedulers = input::specs(&args.scheduler)?;
         let loads = read_loads(args)?;
         refuse_laws_of_nobody(&storages, &swapins)?;
+        if args.reclaim.is_some() && storages.iter().all(|on| matches!(on, Storage::Kernel(_))) {
+            let reason = "--reclaim is for a modelled device or region:PATH, and --on names none";
+            return Err(Failure::Usage(reason.to_owned()));
+        }
         let mut rows = Vec::new();
         for load in &loads {
             for storage in &storages {
@@ -113,6 +120,9 @@ impl LoadOn<'_> {
             _ => Spec::plain("hdd"),
         };
         let mut setup = LoadSetup { seed: self.args.seed, ..LoadSetup::new(device) };
+        if let Some(law) = &self.args.reclaim {
+            setup.reclaim = reclaim_law(law)?;
+        }
         setup.swapin = swapin.cloned().unwrap_or(setup.swapin);
         setup.scheduler = scheduler.cloned().unwrap_or(setup.scheduler);
         if self.args.log.is_some() {
@@ -127,7 +137,7 @@ impl LoadOn<'_> {
                 let swapin = swapin.cloned().unwrap_or_else(default);
                 swapin::build(&swapin, false).map_err(Failure::usage)?;
                 refuse_shared_region(self.load)?;
-                LoadRunner::Region { path: path.clone(), swapin }
+                LoadRunner::Region { path: path.clone(), swapin, reclaim: setup.reclaim }
             }
             Storage::Kernel(path) => {
                 may_swap_to(path, self.args.overwrite)?;
@@ -169,7 +179,6 @@ fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
     let options = [
         ("--readahead", args.readahead.is_some()),
         ("--raw", args.raw.is_some()),
-        ("--reclaim", args.reclaim.is_some()),
         ("--create", args.create),
     ];
     match options.into_iter().find(|(_, is_given)| *is_given) {

@@ -27,7 +27,9 @@ pub fn run(plan: &LoadPlan, rows: &mut Vec<LoadRow>, mut seen: Option<&mut Vec<E
             LoadRunner::Modelled(setup) => {
                 simulate(row, setup, &bar, log.as_ref(), observer.clone())
             }
-            LoadRunner::Region { path, swapin } => region::run(row, path, swapin, &interrupt),
+            LoadRunner::Region { path, swapin, reclaim } => {
+                region::run(row, path, swapin, reclaim, &interrupt)
+            }
             LoadRunner::Kernel { path, page_cluster } => {
                 kernel_swap::run(row, path, *page_cluster, &interrupt)
             }

@@ -28,6 +28,7 @@ pub fn run(
     run: &LoadRun,
     path: &Path,
     swapin: &Spec,
+    reclaim: &Spec,
     interrupt: &Interrupt,
 ) -> Result<LoadRow, Failure> {
     let load = &run.load;
@@ -35,6 +36,7 @@ pub fn run(
     row.swapin = Some(swapin.to_string());
     row.engine = Some("userfaultfd".to_owned());
     let options = Region::builder().memory(load.memory_bytes).swapin(&swapin.to_string());
+    let options = options.reclaim(&reclaim.to_string());
     let bytes = load.mapped_bytes();
     let region = match path.is_dir() {
         true => options.in_folder(bytes, path),

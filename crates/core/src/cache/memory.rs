@@ -24,6 +24,8 @@ pub(super) struct Flags {
     is_leaving: bool,
     /// It has come to the reclaim law, and has not left for good since.
     pub(super) is_known: bool,
+    /// Its next touch is the one that a fault was for, of which the law has heard.
+    is_told: bool,
 }
 
 impl Flags {
@@ -152,11 +154,12 @@ impl Cache {
     }
 
     /// Whether the page is mapped; it is referenced then, and dirty if it
-    /// `is_written`. The one call on the way of a touch that needs no fault.
+    /// `is_written`. The one call on the way of a touch that needs no fault. The touch that a fault was
+    /// for has brought the page to the reclaim law, and is no second use.
     pub fn touch_mapped(&mut self, id: FrameId, is_written: bool) -> bool {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_mapped {
-            frame.is_referenced = true;
+            frame.is_referenced |= !core::mem::take(&mut frame.memory.is_told);
             // A mapped page is held whether it is dirty or not.
             frame.memory.is_dirty |= is_written;
         }
@@ -183,13 +186,15 @@ impl Cache {
 
     /// A fault has used the page: it is no waste any more; one that was found
     /// in the cache (`is_again`), and not because it was read ahead, is
-    /// referenced.
+    /// referenced. One that comes to the reclaim law by this fault comes as used.
     pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
-        if self.note_use(id) {
-            if !self.frame(id).memory.is_known {
-                self.waits.ended(self.places.note(id), self.budget_pages());
-            }
-        } else {
+        let is_first = self.note_use(id);
+        if is_first && !self.frame(id).memory.is_known {
+            self.waits.ended(self.places.note(id), self.budget_pages());
+        }
+        if !self.is_memory_apart && !self.places.is_listed(id) {
+            self.frame_mut(id).memory.is_told = true;
+        } else if !is_first {
             self.frame_mut(id).is_referenced |= is_again;
         }
     }
@@ -381,12 +386,16 @@ impl Cache {
         self.change(id, |frame| frame.memory.is_leaving = is_leaving);
     }
 
-    /// Puts a held page on the law's lists. One that the law knows was about to leave, and is used.
+    /// Puts a held page on the law's lists. One that the law knows was about to leave; that it was wanted
+    /// before it went is a use of it.
     fn give_to_law(&mut self, id: FrameId) {
         let key = self.frame(id).key();
         let is_known = core::mem::replace(&mut self.frame_mut(id).memory.is_known, true);
         if is_known {
             self.law.put_back(&mut self.places, id, key);
+            if self.frame(id).memory.is_told {
+                self.law.used(&mut self.places, id, key);
+            }
         } else {
             self.law.enter(&mut self.places, id, key, Entered::Asked);
         }
@@ -398,5 +407,36 @@ impl Cache {
         if list.is_some_and(|list| !List::OF_LAW.contains(&list)) {
             self.places.unlink(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+
+    use super::*;
+    use crate::reclaim::Lru;
+
+    /// Of four pages that were faulted in and touched by that, 0 is touched once more: where uses are
+    /// bits `lru` is a clock, which spares 0, and the next is 1. Were the touch of its fault a use of
+    /// its own, each would be spared once, and 0 go.
+    #[test]
+    fn the_touch_that_a_fault_is_for_is_no_second_use() {
+        let mut cache = Cache::new(4, Box::new(Lru));
+        cache.give_memory_to_law();
+        let file = cache.add_file();
+        for page in 0..4 {
+            let id = cache.add_memory(file, page, Mark::Clear, false).unwrap();
+            cache.pin(id);
+            cache.fill(id);
+            cache.use_memory(id, false);
+            cache.set_mapped(id, true);
+            cache.unpin(id);
+            assert!(cache.touch_mapped(id, false));
+        }
+        let ids = [0, 1].map(|page| cache.find(file, page).unwrap());
+        cache.touch_mapped(ids[0], false);
+        let left = cache.choose_leaving();
+        assert!(matches!(left, Some(Leaving::Held { frame, .. }) if frame == ids[1]), "{left:?}");
     }
 }

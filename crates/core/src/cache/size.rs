@@ -6,8 +6,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Cache, FrameId};
-use crate::reclaim::ReclaimLaw;
+use super::{Cache, Frame, FrameId};
+use crate::reclaim::{Looks, PageKey, ReclaimLaw};
 
 impl Cache {
     /// Brings up to `frames` more into circulation, as far as there are any.
@@ -40,7 +40,7 @@ impl Cache {
 
     /// Has another reclaim law from now on, built for `pages` pages; it takes over what is there, in its order.
     pub fn refit(&mut self, law: Box<dyn ReclaimLaw>, pages: u32) {
-        let order = self.places.take_law();
+        let order = self.law.give_up(&mut self.places);
         (self.law, self.law_pages) = (law, pages);
         for (id, is_kept) in order {
             let key = self.frame(id).key();
@@ -48,9 +48,33 @@ impl Cache {
         }
     }
 
+    /// Tells the reclaim law that the cache has `pages` pages from now on; it keeps what it has learned.
+    pub fn resize_law(&mut self, pages: u32) {
+        let Cache { law, places, frames, .. } = self;
+        law.resize(places, &Keys(frames), pages);
+        self.law_pages = pages;
+    }
+
     /// The world has taken back the memory of frames that were given to it.
     pub fn withdrawn(&mut self, frames: &[FrameId]) {
         self.supply.withdrawn(frames);
+    }
+}
+
+/// Says which pages there are, and of no use.
+struct Keys<'a>(&'a [Frame]);
+
+impl Looks for Keys<'_> {
+    fn uses(&mut self, _id: FrameId) -> u8 {
+        0
+    }
+
+    fn page(&self, id: FrameId) -> PageKey {
+        self.0[id.0 as usize].key()
+    }
+
+    fn taken(&self) -> u32 {
+        0
     }
 }
 
@@ -121,9 +145,9 @@ mod tests {
                 (page % 3 == 0).then(|| cache.touch(id));
             }
             assert_eq!(cache.counters().evicted_pages, 0, "{}", law.name);
-            cache.refit(built(4), 4);
             // Two were never used.
             assert_eq!(cache.shrink(28).len(), 26, "{}", law.name);
+            cache.resize_law(4);
             assert_eq!(cache.counters().evicted_pages, 26, "{}", law.name);
             for page in 100..200 {
                 filled(&mut cache, file, page).unwrap();

@@ -83,7 +83,9 @@ impl Frames {
     /// promised, lent or held.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let before = self.cache.budget_pages();
-        self.refit(pages);
+        if !self.is_fitted {
+            self.fit(pages);
+        }
         let withdrawing = if pages >= before {
             self.cache.grow(pages - before);
             Vec::new()
@@ -91,6 +93,11 @@ impl Frames {
             let spare = self.budget.room().saturating_sub(self.held_pages());
             self.cache.shrink(u64::from(before - pages).min(spare) as u32)
         };
+        // A law that learns what would have been in a smaller memory learns it of what leaves now.
+        let fitted = self.cache.law_pages();
+        if self.is_fitted && pages.abs_diff(fitted) > fitted / 4 {
+            self.cache.resize_law(pages.max(1));
+        }
         self.budget.pages = u64::from(self.cache.budget_pages()) - self.lent_pages_max;
         withdrawing
     }
@@ -98,13 +105,9 @@ impl Frames {
     /// Has a reclaim law that fits, where there are to be `pages` frames and more than half of them are in use, and as many
     /// pages as a sixteenth of them have come back after they had left. Until then any law is as good as another, and
     /// that pages go in the order in which they came costs least, in time and in what a law remembers.
-    fn refit(&mut self, pages: u32) {
-        let fitted = self.cache.law_pages();
-        let fits = match self.is_fitted {
-            true => pages.abs_diff(fitted) <= fitted / 4,
-            false => self.cache.returned_pages() < u64::from(pages / RETURNED_PART),
-        };
-        if self.cache.backed_pages() > pages / 2 && !fits {
+    fn fit(&mut self, pages: u32) {
+        let is_short = self.cache.returned_pages() >= u64::from(pages / RETURNED_PART);
+        if self.cache.backed_pages() > pages / 2 && is_short {
             let law = reclaim::build(&self.reclaim, pages.max(1)).expect("it was built before");
             self.cache.refit(law, pages.max(1));
             self.is_fitted = true;

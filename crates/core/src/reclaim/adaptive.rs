@@ -4,8 +4,8 @@
 //! fro, and what is best for recency is driven out by a scan. So this law holds no belief of its
 //! own, and tries the others.
 //!
-//! The law in words: a sample of the pages is chosen by their keys, one of 64, or as many as 1,024
-//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `s3fifo`, `arc`, `lru`)
+//! The law in words: a sample of the pages is chosen by their keys, one of 64, or as many as 1,536
+//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `arc`, `lru`)
 //! is simulated on the references to them, in a memory that is smaller by as much: that is as if it
 //! had the whole (miniature simulation: Waldspurger, Saemundsson, Ahmad and Park, USENIX ATC 2017).
 //! One of them is *in force*, `clock2q` at first: it alone says which pages go. The misses of each
@@ -19,11 +19,18 @@
 //! with those that it kept apart, and the ghosts. Where the one in force remembers nothing (`lru`),
 //! the ghosts are kept for the next. A change costs a walk over all pages.
 //!
-//! What was tried and is worse: to count a candidate's advantage only since it was last no better.
-//! Each has its moments, and whoever has just had one is followed by another: on traces of storage
-//! servers, and on `multi1` of the LIRS authors, the law in force was then always yesterday's. And
-//! to keep just the pages that the candidate's own simulation has, where the sample is all pages:
-//! of a loop any part is as good as any other, but not while it is fetched.
+//! `s3fifo` and `two-lists` are no candidates: where one of them is the best, another is next to it, and a
+//! larger sample is worth more than they are.
+//!
+//! What was tried and is worse (`bench/README.md` has more): to count a candidate's advantage only
+//! since it was last no better. Each has its moments, and whoever has just had one is followed by
+//! another: on traces of storage servers, and on `multi1` of the LIRS authors, the law in force was
+//! then always yesterday's. And to keep just the pages that the candidate's own simulation has, where
+//! the sample is all pages: of a loop any part is as good as any other, but not while it is fetched.
+//!
+//! When the size of the cache changes the misses counted stay as they are, and so does what the
+//! candidates have. The part of all pages that is the sample may become another: pages that are none
+//! of it any more are dropped. One that is of it from then on is a miss of every candidate, once.
 //!
 //! Uses of sampled pages that are known only as bits are asked for in turn: with each victim 64
 //! frames are looked at. So a candidate hears of a use late by a 64th of the frames in victims at
@@ -37,13 +44,13 @@ use crate::cache::FrameId;
 use crate::law::Spec;
 
 /// The laws that are tried, first the one to begin with: it does well where little is known.
-const CANDIDATES: [&str; 5] = ["clock2q", "lirs", "s3fifo", "arc", "lru"];
+const CANDIDATES: [&str; 4] = ["clock2q", "lirs", "arc", "lru"];
 
 /// The sample is one page of so many…
 const SAMPLE_SHARE: u32 = 64;
 /// …and has so much memory at least, in pages, if there is as much. The simulations take up to 60
 /// bytes for each of these pages and each candidate.
-const SAMPLE_PAGES_MIN: u32 = 1024;
+const SAMPLE_PAGES_MIN: u32 = 1536;
 
 /// A candidate must be better by one page of so many of the sample's memory.
 const ADVANTAGE_SHARE: u32 = 64;
@@ -92,7 +99,7 @@ pub struct Adaptive {
 impl Adaptive {
     /// For a cache of so many pages.
     pub fn new(pages: u32) -> Adaptive {
-        let sample_pages = (pages / SAMPLE_SHARE).max(SAMPLE_PAGES_MIN).min(pages);
+        let sample_pages = sample_of(pages);
         let candidate = |name| Candidate {
             name,
             simulation: Simulation::new(built(name, sample_pages), sample_pages),
@@ -112,10 +119,22 @@ impl Adaptive {
         }
     }
 
-    /// Whether the page is of the sample. Tables are entered by other bits of the key.
-    #[inline]
     fn is_sampled(&self, page: PageKey) -> bool {
-        ((page.0 >> 32) * u64::from(self.pages)) >> 32 < u64::from(self.sample_pages)
+        is_sampled(page, self.sample_pages, self.pages)
+    }
+
+    /// Finds out anew which frames have pages of the sample.
+    fn mark_sampled(&mut self, places: &Places, looks: &dyn Looks) {
+        self.sampled.resize(places.frames().max(self.pages).div_ceil(WORD_FRAMES) as usize, 0);
+        for word in 0..self.sampled.len() {
+            let first = word as u32 * WORD_FRAMES;
+            let frames = (first..first + WORD_FRAMES).map(FrameId);
+            let is_marked =
+                |&frame: &FrameId| is_of_law(places, frame) && self.is_sampled(looks.page(frame));
+            self.sampled[word] =
+                frames.filter(is_marked).fold(0, |bits, FrameId(at)| bits | 1 << (at - first));
+        }
+        self.word = 0;
     }
 
     /// A page of the sample is referenced: each candidate shows what it would have had.
@@ -149,7 +168,7 @@ impl Adaptive {
 
     /// Has the candidate that is to be in force take over what is there.
     fn change(&mut self, places: &mut Places, looks: &dyn Looks) {
-        let order = places.take_law();
+        let order = self.law.give_up(places);
         let ghosts = self.law.bequeath().or_else(|| self.ghosts.take());
         self.law = built(self.candidates[self.next_in_force].name, self.pages);
         for (frame, is_kept) in order {
@@ -168,12 +187,28 @@ impl Adaptive {
             let frame = FrameId(first + bits.trailing_zeros());
             bits &= bits - 1;
             // Another page may have come into the frame that is none of the law's.
-            let is_here = places.list_of(frame).is_some_and(|list| List::OF_LAW.contains(&list));
-            for _ in 0..if is_here { looks.uses(frame) } else { 0 } {
+            for _ in 0..if is_of_law(places, frame) { looks.uses(frame) } else { 0 } {
                 self.used(places, frame, looks.page(frame));
             }
         }
     }
+}
+
+/// Whether the page is of the sample that has so much of the memory. Tables are entered by other bits
+/// of the key.
+#[inline]
+fn is_sampled(page: PageKey, sample_pages: u32, pages: u32) -> bool {
+    ((page.0 >> 32) * u64::from(pages)) >> 32 < u64::from(sample_pages)
+}
+
+/// Whether the frame is on one of the law's lists.
+fn is_of_law(places: &Places, frame: FrameId) -> bool {
+    places.list_of(frame).is_some_and(|list| List::OF_LAW.contains(&list))
+}
+
+/// How much memory the sample of a cache of so many pages has, in pages.
+fn sample_of(pages: u32) -> u32 {
+    (pages / SAMPLE_SHARE).max(SAMPLE_PAGES_MIN).min(pages)
 }
 
 fn built(name: &'static str, pages: u32) -> Box<dyn ReclaimLaw> {
@@ -228,6 +263,25 @@ impl ReclaimLaw for Adaptive {
         self.law.awaited(page);
     }
 
+    fn resize(&mut self, places: &mut Places, looks: &dyn Looks, pages: u32) {
+        self.law.resize(places, looks, pages);
+        if let Some(ghosts) = &mut self.ghosts {
+            ghosts.resize(pages);
+        }
+        let (pages_before, sample_before) = (self.pages, self.sample_pages);
+        (self.pages, self.sample_pages) = (pages, sample_of(pages));
+        // What a candidate would have of the sample as it was, in the new size.
+        let scaled = u64::from(sample_before) * u64::from(pages) / u64::from(pages_before);
+        let scaled = (scaled as u32).clamp(1, sample_before);
+        let Adaptive { candidates, sample_pages, .. } = self;
+        for candidate in candidates {
+            candidate.simulation.resize(scaled);
+            candidate.simulation.retain(|page| is_sampled(page, *sample_pages, pages));
+            candidate.simulation.resize(*sample_pages);
+        }
+        self.mark_sampled(places, looks);
+    }
+
     fn put_back(&mut self, places: &mut Places, frame: FrameId, page: PageKey) {
         self.law.put_back(places, frame, page);
     }
@@ -269,11 +323,50 @@ mod tests {
         }
     }
 
-    /// A sample of 1,024 pages stands for 20,000.
+    /// Misses of a cache of `before` pages that learns from `references` and is to have `after` pages
+    /// then, and of one that had these from the start, while they come once more.
+    fn misses_resized(before: u32, after: u32, references: &[u64]) -> [usize; 2] {
+        [before, after].map(|pages| {
+            let mut cache = Simulation::new(Box::new(Adaptive::new(pages)), pages);
+            let pass = |cache: &mut Simulation| {
+                let is_missed = |&&page: &&u64| !cache.reference(PageKey::numbered(page));
+                references.iter().filter(is_missed).count()
+            };
+            pass(&mut cache);
+            if pages != after {
+                cache.resize(after);
+            }
+            pass(&mut cache)
+        })
+    }
+
+    /// A walk to and fro is `lru`'s, a loop `lirs`'s, and neither is what the law begins with: a cache
+    /// that is to be smaller or larger misses at most a twentieth more than one of that size that had
+    /// it from the start, and what it takes to fill the room that is new. Of 20,000 pages one of 13 is
+    /// sampled, of 2,000 three of four, of 800 each.
+    #[test]
+    fn what_was_learned_stays_when_the_size_changes() {
+        for (before, after) in [(2000, 800), (800, 2000), (20_000, 4000), (4000, 20_000)] {
+            let length = 3 * u64::from(after);
+            let round: Vec<u64> = (0..length).cycle().take(6 * length as usize).collect();
+            let walk: Vec<u64> =
+                (0..length).chain((0..length).rev()).cycle().take(6 * length as usize).collect();
+            for references in [round, walk] {
+                let [resized, from_start] = misses_resized(before, after, &references);
+                let filling = after.saturating_sub(before) as usize;
+                assert!(
+                    resized * 20 <= from_start * 21 + filling * 20,
+                    "{before} to {after}: {resized} missed, {from_start} from the start"
+                );
+            }
+        }
+    }
+
+    /// A sample of 1,536 pages stands for 20,000.
     #[test]
     fn a_sampled_page_is_one_of_as_many_as_the_sample_is_smaller() {
         let law = Adaptive::new(20_000);
         let sampled = (0..200_000).filter(|&page| law.is_sampled(PageKey::numbered(page))).count();
-        assert!(sampled.abs_diff(10_240) < 300, "{sampled}");
+        assert!(sampled.abs_diff(15_360) < 400, "{sampled}");
     }
 }

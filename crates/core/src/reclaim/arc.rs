@@ -111,7 +111,23 @@ impl ReclaimLaw for Arc {
         places.push(frame, if is_kept { T2 } else { T1 });
     }
 
-    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+    /// T1's target stays the same share of the memory.
+    fn resize(&mut self, places: &mut Places, _looks: &dyn Looks, pages: u32) {
+        self.target = (u128::from(self.target) * u128::from(pages) / u128::from(self.pages)) as u64;
+        self.pages = pages;
+        let [first, second] = [T1, T2].map(|list| places.pages(list));
+        while self.ghosts.count(B1) > pages.saturating_sub(first) {
+            self.ghosts.forget_oldest(B1);
+        }
+        let all = first + second + self.ghosts.count(B1);
+        while self.ghosts.count(B2) > (2 * pages).saturating_sub(all) {
+            self.ghosts.forget_oldest(B2);
+        }
+        self.ghosts.resize(pages + 1);
+    }
+
+    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
+        ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
         None
     }

@@ -17,6 +17,8 @@
 //! one of them. So the cache counts uses by itself as programs make them, and reads that follow
 //! each other within a page are one.
 
+use alloc::vec::Vec;
+
 use super::queues::{Counting, Queues, SMALL};
 use super::{Entry, Ghosts, Looks, PageKey, Places, ReclaimLaw};
 use crate::cache::FrameId;
@@ -75,6 +77,14 @@ impl ReclaimLaw for Clock2Q {
     fn adopt(&mut self, places: &mut Places, frame: FrameId, _page: PageKey, is_kept: bool) {
         let is_small = self.queues.adopt(places, frame, is_kept);
         self.note_entry(places, frame, is_small);
+    }
+
+    fn resize(&mut self, _places: &mut Places, _looks: &dyn Looks, pages: u32) {
+        self.queues.resize(pages);
+    }
+
+    fn give_up(&mut self, places: &mut Places) -> Vec<(FrameId, bool)> {
+        self.queues.give_up(places)
     }
 
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {

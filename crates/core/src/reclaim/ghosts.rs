@@ -74,6 +74,27 @@ impl Ghosts {
         self.most
     }
 
+    /// Has room for so many from now on; the oldest of the first line, then of the second, are
+    /// forgotten as far as there are more.
+    pub fn resize(&mut self, most: u32) {
+        while self.count(Line::First) + self.count(Line::Second) > most {
+            self.forget_oldest(if self.count(Line::First) > 0 {
+                Line::First
+            } else {
+                Line::Second
+            });
+        }
+        let old = core::mem::replace(self, Ghosts::new(most));
+        for (ends, line) in old.lines.into_iter().zip([Line::First, Line::Second]) {
+            let mut at = ends.oldest;
+            while at != NOBODY {
+                let Ghost { page, word, newer, .. } = old.ghosts[at as usize];
+                self.remember(line, PageKey(page.into()), word);
+                at = newer;
+            }
+        }
+    }
+
     /// Remembers a page as the newest of a line, with a word. When there is no room the oldest of
     /// that line is forgotten for it, or that of the other where this line is empty.
     pub fn remember(&mut self, line: Line, page: PageKey, word: u32) {
@@ -229,6 +250,22 @@ mod tests {
         ghosts.forget_oldest(Line::First);
         assert_eq!((ghosts.take(key(3)), ghosts.take(key(4))), (None, None));
         assert_eq!(ghosts.take(key(1)), Some((Line::First, 7)));
+    }
+
+    /// Of five in a room for three the oldest two go; with more room again those three are there, in
+    /// their lines and order.
+    #[test]
+    fn what_there_is_room_for_stays_when_the_room_changes() {
+        let mut ghosts = Ghosts::new(5);
+        (1..=4).for_each(|page| ghosts.remember(Line::First, key(page), page as u32));
+        ghosts.remember(Line::Second, key(5), 5);
+        ghosts.resize(3);
+        ghosts.resize(1000);
+        assert_eq!((ghosts.count(Line::First), ghosts.count(Line::Second)), (2, 1));
+        assert_eq!((ghosts.oldest_word(Line::First), ghosts.most()), (Some(3), 1000));
+        let there = [1, 2, 3, 4, 5].map(|page| ghosts.take(key(page)));
+        let [third, fourth] = [3, 4].map(|word| Some((Line::First, word)));
+        assert_eq!(there, [None, None, third, fourth, Some((Line::Second, 5))]);
     }
 
     /// Against a list that is searched from end to end.

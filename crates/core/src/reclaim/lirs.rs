@@ -179,9 +179,17 @@ impl ReclaimLaw for Lirs {
         }
     }
 
+    /// Where there are to be more pages, room is filled as at first.
+    fn resize(&mut self, _places: &mut Places, _looks: &dyn Looks, pages: u32) {
+        self.has_evicted = false;
+        self.ghosts.resize(pages);
+        self.share(pages);
+    }
+
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
         // When they were used is not known. They are in the stack while an adopted page is LIR.
         ghosts.join(self.last_use);
+        ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
         None
     }

@@ -154,6 +154,11 @@ impl Places {
         self.pushes.wrapping_sub(self.nodes[frame.0 as usize].stamp)
     }
 
+    /// Frames with this number and above were never on a list.
+    pub fn frames(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
     /// How many frames are on a list.
     #[inline]
     pub fn pages(&self, list: List) -> u32 {

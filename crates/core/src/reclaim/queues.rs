@@ -5,6 +5,8 @@
 //! One that comes back while it is remembered enters the main queue at once. That is a clock: a
 //! page that was used since it came there goes round once more.
 
+use alloc::vec::Vec;
+
 use super::{Ghosts, Line, List, Looks, PageKey, Places, law_pages};
 use crate::cache::FrameId;
 
@@ -27,6 +29,11 @@ pub(super) struct Counting {
     pub(super) uses_max: u8,
 }
 
+/// As many ghosts as pages in the main queue.
+fn ghosts_max(pages: u32) -> u32 {
+    pages - pages / SMALL_SHARE
+}
+
 /// The two queues of a cache.
 #[derive(Debug)]
 pub(super) struct Queues {
@@ -41,10 +48,17 @@ pub(super) struct Queues {
 impl Queues {
     /// For a cache of so many pages.
     pub(super) fn new(pages: u32, counting: Counting) -> Queues {
-        let ghosts = Ghosts::new(pages - pages / SMALL_SHARE);
+        let ghosts = Ghosts::new(ghosts_max(pages));
         let mut queues = Queues { small_max: 0, main_max: 0, counting, ghosts, has_evicted: false };
         queues.share(pages);
         queues
+    }
+
+    /// For so many pages from now on. Where there are to be more, room is filled as at first.
+    pub(super) fn resize(&mut self, pages: u32) {
+        self.has_evicted = false;
+        self.ghosts.resize(ghosts_max(pages));
+        self.share(pages);
     }
 
     /// Shares the memory out. A cache that is full may have fewer pages for its law than there are
@@ -121,9 +135,18 @@ impl Queues {
         is_small
     }
 
+    /// Gives up its pages. The queues are in the order in which pages came: those that were used since
+    /// go last.
+    pub(super) fn give_up(&self, places: &mut Places) -> Vec<(FrameId, bool)> {
+        let mut order = places.take_law();
+        order.sort_by_key(|&(frame, _)| places.uses(frame) > 0);
+        order
+    }
+
     /// Takes over what another law remembers.
     pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
         ghosts.join(0);
+        ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
     }
 

@@ -14,6 +14,8 @@
 //!
 //! A use moves nothing, it is only counted: known late or at once is the same to this law.
 
+use alloc::vec::Vec;
+
 use super::queues::{Counting, Queues};
 use super::{Entry, Ghosts, Looks, PageKey, Places, ReclaimLaw};
 use crate::cache::FrameId;
@@ -58,6 +60,14 @@ impl ReclaimLaw for S3Fifo {
         self.queues.adopt(places, frame, is_kept);
     }
 
+    fn resize(&mut self, _places: &mut Places, _looks: &dyn Looks, pages: u32) {
+        self.queues.resize(pages);
+    }
+
+    fn give_up(&mut self, places: &mut Places) -> Vec<(FrameId, bool)> {
+        self.queues.give_up(places)
+    }
+
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.queues.inherit(ghosts);
         None
@@ -82,5 +92,20 @@ mod tests {
         // Used twice, 1 goes on to the main queue; used once it would not.
         assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([1, 1, 11])), [2]);
         assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([1, 11])), [1]);
+    }
+
+    /// Of ten pages 1 is in the small queue; 1 and 4 were used since they came, and nothing else tells
+    /// that they are wanted more than the others.
+    #[test]
+    fn it_gives_up_what_was_used_behind_what_was_not() {
+        let (mut law, mut places) = (S3Fifo::new(10), Places::new(10));
+        let page = |frame: u32| PageKey::numbered(frame.into());
+        for frame in 1..=10 {
+            law.enter(&mut places, FrameId(frame), page(frame), Entry::Asked);
+        }
+        [1, 4].into_iter().for_each(|frame| law.used(&mut places, FrameId(frame), page(frame)));
+        let order: Vec<u32> =
+            law.give_up(&mut places).into_iter().map(|(frame, _)| frame.0).collect();
+        assert_eq!(order, [2, 3, 5, 6, 7, 8, 9, 10, 1, 4]);
     }
 }

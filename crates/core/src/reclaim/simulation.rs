@@ -60,6 +60,37 @@ impl Simulation {
         self.frames.find(page).is_some()
     }
 
+    /// Has so many frames from now on, one at least, and a law for as many: pages leave as the law has
+    /// them leave, or room is left.
+    pub fn resize(&mut self, pages: u32) {
+        while self.frames.held() > pages {
+            self.evict();
+        }
+        self.law.resize(&mut self.places, &self.frames, pages);
+        self.frames.resize_heads(pages);
+        self.pages_max = pages;
+    }
+
+    /// Drops the pages that are not to be kept, as if nobody had ever referenced them.
+    pub fn retain(&mut self, is_kept: impl Fn(PageKey) -> bool) {
+        for frame in (0..self.frames.pages.len() as u32).map(FrameId) {
+            if self.places.is_listed(frame) && !is_kept(self.frames.page(frame)) {
+                self.places.unlink(frame);
+                self.frames.remove(frame);
+            }
+        }
+    }
+
+    /// One page goes.
+    fn evict(&mut self) -> PageKey {
+        let Simulation { law, places, frames, .. } = self;
+        let victim = law.victim(places, frames).expect("every page is on a list of the law's");
+        let page = frames.page(victim);
+        law.evicted(places, victim, page);
+        frames.remove(victim);
+        page
+    }
+
     /// As `reference`; says what became of it.
     pub(super) fn refer(&mut self, page: PageKey) -> Outcome {
         let Simulation { law, places, frames, .. } = self;
@@ -68,13 +99,11 @@ impl Simulation {
             return Outcome::Hit;
         }
         let mut gone = None;
-        if frames.free.is_empty() && frames.pages.len() as u32 >= self.pages_max {
+        if frames.held() >= self.pages_max {
             law.awaited(page);
-            let victim = law.victim(places, frames).expect("every page is on a list of the law's");
-            law.evicted(places, victim, frames.page(victim));
-            gone = Some(frames.page(victim));
-            frames.remove(victim);
+            gone = Some(self.evict());
         }
+        let Simulation { law, places, frames, .. } = self;
         let frame = frames.add(page);
         law.enter(places, frame, page, Entry::Asked);
         Outcome::Miss { gone }
@@ -84,6 +113,27 @@ impl Simulation {
 impl Frames {
     fn home(&self, page: PageKey) -> usize {
         (((page.0 & u64::from(u32::MAX)) * self.heads.len() as u64) >> 32) as usize
+    }
+
+    /// How many have a page.
+    fn held(&self) -> u32 {
+        (self.pages.len() - self.free.len()) as u32
+    }
+
+    /// Has as many chains as there are to be frames.
+    fn resize_heads(&mut self, pages: u32) {
+        let chained: Vec<u32> = self.heads.iter().flat_map(|&head| self.chain(head)).collect();
+        self.heads = alloc::vec![NOBODY; pages as usize].into_boxed_slice();
+        for frame in chained {
+            let home = self.home(self.pages[frame as usize]);
+            self.next[frame as usize] = core::mem::replace(&mut self.heads[home], frame);
+        }
+    }
+
+    /// The frames of a chain.
+    fn chain(&self, head: u32) -> impl Iterator<Item = u32> {
+        let on = |at: u32| (at != NOBODY).then_some(at);
+        core::iter::successors(on(head), move |&at| on(self.next[at as usize]))
     }
 
     fn find(&self, page: PageKey) -> Option<FrameId> {
@@ -173,5 +223,32 @@ pub(super) mod trial {
             assert!(there.len() <= pages as usize && !there.iter().any(is_gone));
         }
         gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Lru;
+    use super::*;
+
+    /// Of four pages the two used last stay in a cache of two; one that grows to three gives up none,
+    /// and the next after that drives out the oldest.
+    #[test]
+    fn a_cache_that_shrinks_gives_up_what_its_law_would_and_one_that_grows_nothing() {
+        let key = PageKey::numbered;
+        let mut cache = Simulation::new(Box::new(Lru), 4);
+        (1..=4).for_each(|page| assert!(!cache.reference(key(page))));
+        cache.resize(2);
+        cache.resize(3);
+        assert!(!cache.reference(key(5)));
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|page| cache.holds(key(page))),
+            [false, false, true, true, true]
+        );
+        assert!(!cache.reference(key(6)));
+        cache.retain(|page| page != key(5));
+        assert_eq!([3, 4, 5, 6].map(|page| cache.holds(key(page))), [false, true, false, true]);
+        assert!(!cache.reference(key(7)));
+        assert!(cache.holds(key(4)), "there was room");
     }
 }

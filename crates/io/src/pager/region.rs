@@ -37,6 +37,7 @@ const MEMORY_PAGES_MIN: u64 = 64;
 pub struct RegionBuilder {
     memory_bytes: u64,
     swapin: String,
+    reclaim: String,
     backend: BackendKind,
 }
 
@@ -45,6 +46,7 @@ impl Default for RegionBuilder {
         RegionBuilder {
             memory_bytes: 256 << 20,
             swapin: "adaptive".to_owned(),
+            reclaim: "two-lists".to_owned(),
             backend: BackendKind::default(),
         }
     }
@@ -66,6 +68,15 @@ impl RegionBuilder {
     #[must_use]
     pub fn swapin(mut self, law: &str) -> RegionBuilder {
         law.clone_into(&mut self.swapin);
+        self
+    }
+
+    /// The reclaim law: which pages leave when memory is short; as `readpath laws` names it; default
+    /// `two-lists`. It learns of uses by faults alone: of a page that is mapped nobody is told that it is
+    /// touched again.
+    #[must_use]
+    pub fn reclaim(mut self, law: &str) -> RegionBuilder {
+        law.clone_into(&mut self.reclaim);
         self
     }
 
@@ -131,6 +142,7 @@ impl RegionBuilder {
 
     fn over(self, bytes: u64, path: &Path, claim: File) -> Result<Region, PagerError> {
         let swapin = Spec::parse(&self.swapin).map_err(PagerError::Law)?;
+        let reclaim = Spec::parse(&self.reclaim).map_err(PagerError::Law)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         let memory_pages = (self.memory_bytes / PAGE_BYTES).max(MEMORY_PAGES_MIN);
         let options = OpenOptions { is_writable: true, ..OpenOptions::default() };
@@ -156,6 +168,7 @@ impl RegionBuilder {
             memory_pages,
             slots,
             swapin,
+            reclaim,
             backend: self.backend,
         };
         let (link, scope) = Link::start("readpath-swap", move |inbox| Server::new(setup, inbox))?;

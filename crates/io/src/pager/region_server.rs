@@ -97,6 +97,7 @@ pub(super) struct Setup {
     pub memory_pages: u64,
     pub slots: u64,
     pub swapin: Spec,
+    pub reclaim: Spec,
     pub backend: BackendKind,
 }
 
@@ -175,17 +176,28 @@ impl Server {
     /// # Errors
     /// As [`RegionBuilder::in_folder`](super::region::RegionBuilder::in_folder).
     pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
-        let Setup { target, user, pages, frames: area, memory_pages, slots, swapin, backend } =
-            setup;
+        let Setup {
+            target,
+            user,
+            pages,
+            frames: area,
+            memory_pages,
+            slots,
+            swapin,
+            reclaim,
+            backend,
+        } = setup;
         let caps = target.caps();
         let config = Config {
             memory_bytes: memory_pages * PAGE_BYTES,
             open_reads_max: u32::MAX,
+            reclaim,
             ..Config::new(caps)
         };
         let mut machine = Machine::new(config).map_err(PagerError::Config)?;
         let swap = SwapConfig {
             law: swapin,
+            by_law: true,
             second_chance_pages: (memory_pages / SECOND_CHANCE_DIVISOR).min(SECOND_CHANCE_PAGES_MAX)
                 as u32,
             ..SwapConfig::new(0, slots)
