@@ -127,7 +127,7 @@ impl Survival {
     }
 
     /// How likely a run of `length` requests, at least 1, comes to so many more, of [`CERTAIN`].
-    pub fn comes_to(&self, length: u64, ahead: u64) -> u64 {
+    pub(crate) fn comes_to(&self, length: u64, ahead: u64) -> u64 {
         let piece = self.pieces(length).find(|piece| ahead <= piece.ahead + piece.pages);
         piece.map_or(0, |piece| CERTAIN * CERTAIN / piece.inverse_at(ahead - piece.ahead))
     }
