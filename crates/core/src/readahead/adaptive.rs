@@ -38,8 +38,8 @@
 //!   filled, none of them marked, costs nothing but that look.
 //!
 //! Hints are where belief starts: after `SEQUENTIAL` each request begins a run that is told to go on, as at the
-//! begin of a file; after `RANDOM` nothing is read ahead of a request that continues none, until one went on. What is
-//! seen later outweighs both.
+//! begin of a file; after `RANDOM` nothing is read ahead of a request that continues none, until one went on, and nothing is
+//! read whole. What is seen later of runs outweighs both.
 
 use alloc::collections::VecDeque;
 
@@ -191,7 +191,7 @@ impl Adaptive {
         };
         if !is_random {
             stream.read_ahead(seen, pages);
-            if matches!(begin, Begin::Request { .. }) {
+            if matches!(begin, Begin::Request { .. }) && self.advice != Advice::Random {
                 sweep::sweep(request, seen.file_pages, pages);
             }
         }
