@@ -82,7 +82,8 @@ fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
 
 /// Slices of 64 KiB at random places, page by page, each page in its turn. Each
 /// takes five faults: pages 0, 1, 2 and 3, 4 to 7, and 8 to 15 are mapped one after the other; and a request that
-/// somebody waits for, and, on a device whose requests are dear, another in case it goes on.
+/// somebody waits for. The dearer the device's requests are, the longer it takes until none is made beside it in case the
+/// slice goes on, of as much again at the most.
 #[test]
 fn random_slices_wait_for_one_request_each() {
     if !can_serve() {
@@ -113,9 +114,9 @@ fn random_slices_wait_for_one_request_each() {
     let waited = after.faults_read - before.faults_read;
     assert!((380..=420).contains(&waited), "{waited}");
     let requests = after.device_reads - before.device_reads;
-    assert!((waited..=2 * waited).contains(&requests), "{requests}");
+    assert!((waited..=3 * waited).contains(&requests), "{requests}");
     let bytes = after.device_read_bytes - before.device_read_bytes;
-    assert!(bytes <= 600 * 65_536, "{bytes}");
+    assert!(bytes <= 2 * 400 * 65_536, "{bytes}");
     let faults = after.faults - before.faults;
     assert!(faults <= 5 * 400 + waited, "{faults}");
 }

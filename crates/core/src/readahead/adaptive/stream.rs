@@ -68,7 +68,7 @@ pub(super) struct Stream {
     begun_with: u64,
     /// How many pages had been asked for of the device, by everybody, when it began.
     begun_at: u64,
-    /// Whether, of which nothing is known, it is taken to go down.
+    /// Whether it is taken to go down while nothing shows which way it goes.
     goes_down: bool,
     /// Since when it counts among [`DeviceEvidence::streams`], if it does.
     counted: Option<Era>,
@@ -281,9 +281,10 @@ impl Stream {
         let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
         let gap_pages_max = device.estimate.request_occupies_pages();
         let share = device.stream_share_pages();
+        let goes_down = self.is_backward() || self.goes_down;
         let added = match self.shape {
             Shape::Open if size == 0 => PageRange::default(),
-            Shape::Open | Shape::Backward if self.goes_down || self.is_backward() => {
+            Shape::Open | Shape::Backward if goes_down => {
                 self.shape = Shape::Backward;
                 let end = self.ahead.min(request.first);
                 let room = size.saturating_sub(request.first - end).min(share);
