@@ -68,7 +68,7 @@ FIGURES = [
            BENCH + "readpath-sim --bench modelled -- world", BENCH + "readpath-sim --bench modelled -- world --sample-count 1"),
     Figure("regret", README, "one cell of seven to the law that is best there", READPATH + "regret",
            READPATH + "regret --cells /ssd/,rand-4k/ --smoke"),
-    Figure("helped", README, "four times as fast (`bench/advise.py`)", "python3 bench/advise.py --only mapped", needs="root"),
+    Figure("helped", README, "ten times as fast (`bench/advise.py`)", "python3 bench/advise.py --only mapped", needs="root"),
     Figure("conform", README, "every one of 2,000 generated reads", READPATH + "conform --generate 2000 --seed 7",
            READPATH + "conform --generate 50 --seed 7", needs="root and tracefs"),
     Figure("sources", README, "Published beside modelled", READPATH + "reproduce", READPATH + "reproduce A"),
