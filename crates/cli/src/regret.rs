@@ -244,7 +244,7 @@ fn laws(named: Option<&str>) -> Result<Laws, Failure> {
             "--laws {named}: name a readahead law and a scheduler, as in adaptive,cfq"
         )));
     };
-    Ok(Laws { mapping: readahead.clone(), readahead, scheduler, ..Laws::default() })
+    Ok(Laws { readahead, scheduler, ..Laws::default() })
 }
 
 /// The rivals of an earlier run, by the cell's name.

@@ -75,8 +75,6 @@ pub const REGRET: f64 = 0.95;
 pub struct Laws {
     /// The readahead law.
     pub readahead: Spec,
-    /// That of mappings.
-    pub mapping: Spec,
     /// The swap-in law.
     pub swapin: Spec,
     /// The scheduler.
@@ -87,12 +85,7 @@ impl Default for Laws {
     /// As they ship: `adaptive` everywhere.
     fn default() -> Laws {
         let adaptive = || Spec::plain("adaptive");
-        Laws {
-            readahead: adaptive(),
-            mapping: adaptive(),
-            swapin: adaptive(),
-            scheduler: adaptive(),
-        }
+        Laws { readahead: adaptive(), swapin: adaptive(), scheduler: adaptive() }
     }
 }
 
@@ -335,9 +328,8 @@ impl Cell {
         part: u64,
         watch: Watch<'_>,
     ) -> Result<Run, SimulateError> {
-        let readahead = if pattern.is_mapped() { &laws.mapping } else { &laws.readahead };
         let setup = Setup {
-            readahead: readahead.clone(),
+            readahead: laws.readahead.clone(),
             scheduler: laws.scheduler.clone(),
             seed,
             ..Setup::new(self.device()?)
@@ -350,7 +342,7 @@ impl Cell {
     /// These laws with another readahead law or, where memory is touched, another swap-in law.
     fn with_law(&self, laws: &Laws, law: Spec) -> Laws {
         match self.task {
-            Task::Reads(_) => Laws { readahead: law.clone(), mapping: law, ..laws.clone() },
+            Task::Reads(_) => Laws { readahead: law, ..laws.clone() },
             Task::Touches(_) => Laws { swapin: law, ..laws.clone() },
         }
     }

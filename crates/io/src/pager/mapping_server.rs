@@ -235,21 +235,15 @@ impl Areas {
                 let _ = unsafe { self.uffd.poison(fault.address, PAGE_BYTES as usize) };
                 continue;
             };
-            let is_mapped = |areas: &Areas| {
-                let found = areas.resident.get(&page);
-                found.is_some_and(|found| found.place == Place::User)
-            };
-            if is_mapped(self) && !self.user.is_present(page) {
+            if self.is_at(page, Place::User) && !self.user.is_present(page) {
                 // The program has given it up by itself (madvise(2)).
                 self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
             }
-            if is_mapped(self) {
+            if self.is_at(page, Place::User) {
                 // It came in since the thread told of it.
                 self.wake(page);
             } else {
-                let is_there =
-                    self.resident.get(&page).map(|found| found.place) == Some(Place::Shadow);
-                self.statistics.faults_read += u64::from(!is_there);
+                self.statistics.faults_read += u64::from(!self.is_at(page, Place::Shadow));
                 let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
                 self.read(machine, Access::Fault, range, FAULT)
                     .expect("a page fits, and reads have no limit");

@@ -12,8 +12,7 @@ use crate::simulate::{Setup, simulate_workload};
 const WHOLE: Size = Size { seed: 1, seeds: 1, part: 1 };
 
 fn adaptive(name: &str) -> Run {
-    let laws = Laws { mapping: Spec::plain("adaptive"), ..Laws::default() };
-    cell(name).run(&laws, WHOLE).unwrap()
+    cell(name).run(&Laws::default(), WHOLE).unwrap()
 }
 
 fn cell(name: &str) -> Cell {

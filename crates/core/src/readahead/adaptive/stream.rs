@@ -281,19 +281,19 @@ impl Stream {
         let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
         let gap_pages_max = device.estimate.request_occupies_pages();
         let share = device.stream_share_pages();
-        let goes_down = self.is_backward() || self.goes_down;
+        if self.shape == Shape::Open && size > 0 {
+            self.shape = if self.goes_down { Shape::Backward } else { Shape::Forward };
+        }
         let added = match self.shape {
-            Shape::Open if size == 0 => PageRange::default(),
-            Shape::Open | Shape::Backward if goes_down => {
-                self.shape = Shape::Backward;
+            Shape::Open => PageRange::default(),
+            Shape::Backward => {
                 let end = self.ahead.min(request.first);
                 let room = size.saturating_sub(request.first - end).min(share);
                 let window = PageRange { first: round_begin(end, room), end };
                 self.add_backward(window, pages);
                 window
             }
-            Shape::Open | Shape::Forward | Shape::Backward => {
-                self.shape = Shape::Forward;
+            Shape::Forward => {
                 let first = self.ahead.max(request.end);
                 let room = size.saturating_sub(first - request.end).min(share);
                 let window = PageRange { first, end: round_end(first, room) }.clipped(file_pages);

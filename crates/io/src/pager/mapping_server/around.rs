@@ -33,7 +33,7 @@ impl Areas {
         machine.mapped(self.handle, around);
     }
 
-    fn is_at(&self, page: u64, place: Place) -> bool {
+    pub(super) fn is_at(&self, page: u64, place: Place) -> bool {
         self.resident.get(&page).is_some_and(|held| held.place == place)
     }
 
