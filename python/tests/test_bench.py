@@ -9,6 +9,14 @@ import pytest
 import readpath
 
 
+def need_userfaultfd(tmp_path):
+    try:
+        (tmp_path / "probe").write_bytes(b"1")
+        readpath.map(tmp_path / "probe").close()
+    except OSError as error:
+        pytest.skip(f"no userfaultfd here: {error}")
+
+
 def test_the_benchmark_beside_the_peers_runs(root):
     pytest.importorskip("aiohttp")
     command = [sys.executable, root / "bench/python_peers.py", "--smoke"]
@@ -20,11 +28,7 @@ def test_the_benchmark_beside_the_peers_runs(root):
 
 def test_the_everyday_matrix_has_all_its_cells(root, tmp_path):
     pytest.importorskip("aiohttp")
-    try:
-        (tmp_path / "probe").write_bytes(b"1")
-        readpath.map(tmp_path / "probe").close()
-    except OSError as error:
-        pytest.skip(f"no userfaultfd here: {error}")
+    need_userfaultfd(tmp_path)
     command = [sys.executable, root / "bench/python_everyday.py", "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -41,11 +45,7 @@ def test_the_everyday_matrix_has_all_its_cells(root, tmp_path):
 def test_the_tensors_are_read_by_every_way(root, tmp_path):
     """With the memory that each has of its own: a copy of the file for who reads it, none for who maps it."""
     pytest.importorskip("safetensors")
-    try:
-        (tmp_path / "probe").write_bytes(b"1")
-        readpath.map(tmp_path / "probe").close()
-    except OSError as error:
-        pytest.skip(f"no userfaultfd here: {error}")
+    need_userfaultfd(tmp_path)
     out = tmp_path / "tensors.json"
     command = [sys.executable, root / "bench/python_tensors.py", "--smoke", "--on", tmp_path, "--out", out]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -5,24 +5,10 @@ import itertools
 import pytest
 
 fsspec = pytest.importorskip("fsspec")
-from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
+from counting import Counting  # noqa: E402
 
 import readpath.details  # noqa: E402
 from readpath.filesystem import ReadpathFileSystem  # noqa: E402
-
-
-class Counting(MemoryFileSystem):
-    """Files in memory; counts how often it is asked what one is. A question is a round trip where it is far."""
-
-    protocol = "counting"
-    cachable = False
-    store: dict = {}
-    pseudo_dirs = [""]
-    asked = 0
-
-    def info(self, path, **options):
-        self.asked += 1
-        return super().info(path, **options)
 
 
 @pytest.fixture

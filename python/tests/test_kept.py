@@ -6,27 +6,11 @@ import random
 import pytest
 
 fsspec = pytest.importorskip("fsspec")
-from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
+from counting import Counting  # noqa: E402
 
 import readpath  # noqa: E402
 from readpath.asynchronous import AsyncReadpathFileSystem  # noqa: E402
 from readpath.filesystem import ReadpathFileSystem  # noqa: E402
-
-
-class Counting(MemoryFileSystem):
-    """Files in memory; counts the bytes that are fetched of them."""
-
-    protocol = "counting"
-    cachable = False
-    store: dict = {}
-    pseudo_dirs = [""]
-    fetched = 0
-
-    def cat_file(self, path, start=None, end=None, **options):
-        data = super().cat_file(path, start, end, **options)
-        self.fetched += len(data)
-        return data
-
 
 DATA = {f"/{nth}": random.Random(nth).randbytes(300_000 + nth) for nth in range(4)}
 
