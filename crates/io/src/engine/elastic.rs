@@ -10,7 +10,9 @@
 //! - four times a second, by a thread that all such paths of a process share, while one of them uses more than that.
 //!
 //! Where the limit falls below what is used, pages leave as reclaim would have them leave, and their memory goes back to
-//! the system. Where tasks wait for memory all the same (pressure stall information), an eighth of it goes at each look.
+//! the system. Where tasks wait for memory all the same (pressure stall information), an eighth of it goes at each look, unless
+//! a quarter of all is available: who waits then is in a control group that has reached a limit of its own, which
+//! nothing that is given back here would help.
 //! It never goes below a floor, by which any read can be made.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -44,6 +46,8 @@ const HELD_PART: u64 = 16;
 const READS_BYTES: u64 = 48 << 20;
 /// Where tasks have waited for memory for longer than one part of so many of the time, there is too little.
 const STALLED_PART: u64 = 20;
+/// And less than one part of so many of all memory is available.
+const PLENTY_PART: u64 = 4;
 /// What is given back then at each look, as a part of what is used.
 const GIVEN_PART: u64 = 8;
 /// What is given back at a time, under the lock.
@@ -132,10 +136,11 @@ impl Elastic {
         let limit = self.plan.limit(self.floor_bytes, used_bytes, memory).min(good);
         let now = Instant::now();
         let before = looked.replace((memory.stalled_us, now));
-        let is_short = before.is_some_and(|(stalled_us, at)| {
+        let is_stalled = before.is_some_and(|(stalled_us, at)| {
             let elapsed_us = now.duration_since(at).as_micros() as u64;
             memory.stalled_us.saturating_sub(stalled_us) > elapsed_us / STALLED_PART
         });
+        let is_short = is_stalled && memory.available < memory.total / PLENTY_PART;
         let most = if is_short { used_bytes - used_bytes / GIVEN_PART } else { u64::MAX };
         limit.min(most.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
     }
@@ -298,10 +303,18 @@ mod tests {
     fn where_tasks_wait_for_memory_an_eighth_goes_at_each_look() {
         let elastic = Elastic::of(Plan::of(16_384 * MIB, None)).unwrap();
         let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
-        let stalled = |stalled_us| SpareMemory { stalled_us, ..memory(16_384, 10_000) };
+        let stalled = |stalled_us| SpareMemory { stalled_us, ..memory(16_384, 4_000) };
         // A fifth of the time, then nothing.
         assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled(51_000)), 700 * MIB);
-        assert_eq!(elastic.limit(&mut looked, 700 * MIB, 1 << 40, stalled(51_000)), 8_652 * MIB);
+        assert_eq!(elastic.limit(&mut looked, 700 * MIB, 1 << 40, stalled(51_000)), 2_652 * MIB);
+    }
+
+    #[test]
+    fn while_there_is_plenty_who_waits_is_not_helped_by_what_is_given_back() {
+        let elastic = Elastic::of(Plan::of(16_384 * MIB, None)).unwrap();
+        let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
+        let stalled = SpareMemory { stalled_us: 51_000, ..memory(16_384, 10_000) };
+        assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled), 8_752 * MIB);
     }
 
     #[test]
