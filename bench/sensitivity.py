@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What each constant of the laws `adaptive` is worth: bench/sensitivity.py REGRET.json [NAME...]
+"""What each constant of the laws `adaptive` is worth: bench/sensitivity.py REGRET.json [NAME...], or --list
 
 REGRET.json is what `readpath regret --json` printed. A copy of the working tree is built once, in which each constant is a
 function that asks the environment which value it has: its own, half of it, or twice. With each the laws are run in the
 cells on which they are worked on (never in those that are held out). Those that the compiler must know, lengths of
 arrays, are set in the text instead, and built anew. Prints a table and writes bench/results/sensitivity.json, which
-keeps what other runs found. About half a minute for each of the two values. With names only those.
+keeps what other runs found. About a quarter of a minute for each of the two values. With names only those. `--list` prints the
+constants as they are declared.
 """
 
 import json
@@ -21,12 +22,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "sensitivity.json"
 CORE = Path("crates/core/src")
-FILES = ["estimate.rs", "survival.rs", "readahead/evidence.rs", "readahead/adaptive.rs", "scheduler/adaptive.rs",
-         "swapin/adaptive.rs"]
+FILES = ["observed.rs", "estimate.rs", "survival.rs", "readahead/evidence.rs", "readahead/credit.rs", "readahead/adaptive.rs",
+         "scheduler/adaptive.rs", "swapin/adaptive.rs"]
 FOLDERS = ["readahead/adaptive", "scheduler/adaptive", "swapin/adaptive"]
-# Units in which something is counted, and sizes of tables: they decide nothing.
-UNITS = {"CHANCE_ONE", "ALL", "PARTS", "BLOCK", "AGES", "STEPS"}
-DECLARED = re.compile(r"^const ([A-Z_]+): (\w+) = (.+);$", re.M)
+# Units in which something is counted, bounds of numbers, and sizes of tables: they decide nothing.
+UNITS = {"CERTAIN", "INVERSE_MAX", "ALL", "PARTS", "AT_A_TIME", "STEPS", "EXACT", "SIZES", "REGIONS_MAX"}
+DECLARED = re.compile(r"^(?:pub\(\w+\) )?const ([A-Z_]+): (\w+) = (.+);$", re.M)
+IMPORT = re.compile(r"^((?:pub(?:\(\w+\))? )?use [^;]*;)", re.M)
 FACTORS = {"half": 0.5, "twice": 2}
 LITERAL = re.compile(r"(?<![\w.])\d[\d_]*(?!\w)")
 
@@ -56,20 +58,26 @@ def scaled(declaration, factor):
 
 def called(tree, file, name, declaration):
     """The constant as a function that asks which value it has; its uses, here and in the modules below, as calls."""
-    typed, value = declaration.removeprefix(f"const {name}: ").removesuffix(";").split(" = ", 1)
+    public, typed, value = re.match(rf"(.*)const {name}: (\w+) = (.*);$", declaration).groups()
     arms = [f"Ok(\"{key(file, name)} {word}\") => {scaled(declaration, factor).removesuffix(';').split(' = ', 1)[1]},"
             for word, factor in FACTORS.items() if scaled(declaration, factor)]
-    function = (f"#[allow(non_snake_case)]\nfn {name}() -> {typed} {{\n"
+    function = (f"#[allow(non_snake_case)]\n{public}fn {name}() -> {typed} {{\n"
                 f"    static IS: std::sync::OnceLock<{typed}> = std::sync::OnceLock::new();\n"
                 f"    *IS.get_or_init(|| match std::env::var(\"TUNED\").as_deref() {{ {' '.join(arms)} _ => {value} }})\n}}")
-    for user in [tree / file, *(tree / file).with_suffix("").glob("*.rs")]:
+    for user in (tree / CORE).rglob("*.rs"):
         text = user.read_text()
-        if user != tree / file and not re.search(rf"^use super::.*\b{name}\b", text, re.M):
+        if user != tree / file and not re.search(rf"^use [^;]*\b{name}\b", text, re.M):
             continue
         before, declared, after = text.partition(declaration) if user == tree / file else ("", "", text)
-        parts = [re.sub(rf"^(?!use |\s*//)(.*)$", lambda line: re.sub(rf"\b{name}\b(?!\()", f"{name}()", line[0]), part,
-                        flags=re.M) for part in (before, after)]
+        parts = ["".join(asked(piece, name) for piece in IMPORT.split(part)) for part in (before, after)]
         user.write_text(parts[0] + (function if declared else "") + parts[1])
+
+
+def asked(piece, name):
+    """What is no import and no comment, with each use of the constant as a call."""
+    if IMPORT.match(piece):
+        return piece
+    return re.sub(r"^(?!\s*//)(.*)$", lambda line: re.sub(rf"\b{name}\b(?!\()", f"{name}()", line[0]), piece, flags=re.M)
 
 
 def key(file, name):
@@ -148,6 +156,8 @@ def built(tree, found):
 
 
 def main():
+    if sys.argv[1:] == ["--list"]:
+        return print("\n".join(f"{key(file, name)}\t{declared}" for file, name, declared in constants(ROOT)))
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     rivals, names = Path(sys.argv[1]).resolve(), sys.argv[2:]

@@ -191,6 +191,30 @@ fn every_table_of_measurements_has_its_command() {
     }
 }
 
+/// The laws `adaptive` have twenty constants at the most. Each stands in a table with where it is from and what it is worth at half and at
+/// twice its value, measured as it is declared.
+#[test]
+fn the_constants_of_the_laws_are_few_and_each_is_accounted_for() {
+    let listed = Command::new("python3")
+        .args(["bench/sensitivity.py", "--list"])
+        .current_dir(root())
+        .output();
+    let Ok(listed) = listed else { return println!("skipped: there is no python3") };
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let text = document("bench/README.md");
+    let measured: serde_json::Value =
+        serde_json::from_str(&document("bench/results/sensitivity.json")).unwrap();
+    let measured = measured["constants"].as_object().unwrap();
+    for line in listed.lines() {
+        let (key, declared) = line.split_once('\t').unwrap();
+        let row = format!("| `{key}` |");
+        assert!(text.lines().any(|line| line.starts_with(&row)), "no row `{row}`");
+        assert_eq!(measured[key]["declared"], declared, "measured with another value");
+    }
+    assert_eq!(listed.lines().count(), measured.len(), "measured, and not there any more");
+    assert!((3..=20).contains(&measured.len()), "{} constants", measured.len());
+}
+
 /// What of a command a document names at the least: the script, the benchmark, or the subcommand.
 fn tool(command: &str) -> String {
     let words: Vec<&str> = command.split([' ', '\'']).collect();

@@ -31,38 +31,24 @@
 
 use alloc::vec::Vec;
 
+use crate::observed::{NEWEST, REMEMBERED};
 use crate::request::RequestId;
 use crate::unit::{PAGE_BYTES, Time};
-
-/// Completions over which a rate is taken: enough that one slow one doesn't rule it.
-const RATE_COMPLETIONS: u32 = 16;
 
 /// Requests of so many pages, 512 KiB, say how slow bytes are, where nothing else does: a
 /// disk's 100 MB/s take 5 ms for them, as long as a seek.
 /// A request is then taken to cost no more than so many pages do.
 const LARGE_PAGES: u64 = 128;
 
-/// Requests that took so many times what they take alone have waited for each other.
-const WAITED: u64 = 2;
-
 /// A span counts when no more than one of so many parts of it is unsure.
 const SURE: u64 = 8;
-
-/// The share of an estimate that is forgotten at a time.
-const FORGOTTEN: u64 = 64;
 
 /// The cost of a page, in picoseconds, before large requests were measured: 500 MB/s, a SATA link's.
 const PAGE_PS_AT_FIRST: u64 = PAGE_BYTES * 2_000;
 
-/// No page costs less, in picoseconds: 8 GB/s, four lanes of PCI Express 4.
-const PAGE_PS_LEAST: u64 = PAGE_BYTES * 125;
-
-/// But no more than makes a request cost as much as so many pages, 128 KiB, the kernel's
-/// window: a device whose requests are quick has quick bytes as well.
-const REQUEST_COST_PAGES_AT_FIRST: u64 = 32;
-
-/// What a request occupies, in nanoseconds, before anything was measured: a SATA drive's 20 µs.
-const OCCUPIED_NS_AT_FIRST: u64 = 20_000;
+/// But no more than makes a request cost as much as so many pages, 256 KiB: a device whose requests are quick has
+/// quick bytes as well.
+const REQUEST_COST_PAGES_AT_FIRST: u64 = 64;
 
 /// The cost of a request, in nanoseconds, before anything was measured: 1 ms,
 /// between a solid-state drive's and a disk's.
@@ -120,7 +106,7 @@ impl Default for DeviceEstimate {
             busy_sizes: Sizes::default(),
             alone_sizes: Sizes::default(),
             request_ns: REQUEST_NS_AT_FIRST,
-            occupied_ns: OCCUPIED_NS_AT_FIRST,
+            occupied_ns: 0,
             is_request_measured: false,
             alone: 0,
             under_way: Vec::new(),
@@ -203,7 +189,7 @@ impl DeviceEstimate {
     /// Time has come to the next completions: what was seen before them is one block, if it is
     /// enough, and the span since then counts, if all of it was watched.
     fn came_to(&mut self, now: Time, was_sure: bool, is_known: bool) {
-        if self.block_completions >= RATE_COMPLETIONS {
+        if u64::from(self.block_completions) >= NEWEST {
             self.learn_rate();
         }
         self.counts = was_sure && is_known;
@@ -222,7 +208,7 @@ impl DeviceEstimate {
         let took_ns = self.block_busy_ns / completions;
         let rate_ps = (took_ns * 1_000 / pages).max(1);
         let is_large = pages >= LARGE_PAGES;
-        let forgotten = if is_large { self.bound_ps / FORGOTTEN } else { 0 };
+        let forgotten = if is_large { self.bound_ps / REMEMBERED } else { 0 };
         self.bound_ps = rate_ps.min(self.bound_ps.saturating_add(forgotten));
         match self.busy_sizes.learn(pages, took_ns, self.page_ps()) {
             Some(page_ps) => self.page_ps = Some(page_ps),
@@ -233,7 +219,7 @@ impl DeviceEstimate {
             None => {}
         }
         let occupied_ns = took_ns.saturating_sub(pages * self.page_ps() / 1_000);
-        let waited = self.block_latency_ns >= WAITED * self.block_alone_ns;
+        let waited = self.block_latency_ns >= 2 * self.block_alone_ns;
         self.occupied_ns = match waited {
             true => (3 * self.occupied_ns + occupied_ns) / 4,
             // The device could have done more: what each occupies is no more than this.
@@ -263,7 +249,7 @@ impl DeviceEstimate {
         }
         let least_ns =
             (took_ns / (beside + 1)).saturating_sub(bytes_ns).max(least_ns / (beside + 1));
-        let seen = if beside == 0 { self.alone.min(FORGOTTEN) } else { FORGOTTEN };
+        let seen = if beside == 0 { self.alone.min(REMEMBERED) } else { REMEMBERED };
         let before = self.request_ns;
         let request_ns = before.clamp(least_ns, most_ns);
         self.request_ns = match request_ns > before {
@@ -289,24 +275,26 @@ impl Sizes {
     /// One more block; gives what a page costs by the line and by what was known `before`:
     /// the more the sizes differ, the less that counts. `None` while they don't.
     fn learn(&mut self, pages: u64, took_ns: u64, before_ps: u64) -> Option<u64> {
-        let (pages, took_ns) = (pages as i64 * 16, took_ns as i64);
+        let newest = NEWEST as i64;
+        let (pages, took_ns) = (pages as i64 * newest, took_ns as i64);
         if self.blocks == 0 {
             (self.pages, self.took_ns) = (pages, took_ns);
         }
         self.blocks += 1;
         let (off_pages, off_ns) = (pages - self.pages, took_ns - self.took_ns);
-        self.pages += off_pages / 16;
-        self.took_ns += off_ns / 16;
-        self.variance += off_pages * off_pages / 16 - self.variance / 16;
-        self.covariance += off_pages * off_ns / 16 - self.covariance / 16;
-        let indifferent = self.pages * self.pages / 16;
+        self.pages += off_pages / newest;
+        self.took_ns += off_ns / newest;
+        self.variance += off_pages * off_pages / newest - self.variance / newest;
+        self.covariance += off_pages * off_ns / newest - self.covariance / newest;
+        let indifferent = self.pages * self.pages / newest;
         if self.covariance <= 0 || self.variance < indifferent / 4 {
             return None;
         }
-        let slope_ps = (self.covariance * 16 / self.variance.max(1)) as u64 * 1_000;
+        let slope_ps = (self.covariance * newest / self.variance.max(1)) as u64 * 1_000;
         let (known, seen) = (indifferent as u128, self.variance as u128);
         let both = (u128::from(before_ps) * known + u128::from(slope_ps) * seen) / (known + seen);
-        Some((both as u64).max(PAGE_PS_LEAST))
+        // No page costs less than at 8 GB/s, four lanes of PCI Express 4.
+        Some((both as u64).max(PAGE_PS_AT_FIRST / 16))
     }
 }
 

@@ -30,6 +30,7 @@ pub mod decision;
 pub mod estimate;
 pub mod law;
 pub mod machine;
+mod observed;
 pub mod raw;
 pub mod readahead;
 pub mod reclaim;

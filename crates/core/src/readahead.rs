@@ -34,6 +34,7 @@ pub use credit::Credit;
 pub use evidence::{
     Begin, DeviceEvidence, Era, Evidence, FileEvidence, RunLengths, Streams, Wanted,
 };
+pub(crate) use evidence::{REQUESTS_SHARE, STREAMS_MAX};
 pub use none::NoReadahead;
 pub use ondemand::OnDemand;
 pub use page_table::PageTable;

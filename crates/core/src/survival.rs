@@ -34,10 +34,6 @@ const BEARING_MAX: u64 = 4;
 const EXACT: u64 = 8;
 const STEPS: usize = 7 + 4 * (32 - 3);
 
-/// When so many runs have been seen to leave a step half of each count is
-/// forgotten: what a program did before is outweighed after as many again.
-const RUNS_REMEMBERED: u8 = 250;
-
 /// What became of the runs of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survival {
@@ -46,7 +42,8 @@ pub struct Survival {
     is_of_requests: bool,
 }
 
-/// Of the runs that came to a step.
+/// Of the runs that came to a step. When their number would not fit in a byte any more half of each count is
+/// forgotten: what a program did before is outweighed after as many again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Step {
     /// How many came to the next.
@@ -58,7 +55,7 @@ struct Step {
 impl Step {
     fn saw(&mut self, went_on: bool) {
         *(if went_on { &mut self.went_on } else { &mut self.ended }) += 1;
-        if self.went_on + self.ended >= RUNS_REMEMBERED {
+        if self.went_on + self.ended == u8::MAX {
             self.went_on /= 2;
             self.ended /= 2;
         }

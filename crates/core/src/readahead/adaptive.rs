@@ -43,7 +43,9 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Advice, Ahead, Ask, Begin, DeviceEvidence, Evidence, Pages, ReadaheadLaw};
+use super::{
+    Advice, Ahead, Ask, Begin, DeviceEvidence, Evidence, Pages, ReadaheadLaw, STREAMS_MAX,
+};
 use crate::decision::Decision;
 use crate::law::{Spec, SpecError};
 use crate::unit::PageRange;
@@ -54,11 +56,6 @@ mod sweep;
 
 use reaches::Reaches;
 use stream::Stream;
-
-/// How many streams one handle may carry. Beyond it the one that was not seen
-/// longest is forgotten. Sixty-four interleaved ones, and as many requests that
-/// may turn out to be the begin of one.
-const STREAMS_MAX: usize = 128;
 
 /// The law `adaptive`, for one open file.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,12 @@ use crate::survival::{CERTAIN, Survival};
 use crate::unit::{PageRange, Time};
 
 /// Beyond so many times what a request costs a window saves less than a sixteenth.
-pub(super) const REQUESTS_SHARE: u64 = 16;
+pub(crate) const REQUESTS_SHARE: u64 = 16;
+
+/// How many streams one handle may carry, and how many runs of faults one space. Beyond it the one that was not seen
+/// longest is forgotten. Sixty-four interleaved ones, and as many requests that
+/// may turn out to be the begin of one.
+pub(crate) const STREAMS_MAX: usize = 128;
 
 /// Up to which power of two first requests are told apart: 1 MiB.
 const SIZES: usize = 9;
@@ -74,7 +79,7 @@ impl DeviceEvidence {
 
     /// The price, and what makes it so large.
     fn price(&self) -> (u64, &'static str) {
-        let waits = self.estimate.request_cost_pages() / self.reads_under_way.max(1);
+        let waits = (self.estimate.request_cost_pages() / self.reads_under_way.max(1)).max(1);
         let occupies = self.estimate.request_occupies_pages();
         if occupies >= waits { (occupies, "occupies") } else { (waits, "waits") }
     }

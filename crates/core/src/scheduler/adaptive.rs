@@ -16,7 +16,7 @@
 //!   (`adaptive/probe.rs`).
 //! - An active process keeps its place until its *turn* is over, or until it has
 //!   asked for nothing for 8 ms: so long the device is kept for it. A turn is 300 ms
-//!   shared by all who want one, at least 20 ms, and at least eight times what the first
+//!   shared by all who want one, at least an epoch of the probe, and at least eight times what the first
 //!   request of a turn takes, so that no more than an eighth is spent on the way.
 //!   Then comes who has waited longest.
 //! - *Depth.* While all are active and some ask for many requests at a time and others for few (`adaptive/asking.rs`),
@@ -26,7 +26,7 @@
 //!   and not behind all that the greediest would send. Where all ask for about as many, such a
 //!   limit would spare nobody anything and could only cost: there is none.
 //!
-//! Round, least turn and wait are CFQ's (`target_latency`, `slice_sync` and `slice_idle`,
+//! Round and wait are CFQ's (`target_latency` and `slice_idle`,
 //! KERNEL.md section 4.1). Which part of what the device was given it serves
 //! first is the device's own business: the limit is one of processes, not of requests.
 
@@ -39,6 +39,7 @@ use crate::unit::Time;
 use super::requests::Requests;
 use super::{Dispatch, Inserted, Scheduler};
 use crate::decision::{Decision, DecisionLog};
+use crate::observed::NEWEST;
 
 mod asking;
 mod crowd;
@@ -50,7 +51,7 @@ use asking::Asking;
 use crowd::Crowd;
 use nearness::Nearness;
 use open::Open;
-use probe::{Found, Knob, Probe, Served};
+use probe::{EPOCH_TIME, Found, Knob, Probe, Served};
 
 /// How long the device is kept for an active process that asks for nothing.
 const PATIENCE: Time = Time::from_ms(8);
@@ -58,14 +59,8 @@ const PATIENCE: Time = Time::from_ms(8);
 /// All who want a turn have had one after about so long.
 const ROUND: Time = Time::from_ms(300);
 
-/// No turn is shorter.
-const TURN_MIN: Time = Time::from_ms(20);
-
-/// Nor than so many times what its first request takes.
+/// No turn is shorter than an epoch, nor than so many times what its first request takes.
 const TURN_SWITCHES: u64 = 8;
-
-/// Completions between two looks at who asks for how much, and whether anybody is near.
-const WATCH: u64 = 16;
 
 /// The scheduler `adaptive`.
 ///
@@ -234,7 +229,7 @@ impl Adaptive {
     fn turn_length(&self, limit: usize) -> Time {
         let wanting = self.processes.values().filter(|process| process.wants()).count();
         let share_ns = ROUND.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64;
-        Time(share_ns.max(TURN_MIN.ns()).max(TURN_SWITCHES * self.switch_ns))
+        Time(share_ns.max(EPOCH_TIME.ns()).max(TURN_SWITCHES * self.switch_ns))
     }
 
     fn longest_parked(&self) -> Option<ProcessId> {
@@ -311,7 +306,7 @@ impl Adaptive {
         };
         let is_set = self.places.allowed().is_some();
         let more = self.places.allowed().map_or(0, |few| 2 * few as usize);
-        let found = match is_set && self.completions.is_multiple_of(WATCH) {
+        let found = match is_set && self.completions.is_multiple_of(NEWEST) {
             true if Near::of(processes, now).may_be < 2 => self.places.reset("far"),
             _ if is_set => {
                 self.places.completed(now, served, || more < Near::of(processes, now).may_be)
@@ -332,7 +327,7 @@ impl Adaptive {
     /// All are active, and a read is back: how many requests are worth having, while some ask for
     /// many and others for few.
     fn try_depth(&mut self, now: Time, served: Served) {
-        if self.completions.is_multiple_of(WATCH) {
+        if self.completions.is_multiple_of(NEWEST) {
             let here = self.processes.values().filter(|it| it.wants() || it.is_awaited(now));
             self.is_uneven = Asking::are_uneven(here.map(|process| process.asking));
         }
@@ -380,7 +375,7 @@ impl Scheduler for Adaptive {
         // Else it is another one of its number.
         process.has_ended = false;
         process.nearness.observe(request);
-        process.asking.asks(process.under_way() + process.parked.count() as u32);
+        process.asking.asks(u64::from(process.under_way()) + process.parked.count() as u64);
         let own = process.under_way();
         let may_go = match self.places.allowed() {
             Some(_) => process.turn.is_some(),

@@ -39,7 +39,7 @@ use alloc::vec::Vec;
 use super::{SwapFault, SwapRead, SwapinLaw, Swapped};
 use crate::decision::Decision;
 use crate::law::{Spec, SpecError};
-use crate::readahead::DeviceEvidence;
+use crate::readahead::{DeviceEvidence, REQUESTS_SHARE};
 use crate::survival::CERTAIN;
 use crate::unit::PageRange;
 
@@ -48,13 +48,6 @@ mod trust;
 
 use runs::{Horizon, Run, Runs};
 use trust::Trust;
-
-/// What is ahead of a run takes at most so many times as long as a request
-/// without its bytes: then the device is busy with bytes for 16 parts of 17.
-const AHEAD_PER_REQUEST_COST: u64 = 16;
-
-/// Slots are looked along until so many more were found that no run will come to than that some will.
-const UNFORESEEN_MAX: i64 = 64;
 
 /// The law `adaptive`.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +101,7 @@ impl Adaptive {
         let waiting_faults = swapped.waiting_faults();
         let mut costs = Costs::of(swapped.evidence(), waiting_faults);
         costs.pages_max = self.trust.learn(!is_miss, swapped.wasted_pages(), costs.pages_max);
-        let (by_slot, by_address) = self.runs_of(fault, costs, swapped);
+        let (by_slot, by_address) = self.runs_of(fault, costs);
         let slots_lead = by_slot.length > by_address.length;
         let leading = if slots_lead { by_slot } else { by_address };
         if !is_miss && !leading.is_due() {
@@ -148,17 +141,15 @@ impl Adaptive {
     }
 
     /// The runs that the fault belongs to, by slot and by address.
-    fn runs_of(&mut self, fault: &SwapFault, costs: Costs, swapped: &dyn Swapped) -> (Run, Run) {
+    fn runs_of(&mut self, fault: &SwapFault, costs: Costs) -> (Run, Run) {
         let horizon = |places| Horizon {
             places,
             likelihood_min: CERTAIN * (costs.fault as u64 + 1) / (2 * costs.fault as u64),
             pages_max: costs.pages_max,
         };
-        let is_absent = |page| swapped.absent_slot(fault.memory, page).is_some();
         let (pages, slots) = (horizon(fault.memory_pages), horizon(fault.slots));
-        let by_address = self.addresses_of(fault).fault(fault.page, pages, is_absent);
-        let is_absent = |slot| swapped.absent_page(slot).is_some();
-        let by_slot = self.slots.fault(fault.slot, slots, is_absent);
+        let by_address = self.addresses_of(fault).fault(fault.page, pages);
+        let by_slot = self.slots.fault(fault.slot, slots);
         (by_slot, by_address)
     }
 
@@ -195,8 +186,9 @@ impl Adaptive {
             true => PageRange { first: 0, end: fault.slot },
             false => PageRange { first: fault.slot + 1, end: fault.slots },
         };
-        let looked_max = 4 * costs.pages_max + UNFORESEEN_MAX as u64;
-        for slot in run.outward(all).take(looked_max as usize) {
+        // No further than where as much would be lost as the largest window costs.
+        let lost_max = REQUESTS_SHARE as i64 * costs.fault;
+        for slot in run.outward(all).take(4 * costs.pages_max as usize) {
             let Some((memory, page)) = swapped.absent_page(slot) else {
                 is_in_request = false;
                 continue;
@@ -217,7 +209,7 @@ impl Adaptive {
                 };
                 best = Plan { read: SwapRead::Slots(read), pages, requests, value };
             }
-            if pages >= costs.pages_max || value < best.value - UNFORESEEN_MAX * costs.fault {
+            if pages >= costs.pages_max || value < best.value - lost_max {
                 break;
             }
         }
@@ -246,7 +238,7 @@ impl Costs {
         Costs {
             fault: (fault / waiting_faults.max(1)).max(request).max(1) as i64,
             request: request as i64,
-            pages_max: (AHEAD_PER_REQUEST_COST * fault)
+            pages_max: (REQUESTS_SHARE * fault)
                 .min(device.window_share_pages())
                 .min(device.memory_pages / 2 / waiting_faults.max(1)),
         }

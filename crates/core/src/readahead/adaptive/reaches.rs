@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::unit::PageRange;
 
 /// So many are looked at together, a few instructions for each four.
-const BLOCK: usize = 16;
+const AT_A_TIME: usize = 16;
 
 /// The reaches of the streams of one handle, in the same order.
 ///
@@ -36,8 +36,8 @@ impl Reaches {
     ) -> Option<usize> {
         let [first, end] = cut(request);
         let touches = |(&low, &high): (&i32, &i32)| (low <= end) & (first <= high);
-        let (rest, firsts) = self.firsts.as_rchunks::<BLOCK>();
-        let (_, ends) = self.ends.as_rchunks::<BLOCK>();
+        let (rest, firsts) = self.firsts.as_rchunks::<AT_A_TIME>();
+        let (_, ends) = self.ends.as_rchunks::<AT_A_TIME>();
         let mut last_of = |from: usize, to: usize| {
             let mut all = from..to;
             all.rfind(|&at| touches((&self.firsts[at], &self.ends[at])) && is_it(at))
@@ -45,8 +45,8 @@ impl Reaches {
         for (nth, (firsts, ends)) in firsts.iter().zip(ends).enumerate().rev() {
             // All of them, whatever the first says: so the compiler takes four at a time.
             let is_any = firsts.iter().zip(ends).fold(false, |any, one| any | touches(one));
-            let from = rest.len() + nth * BLOCK;
-            if is_any && let Some(at) = last_of(from, from + BLOCK) {
+            let from = rest.len() + nth * AT_A_TIME;
+            if is_any && let Some(at) = last_of(from, from + AT_A_TIME) {
                 return Some(at);
             }
         }

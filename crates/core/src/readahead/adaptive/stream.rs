@@ -2,18 +2,8 @@
 
 use super::super::{Begin, DeviceEvidence, Era, Pages};
 use super::{Ahead, Seen, say};
+use crate::observed::{FEW, NEWEST};
 use crate::unit::PageRange;
-
-/// However often its pages were evicted, a stream reads so many ahead, 16 KiB, the least that the
-/// kernel reads: so it finds out when there is room again.
-const LIMIT_PAGES_LEAST: u64 = 4;
-
-/// What is ahead of a reader is looked through so far, 1 MiB, to see how much of it was used.
-const PIECE_PAGES_MAX: u64 = 256;
-
-/// That a stream has the part of one among as many as there are counts as much as so many pages
-/// that it was seen to read.
-const PART_PAGES: u64 = 16;
 
 /// In which order a stream takes its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +110,7 @@ impl Stream {
         if self.shape != Shape::Forward {
             return self.behind;
         }
-        let ahead = self.last.end..self.ahead.min(self.last.end + PIECE_PAGES_MAX);
+        let ahead = self.last.end..self.ahead;
         let used = ahead.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
         self.behind + used.count() as u64
     }
@@ -199,7 +189,7 @@ impl Stream {
         };
         let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
         if is_evicted {
-            self.window = (self.window / 2).max(LIMIT_PAGES_LEAST);
+            self.window = (self.window / 2).max(FEW);
             self.window_limit = self.window;
             // What is left of it may have holes: it is gone through anew.
             self.ahead = match self.shape {
@@ -336,8 +326,8 @@ impl Stream {
     /// meanwhile; and as long as these are few, how many streams there are.
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
         let asked = device.asked_pages().saturating_sub(self.begun_at);
-        let all = asked + PART_PAGES * device.streams.count();
-        device.memory_pages * (self.behind + PART_PAGES) / all.max(1)
+        let all = asked + NEWEST * device.streams.count();
+        device.memory_pages * (self.behind + NEWEST) / all.max(1)
     }
 
     /// Where the next window can be on its way while this one is used, the middle is

@@ -6,10 +6,8 @@
 //! small part of the mean: of `n` that one server serves in turn, an `n`-th.
 //! The same shows where some find the head where they need it.
 
+use crate::observed::REMEMBERED;
 use crate::unit::Time;
-
-/// Completions in a block. The newest block and the one before it count.
-const BLOCK: u32 = 64;
 
 /// What requests take that were in the device together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,9 +16,10 @@ pub(super) struct Crowd {
     before: Block,
 }
 
+/// Completions, one after the other. The newest block and the one before it count.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    completions: u32,
+    completions: u64,
     latency_ns: u64,
     quickest_ns: u64,
     in_device: u64,
@@ -35,7 +34,7 @@ impl Default for Block {
 impl Crowd {
     /// A request took so long, and so many were in the device at the end.
     pub(super) fn add(&mut self, latency: Time, in_device: u32) {
-        if self.now.completions == BLOCK {
+        if self.now.completions == REMEMBERED {
             self.before = core::mem::take(&mut self.now);
         }
         self.now.completions += 1;
@@ -47,7 +46,7 @@ impl Crowd {
     /// Whether they wait for each other: the quickest took less than its share of
     /// the mean, if a third of them had been served at once.
     pub(super) fn is_in_its_own_way(&self) -> bool {
-        let completions = u64::from(self.now.completions + self.before.completions);
+        let completions = self.now.completions + self.before.completions;
         let mean_ns = (self.now.latency_ns + self.before.latency_ns) / completions.max(1);
         let crowd = (self.now.in_device + self.before.in_device) / completions.max(1);
         let part = (crowd / 3).clamp(2, 8);

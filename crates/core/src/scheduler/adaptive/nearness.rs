@@ -8,20 +8,15 @@
 //! request takes about 1 ms and a far one 8, so below that the far ones do not
 //! rule (source D's reasoning, and its threshold).
 
+use crate::observed::{FEW, NEWEST};
 use crate::request::Request;
 
 /// A request that begins within so many sectors of where the last one ended is near:
 /// 400 KiB, as in CFQ's detector of 2010 (source D).
 const NEAR_SECTORS: u64 = 800;
 
-/// The share of near requests is a mean of all, and from so many on of the newest.
-const NEWEST: u32 = 16;
-
-/// Fewer requests than these tell nothing.
-const LEAST: u32 = 4;
-
 /// All requests are near.
-const ALL: u32 = 256;
+const ALL: u64 = 256;
 
 /// What is known of where a process reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,8 +24,8 @@ pub(super) struct Nearness {
     /// The last request's end, and the longest so far; `None` before the first.
     last: Option<(u64, u32)>,
     /// The share of near requests, of [`ALL`], and of how many.
-    near: u32,
-    requests: u32,
+    near: u64,
+    requests: u64,
 }
 
 impl Nearness {
@@ -49,12 +44,12 @@ impl Nearness {
 
     /// Its requests are known to be near.
     pub(super) fn is_near(&self) -> bool {
-        self.requests >= LEAST && 8 * self.near >= 7 * ALL
+        self.requests >= FEW && 8 * self.near >= 7 * ALL
     }
 
     /// They are, or there were too few to tell.
     pub(super) fn may_be_near(&self) -> bool {
-        self.requests < LEAST || self.is_near()
+        self.requests < FEW || self.is_near()
     }
 }
 

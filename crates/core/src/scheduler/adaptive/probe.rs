@@ -1,7 +1,8 @@
 //! One setting, and whether another serves better: how many processes at a time, or how many
 //! requests under way.
 //!
-//! Both are found in one way. What the device brings is measured in *epochs*. What *all at once*
+//! Both are found in one way. What the device brings is measured in *epochs*, of 32 ms and sixteen completions at
+//! least; what a setting brings is the mean of its newest four. What *all at once*
 //! bring is what a setting is held against: it is *enough* where it brings a part of that, five
 //! quarters for a few processes, who make the others wait, and seven eighths for a few requests, of which the
 //! others only wait longer. The law in words:
@@ -15,34 +16,19 @@
 //!   set, and from the first that was not enough on three quarters; for processes one, and then twice as
 //!   many, which must bring a quarter more. After a next setting of processes that was enough, and of requests that wasn't, all at
 //!   once come next: what a device brings at first is not what it goes on to bring.
-//! - After a trial that found nothing better nothing is tried for so many times as long as it took, and
-//!   twice as long after each: trials take a 32nd of the time at the most.
+//! - After a trial that found nothing better nothing is tried for 64 times as long as it took.
 //! - A rate that halves or doubles (of requests: changes by half) is another device's, or another load's:
 //!   nothing is set then.
 //!
 //! Why it stays where it is: a setting is left only for one that is enough, or for none because it isn't
 //! itself; both are measured against the same, and what is enough doesn't depend on what is set.
 
+use crate::observed::{FEW, NEWEST, REMEMBERED};
 use crate::unit::Time;
 
 /// No epoch is shorter, and no trial falls further behind: the longest that a head takes to get
 /// anywhere, a full stroke of 18 ms, a revolution of 8, and some more for an old disk.
-const EPOCH_TIME: Time = Time::from_ms(32);
-
-/// Nor has it fewer completions: half of what a disk queues.
-const EPOCH_COMPLETIONS: u32 = 16;
-
-/// What a setting brings is the mean of its newest epochs, of about so many.
-const EPOCHS: u64 = 4;
-
-/// A trial has so many epochs.
-const TRIAL_EPOCHS: u32 = 2;
-
-/// Nothing is tried for so many times as long as the last trial took.
-const PAUSE: u64 = 32;
-
-/// After so many trials that found nothing better the pause is no longer.
-const DOUBLINGS_MAX: u32 = 3;
+pub(super) const EPOCH_TIME: Time = Time::from_ms(32);
 
 /// What is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,13 +123,12 @@ pub(super) struct Probe {
     kept_kib_per_s: u64,
     /// What it brought when it was new; 0 before that is known.
     usual_kib_per_s: u64,
-    /// Of how many epochs what it brings is the mean, up to [`EPOCHS`].
+    /// Of how many epochs what it brings is the mean, up to [`FEW`].
     epochs: u64,
     /// Whether the next trial is of all at once.
     all_is_next: bool,
     /// Whether a half was not enough.
     is_fine: bool,
-    failures: u32,
     quiet_until: Time,
 }
 
@@ -160,7 +145,6 @@ impl Probe {
             epochs: 0,
             all_is_next: false,
             is_fine: false,
-            failures: 0,
             quiet_until: Time::ZERO,
         }
     }
@@ -183,7 +167,7 @@ impl Probe {
         served: Served,
         may_try: impl FnOnce() -> bool,
     ) -> Option<Found> {
-        let epochs = if self.trial.is_some() { TRIAL_EPOCHS } else { 1 };
+        let epochs = 1 + u32::from(self.trial.is_some());
         let allowed = self.allowed();
         let epoch = &mut self.epoch;
         let Some(began) = epoch.began else {
@@ -195,7 +179,7 @@ impl Probe {
             return None;
         };
         let is_late = now > epoch.newest;
-        let round = EPOCH_COMPLETIONS.max(match self.knob {
+        let round = (NEWEST as u32).max(match self.knob {
             Knob::Processes => 0,
             Knob::Requests => allowed.unwrap_or(served.under_way),
         });
@@ -269,10 +253,10 @@ impl Probe {
         may_try: impl FnOnce() -> bool,
     ) -> Option<Found> {
         let before = self.kept_kib_per_s;
-        self.epochs = (self.epochs + 1).min(EPOCHS);
+        self.epochs = (self.epochs + 1).min(FEW);
         self.kept_kib_per_s = (before * (self.epochs - 1) + kib_per_s) / self.epochs;
         let (kept, usual) = (self.kept_kib_per_s, self.usual_kib_per_s);
-        if self.epochs == EPOCHS && usual > 0 && self.knob.is_another(kept, usual) {
+        if self.epochs == FEW && usual > 0 && self.knob.is_another(kept, usual) {
             self.quiet_until = now;
             let was_set = self.reset("another");
             self.begin_epoch(now);
@@ -281,7 +265,7 @@ impl Probe {
         if self.setting.is_none() {
             self.all_kib_per_s = kept;
         }
-        if self.epochs == EPOCHS && usual == 0 {
+        if self.epochs == FEW && usual == 0 {
             self.usual_kib_per_s = kept;
         }
         // The first epoch of all has what came first.
@@ -355,7 +339,7 @@ impl Probe {
                 "enough"
             }
         };
-        (self.failures, self.usual_kib_per_s) = (0, 0);
+        self.usual_kib_per_s = 0;
         // What all at once brought before may be what the device brings at first.
         self.all_is_next = self.knob == Knob::Processes && self.setting.is_some();
         self.quiet_until = now;
@@ -365,8 +349,7 @@ impl Probe {
 
     /// Nothing better was found: nothing is tried for a while.
     fn rest(&mut self, now: Time, took: Time) -> Option<Found> {
-        self.quiet_until = now + Time((PAUSE * took.ns()) << self.failures);
-        self.failures = (self.failures + 1).min(DOUBLINGS_MAX);
+        self.quiet_until = now + Time(REMEMBERED * took.ns());
         None
     }
 }

@@ -2,27 +2,9 @@
 
 use alloc::vec::Vec;
 
+use crate::readahead::STREAMS_MAX;
 use crate::survival::Survival;
 use crate::unit::PageRange;
-
-/// How many runs of one space are followed: 64 processes on one mapping, and as
-/// many faults that may turn out to begin one. Beyond it the one that was not
-/// seen longest has ended.
-const RUNS_MAX: u64 = 128;
-
-/// Nor is more than one place of so many the last of a run: where most places
-/// are next to one, a random fault continues some run by chance.
-const PLACES_PER_RUN: u64 = 64;
-const RUNS_MAX_LEAST: u64 = 4;
-
-/// How far a fault may be from the last one of its run: a quarter of the faults
-/// that the run has, and so many places. Programs touch pages that are in memory
-/// without a fault, and in the slots one of several may lag behind the others.
-const GAP_PER_LENGTH: u64 = 4;
-const GAP_PLACES_MAX: u64 = 64;
-
-/// Of so many places that a run has come by the newer half counts for as much as all before.
-const PLACES_REMEMBERED: u64 = 64;
 
 /// Where a run goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +27,6 @@ pub(super) struct Run {
     has_ended: bool,
     /// How many faults it has.
     pub(super) length: u64,
-    /// Of the places that it has come by, those that it had a fault on, and
-    /// those that were absent and that it passed over.
-    used: u64,
-    passed_over: u64,
     /// The places that it is likely enough to come to.
     pub(super) ahead: PageRange,
     /// The place from which on it is to be seen whether more is to be read.
@@ -83,18 +61,13 @@ pub(super) struct Horizon {
 
 impl Runs {
     /// A fault at `place`: it continues a run, or begins one, which is the newest from now on.
-    pub(super) fn fault(
-        &mut self,
-        place: u64,
-        horizon: Horizon,
-        is_absent: impl Fn(u64) -> bool,
-    ) -> Run {
+    pub(super) fn fault(&mut self, place: u64, horizon: Horizon) -> Run {
         let at = self.runs.iter().rposition(|run| run.is_continued_at(place));
         let mut run = match at {
             Some(at) => {
                 let mut run = self.runs.remove(at);
                 let before = run.length;
-                run.advance(place, is_absent);
+                run.advance(place);
                 if core::mem::take(&mut run.has_ended) {
                     self.lengths.goes_on_after_all(before);
                 }
@@ -103,8 +76,7 @@ impl Runs {
                 run
             }
             None => {
-                let runs_max = (horizon.places / PLACES_PER_RUN).clamp(RUNS_MAX_LEAST, RUNS_MAX);
-                if self.runs.len() as u64 >= runs_max {
+                if self.runs.len() >= STREAMS_MAX {
                     self.runs.remove(0);
                 }
                 if let Some(last) = self.runs.last_mut().filter(|last| !last.has_ended) {
@@ -130,9 +102,8 @@ impl Runs {
     }
 
     fn foreseen(&self, run: &Run, horizon: Horizon) -> PageRange {
-        // Of the places that the run comes to it uses as many as of those before.
-        let likelihood_min = horizon.likelihood_min * (run.used + run.passed_over) / run.used;
-        let pages = self.lengths.pages_ahead(run.length, likelihood_min, horizon.pages_max);
+        let Horizon { likelihood_min, pages_max, .. } = horizon;
+        let pages = self.lengths.pages_ahead(run.length, likelihood_min, pages_max);
         let is_backward = match run.way {
             Way::Open => self.is_backward,
             way => way == Way::Backward,
@@ -151,8 +122,6 @@ impl Run {
             last: place,
             has_ended: false,
             length: 1,
-            used: 1,
-            passed_over: 0,
             ahead: PageRange::default(),
             due: place,
         }
@@ -202,30 +171,19 @@ impl Run {
         self.due = if is_backward { self.last.saturating_sub(half) } else { self.last + half };
     }
 
-    /// Whether the fault goes on from the last one, or is a straggler of the run.
+    /// Whether the fault is next to the last one.
     fn is_continued_at(&self, place: u64) -> bool {
-        let distance_max = (self.length / GAP_PER_LENGTH).clamp(1, GAP_PLACES_MAX);
-        place.abs_diff(self.last) <= distance_max
+        place.abs_diff(self.last) <= 1
     }
 
-    fn advance(&mut self, place: u64, is_absent: impl Fn(u64) -> bool) {
+    fn advance(&mut self, place: u64) {
         let way = if place > self.last { Way::Forward } else { Way::Backward };
         if place == self.last {
             return;
         }
         self.length += 1;
-        self.used += 1;
-        if self.way != Way::Open && self.way != way {
-            self.passed_over = self.passed_over.saturating_sub(1);
-            return;
+        if self.way == Way::Open || self.way == way {
+            (self.way, self.last) = (way, place);
         }
-        let between = place.min(self.last) + 1..place.max(self.last);
-        self.passed_over += between.filter(|&place| is_absent(place)).count() as u64;
-        if self.used + self.passed_over >= PLACES_REMEMBERED {
-            self.used = self.used.div_ceil(2);
-            self.passed_over /= 2;
-        }
-        self.way = way;
-        self.last = place;
     }
 }

@@ -6,30 +6,22 @@
 //! reading further would lose as much as it gains, whatever the number of
 //! programs, their speeds and the memory are.
 
+use crate::observed::{FEW, REMEMBERED};
+
 /// The distance is counted in these parts of a page.
 const PARTS: u64 = 1024;
-
-/// A wasted page takes so much of the distance.
-const TAKEN_PER_WASTE: u64 = 64;
-
-/// So many used pages give back what a wasted one took.
-const USES_PER_WASTE: u64 = 2;
-
-/// The distance is never shorter than four pages, so that it can be learned that
-/// more would be used, nor longer than 1 GiB.
-const PAGES_MIN: u64 = 4;
-const PAGES_MAX: u64 = 1 << 18;
 
 /// What became of pages that were read ahead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trust {
+    /// The distance; at first as far as all else allows.
     parts: u64,
     wasted_pages: u64,
 }
 
 impl Default for Trust {
     fn default() -> Trust {
-        Trust { parts: PAGES_MAX * PARTS, wasted_pages: 0 }
+        Trust { parts: u64::MAX, wasted_pages: 0 }
     }
 }
 
@@ -42,13 +34,13 @@ impl Trust {
         if wasted > 0 {
             self.parts = self.parts.min(pages_max * PARTS);
         }
-        for _ in 0..wasted.min(TAKEN_PER_WASTE * 8) {
-            self.parts -= self.parts / TAKEN_PER_WASTE;
+        for _ in 0..wasted.min(REMEMBERED * 8) {
+            self.parts -= self.parts / REMEMBERED;
         }
         if is_used {
-            self.parts += self.parts / (TAKEN_PER_WASTE * USES_PER_WASTE);
+            self.parts = self.parts.saturating_add(self.parts / (2 * REMEMBERED));
         }
-        self.parts = self.parts.clamp(PAGES_MIN * PARTS, PAGES_MAX * PARTS);
+        self.parts = self.parts.max(FEW * PARTS);
         pages_max.min(self.parts / PARTS)
     }
 }
@@ -67,6 +59,6 @@ mod tests {
         let mut restored = 0;
         (0..88).for_each(|_| restored = trust.learn(true, 44, 1000));
         assert!((980..=1000).contains(&restored), "{restored}");
-        assert_eq!(trust.learn(false, 10_000, 1000), PAGES_MIN, "never none");
+        assert_eq!(trust.learn(false, 10_000, 1000), FEW, "never none");
     }
 }
