@@ -13,12 +13,13 @@ use crate::request::{DeviceCaps, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
 mod adaptive;
+mod arrivals;
 pub mod cfq;
 mod deadline;
-mod fifo;
 mod noop;
 pub mod replay;
 mod requests;
+mod sorted;
 
 pub use adaptive::Adaptive;
 pub use cfq::{Cfq, CfqTunables};

@@ -6,6 +6,7 @@ use readpath_core::unit::Time;
 pub mod agenda;
 pub mod array;
 pub mod changing;
+pub mod due;
 pub mod earliest;
 pub mod faulty;
 pub mod hdd;

@@ -13,7 +13,7 @@
 //! | `tencent` | Tencent's block traces: `s,sector,sectors,0\|1,volume` (1 is a write) |
 //!
 //! Times are counted from the first request; one that goes backwards counts as the time before it.
-//! A trace is read line by line, so that its length costs no memory. What moves no data (flushes,
+//! A trace is read line by line, as bytes, so that its length costs no memory. What moves no data (flushes,
 //! discards, opening of files) is passed over and counted.
 
 use std::collections::BTreeMap;
@@ -91,10 +91,9 @@ impl Format {
         if blktrace::is_start(start) {
             return Some(Format::Blktrace);
         }
-        let text = String::from_utf8_lossy(start);
-        let is_said = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
-        let line = text.lines().find(is_said)?;
-        if line.starts_with("fio version") {
+        let is_said = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
+        let line = start.split(|byte| *byte == b'\n').find(is_said)?;
+        if line.starts_with(b"fio version") {
             return Some(Format::Iolog);
         }
         columns::detect(line)
@@ -154,21 +153,32 @@ impl std::error::Error for TraceError {}
 pub struct Reader<R> {
     source: R,
     format: Format,
+    /// A line that does not stand in the source's buffer whole, or what stands behind a record.
     line: Vec<u8>,
+    /// Bytes of the source's buffer that were read and are still in it.
+    read_bytes: usize,
     number: u64,
-    devices: BTreeMap<String, u32>,
     iolog: iolog::State,
+    counted: Counted,
+    skipped: u64,
+    has_failed: bool,
+}
+
+/// What is counted from the start of a trace on: devices in the order in which they appear, and the time.
+#[derive(Default)]
+struct Counted {
+    devices: BTreeMap<Vec<u8>, u32>,
+    /// The device of the last request, which is the next one's as a rule.
+    newest: Option<(Vec<u8>, u32)>,
     /// The time of the first request, and the latest so far, in the trace's own count.
     first: Option<Time>,
     latest: Time,
-    skipped: u64,
-    has_failed: bool,
 }
 
 /// A request with the time and the device as they stand in the trace.
 struct Raw<'a> {
     at: Time,
-    device: &'a str,
+    device: &'a [u8],
     op: Op,
     offset: u64,
     bytes: u64,
@@ -188,11 +198,10 @@ impl<R: BufRead> Reader<R> {
             source,
             format,
             line: Vec::new(),
+            read_bytes: 0,
             number: 0,
-            devices: BTreeMap::new(),
             iolog: iolog::State::default(),
-            first: None,
-            latest: Time::ZERO,
+            counted: Counted::default(),
             skipped: 0,
             has_failed: false,
         }
@@ -210,76 +219,115 @@ impl<R: BufRead> Reader<R> {
 
     fn read(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
-            let unread = |error: std::io::Error| TraceError::Unread { because: error.to_string() };
-            if self.format == Format::Blktrace {
-                let record = blktrace::next(&mut self.source, &mut self.line).map_err(unread)?;
-                self.number += 1;
-                let number = self.number;
-                match record {
-                    blktrace::Record::End => return Ok(None),
-                    blktrace::Record::Bad => {
-                        let (text, expected) = ("a record".to_owned(), blktrace::EXPECTED);
-                        return Err(TraceError::Bad { line: number, text, expected });
-                    }
-                    blktrace::Record::Nothing => self.skipped += 1,
-                    blktrace::Record::Request { at, device, op, offset, bytes } => {
-                        let name = device.to_string();
-                        let raw = Raw { at, device: &name, op, offset, bytes };
-                        return self.whole(raw).map(Some);
-                    }
-                }
-                continue;
-            }
-            self.line.clear();
-            let mut limited = std::io::Read::take(&mut self.source, LINE_BYTES_MAX);
-            if limited.read_until(b'\n', &mut self.line).map_err(unread)? == 0 {
-                return Ok(None);
-            }
-            self.number += 1;
-            let line = std::mem::take(&mut self.line);
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim();
-            if text.is_empty() || text.starts_with('#') {
-                self.line = line;
-                continue;
-            }
-            let parsed = match self.format {
-                Format::Iolog => self.iolog.line(text),
-                format => columns::line(format, text),
+            let request = match self.format {
+                Format::Blktrace => self.read_record()?,
+                _ => self.read_line()?,
             };
-            let outcome = match parsed {
-                None => {
-                    let expected = columns::expected(self.format);
-                    Err(TraceError::Bad { line: self.number, text: shown(text), expected })
-                }
-                Some(Line::Nothing) => Ok(None),
-                Some(Line::Request(raw)) => self.whole(raw).map(Some),
-            };
-            self.line = line;
-            match outcome? {
-                Some(request) => return Ok(Some(request)),
-                None => self.skipped += 1,
+            match request {
+                Read::Request(request) => return Ok(Some(request)),
+                Read::Nothing => self.skipped += 1,
+                Read::Blank => {}
+                Read::End => return Ok(None),
             }
         }
     }
 
-    /// The request with the time since the first, and the number of its device.
-    fn whole(&mut self, raw: Raw<'_>) -> Result<Request, TraceError> {
-        let device = match self.devices.get(raw.device) {
-            Some(number) => *number,
-            None if self.devices.len() == DEVICES_MAX => {
-                return Err(TraceError::TooManyDevices { line: self.number });
+    fn read_record(&mut self) -> Result<Read, TraceError> {
+        let record = blktrace::next(&mut self.source, &mut self.line).map_err(unread)?;
+        self.number += 1;
+        Ok(match record {
+            blktrace::Record::End => Read::End,
+            blktrace::Record::Bad => {
+                let (text, expected) = ("a record".to_owned(), blktrace::EXPECTED);
+                return Err(TraceError::Bad { line: self.number, text, expected });
+            }
+            blktrace::Record::Nothing => Read::Nothing,
+            blktrace::Record::Request { at, device, op, offset, bytes } => {
+                let raw = Raw { at, device: &device.to_le_bytes(), op, offset, bytes };
+                Read::Request(self.counted.request(raw, self.number)?)
+            }
+        })
+    }
+
+    /// Reads a line where it stands in the source's buffer; one that does not end there is put together.
+    fn read_line(&mut self) -> Result<Read, TraceError> {
+        self.source.consume(std::mem::take(&mut self.read_bytes));
+        let buffer = self.source.fill_buf().map_err(unread)?;
+        let line = match fields::line_end(buffer) {
+            Some(end) => {
+                self.read_bytes = end + 1;
+                &buffer[..end]
             }
             None => {
-                let number = self.devices.len() as u32;
-                self.devices.insert(raw.device.to_owned(), number);
-                number
+                self.line.clear();
+                let mut limited = std::io::Read::take(&mut self.source, LINE_BYTES_MAX);
+                if limited.read_until(b'\n', &mut self.line).map_err(unread)? == 0 {
+                    return Ok(Read::End);
+                }
+                &self.line[..]
             }
+        };
+        self.number += 1;
+        let text = line.trim_ascii();
+        if text.is_empty() || text.starts_with(b"#") {
+            return Ok(Read::Blank);
+        }
+        let line = match self.format {
+            Format::Iolog => self.iolog.line(text),
+            format => columns::line(format, text),
+        };
+        match line {
+            Some(Line::Request(raw)) => self.counted.request(raw, self.number).map(Read::Request),
+            Some(Line::Nothing) => Ok(Read::Nothing),
+            None => {
+                let (line, expected) = (self.number, columns::expected(self.format));
+                let text = shown(&String::from_utf8_lossy(text));
+                Err(TraceError::Bad { line, text, expected })
+            }
+        }
+    }
+}
+
+/// What was read.
+enum Read {
+    Request(Request),
+    /// It moves no data.
+    Nothing,
+    /// An empty line, or a remark.
+    Blank,
+    /// There is no more.
+    End,
+}
+
+fn unread(error: std::io::Error) -> TraceError {
+    TraceError::Unread { because: error.to_string() }
+}
+
+impl Counted {
+    /// The request with the time since the first, and the number of its device; it stands in this line.
+    fn request(&mut self, raw: Raw<'_>, line: u64) -> Result<Request, TraceError> {
+        let device = match &self.newest {
+            Some((name, number)) if name == raw.device => *number,
+            _ => self.device(raw.device, line)?,
         };
         let first = *self.first.get_or_insert(raw.at);
         self.latest = self.latest.max(raw.at);
         let at = self.latest.since(first);
         Ok(Request { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })
+    }
+
+    fn device(&mut self, name: &[u8], line: u64) -> Result<u32, TraceError> {
+        let count = self.devices.len();
+        let number = match self.devices.get(name) {
+            Some(number) => *number,
+            None if count == DEVICES_MAX => return Err(TraceError::TooManyDevices { line }),
+            None => *self.devices.entry(name.to_owned()).or_insert(count as u32),
+        };
+        let (newest, its_number) = self.newest.get_or_insert_default();
+        newest.clear();
+        newest.extend_from_slice(name);
+        *its_number = number;
+        Ok(number)
     }
 }
 

@@ -137,7 +137,7 @@ impl TraceSource {
             Failure::about(shown(&path.display().to_string()), error)
         };
         let file = File::open(path).map_err(|error| about(&error))?;
-        let reader = Reader::new(BufReader::new(file), format);
+        let reader = Reader::new(buffered(file), format);
         let kept = reader.filter_map(|request| match request {
             Ok(request) => change.of(request).map(Ok),
             Err(error) => Some(Err(error)),
@@ -203,7 +203,7 @@ impl TraceSource {
         let note = placed.note.clone();
         let file = File::open(&self.path).map_err(|error| about(&error))?;
         let change = self.change;
-        let requests = Reader::new(BufReader::new(file), self.format)
+        let requests = Reader::new(buffered(file), self.format)
             .map_while(Result::ok)
             .filter_map(move |request| change.of(request));
         let workload = Workload::of_trace(&job, &self.survey, placed, self.speed_milli, requests);
@@ -227,6 +227,11 @@ impl TraceSource {
         }
         Ok(())
     }
+}
+
+/// Lines are read where they stand in the buffer: one that is large cuts few of them.
+fn buffered(file: File) -> BufReader<File> {
+    BufReader::with_capacity(64 << 10, file)
 }
 
 fn named(name: &str) -> Result<Format, Failure> {

@@ -196,7 +196,7 @@ impl Adaptive {
     /// The oldest parked read of the process may go.
     fn open_oldest(&mut self, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
-        let (place, _) = process.parked.oldest().expect("it has parked reads");
+        let (place, _) = process.parked.oldest(requests).expect("it has parked reads");
         let waiting = process.parked.remove(place).expect("the oldest is there");
         self.parked -= usize::from(process.parked.is_empty());
         process.open += 1;

@@ -219,7 +219,7 @@ impl Cfq {
         } else {
             let fifo_expire = self.tunables.fifo_expire(queue.is_sync);
             let is_expired = |arrived| jiffy >= jiffies(arrived) + fifo_expire;
-            let oldest = queue.requests.oldest().filter(|(_, it)| is_expired(it.arrived));
+            let oldest = queue.requests.oldest(requests).filter(|(_, it)| is_expired(it.arrived));
             oldest.map(|(place, _)| place)
         };
         let place = expired.or(queue.next).expect("a queue with requests has a next one");

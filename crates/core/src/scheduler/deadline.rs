@@ -99,7 +99,7 @@ impl Deadline {
         !self.queued[Op::Read as usize].is_empty()
     }
 
-    fn choose(&mut self, now: Time) -> Option<Place> {
+    fn choose(&mut self, now: Time, requests: &RequestTable) -> Option<Place> {
         if self.in_batch < self.tunables.fifo_batch
             && let Some(next) = self.next_in_order(self.direction)
         {
@@ -108,10 +108,10 @@ impl Deadline {
         }
         self.direction = self.choose_direction()?;
         self.in_batch = 1;
-        let oldest = self.expired(self.direction, now);
+        let oldest = self.expired(self.direction, now, requests);
         oldest.or_else(|| self.next_in_order(self.direction)).or_else(|| {
             // Nothing further up: the sweep starts again where the oldest waits.
-            self.queued[self.direction as usize].oldest().map(|(place, _)| place)
+            self.queued[self.direction as usize].oldest(requests).map(|(place, _)| place)
         })
     }
 
@@ -135,12 +135,12 @@ impl Deadline {
         self.queued[op as usize].first_from(self.next_sector[op as usize])
     }
 
-    fn expired(&self, op: Op, now: Time) -> Option<Place> {
+    fn expired(&self, op: Op, now: Time, requests: &RequestTable) -> Option<Place> {
         let patience = match op {
             Op::Read => self.tunables.read_expire,
             Op::Write => self.tunables.write_expire,
         };
-        let (place, oldest) = self.queued[op as usize].oldest()?;
+        let (place, oldest) = self.queued[op as usize].oldest(requests)?;
         (oldest.arrived + patience <= now).then_some(place)
     }
 }
@@ -152,7 +152,7 @@ impl Scheduler for Deadline {
     }
 
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        let Some(place) = self.choose(now) else { return Dispatch::Nothing };
+        let Some(place) = self.choose(now, requests) else { return Dispatch::Nothing };
         let direction = self.direction as usize;
         let chosen = self.queued[direction].remove(place);
         let id = chosen.expect("what is chosen waits in this direction").id;

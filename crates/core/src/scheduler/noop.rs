@@ -32,8 +32,8 @@ impl Scheduler for Noop {
         self.queued.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    fn dispatch(&mut self, _now: Time, _requests: &RequestTable) -> Dispatch {
-        let oldest = self.queued.oldest().map(|(place, _)| place);
+    fn dispatch(&mut self, _now: Time, requests: &RequestTable) -> Dispatch {
+        let oldest = self.queued.oldest(requests).map(|(place, _)| place);
         match oldest.and_then(|place| self.queued.remove(place)) {
             Some(waiting) => Dispatch::Request(waiting.id),
             None => Dispatch::Nothing,

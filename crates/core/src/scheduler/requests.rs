@@ -7,16 +7,17 @@
 //! by that may touch another that waits: then these two merge as well. What a request covers
 //! stands in the [`RequestTable`], where it grows; here only names wait.
 
-use alloc::collections::BTreeMap;
+use core::cmp::Ordering;
 
 use crate::request::{Request, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::Inserted;
-use super::fifo::Fifo;
+use super::arrivals::Arrivals;
+use super::sorted::Sorted;
 
 /// A request's place in the order by sector: its first sector, then its arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The first sector.
     pub start: u64,
@@ -28,6 +29,41 @@ impl Place {
     /// Before all requests that start at `sector`.
     const fn before_all_at(sector: u64) -> Place {
         Place { start: sector, arrival: 0 }
+    }
+
+    /// Start and arrival as one number: a search by halves that compares these needs no branch, which would go
+    /// the unforeseen way every other time.
+    const fn number(self) -> u128 {
+        (self.start as u128) << 64 | self.arrival as u128
+    }
+
+    /// Before all that come behind this one.
+    const fn behind(self) -> Place {
+        Place { start: self.start, arrival: self.arrival + 1 }
+    }
+}
+
+impl Ord for Place {
+    #[inline]
+    fn cmp(&self, other: &Place) -> Ordering {
+        self.number().cmp(&other.number())
+    }
+}
+
+impl PartialOrd for Place {
+    #[inline]
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+
+    #[inline]
+    fn lt(&self, other: &Place) -> bool {
+        self.number() < other.number()
+    }
+
+    #[inline]
+    fn le(&self, other: &Place) -> bool {
+        self.number() <= other.number()
     }
 }
 
@@ -54,16 +90,25 @@ pub(super) struct Merge {
 
 /// Requests that wait.
 ///
-/// 1. `by_sector` has the numbers in `by_arrival` of all that are there.
+/// 1. `by_sector` has all that are there, and `by_arrival` their names.
 /// 2. Both are empty while `only` holds one: where the device has room each request leaves
-///    before the next one comes, and a map that is emptied gives its memory back.
+///    before the next one comes.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     only: Option<(Place, Waiting)>,
-    by_sector: BTreeMap<Place, u32>,
-    by_arrival: Fifo<(Place, Waiting)>,
+    by_sector: Sorted<Place, There>,
+    by_arrival: Arrivals<Waiting>,
     /// The number of the last arrival.
     arrivals: u64,
+}
+
+/// What stands in the order by sector.
+#[derive(Clone, Copy, Debug)]
+struct There {
+    waiting: Waiting,
+    /// How many sectors it covers: so who looks for a neighbour need not look into the table, where those that wait
+    /// lie far apart.
+    sectors: u32,
 }
 
 impl Requests {
@@ -103,9 +148,15 @@ impl Requests {
             return place;
         }
         for (place, waiting) in self.only.take().into_iter().chain([(place, waiting)]) {
-            self.by_sector.insert(place, self.by_arrival.push((place, waiting)));
+            self.by_arrival.push(place.arrival, waiting);
+            self.put(place, waiting, requests);
         }
         place
+    }
+
+    fn put(&mut self, place: Place, waiting: Waiting, requests: &RequestTable) {
+        let sectors = requests[waiting.id].sectors;
+        self.by_sector.insert(place, There { waiting, sectors });
     }
 
     /// Takes the request at `place` out.
@@ -113,14 +164,17 @@ impl Requests {
         if let Some((_, only)) = self.only.take_if(|(at, _)| *at == place) {
             return Some(only);
         }
-        let number = self.by_sector.remove(&place)?;
-        Some(self.by_arrival.remove(number).1)
+        let There { waiting, .. } = self.by_sector.remove(&place)?;
+        self.by_arrival.remove(place.arrival);
+        Some(waiting)
     }
 
     /// The request that has waited longest.
-    pub(super) fn oldest(&self) -> Option<(Place, &Waiting)> {
-        let (place, waiting) = self.only.as_ref().or_else(|| self.by_arrival.first())?;
-        Some((*place, waiting))
+    pub(super) fn oldest(&self, requests: &RequestTable) -> Option<(Place, Waiting)> {
+        self.only.or_else(|| {
+            let (arrival, waiting) = *self.by_arrival.first()?;
+            Some((Place { start: requests[waiting.id].start, arrival }, waiting))
+        })
     }
 
     /// The first request that starts at `sector` or after it.
@@ -134,10 +188,14 @@ impl Requests {
             return (only.id == id).then_some(*place);
         }
         let start = requests[id].start;
-        let there =
-            self.by_sector.range(Place::before_all_at(start)..Place::before_all_at(start + 1));
-        let mut there = there.filter(|&(_, &number)| self.by_arrival.get(number).1.id == id);
-        there.next().map(|(&place, _)| place)
+        let mut place = Place::before_all_at(start);
+        loop {
+            let (there, There { waiting, .. }) = self.by_sector.from(&place)?;
+            if there.start != start || waiting.id == id {
+                return (there.start == start).then_some(there);
+            }
+            place = there.behind();
+        }
     }
 
     /// The request before `place` in the order by sector.
@@ -145,19 +203,19 @@ impl Requests {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only < place);
         }
-        self.by_sector.range(..place).next_back().map(|(&place, _)| place)
+        self.by_sector.before(&place).map(|(place, _)| place)
     }
 
     /// The request after `place` in the order by sector.
     pub(super) fn next(&self, place: Place) -> Option<Place> {
-        self.next_at_or_after(Place { arrival: place.arrival + 1, ..place })
+        self.next_at_or_after(place.behind())
     }
 
     fn next_at_or_after(&self, place: Place) -> Option<Place> {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only >= place);
         }
-        self.by_sector.range(place..).next().map(|(&place, _)| place)
+        self.by_sector.from(&place).map(|(place, _)| place)
     }
 
     /// Adds the request `id` to a neighbour that waits, if there is one. What has grown
@@ -183,52 +241,66 @@ impl Requests {
         }
         let (first, one) = self.neighbour(&requests[id], requests, sectors_max)?;
         self.by_sector.remove(&first);
-        let one_id = self.by_arrival.get(one).1.id;
-        let grown = joined(&requests[one_id], &requests[id]);
+        let grown = joined(&requests[one.id], &requests[id]);
         let Some((second, other)) = self.neighbour(&grown, requests, sectors_max) else {
-            requests.merge(one_id, id);
-            let to = self.put_back(one, requests);
-            return Some(Merge { into: one_id, with: None, from: [Some(first), None], to });
+            requests.merge(one.id, id);
+            let to = self.put_back(first, one, requests);
+            return Some(Merge { into: one.id, with: None, from: [Some(first), None], to });
         };
         self.by_sector.remove(&second);
         let is_first_older = first.arrival < second.arrival;
-        let (older, younger) = if is_first_older { (one, other) } else { (other, one) };
-        let (into, with) = (self.by_arrival.get(older).1.id, self.by_arrival.remove(younger).1.id);
+        let (place, older, gone, younger) = match is_first_older {
+            true => (first, one, second, other),
+            false => (second, other, first, one),
+        };
+        self.by_arrival.remove(gone.arrival);
+        let (into, with) = (older.id, younger.id);
         // The new one lies between the two as a rule. Where requests overlap, the one that it
         // touches may touch the other one itself.
         let is_beside = requests[id].touches(&requests[with]);
         requests.merge(if is_beside { id } else { into }, with);
         requests.merge(into, id);
-        let to = self.put_back(older, requests);
+        let to = self.put_back(place, older, requests);
         let from = [Some(first), Some(second)];
         Some(Merge { into, with: Some(with), from, to })
     }
 
     /// Puts one that has grown back into the order by sector; its place by arrival is as it was.
-    fn put_back(&mut self, number: u32, requests: &RequestTable) -> Place {
-        let (place, waiting) = self.by_arrival.get_mut(number);
-        place.start = requests[waiting.id].start;
-        let place = *place;
-        self.by_sector.insert(place, number);
+    fn put_back(&mut self, before: Place, waiting: Waiting, requests: &RequestTable) -> Place {
+        let place = Place { start: requests[waiting.id].start, ..before };
+        self.put(place, waiting, requests);
         place
     }
 
-    /// A request in the order by sector that may be merged with `request`, which is not in it, and
-    /// its number in the order by arrival: first one that ends where it starts, then one that starts
-    /// where it ends.
+    /// A request in the order by sector that may be merged with `request`, which is not in it: first one
+    /// that ends where it starts, then one that starts where it ends.
     fn neighbour(
         &self,
         request: &Request,
         requests: &RequestTable,
         sectors_max: u32,
-    ) -> Option<(Place, u32)> {
-        let fits = |&(_, &number): &(&Place, &u32)| {
-            may_merge(&requests[self.by_arrival.get(number).1.id], request, sectors_max)
+    ) -> Option<(Place, Waiting)> {
+        let fits = |(_, there): &(Place, &There)| {
+            may_merge(&requests[there.waiting.id], request, sectors_max)
         };
-        let before = self.by_sector.range(..Place::before_all_at(request.start)).next_back();
-        let behind = || self.by_sector.range(Place::before_all_at(request.end())..).next();
-        let found = before.filter(fits).or_else(|| behind().filter(fits));
-        found.map(|(&place, &number)| (place, number))
+        // Whoever starts further before it ends before it, or is too large together with it.
+        let is_close =
+            |(place, _): &(Place, &There)| request.start - place.start <= u64::from(sectors_max);
+        let ends_there = |(place, there): &(Place, &There)| {
+            place.start + u64::from(there.sectors) == request.start
+        };
+        let starts_there = |(place, _): &(Place, &There)| place.start == request.end();
+        let (before, next) = self.by_sector.around(&Place::before_all_at(request.start));
+        let behind = || match next {
+            // It overlaps the request; somebody further behind may touch it.
+            Some((place, _)) if place.start < request.end() => {
+                self.by_sector.from(&Place::before_all_at(request.end()))
+            }
+            _ => next,
+        };
+        let found = before.filter(is_close).filter(ends_there).filter(fits);
+        let found = found.or_else(|| behind().filter(starts_there).filter(fits));
+        found.map(|(place, there)| (place, there.waiting))
     }
 }
 
@@ -258,23 +330,27 @@ mod tests {
         let mut requests = Requests::default();
         let id = table.open(read(100, 8));
         let first = requests.insert(Waiting { id, arrived: Time::ZERO }, &table);
-        let mut merge = |requests: &mut Requests, request: Request, sectors_max| {
+        let merge = |requests: &mut Requests, table: &mut RequestTable, request, sectors_max| {
             let new = table.open(request);
-            (requests.merge(new, &mut table, sectors_max), table[id])
+            (requests.merge(new, table, sectors_max), table[id])
         };
-        let (back, _) = merge(&mut requests, read(108, 8), 24);
+        let (back, _) = merge(&mut requests, &mut table, read(108, 8), 24);
         assert_eq!(
             back,
             Some(Merge { into: id, with: None, from: [Some(first), None], to: first })
         );
-        let (front, whole) = merge(&mut requests, read(92, 8), 24);
+        let (front, whole) = merge(&mut requests, &mut table, read(92, 8), 24);
         let front = front.unwrap();
         assert_eq!((front.into, front.to.start), (id, 92));
-        let (place, oldest) = requests.oldest().unwrap();
+        let (place, oldest) = requests.oldest(&table).unwrap();
         assert_eq!((whole.start, whole.end()), (92, 116));
         assert_eq!((oldest.id, place), (id, front.to));
-        assert_eq!(merge(&mut requests, read(116, 1), 24).0, None, "25 sectors");
-        assert_eq!(merge(&mut requests, write(116, 1), 100).0, None, "the other direction");
+        assert_eq!(merge(&mut requests, &mut table, read(116, 1), 24).0, None, "25 sectors");
+        assert_eq!(
+            merge(&mut requests, &mut table, write(116, 1), 100).0,
+            None,
+            "the other direction"
+        );
         assert_eq!(requests.count(), 1);
     }
 
@@ -292,7 +368,7 @@ mod tests {
         let merge = requests.merge(new, &mut table, 24).unwrap();
         assert_eq!((merge.into, merge.with), (old.0, Some(young.0)));
         assert_eq!(merge.from, [Some(young.1), Some(old.1)]);
-        let (place, oldest) = requests.oldest().unwrap();
+        let (place, oldest) = requests.oldest(&table).unwrap();
         assert_eq!((place, oldest.arrived), (merge.to, Time::from_ms(1)));
         assert_eq!((oldest.id, table[old.0]), (old.0, read(92, 24)));
         assert_eq!((requests.count(), requests.next(merge.to)), (2, Some(other.1)));

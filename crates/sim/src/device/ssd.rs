@@ -22,6 +22,7 @@ use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome,
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use super::Device;
+use super::due::{Due, NEVER};
 use super::knob::{Knob, Settings};
 use super::places::Places;
 use super::rate::Wire;
@@ -31,6 +32,7 @@ mod drives;
 mod flash;
 mod map;
 mod translation;
+mod written;
 
 use buffer::WriteBuffer;
 pub use drives::{mqsim, nvme_today, sata_2012};
@@ -60,17 +62,17 @@ pub struct Ssd {
     translation: Translation,
     buffer: WriteBuffer,
     flash: Flash,
-    reads_arriving: VecDeque<(Time, u32)>,
-    writes_arriving: VecDeque<(Time, u32)>,
-    writes_crossing: VecDeque<(Time, u32)>,
+    reads_arriving: Due<u32>,
+    writes_arriving: Due<u32>,
+    writes_crossing: Due<u32>,
     /// Writes for which the buffer has no room yet.
     writes_held: VecDeque<u32>,
-    flushes_arriving: VecDeque<(Time, RequestId)>,
+    flushes_arriving: Due<RequestId>,
     /// How many bytes must have been programmed before a flush is done.
     flushes: VecDeque<(u64, RequestId)>,
-    flushes_done: VecDeque<(Time, RequestId)>,
-    reads_done: VecDeque<(Time, u32)>,
-    writes_done: VecDeque<(Time, u32)>,
+    flushes_done: Due<RequestId>,
+    reads_done: Due<u32>,
+    writes_done: Due<u32>,
     slots: Places<Slot>,
 }
 
@@ -150,15 +152,15 @@ impl Ssd {
             }),
             buffer: WriteBuffer::new(settings.of("buffer"), unit_bytes),
             flash,
-            reads_arriving: VecDeque::new(),
-            writes_arriving: VecDeque::new(),
-            writes_crossing: VecDeque::new(),
+            reads_arriving: Due::new(),
+            writes_arriving: Due::new(),
+            writes_crossing: Due::new(),
             writes_held: VecDeque::new(),
-            flushes_arriving: VecDeque::new(),
+            flushes_arriving: Due::new(),
             flushes: VecDeque::new(),
-            flushes_done: VecDeque::new(),
-            reads_done: VecDeque::new(),
-            writes_done: VecDeque::new(),
+            flushes_done: Due::new(),
+            reads_done: Due::new(),
+            writes_done: Due::new(),
             slots: Places::new(),
         })
     }
@@ -228,7 +230,7 @@ impl Ssd {
         let this = &mut self.slots[slot];
         this.bytes_left -= bytes;
         if this.bytes_left == 0 {
-            self.reads_done.push_back((sent_at, slot));
+            self.reads_done.push(sent_at, slot);
         }
     }
 
@@ -236,7 +238,7 @@ impl Ssd {
     fn begin_write(&mut self, now: Time, slot: u32) {
         let bytes = u64::from(self.slots[slot].bytes_left);
         let wire = self.link_in.as_mut().unwrap_or(&mut self.link_out);
-        self.writes_crossing.push_back((wire.carry(now, bytes), slot));
+        self.writes_crossing.push(wire.carry(now, bytes), slot);
     }
 
     /// The data of a write is in the controller: answered when the buffer has room.
@@ -248,7 +250,7 @@ impl Ssd {
     /// A flush is understood: an open unit is programmed though it isn't full.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         if self.keeps_writes {
-            return self.flushes_done.push_back((now, id));
+            return self.flushes_done.push(now, id);
         }
         if self.buffer.pad() {
             self.flash.program(now);
@@ -262,7 +264,7 @@ impl Ssd {
             && self.buffer.programmed_bytes() >= bytes
         {
             self.flushes.pop_front();
-            self.flushes_done.push_back((now, id));
+            self.flushes_done.push(now, id);
         }
     }
 
@@ -273,7 +275,7 @@ impl Ssd {
             let pages = PageRange::covering(request.start * SECTOR_BYTES, bytes);
             let Some(units) = self.buffer.admit(pages) else { return };
             self.writes_held.pop_front();
-            self.writes_done.push_back((now + self.write_overhead, slot));
+            self.writes_done.push(now + self.write_overhead, slot);
             self.change_map(now, request);
             let moved = self.translation.write(pages);
             self.flash.collect(now, moved.reads, moved.programs);
@@ -286,17 +288,17 @@ impl Ssd {
     /// Carries out one thing that happens by `now`, in order of time.
     #[inline]
     fn step(&mut self, now: Time) -> bool {
-        let read = front(&self.reads_arriving);
-        let write = front(&self.writes_arriving);
-        let crossing = front(&self.writes_crossing);
+        let read = self.reads_arriving.next();
+        let write = self.writes_arriving.next();
+        let crossing = self.writes_crossing.next();
         let (flash, die) = self.flash.next_event().unwrap_or((NEVER, 0));
-        let flush = front(&self.flushes_arriving);
+        let flush = self.flushes_arriving.next();
         let at = read.min(write).min(crossing).min(flash).min(flush);
         if at > now || at == NEVER {
             return false;
         }
         if flush == at {
-            let (_, id) = self.flushes_arriving.pop_front().expect("its time was read");
+            let (_, id) = self.flushes_arriving.pop().expect("its time was read");
             self.begin_flush(at, id);
             return true;
         }
@@ -311,13 +313,13 @@ impl Ssd {
                 Finished::Nothing => {}
             }
         } else if read == at {
-            let (_, slot) = self.reads_arriving.pop_front().expect("its time was read");
+            let (_, slot) = self.reads_arriving.pop().expect("its time was read");
             self.begin_read(at, slot);
         } else if write == at {
-            let (_, slot) = self.writes_arriving.pop_front().expect("its time was read");
+            let (_, slot) = self.writes_arriving.pop().expect("its time was read");
             self.begin_write(at, slot);
         } else {
-            let (_, slot) = self.writes_crossing.pop_front().expect("its time was read");
+            let (_, slot) = self.writes_crossing.pop().expect("its time was read");
             self.hold_write(at, slot);
         }
         true
@@ -350,8 +352,8 @@ impl Device for Ssd {
         let started_at = self.controller_free.max(now);
         self.controller_free = started_at + self.command_interval;
         match request.op {
-            Op::Read => self.reads_arriving.push_back((started_at + self.read_overhead, slot)),
-            Op::Write => self.writes_arriving.push_back((started_at, slot)),
+            Op::Read => self.reads_arriving.push(started_at + self.read_overhead, slot),
+            Op::Write => self.writes_arriving.push(started_at, slot),
         }
     }
 
@@ -359,46 +361,39 @@ impl Device for Ssd {
     fn flush(&mut self, now: Time, id: RequestId) {
         let started_at = self.controller_free.max(now);
         self.controller_free = started_at + self.command_interval;
-        self.flushes_arriving.push_back((started_at + self.write_overhead, id));
+        self.flushes_arriving.push(started_at + self.write_overhead, id);
     }
 
     #[inline]
     fn next_event(&self) -> Option<Time> {
         let flash = self.flash.next_event().map_or(NEVER, |(at, _)| at);
-        let arriving = front(&self.reads_arriving).min(front(&self.writes_arriving));
-        let done = front(&self.reads_done).min(front(&self.writes_done));
-        let done = done.min(front(&self.flushes_done)).min(front(&self.flushes_arriving));
-        let at = flash.min(arriving).min(done).min(front(&self.writes_crossing));
+        let arriving = self.reads_arriving.next().min(self.writes_arriving.next());
+        let done = self.reads_done.next().min(self.writes_done.next());
+        let done = done.min(self.flushes_done.next()).min(self.flushes_arriving.next());
+        let at = flash.min(arriving).min(done).min(self.writes_crossing.next());
         (at != NEVER).then_some(at)
     }
 
     #[inline]
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.step(now) {}
-        if let Some((at, id)) = self.flushes_done.pop_front() {
+        if let Some((at, id)) = self.flushes_done.pop() {
             return Some(Completion::at(at, id, Outcome::Done));
         }
-        let read = front(&self.reads_done);
-        let write = front(&self.writes_done);
+        let read = self.reads_done.next();
+        let write = self.writes_done.next();
         if read.min(write) > now {
             return None;
         }
         let done = if read <= write { &mut self.reads_done } else { &mut self.writes_done };
-        let (at, slot) = done.pop_front()?;
+        let (at, slot) = done.pop()?;
         let id = self.slots.take(slot).request.id;
         Some(Completion::at(at, id, Outcome::Done))
     }
 }
 
-const NEVER: Time = Time(u64::MAX);
-
 /// In place of a slot: nobody waits for what is read.
 const NOBODY: u32 = u32::MAX;
-
-#[inline]
-fn front<T>(queue: &VecDeque<(Time, T)>) -> Time {
-    queue.front().map_or(NEVER, |front| front.0)
-}
 
 impl Layout {
     /// The die of a flash page, and its row in the planes of that die.

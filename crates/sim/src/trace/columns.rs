@@ -3,7 +3,7 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::fields::{letter, range, sectors, time, whole};
+use super::fields::{between_commas, letter, range, sectors, time, whole, words};
 use super::{Format, Line, Raw};
 
 /// Nanoseconds in each unit of time.
@@ -34,7 +34,7 @@ pub fn expected(format: Format) -> &'static str {
 /// A time in ticks from the start of Windows's calendar (1601), counted from 1970 in place of that:
 /// so it fits into 64 bits of nanoseconds. One that is too small for that is counted from elsewhere,
 /// and stays.
-fn ticks(text: &str) -> Option<Time> {
+fn ticks(text: &[u8]) -> Option<Time> {
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
     let ticks = whole(text)?;
     let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(TICK)?;
@@ -42,13 +42,12 @@ fn ticks(text: &str) -> Option<Time> {
 }
 
 /// The format that a first line speaks for.
-pub fn detect(line: &str) -> Option<Format> {
-    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-    let is_whole = |at: usize| fields.get(at).is_some_and(|field| whole(field).is_some());
-    let is_direction = |at: usize| {
-        fields.get(at).is_some_and(|field| ["R", "W", "r", "w", "Read", "Write"].contains(field))
-    };
-    match fields.len() {
+pub fn detect(line: &[u8]) -> Option<Format> {
+    let (fields, count) = between_commas::<7>(line);
+    let is_whole = |at: usize| whole(fields[at]).is_some();
+    let is_direction =
+        |at: usize| [&b"R"[..], b"W", b"r", b"w", b"Read", b"Write"].contains(&fields[at]);
+    match count {
         6.. if is_whole(0) && is_direction(3) && is_whole(4) && fields[3].len() > 1 => {
             return Some(Format::Msr);
         }
@@ -59,16 +58,18 @@ pub fn detect(line: &str) -> Option<Format> {
         5 if (0..5).all(is_whole) => return Some(Format::Tencent),
         _ => {}
     }
-    let words: Vec<&str> = line.split_whitespace().collect();
-    match words.as_slice() {
+    let (words, count) = words::<6>(line);
+    match &words[..count] {
         [device, _, _, seconds, ..] if is_device(device) && time(seconds, S).is_some() => {
             Some(Format::Blkparse)
         }
         [at, rest @ ..] if rest.len() == 4 && time(at, MS).is_some() => {
             let are_whole = rest[..3].iter().all(|word| whole(word).is_some());
-            match at.contains('.') {
+            match at.contains(&b'.') {
                 true => are_whole.then_some(Format::Disksim),
-                false => (are_whole && ["0", "1"].contains(&rest[3])).then_some(Format::Mqsim),
+                false => {
+                    (are_whole && [&b"0"[..], b"1"].contains(&rest[3])).then_some(Format::Mqsim)
+                }
             }
         }
         _ => None,
@@ -76,44 +77,36 @@ pub fn detect(line: &str) -> Option<Format> {
 }
 
 /// Reads a line; `None`: it is none of this format.
-pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
-    if format == Format::Blkparse {
-        return blkparse(text);
-    }
-    let separator: &[char] = match format {
-        Format::Mqsim | Format::Disksim => &[' ', '\t'],
-        _ => &[','],
+pub fn line(format: Format, text: &[u8]) -> Option<Line<'_>> {
+    let (fields, count) = match format {
+        Format::Blkparse => return blkparse(text),
+        Format::Mqsim | Format::Disksim => words::<6>(text),
+        _ => between_commas::<6>(text),
     };
-    let mut fields = [""; 7];
-    let mut count = 0;
-    let is_field = |field: &&str| separator[0] == ',' || !field.is_empty();
-    for (place, field) in fields.iter_mut().zip(text.split(separator).filter(is_field)) {
-        *place = field.trim();
-        count += 1;
-    }
     if count < 5 {
         return None;
     }
-    let [first, second, third, fourth, fifth, sixth, _] = fields;
+    let [first, second, third, fourth, fifth, sixth] = fields;
     let (at, device, op, offset, bytes) = match format {
         // The names of the columns, which some of these files begin with.
-        Format::Msr if fourth.eq_ignore_ascii_case("type") => return Some(Line::Nothing),
+        Format::Msr if fourth.eq_ignore_ascii_case(b"type") => return Some(Line::Nothing),
         Format::Msr => {
             // Host and disk together name the device; the host alone would do for most traces.
-            let mut commas = text.match_indices(',').map(|(at, _)| at);
-            let device = text[commas.next()? + 1..commas.nth(1)?].trim();
+            let mut commas = (0..text.len()).filter(|at| text[*at] == b',');
+            let device = text[commas.next()? + 1..commas.nth(1)?].trim_ascii();
             (ticks(first)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
         }
         Format::Mqsim => {
             let op = match fifth {
-                "0" => Op::Write,
-                "1" => Op::Read,
+                b"0" => Op::Write,
+                b"1" => Op::Read,
                 _ => return None,
             };
             (time(first, 1)?, second, op, sectors(third)?, sectors(fourth)?)
         }
         Format::Disksim => {
-            let flags = u64::from_str_radix(fifth.trim_start_matches("0x"), 16).ok()?;
+            let flags = std::str::from_utf8(fifth).ok()?.trim_start_matches("0x");
+            let flags = u64::from_str_radix(flags, 16).ok()?;
             let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
             (time(first, MS)?, second, op, sectors(third)?, sectors(fourth)?)
         }
@@ -123,8 +116,8 @@ pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
         }
         Format::Tencent => {
             let op = match fourth {
-                "0" => Op::Read,
-                "1" => Op::Write,
+                b"0" => Op::Read,
+                b"1" => Op::Write,
                 _ => return None,
             };
             (time(first, S)?, fifth, op, sectors(second)?, sectors(third)?)
@@ -140,14 +133,14 @@ pub fn line(format: Format, text: &str) -> Option<Line<'_>> {
 
 /// `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`: requests are those that were queued. Events of
 /// other kinds, and the summary at the end, are no requests; any other line is none of blkparse's.
-fn blkparse(text: &str) -> Option<Line<'_>> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let [device, _, _, seconds, _, "Q", kind, sector, "+", count, ..] = words.as_slice() else {
-        let is_event = words.first().is_some_and(|word| is_device(word));
-        let is_summary = IN_SUMMARIES.iter().any(|start| text.starts_with(start));
+fn blkparse(text: &[u8]) -> Option<Line<'_>> {
+    let (words, count) = words::<10>(text);
+    let [device, _, _, seconds, _, b"Q", kind, sector, b"+", count] = &words[..count] else {
+        let is_event = is_device(words[0]);
+        let is_summary = IN_SUMMARIES.iter().any(|start| text.starts_with(start.as_bytes()));
         return (is_event || is_summary).then_some(Line::Nothing);
     };
-    let op = match kind.bytes().find(|letter| b"RWD".contains(letter)) {
+    let op = match kind.iter().find(|letter| b"RWD".contains(letter)) {
         Some(b'R') => Op::Read,
         Some(b'W') => Op::Write,
         _ => return Some(Line::Nothing),
@@ -165,7 +158,7 @@ const IN_SUMMARIES: [&str; 10] =
     ["CPU", "Reads", "Read", "Writes", "IO", "PC", "Total", "Throughput", "Events", "Skips"];
 
 /// Whether a word is a device's `MAJOR,MINOR`.
-fn is_device(word: &str) -> bool {
-    let numbers = word.split_once(',');
-    numbers.is_some_and(|(major, minor)| whole(major).is_some() && whole(minor).is_some())
+fn is_device(word: &[u8]) -> bool {
+    let mut numbers = word.splitn(2, |byte| *byte == b',').map(whole);
+    [numbers.next(), numbers.next()].iter().all(|number| matches!(number, Some(Some(_))))
 }

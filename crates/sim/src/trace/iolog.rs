@@ -3,7 +3,7 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::fields::{range, time, whole};
+use super::fields::{range, time, whole, words};
 use super::{Line, Raw};
 
 /// Where in an iolog its reader is.
@@ -22,16 +22,17 @@ enum Version {
 
 impl State {
     /// Reads a line; `None`: it is none of an iolog.
-    pub fn line<'a>(&mut self, text: &'a str) -> Option<Line<'a>> {
+    pub fn line<'a>(&mut self, text: &'a [u8]) -> Option<Line<'a>> {
         let Some(version) = self.version else {
             self.version = match text {
-                "fio version 2 iolog" => Some(Version::Two),
-                "fio version 3 iolog" => Some(Version::Three),
+                b"fio version 2 iolog" => Some(Version::Two),
+                b"fio version 3 iolog" => Some(Version::Three),
                 _ => return None,
             };
             return Some(Line::Nothing);
         };
-        let mut words = text.split_whitespace();
+        let (words, count) = words::<5>(text);
+        let mut words = words[..count].iter().copied();
         if version == Version::Three {
             // In microseconds, as fio 3.33 writes and replays them; its manual doesn't say.
             self.now = time(words.next()?, 1_000)?;
@@ -40,14 +41,14 @@ impl State {
         let action = words.next()?;
         let (first, second) = (words.next(), words.next());
         let op = match action {
-            "read" => Op::Read,
-            "write" => Op::Write,
-            "wait" if version == Version::Two => {
+            b"read" => Op::Read,
+            b"write" => Op::Write,
+            b"wait" if version == Version::Two => {
                 // The time stands in the first field, in microseconds.
                 self.now = Time(self.now.ns().checked_add(time(first?, 1_000)?.ns())?);
                 return Some(self.now).filter(|now| now.ns() < 1 << 62).map(|_| Line::Nothing);
             }
-            "add" | "open" | "close" | "sync" | "datasync" | "trim" | "wait" => {
+            b"add" | b"open" | b"close" | b"sync" | b"datasync" | b"trim" | b"wait" => {
                 return Some(Line::Nothing);
             }
             _ => return None,

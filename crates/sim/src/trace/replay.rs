@@ -132,8 +132,14 @@ impl Workload {
             let at = match speed_milli {
                 None => None,
                 Some(milli) => {
-                    let ns = u128::from(request.at.ns()) * 1000 / u128::from(milli);
-                    Some(Time(u64::try_from(ns).unwrap_or(u64::MAX / 4)))
+                    let ns = match request.at.ns().checked_mul(1000) {
+                        Some(product) => product / milli,
+                        None => {
+                            let ns = u128::from(request.at.ns()) * 1000 / u128::from(milli);
+                            u64::try_from(ns).unwrap_or(u64::MAX / 4)
+                        }
+                    };
+                    Some(Time(ns))
                 }
             };
             let offset = placed.offset(&request)?;

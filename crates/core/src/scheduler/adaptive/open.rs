@@ -72,7 +72,7 @@ impl Open {
 
     /// What goes next.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        if let Some((oldest, waiting)) = self.doubtful.oldest() {
+        if let Some((oldest, waiting)) = self.doubtful.oldest(requests) {
             if waiting.arrived + self.patience <= now {
                 self.needs_to_go(oldest, requests);
             } else if !self.first.has_reads() {

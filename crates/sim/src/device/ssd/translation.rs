@@ -21,10 +21,11 @@
 //! made room for: the host's writes are slowed evenly, and none waits for a
 //! whole block. Which die a block lies on is not kept: units go round the dies.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use readpath_core::unit::PageRange;
 
+use super::written::Written;
 use crate::device::random::Draw;
 
 /// Blocks of which counts are kept at most; of a larger drive several count as one.
@@ -74,7 +75,7 @@ pub struct Translation {
     host: Open,
     moved: Open,
     /// The block of each page that the run has written.
-    written: BTreeMap<u64, u32>,
+    written: Written,
     /// The page that a stream writes next, and the block that held the last one's old copy.
     streams: VecDeque<(u64, u32)>,
     draw: Draw,
@@ -120,7 +121,7 @@ impl Translation {
             free: VecDeque::new(),
             host: Open::default(),
             moved: Open::default(),
-            written: BTreeMap::new(),
+            written: Written::default(),
             streams: VecDeque::new(),
             draw: Draw::new(0),
             work: Work::default(),
@@ -140,8 +141,8 @@ impl Translation {
                 self.collect();
                 self.host = self.opened(self.host.block);
             }
-            match self.written.get(&page) {
-                Some(&block) => self.blocks[block as usize].valid -= 1,
+            match self.written.get(page) {
+                Some(block) => self.blocks[block as usize].valid -= 1,
                 None if self.room.is_used => beside = self.void_old(beside),
                 None => {}
             }
@@ -149,7 +150,7 @@ impl Translation {
             block.valid += 1;
             block.pages.push(page);
             self.host.room -= 1;
-            self.written.insert(page, self.host.block);
+            self.written.set(page, self.host.block);
             let due = self.work.step(self.block_pages, self.room.row_pages);
             moved.reads += due.reads;
             moved.programs += due.programs;
@@ -223,12 +224,12 @@ impl Translation {
     fn move_pages(&mut self, victim: u32) {
         let Block { mut old, pages, .. } = std::mem::take(&mut self.blocks[victim as usize]);
         for page in pages {
-            if self.written.get(&page) == Some(&victim) {
+            if self.written.get(page) == Some(victim) {
                 let (to, _) = self.moved_to(1);
                 let block = &mut self.blocks[to as usize];
                 block.valid += 1;
                 block.pages.push(page);
-                self.written.insert(page, to);
+                self.written.set(page, to);
             }
         }
         while old > 0 {
@@ -399,7 +400,7 @@ mod tests {
             }
             let valid: u64 = drive.blocks.iter().map(|block| block.valid).sum();
             let old: u64 = drive.blocks.iter().map(|block| block.old).sum();
-            let written = drive.written.len() as u64;
+            let written = drive.written.count() as u64;
             assert_eq!((valid, old), (written + old, if is_used { 4_000 - written } else { 0 }));
             assert!(drive.blocks.iter().all(|block| block.valid <= 64));
         }
