@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::observed::{FEW, REMEMBERED};
 use crate::readahead::STREAMS_MAX;
 use crate::survival::Survival;
 use crate::unit::PageRange;
@@ -76,7 +77,9 @@ impl Runs {
                 run
             }
             None => {
-                if self.runs.len() >= STREAMS_MAX {
+                // Where most places are next to the last of some run, a random fault continues one by chance.
+                let runs_max = (horizon.places / REMEMBERED).clamp(FEW, STREAMS_MAX as u64);
+                if self.runs.len() as u64 >= runs_max {
                     self.runs.remove(0);
                 }
                 if let Some(last) = self.runs.last_mut().filter(|last| !last.has_ended) {
