@@ -57,7 +57,7 @@ def scaled(declaration, factor):
 
 
 def called(tree, file, name, declaration):
-    """The constant as a function that asks which value it has; its uses, here and in the modules below, as calls."""
+    """The constant as a function that asks which value it has; its uses, here and wherever it is imported, as calls."""
     public, typed, value = re.match(rf"(.*)const {name}: (\w+) = (.*);$", declaration).groups()
     arms = [f"Ok(\"{key(file, name)} {word}\") => {scaled(declaration, factor).removesuffix(';').split(' = ', 1)[1]},"
             for word, factor in FACTORS.items() if scaled(declaration, factor)]

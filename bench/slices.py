@@ -60,11 +60,16 @@ def told(rows: list[dict]) -> None:
     for row in rows:
         groups[row["slice"], row["processes"], row["advised"]].append(row)
     for (slice_size, processes, is_advised), group in groups.items():
-        ratios = [statistics.geometric_mean(row["adaptive"]["mib_per_s"] / row[law]["mib_per_s"] for row in group) for law in ("runs", "ondemand")]
+        ratios = [over(law, group) for law in ("runs", "ondemand")]
         print(f"{slice_size:>6} {processes:9} {'yes' if is_advised else 'no':>7} {ratios[0]:7.2f} {ratios[1]:10.2f}")
     for processes in PROCESSES:
         all_of = [row for row in rows if row["processes"] == processes and not row["advised"]]
-        print(f"{processes:3} processes, not advised: {statistics.geometric_mean(r['adaptive']['mib_per_s'] / r['runs']['mib_per_s'] for r in all_of):.4f} of runs")
+        print(f"{processes:3} processes, not advised: {over('runs', all_of):.4f} of runs")
+
+
+def over(law: str, rows: list[dict]) -> float:
+    """The rate under `adaptive` ÷ that under the law, a geometric mean."""
+    return statistics.geometric_mean(row["adaptive"]["mib_per_s"] / row[law]["mib_per_s"] for row in rows)
 
 
 if __name__ == "__main__":
