@@ -67,7 +67,12 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
     let recorded = watch.finish(writer, processor_ns, status.is_some()).map_err(about)?;
     if recorded.programs == 0 {
         samples = samples.or_else(|| looks.map(Sampled::finish));
-        samples.iter().for_each(sampled::tell);
+        match (samples, counts) {
+            (Some(samples), _) => sampled::tell(&samples),
+            // It ended before anybody could look at it.
+            (None, Some(counts)) => sampled::tell_counted(counts, began.elapsed().as_secs_f64()),
+            (None, None) => {}
+        }
         return Err(Failure::Unavailable(format!(
             "no read of {name} was seen, and nothing but what was sampled of it is told: it is linked statically, or has other rights than who starts it \
              (setuid); run it as root (`sudo readpath watch …`), or record its system calls by `strace -f -ttt -T \

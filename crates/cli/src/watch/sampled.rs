@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::watch::preload::KernelCounts;
 use readpath_peers::watch::sampled::{Sampled, SampledCache, SampledFile, Samples};
 
 use super::{ROUND, WatchArgs};
@@ -55,20 +56,7 @@ pub fn tell(samples: &Samples) {
             || file.cache.is_some_and(|cache| cache.last_pages + cache.left_pages > 0)
     };
     let rows: Vec<SampledFile> = files.iter().filter(is_told).take(ROWS_MAX).cloned().collect();
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    println!(
-        "Counted by the kernel in {seconds:.2} s, of the process alone: {} calls that read gave {:.1} MiB (pipes, sockets \
-         and terminals too); {:.1} MiB were fetched from devices.",
-        counts.reads,
-        mib(counts.bytes),
-        mib(counts.device_bytes),
-    );
-    if counts.device_bytes > counts.bytes {
-        println!(
-            "At least {:.1} MiB of what was fetched no call was given: touches of mappings had it, or nobody.",
-            mib(counts.device_bytes - counts.bytes),
-        );
-    }
+    tell_counted(*counts, *seconds);
     println!("Sampled in {looks} looks, MiB:\n");
     if rows.is_empty() {
         println!("no file of which anything was read or is cached");
@@ -89,6 +77,24 @@ pub fn tell(samples: &Samples) {
          least. `-`: the kernel tells it to the file's owner and to who may write it. Which bytes were asked for, and so \
          what was read ahead in vain, is not known: as root it is."
     );
+}
+
+/// Prints what the kernel has counted of a process in so many seconds.
+pub fn tell_counted(counts: KernelCounts, seconds: f64) {
+    let KernelCounts { reads, bytes, device_bytes } = counts;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!(
+        "Counted by the kernel in {seconds:.2} s, of the process alone: {reads} calls that read gave {:.1} MiB (pipes, sockets \
+         and terminals too); {:.1} MiB were fetched from devices.",
+        mib(bytes),
+        mib(device_bytes),
+    );
+    if device_bytes > bytes {
+        println!(
+            "At least {:.1} MiB of what was fetched no call was given: touches of mappings had it, or nobody.",
+            mib(device_bytes - bytes),
+        );
+    }
 }
 
 const COLUMNS: [table::Column<SampledFile>; 9] = [
