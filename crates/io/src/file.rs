@@ -218,14 +218,15 @@ impl File {
         self.page_or_more(offset, PAGE_BYTES, None)
     }
 
-    /// As [`page`](File::page), for who goes on from there: of what is copied from the kernel's cache it may be more.
-    /// The copy is made in `spare` where that is as long.
+    /// As [`page`](File::page), for who goes on from there: what is copied from the kernel's cache is that page, and as many more as
+    /// `copied_bytes` take. The copy is made in `spare` where that is as long.
     pub(crate) fn page_and_on(
         &self,
         offset: u64,
+        copied_bytes: u64,
         spare: Option<Box<[u8]>>,
     ) -> io::Result<PageGuard> {
-        self.page_or_more(offset, COPIED_BYTES, spare)
+        self.page_or_more(offset, copied_bytes.next_multiple_of(PAGE_BYTES), spare)
     }
 
     #[inline]
@@ -385,8 +386,9 @@ impl File {
     }
 }
 
-/// How much is copied from the kernel's cache for who reads on.
-const COPIED_BYTES: u64 = 64 << 10;
+/// How much is copied from the kernel's cache at the most for who reads on. (256 MiB by 4 KiB, held: 70 ms by `pread`; in copies of 16, 32, 64,
+/// 128 and 256 KiB 59, 53, 53, 48 and 49.)
+pub(crate) const COPIED_BYTES: u64 = 128 << 10;
 
 /// The part of a buffer for which the file has bytes from `offset` on.
 pub(crate) fn cut<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u64) -> &'b mut [u8] {

@@ -2,13 +2,19 @@
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
-use crate::file::File;
+use crate::file::{COPIED_BYTES, File};
 use crate::guard::PageGuard;
+use crate::path::Coherence;
 
 /// Reads a [`File`] from a place that moves on.
 ///
 /// As a [`BufRead`] it lends the cached pages themselves, one at a time, and so
-/// holds one page; what the kernel's cache has it copies from there, 64 KiB at a time.
+/// holds one page; what the kernel's cache has it copies from there, 128 KiB at a time.
+///
+/// Where the kernel [keeps the pages](File::kernel_keeps), small reads that go on from each other are given out of such a copy too,
+/// as a [`BufReader`](io::BufReader) does it: no longer than what was read in a row before it, and given up by a seek. What is
+/// written to the bytes of a copy after it was made is seen by [`File::read_at`], and by the reader once it has passed
+/// them; where a path [looks for changes](Coherence) after it was opened, no read is given so.
 ///
 /// ```
 /// use std::io::{BufRead, Seek, SeekFrom};
@@ -29,11 +35,22 @@ pub struct Reader {
     page: Option<PageGuard>,
     /// How many of them were consumed.
     consumed: usize,
+    /// How many bytes were read since it went to another place.
+    in_a_row: u64,
+    /// Whether small reads may be given out of a copy of more.
+    copies_ahead: bool,
 }
+
+/// Reads of more bytes are made straight into the caller's memory: to copy twice costs more than the calls that it spares.
+const SMALL_BYTES: usize = 16 << 10;
 
 impl Reader {
     pub(crate) fn new(file: File) -> Reader {
-        Reader { file, offset: 0, page: None, consumed: 0 }
+        let handle = file.handle();
+        let copies_ahead = file.kernel_keeps()
+            && handle.lends()
+            && handle.engine.coherence == Coherence::WhenOpened;
+        Reader { file, offset: 0, page: None, consumed: 0, in_a_row: 0, copies_ahead }
     }
 
     /// The file that is read.
@@ -51,28 +68,72 @@ impl Reader {
         self.consumed = 0;
         self.page = None;
     }
+
+    /// What was lent and not consumed.
+    fn lent(&self) -> &[u8] {
+        self.page.as_ref().map_or(&[], |page| &page[self.consumed..])
+    }
+
+    /// Has bytes to lend from its place on, up to so many where they are copied.
+    fn lend(&mut self, bytes: u64) -> io::Result<()> {
+        let place = self.place();
+        // A copy is made in the memory of the last one.
+        let spare = self.page.take().and_then(PageGuard::into_copy);
+        self.go_to(place);
+        self.page = Some(self.file.page_and_on(place, bytes, spare)?);
+        Ok(())
+    }
+
+    /// Copies what was lent; gives how many bytes.
+    fn take_lent(&mut self, buffer: &mut [u8]) -> usize {
+        let lent = self.lent();
+        let bytes = lent.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&lent[..bytes]);
+        self.consumed += bytes;
+        bytes
+    }
+
+    fn read_straight(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let place = self.place();
+        let bytes = self.file.read_at(buffer, place)?;
+        self.go_to(place + bytes as u64);
+        Ok(bytes)
+    }
+
+    /// Reads a small buffer's worth, or what is left of it, out of a copy of as much as was read in a row.
+    fn read_ahead(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = self.take_lent(buffer);
+        while done < buffer.len() {
+            match self.lend(self.in_a_row.min(COPIED_BYTES)) {
+                Ok(()) if self.lent().is_empty() => break,
+                Ok(()) => done += self.take_lent(&mut buffer[done..]),
+                // What there is is given first: who goes on from there is told.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
 }
 
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let place = self.place();
-        let bytes = self.file.read_at(buffer, place)?;
-        self.go_to(place + bytes as u64);
+        let goes_on = self.copies_ahead && self.in_a_row > 0;
+        let bytes = match goes_on && buffer.len() <= SMALL_BYTES {
+            true => self.read_ahead(buffer)?,
+            false => self.read_straight(buffer)?,
+        };
+        self.in_a_row += bytes as u64;
         Ok(bytes)
     }
 }
 
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        let is_empty = self.page.as_ref().is_none_or(|page| self.consumed >= page.len());
-        if is_empty {
-            let place = self.place();
-            // A copy is made in the memory of the last one.
-            let spare = self.page.take().and_then(PageGuard::into_copy);
-            self.go_to(place);
-            self.page = Some(self.file.page_and_on(place, spare)?);
+        if self.lent().is_empty() {
+            self.lend(COPIED_BYTES)?;
         }
-        Ok(self.page.as_ref().map_or(&[], |page| &page[self.consumed..]))
+        Ok(self.lent())
     }
 
     fn consume(&mut self, amount: usize) {
@@ -93,6 +154,11 @@ impl Seek for Reader {
             io::Error::new(io::ErrorKind::InvalidInput, "a seek to before the start of the file")
         })?;
         self.go_to(place);
+        self.in_a_row = 0;
         Ok(place)
+    }
+
+    fn stream_position(&mut self) -> io::Result<u64> {
+        Ok(self.place())
     }
 }

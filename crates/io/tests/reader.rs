@@ -1,0 +1,167 @@
+//! A reader beside a cursor over the same bytes, where the kernel keeps the pages: small reads are given out of a copy of more,
+//! and give what a reader without it would.
+
+mod support;
+
+use std::io::{self, BufRead, Cursor, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+
+use proptest::prelude::*;
+use readpath::{Coherence, File, ReadPath};
+use support::*;
+
+const FILE_BYTES: usize = 300_001;
+
+fn opened(temp: &TempFile, coherence: Coherence) -> File {
+    ReadPath::builder().coherence(coherence).build().unwrap().open(&temp.path).unwrap()
+}
+
+/// What a program does with a reader.
+#[derive(Clone, Debug)]
+enum Step {
+    Read(usize),
+    /// Takes what is lent, up to so many bytes.
+    Lent(usize),
+    Seek(SeekFrom),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let sizes = || prop_oneof![0usize..64, 1_000usize..20_000, Just(4096), Just(100_000)];
+    let place = prop_oneof![
+        (0..FILE_BYTES as u64 + 10).prop_map(SeekFrom::Start),
+        (-(FILE_BYTES as i64)..10).prop_map(SeekFrom::End),
+        (-5_000i64..5_000).prop_map(SeekFrom::Current),
+    ];
+    let step = prop_oneof![
+        6 => sizes().prop_map(Step::Read),
+        1 => sizes().prop_map(Step::Lent),
+        1 => place.prop_map(Step::Seek),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn every_read_and_seek_gives_what_a_cursor_gives(steps in steps()) {
+        let temp = TempFile::new(FILE_BYTES);
+        let content = std::fs::read(&temp.path).unwrap();
+        let mut reader = opened(&temp, Coherence::default()).reader();
+        let mut model = Cursor::new(&content[..]);
+        for step in steps {
+            match step {
+                Step::Read(bytes) => {
+                    let (mut ours, mut theirs) = (vec![0; bytes], vec![0; bytes]);
+                    let read = reader.read(&mut ours).unwrap();
+                    // Never fewer than there are.
+                    prop_assert_eq!(read, model.read(&mut theirs).unwrap());
+                    prop_assert!(ours == theirs);
+                }
+                Step::Lent(bytes) => {
+                    let lent = reader.fill_buf().unwrap();
+                    let taken = lent.len().min(bytes);
+                    let place = model.position() as usize;
+                    prop_assert!(lent == &content[place.min(FILE_BYTES)..][..lent.len()]);
+                    reader.consume(taken);
+                    model.consume(taken);
+                }
+                Step::Seek(to) => {
+                    let (ours, theirs) = (reader.seek(to), model.seek(to));
+                    prop_assert_eq!(ours.ok(), theirs.ok());
+                }
+            }
+        }
+    }
+}
+
+/// What was asked of the file.
+fn asked(file: &File) -> u64 {
+    file.stats().bytes
+}
+
+#[test]
+fn no_more_is_copied_ahead_than_was_read_in_a_row() {
+    let temp = TempFile::new(FILE_BYTES);
+    let file = opened(&temp, Coherence::default());
+    let mut reader = file.reader();
+    // A header and a name, as of an entry of a zip file: the page of the name, from there on.
+    for place in [50_000u64, 120_000, 200_000] {
+        let before = asked(&file);
+        reader.seek(SeekFrom::Start(place)).unwrap();
+        reader.read_exact(&mut [0; 30]).unwrap();
+        assert_eq!(asked(&file) - before, 30, "the first read after a seek is made as it is");
+        reader.read_exact(&mut [0; 24]).unwrap();
+        let page_end = place.next_multiple_of(4096);
+        assert_eq!(asked(&file) - before, page_end - place);
+    }
+    // A stream by 4 KiB: 4, then copies of 4, 8, 16, 32, 64 KiB, and of 128 KiB from there on. Each byte once.
+    let before = asked(&file);
+    reader.seek(SeekFrom::Start(0)).unwrap();
+    let mut all = Vec::new();
+    let mut seen = Vec::new();
+    loop {
+        let mut part = [0; 4096];
+        let bytes = reader.read(&mut part).unwrap();
+        all.extend_from_slice(&part[..bytes]);
+        let step = asked(&file) - before;
+        if seen.last() != Some(&step) {
+            seen.push(step);
+        }
+        if bytes == 0 {
+            break;
+        }
+    }
+    assert!(all == std::fs::read(&temp.path).unwrap());
+    let kib = [4u64, 8, 16, 32, 64, 128, 256].map(|kib| kib << 10);
+    assert_eq!(seen, [&kib[..], &[FILE_BYTES as u64]].concat());
+    // Straight into the caller's memory: a large read, and what goes on after it.
+    reader.seek(SeekFrom::Start(0)).unwrap();
+    let before = asked(&file);
+    for _ in 0..4 {
+        reader.read_exact(&mut [0; 32 << 10]).unwrap();
+    }
+    assert_eq!(asked(&file) - before, 128 << 10);
+}
+
+/// A copy may be of before a write; a seek, and whoever looks at each read, sees what is there.
+#[test]
+fn what_was_written_is_seen_after_a_seek_and_at_once_by_who_looks_for_changes() {
+    let temp = TempFile::new(FILE_BYTES);
+    let written = std::fs::File::options().write(true).open(&temp.path).unwrap();
+    for coherence in [Coherence::WhenOpened, Coherence::EachMiss, Coherence::EachRead] {
+        written.write_all_at(&[1; 64 << 10], 0).unwrap();
+        let file = opened(&temp, coherence);
+        let mut reader = file.reader();
+        let mut byte = [0; 1];
+        reader.read_exact(&mut [0; 100]).unwrap();
+        reader.read_exact(&mut byte).unwrap();
+        written.write_all_at(&[2; 64 << 10], 0).unwrap();
+        reader.read_exact(&mut byte).unwrap();
+        let is_copied = coherence == Coherence::WhenOpened && file.kernel_keeps();
+        assert_eq!(byte[0], if is_copied { 1 } else { 2 });
+        assert_eq!(reader.stream_position().unwrap(), 102);
+        reader.seek(SeekFrom::Start(102)).unwrap();
+        reader.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [2]);
+    }
+}
+
+/// The standard library brings a buffer of 8 KiB.
+#[test]
+fn a_copy_to_a_writer_has_all_of_it() {
+    struct Kept(Vec<u8>);
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let temp = TempFile::new(FILE_BYTES);
+    let file = opened(&temp, Coherence::default());
+    let mut kept = Kept(Vec::new());
+    assert_eq!(io::copy(&mut file.reader(), &mut kept).unwrap(), FILE_BYTES as u64);
+    assert!(kept.0 == std::fs::read(&temp.path).unwrap());
+}
