@@ -36,7 +36,7 @@ pub use evidence::{
 };
 pub(crate) use evidence::{REQUESTS_SHARE, STREAMS_MAX};
 pub use none::NoReadahead;
-pub use ondemand::OnDemand;
+pub use ondemand::{OnDemand, first_window_pages};
 pub use page_table::PageTable;
 pub use recording::{Recording, Step};
 pub use runs::Runs;

@@ -12,7 +12,7 @@ use crate::path::Coherence;
 /// holds one page; what the kernel's cache has it copies from there, 128 KiB at a time.
 ///
 /// Where the kernel [keeps the pages](File::kernel_keeps), small reads that go on from each other are given out of such a copy too,
-/// as a [`BufReader`](io::BufReader) does it: no longer than what was read in a row before it, and given up by a seek. What is
+/// as a [`BufReader`](io::BufReader) does it: no longer than what was read in a row before it, and given up by a seek elsewhere. What is
 /// written to the bytes of a copy after it was made is seen by [`File::read_at`], and by the reader once it has passed
 /// them; where a path [looks for changes](Coherence) after it was opened, no read is given so.
 ///
@@ -101,13 +101,19 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Reads a small buffer's worth, or what is left of it, out of a copy of as much as was read in a row.
-    fn read_ahead(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Reads what goes on from the reads before it: first what is left of a copy, then, of small ones, out of a copy of as much
+    /// as was read in a row.
+    fn read_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = self.take_lent(buffer);
         while done < buffer.len() {
-            match self.lend(self.in_a_row.min(COPIED_BYTES)) {
-                Ok(()) if self.lent().is_empty() => break,
-                Ok(()) => done += self.take_lent(&mut buffer[done..]),
+            let rest = &mut buffer[done..];
+            let read = match rest.len() <= SMALL_BYTES {
+                true => self.lend(self.in_a_row.min(COPIED_BYTES)).map(|()| self.take_lent(rest)),
+                false => self.read_straight(rest),
+            };
+            match read {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
                 // What there is is given first: who goes on from there is told.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -119,9 +125,8 @@ impl Reader {
 
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let goes_on = self.copies_ahead && self.in_a_row > 0;
-        let bytes = match goes_on && buffer.len() <= SMALL_BYTES {
-            true => self.read_ahead(buffer)?,
+        let bytes = match self.copies_ahead && self.in_a_row > 0 {
+            true => self.read_on(buffer)?,
             false => self.read_straight(buffer)?,
         };
         self.in_a_row += bytes as u64;
@@ -154,8 +159,10 @@ impl Seek for Reader {
         let place = place.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "a seek to before the start of the file")
         })?;
-        self.go_to(place);
-        self.in_a_row = 0;
+        if place != self.place() {
+            self.go_to(place);
+            self.in_a_row = 0;
+        }
         Ok(place)
     }
 

@@ -5,6 +5,7 @@ mod support;
 
 use std::future::Future;
 use std::io::{IoSliceMut, Read};
+use std::os::unix::fs::FileExt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,50 @@ fn whatever_is_read_is_right_and_stays_with_the_kernel() {
     assert_eq!(stats.bytes, (2 * FILE_BYTES + 10 + 100 + 18 * PAGE - 70_001) as u64);
     assert_eq!(stats.cached_bytes + stats.kernel_read_bytes, stats.bytes);
     assert_eq!((path.stats().device_reads, path.stats().used_memory_bytes), (0, 0));
+}
+
+const PIECES: u64 = 120;
+const PIECE: usize = 40 << 10;
+const APART: u64 = 250_007;
+
+/// Reads the second half of the pieces of a file, each behind its header, after the first half; gives how many pages that brought in.
+fn pages_of_second_half(temp: &TempFile, read: &mut dyn FnMut(&mut [u8], u64)) -> usize {
+    let content = std::fs::read(&temp.path).unwrap();
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    let pages = 0..content.len() / PAGE;
+    let mut piece = vec![0; PIECE];
+    let mut read_piece = |nth: u64| {
+        // In no order, and at no stride.
+        let at = nth * 77 % PIECES * APART + nth * 7_919 % 200_000;
+        read(&mut [0; 30], at);
+        read(&mut [0; 24], at + 30);
+        read(&mut piece, at + 54);
+        assert!(piece == content[at as usize + 54..][..PIECE]);
+    };
+    (0..PIECES / 2).for_each(&mut read_piece);
+    let before = resident(temp, pages.clone());
+    (PIECES / 2..PIECES).for_each(&mut read_piece);
+    resident(temp, pages) - before
+}
+
+/// The kernel reads four times as much ahead of what goes on from a header as was asked for, as far as the device's window
+/// goes; what our law wants of pieces of which it has seen sixty is less, unless a request is so dear here that it pays to try.
+#[test]
+fn pieces_behind_headers_bring_in_less_of_what_lies_behind_them_than_by_the_kernel_alone() {
+    let [ours, theirs] = [(); 2].map(|()| TempFile::new((PIECES * APART) as usize));
+    let file = ReadPath::builder().build().unwrap().open(&ours.path).unwrap();
+    let brought = pages_of_second_half(&ours, &mut |buffer, at| {
+        file.read_exact_at(buffer, at).unwrap();
+    });
+    let plain = std::fs::File::open(&theirs.path).unwrap();
+    let by_kernel = pages_of_second_half(&theirs, &mut |buffer, at| {
+        plain.read_exact_at(buffer, at).unwrap();
+    });
+    let price = file.stats().belief.unwrap().price_bytes / PAGE as u64;
+    if by_kernel < PIECES as usize / 2 * 40 || price > 100 {
+        return eprintln!("skipped: by the kernel {by_kernel} pages, a request costs {price}");
+    }
+    assert!(brought < by_kernel * 3 / 4, "{brought} pages, {by_kernel} by the kernel, {price}");
 }
 
 #[test]

@@ -118,6 +118,12 @@ impl Adaptive {
         Ok(Adaptive::default())
     }
 
+    /// How many pages are worth reading ahead of the run that was seen last, where that began at a place of which nothing was known;
+    /// `None` where it began with its file, as a stride, or where it was told to go on.
+    pub fn wanted_anywhere(&self) -> Option<u64> {
+        self.streams.back()?.wanted_anywhere()
+    }
+
     /// A request that finds a page absent, or marked, or touches one that was read ahead.
     fn seen(&mut self, seen: Seen, pages: &mut dyn Pages) {
         for page in seen.request.pages() {

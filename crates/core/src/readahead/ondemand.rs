@@ -135,7 +135,7 @@ impl OnDemand {
         let most = self.pages_max(request);
         let follows = self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
         if page == 0 || request > most || follows {
-            self.size = first_size(request, most);
+            self.size = first_window_pages(request, most);
             self.async_size = if self.size > request { self.size - request } else { self.size / 2 };
         } else {
             let run = run_before(page, most, pages);
@@ -292,8 +292,8 @@ impl ReadaheadLaw for OnDemand {
     }
 }
 
-/// The size of a stream's first window.
-fn first_size(request: u64, most: u64) -> u64 {
+/// The size of a stream's first window, in pages, the `request` of so many among them, where no window has more than `most`.
+pub fn first_window_pages(request: u64, most: u64) -> u64 {
     let size = request.next_power_of_two();
     if size <= most / 32 {
         size * 4

@@ -34,6 +34,8 @@ struct Line {
     last_page: AtomicU64,
     /// Where the last read through the kernel's cache ended that its law was shown; [`NOT_PASSED`] before the first.
     shown_end: AtomicU64,
+    /// The same, while the run that it belongs to is read without the kernel's readahead; else [`NOT_PASSED`].
+    alone_from: AtomicU64,
     /// Which of the next reads through the kernel's cache are looked at.
     trust: Trust,
     /// Which reads that are only begun are asked about.
@@ -53,6 +55,7 @@ impl Default for Line {
             passed_end: AtomicU64::new(NOT_PASSED),
             last_page: AtomicU64::new(NO_PAGE),
             shown_end: AtomicU64::new(NOT_PASSED),
+            alone_from: AtomicU64::new(NOT_PASSED),
             trust: Trust::default(),
             begun: Trust::default(),
         }
@@ -180,12 +183,31 @@ impl KernelReads<'_> {
         if awaited > 0 {
             self.line.kernel_awaited_bytes.fetch_add(awaited, Ordering::Relaxed);
         }
+        let alone_from = self.line.alone_from.load(Ordering::Relaxed);
+        // It has gone elsewhere.
+        if alone_from != NOT_PASSED && alone_from != end && self.last_end() != Some(end - bytes) {
+            self.line.alone_from.store(NOT_PASSED, Ordering::Relaxed);
+        }
         self.line.passed_end.store(end, Ordering::Relaxed);
     }
 
     /// The law is shown a read up to byte `end`.
     pub(crate) fn shown(&self, end: u64) {
         self.line.shown_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Whether what goes on from the read that the law was shown last is to be read without the kernel's readahead.
+    pub(crate) fn goes_on_alone(&self, goes_on_alone: bool) {
+        let end = self.line.shown_end.load(Ordering::Relaxed);
+        let from = if goes_on_alone { end } else { NOT_PASSED };
+        self.line.alone_from.store(from, Ordering::Relaxed);
+    }
+
+    /// Up to which byte the law was shown the run that a read from `offset` on continues, where it is read without the
+    /// kernel's readahead.
+    pub(crate) fn alone_from(&self, offset: u64) -> Option<u64> {
+        let from = self.line.alone_from.load(Ordering::Relaxed);
+        (from <= offset && self.last_end() == Some(offset)).then_some(from)
     }
 
     /// Whether a read from `offset` on continues its last one, and the law has not seen that.
@@ -257,5 +279,27 @@ mod tests {
         assert_eq!(tally.last_page(2), 1);
         tally.through(10, 0, 2 * PAGE_BYTES + 1);
         assert_eq!(tally.last_page(tally.own()), 2);
+    }
+
+    #[test]
+    fn a_run_goes_on_alone_from_where_the_law_saw_it_until_a_read_goes_elsewhere() {
+        let tally = Tally::new(4);
+        let reads = tally.kernel_reads();
+        let read = |offset: u64, bytes: u64| reads.counted(bytes, 0, offset + bytes);
+        reads.shown(130);
+        reads.goes_on_alone(true);
+        read(100, 30);
+        assert_eq!([130, 131].map(|offset| reads.alone_from(offset)), [Some(130), None]);
+        // Two that the law didn't see.
+        read(130, 20);
+        read(150, 50);
+        assert_eq!(reads.alone_from(200), Some(130));
+        read(500, 10);
+        read(200, 10);
+        assert_eq!(reads.alone_from(210), None);
+        reads.shown(230);
+        reads.goes_on_alone(false);
+        read(210, 20);
+        assert_eq!(reads.alone_from(230), None);
     }
 }

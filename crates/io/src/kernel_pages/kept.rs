@@ -4,6 +4,12 @@
 //! taken with `RWF_NOWAIT`, and was that all of it, the read is done. Otherwise
 //! our law sees it, the kernel is advised of what that wants, and the rest is read and waited for.
 //!
+//! A run that began at a place of which nothing was known, a header and what follows it, is read *alone*: through the file opened once more, of
+//! which the kernel reads what is asked for and nothing ahead, as long as the law wants less ahead of it than the kernel would read
+//! by itself (up to four times what was asked for). What the law wants is advised. Whether a run goes on alone is decided when the law sees
+//! a read of it that is not held; the law sees then what of the run it has not seen. (A zip file's entries of 4 to 200 KiB at random, headers first: the kernel by itself
+//! read 117 MiB for 26, at 0.4 of the rate of reads past it; alone 55 to 70 MiB, at 0.6 to 0.9.)
+//!
 //! A read is not looked at while something that was advised waits for its reader, where it is expected not to be held, and where the
 //! file system doesn't tell what it holds. Then the law sees it before it is made, and the time that it takes tells. (What the kernel reads ahead
 //! of a read that may not wait it reads into single pages.) A stream that goes upwards on a device where the kernel's own window is large is the kernel's as soon as one of its reads was
@@ -42,22 +48,35 @@ impl Handle {
         let trust = reads.trust();
         // From here on: what is not held the kernel begins with as soon as it is looked at.
         let reading = steered.reads();
-        if reads.last_end() == Some(offset) && steered.leaves_streams(target) {
+        let alone_from = reads.alone_from(offset);
+        if reads.last_end() == Some(offset)
+            && alone_from.is_none()
+            && steered.leaves_streams(target)
+        {
             steered.disengage();
         }
         let is_engaged = steered.is_engaged();
         let is_to_look = !is_engaged && !trust.expects_miss();
-        let seen = if is_to_look { through.read_seen(offset, buffers) } else { None };
+        let seen = if is_to_look {
+            through.read_seen(offset, alone_from.is_some(), buffers)
+        } else {
+            None
+        };
         if seen == Some(bytes) {
             trust.looked(true);
             return Some(0);
         }
         let missed = seen.map(|held| offset + held);
-        if is_engaged || !reads.goes_on_unseen(offset) {
-            steered.read(&self.law, target, self.shown(offset, bytes, false, missed));
+        let mut is_alone = false;
+        if is_engaged || alone_from.is_some() || !reads.goes_on_unseen(offset) {
+            let shown = self.shown(offset, bytes, false, missed);
+            let goes_on_alone = steered.read(&self.law, target, shown);
+            reads.goes_on_alone(goes_on_alone);
+            // Of a read that continues none the kernel reads nothing ahead.
+            is_alone = goes_on_alone && shown.goes_on;
         }
         let held = seen.unwrap_or(0);
-        if !through.read_rest(offset, held, buffers) {
+        if !through.read_rest(offset, held, is_alone, buffers) {
             return None;
         }
         let awaited = reading.has_read(bytes - held, missed.is_some());
@@ -129,7 +148,7 @@ impl Handle {
         if is_engaged {
             steered.read(&self.law, target, self.shown(offset, bytes, true, None));
         }
-        let seen = through.read_seen(offset, buffers);
+        let seen = through.read_seen(offset, false, buffers);
         if seen == Some(bytes) {
             return Poll::Ready(Ok(self.counted(bytes, 0, offset)));
         }
@@ -145,10 +164,14 @@ impl Handle {
         }
     }
 
+    /// What the law is shown of a read: of a run that is read alone also what it has not seen of that.
     fn shown(&self, offset: u64, bytes: u64, is_begun: bool, missed: Option<u64>) -> Shown {
         let reads = self.tally.kernel_reads();
         let goes_on = reads.last_end().map_or(offset == 0, |end| end == offset);
-        reads.shown(offset + bytes);
-        Shown { offset, bytes, goes_on, is_begun, missed }
+        let alone_from = reads.alone_from(offset);
+        let (from, end) = (alone_from.unwrap_or(offset), offset + bytes);
+        reads.shown(end);
+        let was_alone = alone_from.is_some();
+        Shown { offset: from, bytes: end - from, goes_on, was_alone, is_begun, missed }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use readpath_core::decision::Decided;
 use readpath_core::readahead::{
     Adaptive, Advice, Advised, AdvisedPages, Ask, Belief, DeviceEvidence, ReadaheadLaw,
-    ReadaheadLimits,
+    ReadaheadLimits, first_window_pages,
 };
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
@@ -96,10 +96,13 @@ pub(crate) type HandleLaw = Adaptive;
 /// A read that a law is shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
+    /// From where on the law is shown it.
     pub(super) offset: u64,
     pub(super) bytes: u64,
     /// Whether it begins where the thread's last one ended: then the kernel reads ahead of it.
     pub(super) goes_on: bool,
+    /// Whether the run that it goes on from is read without the kernel's readahead.
+    pub(super) was_alone: bool,
     /// Whether the kernel is to begin with the read itself.
     pub(super) is_begun: bool,
     /// From which byte on it is known not to be held, if so.
@@ -286,12 +289,14 @@ impl Steered {
         !self.is_engaged() && trust.take()
     }
 
-    /// The law of the handle sees a read, and the kernel is advised of what it wants.
-    pub(super) fn read(&self, law: &Mutex<HandleLaw>, target: &Target, shown: Shown) {
-        let Shown { offset, bytes, goes_on, is_begun, missed } = shown;
+    /// The law of the handle sees a read, and the kernel is advised of what it wants. Gives whether that is less than the kernel would
+    /// read ahead by itself of what goes on from there.
+    pub(super) fn read(&self, law: &Mutex<HandleLaw>, target: &Target, shown: Shown) -> bool {
+        let Shown { offset, bytes, goes_on, was_alone, is_begun, missed } = shown;
         let request = PageRange::covering(offset, bytes);
         let ask = Ask { offset, bytes, file_bytes: target.bytes(), is_congested: false };
         let mut runs = Vec::new();
+        let mut wanted = None;
         {
             let mut law = law.lock().expect(POISON);
             let mut advised = self.advised.lock().expect(POISON);
@@ -312,9 +317,21 @@ impl Steered {
                         runs: &mut runs,
                     },
                 );
+                wanted = Some(law.wanted_anywhere());
             }
             advised.read(request, &mut device);
             self.is_engaged.store(advised.awaits_reader(), Ordering::Relaxed);
+        }
+        let is_alone = match wanted {
+            // Of a read that continues none the kernel reads nothing ahead; of the next one it will.
+            Some(wanted) => {
+                wanted.is_some_and(|pages| !goes_on || pages < self.kernels(target, request))
+            }
+            None => was_alone,
+        };
+        if is_alone && !is_begun {
+            self.steering.advise(target, &runs);
+            return true;
         }
         // Who has it begun doesn't read through the kernel right now, which so reads nothing ahead.
         if goes_on && !is_begun {
@@ -326,6 +343,13 @@ impl Steered {
         if !runs.is_empty() {
             self.steering.advise(target, &runs);
         }
+        false
+    }
+
+    /// How many pages the kernel reads ahead by itself of a request that goes on and finds nothing.
+    fn kernels(&self, target: &Target, request: PageRange) -> u64 {
+        let most = self.steering.window_of(target).ahead;
+        first_window_pages(request.count(), most).saturating_sub(request.count())
     }
 
     /// Takes out what the kernel reads by itself of a stream that goes upwards.

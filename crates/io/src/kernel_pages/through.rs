@@ -3,8 +3,8 @@
 use std::fs::File as StdFile;
 use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use readpath_core::splitmix;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -23,6 +23,9 @@ const LOOKED_AT_LOG2: u32 = 3;
 /// A file, to be read through the kernel's cache.
 pub(super) struct Through {
     pub(super) file: Arc<StdFile>,
+    /// The same file, of which the kernel reads what is asked for and no more; opened when it is first needed, and `None` where it
+    /// can't be.
+    alone: OnceLock<Option<StdFile>>,
     /// The file system doesn't tell what it holds (`RWF_NOWAIT`).
     is_blind: AtomicBool,
     /// The windows that were seen to be held, each at its number modulo their count, as one more than its number; none of a
@@ -54,7 +57,7 @@ impl Through {
             false => target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX),
         };
         let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
-        Some(Through { file, is_blind: AtomicBool::new(false), held })
+        Some(Through { file, alone: OnceLock::new(), is_blind: AtomicBool::new(false), held })
     }
 
     /// Fills the buffers, of `bytes` bytes together, if all of it is there still; otherwise their content is undefined.
@@ -79,15 +82,20 @@ impl Through {
 
     /// Reads what is there without waiting for more; gives how many bytes from the first on.
     fn read_now(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> u64 {
-        self.read_seen(offset, buffers).unwrap_or(0)
+        self.read_seen(offset, false, buffers).unwrap_or(0)
     }
 
     /// As `read_now`; `None` where the file system doesn't tell.
-    pub(super) fn read_seen(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> Option<u64> {
+    pub(super) fn read_seen(
+        &self,
+        offset: u64,
+        is_alone: bool,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Option<u64> {
         if self.is_blind.load(Ordering::Relaxed) {
             return None;
         }
-        match preadv2(&self.file, buffers, offset, ReadWriteFlags::NOWAIT) {
+        match preadv2(self.file(is_alone), buffers, offset, ReadWriteFlags::NOWAIT) {
             Ok(bytes) => Some(bytes as u64),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.is_blind.store(true, Ordering::Relaxed);
@@ -101,24 +109,31 @@ impl Through {
     #[inline]
     pub(super) fn read_whole(&self, offset: u64, buffer: &mut [u8]) -> bool {
         pread(&self.file, &mut *buffer, offset) == Ok(buffer.len())
-            || self.read_rest(offset, 0, &mut [IoSliceMut::new(buffer)])
+            || self.read_rest(offset, 0, false, &mut [IoSliceMut::new(buffer)])
     }
 
     /// Fills the buffers, which have room for `bytes` bytes together; false where the file ends before, or the device fails.
     pub(super) fn read_all(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
         preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize)
-            || self.read_rest(offset, 0, buffers)
+            || self.read_rest(offset, 0, false, buffers)
     }
 
     /// Fills the buffers, whose first `done` bytes are there; false as [`read_all`](Through::read_all).
-    pub(super) fn read_rest(&self, offset: u64, done: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
+    pub(super) fn read_rest(
+        &self,
+        offset: u64,
+        done: u64,
+        is_alone: bool,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        let file = self.file(is_alone);
         let (mut place, mut skip) = (offset + done, done as usize);
         for buffer in buffers {
             let there = skip.min(buffer.len());
             let mut rest = &mut buffer[there..];
             skip -= there;
             while !rest.is_empty() {
-                match retry_on_intr(|| pread(&self.file, &mut *rest, place)) {
+                match retry_on_intr(|| pread(file, &mut *rest, place)) {
                     Ok(read @ 1..) => {
                         place += read as u64;
                         rest = &mut rest[read..];
@@ -128,6 +143,16 @@ impl Through {
             }
         }
         true
+    }
+
+    /// The file; where a read `is_alone` the one that the kernel reads nothing ahead of, if there may be such.
+    fn file(&self, is_alone: bool) -> &StdFile {
+        let open = || {
+            let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
+            fadvise(&file, 0, None, Advice::Random).ok().map(|()| file)
+        };
+        let apart = if is_alone { self.alone.get_or_init(open).as_ref() } else { None };
+        apart.unwrap_or(&self.file)
     }
 
     /// Whether the pages lie in windows that were seen to be held.

@@ -46,6 +46,8 @@ pub(super) struct Stream {
     /// The page after the last that was read ahead, or asked for: forward. The
     /// lowest such page: backward. The first page of the next block: strided.
     ahead: u64,
+    /// How many pages ahead of the reader cost least, as far as was known when that was last asked.
+    wanted: u64,
     /// The newest window in pages.
     window: u64,
     /// What the next one may not exceed: half of one of which a page was evicted unused, and so
@@ -74,6 +76,7 @@ impl Stream {
             begin,
             last: request,
             ahead: request.end,
+            wanted: 0,
             window: 0,
             window_limit: u64::MAX,
             behind: request.count(),
@@ -115,6 +118,11 @@ impl Stream {
         self.behind + used.count() as u64
     }
 
+    /// How many pages ahead of its reader it is worth reading, where it began anywhere; `None` where it was expected to go on.
+    pub(super) fn wanted_anywhere(&self) -> Option<u64> {
+        matches!(self.begin, Begin::Request { .. }).then_some(self.wanted)
+    }
+
     /// Whether it is known to go down.
     pub(super) fn is_backward(&self) -> bool {
         self.shape == Shape::Backward
@@ -147,7 +155,7 @@ impl Stream {
     /// read ahead doesn't go on.
     pub(super) fn is_continued_by(&self, request: PageRange, pages: &dyn Pages) -> bool {
         let is_forward = || {
-            self.last.first < request.first
+            self.last.first <= request.first
                 && request.first <= self.ahead.max(self.last.end)
                 && request.end > self.last.end
                 && (request.first <= self.last.end || !pages.is_unused(request.first - 1))
@@ -263,6 +271,7 @@ impl Stream {
             self.counted = device.stream_goes_on(self.counted);
         }
         let wanted = device.window(self.begin, length, self.begun_with.max(1));
+        self.wanted = wanted.pages;
         let bounds = [
             (wanted.pages, wanted.why),
             (self.window_limit, "evicted"),
