@@ -113,13 +113,15 @@ pub unsafe fn read_many(file: &File, parts: &[Part]) -> Result<(), Failure> {
             }
             next += 1;
         }
-        let Some(read) = batch.wait()? else { break };
-        under_way -= 1;
-        let part = &parts[read.ticket() as usize];
+        let part_of = |ticket: u64| &parts[ticket as usize];
         // SAFETY: the caller's promise.
-        let copied = match read.copy_to(unsafe { part.place.slice(part.bytes) }) {
+        let place = |ticket, _| unsafe { part_of(ticket).place.slice(part_of(ticket).bytes) };
+        let Some(read) = batch.wait_into(place)? else { break };
+        under_way -= 1;
+        let part = part_of(read.ticket);
+        let copied = match read.bytes {
             Err(ReadError::TooManyReads { .. }) => {
-                alone.push(read.ticket() as usize);
+                alone.push(read.ticket as usize);
                 continue;
             }
             copied => copied?,

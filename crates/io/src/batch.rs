@@ -9,7 +9,7 @@ use crate::engine::copy::slices;
 use crate::engine::in_flight::{CompletedRead, QueueId};
 use crate::engine::locked::Locked;
 use crate::engine::{Owner, READ_BYTES_MAX, Waited};
-use crate::file::File;
+use crate::file::{File, read_absent};
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
 
@@ -185,6 +185,52 @@ impl Batch {
         Ok(self.lent.as_ref().map(|Lent { completed, .. }| BatchRead { engine, completed }))
     }
 
+    /// As [`wait`](Batch::wait), for who has a place for each read: its bytes are put to the start of what `place` gives for its
+    /// ticket and their number. What the kernel's cache has is copied there at once, where `wait` copies it to lend it.
+    ///
+    /// ```
+    /// # let name = std::env::temp_dir().join(format!("readpath-doc-wait-into-{}", std::process::id()));
+    /// # std::fs::write(&name, vec![7u8; 100_000])?;
+    /// # let path = readpath::ReadPath::builder().build()?;
+    /// # let file = path.open(&name)?;
+    /// let (mut batch, mut rows) = (path.batch(), [[0; 100]; 10]);
+    /// for row in 0..10 {
+    ///     batch.read(&file, row * 5_000, 100, row)?;
+    /// }
+    /// while let Some(put) = batch.wait_into(|row, _| &mut rows[row as usize])? {
+    ///     assert_eq!(put.bytes?, 100);
+    /// }
+    /// assert_eq!(rows, [[7; 100]; 10]);
+    /// # std::fs::remove_file(&name)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Batch::wait).
+    ///
+    /// # Panics
+    /// The place is too small.
+    pub fn wait_into<'p>(
+        &mut self,
+        place: impl FnOnce(u64, usize) -> &'p mut [u8],
+    ) -> Result<Option<PutRead>, ReadError> {
+        self.check_process()?;
+        self.take_back();
+        if self.ready.is_empty()
+            && let Some(Asked { handle, offset, bytes, ticket }) = self.kept.pop_front()
+        {
+            let bytes = bytes as usize;
+            let read = read_absent(&handle, offset, &mut place(ticket, bytes)[..bytes]);
+            return Ok(Some(PutRead { ticket, bytes: read.map(|()| bytes) }));
+        }
+        let put = |read: BatchRead<'_>| {
+            let bytes =
+                read.bytes().and_then(|bytes| read.copy_to(place(read.ticket(), bytes as usize)));
+            PutRead { ticket: read.ticket(), bytes }
+        };
+        Ok(self.wait()?.map(put))
+    }
+
     /// Takes back what the caller has looked at.
     fn take_back(&mut self) {
         let Some(lent) = self.lent.take() else { return };
@@ -251,6 +297,16 @@ impl Drop for Batch {
         state.turn(queue, &mut self.returned, &[], &mut self.ready);
         state.close_queue(queue);
     }
+}
+
+/// A read of a [`Batch`] that is done, and whose bytes are [where they belong](Batch::wait_into).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PutRead {
+    /// The name that was given at the start.
+    pub ticket: u64,
+    /// How many bytes there are, fewer than asked only at the end of the file; or why there are none.
+    pub bytes: Result<usize, ReadError>,
 }
 
 /// A read of a [`Batch`] that is done, with its bytes, until the batch is used again.

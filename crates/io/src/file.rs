@@ -336,15 +336,8 @@ impl File {
         let handle = self.handle.here()?;
         let buffer = cut(buffer, &handle, offset);
         let _read = points::read(offset, buffer.len() as u64);
-        if !buffer.is_empty()
-            && (handle.lends() || !handle.read_cached(offset, buffer))
-            && !handle.read_from_kernel(offset, buffer.len() as u64, &mut [IoSliceMut::new(buffer)])
-        {
-            let mut done = 0;
-            PendingRead::new(&*handle, offset, buffer.len() as u64)?.wait(|part| {
-                copy_out(part, &mut buffer[done..done + part.len()]);
-                done += part.len();
-            })?;
+        if !buffer.is_empty() && (handle.lends() || !handle.read_cached(offset, buffer)) {
+            read_absent(&handle, offset, buffer)?;
         }
         Ok(buffer.len())
     }
@@ -395,6 +388,23 @@ pub(crate) fn cut<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u64) -> &'b
     let left = handle.file.bytes.saturating_sub(offset);
     let bytes = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
     &mut buffer[..bytes]
+}
+
+/// Fills a buffer with bytes that the file has, from the kernel's cache or through the machine.
+pub(crate) fn read_absent(
+    handle: &Handle,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<(), ReadError> {
+    let bytes = buffer.len() as u64;
+    if handle.read_from_kernel(offset, bytes, &mut [IoSliceMut::new(buffer)]) {
+        return Ok(());
+    }
+    let mut done = 0;
+    PendingRead::new(handle, offset, bytes)?.wait(|part| {
+        copy_out(part, &mut buffer[done..done + part.len()]);
+        done += part.len();
+    })
 }
 
 /// The page of a byte, and its part from there up to the end of the page or of the file; none past it.

@@ -76,7 +76,7 @@ mod threads;
 mod transfers;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
-pub use batch::{Batch, BatchRead};
+pub use batch::{Batch, BatchRead, PutRead};
 pub use belief::{Belief, Window};
 pub use file::{File, FileStats};
 pub use frames::FrameMemoryError;

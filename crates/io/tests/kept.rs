@@ -122,6 +122,34 @@ fn pieces_behind_headers_bring_in_less_of_what_lies_behind_them_than_by_the_kern
     assert!(brought < by_kernel * 3 / 4, "{brought} pages, {by_kernel} by the kernel, {price}");
 }
 
+/// By the kernel's cache, cold and held, and by memory of the path's own, where what was read is lent.
+#[test]
+fn many_reads_at_once_are_put_each_where_it_belongs() {
+    let Some((temp, content, kept, _)) = cold() else { return };
+    let own = ReadPath::builder().memory(4 << 20).kernel_cache(false).build().unwrap();
+    for path in [&kept, &kept, &own] {
+        let file = path.open(&temp.path).unwrap();
+        let mut batch = path.batch();
+        let at = |row: u64| row * 200_003 % (FILE_BYTES as u64);
+        let mut rows = vec![vec![0; 9_000]; 40];
+        (0..40).for_each(|row| batch.read(&file, at(row), 9_000, row).unwrap());
+        let mut seen = 0;
+        while let Some(put) = batch.wait_into(|row, _| &mut rows[row as usize][..]).unwrap() {
+            seen += 1 << put.ticket;
+            let end = (at(put.ticket) + 9_000).min(FILE_BYTES as u64);
+            assert_eq!(put.bytes.unwrap() as u64, end - at(put.ticket));
+        }
+        assert_eq!(seen, (1u64 << 40) - 1);
+        for (row, bytes) in rows.iter().enumerate() {
+            let from = &content[at(row as u64) as usize..];
+            let count = from.len().min(9_000);
+            assert!(
+                bytes[..count] == from[..count] && bytes[count..].iter().all(|&byte| byte == 0)
+            );
+        }
+    }
+}
+
 #[test]
 fn many_reads_at_once_are_begun_together_and_each_is_right() {
     let Some((temp, content, path, file)) = cold() else { return };

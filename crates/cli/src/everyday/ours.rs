@@ -100,7 +100,7 @@ impl ReadAt for OurFile {
     }
 }
 
-/// Reads of a batch, so many under way at a time, each copied out as it is done.
+/// Reads of a batch, so many under way at a time, each put into the buffer as it is done.
 struct InBatch {
     batch: Batch,
     file: File,
@@ -127,10 +127,9 @@ impl Accesses for InBatch {
                 batch.read(file, offset, places.read_bytes, offset)?;
                 under_way += 1;
             }
-            let Some(read) = batch.wait()? else { return Ok(sum) };
+            let Some(read) = batch.wait_into(|_, _| &mut *buffer)? else { return Ok(sum) };
             under_way -= 1;
-            let bytes = read.copy_to(buffer)?;
-            sum.add(read.ticket(), &buffer[..bytes]);
+            sum.add(read.ticket, &buffer[..read.bytes?]);
         }
     }
 }
