@@ -96,6 +96,23 @@ fn sources_are_small_and_hold_no_leftovers() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// Where one program holds all tests of a crate, it names every file of them.
+#[test]
+fn no_file_of_tests_is_left_out() {
+    for package in ["core", "sim"] {
+        let folder = root().join("crates").join(package).join("tests");
+        let all = std::fs::read_to_string(folder.join("all.rs")).unwrap();
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let holds_tests = path.extension().is_some_and(|ending| ending == "rs")
+                || path.join("main.rs").exists();
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let is_named = all.contains(&format!("mod {name};\n"));
+            assert!(!holds_tests || is_named || name == "all", "{package}: `{name}` is left out");
+        }
+    }
+}
+
 /// Every path that the documents name exists.
 #[test]
 fn the_documents_name_what_is_there() {
