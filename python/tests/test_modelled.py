@@ -92,7 +92,7 @@ def test_a_seed_gives_the_same_run_again_and_another_one_another():
 
 def test_python_goes_on_while_a_run_simulates():
     """With Python's lock held, this thread would not come to count."""
-    job = readpath.Job.of(rw="randread", bs="4k", size="1g", direct=1, io_size="2g")
+    job = readpath.Job.of(rw="randread", bs="4k", size="1g", direct=1, io_size="512m")
     thread = threading.Thread(target=readpath.run, args=(job, "ssd"))
     thread.start()
     counted = 0

@@ -59,12 +59,17 @@ fn the_sources_are_formatted() {
     }
 }
 
+/// `.ci/tests` leaves this out: there the lints look at what is built while it is built.
 #[test]
-fn the_lints_find_nothing_and_the_documentation_is_whole() {
+fn the_lints_find_nothing() {
     let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     if let Some((is_clean, text)) = cargo(&lints, "") {
         assert!(is_clean, "{text}");
     }
+}
+
+#[test]
+fn the_documentation_is_whole() {
     let docs = ["doc", "--workspace", "--no-deps", "--quiet"];
     if let Some((is_clean, text)) = cargo(&docs, "-D warnings") {
         assert!(is_clean, "{text}");
@@ -94,6 +99,23 @@ fn sources_are_small_and_hold_no_leftovers() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Where one program holds all tests of a crate, it names every file of them.
+#[test]
+fn no_file_of_tests_is_left_out() {
+    for package in ["core", "sim"] {
+        let folder = root().join("crates").join(package).join("tests");
+        let all = std::fs::read_to_string(folder.join("all.rs")).unwrap();
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let holds_tests = path.extension().is_some_and(|ending| ending == "rs")
+                || path.join("main.rs").exists();
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let is_named = all.contains(&format!("mod {name};\n"));
+            assert!(!holds_tests || is_named || name == "all", "{package}: `{name}` is left out");
+        }
+    }
 }
 
 /// Every path that the documents name exists.

@@ -1,11 +1,9 @@
 //! A device that can't read some of its pages: each read is told the first of those that it
 //! needed, however large the requests were and whoever else needed them.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{REQUEST_PAGES_MAX, World, config};
+use crate::common::{REQUEST_PAGES_MAX, World, config};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use readpath_core::machine::{Access, ReadError};

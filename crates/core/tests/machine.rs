@@ -2,9 +2,7 @@
 //! asked for, whatever the laws, the memory, the order of completions and the
 //! errors are.
 
-mod common;
-
-use common::{REQUEST_PAGES_MAX, World, config};
+use crate::common::{REQUEST_PAGES_MAX, World, config};
 use proptest::prelude::*;
 use readpath_core::machine::{Access, ReadError};
 use readpath_core::readahead::{self, Advice};

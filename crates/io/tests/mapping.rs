@@ -89,9 +89,9 @@ fn random_slices_wait_for_one_request_each() {
     if !can_serve() {
         return;
     }
-    let file = TempFile::new(1 << 30);
+    let file = TempFile::of(&support::content(64 << 20), 16);
     let mapping = map(&file, Mapping::builder().kernel_cache(false));
-    // Each of the 1024 places once, in an order that is drawn.
+    // Each of the 16,384 places once, in an order that is drawn.
     let mut order: Vec<usize> = (0..16384).collect();
     let mut state = 7;
     for at in (1..order.len()).rev() {

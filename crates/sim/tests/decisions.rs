@@ -6,7 +6,7 @@
 //! commit which runs changed and why:
 //!
 //! ```sh
-//! cargo test -p readpath-sim --test decisions -- --ignored
+//! cargo test -p readpath-sim --test all -- --ignored decisions::record
 //! ```
 
 use std::fmt::Write;

@@ -3,14 +3,14 @@
 #![allow(clippy::disallowed_methods, reason = "seeds are read, and some decoders want a file")]
 
 #[path = "../../../fuzz/decoders.rs"]
-mod decoders;
+mod fuzzed;
 
 use std::path::Path;
 
 #[test]
 fn no_kept_seed_panics() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    for (name, decode) in decoders::ALL {
+    for (name, decode) in fuzzed::ALL {
         let folder = std::fs::read_dir(corpus.join(name));
         let mut count = 0;
         for seed in folder.unwrap_or_else(|error| panic!("{name}: {error}")) {

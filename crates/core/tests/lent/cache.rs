@@ -7,7 +7,7 @@ use readpath_core::readahead::Folio;
 use readpath_core::reclaim::TwoLists;
 use readpath_core::unit::PageRange;
 
-use crate::lender::{Books, FrameLender};
+use super::lender::{Books, FrameLender};
 
 /// A cache of four pages of one file, all filled and read ahead, lent by a lender.
 fn lent() -> (Cache, FileId, Arc<Mutex<Books>>) {

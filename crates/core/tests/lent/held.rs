@@ -13,8 +13,8 @@ use readpath_core::reclaim;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use super::lender::{Books, FrameLender};
 use crate::common::{World, config};
-use crate::lender::{Books, FrameLender};
 
 const FILE_PAGES: u64 = 96;
 const LAWS: [&str; 4] = ["none", "ondemand", "window", "adaptive"];

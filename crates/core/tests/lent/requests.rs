@@ -9,8 +9,8 @@ use readpath_core::machine::{Access, HandleId};
 use readpath_core::readahead::LAWS;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use super::lender::{Books, FrameLender};
 use crate::common::{World, config};
-use crate::lender::{Books, FrameLender};
 
 const FILE_PAGES: u64 = 2304;
 /// Runs of each law; 2,500 were run once.

@@ -4,12 +4,12 @@
 
 mod world;
 
+use self::world::{Content, FILE_PAGES, SWAP_PAGE, Sight, World};
 use proptest::prelude::*;
 use readpath_core::machine::MemoryAccess::{Read, Write};
 use readpath_core::machine::{MemoryAccess, MemoryKind, ReadError, SwapConfig, SwapOut};
 use readpath_core::request::{DeviceError, Op};
 use readpath_core::unit::PAGE_SECTORS;
-use world::{Content, FILE_PAGES, SWAP_PAGE, Sight, World};
 
 const LAWS: [&str; 9] = [
     "adaptive",

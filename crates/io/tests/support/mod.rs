@@ -6,6 +6,7 @@ pub mod child;
 pub mod device;
 pub mod system_calls;
 
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,12 +34,25 @@ impl TempFile {
     }
 
     pub fn in_directory(directory: &Path, bytes: usize) -> TempFile {
+        let file = TempFile::named_in(directory);
+        std::fs::write(&file.path, content(bytes)).unwrap();
+        file
+    }
+
+    /// A file of these bytes, so many times: where it must be large, and no page be its own, since a build for tests makes
+    /// a GiB of [`content`] in seconds.
+    pub fn of(content: &[u8], times: usize) -> TempFile {
+        let file = TempFile::named_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let mut written = std::fs::File::create(&file.path).unwrap();
+        (0..times).for_each(|_| written.write_all(content).unwrap());
+        file
+    }
+
+    fn named_in(directory: &Path) -> TempFile {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("readpath-test-{}-{number}", std::process::id()));
-        let file = TempFile { path };
-        std::fs::write(&file.path, content(bytes)).unwrap();
-        file
+        TempFile { path }
     }
 }
 

@@ -15,7 +15,7 @@ mod options;
 mod oracle;
 mod places;
 
-use oracle::{Scratch, Step, has_fio, our_steps, steps_of_iolog};
+use self::oracle::{Scratch, Step, has_fio, our_steps, steps_of_iolog};
 
 fn is_read_by_fio(path: &Path) -> bool {
     let output = Command::new("fio").arg("--parse-only").arg(path).output().unwrap();

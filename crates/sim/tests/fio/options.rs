@@ -4,7 +4,7 @@ use std::process::Command;
 
 use readpath_sim::job::{ENGINES, FioOption, options};
 
-use crate::oracle::has_fio;
+use super::oracle::has_fio;
 
 fn fio_says(argument: &str) -> String {
     let output = Command::new("fio").arg(argument).output().unwrap();

@@ -8,7 +8,7 @@ use std::process::Command;
 use readpath_sim::job::JobFile;
 use readpath_sim::workload::{Placement, Workload};
 
-use crate::oracle::{Scratch, has_fio, our_steps, steps_of_iolog};
+use super::oracle::{Scratch, has_fio, our_steps, steps_of_iolog};
 
 /// Jobs whose places fio draws from its seeds.
 const JOBS: &[&str] = &[

@@ -1,0 +1,18 @@
+//! The machine from outside: each file below is a part of one program, which is linked once and runs on all processors to
+//! its end.
+
+mod adaptive_trajectory;
+mod bad_pages;
+mod cache_table;
+#[path = "cfq/main.rs"]
+mod cfq;
+mod common;
+#[path = "lent/main.rs"]
+mod lent;
+mod machine;
+#[path = "memory/main.rs"]
+mod memory;
+mod ondemand_trajectory;
+mod raw_trajectory;
+mod scans;
+mod stream_in_little_memory;
