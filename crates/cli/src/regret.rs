@@ -38,8 +38,9 @@ pub struct RegretArgs {
     /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
-    /// Run the workloads on this storage in place of the modelled devices: a file, a block device,
-    /// or a folder, in which their files, up to 3 GiB at a time, are made for the run
+    /// Run the workloads on this storage in place of the modelled devices, each contender twice in a
+    /// row: a file, a block device, or a folder, in which their files, up to 3 GiB at a time, are
+    /// made for the run
     #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
     pub on: Option<PathBuf>,
     /// Only the cells on which laws are worked on: without a third of the devices, of the workloads
@@ -56,7 +57,8 @@ pub struct RegretArgs {
     /// Print every cell, not only the summary and the worst
     #[arg(long)]
     pub all: bool,
-    /// Judge these two laws in place of `adaptive` in both places
+    /// Judge these two laws in place of `adaptive` in both places; on real storage in place of what
+    /// a program gets that sets nothing
     #[arg(long, value_name = "READAHEAD,SCHEDULER")]
     pub laws: Option<String>,
     /// Take the rivals' runs from this document, which `--json` printed with the same seeds, in
@@ -100,25 +102,43 @@ struct Document<'a> {
     held_out: Option<Summary>,
     summary: &'a Summary,
     results: &'a [Judged],
+    /// On real storage each contender runs twice in a row: the results are the second runs, and these the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_runs: Option<FirstRuns>,
+}
+
+/// What was judged before memory and caches were warm.
+#[derive(Serialize)]
+struct FirstRuns {
+    summary: Summary,
+    results: Vec<Judged>,
+}
+
+impl FirstRuns {
+    fn of(results: Vec<Judged>) -> FirstRuns {
+        FirstRuns { summary: Summary::of(&results), results }
+    }
 }
 
 /// Runs the matrix, or a part of it.
 pub fn run(args: &RegretArgs) -> Ended {
     let size = Size { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
     check_writable(args.html.as_deref())?;
-    let laws = laws(args.laws.as_deref())?;
+    let named = laws(args.laws.as_deref())?;
+    let laws = named.clone().unwrap_or_default();
     let interrupt = Interrupt::listen();
-    let judged = match &args.on {
+    let (judged, first_runs) = match &args.on {
         Some(path) => {
             let work = chosen(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
-            real::judge_all(path, &work, &laws, size, &interrupt)?
+            let judged = real::judge_all(path, &work, named.as_ref(), size, &interrupt)?;
+            (judged.second, Some(judged.first))
         }
-        None => modelled(args, &laws, size, &interrupt)?,
+        None => (modelled(args, &laws, size, &interrupt)?, None),
     };
     if interrupt.has_come() {
         return Err(Failure::Interrupted);
     }
-    tell(args, &laws, &judged)
+    tell(args, &laws, &judged, first_runs)
 }
 
 /// The cells of the matrix, or of the part of it that is asked for.
@@ -186,7 +206,12 @@ fn explain(path: &Path, cells: &[Cell], laws: &Laws, size: Size, beside: Option<
     log.finish()
 }
 
-fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
+fn tell(
+    args: &RegretArgs,
+    laws: &Laws,
+    judged: &[Judged],
+    first_runs: Option<Vec<Judged>>,
+) -> Ended {
     let summary = Summary::of(judged);
     let of = |is_held_out: bool| {
         let is_in = |cell: &&Judged| args.on.is_none() && cell.is_held_out() == is_held_out;
@@ -196,8 +221,11 @@ fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
     let (developed, held_out) = (of(false), of(true));
     let parts = [("developed", &developed), ("held out", &held_out)];
     let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
-    let sentences: Vec<String> =
-        parts.chain([("all", &summary)]).map(|(name, part)| sentence(name, part)).collect();
+    let first_runs = first_runs.map(FirstRuns::of);
+    let of_first = first_runs.as_ref().map(|first| ("first runs", &first.summary));
+    let all = if first_runs.is_some() { "second runs" } else { "all" };
+    let sentences = parts.chain(of_first).chain([(all, &summary)]);
+    let sentences: Vec<String> = sentences.map(|(name, part)| sentence(name, part)).collect();
     if let Some(path) = &args.html {
         let laws = format!("{} {}", laws.readahead, laws.scheduler);
         page::of(judged, &summary, &sentences, &laws).write(path)?;
@@ -214,6 +242,7 @@ fn tell(args: &RegretArgs, laws: &Laws, judged: &[Judged]) -> Ended {
             held_out,
             summary: &summary,
             results: judged,
+            first_runs,
         };
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
         return print(&format!("{text}\n"));
@@ -236,15 +265,15 @@ fn sentence(name: &str, part: &Summary) -> String {
 }
 
 /// The pair that `--laws` names.
-fn laws(named: Option<&str>) -> Result<Laws, Failure> {
-    let Some(named) = named else { return Ok(Laws::default()) };
+fn laws(named: Option<&str>) -> Result<Option<Laws>, Failure> {
+    let Some(named) = named else { return Ok(None) };
     let specs = input::specs(named)?;
     let Ok([readahead, scheduler]) = <[Spec; 2]>::try_from(specs) else {
         return Err(Failure::Usage(format!(
             "--laws {named}: name a readahead law and a scheduler, as in adaptive,cfq"
         )));
     };
-    Ok(Laws { readahead, scheduler, ..Laws::default() })
+    Ok(Some(Laws { readahead, scheduler, ..Laws::default() }))
 }
 
 /// The rivals of an earlier run, by the cell's name.

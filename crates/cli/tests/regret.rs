@@ -40,8 +40,17 @@ fn a_name_that_no_cell_has_is_told_with_the_form_of_a_name() {
 #[test]
 fn real_storage_is_judged_beside_the_kernel() {
     let scratch = Scratch::new("regret-real");
-    let rows = scratch.run("regret --smoke --on . --cells /many-handles-8/,/4/ --json").results();
+    let ran = scratch.run("regret --smoke --on . --cells /many-handles-8/,/4/ --json");
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    // The same cell of the runs before those that count.
+    let [first] = &document["first_runs"]["results"].as_array().unwrap()[..] else { panic!() };
+    assert_eq!(first["workload"], "many-handles-8");
+    assert_eq!(document["first_runs"]["summary"]["minimum"], first["ratio"]);
+    let rows = ran.results();
     let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_ne!(first["adaptive"]["mib_per_s"], row["adaptive"]["mib_per_s"]);
+    // Nothing is set, so the kernel keeps the pages, and makes the requests.
+    assert_eq!(row["adaptive"]["device_requests"], Value::Null);
     assert_eq!([&row["device"], &row["workload"]], ["file", "many-handles-8"]);
     let rivals = row["rivals"].as_array().unwrap();
     let laws: Vec<&str> = rivals.iter().filter_map(|run| run["readahead"].as_str()).collect();

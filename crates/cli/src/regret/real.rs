@@ -7,9 +7,12 @@
 //! side: then no law can see where one ends, or use one of them up. Each round runs
 //! all contenders one after the other, and each round begins with another one.
 //!
-//! Each runs twice in a row, and the second run counts. A host may take memory back that
+//! Under test is what a program gets that sets nothing, or the laws that are named.
+//!
+//! Each runs twice in a row, and the two are judged apart. A host may take memory back that
 //! was free for a while, and to touch it again for the first time takes up to 2 ns a byte: as long as
-//! the reads that are measured. The first run brings it back, for whichever contender.
+//! the reads that are measured. The first run brings it back, for whichever contender: what differs between contenders
+//! then is what they do.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -32,24 +35,33 @@ use crate::made_files::MadeFiles;
 use crate::progress::Interrupt;
 use crate::real_file::{found, queue_of};
 
-/// How often a contender runs.
-const ROUNDS: usize = 5;
+/// How often a contender runs, twice each time.
+const ROUNDS: usize = 3;
+
+/// The first runs and the second ones, judged apart.
+#[derive(Debug, Default)]
+pub struct Twice {
+    /// Of each cell the first runs of all rounds.
+    pub first: Vec<Judged>,
+    /// Those that came right behind them.
+    pub second: Vec<Judged>,
+}
 
 /// Judges the work on the storage at `path`: a file or block device, or a folder, in
-/// which files are made for the run.
+/// which files are made for the run: these laws, or a path on which nothing is set.
 pub fn judge_all(
     path: &Path,
     work: &[Work],
-    laws: &Laws,
+    laws: Option<&Laws>,
     size: Size,
     interrupt: &Interrupt,
-) -> Result<Vec<Judged>, Failure> {
+) -> Result<Twice, Failure> {
     let is_folder = path.is_dir();
     if !is_folder {
         check_bytes(path, work, size)?;
     }
     let bar = ProgressBar::new(work.len() as u64);
-    let mut judged = Vec::new();
+    let mut judged = Twice::default();
     let mut data: Option<Data> = None;
     for work in work {
         let files = work.workload(size.seed, size.part).files;
@@ -65,8 +77,9 @@ pub fn judge_all(
                 false => Data::within(path, files),
             }),
         };
-        let contenders = race(data, work, laws, size, interrupt)?;
-        judged.push(work.judged("file", contenders));
+        let [first, second] = race(data, work, laws, size, interrupt)?;
+        judged.first.push(work.judged("file", first));
+        judged.second.push(work.judged("file", second));
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -145,25 +158,27 @@ impl Data {
 
 /// Who runs.
 enum Contender {
-    Ours(Laws),
+    /// Ours, with these laws, or with nothing set.
+    Ours(Option<Laws>),
     Kernel,
 }
 
-/// The rows of each contender: the laws under test first.
+/// The rows of each contender, of the first runs and of the second ones: what is under test first.
 fn race(
     data: &Data,
     work: &Work,
-    laws: &Laws,
+    laws: Option<&Laws>,
     size: Size,
     interrupt: &Interrupt,
-) -> Result<Vec<Vec<Row>>, Failure> {
+) -> Result<[Vec<Vec<Row>>; 2], Failure> {
     let classic = |readahead| {
         let scheduler = Spec::plain("noop");
-        Contender::Ours(Laws { readahead, scheduler, ..Laws::default() })
+        Contender::Ours(Some(Laws { readahead, scheduler, ..Laws::default() }))
     };
-    let mut contenders = vec![Contender::Ours(laws.clone()), Contender::Kernel];
+    let mut contenders = vec![Contender::Ours(laws.cloned()), Contender::Kernel];
     contenders.extend(classic_readaheads().map(classic));
-    let mut rows: Vec<Vec<Row>> = contenders.iter().map(|_| Vec::new()).collect();
+    let none_yet: Vec<Vec<Row>> = contenders.iter().map(|_| Vec::new()).collect();
+    let mut rows = [none_yet.clone(), none_yet];
     for round in 0..ROUNDS {
         for turn in 0..contenders.len() {
             let at = (round + turn) % contenders.len();
@@ -173,13 +188,14 @@ fn race(
             let run = || {
                 let workload = work.workload(size.seed, size.part);
                 let row = match &contenders[at] {
-                    Contender::Ours(laws) => ours(data, workload, laws),
+                    Contender::Ours(laws) => ours(data, workload, laws.as_ref()),
                     Contender::Kernel => kernel(data, workload),
                 };
                 row.map_err(|error| Failure::about(data.paths[0].display(), error))
             };
-            run()?;
-            rows[at].push(run()?);
+            for rows in &mut rows {
+                rows[at].push(run()?);
+            }
         }
     }
     Ok(rows)
@@ -188,10 +204,17 @@ fn race(
 /// Reads bytes at a place of a file into all of a buffer.
 type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
 
-fn ours(data: &Data, workload: Workload, laws: &Laws) -> Result<Row, Box<dyn std::error::Error>> {
+fn ours(
+    data: &Data,
+    workload: Workload,
+    laws: Option<&Laws>,
+) -> Result<Row, Box<dyn std::error::Error>> {
     data.make_cold()?;
-    let (readahead, scheduler) = (laws.readahead.to_string(), laws.scheduler.to_string());
-    let read_path = ReadPath::builder().readahead(&readahead).scheduler(&scheduler).build()?;
+    let mut builder = ReadPath::builder();
+    if let Some(Laws { readahead, scheduler, .. }) = laws {
+        builder = builder.readahead(&readahead.to_string()).scheduler(&scheduler.to_string());
+    }
+    let read_path = builder.build()?;
     let files: Result<Vec<readpath::File>, _> =
         data.paths.iter().map(|path| read_path.open(path)).collect();
     let files = files?;
@@ -200,15 +223,19 @@ fn ours(data: &Data, workload: Workload, laws: &Laws) -> Result<Row, Box<dyn std
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
     let mut row = read_all(workload, "file", data, &handle)?;
-    let stats = read_path.stats();
-    row.readahead = Some(readahead);
-    row.scheduler = Some(scheduler);
-    row.device_requests = Some(stats.device_reads);
-    row.device_bytes = Some(stats.device_bytes);
-    let per_request = stats.device_bytes as f64 / 1024.0 / stats.device_reads as f64;
-    row.device_request_kib_mean = (stats.device_reads > 0).then_some(per_request);
-    row.amplification = Some(stats.device_bytes as f64 / row.bytes as f64);
-    row.waste_bytes = Some(stats.waste_bytes);
+    let Laws { readahead, scheduler, .. } = laws.cloned().unwrap_or_default();
+    row.readahead = Some(readahead.to_string());
+    row.scheduler = Some(scheduler.to_string());
+    // Where the kernel keeps the pages it makes requests of its own, which nobody counts here.
+    if !files.iter().any(readpath::File::kernel_keeps) {
+        let stats = read_path.stats();
+        row.device_requests = Some(stats.device_reads);
+        row.device_bytes = Some(stats.device_bytes);
+        let per_request = stats.device_bytes as f64 / 1024.0 / stats.device_reads as f64;
+        row.device_request_kib_mean = (stats.device_reads > 0).then_some(per_request);
+        row.amplification = Some(stats.device_bytes as f64 / row.bytes as f64);
+        row.waste_bytes = Some(stats.waste_bytes);
+    }
     Ok(row)
 }
 
